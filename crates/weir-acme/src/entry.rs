@@ -87,7 +87,7 @@ pub(crate) struct Kept {
     #[serde(default)]
     pub(crate) next_try: i64,
     #[serde(default)]
-    pub(crate) last_error: Option<Told>,
+    pub(crate) last_error: Option<LastFailure>,
     #[serde(default)]
     pub(crate) suggestion: Option<Suggestion>,
     /// When renewal information is asked for again where there is none.
@@ -97,7 +97,7 @@ pub(crate) struct Kept {
 
 /// A failure, and when it was.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Told {
+pub struct LastFailure {
     /// What failed.
     pub failure: Failure,
     /// When, in seconds since 1970.
@@ -126,7 +126,7 @@ pub struct Status {
     /// How many tries failed since the last that did not.
     pub failures: u32,
     /// The last failure, until a try succeeds.
-    pub last_error: Option<Told>,
+    pub last_error: Option<LastFailure>,
     /// When it is tried again, where the last try failed.
     pub next_try: Option<i64>,
 }

@@ -10,7 +10,7 @@
 //! Whatever fails, what is shown stays.
 
 use crate::account::Account;
-use crate::entry::{Entry, SharedEntry, Told};
+use crate::entry::{Entry, LastFailure, SharedEntry};
 use crate::failure::{Failure, Kind};
 use crate::lock::{self, BEAT, Lock, Owner, Seen};
 use crate::message::{RenewalInfo, time};
@@ -61,7 +61,7 @@ pub(crate) enum Command {
 }
 
 /// What all tasks share.
-pub(crate) struct Surroundings {
+pub(crate) struct Environment {
     pub(crate) stage: Stage,
     pub(crate) node: String,
     pub(crate) clock: Clock,
@@ -97,7 +97,7 @@ pub(crate) fn run(
             );
         }
     };
-    let around = Rc::new(Surroundings {
+    let around = Rc::new(Environment {
         stage: shared.stage.clone(),
         node: shared.node.clone(),
         clock: Arc::clone(&shared.clock),
@@ -139,7 +139,7 @@ pub(crate) fn run(
 }
 
 /// Keeps one certificate up to date, also after a panic: a mistake of ours must not end all renewals of a name.
-async fn watch_over(around: Rc<Surroundings>, entry: SharedEntry) {
+async fn watch_over(around: Rc<Environment>, entry: SharedEntry) {
     loop {
         let kept = spawn_local(keep(Rc::clone(&around), Arc::clone(&entry)));
         let _ends_with_us = Task(kept.abort_handle());
@@ -152,7 +152,7 @@ async fn watch_over(around: Rc<Surroundings>, entry: SharedEntry) {
 }
 
 /// Keeps one certificate up to date.
-async fn keep(around: Rc<Surroundings>, entry: SharedEntry) {
+async fn keep(around: Rc<Environment>, entry: SharedEntry) {
     let mut seen = Seen::default();
     loop {
         let woken = around.wake.notified();
@@ -164,7 +164,7 @@ async fn keep(around: Rc<Surroundings>, entry: SharedEntry) {
     }
 }
 
-impl Surroundings {
+impl Environment {
     fn now(&self) -> i64 {
         (self.clock)()
     }
@@ -298,7 +298,7 @@ impl Surroundings {
     fn failed(&self, entry: &Entry, failure: Failure) {
         let now = self.now();
         let left = entry.shown().and_then(|shown| shown.validity()).map(|validity| validity.not_after - now);
-        let told = Told { failure: failure.clone(), at: now };
+        let told = LastFailure { failure: failure.clone(), at: now };
         let noted = entry.keep(|kept| {
             // An authority that was away for long is no reason to wait long when it says no for the first time.
             let away = |failure: &Failure| failure.kind == Kind::Away;

@@ -35,7 +35,7 @@ mod tokens;
 #[cfg(test)]
 mod tests;
 
-pub use entry::{Entry, External, Settings, Spec, Status, Told};
+pub use entry::{Entry, External, LastFailure, Settings, Spec, Status};
 pub use failure::{Failure, Kind};
 pub use hook::Hook;
 pub use name::{Name, NoName};

@@ -11,7 +11,7 @@
 
 use crate::account::Account;
 use crate::failure::{Failure, Kind};
-use crate::keeper::Surroundings;
+use crate::keeper::Environment;
 use crate::message::{Authorization, Challenge as Offered, Order, Status, is_token};
 use crate::name::Name;
 use crate::publish::Published;
@@ -61,7 +61,7 @@ struct Kept {
 
 /// What is needed for an order.
 pub(crate) struct Ordering<'a> {
-    pub(crate) around: &'a Surroundings,
+    pub(crate) around: &'a Environment,
     pub(crate) spec: &'a Spec,
     pub(crate) storage: &'a Storage,
     pub(crate) session: &'a Session<'a>,
@@ -234,7 +234,7 @@ impl Ordering<'_> {
         if !is_token(token) {
             return Err(Failure::bad_answer("the certificate authority's token is none"));
         }
-        let Surroundings { stage, node, .. } = self.around;
+        let Environment { stage, node, .. } = self.around;
         let what = (&self.spec.name, &self.spec.challenge);
         let authorized = self.account.key.authorize(token);
         let now = (self.around.clock)();

@@ -6,7 +6,7 @@ use crate::bundle;
 use crate::calls::{self, Call, Found};
 use crate::config_api::{self, Asked};
 use crate::console::{self, Console, Visit};
-use crate::guard::{self, Access, Caller, Keys, Who};
+use crate::guard::{self, Access, Caller, Identity, Keys};
 use crate::maintenance;
 use crate::purge;
 use crate::why;
@@ -226,7 +226,7 @@ impl Api {
     async fn visit(
         &self,
         visit: Option<Visit>,
-        who: Option<Who>,
+        who: Option<Identity>,
         csrf: Option<String>,
         keys: Keys<'_>,
         from: (IpAddr, bool),
@@ -275,7 +275,7 @@ impl Api {
         &self,
         call: &'static Call,
         parts: Vec<String>,
-        who: Who,
+        who: Identity,
         request: Request<Incoming>,
     ) -> Answer {
         let (head, body) = request.into_parts();
@@ -312,7 +312,7 @@ impl Api {
         &self,
         endpoint: &Endpoint,
         peer: Peer,
-        who: Option<Who>,
+        who: Option<Identity>,
         request: Request<Incoming>,
     ) -> Answer {
         if !endpoint.takes(request.method()) {
@@ -332,7 +332,14 @@ impl Api {
         self.run(endpoint.action, peer, who, &accept, &uri).await
     }
 
-    async fn run(&self, action: Action, peer: Peer, who: Option<Who>, accept: &str, uri: &Uri) -> Answer {
+    async fn run(
+        &self,
+        action: Action,
+        peer: Peer,
+        who: Option<Identity>,
+        accept: &str,
+        uri: &Uri,
+    ) -> Answer {
         match action {
             // They are answered before this.
             Action::Bundle | Action::Described => {
@@ -387,7 +394,7 @@ impl Api {
         elsewhere(move || answer(&gateway.status())).await
     }
 
-    async fn reload(&self, peer: Peer, who: Option<Who>) -> Answer {
+    async fn reload(&self, peer: Peer, who: Option<Identity>) -> Answer {
         log::info("reload asked for", &[("peer", &peer)]);
         if !self.gateway.is_ready() {
             return answer::problem(

@@ -184,7 +184,7 @@ pub fn purge<'a>(
 
 /// Which exchanges [`why`] is about. Empty texts ask for any.
 #[derive(Clone, Debug, Default)]
-pub struct Which<'a> {
+pub struct WhyQuery<'a> {
     /// The id of one.
     pub id: &'a str,
     /// The cause.
@@ -203,7 +203,11 @@ pub struct Which<'a> {
 ///
 /// # Errors
 /// As with [`status`].
-pub fn why<'a>(at: impl Into<At<'a>>, token: Option<&str>, which: &Which<'_>) -> Result<Answer, ClientError> {
+pub fn why<'a>(
+    at: impl Into<At<'a>>,
+    token: Option<&str>,
+    which: &WhyQuery<'_>,
+) -> Result<Answer, ClientError> {
     let mut target = why::PATH.to_owned();
     if !which.id.is_empty() {
         target = format!("{target}/{}", escaped(which.id));

@@ -4,7 +4,7 @@
 
 use crate::answer::{self, Answer};
 use crate::calls::{Call, Do};
-use crate::guard::Who;
+use crate::guard::Identity;
 use crate::managed_api;
 use crate::openapi;
 use hyper::header::{self, HeaderMap, HeaderValue};
@@ -35,7 +35,7 @@ pub(crate) struct Asked {
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
     pub(crate) body: String,
-    pub(crate) who: Who,
+    pub(crate) who: Identity,
 }
 
 /// What the log says of a change: the digest of the config before and after.

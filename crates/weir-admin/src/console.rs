@@ -23,7 +23,7 @@ pub(crate) use session::Sessions;
 use crate::answer::{self, Answer};
 use crate::api;
 use crate::by_hand::plain;
-use crate::guard::{Access, Denied, Who};
+use crate::guard::{Access, Denied, Identity};
 use crate::why;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, StatusCode, Uri};
@@ -31,7 +31,7 @@ use record::{Look, Record};
 use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::time::Instant;
-use weir_console::view::{self, Question, Role as Sees, Sought, Status, Viewer};
+use weir_console::view::{self, Question, Role as Sees, Status, Viewer, WhyQuery};
 use weir_console::{Asset, Frame, Screen};
 use weir_gateway::Gateway;
 use weir_gateway::config::schema::Role;
@@ -70,7 +70,7 @@ pub(crate) struct Console {
 /// A request for a page.
 pub(crate) struct Asked {
     pub(crate) screen: Screen,
-    pub(crate) who: Who,
+    pub(crate) who: Identity,
     pub(crate) csrf: Option<String>,
     pub(crate) uri: Uri,
     pub(crate) headers: HeaderMap,
@@ -250,7 +250,7 @@ struct Page<'a> {
 }
 
 /// The text of a page, or another answer.
-type Made = Result<String, Answer>;
+type PageResult = Result<String, Answer>;
 
 impl Page<'_> {
     /// What stands behind the screen's path and a slash.
@@ -319,7 +319,7 @@ impl Page<'_> {
         Ok(views::read(json!(told)))
     }
 
-    fn failures(&self) -> Made {
+    fn failures(&self) -> PageResult {
         let query = self.query();
         let value = |wanted: &str| find_in(&query, wanted);
         let id = self.rest();
@@ -333,7 +333,7 @@ impl Page<'_> {
             return Ok(weir_console::failure(self.frame, &views::read(json!(found))));
         }
         let mut sought =
-            Sought { kind: value("kind"), cause: value("cause"), route: value("route"), wrong: None };
+            WhyQuery { kind: value("kind"), cause: value("cause"), route: value("route"), wrong: None };
         let given = [("kind", &sought.kind), ("cause", &sought.cause), ("route", &sought.route)];
         let given = given.iter().filter(|(_, value)| !value.is_empty());
         let given: Vec<String> = given.map(|(name, value)| format!("{name}={}", escaped(value))).collect();
@@ -347,7 +347,7 @@ impl Page<'_> {
         Ok(weir_console::failures(self.frame, &told, &sought))
     }
 
-    fn config(&self) -> Made {
+    fn config(&self) -> PageResult {
         let texts = self.gateway.texts();
         let tree = texts.tree().ok_or_else(|| self.nothing("The config cannot be read again."))?;
         let parts: Vec<&str> = self.rest().split('/').collect();
@@ -364,7 +364,7 @@ impl Page<'_> {
         }
     }
 
-    fn edit(&self) -> Made {
+    fn edit(&self) -> PageResult {
         let managed = self.gateway.managed_text().map_err(|not| self.nothing(&not.to_string()))?;
         let editor = view::Editor {
             path: managed.path.display().to_string(),
@@ -376,7 +376,7 @@ impl Page<'_> {
         Ok(weir_console::config::edit(self.frame, &editor))
     }
 
-    fn history(&self) -> Made {
+    fn history(&self) -> PageResult {
         let Some((from, to)) = self.rest().split_once("..") else {
             if !self.rest().is_empty() {
                 return Err(self.nothing("There is no such page."));
@@ -395,7 +395,7 @@ impl Page<'_> {
         Ok(weir_console::history::compare(self.frame, from, to, &told))
     }
 
-    fn fleet(&self) -> Made {
+    fn fleet(&self) -> PageResult {
         let own = self.status.fleet.as_ref();
         let own =
             own.ok_or_else(|| self.nothing("This gateway is of no fleet: its config has no `source`."))?;

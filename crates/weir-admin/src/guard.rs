@@ -62,7 +62,7 @@ pub(crate) struct Keys<'a> {
 
 /// Somebody who is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Who {
+pub(crate) struct Identity {
     /// As the history and the log call them.
     pub(crate) name: String,
     pub(crate) role: Role,
@@ -103,7 +103,7 @@ const SEC_FETCH_SITE: &str = "sec-fetch-site";
 /// # Errors
 /// The first reason to refuse: what is wrong with the request itself comes before the token, so that a page from elsewhere
 /// learns nothing about tokens.
-pub(crate) fn check(access: Access, caller: Caller<'_>, keys: Keys<'_>) -> Result<Option<Who>, Denied> {
+pub(crate) fn check(access: Access, caller: Caller<'_>, keys: Keys<'_>) -> Result<Option<Identity>, Denied> {
     let host = host(caller)?;
     check_origin(caller.headers, host)?;
     if host.is_some_and(|host| !is_ours(host, keys.hosts)) && !may_name(access, caller) {
@@ -115,11 +115,11 @@ pub(crate) fn check(access: Access, caller: Caller<'_>, keys: Keys<'_>) -> Resul
 }
 
 /// Who asks. Without anybody named, this machine may do everything.
-fn who(caller: Caller<'_>, keys: Keys<'_>) -> Result<Who, Denied> {
+fn who(caller: Caller<'_>, keys: Keys<'_>) -> Result<Identity, Denied> {
     if keys.token.is_none() && keys.tokens.is_empty() {
         let name = caller.uid.map_or_else(|| "local".to_owned(), |uid| format!("uid {uid}"));
         return if is_local(caller.peer) {
-            Ok(Who { name, role: Role::Admin })
+            Ok(Identity { name, role: Role::Admin })
         } else {
             Err(Denied::NotLocal)
         };
@@ -146,12 +146,12 @@ pub(crate) fn knows(token: &[u8], keys: Keys<'_>) -> bool {
     !token.is_empty() && of_token(token, keys).is_some()
 }
 
-fn known(entry: &AdminToken) -> Who {
-    Who { name: entry.name.clone(), role: entry.role }
+fn known(entry: &AdminToken) -> Identity {
+    Identity { name: entry.name.clone(), role: entry.role }
 }
 
 /// Whose token this is.
-fn of_token(sent: &[u8], keys: Keys<'_>) -> Option<Who> {
+fn of_token(sent: &[u8], keys: Keys<'_>) -> Option<Identity> {
     of_hash(&hashed(sent), keys)
 }
 
@@ -160,11 +160,11 @@ fn hashed(token: &[u8]) -> String {
 }
 
 /// Whose token has this SHA-256, compared in a time that tells nothing of it.
-fn of_hash(hash: &str, keys: Keys<'_>) -> Option<Who> {
+fn of_hash(hash: &str, keys: Keys<'_>) -> Option<Identity> {
     let same =
         |known: &str| constant_time::verify_slices_are_equal(known.as_bytes(), hash.as_bytes()).is_ok();
     if keys.token.is_some_and(|token| same(&hashed(token.as_bytes()))) {
-        return Some(Who { name: "token".to_owned(), role: Role::Admin });
+        return Some(Identity { name: "token".to_owned(), role: Role::Admin });
     }
     let is = |entry: &AdminToken| entry.hash().is_some_and(|known| same(&known.to_ascii_lowercase()));
     // All of them are compared, whichever fits.

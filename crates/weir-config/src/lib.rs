@@ -31,4 +31,4 @@ pub use load::{Loaded, Source, load, load_instead, read_document};
 pub use node::{Node, Place, Value};
 pub use reference::schema;
 pub use schema::Config;
-pub use texts::{Instead, Text, Texts};
+pub use texts::{Overrides, Text, Texts};

@@ -13,7 +13,7 @@ use super::node::{Key, Node, Place, Value};
 use super::parse::{MAX_BYTES, parse};
 use super::schema::Config;
 use super::substitute::substitute;
-use super::texts::{Instead, Text, Texts};
+use super::texts::{Overrides, Text, Texts};
 use super::{digest, managed, reach};
 
 /// Where we look without `-c`, in this order.
@@ -92,14 +92,14 @@ pub struct Unreadable {
 /// When there is no tree at all: a file that cannot be opened or is no YAML. All other mistakes are in
 /// [`Loaded::diagnostics`].
 pub fn load(source: &Source) -> Result<Loaded, Unreadable> {
-    load_instead(source, Instead::default())
+    load_instead(source, Overrides::default())
 }
 
 /// As [`load`], with some of it from elsewhere than from the files.
 ///
 /// # Errors
 /// As there.
-pub fn load_instead(source: &Source, instead: Instead<'_>) -> Result<Loaded, Unreadable> {
+pub fn load_instead(source: &Source, instead: Overrides<'_>) -> Result<Loaded, Unreadable> {
     gather(source, instead).map(|gathered| gathered.finish(source, instead))
 }
 
@@ -121,7 +121,7 @@ pub struct Gathered {
 ///
 /// # Errors
 /// As [`load`].
-pub fn gather(source: &Source, instead: Instead<'_>) -> Result<Gathered, Unreadable> {
+pub fn gather(source: &Source, instead: Overrides<'_>) -> Result<Gathered, Unreadable> {
     let mut files = Vec::new();
     let mut diagnostics = Diagnostics::default();
     let mut texts = Texts::default();
@@ -245,7 +245,7 @@ fn join(written: &[Text], diagnostics: &mut Diagnostics) -> Option<Node> {
 
 impl Gathered {
     /// Fills in variables, reads the tree typed, and checks it.
-    pub fn finish(self, source: &Source, instead: Instead<'_>) -> Loaded {
+    pub fn finish(self, source: &Source, instead: Overrides<'_>) -> Loaded {
         let Self { mut tree, texts, mut files, mut diagnostics, awaits } = self;
         mark_secrets(&mut tree, "", true);
         let variables = |name: &str| source.variable(name);

@@ -3,7 +3,7 @@
 use super::diagnostic::may_hold_secrets;
 
 /// A syntax error as a reader of YAML would tell it.
-pub(super) struct Slip {
+pub(super) struct SyntaxError {
     pub(super) line: u32,
     pub(super) column: u32,
     pub(super) message: String,
@@ -11,12 +11,12 @@ pub(super) struct Slip {
 }
 
 /// Says what is wrong, and where, of a text that the parser gave up on at a line and column with `info`.
-pub(super) fn explain(text: &str, line: u32, column: u32, info: &str) -> Slip {
+pub(super) fn explain(text: &str, line: u32, column: u32, info: &str) -> SyntaxError {
     let index = (line as usize).saturating_sub(1);
     let here = text.lines().nth(index).unwrap_or("");
     let language = if text.trim_start().starts_with(['{', '[']) { "JSON" } else { "YAML" };
     let plain = format!("this is not {language}: {info}");
-    let at = |message: String, hint: Option<String>| Slip { line, column, message, hint };
+    let at = |message: String, hint: Option<String>| SyntaxError { line, column, message, hint };
     let before = text.lines().take(index + 1).filter(|l| !l.trim().is_empty());
     let indent = |line: &str| line.len() - line.trim_start().len();
     if before.clone().any(|l| l[..indent(l)].contains('\t')) && !text.trim_start().starts_with('{') {
@@ -59,14 +59,14 @@ pub(super) fn explain(text: &str, line: u32, column: u32, info: &str) -> Slip {
 }
 
 /// A quote or a comma that JSON lacks: a text does not go on in the next line there, and two values have a comma between them.
-fn json_slip(text: &str) -> Option<Slip> {
+fn json_slip(text: &str) -> Option<SyntaxError> {
     let mut chars = text.chars().peekable();
     let (mut line, mut column) = (1, 0);
     // Where the value before ended, and where it began if it is a text.
     let (mut value, mut word) = (false, String::new());
     let slip = |line, column, message: &str, hint: &str| {
         let message = format!("this is not JSON: {message}");
-        Some(Slip { line, column, message, hint: Some(hint.to_owned()) })
+        Some(SyntaxError { line, column, message, hint: Some(hint.to_owned()) })
     };
     let comma = |line, column| {
         slip(line, column, "no comma stands before this", "add a `,` behind the value before it")
@@ -152,7 +152,7 @@ struct Open {
 }
 
 impl Open {
-    fn slip(self, language: &str) -> Slip {
+    fn slip(self, language: &str) -> SyntaxError {
         let closing = closing(self.bracket);
         let message =
             format!("this is not {language}: nothing closes the `{}` that is opened here", self.bracket);
@@ -160,7 +160,7 @@ impl Open {
             Some(line) => format!("a `{closing}` is missing before line {line}"),
             None => format!("add the `{closing}` that is missing"),
         };
-        Slip { line: self.line, column: self.column, message, hint: Some(hint) }
+        SyntaxError { line: self.line, column: self.column, message, hint: Some(hint) }
     }
 }
 

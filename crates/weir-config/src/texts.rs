@@ -39,7 +39,7 @@ pub struct Texts {
 
 /// What a load takes from elsewhere than from the files on the disk.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Instead<'a> {
+pub struct Overrides<'a> {
     /// The files that people write, as an earlier revision has them.
     pub written: Option<&'a [Text]>,
     /// What the managed file is about to say: its tree, whose places may be those of a request, and its text.

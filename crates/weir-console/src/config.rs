@@ -2,7 +2,7 @@
 
 use crate::frame::{Frame, Screen};
 use crate::html::{Html, each, part};
-use crate::view::{Config, Editor, Role, Thing};
+use crate::view::{Config, ConfigEntry, Editor, Role};
 use crate::words::counted;
 use crate::yaml;
 use serde_json::Value;
@@ -94,12 +94,12 @@ fn things(config: &Config) -> Html {
     )
 }
 
-const fn owner(thing: &Thing) -> &'static str {
+const fn owner(thing: &ConfigEntry) -> &'static str {
     if thing.managed { "the API" } else { "people" }
 }
 
 /// One named thing, as it is written.
-pub fn thing(frame: &Frame<'_>, thing: &Thing, value: &Value) -> String {
+pub fn thing(frame: &Frame<'_>, thing: &ConfigEntry, value: &Value) -> String {
     let edit = (thing.managed && frame.may(Role::Write))
         .then(|| html!("<a class=\"button main\" href=\"/config/edit\">Edit the managed file</a>"));
     let owner = match (thing.managed, thing.both) {
@@ -122,7 +122,7 @@ pub fn thing(frame: &Frame<'_>, thing: &Thing, value: &Value) -> String {
 }
 
 /// How it gets another owner.
-fn moves(frame: &Frame<'_>, thing: &Thing) -> Option<Html> {
+fn moves(frame: &Frame<'_>, thing: &ConfigEntry) -> Option<Html> {
     let one = |verb: &str, button: &str, words: &str| {
         html!(
             "<form class=\"row\" data-call=\"POST\" data-url=\"/api/v1/config/{}/{}:{}\" data-told=\"moved\"><button>{}</button><span class=\"quiet\">{}</span></form>",

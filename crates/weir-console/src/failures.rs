@@ -2,11 +2,11 @@
 
 use crate::frame::{Frame, LIVE, Screen};
 use crate::html::{Html, each, part, ticked};
-use crate::view::{Autopsy, Moment, Sought, Why};
+use crate::view::{Autopsy, Moment, Why, WhyQuery};
 use crate::words::{self, bytes, count, counted, moment};
 
 /// The list.
-pub fn failures(frame: &Frame<'_>, told: &Why, sought: &Sought) -> String {
+pub fn failures(frame: &Frame<'_>, told: &Why, sought: &WhyQuery) -> String {
     let kinds = [("", "All"), ("failed", "Failed"), ("slow", "Slow"), ("sampled", "Samples")];
     let tabs = each(kinds, |(kind, word)| {
         let here = (kind == sought.kind).then(|| html!(" aria-current=\"true\""));

@@ -133,9 +133,9 @@ fn pages(frame: &Frame<'_>, status: &Status) -> Vec<(&'static str, String)> {
     let drift =
         Drift { drift: true, disk: Some(evil()), differences: vec![difference()], more: 1, text: evil() };
     let thing =
-        Thing { section: evil(), name: evil(), at: evil(), managed: true, both: false, movable: true };
-    let both = Thing { managed: false, both: true, ..thing.clone() };
-    let by_hand = Thing { both: false, ..both.clone() };
+        ConfigEntry { section: evil(), name: evil(), at: evil(), managed: true, both: false, movable: true };
+    let both = ConfigEntry { managed: false, both: true, ..thing.clone() };
+    let by_hand = ConfigEntry { both: false, ..both.clone() };
     let pulse = Pulse {
         points: vec![
             Point { requests: 1.0, failed: 0.5, p99_ms: None },
@@ -163,7 +163,7 @@ fn pages(frame: &Frame<'_>, status: &Status) -> Vec<(&'static str, String)> {
     };
     let plan = Plan { name: evil(), filters: vec![(evil(), json!({ EVIL: EVIL }))], consumers: 1 };
     let why = Why { found: vec![autopsy()], held: 1, since: Some(evil()), sample: 1000, on: true };
-    let sought = Sought { kind: evil(), cause: evil(), route: evil(), wrong: Some(evil()) };
+    let sought = WhyQuery { kind: evil(), cause: evil(), route: evil(), wrong: Some(evil()) };
     let unreadable = Drift { disk: None, ..drift.clone() };
     let editor = Editor { path: evil(), text: evil(), etag: evil(), hidden: 2, history: true };
     let differences = Ok(Differences { differences: vec![difference()], more: 2 });

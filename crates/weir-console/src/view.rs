@@ -537,7 +537,7 @@ pub struct Why {
 
 /// What was asked of it.
 #[derive(Clone, Debug, Default)]
-pub struct Sought {
+pub struct WhyQuery {
     /// `failed`, `slow`, `sampled`, or empty for all.
     pub kind: String,
     /// A cause, or empty.
@@ -702,7 +702,7 @@ pub struct Drift {
 
 /// A named thing of the config.
 #[derive(Clone, Debug, Default)]
-pub struct Thing {
+pub struct ConfigEntry {
     /// `routes`, `upstreams` and so on.
     pub section: String,
     /// Its name.
@@ -725,7 +725,7 @@ pub struct Config {
     /// The file that the API writes.
     pub managed: Option<String>,
     /// All named things, as written.
-    pub things: Vec<Thing>,
+    pub things: Vec<ConfigEntry>,
     /// The other settings: their names, and where they stand.
     pub settings: Vec<(String, String)>,
     /// What differs between what runs and the files.

@@ -18,7 +18,7 @@ mod told;
 
 pub use rings::Question;
 pub(crate) use rings::{Autopsies, Found, SAMPLE, Usual};
-pub(crate) use told::{Files, Teller, connection as connection_kept};
+pub(crate) use told::{Files, ReportContext, connection as connection_kept};
 
 use serde::Serialize;
 

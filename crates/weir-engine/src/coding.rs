@@ -8,14 +8,14 @@ const CODINGS: usize = 32;
 /// All that the client wants, best first; of those that it likes equally in the order of `ours`. None where it wants none, or rather
 /// the content as it is.
 pub fn ranked<'a>(accept: impl Iterator<Item = &'a [u8]>, ours: &[Coding]) -> Vec<Coding> {
-    let mut wanted: Vec<_> = Wishes::read(accept, ours).of(ours).collect();
+    let mut wanted: Vec<_> = AcceptEncoding::read(accept, ours).of(ours).collect();
     wanted.sort_by_key(|(_, quality)| std::cmp::Reverse(*quality)); // stable: of equals the first of `ours` stays first
     wanted.into_iter().map(|(coding, _)| coding).collect()
 }
 
 /// What a client says, in thousandths.
 #[derive(Default)]
-struct Wishes {
+struct AcceptEncoding {
     /// Of our codings, by their place: at most three.
     named: [Option<u16>; 3],
     /// Of all that it does not name.
@@ -23,7 +23,7 @@ struct Wishes {
     identity: Option<u16>,
 }
 
-impl Wishes {
+impl AcceptEncoding {
     fn read<'a>(accept: impl Iterator<Item = &'a [u8]>, ours: &[Coding]) -> Self {
         let mut wishes = Self::default();
         let items = accept.flat_map(|value| value.split(|&b| b == b',')).map(<[u8]>::trim_ascii);

@@ -1,7 +1,7 @@
 //! A client of etcd over its JSON gateway, for whoever asks one: a fleet (`fleet`) and discovery (`discovery`). On one thread: connections do not
 //! change threads.
 
-use crate::fetch::{FetchRequest, Following, Surroundings, Trust, Url, Version, fetch};
+use crate::fetch::{Environment, FetchRequest, Following, Trust, Url, Version, fetch};
 use bytes::Bytes;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(crate) struct Client {
     trust: Trust,
     login: Option<(String, String)>,
     token: RefCell<Option<String>>,
-    surroundings: Arc<Surroundings>,
+    environment: Arc<Environment>,
 }
 
 /// A watch that is open. Dropping it ends it.
@@ -56,7 +56,7 @@ impl Client {
         start: u64,
         trust: Trust,
         login: Option<(String, String)>,
-        surroundings: Arc<Surroundings>,
+        environment: Arc<Environment>,
     ) -> Result<Self, String> {
         let start = start % servers.len().max(1) as u64;
         Ok(Self {
@@ -66,7 +66,7 @@ impl Client {
             trust,
             login,
             token: RefCell::default(),
-            surroundings,
+            environment,
         })
     }
 
@@ -162,7 +162,7 @@ impl Client {
 
     async fn post(&self, server: &Url, question: &Question, token: Option<&str>, limit: usize) -> Asked {
         let request = self.request(server, question, token, limit);
-        match tokio::time::timeout(WAIT_ONE, fetch(&request, &self.surroundings)).await {
+        match tokio::time::timeout(WAIT_ONE, fetch(&request, &self.environment)).await {
             Ok(Ok(answer)) => sorted(answer.status, answer.body),
             Ok(Err(e)) => Asked::Away(e.to_string()),
             Err(_) => Asked::Away("no answer in time".to_owned()),
@@ -184,7 +184,7 @@ impl Client {
             Err(Asked::Answer(_) | Asked::Stale) => return Err("etcd takes no token of this user".to_owned()),
         };
         let request = self.request(&server, question, token.as_deref(), SMALL);
-        let opened = Following::open(&request, &self.surroundings).await.map_err(|e| e.to_string());
+        let opened = Following::open(&request, &self.environment).await.map_err(|e| e.to_string());
         let following = opened.inspect_err(|_| self.next_server())?;
         match following.status {
             200 => Ok(Watch { following, read: Vec::new(), at: 0, longest }),

@@ -125,7 +125,7 @@ pub struct Asked {
 /// What changes with the config: who resolves names. The roots of the system are read when first needed, and again after a
 /// reload.
 #[derive(Default)]
-pub(crate) struct Surroundings {
+pub(crate) struct Environment {
     resolver: Mutex<Option<TokioResolver>>,
     system: Mutex<Option<Policies>>,
 }
@@ -251,17 +251,17 @@ impl fmt::Debug for Fetcher {
 
 // === impl Surroundings ===
 
-impl Surroundings {
+impl Environment {
     /// Of this machine alone: names are resolved as it resolves them.
     pub(crate) fn of_system() -> Self {
-        let surroundings = Self::default();
+        let environment = Self::default();
         let settings = dns::Settings {
             servers: Vec::new(),
             min_ttl: Duration::from_secs(1),
             max_ttl: Duration::from_secs(300),
         };
-        surroundings.set(dns::resolver(&settings).ok()); // a request to a name tells what is wrong
-        surroundings
+        environment.set(dns::resolver(&settings).ok()); // a request to a name tells what is wrong
+        environment
     }
 
     /// From now on names are resolved so.
@@ -295,13 +295,13 @@ impl Surroundings {
 }
 
 /// Carries requests out until every [`Fetcher`] is gone. On a `LocalSet`: connections do not change threads.
-pub(crate) async fn serve(mut asked: mpsc::Receiver<Asked>, surroundings: Arc<Surroundings>) {
+pub(crate) async fn serve(mut asked: mpsc::Receiver<Asked>, environment: Arc<Environment>) {
     let places = Arc::new(Semaphore::new(AT_ONCE));
     while let Some(Asked { request, mut answer }) = asked.recv().await {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        let surroundings = Arc::clone(&surroundings);
+        let environment = Arc::clone(&environment);
         drop(tokio::task::spawn_local(async move {
-            let work = tokio::time::timeout(request.timeout, fetch(&request, &surroundings));
+            let work = tokio::time::timeout(request.timeout, fetch(&request, &environment));
             let done = tokio::select! {
                 done = work => done.unwrap_or(Err(FetchError::Timeout)),
                 () = answer.closed() => return, // nobody waits any more
@@ -315,10 +315,10 @@ pub(crate) async fn serve(mut asked: mpsc::Receiver<Asked>, surroundings: Arc<Su
 /// Sends a request on this thread and reads the whole answer. The time that it may take is the caller's matter.
 pub(crate) async fn fetch(
     request: &FetchRequest,
-    surroundings: &Surroundings,
+    environment: &Environment,
 ) -> Result<CallAnswer, FetchError> {
     let (call, out) = rendered(request)?;
-    let Dialled { mut stream, round_trip, .. } = connect(request, surroundings).await?;
+    let Dialled { mut stream, round_trip, .. } = connect(request, environment).await?;
     if request.version == Version::Http2 {
         return h2::talk(stream, round_trip, &out, request.limit).await;
     }
@@ -352,12 +352,12 @@ fn rendered(request: &FetchRequest) -> Result<(CallRequest, Vec<u8>), FetchError
 }
 
 /// Connects to the first address that takes it.
-async fn connect(request: &FetchRequest, surroundings: &Surroundings) -> Result<Dialled, FetchError> {
+async fn connect(request: &FetchRequest, environment: &Environment) -> Result<Dialled, FetchError> {
     let FetchRequest { url, trust, version, .. } = request;
-    let tls = if url.is_tls() { Some(surroundings.tls(trust, *version)?) } else { None };
+    let tls = if url.is_tls() { Some(environment.tls(trust, *version)?) } else { None };
     let tls = tls.as_ref().map(|tls| (tls, url.host()));
     let mut last = FetchError::Timeout;
-    for ip in surroundings.addresses(url.host()).await? {
+    for ip in environment.addresses(url.host()).await? {
         let address = Address::Tcp(SocketAddr::new(ip, url.port()));
         match dial(&address, tls, CONNECT).await {
             Ok(dialled) => return Ok(dialled),

@@ -10,7 +10,7 @@ pub use changes::Touched;
 
 use crate::config::load::Unreadable;
 use crate::config::schema::Config;
-use crate::config::{Diagnostics, Instead, Loaded, Source, load};
+use crate::config::{Diagnostics, Loaded, Overrides, Source, load};
 use crate::core::{Leaving, Message, Shared};
 use crate::error::{self, Limit};
 use crate::filter::{FilterKind, Purge};
@@ -179,12 +179,12 @@ impl Builder {
         let source = self.source.clone();
         let mut books = Books::default();
         let unreadable = |e: Unreadable| StartError::Config(e.diagnostics);
-        let mut gathered = books.read(&self.source, Instead::default()).map_err(unreadable)?;
+        let mut gathered = books.read(&self.source, Overrides::default()).map_err(unreadable)?;
         let found = if gathered.awaits { self.find_bundle() } else { None };
         if found.as_ref().is_some_and(|found| found.bundle.is_some()) {
-            gathered = books.read(&self.source, Instead::default()).map_err(unreadable)?;
+            gathered = books.read(&self.source, Overrides::default()).map_err(unreadable)?;
         }
-        let mut loaded = gathered.finish(&self.source, Instead::default());
+        let mut loaded = gathered.finish(&self.source, Overrides::default());
         let cores = loaded.config.workers.count();
         let causes =
             self.kinds.iter().flat_map(|k| k.causes.iter().copied()).chain(error::CAUSES.iter().copied());
@@ -567,9 +567,9 @@ impl Gateway {
         };
         // The files are read only where there is something to find in them: a large config is not read twice a second.
         let files = if kept.is_empty() { None } else { autopsy::Files::read(&source) };
-        let teller = autopsy::Teller { snapshot: &snapshot, files: files.as_ref() };
+        let context = autopsy::ReportContext { snapshot: &snapshot, files: files.as_ref() };
         autopsy::Answer {
-            found: kept.iter().map(|kept| teller.tell(kept)).collect(),
+            found: kept.iter().map(|kept| context.tell(kept)).collect(),
             cursor: after.iter().map(u64::to_string).collect::<Vec<_>>().join("-"),
             held,
             since: since.map(weir_telemetry::timestamp),

@@ -53,7 +53,7 @@ const NOBODY: &str = "https://127.0.0.1:1/weir-bench";
 
 /// Credentials made for the rehearsal, because the config has only hashes of those that clients have, or certificates without keys.
 #[derive(Debug, Default)]
-struct Made {
+struct Credentials {
     /// A consumer, and what goes into `authorization`.
     basic: Option<(String, String)>,
     /// Whether requests come with a certificate where a listener asks for one, and the consumer that it names.
@@ -130,8 +130,8 @@ impl Rehearsal {
         rehearsal.listeners(&loaded.config);
         rehearsal.upstreams(&loaded.config, origin);
         rehearsal.limits();
-        let made = rehearsal.credentials(&loaded.config, identity);
-        rehearsal.routes = ask::routes(&loaded.config, snapshot, &made);
+        let credentials = rehearsal.credentials(&loaded.config, identity);
+        rehearsal.routes = ask::routes(&loaded.config, snapshot, &credentials);
         rehearsal
     }
 
@@ -251,8 +251,8 @@ impl Rehearsal {
     }
 
     /// Gives a consumer credentials that we know, where the config has none that a client could send.
-    fn credentials(&mut self, config: &Config, identity: Option<&Identity>) -> Made {
-        let mut made = Made::default();
+    fn credentials(&mut self, config: &Config, identity: Option<&Identity>) -> Credentials {
+        let mut credentials = Credentials::default();
         if let Some((name, _)) = ask::caller(config, "basic_auth")
             && let Some((pair, hash)) = basic_pair()
         {
@@ -260,10 +260,10 @@ impl Rehearsal {
             self.notes.push(format!(
                 "consumers.{name}: has one more user for basic_auth, with a password that is known here"
             ));
-            made.basic = Some((name.to_owned(), pair));
+            credentials.basic = Some((name.to_owned(), pair));
         }
-        let Some(identity) = identity else { return made };
-        made.has_certificate = true;
+        let Some(identity) = identity else { return credentials };
+        credentials.has_certificate = true;
         for (name, listener) in config.listeners.iter() {
             if listener.tls.as_ref().is_some_and(|tls| tls.client_auth.is_some()) {
                 let file = identity.certificate.to_string_lossy();
@@ -274,9 +274,9 @@ impl Rehearsal {
         if let Some((name, _)) = ask::caller(config, "mtls_auth") {
             let told = format!("sha256:{}", identity.fingerprint);
             tree::add_text(&mut self.tree, &format!("consumers.{name}.mtls_auth"), &told);
-            made.named = Some(name.to_owned());
+            credentials.named = Some(name.to_owned());
         }
-        made
+        credentials
     }
 
     /// What would refuse most of a load is raised, which costs the same.

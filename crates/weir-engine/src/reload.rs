@@ -20,11 +20,11 @@ pub(crate) use watch::Watching;
 
 use crate::acme;
 use crate::config::schema::{self, Config};
-use crate::config::{Diagnostics, Instead, Loaded, Place, Severity, Source, Texts};
+use crate::config::{Diagnostics, Loaded, Overrides, Place, Severity, Source, Texts};
 use crate::core::Message;
 use crate::discovery;
 use crate::export::Exporter;
-use crate::fetch::{self, Fetcher, Surroundings};
+use crate::fetch::{self, Environment, Fetcher};
 use crate::filter::{FilterKind, Purgeable, Switch};
 use crate::handover::{Handover, Inheritance};
 use crate::history::By;
@@ -337,7 +337,7 @@ impl Control {
         by: &By,
         cores: &[mpsc::UnboundedSender<Message>],
     ) -> Result<Reloaded, Refused> {
-        self.reload_with(by, Instead::default(), cores)
+        self.reload_with(by, Overrides::default(), cores)
     }
 
     /// Runs the bundle in this folder, which a source sent, as a reload runs files.
@@ -347,7 +347,7 @@ impl Control {
         by: &By,
         cores: &[mpsc::UnboundedSender<Message>],
     ) -> Result<Reloaded, Refused> {
-        let done = self.reload_with(by, Instead { bundle: Some(folder), ..Instead::default() }, cores)?;
+        let done = self.reload_with(by, Overrides { bundle: Some(folder), ..Overrides::default() }, cores)?;
         self.source.set_bundle(Some(folder.to_owned()));
         Ok(done)
     }
@@ -355,7 +355,7 @@ impl Control {
     fn reload_with(
         &mut self,
         by: &By,
-        instead: Instead<'_>,
+        instead: Overrides<'_>,
         cores: &[mpsc::UnboundedSender<Message>],
     ) -> Result<Reloaded, Refused> {
         let began = Instant::now();
@@ -496,7 +496,7 @@ fn dns_settings(written: &schema::Dns) -> dns::Settings {
 struct Names {
     runtime: tokio::runtime::Handle,
     fetcher: Fetcher,
-    surroundings: Arc<Surroundings>,
+    environment: Arc<Environment>,
     /// Tells the probes of a new snapshot.
     probes: mpsc::UnboundedSender<Vec<Arc<Upstream>>>,
     /// Tells those who ask registries.
@@ -513,11 +513,11 @@ impl Names {
         let handle = runtime.handle().clone();
         let (end, ended) = tokio::sync::oneshot::channel::<()>();
         let (fetcher, asked) = Fetcher::channel();
-        let surroundings: Arc<Surroundings> = Arc::default();
-        let served = Arc::clone(&surroundings);
+        let environment: Arc<Environment> = Arc::default();
+        let served = Arc::clone(&environment);
         let (probes, orders) = mpsc::unbounded_channel();
         let (registries, followed) = mpsc::unbounded_channel();
-        let asking = Arc::clone(&surroundings);
+        let asking = Arc::clone(&environment);
         let work = move || {
             let local = tokio::task::LocalSet::new();
             drop(local.spawn_local(fetch::serve(asked, served)));
@@ -530,7 +530,7 @@ impl Names {
             .spawn(work)
             .map_err(|e| format!("the control thread: {e}"))?;
         let (tasks, settings) = (HashMap::new(), None);
-        Ok(Self { runtime: handle, fetcher, surroundings, probes, registries, tasks, settings, _end: end })
+        Ok(Self { runtime: handle, fetcher, environment, probes, registries, tasks, settings, _end: end })
     }
 
     /// Resolves the names of these upstreams and asks their registries, and those of no others. The receiver is hung up on when all were asked for
@@ -556,7 +556,7 @@ impl Names {
         self.settings = Some(settings.clone());
         {
             let _in_runtime = self.runtime.enter();
-            self.surroundings.set(dns::resolver(settings).ok()); // upstreams with names tell what is wrong
+            self.environment.set(dns::resolver(settings).ok()); // upstreams with names tell what is wrong
         }
         let ordered = |upstream: &Arc<Upstream>| {
             let written = config.upstreams.get(&upstream.name)?;

@@ -42,7 +42,7 @@ pub async fn run(kind: &'static FilterKind, settings: Value, request: &str) -> E
     Stand::new(kind, settings).build().request(request).await
 }
 
-/// A filter's surroundings. Built twice, it shares kept state as two snapshots do.
+/// A filter's environment. Built twice, it shares kept state as two snapshots do.
 pub struct Stand {
     kind: &'static FilterKind,
     settings: Value,

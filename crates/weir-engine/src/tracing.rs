@@ -109,9 +109,10 @@ impl Tracing {
             Parents::Never => false,
             Parents::Trusted => trusted,
         };
-        let said = Said::of(head);
-        let parent = said.parent.filter(|_| followed && said.parents == 1);
-        if said.states > 0 && (parent.is_none() || !context::is_state(head.headers.get_all("tracestate"))) {
+        let incoming = IncomingContext::of(head);
+        let parent = incoming.parent.filter(|_| followed && incoming.parents == 1);
+        if incoming.states > 0 && (parent.is_none() || !context::is_state(head.headers.get_all("tracestate")))
+        {
             head.headers.remove(&self.tracestate); // it is of another trace, or malformed
         }
         let trace = match &parent {
@@ -120,7 +121,7 @@ impl Tracing {
         };
         let sampled = parent.map_or_else(|| self.samples(trace), |parent| parent.sampled);
         let own = Parent { trace, span: random.next().max(1), sampled };
-        if said.parents == 0 {
+        if incoming.parents == 0 {
             let _ = head.headers.append(&self.traceparent, &own.write()); // digits may always be sent
         } else {
             self.show(head, own);
@@ -151,7 +152,7 @@ impl Tracing {
 
 /// What a caller says of its trace, found in one walk over the fields.
 #[derive(Default)]
-struct Said {
+struct IncomingContext {
     /// What the first `traceparent` says, if it says it well.
     parent: Option<Parent>,
     /// How many there are, and how many `tracestate`.
@@ -159,18 +160,18 @@ struct Said {
     states: usize,
 }
 
-impl Said {
+impl IncomingContext {
     fn of(head: &RequestHead) -> Self {
-        let mut said = Self::default();
+        let mut incoming = Self::default();
         for (name, value) in head.headers.iter() {
             if name.eq_ignore_ascii_case(b"traceparent") {
-                said.parent = if said.parents == 0 { Parent::parse(value) } else { None };
-                said.parents += 1;
+                incoming.parent = if incoming.parents == 0 { Parent::parse(value) } else { None };
+                incoming.parents += 1;
             } else if name.eq_ignore_ascii_case(b"tracestate") {
-                said.states += 1;
+                incoming.states += 1;
             }
         }
-        said
+        incoming
     }
 }
 

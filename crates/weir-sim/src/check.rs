@@ -142,7 +142,7 @@ impl Checker {
             let mut open = before.rollout.steps.iter().take(before.rollout.open);
             open.any(|step| step.has(&report.node, &report.labels, before.to))
         };
-        for (node, said) in store.said().filter(|(_, said)| takes(&said.report) && said.at + STALE < at) {
+        for (node, said) in store.live().filter(|(_, live)| takes(&live.report) && live.at + STALE < at) {
             let report = &said.report;
             if report.running != Some(before.to) || report.generation != before.generation {
                 return Some(format!("node {node} runs {:?}", report.running));

@@ -24,7 +24,7 @@ pub(crate) struct Store {
     history: VecDeque<(u64, Found)>,
     /// As they are stored, in archives.
     pub(crate) bundles: BTreeMap<Digest, Vec<u8>>,
-    nodes: BTreeMap<usize, Said>,
+    nodes: BTreeMap<usize, LiveNode>,
     /// What is remembered of nodes, by whoever is silent.
     remembered: BTreeMap<usize, NodeReport>,
     /// When those that are silent were missed.
@@ -39,7 +39,7 @@ pub(crate) struct Store {
 
 /// A report of a node that lives.
 #[derive(Clone, Debug)]
-pub(crate) struct Said {
+pub(crate) struct LiveNode {
     pub(crate) report: NodeReport,
     lease: Lease,
     /// When it was written, and since when it has said that it runs what it runs.
@@ -140,12 +140,12 @@ impl Store {
         };
         self.remembered.insert(node, report.clone());
         self.gone.remove(&node);
-        self.nodes.insert(node, Said { report, lease, at, runs_since });
+        self.nodes.insert(node, LiveNode { report, lease, at, runs_since });
         true
     }
 
     /// The nodes that live.
-    pub(crate) fn said(&self) -> impl Iterator<Item = (usize, &Said)> {
+    pub(crate) fn live(&self) -> impl Iterator<Item = (usize, &LiveNode)> {
         self.nodes.iter().map(|(node, said)| (*node, said))
     }
 

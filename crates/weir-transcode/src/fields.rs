@@ -4,7 +4,7 @@
 
 use crate::api::{Api, Binding, BodyOf};
 use crate::parse::{ParseError, text_expected, write_text};
-use crate::scalar::{self, Token, Unfit, Written};
+use crate::scalar::{self, Token, ValueError, Written};
 use crate::schema::{Field, Kind, Known, Message, Schema, Shape};
 use crate::template::{Slashes, unescape};
 use crate::wire;
@@ -167,7 +167,7 @@ fn value(schema: &Schema, field: &Field, text: &str, out: &mut Vec<u8>) -> Resul
     // A packed field may come one by one as well.
     wire::write_key(field.number, field.kind.wire(), out);
     scalar::write(schema, field.kind, Token::Text(text), Written::InUrl, out).map_err(|unfit| {
-        debug_assert!(matches!(unfit, Unfit::Refused | Unfit::UnknownName));
+        debug_assert!(matches!(unfit, ValueError::Refused | ValueError::UnknownName));
         let expected = scalar::expected(schema, field.kind);
         wrong("", format!("expected {expected}, found {}", scalar::shown(Token::Text(text))))
     })

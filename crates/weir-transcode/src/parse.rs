@@ -7,7 +7,7 @@ mod known;
 pub(crate) use known::{text_expected, write_text};
 
 use crate::options::{JsonOptions, Limits};
-use crate::scalar::{self, Token, Unfit, Written};
+use crate::scalar::{self, Token, ValueError, Written};
 use crate::schema::{Field, Kind, Known, Message, Schema, Shape};
 use crate::wire;
 use known::{AnyOf, AnyValue, ListValue, StructOf, Text};
@@ -147,7 +147,7 @@ impl<'s, 'o> Parser<'s, 'o> {
         }
         match scalar::write(self.schema, kind, token, Written::InJson, self.out) {
             Ok(()) => Ok(true),
-            Err(Unfit::UnknownName) if self.options.ignore_unknown => {
+            Err(ValueError::UnknownName) if self.options.ignore_unknown => {
                 self.out.truncate(start);
                 Ok(false)
             }

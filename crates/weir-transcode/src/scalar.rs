@@ -22,7 +22,7 @@ pub(crate) enum Written {
 
 /// What became of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unfit {
+pub(crate) enum ValueError {
     /// It does not fit the type.
     Refused,
     /// The enum has no such name.
@@ -36,33 +36,33 @@ pub(crate) fn write(
     token: Token<'_>,
     written: Written,
     out: &mut Vec<u8>,
-) -> Result<(), Unfit> {
+) -> Result<(), ValueError> {
     match kind {
-        Kind::Bool => out.push(u8::from(boolean(token, written).ok_or(Unfit::Refused)?)),
-        Kind::Bytes => bytes(token, out).ok_or(Unfit::Refused)?,
-        Kind::Double => out.extend_from_slice(&float(token).ok_or(Unfit::Refused)?.to_le_bytes()),
+        Kind::Bool => out.push(u8::from(boolean(token, written).ok_or(ValueError::Refused)?)),
+        Kind::Bytes => bytes(token, out).ok_or(ValueError::Refused)?,
+        Kind::Double => out.extend_from_slice(&float(token).ok_or(ValueError::Refused)?.to_le_bytes()),
         Kind::Enum(at) => {
-            let of = schema.enumeration(at).ok_or(Unfit::Refused)?;
+            let of = schema.enumeration(at).ok_or(ValueError::Refused)?;
             let number = enumeration(of, token, written)?;
             wire::write_varint(i64::from(number) as u64, out);
         }
         Kind::Float => {
-            let wide = float(token).ok_or(Unfit::Refused)?;
+            let wide = float(token).ok_or(ValueError::Refused)?;
             let narrow = wide as f32;
             if wide.is_finite() && narrow.is_infinite() {
-                return Err(Unfit::Refused);
+                return Err(ValueError::Refused);
             }
             out.extend_from_slice(&narrow.to_le_bytes());
         }
-        Kind::Message(_) => return Err(Unfit::Refused),
+        Kind::Message(_) => return Err(ValueError::Refused),
         Kind::String => match token {
             Token::Text(text) => {
                 wire::write_varint(text.len() as u64, out);
                 out.extend_from_slice(text.as_bytes());
             }
-            _ => return Err(Unfit::Refused),
+            _ => return Err(ValueError::Refused),
         },
-        _ => whole(kind, integer(token).ok_or(Unfit::Refused)?, out).ok_or(Unfit::Refused)?,
+        _ => whole(kind, integer(token).ok_or(ValueError::Refused)?, out).ok_or(ValueError::Refused)?,
     }
     Ok(())
 }
@@ -144,18 +144,18 @@ fn exact(n: f64) -> Option<i128> {
     (n.fract() == 0.0 && n.abs() <= u64::MAX as f64).then_some(n as i128)
 }
 
-fn enumeration(of: &Enum, token: Token<'_>, written: Written) -> Result<i32, Unfit> {
+fn enumeration(of: &Enum, token: Token<'_>, written: Written) -> Result<i32, ValueError> {
     if let Token::Text(text) = token {
         if let Some(number) = of.numbers.get(text) {
             return Ok(*number);
         }
         if written == Written::InJson {
-            return Err(Unfit::UnknownName);
+            return Err(ValueError::UnknownName);
         }
     }
     integer(token).and_then(|n| i32::try_from(n).ok()).ok_or(match token {
-        Token::Text(_) => Unfit::UnknownName,
-        _ => Unfit::Refused,
+        Token::Text(_) => ValueError::UnknownName,
+        _ => ValueError::Refused,
     })
 }
 

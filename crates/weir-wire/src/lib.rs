@@ -28,4 +28,4 @@ pub mod websocket;
 
 pub use deadline::Deadline;
 pub use poller::{PolledTcp, Poller, Sockets};
-pub use stream::{Peer, Stream, TlsFacts, TlsKeys};
+pub use stream::{Peer, Stream, TlsInfo, TlsKeys};

@@ -38,7 +38,7 @@ pub enum Stream {
 
 /// What was agreed for a TLS connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TlsFacts {
+pub struct TlsInfo {
     /// `TLSv1.3` or `TLSv1.2`.
     pub version: &'static str,
     /// The cipher suite, such as `TLS13_AES_256_GCM_SHA384`.
@@ -334,10 +334,10 @@ impl Stream {
     }
 
     /// The TLS facts of the connection, where it is TLS.
-    pub fn tls(&self) -> Option<TlsFacts> {
+    pub fn tls(&self) -> Option<TlsInfo> {
         match self {
             Self::H2(s) => s.tls(),
-            Self::Tls(s) => Some(s.facts()),
+            Self::Tls(s) => Some(s.info()),
             Self::Polled(_) | Self::Tcp(_) | Self::Unix(_) => None,
         }
     }

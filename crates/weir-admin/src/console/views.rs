@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::time::Instant;
-use weir_console::view::{self, Config, Consumer, Figures, Plan, Route, Target, Thing};
+use weir_console::view::{self, Config, ConfigEntry, Consumer, Figures, Plan, Route, Target};
 use weir_gateway::Gateway;
 use weir_gateway::config::managed;
 use weir_gateway::config::node::Value as NodeValue;
@@ -108,8 +108,8 @@ pub(super) fn config(texts: &Texts, tree: &Node, drift: Value) -> Config {
     config
 }
 
-fn thing(texts: &Texts, section: &str, name: &weir_gateway::config::node::Key) -> Thing {
-    Thing {
+fn thing(texts: &Texts, section: &str, name: &weir_gateway::config::node::Key) -> ConfigEntry {
+    ConfigEntry {
         section: section.to_owned(),
         name: name.text.to_string(),
         at: name.at.to_string(),
@@ -120,7 +120,7 @@ fn thing(texts: &Texts, section: &str, name: &weir_gateway::config::node::Key) -
 }
 
 /// One named thing, and what it says without its secrets.
-pub(super) fn one(texts: &Texts, tree: &Node, section: &str, name: &str) -> Option<(Thing, Value)> {
+pub(super) fn one(texts: &Texts, tree: &Node, section: &str, name: &str) -> Option<(ConfigEntry, Value)> {
     if !managed::is_section(section) {
         return None;
     }

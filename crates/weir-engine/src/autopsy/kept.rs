@@ -12,7 +12,7 @@ use weir_telemetry::{Entry, Timing};
 pub(crate) const STEPS: usize = 8;
 
 /// Longest text that comes with a step or a failure, in bytes.
-const SAID_BYTES: usize = 128;
+const DETAIL_BYTES: usize = 128;
 
 /// The most bytes that one kept exchange takes, with all its texts and steps. A test fills one to the brim.
 pub(crate) const SLOT_BYTES: usize = 4096;
@@ -55,7 +55,7 @@ pub(crate) enum Step {
         /// It went by a connection that had carried a request before.
         reused: bool,
         /// What the system, TLS or the parser said.
-        said: Option<Box<str>>,
+        detail: Option<Box<str>>,
     },
     /// A filter that waited for something.
     Waited { filter: &'static str, at: u32, took: u32 },
@@ -102,7 +102,7 @@ pub(crate) enum Text {
     Filters,
     /// Where the filter stands that stopped it.
     Place,
-    Said,
+    Detail,
 }
 
 /// Each text with the most bytes that are kept of it.
@@ -121,11 +121,11 @@ const TEXTS: [(Text, usize); 15] = [
     (Text::Consumer, 64),
     (Text::Filters, 192),
     (Text::Place, 128),
-    (Text::Said, 192),
+    (Text::Detail, 192),
 ];
 
 /// What is known beside the line of the access log.
-pub(crate) struct Beside<'a> {
+pub(crate) struct Details<'a> {
     pub(crate) kind: Kind,
     pub(crate) cause: Option<&'static Cause>,
     pub(crate) revision: &'a str,
@@ -140,7 +140,7 @@ pub(crate) struct Beside<'a> {
     pub(crate) fields: &'a mut dyn Iterator<Item = (&'a [u8], usize)>,
     /// The filter that stopped it, and where that stands.
     pub(crate) stopped_by: Option<(&'static str, &'a str)>,
-    pub(crate) said: Option<&'a str>,
+    pub(crate) detail: Option<&'a str>,
     /// A response had begun when it ended.
     pub(crate) begun: bool,
 }
@@ -207,7 +207,7 @@ impl Default for Kept {
 
 impl Kept {
     /// Takes over what the record of an exchange says. What was here before goes; its memory is used again.
-    pub(crate) fn fill(&mut self, entry: &Entry<'_>, protocol: &'static str, beside: Beside<'_>) {
+    pub(crate) fn fill(&mut self, entry: &Entry<'_>, protocol: &'static str, beside: Details<'_>) {
         self.kind = beside.kind;
         self.began = entry.time;
         (self.client, self.peer) = (entry.client, entry.peer);
@@ -238,7 +238,7 @@ impl Kept {
         self.put(Text::Consumer, entry.consumer.as_bytes());
         self.put_all(Text::Filters, beside.filters.map(|name| (name.as_bytes(), None)));
         self.put(Text::Place, beside.stopped_by.map_or("", |(_, place)| place).as_bytes());
-        self.put(Text::Said, beside.said.unwrap_or_default().as_bytes());
+        self.put(Text::Detail, beside.detail.unwrap_or_default().as_bytes());
     }
 
     /// A text as it was kept. Peers may have written it: what is no UTF-8 is replaced.
@@ -291,14 +291,14 @@ impl Kept {
     /// The memory it holds.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
-        let said = |step: &Step| match step {
-            Step::Attempt { said: Some(said), .. } => said.len(),
+        let detail = |step: &Step| match step {
+            Step::Attempt { detail: Some(detail), .. } => detail.len(),
             _ => 0,
         };
         size_of::<Self>()
             + self.text.capacity()
             + self.steps.capacity() * size_of::<Step>()
-            + self.steps.iter().map(said).sum::<usize>()
+            + self.steps.iter().map(detail).sum::<usize>()
     }
 }
 
@@ -311,12 +311,12 @@ fn parameters(query: &[u8]) -> impl Iterator<Item = (&[u8], Option<usize>)> {
 }
 
 /// As much of what was said as is kept with a step.
-pub(crate) fn cut_said(said: &str) -> Box<str> {
-    let mut end = said.len().min(SAID_BYTES);
-    while !said.is_char_boundary(end) {
+pub(crate) fn cut_detail(detail: &str) -> Box<str> {
+    let mut end = detail.len().min(DETAIL_BYTES);
+    while !detail.is_char_boundary(end) {
         end -= 1;
     }
-    said.get(..end).unwrap_or_default().into()
+    detail.get(..end).unwrap_or_default().into()
 }
 
 /// Microseconds, for at most an hour.
@@ -340,7 +340,7 @@ mod tests {
             connect: 0,
             tls: 0,
             reused: false,
-            said: Some(cut_said(&long)),
+            detail: Some(cut_detail(&long)),
         };
         let query = [b"a=1&secret&b=".as_slice(), bytes].concat();
         let entry = Entry {
@@ -356,7 +356,7 @@ mod tests {
             consumer: &long,
             ..Entry::default()
         };
-        let beside = Beside {
+        let beside = Details {
             kind: Kind::Failed,
             cause: Some(&error::CONNECT_REFUSED),
             revision: "0123456789ab",
@@ -367,7 +367,7 @@ mod tests {
             filters: &mut std::iter::repeat_n("rate_limit", size),
             fields: &mut std::iter::repeat_n((b"authorization".as_slice(), 7), size),
             stopped_by: Some(("cors", &long)),
-            said: Some(&long),
+            detail: Some(&long),
             begun: false,
         };
         let mut kept = Kept::default();
@@ -400,14 +400,14 @@ mod tests {
         assert_eq!(kept.text(Text::Query), "a:1 b:20");
         assert!(kept.text(Text::Fields).starts_with("authorization:7 authorization:7"));
         assert!(filled(100).is_cut(Text::Fields) && !filled(2).is_cut(Text::Fields));
-        assert_eq!(kept.text(Text::Said), "x".repeat(20));
+        assert_eq!(kept.text(Text::Detail), "x".repeat(20));
         assert_eq!(filled(0).text(Text::Path), "");
     }
 
     #[test]
     fn what_is_said_is_cut_between_characters() {
-        assert_eq!(&*cut_said("abc"), "abc");
-        assert_eq!(cut_said(&"ä".repeat(100)).chars().count(), 64);
-        assert_eq!(cut_said(&format!("a{}", "ä".repeat(100))).len(), 127);
+        assert_eq!(&*cut_detail("abc"), "abc");
+        assert_eq!(cut_detail(&"ä".repeat(100)).chars().count(), 64);
+        assert_eq!(cut_detail(&format!("a{}", "ä".repeat(100))).len(), 127);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// What happened to an exchange. `near`: the route that came nearest, where none matched.
 pub(super) fn of(kept: &Kept, near: Option<&Neighbour>) -> String {
     // What is told the client begins with the meaning of its cause.
-    let said = kept.text(Text::Said);
+    let said = kept.text(Text::Detail);
     let said = said.strip_prefix(kept.cause.map_or("", |cause| cause.meaning)).unwrap_or(&said).trim();
     let mut sentence = match kept.cause {
         Some(cause) => failed(kept, cause.code, near).unwrap_or_else(|| by_meaning(kept, cause.meaning)),
@@ -36,7 +36,7 @@ fn failed(kept: &Kept, code: &str, near: Option<&Neighbour>) -> Option<String> {
 /// What went wrong between the gateway and an upstream.
 fn upstream_failed(kept: &Kept, code: &str) -> Option<String> {
     let (at, waited, tried) = (endpoint(kept), time(last_took(kept)), tried(kept));
-    let said = || said_last(kept).map_or_else(String::new, |said| format!(": {said}"));
+    let said = || last_detail(kept).map_or_else(String::new, |said| format!(": {said}"));
     Some(match code {
         "connect_refused" => {
             format!(
@@ -151,7 +151,7 @@ fn client_failed(kept: &Kept, code: &str, near: Option<&Neighbour>) -> Option<St
             kept.bytes_in,
             total(kept)
         ),
-        "bad_path" if !kept.text(Text::Said).is_empty() => kept.text(Text::Said).into_owned(),
+        "bad_path" if !kept.text(Text::Detail).is_empty() => kept.text(Text::Detail).into_owned(),
         "header_too_large" | "too_many_headers" | "target_too_long" => format!(
             "{} The request was refused before it was routed.",
             kept.cause.map_or("", |cause| cause.meaning)
@@ -159,7 +159,7 @@ fn client_failed(kept: &Kept, code: &str, near: Option<&Neighbour>) -> Option<St
         "handshake_failed" => format!(
             "The TLS handshake with {} failed: {}.",
             peer(kept),
-            kept.text(Text::Said).trim_end_matches('.')
+            kept.text(Text::Detail).trim_end_matches('.')
         ),
         "handshake_timeout" => format!("The client {} did not finish its TLS handshake in time.", peer(kept)),
         code if code.starts_with("h2_") => format!(
@@ -267,9 +267,9 @@ fn last_took(kept: &Kept) -> Duration {
     took.unwrap_or_else(|| kept.timing.total.saturating_sub(kept.attempt.unwrap_or_default()))
 }
 
-fn said_last(kept: &Kept) -> Option<&str> {
+fn last_detail(kept: &Kept) -> Option<&str> {
     kept.steps.iter().rev().find_map(|step| match step {
-        Step::Attempt { said, .. } => said.as_deref(),
+        Step::Attempt { detail, .. } => detail.as_deref(),
         Step::Waited { .. } => None,
     })
 }

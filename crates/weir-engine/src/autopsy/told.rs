@@ -16,7 +16,7 @@ pub(crate) struct Files {
 }
 
 /// What a report needs beside what was kept.
-pub(crate) struct Teller<'a> {
+pub(crate) struct ReportContext<'a> {
     /// The config that runs.
     pub(crate) snapshot: &'a Snapshot,
     /// Nothing where the files cannot be read any more.
@@ -30,7 +30,7 @@ impl Files {
     }
 }
 
-impl Teller<'_> {
+impl ReportContext<'_> {
     /// The report on one exchange.
     pub(crate) fn tell(&self, kept: &Kept) -> Autopsy {
         let text = |which| kept.text(which).into_owned();
@@ -210,11 +210,11 @@ fn told(step: &Step) -> (Duration, Duration, String) {
     let us = |us: u32| Duration::from_micros(us.into());
     match step {
         Step::Waited { filter, at, took } => (us(*at), us(*took), format!("the filter `{filter}` waited")),
-        Step::Attempt { endpoint, outcome, at, took, connect, tls, reused, said } => {
-            let said = said.as_ref().map_or_else(String::new, |said| format!(" ({said})"));
+        Step::Attempt { endpoint, outcome, at, took, connect, tls, reused, detail } => {
+            let detail = detail.as_ref().map_or_else(String::new, |detail| format!(" ({detail})"));
             let what = match outcome {
                 Outcome::Canceled => "canceled, the other attempt won".to_owned(),
-                Outcome::Cause(cause) => format!("{}{said}", cause.code),
+                Outcome::Cause(cause) => format!("{}{detail}", cause.code),
                 Outcome::Status(status) => format!("answered {status}, which is tried again"),
             };
             let way = way(us(*connect), us(*tls), *reused);
@@ -262,7 +262,7 @@ pub(crate) fn connection(
     listener: &str,
     peer: Option<std::net::SocketAddr>,
     revision: &str,
-    said: &str,
+    detail: &str,
 ) {
     let entry = weir_telemetry::Entry {
         time: SystemTime::now(),
@@ -271,7 +271,7 @@ pub(crate) fn connection(
         listener,
         ..weir_telemetry::Entry::default()
     };
-    let beside = super::kept::Beside {
+    let beside = super::kept::Details {
         kind: Kind::Failed,
         cause: Some(cause),
         revision,
@@ -282,7 +282,7 @@ pub(crate) fn connection(
         filters: &mut std::iter::empty(),
         fields: &mut std::iter::empty(),
         stopped_by: None,
-        said: Some(said),
+        detail: Some(detail),
         begun: false,
     };
     kept.fill(&entry, "", beside);

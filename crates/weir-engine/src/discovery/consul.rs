@@ -1,7 +1,7 @@
 //! Follows a service in Consul, by questions that are held back until there is another answer.
 
 use super::desk::Desk;
-use super::{Around, PAUSE};
+use super::{AskContext, PAUSE};
 use crate::config::schema::ConsulDiscovery;
 use crate::fetch::{FetchRequest, Trust, Url, fetch};
 use std::convert::Infallible;
@@ -13,7 +13,7 @@ use weir_h1::FieldName;
 pub(super) async fn follow(
     written: &ConsulDiscovery,
     choice: Choice,
-    around: &Around,
+    around: &AskContext,
     desk: &Desk,
 ) -> Result<Infallible, String> {
     let trust = Trust::given(&written.ca, &written.client_cert, &written.client_key)?;
@@ -39,7 +39,7 @@ async fn once(
     trust: &Trust,
     written: &ConsulDiscovery,
     service: &mut Service,
-    around: &Around,
+    around: &AskContext,
     desk: &Desk,
 ) -> Result<(), String> {
     let mut request = FetchRequest::get(server.with_target(&service.target()), ANSWER_BYTES, WAIT);
@@ -49,7 +49,7 @@ async fn once(
     {
         request.headers.push((name, token.reveal().as_bytes().to_vec()));
     }
-    let answer = tokio::time::timeout(WAIT, fetch(&request, &around.surroundings)).await;
+    let answer = tokio::time::timeout(WAIT, fetch(&request, &around.environment)).await;
     let answer = answer.map_err(|_| "no answer in time".to_owned())?.map_err(|e| e.to_string())?;
     if answer.status != 200 {
         let said: String = String::from_utf8_lossy(&answer.body).chars().take(200).collect();

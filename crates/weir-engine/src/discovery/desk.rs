@@ -1,6 +1,6 @@
 //! What all kinds of registries share: answers come in here, and endpoints go out.
 
-use super::Around;
+use super::AskContext;
 use crate::upstream::Upstream;
 use crate::upstream::discover::registry::{Listed, Registry};
 use hickory_resolver::TokioResolver;
@@ -131,7 +131,7 @@ impl Desk {
     }
 
     /// Publishes what is known whenever it changes, with the names in it resolved.
-    pub(super) async fn serve(&self, around: &Around) {
+    pub(super) async fn serve(&self, around: &AskContext) {
         let mut names: HashMap<String, Resolved> = HashMap::new();
         loop {
             let due = names.values().filter_map(|name| name.due).min();
@@ -180,7 +180,7 @@ impl Desk {
     }
 
     /// Asks for the names whose time has come, all at once.
-    async fn resolve(&self, around: &Around, wanted: Vec<String>, names: &mut HashMap<String, Resolved>) {
+    async fn resolve(&self, around: &AskContext, wanted: Vec<String>, names: &mut HashMap<String, Resolved>) {
         let resolver = match &around.resolver {
             Ok(resolver) => resolver,
             Err(why) => return self.complain(why),

@@ -1,7 +1,7 @@
 //! Follows the keys of a service in etcd.
 
 use super::desk::Desk;
-use super::{Around, PAUSE};
+use super::{AskContext, PAUSE};
 use crate::config::schema::{EtcdDiscovery, EtcdFormat};
 use crate::etcd::Client;
 use crate::fetch::Trust;
@@ -21,7 +21,7 @@ const LASTED: Duration = Duration::from_secs(1);
 pub(super) async fn follow(
     written: &EtcdDiscovery,
     choice: Choice,
-    around: &Around,
+    around: &AskContext,
     desk: &Desk,
 ) -> Result<Infallible, String> {
     let trust = Trust::given(&written.ca, &written.client_cert, &written.client_key)?;
@@ -30,7 +30,7 @@ pub(super) async fn follow(
     // Gateways begin with different members.
     let start = RandomState::new().hash_one(&written.key);
     let client =
-        Client::new(&written.servers, start, trust, login, std::sync::Arc::clone(&around.surroundings))?;
+        Client::new(&written.servers, start, trust, login, std::sync::Arc::clone(&around.environment))?;
     let format = match written.format {
         Some(EtcdFormat::GoZero) => Format::GoZero,
         Some(EtcdFormat::Kratos) | None => Format::Kratos,

@@ -16,7 +16,7 @@ mod file;
 mod srv;
 
 use crate::config::schema::{self, Discover, Scheme, UpstreamProtocol};
-use crate::fetch::Surroundings;
+use crate::fetch::Environment;
 use crate::upstream::Upstream;
 use crate::upstream::discover::dns;
 use crate::upstream::discover::registry::State;
@@ -49,14 +49,14 @@ pub(crate) struct Ordered {
 }
 
 /// What every question needs.
-struct Around {
-    surroundings: Arc<Surroundings>,
+struct AskContext {
+    environment: Arc<Environment>,
     resolver: Result<TokioResolver, String>,
     settings: dns::Settings,
 }
 
 /// Follows the registries of the order that came last, until there are no more orders. On a `LocalSet`: connections do not change threads.
-pub(crate) async fn follow(mut orders: mpsc::UnboundedReceiver<Order>, surroundings: Arc<Surroundings>) {
+pub(crate) async fn follow(mut orders: mpsc::UnboundedReceiver<Order>, environment: Arc<Environment>) {
     let mut tasks: HashMap<Arc<str>, (Arc<Upstream>, AbortHandle)> = HashMap::new();
     let mut before: Option<dns::Settings> = None;
     while let Some(order) = orders.recv().await {
@@ -69,8 +69,8 @@ pub(crate) async fn follow(mut orders: mpsc::UnboundedReceiver<Order>, surroundi
             stays
         });
         before = Some(order.settings.clone());
-        let around = Rc::new(Around {
-            surroundings: Arc::clone(&surroundings),
+        let around = Rc::new(AskContext {
+            environment: Arc::clone(&environment),
             resolver: dns::resolver(&order.settings),
             settings: order.settings,
         });
@@ -88,7 +88,12 @@ pub(crate) async fn follow(mut orders: mpsc::UnboundedReceiver<Order>, surroundi
 }
 
 /// Asks the registry of one upstream until it is told to stop.
-async fn ask(ordered: Ordered, around: Rc<Around>, telemetry: Arc<Telemetry>, first: std_mpsc::Sender<()>) {
+async fn ask(
+    ordered: Ordered,
+    around: Rc<AskContext>,
+    telemetry: Arc<Telemetry>,
+    first: std_mpsc::Sender<()>,
+) {
     let Ordered { upstream, discover, choice } = ordered;
     let Some(desk) = Desk::new(upstream, telemetry, first) else { return };
     let asked = async {

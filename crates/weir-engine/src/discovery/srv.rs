@@ -1,6 +1,6 @@
 //! Asks for SRV records, again when their time to live is over.
 
-use super::Around;
+use super::AskContext;
 use super::desk::Desk;
 use hickory_resolver::proto::rr::RData;
 use std::convert::Infallible;
@@ -14,7 +14,7 @@ const RECORDS: usize = 4 * weir_discover::INSTANCES;
 const RETRY: Duration = Duration::from_secs(2);
 
 /// Ends only where nothing can be asked.
-pub(super) async fn follow(name: &str, around: &Around, desk: &Desk) -> Result<Infallible, String> {
+pub(super) async fn follow(name: &str, around: &AskContext, desk: &Desk) -> Result<Infallible, String> {
     let resolver = around.resolver.as_ref().map_err(Clone::clone)?;
     // A name as it is written, and not one below a domain that this machine searches.
     let name = format!("{}.", name.trim_end_matches('.'));

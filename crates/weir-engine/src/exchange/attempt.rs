@@ -11,7 +11,7 @@ use super::hedge::First;
 use super::hooks::BodyWatch;
 use super::upload::{Failure, Sending, Upload, Waits, await_head, client_fault, give_back, upstream_failure};
 use super::{Exchange, Routed, Stop, unless_gone};
-use crate::autopsy::kept::{Outcome as Ended, cut_said};
+use crate::autopsy::kept::{Outcome as Ended, cut_detail};
 use crate::error;
 use crate::forward::{self, ForwardingFields};
 use crate::upstream::{
@@ -96,7 +96,7 @@ impl Exchange<'_> {
                 }
                 Err(e) => {
                     self.attempt_ends(0, Some(e.cause));
-                    self.record.said(active.get().take_said().map(|said| cut_said(&said)));
+                    self.record.detail(active.get().take_detail().map(|detail| cut_detail(&detail)));
                     if e.is_avoided() {
                         self.attempt_avoided(began);
                     } else {
@@ -265,7 +265,7 @@ impl Exchange<'_> {
                 }
                 Err(failure) => failure,
             };
-            self.record.said(sent.upload.said.take());
+            self.record.detail(sent.upload.detail.take());
             self.record.body_in = self.record.body_in.max(sent.connection.relay.taken());
             self.keep_what_follows(&sent.connection.relay);
             self.client.core.give_response(response);
@@ -408,7 +408,7 @@ impl Exchange<'_> {
         self.request_over = relay.is_finished();
         self.record.body_in = self.record.body_in.max(relay.taken());
         let state = Sending::Going;
-        Ok(Upload { state, heard: false, keeps, expects_continue, ended: None, said: None })
+        Ok(Upload { state, heard: false, keeps, expects_continue, ended: None, detail: None })
     }
 
     /// How an endpoint learns where the request's body ends.

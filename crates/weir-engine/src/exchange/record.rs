@@ -2,7 +2,7 @@
 
 use super::{Exchange, Next, Phase};
 use crate::autopsy::body;
-use crate::autopsy::kept::{Beside, Kind, Outcome, Step, cut_said, micros};
+use crate::autopsy::kept::{Details, Kind, Outcome, Step, cut_detail, micros};
 use crate::error::{self, Cause};
 use crate::filter::{Cx, End, FILTER, Hooks};
 use crate::id;
@@ -53,7 +53,7 @@ struct Rare {
     /// What took time besides: attempts that failed, filters that waited. At most [`STEPS`].
     steps: Vec<Step>,
     /// What was said as it failed: by the system, by TLS, by a parser, by a filter.
-    said: Option<Box<str>>,
+    detail: Option<Box<str>>,
     /// The beginning of the body of an upstream's error.
     heard: Option<Vec<u8>>,
     /// Where the last of those attempts went.
@@ -83,8 +83,8 @@ impl Record {
     }
 
     /// Notes what was said as an attempt failed.
-    pub(super) fn said(&mut self, said: Option<Box<str>>) {
-        self.rare().said = said;
+    pub(super) fn detail(&mut self, detail: Option<Box<str>>) {
+        self.rare().detail = detail;
     }
 
     /// Takes note of an answer that is an error: the beginning of its body is kept until it is known whether the exchange is.
@@ -109,8 +109,8 @@ impl Record {
 
     /// Notes what was said.
     #[cold]
-    pub(super) fn say(&mut self, said: &str) {
-        self.rare().said = Some(cut_said(said));
+    pub(super) fn say(&mut self, detail: &str) {
+        self.rare().detail = Some(cut_detail(detail));
     }
 
     /// The attempts that failed, as the access log tells them: endpoint, cause or status, and time of each.
@@ -192,7 +192,7 @@ impl Exchange<'_> {
             connect: micros(rare.connect),
             tls: micros(rare.tls),
             reused,
-            said: rare.said.take(),
+            detail: rare.detail.take(),
         };
         rare.step(step);
     }
@@ -331,7 +331,7 @@ impl Exchange<'_> {
         let rare = record.rare.as_deref();
         let stopped_by = record.stopped_by.as_ref().and_then(filter);
         let heard = rare.and_then(|rare| body::said(rare.heard.as_deref()?));
-        let beside = Beside {
+        let beside = Details {
             kind,
             cause: record.cause,
             revision: &snapshot.revision,
@@ -342,7 +342,7 @@ impl Exchange<'_> {
             filters: &mut self.ran.iter().filter_map(filter).map(|filter| filter.name),
             fields: &mut self.head.headers.iter().map(|(name, value)| (name, value.len())),
             stopped_by: stopped_by.map(|filter| (filter.name, &*filter.place)),
-            said: rare.and_then(|rare| rare.said.as_deref()).or(heard.as_deref()),
+            detail: rare.and_then(|rare| rare.detail.as_deref()).or(heard.as_deref()),
             begun: self.phase.has_begun(),
         };
         let (protocol, tls) = (self.protocol(), self.client.stream.tls());

@@ -146,7 +146,7 @@ impl Exchange<'_> {
                 let body = if silent { timeouts.tunnel } else { timeouts.body };
                 self.pump(&mut attempt.sent, download, body, end.map(|(at, _)| at)).await
             }
-            Err(e) => Err(Broken::Download(e, refused)),
+            Err(e) => Err(TransferError::Download(e, refused)),
         };
         self.record.body_out = download.taken();
         self.record.body_in = self.record.body_in.max(attempt.sent.connection.relay.taken());
@@ -154,8 +154,8 @@ impl Exchange<'_> {
         self.keep_what_follows(&attempt.sent.connection.relay);
         let fault = match result.err() {
             None => None,
-            Some(Broken::Download(RelayError::Stopped, Some(cause))) => Some(Stop::refuse(cause)),
-            Some(Broken::Download(e, _)) => {
+            Some(TransferError::Download(RelayError::Stopped, Some(cause))) => Some(Stop::refuse(cause)),
+            Some(TransferError::Download(e, _)) => {
                 let fault = transfer_fault(&e, download, self.client.deadline.at(), end);
                 let reset = matches!(e, RelayError::Read(_));
                 let late =
@@ -168,7 +168,7 @@ impl Exchange<'_> {
                 }
                 Some(if told { Stop::refuse(as_status) } else { Stop::Cut(cause) })
             }
-            Some(Broken::Upload(stop)) => Some(stop),
+            Some(TransferError::Upload(stop)) => Some(stop),
         };
         attempt.reusable = fault.is_none()
             && attempt.sent.upload.is_done()
@@ -235,7 +235,7 @@ impl Exchange<'_> {
         download: &mut Relay,
         body: Duration,
         end: Option<Instant>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), TransferError> {
         let before = self.record.sent;
         let mut pump = Pump {
             client: &mut *self.client,
@@ -414,7 +414,7 @@ struct Pump<'a> {
 
 impl Pump<'_> {
     /// Moves what can be moved. Ready when the response is over and the request settled, or when the response broke off.
-    fn advance(&mut self, task: &mut Context<'_>) -> Poll<Result<(), Broken>> {
+    fn advance(&mut self, task: &mut Context<'_>) -> Poll<Result<(), TransferError>> {
         if self.sent.upload.is_going() {
             self.advance_request(task)?;
         }
@@ -430,14 +430,14 @@ impl Pump<'_> {
         if watched && !self.download.waits_for_writer() && self.client.stream.is_reset(task) {
             let reset = || std::io::ErrorKind::ConnectionReset.into();
             if !self.download.lose_receiver(reset()) {
-                return Poll::Ready(Err(Broken::Download(RelayError::Write(reset()), None)));
+                return Poll::Ready(Err(TransferError::Download(RelayError::Write(reset()), None)));
             }
             return self.advance_response(task).map_or_else(|e| Poll::Ready(Err(e)), |()| Poll::Pending);
         }
         Poll::Pending
     }
 
-    fn advance_request(&mut self, task: &mut Context<'_>) -> Result<(), Broken> {
+    fn advance_request(&mut self, task: &mut Context<'_>) -> Result<(), TransferError> {
         let Sent { connection, upload } = &mut *self.sent;
         let Carrier { stream, relay, .. } = &mut **connection;
         let taken = relay.taken();
@@ -448,7 +448,7 @@ impl Pump<'_> {
                 upload.state = Sending::Failed;
                 match (watch.refused.take(), self.stage) {
                     (Some(stop), Stage::Rest) => self.record.cause = Some(stop.cause()),
-                    (Some(stop), Stage::Response) => return Err(Broken::Upload(stop)),
+                    (Some(stop), Stage::Response) => return Err(TransferError::Upload(stop)),
                     (None, _) => {}
                 }
             }
@@ -457,7 +457,7 @@ impl Pump<'_> {
         Ok(())
     }
 
-    fn advance_response(&mut self, task: &mut Context<'_>) -> Result<(), Broken> {
+    fn advance_response(&mut self, task: &mut Context<'_>) -> Result<(), TransferError> {
         let mut watch = ResponseWatch::new(self.local, self.ran, self.cx.as_deref_mut(), self.record.heard());
         let upstream = &mut self.sent.connection.stream;
         let moved = if self.download.is_gathering() {
@@ -467,7 +467,7 @@ impl Pump<'_> {
         };
         match moved {
             Poll::Ready(Ok(())) => self.stage = Stage::Rest,
-            Poll::Ready(Err(e)) => return Err(Broken::Download(e, watch.refused)),
+            Poll::Ready(Err(e)) => return Err(TransferError::Download(e, watch.refused)),
             Poll::Pending => {}
         }
         Ok(())
@@ -493,14 +493,14 @@ impl Pump<'_> {
     }
 
     /// The deadline has passed and nothing moved: whoever is waited for is to blame.
-    fn late(&self) -> Result<(), Broken> {
+    fn late(&self) -> Result<(), TransferError> {
         if self.stage == Stage::Rest {
             return Ok(());
         }
         let late = std::io::Error::from(std::io::ErrorKind::TimedOut);
         let waits_for_client = self.download.waits_for_writer();
         let e = if waits_for_client { RelayError::Write(late) } else { RelayError::Read(late) };
-        Err(Broken::Download(e, None))
+        Err(TransferError::Download(e, None))
     }
 }
 
@@ -544,7 +544,7 @@ fn transfer_fault(
 }
 
 /// Why the bodies stopped before the response was over.
-enum Broken {
+enum TransferError {
     /// The response broke off, the client takes no more of it, or a filter refused it.
     Download(RelayError, Option<&'static Cause>),
     /// The request's body was refused.

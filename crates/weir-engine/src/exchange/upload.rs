@@ -6,7 +6,7 @@
 use super::attempt::Sent;
 use super::hooks::{BodyWatch, Direction};
 use super::{Exchange, Stop, deadline};
-use crate::autopsy::kept::cut_said;
+use crate::autopsy::kept::cut_detail;
 use crate::client::Client;
 use crate::error::{self, Cause};
 use crate::upstream::{Carrier, Failed, Race, Request};
@@ -31,7 +31,7 @@ pub(super) struct Upload {
     /// When the last byte was written, if that took more than one go.
     pub(super) ended: Option<Instant>,
     /// What was said as the attempt failed.
-    pub(super) said: Option<Box<str>>,
+    pub(super) detail: Option<Box<str>>,
 }
 
 /// How far a request is.
@@ -192,7 +192,7 @@ impl HeadWait<'_, '_> {
                     }
                     Ok(Progress::Partial) => {}
                     Err(e) => {
-                        upload.said = Some(cut_said(&e.to_string()));
+                        upload.detail = Some(cut_detail(&e.to_string()));
                         return Poll::Ready(Err(bad_response(&e)));
                     }
                 }
@@ -209,7 +209,7 @@ impl HeadWait<'_, '_> {
                     }
                 }
                 Poll::Ready(Err(e)) => {
-                    upload.said = Some(cut_said(&e.to_string()));
+                    upload.detail = Some(cut_detail(&e.to_string()));
                     let late = deadline::of_reset(stream, self.waits.end);
                     return Poll::Ready(Err(late.map_or_else(|| unread(&e, stream), upstream_failure)));
                 }

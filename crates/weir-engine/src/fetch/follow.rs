@@ -1,6 +1,6 @@
 //! An answer that goes on and on, such as a watch: read piece by piece, as it comes.
 
-use super::{FetchError, FetchRequest, Surroundings, connect, rendered};
+use super::{Environment, FetchError, FetchRequest, connect, rendered};
 use crate::talk;
 use std::future::poll_fn;
 use weir_h1::{BodyKind, BodyReader, Limits, Method, Step};
@@ -19,12 +19,9 @@ pub(crate) struct Following {
 
 impl Following {
     /// Sends a request of HTTP/1.1 on this thread and reads the head of its answer. The time that it may take is the caller's matter.
-    pub(crate) async fn open(
-        request: &FetchRequest,
-        surroundings: &Surroundings,
-    ) -> Result<Self, FetchError> {
+    pub(crate) async fn open(request: &FetchRequest, environment: &Environment) -> Result<Self, FetchError> {
         let (_, out) = rendered(request)?;
-        let mut stream = connect(request, surroundings).await?.stream;
+        let mut stream = connect(request, environment).await?.stream;
         let bad = |_| FetchError::BadAnswer;
         talk::send(&mut stream, &out, &mut 0).await.map_err(bad)?;
         let head = talk::receive_head(&mut stream, &Limits::default()).await.map_err(bad)?;

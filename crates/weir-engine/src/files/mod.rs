@@ -79,14 +79,14 @@ struct Asked {
 
 /// What there is.
 enum Found {
-    File(Arc<File>, Facts),
+    File(Arc<File>, Representation),
     /// A folder that was asked for without its slash.
     Folder,
     Listing(String),
 }
 
 /// What is told of a file.
-struct Facts {
+struct Representation {
     size: u64,
     modified: SystemTime,
     media: &'static str,
@@ -95,13 +95,13 @@ struct Facts {
 
 /// Why there is nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Lost {
+enum NotFound {
     NoIndex,
     NotOpened(OpenError),
     NoRoot,
 }
 
-impl From<OpenError> for Lost {
+impl From<OpenError> for NotFound {
     fn from(e: OpenError) -> Self {
         Self::NotOpened(e)
     }
@@ -196,7 +196,7 @@ impl Site {
         }
         let asked = self.asked(head)?;
         match self.look(asked, core).await {
-            Ok(Found::File(file, facts)) => self.deliver(file, &facts, head, core),
+            Ok(Found::File(file, representation)) => self.deliver(file, &representation, head, core),
             Ok(Found::Folder) => Ok(self.redirect(head)),
             Ok(Found::Listing(page)) => Ok(Answer {
                 status: 200,
@@ -228,27 +228,27 @@ impl Site {
     // === finding ===
 
     /// Looks in place where no disk can be waited for; else on a thread that may wait.
-    async fn look(self: &Arc<Self>, asked: Asked, core: &CoreHandle) -> Result<Found, Lost> {
+    async fn look(self: &Arc<Self>, asked: Asked, core: &CoreHandle) -> Result<Found, NotFound> {
         let opened = self.opened.get(core);
         let root = opened.root(Instant::now());
         if let Some(root) = &root {
             match self.find(root.as_fd(), &asked, Waiting::Never) {
-                Err(Lost::NotOpened(OpenError::Waits)) => {}
+                Err(NotFound::NotOpened(OpenError::Waits)) => {}
                 found => return found,
             }
         }
         let (site, anew) = (Arc::clone(self), root.is_none());
-        let work = move || -> Result<_, Lost> {
+        let work = move || -> Result<_, NotFound> {
             let root = match root {
                 Some(root) => root,
-                None => Arc::new(open_root(&site.root).map_err(|_| Lost::NoRoot)?),
+                None => Arc::new(open_root(&site.root).map_err(|_| NotFound::NoRoot)?),
             };
             let found = site.find(root.as_fd(), &asked, Waiting::Fine);
             Ok((root, found))
         };
         let done = core.blocking(work).await;
         // The queue of the threads is full, or the work panicked.
-        match done.map_err(|_| Lost::NotOpened(OpenError::Busy))? {
+        match done.map_err(|_| NotFound::NotOpened(OpenError::Busy))? {
             Ok((root, found)) => {
                 if anew {
                     *opened.0.borrow_mut() = Some((Instant::now(), root));
@@ -262,36 +262,38 @@ impl Site {
         }
     }
 
-    fn find(&self, root: BorrowedFd<'_>, asked: &Asked, waiting: Waiting) -> Result<Found, Lost> {
+    fn find(&self, root: BorrowedFd<'_>, asked: &Asked, waiting: Waiting) -> Result<Found, NotFound> {
         let found = self.find_named(root, asked, waiting);
         match (&found, &self.fallback) {
-            (Err(Lost::NoIndex | Lost::NotOpened(OpenError::Missing)), Some(fallback)) if asked.fallback => {
+            (Err(NotFound::NoIndex | NotFound::NotOpened(OpenError::Missing)), Some(fallback))
+                if asked.fallback =>
+            {
                 self.regular(root, &fallback.bytes, asked, waiting)
             }
             _ => found,
         }
     }
 
-    fn find_named(&self, root: BorrowedFd<'_>, asked: &Asked, waiting: Waiting) -> Result<Found, Lost> {
+    fn find_named(&self, root: BorrowedFd<'_>, asked: &Asked, waiting: Waiting) -> Result<Found, NotFound> {
         let file = open(root, &asked.name.bytes, waiting)?;
-        let facts = file.metadata().map_err(|_| OpenError::Failed)?;
-        if !facts.is_dir() {
+        let metadata = file.metadata().map_err(|_| OpenError::Failed)?;
+        if !metadata.is_dir() {
             if asked.name.folder {
                 return Err(OpenError::Missing.into());
             }
-            return self.file(root, &asked.name.bytes, file, &facts, asked, waiting);
+            return self.file(root, &asked.name.bytes, file, &metadata, asked, waiting);
         }
         if !asked.name.folder {
             return Ok(Found::Folder);
         }
         for index in &self.index {
             match self.regular(root, &asked.name.join(index), asked, waiting) {
-                Err(Lost::NotOpened(OpenError::Missing)) => {}
+                Err(NotFound::NotOpened(OpenError::Missing)) => {}
                 found => return found,
             }
         }
         match (self.browse, waiting) {
-            (false, _) => Err(Lost::NoIndex),
+            (false, _) => Err(NotFound::NoIndex),
             (true, Waiting::Never) => Err(OpenError::Waits.into()),
             (true, Waiting::Fine) => {
                 let page = listing::page(&file, &asked.path, self.hidden).map_err(|_| OpenError::Failed)?;
@@ -307,10 +309,10 @@ impl Site {
         name: &[u8],
         asked: &Asked,
         waiting: Waiting,
-    ) -> Result<Found, Lost> {
+    ) -> Result<Found, NotFound> {
         let file = open(root, name, waiting)?;
-        let facts = file.metadata().map_err(|_| OpenError::Failed)?;
-        self.file(root, name, file, &facts, asked, waiting)
+        let metadata = file.metadata().map_err(|_| OpenError::Failed)?;
+        self.file(root, name, file, &metadata, asked, waiting)
     }
 
     /// The file, or a sibling of it that is compressed already and that the client takes.
@@ -319,11 +321,11 @@ impl Site {
         root: BorrowedFd<'_>,
         name: &[u8],
         file: File,
-        facts: &Metadata,
+        metadata: &Metadata,
         asked: &Asked,
         waiting: Waiting,
-    ) -> Result<Found, Lost> {
-        if !facts.is_file() {
+    ) -> Result<Found, NotFound> {
+        if !metadata.is_file() {
             return Err(OpenError::Missing.into()); // a pipe, a socket, a device
         }
         let media = media::of(name).unwrap_or(media::UNKNOWN);
@@ -334,13 +336,13 @@ impl Site {
                 Err(OpenError::Waits) => return Err(OpenError::Waits.into()),
                 Err(_) => continue,
             };
-            if let Ok(facts) = opened.metadata()
-                && facts.is_file()
+            if let Ok(metadata) = opened.metadata()
+                && metadata.is_file()
             {
-                return Ok(Found::File(Arc::new(opened), Facts::of(&facts, media, Some(coding))));
+                return Ok(Found::File(Arc::new(opened), Representation::of(&metadata, media, Some(coding))));
             }
         }
-        Ok(Found::File(Arc::new(file), Facts::of(facts, media, None)))
+        Ok(Found::File(Arc::new(file), Representation::of(metadata, media, None)))
     }
 
     // === answering ===
@@ -353,7 +355,7 @@ impl Site {
     fn deliver(
         &self,
         file: Arc<File>,
-        facts: &Facts,
+        representation: &Representation,
         head: &RequestHead,
         core: &CoreHandle,
     ) -> Result<Answer, Box<Refusal>> {
@@ -367,7 +369,11 @@ impl Site {
             vary,
             ..
         } = &self.names;
-        let validators = Validators::of(facts.modified, facts.size, facts.coding.map(Coding::name));
+        let validators = Validators::of(
+            representation.modified,
+            representation.size,
+            representation.coding.map(Coding::name),
+        );
         let mut headers = vec![
             (etag.clone(), validators.tag.clone().into_bytes()),
             (last_modified.clone(), httpdate::fmt_http_date(validators.modified).into_bytes()),
@@ -381,31 +387,38 @@ impl Site {
             Verdict::NotModified => return Ok(Answer { status: 304, headers, body: Body::default() }),
         }
         headers.push((accept_ranges.clone(), b"bytes".to_vec()));
-        if let Some(coding) = facts.coding {
+        if let Some(coding) = representation.coding {
             headers.push((content_encoding.clone(), coding.name().as_bytes().to_vec()));
         }
         let get = head.method() == Method::Get; // RFC 9110 §14.2: to others Range says nothing
         let wanted =
             match head.headers.get_str("range").filter(|_| get && validators.is_in_range(&head.headers)) {
-                Some(range) => ranges(Some(range), facts.size),
+                Some(range) => ranges(Some(range), representation.size),
                 None => Wanted::Whole,
             };
         let (status, media, body) = match wanted {
-            Wanted::Whole => (200, facts.media.to_owned(), body(file, 0..facts.size, get)),
+            Wanted::Whole => (200, representation.media.to_owned(), body(file, 0..representation.size, get)),
             Wanted::Unsatisfiable => {
-                let size = format!("bytes */{}", facts.size).into_bytes();
+                let size = format!("bytes */{}", representation.size).into_bytes();
                 return Err(refuse(&error::FILES_RANGE, vec![(content_range.clone(), size)]));
             }
             Wanted::Parts(parts) => match <[Part; 1]>::try_from(parts) {
                 Ok([part]) => {
-                    let range = format!("bytes {}-{}/{}", part.start, part.end - 1, facts.size);
+                    let range = format!("bytes {}-{}/{}", part.start, part.end - 1, representation.size);
                     headers.push((content_range.clone(), range.into_bytes()));
-                    (206, facts.media.to_owned(), body(file, part, get))
+                    (206, representation.media.to_owned(), body(file, part, get))
                 }
                 Err(parts) => {
                     let boundary = boundary();
                     let media = format!("multipart/byteranges; boundary={boundary}");
-                    let parts = Parts::new(file, parts, facts.media, facts.size, &boundary, core.clone());
+                    let parts = Parts::new(
+                        file,
+                        parts,
+                        representation.media,
+                        representation.size,
+                        &boundary,
+                        core.clone(),
+                    );
                     (206, media, Body::Stream(Box::new(parts)))
                 }
             },
@@ -415,7 +428,7 @@ impl Site {
     }
 }
 
-impl Facts {
+impl Representation {
     fn of(metadata: &Metadata, media: &'static str, coding: Option<Coding>) -> Self {
         let modified = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
         Self { size: metadata.len(), modified, media, coding }
@@ -450,11 +463,11 @@ fn refuse(cause: &'static Cause, headers: Vec<(FieldName, Vec<u8>)>) -> Box<Refu
     Box::new(Refusal { cause, detail: None, headers })
 }
 
-const fn cause_of(lost: Lost) -> &'static Cause {
+const fn cause_of(lost: NotFound) -> &'static Cause {
     match lost {
-        Lost::NoIndex => &error::FILES_NO_INDEX,
-        Lost::NoRoot => &error::FILES_ROOT,
-        Lost::NotOpened(why) => match why {
+        NotFound::NoIndex => &error::FILES_NO_INDEX,
+        NotFound::NoRoot => &error::FILES_ROOT,
+        NotFound::NotOpened(why) => match why {
             OpenError::Busy => &error::BLOCKING_LIMIT,
             OpenError::Denied => &error::FILES_DENIED,
             OpenError::Descriptors => &error::OUT_OF_DESCRIPTORS,

@@ -2,7 +2,7 @@
 
 use super::etcd::Etcd;
 use crate::config::schema::EtcdSource;
-use crate::fetch::Surroundings;
+use crate::fetch::Environment;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_fleet::follower::{Found, Seen};
@@ -48,7 +48,7 @@ impl Console {
         let runtime = runtime.map_err(|e| e.to_string())?;
         let etcd = {
             let _in_runtime = runtime.enter();
-            Etcd::new(written, Arc::new(Surroundings::of_system()))?
+            Etcd::new(written, Arc::new(Environment::of_system()))?
         };
         Ok(Self { runtime, etcd })
     }

@@ -3,7 +3,7 @@
 use super::machine;
 use crate::config::schema::EtcdSource;
 use crate::etcd::{Client, SMALL};
-use crate::fetch::{Surroundings, Trust};
+use crate::fetch::{Environment, Trust};
 use bytes::Bytes;
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -46,14 +46,14 @@ pub(crate) struct Etcd {
 
 impl Etcd {
     /// As the config has it.
-    pub(crate) fn new(written: &EtcdSource, surroundings: Arc<Surroundings>) -> Result<Self, String> {
+    pub(crate) fn new(written: &EtcdSource, environment: Arc<Environment>) -> Result<Self, String> {
         let trust = Trust::given(&written.ca, &written.client_cert, &written.client_key)?;
         let node = written.node.clone().unwrap_or_else(machine);
         let password = written.password.as_ref().map(|secret| secret.reveal().to_owned());
         // Nodes begin with different members.
         let start = Digest::of(&[node.as_bytes()]).number();
         let login = written.user.clone().zip(password);
-        let client = Client::new(&written.servers, start, trust, login, surroundings)?;
+        let client = Client::new(&written.servers, start, trust, login, environment)?;
         Ok(Self {
             client,
             day: Cell::default(),

@@ -1,7 +1,7 @@
 //! A bundle at a URL: asked for with its ETag, and held open where the server waits with its answer until there is another.
 
 use crate::config::schema::HttpSource;
-use crate::fetch::{FetchRequest, Surroundings, Trust, Url, Version, fetch};
+use crate::fetch::{Environment, FetchRequest, Trust, Url, Version, fetch};
 use bytes::Bytes;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(crate) struct Http {
     every: Duration,
     token: Option<String>,
     trust: Trust,
-    surroundings: Arc<Surroundings>,
+    environment: Arc<Environment>,
     held: RefCell<Held>,
 }
 
@@ -42,7 +42,7 @@ struct Held {
 
 impl Http {
     /// As the config has it.
-    pub(crate) fn new(written: &HttpSource, surroundings: Arc<Surroundings>) -> Result<Self, String> {
+    pub(crate) fn new(written: &HttpSource, environment: Arc<Environment>) -> Result<Self, String> {
         let trust = Trust::given(&written.ca, &written.client_cert, &written.client_key)?;
         let url = written.url.clone().ok_or("no URL is named")?;
         // A query may be signed: it is sent as it is written.
@@ -56,7 +56,7 @@ impl Http {
             every: written.every.get(),
             token: written.token.as_ref().map(|secret| secret.reveal().to_owned()),
             trust,
-            surroundings,
+            environment,
             held: RefCell::default(),
         })
     }
@@ -98,7 +98,7 @@ impl Http {
     /// Asks for what has changed; tells whether anything has.
     async fn ask(&self, url: &Url, wait: Duration) -> Result<bool, String> {
         let request = self.request(url, wait);
-        let answer = tokio::time::timeout(wait, fetch(&request, &self.surroundings)).await;
+        let answer = tokio::time::timeout(wait, fetch(&request, &self.environment)).await;
         let answer = answer.map_err(|_| "no answer in time".to_owned())?.map_err(|e| e.to_string())?;
         match answer.status {
             200 => {

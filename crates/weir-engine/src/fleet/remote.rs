@@ -3,7 +3,7 @@
 use super::etcd::Etcd;
 use super::http::Http;
 use crate::config::schema::ConfigSource;
-use crate::fetch::Surroundings;
+use crate::fetch::Environment;
 use std::rc::Rc;
 use std::sync::Arc;
 use weir_fleet::follower::{Seen, Told};
@@ -18,10 +18,10 @@ pub(super) enum Remote {
 
 impl Remote {
     pub(super) fn new(written: &ConfigSource) -> Result<Self, String> {
-        let surroundings = Arc::new(Surroundings::of_system());
+        let environment = Arc::new(Environment::of_system());
         match (&written.etcd, &written.http) {
-            (Some(etcd), _) => Ok(Self::Etcd(Rc::new(Etcd::new(etcd, surroundings)?))),
-            (None, Some(http)) => Ok(Self::Http(Rc::new(Http::new(http, surroundings)?))),
+            (Some(etcd), _) => Ok(Self::Etcd(Rc::new(Etcd::new(etcd, environment)?))),
+            (None, Some(http)) => Ok(Self::Http(Rc::new(Http::new(http, environment)?))),
             (None, None) => Err("no source is named".to_owned()),
         }
     }

@@ -3,7 +3,7 @@
 use super::{Gateway, check};
 use crate::config::load::gather;
 use crate::config::schema::Route;
-use crate::config::{Diagnostic, Diagnostics, Instead, Texts};
+use crate::config::{Diagnostic, Diagnostics, Overrides, Texts};
 use crate::explain::{self, Explanation};
 use crate::fleet;
 use crate::history::diff::Differences;
@@ -190,7 +190,7 @@ impl Gateway {
     /// Why they cannot be read.
     pub fn texts_on_disk(&self) -> Result<Texts, Diagnostics> {
         let source = self.control().origin().0.clone();
-        let gathered = gather(&source, Instead::default());
+        let gathered = gather(&source, Overrides::default());
         gathered.map(|gathered| gathered.texts).map_err(|unreadable| unreadable.diagnostics)
     }
 

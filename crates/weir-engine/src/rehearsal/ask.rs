@@ -1,6 +1,6 @@
 //! A request for each route: from its patterns, with the credentials of a consumer where a filter asks for them.
 
-use super::{Ask, FilterPlace, Made, Rehearsed};
+use super::{Ask, Credentials, FilterPlace, Rehearsed};
 use crate::config::schema::{ClientAuthMode, Config, Consumer, FilterNode, Protocol};
 use crate::route::{NoTrace, RouteId, Sample};
 use crate::snapshot::{Snapshot, Target};
@@ -10,17 +10,17 @@ use std::net::{IpAddr, Ipv4Addr};
 /// Where the load comes from.
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-pub(super) fn routes(config: &Config, snapshot: &Snapshot, made: &Made) -> Vec<Rehearsed> {
+pub(super) fn routes(config: &Config, snapshot: &Snapshot, credentials: &Credentials) -> Vec<Rehearsed> {
     let route = |(index, (name, _)): (usize, (&str, _))| {
         let places = places(config, name);
         let mut unsatisfied = Vec::new();
         let mut plan = None;
-        let ask = base(config, snapshot, made, index).and_then(|mut ask| {
+        let ask = base(config, snapshot, credentials, index).and_then(|mut ask| {
             let route = snapshot.routes.get(index).ok_or("it is not in the table")?;
             // The chain is compiled from these places, one by one.
             for (&filter, place) in route.handling.chain.iter().zip(&places) {
                 let Some(instance) = snapshot.filters.get(filter as usize) else { continue };
-                match satisfy(config, made, instance.name, &instance.settings, &mut ask) {
+                match satisfy(config, credentials, instance.name, &instance.settings, &mut ask) {
                     Ok(found) => plan = found.or(plan),
                     Err(why) => unsatisfied.push((place.clone(), why)),
                 }
@@ -38,7 +38,12 @@ pub(super) fn routes(config: &Config, snapshot: &Snapshot, made: &Made) -> Vec<R
 }
 
 /// A request that the route matches, without credentials.
-fn base(config: &Config, snapshot: &Snapshot, made: &Made, index: usize) -> Result<Ask, String> {
+fn base(
+    config: &Config,
+    snapshot: &Snapshot,
+    credentials: &Credentials,
+    index: usize,
+) -> Result<Ask, String> {
     let id = RouteId(u32::try_from(index).map_err(|e| e.to_string())?);
     let table = &snapshot.table;
     let sample = table.sample(id).ok_or("no request can be made up that its patterns match")?;
@@ -51,7 +56,7 @@ fn base(config: &Config, snapshot: &Snapshot, made: &Made, index: usize) -> Resu
     let (listener, written) = listener.ok_or("the config has no listener")?;
     let auth = written.tls.as_ref().and_then(|tls| tls.client_auth.as_ref());
     let asked = auth.filter(|auth| auth.mode != ClientAuthMode::Off);
-    if !made.has_certificate && auth.is_some_and(|auth| auth.mode == ClientAuthMode::Required) {
+    if !credentials.has_certificate && auth.is_some_and(|auth| auth.mode == ClientAuthMode::Required) {
         return Err(format!(
             "listener {listener} asks for a client certificate, whose key is not in the config"
         ));
@@ -68,7 +73,7 @@ fn base(config: &Config, snapshot: &Snapshot, made: &Made, index: usize) -> Resu
         listener: listener.to_owned(),
         tls: written.tls.is_some(),
         http2: written.protocols.as_ref().is_some_and(|all| !all.contains(&Protocol::Http1)),
-        identity: made.has_certificate && asked.is_some(),
+        identity: credentials.has_certificate && asked.is_some(),
         method,
         host,
         target: query.map_or(path.clone(), |query| format!("{path}?{query}")),
@@ -80,7 +85,7 @@ fn base(config: &Config, snapshot: &Snapshot, made: &Made, index: usize) -> Resu
 /// Adds what a filter asks for; the plan of the consumer that the request then comes from.
 fn satisfy<'a>(
     config: &'a Config,
-    made: &'a Made,
+    credentials: &'a Credentials,
     filter: &str,
     settings: &Value,
     ask: &mut Ask,
@@ -94,19 +99,21 @@ fn satisfy<'a>(
             Ok(consumer.plan.as_deref())
         }
         "basic_auth" => {
-            let (consumer, pair) = made.basic.as_ref().ok_or_else(|| nobody("a user"))?;
+            let (consumer, pair) = credentials.basic.as_ref().ok_or_else(|| nobody("a user"))?;
             ask.headers.push(("authorization".to_owned(), pair.clone()));
             Ok(plan_of(config, consumer))
         }
         "mtls_auth" if !ask.identity => {
             Err(format!("listener {} asks for no client certificate, or none was made", ask.listener))
         }
-        "mtls_auth" => Ok(plan_of(config, made.named.as_ref().ok_or_else(|| nobody("a certificate"))?)),
+        "mtls_auth" => {
+            Ok(plan_of(config, credentials.named.as_ref().ok_or_else(|| nobody("a certificate"))?))
+        }
         "any" => {
             let members = settings.as_array().into_iter().flatten().filter_map(Value::as_object).flatten();
             let mut why = Err("it has no member".to_owned());
             for (name, settings) in members {
-                why = satisfy(config, made, name, settings, ask);
+                why = satisfy(config, credentials, name, settings, ask);
                 if why.is_ok() {
                     break;
                 }

@@ -10,7 +10,7 @@ use super::{Control, Prepared};
 use crate::config::load::{Gathered, Unreadable, gather};
 use crate::config::managed::{self, Managed, To};
 use crate::config::reach::{self, Reach};
-use crate::config::texts::{Instead, Text, Texts};
+use crate::config::texts::{Overrides, Text, Texts};
 use crate::config::{Diagnostic, Diagnostics, Node, Place, Source, digest};
 use crate::core::Message;
 use crate::history::diff::{self, Differences};
@@ -127,7 +127,7 @@ pub(crate) struct Books {
 
 impl Books {
     /// Reads what is to run: the files as they are, or, where they may not run, those of the revision in their place.
-    pub(crate) fn read(&mut self, source: &Source, instead: Instead<'_>) -> Result<Gathered, Unreadable> {
+    pub(crate) fn read(&mut self, source: &Source, instead: Overrides<'_>) -> Result<Gathered, Unreadable> {
         let mut gathered = gather(source, instead)?;
         self.pinned = None;
         if let Err(e) = self.open(gathered.texts.state.as_deref()) {
@@ -148,7 +148,7 @@ impl Books {
             Ok(kept) => kept,
             Err(e) => return Ok(without(gathered, pin.accepted, &e)),
         };
-        let mut accepted = gather(source, Instead { written: Some(&kept.written), ..instead })?;
+        let mut accepted = gather(source, Overrides { written: Some(&kept.written), ..instead })?;
         // The files that may not run are watched on: they are about to be mended.
         accepted.files.extend(gathered.files);
         accepted.diagnostics.push(warning(&pin));
@@ -161,7 +161,7 @@ impl Books {
     fn read_taken(
         &mut self,
         source: &Source,
-        instead: Instead<'_>,
+        instead: Overrides<'_>,
         gathered: Gathered,
         (taken, all): (TakenBack, bool),
     ) -> Result<Gathered, Unreadable> {
@@ -177,7 +177,7 @@ impl Books {
         };
         let managed = managed.as_ref().map(|managed| (&managed.tree, &managed.text));
         let written = if all { Some(&kept.written[..]) } else { instead.written };
-        let mut accepted = gather(source, Instead { written, managed, ..instead })?;
+        let mut accepted = gather(source, Overrides { written, managed, ..instead })?;
         accepted.files.extend(gathered.files);
         accepted.diagnostics.push(owed::warning(&taken));
         let why = "it was taken back while the disk was full".to_owned();
@@ -279,7 +279,7 @@ pub(super) fn stage(
 // === impl Control ===
 
 /// What runs now.
-pub(super) struct Ran {
+pub(super) struct Running {
     /// Its number in the history.
     number: Option<u64>,
     diagnostics: Diagnostics,
@@ -290,7 +290,7 @@ pub(super) struct Ran {
 /// What is about to run, and what must be on the disk before it does.
 pub(super) struct Candidate<'a> {
     pub(super) gathered: Gathered,
-    pub(super) instead: Instead<'a>,
+    pub(super) instead: Overrides<'a>,
     pub(super) by: &'a By,
     /// The managed file is to say this.
     pub(super) managed: Option<&'a Text>,
@@ -304,7 +304,7 @@ pub(super) struct Candidate<'a> {
 
 /// How another managed file comes to run.
 #[derive(Clone, Copy)]
-pub(super) struct How<'a> {
+pub(super) struct ManagedChange<'a> {
     pub(super) by: &'a By,
     /// Under which conditions it stays.
     pub(super) terms: Terms,
@@ -317,13 +317,13 @@ impl Control {
     pub(super) fn load_files(
         &mut self,
         by: &By,
-        instead: Instead<'_>,
+        instead: Overrides<'_>,
         cores: &[mpsc::UnboundedSender<Message>],
     ) -> Result<Diagnostics, Diagnostics> {
         let _ = self.settle(); // what cannot be written yet stays owed
         let managed = self.owed_managed();
         let managed = managed.as_ref().map(|managed| (&managed.tree, &managed.text));
-        let instead = Instead { managed, ..instead };
+        let instead = Overrides { managed, ..instead };
         let gathered = match self.books.read(&self.source, instead) {
             Ok(gathered) => gathered,
             Err(unreadable) => {
@@ -353,7 +353,7 @@ impl Control {
     ) -> Result<Changed, NotChanged> {
         let unreadable = |unreadable: Unreadable| NotChanged::Refused(unreadable.diagnostics);
         self.settle().map_err(NotChanged::Unstored)?;
-        let gathered = self.books.read(&self.source, Instead::default()).map_err(unreadable)?;
+        let gathered = self.books.read(&self.source, Overrides::default()).map_err(unreadable)?;
         if change.terms.is_any() && self.books.history.is_none() {
             return Err(NotChanged::NoHistory);
         }
@@ -366,7 +366,7 @@ impl Control {
         }
         let managed = edited(&gathered, &path, &change.edits)?;
         let only_takes_away = change.edits.iter().all(|edit| matches!(edit.to, To::Nothing));
-        let how = How { by: &change.by, terms: change.terms, dry_run: change.dry_run };
+        let how = ManagedChange { by: &change.by, terms: change.terms, dry_run: change.dry_run };
         let outcome = self.put_managed(gathered.texts.written, &managed, how, cores);
         outcome.map_err(|not| match not {
             NotChanged::Refused(diagnostics) if only_takes_away => NotChanged::Referenced(diagnostics),
@@ -380,11 +380,11 @@ impl Control {
         &mut self,
         written: Vec<Text>,
         managed: &Managed,
-        how: How<'_>,
+        how: ManagedChange<'_>,
         cores: &[mpsc::UnboundedSender<Message>],
     ) -> Result<Changed, NotChanged> {
         let reach = Reach { file: request_file(&managed.text.path), below: self.reachable() };
-        let instead = Instead {
+        let instead = Overrides {
             written: Some(&written),
             managed: Some((&managed.tree, &managed.text)),
             reach: Some(&reach),
@@ -419,9 +419,9 @@ impl Control {
         let texts =
             history.texts(number).map_err(|e| NotChanged::Unstored(format!("revision {number}: {e}")))?;
         let unreadable = |unreadable: Unreadable| NotChanged::Refused(unreadable.diagnostics);
-        let disk = gather(&self.source, Instead::default()).map_err(unreadable)?.texts;
+        let disk = gather(&self.source, Overrides::default()).map_err(unreadable)?.texts;
         let managed = managed_then(&texts, &disk).map_err(NotChanged::Unstored)?;
-        let instead = Instead {
+        let instead = Overrides {
             written: Some(&texts.written),
             managed: managed.as_ref().map(|managed| (&managed.tree, &managed.text)),
             reach: None,
@@ -489,7 +489,7 @@ impl Control {
     ) -> Result<Changed, NotChanged> {
         let (hash, by) = (candidate.gathered.texts.hash.clone(), candidate.by.clone());
         let differences = self.differences(&candidate.gathered.texts);
-        let Ran { number, diagnostics, unsaved } = self.run(candidate, cores)?;
+        let Running { number, diagnostics, unsaved } = self.run(candidate, cores)?;
         log::info(
             "config changed",
             &[
@@ -509,7 +509,7 @@ impl Control {
         &mut self,
         candidate: Candidate<'_>,
         cores: &[mpsc::UnboundedSender<Message>],
-    ) -> Result<Ran, NotChanged> {
+    ) -> Result<Running, NotChanged> {
         let Candidate { gathered, instead, by, managed, pin, terms, urgent } = candidate;
         let texts = gathered.texts.clone();
         let mut loaded = gathered.finish(&self.source, instead);
@@ -531,7 +531,7 @@ impl Control {
             (Err(e), None) => return Err(NotChanged::Unstored(e.to_string())),
         };
         self.finish(prepared, pin, cores);
-        Ok(Ran { number: staged.and_then(|staged| self.accept(staged)), diagnostics, unsaved })
+        Ok(Running { number: staged.and_then(|staged| self.accept(staged)), diagnostics, unsaved })
     }
 
     /// Puts on the disk what must be there before it runs. On an error it is as before.

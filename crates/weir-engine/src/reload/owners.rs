@@ -10,7 +10,7 @@ use super::Control;
 use super::change::{Candidate, NotChanged, thing_in};
 use crate::config::load::{Gathered, gather};
 use crate::config::managed::{self, To};
-use crate::config::{Diagnostic, Diagnostics, Instead, Node};
+use crate::config::{Diagnostic, Diagnostics, Node, Overrides};
 use crate::core::Message;
 use crate::history::By;
 use crate::trial::Terms;
@@ -78,7 +78,7 @@ impl Control {
         self.settle().map_err(NotChanged::Unstored)?;
         let unreadable =
             |unreadable: crate::config::load::Unreadable| NotChanged::Refused(unreadable.diagnostics);
-        let gathered = self.books.read(&self.source, Instead::default()).map_err(unreadable)?;
+        let gathered = self.books.read(&self.source, Overrides::default()).map_err(unreadable)?;
         let path = gathered.texts.managed_path.clone().ok_or(NotChanged::NoWrites)?;
         let found = Found::new(&gathered, &path, section, name)?;
         let mut tree = gathered.texts.managed_tree().unwrap_or_else(|| managed::empty(&path));
@@ -93,7 +93,7 @@ impl Control {
         let managed = managed::write(tree, path).map_err(NotChanged::Unstored)?;
         let written = gathered.texts.written;
         let managed_now = Some((&managed.tree, &managed.text));
-        let instead = Instead { written: Some(&written), managed: managed_now, reach: None, bundle: None };
+        let instead = Overrides { written: Some(&written), managed: managed_now, reach: None, bundle: None };
         let pin = self.books.pinned.clone();
         let gathered = gather(&self.source, instead).map_err(unreadable)?;
         let (managed, terms) = (Some(&managed.text), Terms::default());

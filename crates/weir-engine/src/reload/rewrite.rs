@@ -1,12 +1,12 @@
 //! The managed file as a text that people edit: comments and layout stay, secrets are hidden, and the same text changes nothing at all.
 
 use super::Control;
-use super::change::{Changed, How, NotChanged, request_file};
+use super::change::{Changed, ManagedChange, NotChanged, request_file};
 use crate::config::load::NAMED;
 use crate::config::managed::{self, Managed, To};
 use crate::config::node::Value;
 use crate::config::parse::parse;
-use crate::config::texts::{Instead, Text, Texts};
+use crate::config::texts::{Overrides, Text, Texts};
 use crate::config::{Diagnostic, Diagnostics, Node, digest};
 use crate::core::Message;
 use crate::history::By;
@@ -71,7 +71,7 @@ impl Control {
         self.settle().map_err(NotChanged::Unstored)?;
         let gathered = self
             .books
-            .read(&self.source, Instead::default())
+            .read(&self.source, Overrides::default())
             .map_err(|unreadable| NotChanged::Refused(unreadable.diagnostics))?;
         if rewrite.terms.is_any() && self.books.history.is_none() {
             return Err(NotChanged::NoHistory);
@@ -100,7 +100,7 @@ impl Control {
         }
         let text = veiled.unveil(&text, &path);
         let managed = read(text, path, gathered.texts.managed_tree())?;
-        let how = How { by: &rewrite.by, terms: rewrite.terms, dry_run: rewrite.dry_run };
+        let how = ManagedChange { by: &rewrite.by, terms: rewrite.terms, dry_run: rewrite.dry_run };
         self.put_managed(gathered.texts.written, &managed, how, cores)
     }
 }

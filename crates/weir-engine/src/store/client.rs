@@ -28,7 +28,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from
 const STEADY: Duration = Duration::from_secs(5);
 
 /// Counts this gateway among those that use the store, by the store's clock.
-const PRESENCE: &str = "\
+const REGISTER: &str = "\
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 redis.call('ZADD', KEYS[1], now, ARGV[1])
@@ -55,11 +55,11 @@ pub(super) fn start(name: String, place: Place, state: Arc<State>, questions: mp
 
 /// Connects, answers, and connects again, until nobody asks any more.
 async fn serve(name: &str, place: &Place, state: &Arc<State>, mut questions: mpsc::Receiver<Question>) {
-    let presence = Presence::new(place);
+    let registration = Registration::new(place);
     let mut pause = PAUSES.0;
     let mut away_since: Option<Instant> = None;
     loop {
-        let error = match tokio::time::timeout(connect_time(place), connect(place, &presence)).await {
+        let error = match tokio::time::timeout(connect_time(place), connect(place, &registration)).await {
             Ok(Ok((connection, gateways))) => {
                 let seconds = away_since.take().map_or(0.0, |since| since.elapsed().as_secs_f32());
                 log::info(
@@ -69,7 +69,8 @@ async fn serve(name: &str, place: &Place, state: &Arc<State>, mut questions: mps
                 state.gateways.store(gateways, Relaxed);
                 state.up.store(true, Relaxed);
                 let since = Instant::now();
-                let Some(error) = answer(connection, place, state, &presence, &mut questions).await else {
+                let Some(error) = answer(connection, place, state, &registration, &mut questions).await
+                else {
                     return;
                 };
                 // One that comes and goes, as a cluster does of which a node is gone, is not tried ten times a second.
@@ -113,7 +114,7 @@ async fn answer(
     connection: Connection,
     place: &Place,
     state: &Arc<State>,
-    presence: &Presence,
+    registration: &Registration,
     questions: &mut mpsc::Receiver<Question>,
 ) -> Option<String> {
     let (failed, mut failures) = mpsc::channel::<String>(1);
@@ -124,7 +125,7 @@ async fn answer(
         tokio::select! {
             error = failures.recv() => return error,
             _ = beat.tick() => {
-                let (connection, question) = (connection.clone(), presence.question(Arc::clone(state)));
+                let (connection, question) = (connection.clone(), registration.question(Arc::clone(state)));
                 tokio::spawn(pass(connection, question, place.timeout, failed.clone()));
             }
             question = questions.recv() => {
@@ -198,17 +199,17 @@ impl Connection {
 // === Connecting ===
 
 /// What says who we are among the gateways.
-struct Presence {
+struct Registration {
     script: Arc<Script>,
     key: Vec<u8>,
     arguments: Vec<Vec<u8>>,
 }
 
-impl Presence {
+impl Registration {
     fn new(place: &Place) -> Self {
         let id = format!("{:016x}", RandomState::new().hash_one(std::process::id()));
         Self {
-            script: Script::new(PRESENCE),
+            script: Script::new(REGISTER),
             key: format!("{}:gateways", place.prefix).into_bytes(),
             arguments: vec![id.into_bytes(), FORGOTTEN_MS.to_string().into_bytes()],
         }
@@ -234,7 +235,7 @@ fn gateways(reply: &Reply) -> u32 {
 }
 
 /// A connection that has answered once, and how many gateways there are.
-async fn connect(place: &Place, presence: &Presence) -> Result<(Connection, u32), RedisError> {
+async fn connect(place: &Place, registration: &Registration) -> Result<(Connection, u32), RedisError> {
     let Server::Redis { urls, cluster, ca } = &place.server else {
         return Err(RedisError::from((ErrorKind::InvalidClientConfig, "no Redis")));
     };
@@ -262,7 +263,8 @@ async fn connect(place: &Place, presence: &Presence) -> Result<(Connection, u32)
             .set_response_timeout(Some(place.timeout));
         Connection::One(client.get_multiplexed_async_connection_with_config(&config).await?)
     };
-    let reply = run(&mut connection, &presence.script, &presence.key, &presence.arguments).await?;
+    let reply =
+        run(&mut connection, &registration.script, &registration.key, &registration.arguments).await?;
     Ok((connection, gateways(&reply)))
 }
 

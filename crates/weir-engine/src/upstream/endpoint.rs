@@ -67,7 +67,7 @@ pub(crate) struct LocalEndpoint {
     /// What names it in the cookie of `sticky`.
     pub(crate) code: Option<Box<Code>>,
     /// What was said as this core could last not connect to it.
-    pub(super) said: RefCell<Option<Box<str>>>,
+    pub(super) detail: RefCell<Option<Box<str>>>,
 }
 
 /// Counts an attempt as under way at its endpoint.
@@ -128,8 +128,8 @@ impl LocalEndpoint {
     }
 
     /// What was said as this core could last not connect to it; once.
-    pub(crate) fn take_said(&self) -> Option<Box<str>> {
-        self.said.borrow_mut().take()
+    pub(crate) fn take_detail(&self) -> Option<Box<str>> {
+        self.detail.borrow_mut().take()
     }
 
     /// Counts attempts that begin or end.

@@ -109,7 +109,7 @@ impl LocalUpstream {
             };
             let mut last = None;
             let fresh = list.iter().map(|endpoint| LocalEndpoint {
-                said: RefCell::default(),
+                detail: RefCell::default(),
                 pool: self.resources.pool(PoolKey {
                     address: endpoint.address.clone(),
                     tls: Arc::clone(&self.spec.tls_key),

@@ -29,7 +29,7 @@ pub(super) struct Opening {
 struct Failed {
     cause: &'static Cause,
     whose: Whose,
-    said: String,
+    detail: String,
 }
 
 /// Whose fault it is that no connection was opened.
@@ -54,15 +54,15 @@ pub(super) async fn open(
     owner: Option<&Rc<Owner>>,
 ) -> Result<Opening, ConnectError> {
     let endpoint = &at.endpoint;
-    let Failed { cause, whose, said } = match try_open(upstream, at, permit, owner).await {
+    let Failed { cause, whose, detail } = match try_open(upstream, at, permit, owner).await {
         Ok(opening) => {
             endpoint.health.connected(Instant::now());
             return Ok(opening);
         }
         Err(failed) => failed,
     };
-    complain(&upstream.spec.name, &endpoint.label, cause, &said);
-    at.said.replace(Some(said.into()));
+    complain(&upstream.spec.name, &endpoint.label, cause, &detail);
+    at.detail.replace(Some(detail.into()));
     if whose == Whose::Ours {
         return Err(ConnectError::here(cause));
     }
@@ -133,8 +133,8 @@ async fn try_open(
             Ok(Opening { exclusive: None, connect, tls })
         }
         Ok(Err(Fault::Closed)) => {
-            let said = "it closed the connection before it said anything in HTTP/2";
-            Err(Failed::no_http2(said, Whose::Endpoint))
+            let detail = "it closed the connection before it said anything in HTTP/2";
+            Err(Failed::no_http2(detail, Whose::Endpoint))
         }
         Ok(Err(_)) => Err(Failed::no_http2("what it said is no HTTP/2", Whose::Settings)),
         Err(e) => Err(Failed::new(&error::CONNECT_TIMEOUT, Whose::Endpoint, &e)),
@@ -143,11 +143,11 @@ async fn try_open(
 
 impl Failed {
     fn new(cause: &'static Cause, whose: Whose, e: &dyn fmt::Display) -> Self {
-        Self { cause, whose, said: e.to_string() }
+        Self { cause, whose, detail: e.to_string() }
     }
 
-    fn no_http2(said: &str, whose: Whose) -> Self {
-        Self::new(&error::UPSTREAM_PROTOCOL, whose, &said)
+    fn no_http2(detail: &str, whose: Whose) -> Self {
+        Self::new(&error::UPSTREAM_PROTOCOL, whose, &detail)
     }
 
     fn to_dial(e: &DialError) -> Self {

@@ -5,7 +5,7 @@
 
 use super::endpoint::LocalEndpoint;
 use super::excluded::Excluded;
-use super::health::{Standing, changes, clock};
+use super::health::{RotationState, changes, clock};
 use smallvec::SmallVec;
 use std::cell::{Cell, Ref, RefCell};
 use std::rc::{Rc, Weak};
@@ -75,19 +75,19 @@ impl Rotation {
         let health = |i: usize| &endpoints[i].endpoint.health;
         let all = 0..endpoints.len();
         all.clone().for_each(|i| health(i).tick(now));
-        let standings: Vec<Standing> = all.clone().map(|i| health(i).standing()).collect();
+        let standings: Vec<RotationState> = all.clone().map(|i| health(i).standing()).collect();
         let ranks = endpoints.iter().map(|e| e.endpoint.place.rank());
         let panics = is_panicking(ranks.zip(standings.iter().copied()));
         let avoided = |i: &usize| match standings[*i] {
-            Standing::In => false,
-            Standing::Suspect => !panics,
-            Standing::Draining | Standing::Out | Standing::Unreachable => true,
+            RotationState::In => false,
+            RotationState::Suspect => !panics,
+            RotationState::Draining | RotationState::Out | RotationState::Unreachable => true,
         };
         let mut trials = self.trials.borrow_mut();
         trials.clear();
         // Where all are out, requests dial themselves: a trial would only be in their way.
         if !all.clone().all(|i| avoided(&i)) {
-            let unreachable = all.clone().filter(|i| standings[*i] == Standing::Unreachable);
+            let unreachable = all.clone().filter(|i| standings[*i] == RotationState::Unreachable);
             trials.extend(unreachable.filter(|i| health(*i).claim_trial(now, connect)));
         }
         self.due.set(all.clone().filter_map(|i| health(i).due()).min().unwrap_or(0));
@@ -101,13 +101,13 @@ impl Rotation {
 
 /// Whether endpoints that are only unwell are used too, because in each tier fewer than half of those that no operator took out
 /// are in rotation: these would be too few for the load, and what all of them answer badly is hardly the fault of each.
-pub(super) fn is_panicking(all: impl Iterator<Item = ((u8, bool), Standing)>) -> bool {
+pub(super) fn is_panicking(all: impl Iterator<Item = ((u8, bool), RotationState)>) -> bool {
     let mut suspect = false;
     // How many more are in rotation than are not, in each tier.
     let mut surplus: SmallVec<[((u8, bool), isize); 4]> = SmallVec::new();
     for (rank, standing) in all.filter(|(_, standing)| !standing.is_by_hand()) {
-        suspect |= standing == Standing::Suspect;
-        let change = if standing == Standing::In { 1 } else { -1 };
+        suspect |= standing == RotationState::Suspect;
+        let change = if standing == RotationState::In { 1 } else { -1 };
         match surplus.iter_mut().find(|(known, _)| *known == rank) {
             Some((_, surplus)) => *surplus += change,
             None => surplus.push((rank, change)),
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn unwell_ones_are_used_when_too_few_are_left() {
-        use Standing::{Draining, In, Out, Suspect, Unreachable};
+        use RotationState::{Draining, In, Out, Suspect, Unreachable};
         for (standings, expected) in [
             (&[Suspect, Suspect, In, In][..], false),
             (&[Suspect, Suspect, Unreachable, In], true),

@@ -1,6 +1,6 @@
 //! What an exchange knows of its attempt: the place that it takes in the circuit, and how that is given back.
 
-use super::circuit::{Change, Circuit, Rules, Went};
+use super::circuit::{AttemptResult, Change, Circuit, Rules};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 use weir_telemetry::log;
@@ -37,14 +37,14 @@ pub(super) struct Probe {
 pub(super) struct ToCome {
     /// `None` once it was counted.
     place: Option<Place>,
-    pub(super) went: Went,
+    pub(super) went: AttemptResult,
     upstream: Box<str>,
-    teller: Teller,
+    teller: Reporter,
 }
 
 /// Counts, and tells the log what changed by it.
 #[derive(Clone)]
-pub(super) struct Teller {
+pub(super) struct Reporter {
     pub(super) rules: Rules,
     /// Where the filter stands.
     pub(super) place: Arc<str>,
@@ -72,7 +72,7 @@ impl Asked {
 }
 
 impl ToCome {
-    pub(super) fn new(place: Place, went: Went, upstream: &str, teller: Teller) -> Self {
+    pub(super) fn new(place: Place, went: AttemptResult, upstream: &str, teller: Reporter) -> Self {
         Self { place: Some(place), went, upstream: upstream.into(), teller }
     }
 
@@ -97,9 +97,9 @@ impl Drop for Probe {
     }
 }
 
-impl Teller {
+impl Reporter {
     /// Counts how an attempt went.
-    pub(super) fn settle(&self, place: Place, went: Went, upstream: &str) {
+    pub(super) fn settle(&self, place: Place, went: AttemptResult, upstream: &str) {
         let change = match place {
             Place::Counted(circuit, generation) => circuit.count(generation, went, &self.rules, now()),
             Place::Probe(mut probe) => {

@@ -32,7 +32,7 @@ pub(super) struct Rules {
 
 /// How an attempt went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Went {
+pub(super) enum AttemptResult {
     Failed,
     Slow,
     Well,
@@ -129,7 +129,13 @@ impl Circuit {
     }
 
     /// Counts how an attempt went that was asked for.
-    pub(super) fn count(&self, generation: u64, went: Went, rules: &Rules, now: Duration) -> Option<Change> {
+    pub(super) fn count(
+        &self,
+        generation: u64,
+        went: AttemptResult,
+        rules: &Rules,
+        now: Duration,
+    ) -> Option<Change> {
         if self.generation.load(Relaxed) != generation {
             return None;
         }
@@ -137,9 +143,9 @@ impl Circuit {
         let part = &self.parts[(tenth % PARTS) as usize];
         add(&part.attempts, tenth);
         match went {
-            Went::Failed => add(&part.failed, tenth),
-            Went::Slow => add(&part.slow, tenth),
-            Went::Well => return None,
+            AttemptResult::Failed => add(&part.failed, tenth),
+            AttemptResult::Slow => add(&part.slow, tenth),
+            AttemptResult::Well => return None,
         }
         let tally = self.tally(rules, now);
         if !tally.breaks(rules) {
@@ -158,7 +164,7 @@ impl Circuit {
     pub(super) fn probed(
         &self,
         generation: u64,
-        went: Option<Went>,
+        went: Option<AttemptResult>,
         rules: &Rules,
         now: Duration,
     ) -> Option<Change> {
@@ -170,7 +176,7 @@ impl Circuit {
         *under_way = under_way.saturating_sub(1);
         match went {
             None => None,
-            Some(Went::Well) => {
+            Some(AttemptResult::Well) => {
                 *well += 1;
                 if *well < rules.probes {
                     return None;
@@ -181,7 +187,7 @@ impl Circuit {
                 self.generation.fetch_add(1, Relaxed);
                 Some(Change::Closed)
             }
-            Some(Went::Failed | Went::Slow) => {
+            Some(AttemptResult::Failed | AttemptResult::Slow) => {
                 *state = State::Open { until: now + rules.open };
                 self.generation.fetch_add(2, Relaxed); // probes still under way count no more
                 Some(Change::Reopened)
@@ -283,7 +289,7 @@ mod tests {
     }
 
     /// Makes an attempt that ends at once.
-    fn attempt(circuit: &Circuit, went: Went, now: u64) -> Result<Option<Change>, Duration> {
+    fn attempt(circuit: &Circuit, went: AttemptResult, now: u64) -> Result<Option<Change>, Duration> {
         match circuit.ask(&RULES, || at(now)).0 {
             Pass::Counted(generation) => Ok(circuit.count(generation, went, &RULES, at(now))),
             Pass::Probe(generation) => Ok(circuit.probed(generation, Some(went), &RULES, at(now))),
@@ -292,7 +298,7 @@ mod tests {
     }
 
     fn break_it(circuit: &Circuit) {
-        let ended = (0..10).map(|_| attempt(circuit, Went::Failed, 1));
+        let ended = (0..10).map(|_| attempt(circuit, AttemptResult::Failed, 1));
         assert!(matches!(ended.last(), Some(Ok(Some(Change::Opened(_))))));
     }
 
@@ -300,16 +306,16 @@ mod tests {
     fn opens_by_rate_and_not_below_the_minimum() {
         let circuit = Circuit::default();
         for _ in 0..9 {
-            assert_eq!(attempt(&circuit, Went::Failed, 1), Ok(None));
+            assert_eq!(attempt(&circuit, AttemptResult::Failed, 1), Ok(None));
         }
         let tally = Tally { attempts: 10, failed: 10, slow: 0 };
-        assert_eq!(attempt(&circuit, Went::Failed, 1), Ok(Some(Change::Opened(tally))));
-        assert_eq!(attempt(&circuit, Went::Well, 2), Err(at(14)));
+        assert_eq!(attempt(&circuit, AttemptResult::Failed, 1), Ok(Some(Change::Opened(tally))));
+        assert_eq!(attempt(&circuit, AttemptResult::Well, 2), Err(at(14)));
         assert_eq!(circuit.level(), 2);
 
         let circuit = Circuit::default();
         for nth in 0..100 {
-            let went = if nth % 5 >= 3 { Went::Failed } else { Went::Well };
+            let went = if nth % 5 >= 3 { AttemptResult::Failed } else { AttemptResult::Well };
             assert_eq!(attempt(&circuit, went, 1), Ok(None), "40 % are not 50 %");
         }
     }
@@ -318,7 +324,7 @@ mod tests {
     fn slow_answers_have_a_rate_of_their_own() {
         let circuit = Circuit::default();
         for nth in 0..10 {
-            let went = if nth == 0 { Went::Failed } else { Went::Slow };
+            let went = if nth == 0 { AttemptResult::Failed } else { AttemptResult::Slow };
             let change = attempt(&circuit, went, 1).unwrap();
             assert_eq!(change.is_some(), nth == 9, "{nth}");
         }
@@ -329,7 +335,7 @@ mod tests {
         let circuit = Circuit::default();
         for now in 0..100 {
             // One failure a second is never ten in ten seconds and the same again.
-            assert_eq!(attempt(&circuit, Went::Failed, now * 2), Ok(None), "{now}");
+            assert_eq!(attempt(&circuit, AttemptResult::Failed, now * 2), Ok(None), "{now}");
         }
         assert_eq!(circuit.tally(&RULES, at(198)).attempts, 5);
         assert_eq!(circuit.tally(&RULES, at(1000)), Tally::default());
@@ -345,12 +351,15 @@ mod tests {
         assert_eq!(circuit.ask(&RULES, || at(16)).0, Pass::Refused(at(1)), "two are under way");
         assert_eq!(circuit.probed(first, None, &RULES, at(16)), None, "one came to nothing");
         let (Pass::Probe(third), false) = circuit.ask(&RULES, || at(16)) else { panic!("its place is free") };
-        assert_eq!(circuit.probed(second, Some(Went::Well), &RULES, at(17)), None);
-        assert_eq!(circuit.probed(third, Some(Went::Failed), &RULES, at(17)), Some(Change::Reopened));
-        assert_eq!(attempt(&circuit, Went::Well, 31), Err(at(1)));
-        assert_eq!(attempt(&circuit, Went::Well, 32), Ok(None));
-        assert_eq!(attempt(&circuit, Went::Well, 32), Ok(Some(Change::Closed)));
-        assert_eq!(attempt(&circuit, Went::Failed, 32), Ok(None), "it begins anew");
+        assert_eq!(circuit.probed(second, Some(AttemptResult::Well), &RULES, at(17)), None);
+        assert_eq!(
+            circuit.probed(third, Some(AttemptResult::Failed), &RULES, at(17)),
+            Some(Change::Reopened)
+        );
+        assert_eq!(attempt(&circuit, AttemptResult::Well, 31), Err(at(1)));
+        assert_eq!(attempt(&circuit, AttemptResult::Well, 32), Ok(None));
+        assert_eq!(attempt(&circuit, AttemptResult::Well, 32), Ok(Some(Change::Closed)));
+        assert_eq!(attempt(&circuit, AttemptResult::Failed, 32), Ok(None), "it begins anew");
         assert_eq!(circuit.tally(&RULES, at(32)).attempts, 1);
     }
 
@@ -360,11 +369,18 @@ mod tests {
         let (Pass::Counted(old), _) = circuit.ask(&RULES, || at(1)) else { panic!("closed") };
         break_it(&circuit);
         let (Pass::Probe(probe), _) = circuit.ask(&RULES, || at(20)) else { panic!("half-open") };
-        assert_eq!(circuit.count(old, Went::Failed, &RULES, at(20)), None);
-        assert_eq!(circuit.probed(probe, Some(Went::Failed), &RULES, at(20)), Some(Change::Reopened));
+        assert_eq!(circuit.count(old, AttemptResult::Failed, &RULES, at(20)), None);
+        assert_eq!(
+            circuit.probed(probe, Some(AttemptResult::Failed), &RULES, at(20)),
+            Some(Change::Reopened)
+        );
         let (Pass::Probe(late), _) = circuit.ask(&RULES, || at(40)) else { panic!("half-open") };
-        assert_eq!(circuit.probed(probe, Some(Went::Failed), &RULES, at(40)), None, "it ended already");
-        assert_eq!(circuit.probed(late, Some(Went::Well), &RULES, at(40)), None);
+        assert_eq!(
+            circuit.probed(probe, Some(AttemptResult::Failed), &RULES, at(40)),
+            None,
+            "it ended already"
+        );
+        assert_eq!(circuit.probed(late, Some(AttemptResult::Well), &RULES, at(40)), None);
         assert_eq!(circuit.level(), 1);
     }
 
@@ -376,7 +392,7 @@ mod tests {
                 for _ in 0..4 {
                     scope.spawn(|| {
                         for _ in 0..20 {
-                            let change = attempt(&circuit, Went::Failed, 1);
+                            let change = attempt(&circuit, AttemptResult::Failed, 1);
                             opened.fetch_add(u32::from(matches!(change, Ok(Some(_)))), Relaxed);
                         }
                     });

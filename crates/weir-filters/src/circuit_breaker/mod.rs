@@ -7,8 +7,8 @@ mod asked;
 mod circuit;
 mod saved;
 
-use self::asked::{Asked, Place, TO_COME, Teller, ToCome, now, since};
-use self::circuit::{Circuit, Pass, Rules, Went};
+use self::asked::{Asked, Place, Reporter, TO_COME, ToCome, now, since};
+use self::circuit::{AttemptResult, Circuit, Pass, Rules};
 use super::prelude::*;
 use arc_swap::ArcSwap;
 use std::collections::HashMap;
@@ -110,7 +110,7 @@ const fn probes() -> NonZeroU32 {
 }
 
 struct CircuitBreaker {
-    teller: Teller,
+    teller: Reporter,
     statuses: Vec<u16>,
     grpc: Vec<u8>,
     slow: Option<std::time::Duration>,
@@ -192,7 +192,7 @@ impl IntoFilter for CircuitBreakerSettings {
             probes: self.probes.get(),
         };
         Some(CircuitBreaker {
-            teller: Teller { rules, place: build.scope.into() },
+            teller: Reporter { rules, place: build.scope.into() },
             statuses: self.statuses,
             grpc,
             slow: self.slow.map(Duration::get),
@@ -234,7 +234,7 @@ impl Filter for CircuitBreaker {
     fn on_attempt_end(&self, end: &AttemptEnd<'_>, cx: &mut Cx) {
         // What says nothing leaves what was asked to another attempt of the same request, or to the end of the exchange.
         let Some(went) = self.went(end) else { return };
-        let waits = end.grpc == Some(GrpcStatus::ToCome) && went != Went::Failed;
+        let waits = end.grpc == Some(GrpcStatus::ToCome) && went != AttemptResult::Failed;
         let place = match std::mem::take(cx.note()).checked_sub(1) {
             Some(generation) => {
                 let circuits = self.circuits.by_upstream.load();
@@ -272,7 +272,7 @@ impl Filter for CircuitBreaker {
             if let Some(mut ended) = to_come.take()
                 && failed
             {
-                ended.went = Went::Failed;
+                ended.went = AttemptResult::Failed;
             } // and it is counted as it is dropped
         } else if !piece.data().is_empty() && to_come.as_ref().is_some_and(ToCome::is_probe) {
             *to_come = None; // a stream that lives must not keep the place of a probe
@@ -293,21 +293,21 @@ impl Filter for CircuitBreaker {
 
 impl CircuitBreaker {
     /// How an attempt went; `None` where that says nothing about the upstream.
-    fn went(&self, end: &AttemptEnd<'_>) -> Option<Went> {
+    fn went(&self, end: &AttemptEnd<'_>) -> Option<AttemptResult> {
         match end.cause {
             // The client left, or had set a deadline of its own.
             Some(cause) if [&CLIENT_CLOSED, &CLIENT_TOO_SLOW, &GRPC_TIMEOUT].contains(&cause) => None,
             // What the client sent was refused, by the gateway or by a filter.
             Some(cause) if (400..500).contains(&cause.status) => None,
-            Some(_) => Some(Went::Failed),
+            Some(_) => Some(AttemptResult::Failed),
             // Another attempt was answered first (`hedge`), or a filter refused this one.
             None if end.status == 0 => None,
-            None if self.statuses.contains(&end.status) => Some(Went::Failed),
+            None if self.statuses.contains(&end.status) => Some(AttemptResult::Failed),
             None if matches!(end.grpc, Some(GrpcStatus::Told(status)) if self.grpc.contains(&status)) => {
-                Some(Went::Failed)
+                Some(AttemptResult::Failed)
             }
-            None if self.slow.is_some_and(|slow| end.took >= slow) => Some(Went::Slow),
-            None => Some(Went::Well),
+            None if self.slow.is_some_and(|slow| end.took >= slow) => Some(AttemptResult::Slow),
+            None => Some(AttemptResult::Well),
         }
     }
 }

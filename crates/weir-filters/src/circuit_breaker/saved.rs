@@ -72,7 +72,7 @@ fn number(rest: &mut &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::circuit::{Pass, Rules, Went};
+    use super::super::circuit::{AttemptResult, Pass, Rules};
     use super::*;
 
     const OPEN: Duration = Duration::from_secs(15);
@@ -98,7 +98,7 @@ mod tests {
         let old = Circuits::default();
         for _ in 0..2 {
             let Pass::Counted(generation) = ask(&old, "ill", 100) else { panic!("it is closed") };
-            old.of("ill").count(generation, Went::Failed, &RULES, at(100));
+            old.of("ill").count(generation, AttemptResult::Failed, &RULES, at(100));
         }
         assert!(matches!(ask(&old, "well", 100), Pass::Counted(_)));
         save_at(&old, at(105), at(5000))
@@ -114,7 +114,7 @@ mod tests {
         // And while the probe is under way, another upgrade makes the next attempt a probe.
         let newer = load_at(&save_at(&new, at(7), at(6000)), OPEN, at(0), at(6000)).unwrap();
         assert!(matches!(ask(&newer, "ill", 0), Pass::Probe(_)));
-        new.of("ill").probed(generation, Some(Went::Well), &RULES, at(8));
+        new.of("ill").probed(generation, Some(AttemptResult::Well), &RULES, at(8));
         assert_eq!(new.of("ill").still_open(at(8)), None);
         assert!(matches!(ask(&new, "ill", 8), Pass::Counted(_)));
     }

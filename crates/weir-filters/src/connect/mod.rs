@@ -108,13 +108,13 @@ struct Call {
 }
 
 /// An answer of ours.
-struct Wrong {
+struct ErrorAnswer {
     cause: &'static Cause,
     status: Status,
     headers: Vec<(FieldName, Vec<u8>)>,
 }
 
-impl Wrong {
+impl ErrorAnswer {
     const fn new(cause: &'static Cause, status: Status) -> Self {
         Self { cause, status, headers: Vec::new() }
     }
@@ -156,7 +156,7 @@ impl Connect {
                 cx.state::<State>().stage = Stage::Done;
                 Flow::Continue
             }
-            Look::Wrong(wrong) => self.answer(*wrong, None, cx),
+            Look::ErrorAnswer(wrong) => self.answer(*wrong, None, cx),
         }
     }
 }
@@ -178,7 +178,7 @@ impl Filter for Connect {
             // What waits may turn out to be none of ours: then its body goes on as it is.
             Look::Later(true) => return BodyUse::Change,
             Look::Later(false) => return BodyUse::Whole(self.message),
-            Look::Pass | Look::Wrong(_) => return BodyUse::Pass,
+            Look::Pass | Look::ErrorAnswer(_) => return BodyUse::Pass,
         };
         let body = match (call.streams, call.codec) {
             (false, _) => BodyUse::Whole(self.message),
@@ -205,7 +205,7 @@ impl Filter for Connect {
             match self.look(head, cx) {
                 Look::Later(_) => {
                     let status = Status::new(14, NOT_DESCRIBED.meaning);
-                    self.answer(Wrong::new(&NOT_DESCRIBED, status), None, cx)
+                    self.answer(ErrorAnswer::new(&NOT_DESCRIBED, status), None, cx)
                 }
                 look => self.decide(look, head, cx),
             }

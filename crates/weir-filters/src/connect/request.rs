@@ -1,7 +1,7 @@
 //! The way to the service: a call of Connect becomes one of gRPC.
 
 use super::{
-    Call, Codec, Connect, MALFORMED, NO_METHOD, Stage, State, WRONG_METHOD, WRONG_TYPE, Wrong, response,
+    Call, Codec, Connect, ErrorAnswer, MALFORMED, NO_METHOD, Stage, State, WRONG_METHOD, WRONG_TYPE, response,
 };
 use crate::prelude::*;
 use crate::shared::grpc::told;
@@ -39,12 +39,12 @@ pub(super) enum Look {
     Later(bool),
     /// None of ours.
     Pass,
-    Wrong(Box<Wrong>),
+    ErrorAnswer(Box<ErrorAnswer>),
 }
 
 impl Look {
     fn wrong(cause: &'static Cause, code: u32, message: &str) -> Self {
-        Self::Wrong(Box::new(Wrong::new(cause, Status::new(code, message))))
+        Self::ErrorAnswer(Box::new(ErrorAnswer::new(cause, Status::new(code, message))))
     }
 }
 
@@ -74,9 +74,9 @@ impl Connect {
                 if !says_so && (is_json || matches!(media, Media::Other)) {
                     return Look::Pass;
                 }
-                let mut wrong = Wrong::new(&WRONG_METHOD, Status::new(UNKNOWN, WRONG_METHOD.meaning));
+                let mut wrong = ErrorAnswer::new(&WRONG_METHOD, Status::new(UNKNOWN, WRONG_METHOD.meaning));
                 wrong.headers.push((self.names.allow.clone(), b"POST".to_vec()));
-                Look::Wrong(Box::new(wrong))
+                Look::ErrorAnswer(Box::new(wrong))
             }
         }
     }
@@ -117,9 +117,9 @@ impl Connect {
         let Some(loaded) = self.loaded(cx.core()) else { return Look::Later(false) };
         let Some((at, method)) = loaded.api.method_at(head.path()) else { return Look::Pass };
         if !method.no_side_effects || method.client_streams || method.server_streams {
-            let mut wrong = Wrong::new(&WRONG_METHOD, Status::new(UNKNOWN, WRONG_METHOD.meaning));
+            let mut wrong = ErrorAnswer::new(&WRONG_METHOD, Status::new(UNKNOWN, WRONG_METHOD.meaning));
             wrong.headers.push((self.names.allow.clone(), b"POST".to_vec()));
-            return Look::Wrong(Box::new(wrong));
+            return Look::ErrorAnswer(Box::new(wrong));
         }
         if query.connect.as_deref().is_some_and(|version| version != b"v1") {
             return Look::wrong(
@@ -161,7 +161,7 @@ impl Connect {
     }
 
     fn wrong_type(&self) -> Look {
-        let mut wrong = Wrong::new(&WRONG_TYPE, Status::new(UNKNOWN, WRONG_TYPE.meaning));
+        let mut wrong = ErrorAnswer::new(&WRONG_TYPE, Status::new(UNKNOWN, WRONG_TYPE.meaning));
         let known: &[u8] = match self.source {
             Some(_) => {
                 b"application/proto, application/json, application/connect+proto, application/connect+json"
@@ -169,7 +169,7 @@ impl Connect {
             None => b"application/proto, application/connect+proto",
         };
         wrong.headers.push((self.names.accept_post.clone(), known.to_vec()));
-        Look::Wrong(Box::new(wrong))
+        Look::ErrorAnswer(Box::new(wrong))
     }
 
     /// Makes a call of gRPC of the request.
@@ -178,16 +178,16 @@ impl Connect {
         head: &mut RequestHead,
         call: Box<Call>,
         cx: &mut Cx,
-    ) -> Result<(), (Box<Wrong>, Box<Call>)> {
+    ) -> Result<(), (Box<ErrorAnswer>, Box<Call>)> {
         let mut call = call;
         match self.translated(head, &mut call, cx) {
-            Ok(made) => {
-                self.make_grpc(head, made, cx);
+            Ok(request) => {
+                self.make_grpc(head, request, cx);
                 cx.state::<State>().stage = Stage::Called(call);
                 Ok(())
             }
             Err(status) => {
-                let mut wrong = Wrong::new(&MALFORMED, status);
+                let mut wrong = ErrorAnswer::new(&MALFORMED, status);
                 if wrong.status.code == UNIMPLEMENTED {
                     let name = if call.streams { "connect-accept-encoding" } else { "accept-encoding" };
                     if let Ok(name) = weir_h1::FieldName::new(name) {
@@ -200,7 +200,7 @@ impl Connect {
     }
 
     /// What of the request is said in another way by gRPC.
-    fn translated(&self, head: &RequestHead, call: &mut Call, cx: &Cx) -> Result<Made, Status> {
+    fn translated(&self, head: &RequestHead, call: &mut Call, cx: &Cx) -> Result<GrpcRequest, Status> {
         let invalid = |message: &str| Status::new(INVALID_ARGUMENT, message);
         let version = head.headers.get_str("connect-protocol-version");
         if version.is_some_and(|version| version != b"1") {
@@ -243,7 +243,7 @@ impl Connect {
             };
             Some(self.framed(call, &message, coding.is_some(), is_gzip)?)
         };
-        Ok(Made { timeout, coding, accepts, body })
+        Ok(GrpcRequest { timeout, coding, accepts, body })
     }
 
     /// The one message of a call, in a frame of gRPC.
@@ -272,8 +272,8 @@ impl Connect {
         Ok(out)
     }
 
-    fn make_grpc(&self, head: &mut RequestHead, made: Made, cx: &mut Cx) {
-        let Made { timeout, coding, accepts, body } = made;
+    fn make_grpc(&self, head: &mut RequestHead, request: GrpcRequest, cx: &mut Cx) {
+        let GrpcRequest { timeout, coding, accepts, body } = request;
         head.headers.remove_where(|name, _| OF_CONNECT.iter().any(|gone| name.eq_ignore_ascii_case(gone)));
         // What is written is plain words and parts of what was received.
         let _ = head.headers.insert(&self.names.content_type, b"application/grpc");
@@ -294,10 +294,10 @@ impl Connect {
     }
 
     /// An answer of ours. A stream is answered by its last message, where the call is sound enough to be one.
-    pub(super) fn answer(&self, wrong: Wrong, call: Option<&Call>, cx: &mut Cx) -> Flow {
+    pub(super) fn answer(&self, wrong: ErrorAnswer, call: Option<&Call>, cx: &mut Cx) -> Flow {
         cx.state::<State>().stage = Stage::Done;
         cx.answer_because(wrong.cause);
-        let Wrong { cause, status, mut headers } = wrong;
+        let ErrorAnswer { cause, status, mut headers } = wrong;
         let status = told(cause, status, cx);
         if let Some(call) = call.filter(|call| call.streams) {
             return response::ended(&self.names, call, &status, headers, Vec::new());
@@ -313,7 +313,7 @@ impl Connect {
 }
 
 /// What becomes of a request.
-struct Made {
+struct GrpcRequest {
     timeout: Option<String>,
     /// How messages are compressed that pass as they are.
     coding: Option<Vec<u8>>,

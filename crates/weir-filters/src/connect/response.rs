@@ -39,7 +39,7 @@ enum Outcome {
     /// The service says so.
     Status(Status),
     /// It is no such answer.
-    Wrong(String),
+    ErrorAnswer(String),
 }
 
 impl Connect {
@@ -86,7 +86,7 @@ impl Connect {
                 Flow::Continue
             }
             Outcome::Status(status) => self.failed(&call, &status, headers(head), trailers(cx)),
-            Outcome::Wrong(why) => {
+            Outcome::ErrorAnswer(why) => {
                 cx.answer_because(&RESPONSE_MALFORMED);
                 let status = Status::new(13, format!("{} ({why})", RESPONSE_MALFORMED.meaning));
                 let status = told(&RESPONSE_MALFORMED, status, cx);
@@ -223,7 +223,7 @@ fn trailing(name: &FieldName) -> Option<FieldName> {
 /// Reads the one message of an answer, and the status behind it; `told`: the one before it, where there is one.
 fn outcome(call: &mut Call, told: Option<&[u8]>, coded: bool, cx: &Cx) -> Outcome {
     let Some(code) = cx.whole_trailer("grpc-status").or(told) else {
-        return Outcome::Wrong("it ends without a status".to_owned());
+        return Outcome::ErrorAnswer("it ends without a status".to_owned());
     };
     let status =
         Status::read(code, cx.whole_trailer("grpc-message"), cx.whole_trailer("grpc-status-details-bin"));
@@ -232,22 +232,22 @@ fn outcome(call: &mut Call, told: Option<&[u8]>, coded: bool, cx: &Cx) -> Outcom
     }
     let (flags, message) = match frames::only(cx.whole()) {
         Single::One(flags, message) => (flags, message),
-        Single::None => return Outcome::Wrong("it has no message".to_owned()),
-        Single::Many => return Outcome::Wrong("it has several messages".to_owned()),
-        Single::Cut => return Outcome::Wrong(FrameError::Cut.to_string()),
+        Single::None => return Outcome::ErrorAnswer("it has no message".to_owned()),
+        Single::Many => return Outcome::ErrorAnswer("it has several messages".to_owned()),
+        Single::Cut => return Outcome::ErrorAnswer(FrameError::Cut.to_string()),
     };
     match call.codec {
         Codec::Proto if flags == 0 || (flags == frames::COMPRESSED && coded) => {
             Outcome::Message(message.to_vec(), flags != 0)
         }
-        Codec::Proto => Outcome::Wrong(FrameError::Coding.to_string()),
+        Codec::Proto => Outcome::ErrorAnswer(FrameError::Coding.to_string()),
         Codec::Json => {
             let mut out = Vec::with_capacity(message.len() * 2 + 32);
             let Call { messages, method, .. } = call;
             let read = messages.feed(cx.whole(), |message| write(method.as_ref(), message, &mut out));
             match read {
                 Ok(()) => Outcome::Message(out, false),
-                Err(Fault(why)) => Outcome::Wrong(why),
+                Err(Fault(why)) => Outcome::ErrorAnswer(why),
             }
         }
     }

@@ -44,7 +44,7 @@ struct Page {
 }
 
 /// How it does what it does.
-struct Manner {
+struct Options {
     /// Requests that no rule names pass.
     pass: bool,
     errors: ErrorStyle,
@@ -59,7 +59,7 @@ struct Manner {
 /// The filter.
 struct GrpcJson {
     source: Source,
-    manner: Manner,
+    manner: Options,
     names: Names,
 }
 
@@ -79,7 +79,7 @@ const ASKED_WHOLE: u64 = 1;
 struct State {
     stage: Stage,
     /// The answer of ours that is not to be read as gRPC, once there is one.
-    wrong: Option<Wrong>,
+    wrong: Option<ErrorAnswer>,
 }
 
 #[derive(Default)]
@@ -108,14 +108,14 @@ struct Calling {
 }
 
 /// An error of ours: why, and what the client is told.
-struct Wrong {
+struct ErrorAnswer {
     cause: &'static Cause,
     status: Status,
     methods: Vec<String>,
 }
 
 impl GrpcJson {
-    fn new(source: Source, manner: Manner) -> Self {
+    fn new(source: Source, manner: Options) -> Self {
         let name = |text| FieldName::new(text).expect("a name in the source is a token");
         let names = Names {
             allow: name("allow"),
@@ -173,7 +173,7 @@ impl Filter for GrpcJson {
             self.begin(head, cx);
             if matches!(cx.state::<State>().stage, Stage::New) {
                 let status = Status::new(14, NOT_DESCRIBED.meaning);
-                let wrong = Wrong { cause: &NOT_DESCRIBED, status, methods: Vec::new() };
+                let wrong = ErrorAnswer { cause: &NOT_DESCRIBED, status, methods: Vec::new() };
                 return self.answer(wrong, None, cx);
             }
             self.send(head, cx)

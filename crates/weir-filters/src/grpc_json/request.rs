@@ -1,8 +1,8 @@
 //! The way to the service: a request of HTTP becomes a call of gRPC.
 
 use super::{
-    ASKED_WHOLE, BIDIRECTIONAL, Calling, GrpcJson, Loaded, NO_METHOD, REQUEST_MALFORMED, Stage, State,
-    WRONG_METHOD, Wrong,
+    ASKED_WHOLE, BIDIRECTIONAL, Calling, ErrorAnswer, GrpcJson, Loaded, NO_METHOD, REQUEST_MALFORMED, Stage,
+    State, WRONG_METHOD,
 };
 use crate::prelude::*;
 use crate::shared::grpc::told;
@@ -67,7 +67,7 @@ impl GrpcJson {
             },
             name => loaded.api.find(name, head.path()),
         };
-        let wrong = |cause: &'static Cause, status| Some(Wrong { cause, status, methods: Vec::new() });
+        let wrong = |cause: &'static Cause, status| Some(ErrorAnswer { cause, status, methods: Vec::new() });
         let state = match found {
             Lookup::Call(call) => self.found(head, call, loaded),
             Lookup::Nothing if self.manner.pass || self.describes(head) => {
@@ -83,7 +83,10 @@ impl GrpcJson {
             }
             Lookup::Methods(methods) => {
                 let status = Status::new(12, format!("the path is known for {}", methods.join(", ")));
-                State { stage: Stage::Done, wrong: Some(Wrong { cause: &WRONG_METHOD, status, methods }) }
+                State {
+                    stage: Stage::Done,
+                    wrong: Some(ErrorAnswer { cause: &WRONG_METHOD, status, methods }),
+                }
             }
         };
         *cx.state::<State>() = state;
@@ -94,7 +97,7 @@ impl GrpcJson {
             loaded.api.method(&call).map_or((false, false), |m| (m.client_streams, m.server_streams));
         if streams == (true, true) {
             let status = Status::new(12, BIDIRECTIONAL.meaning);
-            let wrong = Wrong { cause: &BIDIRECTIONAL, status, methods: Vec::new() };
+            let wrong = ErrorAnswer { cause: &BIDIRECTIONAL, status, methods: Vec::new() };
             return State { stage: Stage::Done, wrong: Some(wrong) };
         }
         let accept = head.headers.get_str("accept").unwrap_or_default();
@@ -129,7 +132,7 @@ impl GrpcJson {
             State { stage: Stage::Found(calling), .. } => match self.call(head, calling, cx) {
                 Ok(()) => Flow::Continue,
                 Err((status, loaded)) => {
-                    let wrong = Wrong { cause: &REQUEST_MALFORMED, status, methods: Vec::new() };
+                    let wrong = ErrorAnswer { cause: &REQUEST_MALFORMED, status, methods: Vec::new() };
                     self.answer(wrong, Some(&*loaded), cx)
                 }
             },
@@ -202,7 +205,7 @@ impl GrpcJson {
     }
 
     /// An error of ours.
-    pub(super) fn answer(&self, wrong: Wrong, loaded: Option<&Loaded>, cx: &mut Cx) -> Flow {
+    pub(super) fn answer(&self, wrong: ErrorAnswer, loaded: Option<&Loaded>, cx: &mut Cx) -> Flow {
         cx.state::<State>().stage = Stage::Done;
         cx.answer_because(wrong.cause);
         let mut headers = vec![(self.names.content_type.clone(), Status::media(self.manner.errors).into())];
@@ -304,6 +307,6 @@ pub(super) fn piece(piece: &mut Piece<'_>, state: &mut State) -> HookResult {
     };
     let mut refusal = Refusal::new(&REQUEST_MALFORMED);
     refusal.detail = Some(status.message.clone());
-    state.wrong = Some(Wrong { cause: &REQUEST_MALFORMED, status, methods: Vec::new() });
+    state.wrong = Some(ErrorAnswer { cause: &REQUEST_MALFORMED, status, methods: Vec::new() });
     Err(refusal)
 }

@@ -14,7 +14,7 @@ enum Outcome {
     /// The service says so.
     Status(Status),
     /// It is no such answer.
-    Wrong(String),
+    ErrorAnswer(String),
 }
 
 impl GrpcJson {
@@ -65,7 +65,7 @@ impl GrpcJson {
                 Flow::Continue
             }
             Outcome::Status(status) => self.failed(&calling, &status, None, head, cx),
-            Outcome::Wrong(why) => {
+            Outcome::ErrorAnswer(why) => {
                 cx.answer_because(&RESPONSE_MALFORMED);
                 let status = Status::new(13, format!("{} ({why})", RESPONSE_MALFORMED.meaning));
                 let status = told(&RESPONSE_MALFORMED, status, cx);
@@ -132,7 +132,7 @@ impl GrpcJson {
 fn outcome(calling: &mut Calling, told: Option<&[u8]>, cx: &Cx) -> Outcome {
     let Calling { loaded, call, messages, .. } = calling;
     let Some(code) = cx.whole_trailer("grpc-status").or(told) else {
-        return Outcome::Wrong("it ends without a status".to_owned());
+        return Outcome::ErrorAnswer("it ends without a status".to_owned());
     };
     let status =
         Status::read(code, cx.whole_trailer("grpc-message"), cx.whole_trailer("grpc-status-details-bin"));
@@ -151,8 +151,8 @@ fn outcome(calling: &mut Calling, told: Option<&[u8]>, cx: &Cx) -> Outcome {
     let read = read.and_then(|()| messages.finish().map_err(Fault::Frame));
     match (read, count) {
         (Ok(()), 1) => Outcome::Json(out, media),
-        (Ok(()), count) => Outcome::Wrong(format!("it has {count} messages where one was expected")),
-        (Err(fault), _) => Outcome::Wrong(fault.told()),
+        (Ok(()), count) => Outcome::ErrorAnswer(format!("it has {count} messages where one was expected")),
+        (Err(fault), _) => Outcome::ErrorAnswer(fault.told()),
     }
 }
 

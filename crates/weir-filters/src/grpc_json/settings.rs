@@ -162,7 +162,7 @@ impl IntoFilter for GrpcJsonSettings {
         let names = |all: &[HeaderName]| all.iter().map(|name| FieldName::clone(name)).collect::<Vec<_>>();
         Some(GrpcJson::new(
             source,
-            super::Manner {
+            super::Options {
                 pass: self.unmatched == Unmatched::Pass,
                 errors: match self.errors {
                     Errors::Google => ErrorStyle::Google,

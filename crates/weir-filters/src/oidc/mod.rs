@@ -197,11 +197,11 @@ struct Renewed(Vec<Vec<u8>>);
 enum Asks {
     Callback,
     Logout,
-    Page(Brings),
+    Page(SessionCookie),
 }
 
 /// What a browser brings with it.
-enum Brings {
+enum SessionCookie {
     Nothing,
     Session(Session),
     /// It stands for a session in the store.
@@ -365,9 +365,11 @@ impl Filter for Oidc {
         let now = now();
         match self.asks(head) {
             Asks::Callback | Asks::Logout => Flow::Wait,
-            Asks::Page(Brings::Session(session)) if session.is_fresh(now) => self.pass(&session, head, cx),
-            Asks::Page(Brings::Session(session)) if session.is_alive(now) => Flow::Wait,
-            Asks::Page(Brings::Ticket(_)) => Flow::Wait,
+            Asks::Page(SessionCookie::Session(session)) if session.is_fresh(now) => {
+                self.pass(&session, head, cx)
+            }
+            Asks::Page(SessionCookie::Session(session)) if session.is_alive(now) => Flow::Wait,
+            Asks::Page(SessionCookie::Ticket(_)) => Flow::Wait,
             Asks::Page(_) if self.settings.optional => self.pass_unnamed(head, cx),
             Asks::Page(_) if is_navigation(head) => Flow::Wait,
             Asks::Page(_) => Flow::refuse(&LOGIN_NEEDED),
@@ -410,27 +412,29 @@ impl Oidc {
         Asks::Page(self.brings(head))
     }
 
-    fn brings(&self, head: &RequestHead) -> Brings {
-        let Some(sealed) = parts(head, &self.session_cookie) else { return Brings::Nothing };
+    fn brings(&self, head: &RequestHead) -> SessionCookie {
+        let Some(sealed) = parts(head, &self.session_cookie) else { return SessionCookie::Nothing };
         match &self.kept {
-            None => self.seal.open("session", &sealed).map_or(Brings::Nothing, Brings::Session),
-            Some(_) => self.seal.open("ticket", &sealed).map_or(Brings::Nothing, Brings::Ticket),
+            None => self.seal.open("session", &sealed).map_or(SessionCookie::Nothing, SessionCookie::Session),
+            Some(_) => {
+                self.seal.open("ticket", &sealed).map_or(SessionCookie::Nothing, SessionCookie::Ticket)
+            }
         }
     }
 
     /// The session that a browser brings, made fresh; `None` where there is none.
     async fn session(
         &self,
-        brings: Brings,
+        brings: SessionCookie,
         head: &RequestHead,
         cx: &mut Cx,
     ) -> Result<Option<Session>, &'static Cause> {
         let session = match (brings, &self.kept) {
-            (Brings::Session(session), _) => Some(session),
-            (Brings::Ticket(ticket), Some(kept)) => {
+            (SessionCookie::Session(session), _) => Some(session),
+            (SessionCookie::Ticket(ticket), Some(kept)) => {
                 kept.load(&ticket).await.map_err(|Away| &SESSIONS_UNAVAILABLE)?
             }
-            (Brings::Nothing | Brings::Ticket(_), _) => None,
+            (SessionCookie::Nothing | SessionCookie::Ticket(_), _) => None,
         };
         match session {
             Some(session) if session.is_fresh(now()) => Ok(Some(session)),
@@ -544,7 +548,7 @@ impl Oidc {
 
     /// Ends the session here, and at the provider.
     async fn log_out(&self, head: &RequestHead) -> Flow {
-        if let (Brings::Ticket(ticket), Some(kept)) = (self.brings(head), &self.kept)
+        if let (SessionCookie::Ticket(ticket), Some(kept)) = (self.brings(head), &self.kept)
             && kept.end(&ticket).await.is_err()
         {
             return Flow::refuse(&SESSIONS_UNAVAILABLE); // the user must not believe that the session is over

@@ -26,11 +26,11 @@ pub struct H2Stream {
     finished: bool,
     /// Why the request could not be sent: HTTP/2 can not carry it, or the peer takes none like it. Nobody will answer it.
     unsent: Option<io::ErrorKind>,
-    tls: Option<crate::TlsFacts>,
+    tls: Option<crate::TlsInfo>,
 }
 
 impl H2Stream {
-    pub(super) fn server(shared: &Shared, slot: usize, tls: Option<crate::TlsFacts>) -> Self {
+    pub(super) fn server(shared: &Shared, slot: usize, tls: Option<crate::TlsInfo>) -> Self {
         Self {
             shared: Rc::clone(shared),
             slot,
@@ -78,7 +78,7 @@ impl H2Stream {
     }
 
     /// The TLS facts of the connection below.
-    pub const fn tls(&self) -> Option<crate::TlsFacts> {
+    pub const fn tls(&self) -> Option<crate::TlsInfo> {
         self.tls
     }
 

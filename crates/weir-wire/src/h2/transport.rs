@@ -34,7 +34,7 @@ pub(super) struct Transport {
     pub(super) codec: Codec,
     /// None once whoever drove it is gone.
     stream: Option<Stream>,
-    pub(super) tls: Option<crate::TlsFacts>,
+    pub(super) tls: Option<crate::TlsInfo>,
     /// The beginning of a frame whose end is still to come.
     partial: Vec<u8>,
     /// Something was received since it was last asked.

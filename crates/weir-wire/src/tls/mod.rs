@@ -115,7 +115,7 @@ impl TlsStream {
     }
 
     /// What was agreed.
-    pub(crate) fn facts(&self) -> crate::TlsFacts {
+    pub(crate) fn info(&self) -> crate::TlsInfo {
         let session = self.0.get_ref().1;
         let version = match session.protocol_version() {
             Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
@@ -123,7 +123,7 @@ impl TlsStream {
             _ => "TLS",
         };
         let cipher = session.negotiated_cipher_suite().and_then(|s| s.suite().as_str()).unwrap_or("");
-        crate::TlsFacts { version, cipher }
+        crate::TlsInfo { version, cipher }
     }
 
     /// What the handshake was made with.

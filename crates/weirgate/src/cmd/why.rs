@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::fmt::Write;
 use std::process::ExitCode;
 use std::time::Duration;
-use weir_admin::client::{self, Which};
+use weir_admin::client::{self, WhyQuery};
 
 /// How often `--follow` asks.
 const PACE: Duration = Duration::from_millis(500);
@@ -54,7 +54,7 @@ impl Why {
             let text = |text: &'_ Option<String>| text.clone().unwrap_or_default();
             let (id, cause, route, kind) =
                 (text(&self.id), text(&self.cause), text(&self.route), text(&self.kind));
-            let which = Which { id: &id, cause: &cause, route: &route, kind: &kind, after, limit };
+            let which = WhyQuery { id: &id, cause: &cause, route: &route, kind: &kind, after, limit };
             client::why(place.at(), place.token.as_deref(), &which).map_err(|e| anyhow!("{e}"))
         };
         let answer = ask("", self.number.into())?;

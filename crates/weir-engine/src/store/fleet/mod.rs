@@ -14,7 +14,7 @@ use self::link::Link;
 use self::office::Office;
 use super::{Away, Place, Question, Reply, Server, State};
 use crate::config::schema::EtcdSource;
-use crate::fetch::Surroundings;
+use crate::fetch::Environment;
 use crate::fleet::Etcd;
 use sha2::{Digest as _, Sha256};
 use std::net::{SocketAddr, UdpSocket};
@@ -131,7 +131,7 @@ impl Driver {
         state: Arc<State>,
         tell: mpsc::UnboundedSender<Message>,
     ) -> Result<Self, String> {
-        let etcd = Rc::new(Etcd::new(&written, Arc::new(Surroundings::of_system()))?);
+        let etcd = Rc::new(Etcd::new(&written, Arc::new(Environment::of_system()))?);
         let mut bytes = [0; 24];
         aws_lc_rs::rand::fill(&mut bytes).map_err(|_| "there is no randomness")?;
         let secret: String = bytes.iter().map(|b| format!("{b:02x}")).collect();

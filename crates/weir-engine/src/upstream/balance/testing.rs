@@ -19,7 +19,7 @@ pub(in crate::upstream) fn endpoints(weights: &[u32]) -> Vec<LocalEndpoint> {
         let label: Arc<str> = format!("127.0.0.1:{}", i + 1).into();
         let cells = telemetry.endpoint("u", &label);
         LocalEndpoint {
-            said: Default::default(),
+            detail: Default::default(),
             cells: telemetry.core(0).endpoint(&cells),
             endpoint: Arc::new(Endpoint {
                 address: Address::Tcp(label.parse().unwrap()),

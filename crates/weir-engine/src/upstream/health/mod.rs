@@ -24,7 +24,7 @@ mod reasons;
 mod registry;
 
 pub use reasons::ByHand;
-pub(crate) use reasons::{Standing, Why};
+pub(crate) use reasons::{RotationState, Why};
 pub(crate) use registry::Healths;
 
 use super::outlier::{Outlier, Tally};
@@ -137,8 +137,8 @@ impl Health {
 
     /// What the reasons that hold mean for new exchanges.
     #[inline]
-    pub(super) fn standing(&self) -> Standing {
-        Standing::of(self.reasons.load(Ordering::Acquire))
+    pub(super) fn standing(&self) -> RotationState {
+        RotationState::of(self.reasons.load(Ordering::Acquire))
     }
 
     /// Whether it is out of rotation.

@@ -6,7 +6,7 @@ use weir_telemetry::OutReason;
 
 /// What the reasons that hold mean for new exchanges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum RotationState {
     /// An operator drains it: only a session that stuck to it goes on.
     Draining,
     /// In rotation.
@@ -63,7 +63,7 @@ pub(super) const fn bit(reason: OutReason) -> u8 {
     1 << reason as u8
 }
 
-impl Standing {
+impl RotationState {
     /// From a bit for each reason that holds. The reason that leaves least wins.
     #[inline]
     pub(super) const fn of(reasons: u8) -> Self {
@@ -129,15 +129,15 @@ mod tests {
     #[test]
     fn the_reason_that_leaves_least_wins() {
         for (reasons, standing) in [
-            (&[][..], Standing::In),
-            (&[Ejected], Standing::Suspect),
-            (&[ProbeFailed, Ejected], Standing::Suspect),
-            (&[ProbeFailed, Unreachable], Standing::Unreachable),
-            (&[Draining, Unreachable], Standing::Draining),
-            (&[Draining, Out, Ejected], Standing::Out),
+            (&[][..], RotationState::In),
+            (&[Ejected], RotationState::Suspect),
+            (&[ProbeFailed, Ejected], RotationState::Suspect),
+            (&[ProbeFailed, Unreachable], RotationState::Unreachable),
+            (&[Draining, Unreachable], RotationState::Draining),
+            (&[Draining, Out, Ejected], RotationState::Out),
         ] {
             let bits = reasons.iter().fold(0, |bits, reason| bits | bit(*reason));
-            assert_eq!(Standing::of(bits), standing, "{reasons:?}");
+            assert_eq!(RotationState::of(bits), standing, "{reasons:?}");
         }
     }
 }

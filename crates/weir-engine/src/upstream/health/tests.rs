@@ -86,7 +86,7 @@ fn one_that_is_ejected_comes_back_in_time_and_not_by_a_connect() {
     fail();
     assert!(!health.is_out());
     fail();
-    assert_eq!(health.standing(), Standing::Suspect);
+    assert_eq!(health.standing(), RotationState::Suspect);
     assert!(health.may_dial(now) && health.may_dial(now));
     assert_eq!(health.whys()[0].cause, "errors_in_a_row");
     health.connected(now);
@@ -107,13 +107,13 @@ fn several_reasons_hold_side_by_side() {
     health.connect_failed(&CONNECT_REFUSED, now);
     health.put(ByHand::Drain(5 * AVOIDED), now);
     assert_eq!(reasons(&health), ["draining", "unreachable"]);
-    assert_eq!(health.standing(), Standing::Draining);
+    assert_eq!(health.standing(), RotationState::Draining);
     health.connected(now);
     assert_eq!(reasons(&health), ["draining"]);
     health.put(ByHand::Out(20 * AVOIDED), now);
     assert_eq!(
         (reasons(&health), health.standing()),
-        (vec!["out"], Standing::Out),
+        (vec!["out"], RotationState::Out),
         "one takes the other's place"
     );
     health.tick(now + 19 * AVOIDED);
