@@ -248,6 +248,39 @@ fn explain_shows_variables_as_written() {
     }
 }
 
+/// Nor does it show what filters have made of a variable, under whatever name and in whatever shape.
+#[test]
+fn explain_hides_variables_in_settings() {
+    for filter in [
+        "headers: { request: { set: { X-Api-Key: \"Bearer ${SECRET}\" } } }",
+        "key_auth: { header: \"X-${SECRET}\" }",
+        "request_id: { header: \"X-${SECRET}\" }",
+        "cors: { origins: [ \"https://${SECRET}.test\" ], headers: [ \"X-${SECRET}\" ] }",
+        "redirect: { to: \"https://a.test/${SECRET}\" }",
+        "rewrite: { path: \"/v2/${SECRET}\" }",
+        "maintenance: { on: false, allow_headers: { X-Preview: \"${SECRET}\" } }",
+        "errors: { 404: { body: \"${SECRET}\" }, 5xx: [ { body: \"a ${SECRET}\" } ] }",
+        "rate_limit: { requests: 1, per: 1s, by: \"header:X-${SECRET}\" }",
+        "rate_limit: { requests: 1, per: 1s, name: \"${SECRET}\" }",
+        "fault: { ask: \"X-${SECRET}\", ask_delay: 1s }",
+    ] {
+        let text = format!(
+            "listeners: {{ web: {{ address: 127.0.0.1:0 }} }}\nconsumers: {{ c: {{ key_auth: [ k ] }} }}\nroutes:\n  \
+             a: {{ match: {{ path: /a }}, respond: {{ status: 200 }}, filters: [ {{ {filter} }} ] }}\n"
+        );
+        let checked = weir_gateway::check(
+            &Source::text("weir.yaml", text).with_variable("SECRET", "S3cr3tHunter"),
+            &[],
+        );
+        let Some((_, snapshot)) = checked.compiled else {
+            panic!("{filter}: {}", checked.diagnostics.to_text())
+        };
+        let told = weir_gateway::explain::explain(&snapshot, None, "GET", "http://h/a", &[]).unwrap();
+        let told = format!("{told}{}", serde_json::to_string(&told).unwrap());
+        assert!(told.contains("***") && !told.to_lowercase().contains("s3cr3thunter"), "{filter}: {told}");
+    }
+}
+
 /// Half a file, a file without one of its lines, a file with a strange character: mistakes, never a panic.
 #[test]
 fn no_slip_of_the_keyboard_panics() {

@@ -661,19 +661,47 @@ fn trusted_fields(config: &schema::Config, plans: &[Plan], filters: &[Arc<Instan
     NameSet::new(matched.chain(deadlines).chain(of_plans))
 }
 
-/// Settings are shown by `weir explain`; what came from the environment or a file is most often a secret.
+/// Settings are shown by `weir explain`; what came from the environment or a file is most often a secret. Filters may show a value
+/// under another name or in another shape than it was written, so it is looked for everywhere, too.
 fn hide_secrets(shown: &mut serde_json::Value, written: &Node) {
-    if (written.substituted || written.secret) && shown.is_string() {
-        *shown = "***".into();
+    /// A shorter value is hidden where it stands only: it would be part of too many others.
+    const LEAST: usize = 3;
+    let mut outside = Vec::new();
+    written.add_concealed(&mut outside);
+    if outside.is_empty() {
+        return;
+    }
+    hide_at(shown, written);
+    let long = outside.iter().filter(|value| value.len() >= LEAST);
+    let values: Vec<String> = long.map(|value| value.to_lowercase()).collect();
+    hide_texts(shown, &|text| {
+        let text = text.to_lowercase();
+        values.iter().any(|value| text.contains(value))
+    });
+}
+
+/// Hides the values that are shown where they were written.
+fn hide_at(shown: &mut serde_json::Value, written: &Node) {
+    if (written.substituted || written.secret) && written.as_text().is_some() {
+        hide_texts(shown, &|_| true);
     }
     for (key, node) in written.entries() {
         if let Some(value) = shown.get_mut(&*key.text) {
-            hide_secrets(value, node);
+            hide_at(value, node);
         }
     }
     for (i, node) in written.elements().iter().enumerate() {
         if let Some(value) = shown.get_mut(i) {
-            hide_secrets(value, node);
+            hide_at(value, node);
         }
+    }
+}
+
+fn hide_texts(shown: &mut serde_json::Value, hides: &dyn Fn(&str) -> bool) {
+    match shown {
+        serde_json::Value::String(text) if hides(text) => "***".clone_into(text),
+        serde_json::Value::Array(values) => values.iter_mut().for_each(|value| hide_texts(value, hides)),
+        serde_json::Value::Object(values) => values.values_mut().for_each(|value| hide_texts(value, hides)),
+        _ => {}
     }
 }
