@@ -287,6 +287,19 @@ mod tests {
     }
 
     #[test]
+    fn weights_that_consul_or_kratos_was_told() {
+        let one = |n: u8, passing: i64, own: &str| {
+            format!(
+                r#"{{"ID":"{n}","Address":"10.0.0.{n}","Port":80,"Weights":{{"Passing":{passing}}},"Meta":{{"weight":"{own}"}}}}"#
+            )
+        };
+        let all_of = [one(1, 0, "30"), one(2, 1, "20"), one(3, 70_000, "20"), one(4, -5, ""), one(5, 1, "")];
+        let weights: Vec<u32> =
+            seen(&all(grpc(), &all_of.each_ref().map(String::as_str))).into_iter().map(|(_, w)| w).collect();
+        assert_eq!(weights, [30, 20, 65_535, 1, 1]);
+    }
+
+    #[test]
     fn the_addresses_that_kratos_registers() {
         let kratos = r#"{"ID":"1","Address":"10.0.0.1","Port":8000,"Tags":["version=v3"],"TaggedAddresses":{
             "http":{"Address":"http://10.0.0.1:8000?isSecure=false","Port":8000},

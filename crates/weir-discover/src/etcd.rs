@@ -286,7 +286,37 @@ mod tests {
         let mut table = go_zero();
         table.load(range(2, &all[..INSTANCES]).as_bytes()).unwrap();
         let one_more = line(3, &[put("greeter.rpc/x", "hx:1", 3)]);
+        assert_eq!(table.listing().unusable, 0, "all of them are there");
         assert_eq!(table.apply(one_more.as_bytes()), Applied::Changed);
         assert_eq!((table.listing().instances.len(), table.listing().unusable), (INSTANCES, 1));
+        // One that is known may change, although there is no room for another.
+        let known = line(4, &[put(&at(0).0, "elsewhere:1", 4)]);
+        assert_eq!(table.apply(known.as_bytes()), Applied::Changed);
+        assert!(addresses(&table).contains(&"elsewhere:1".to_owned()));
+        let gone = line(5, &[delete(&at(1).0, 5)]);
+        assert!(
+            matches!(table.apply(gone.as_bytes()), Applied::Reread(_)),
+            "there is room for the other one"
+        );
+    }
+
+    #[test]
+    fn one_more_than_fits_is_asked_for_to_know_that_there_are_more() {
+        assert!(go_zero().read().body.contains(r#""limit":"1001""#), "{}", go_zero().read().body);
+        let mut table = go_zero();
+        let some = range(2, &[kv("greeter.rpc/1", "h:1", 1)]).replace(r#""kvs""#, r#""more":true,"kvs""#);
+        table.load(some.as_bytes()).unwrap();
+        assert_eq!(table.listing().unusable, 1);
+    }
+
+    #[test]
+    fn a_key_has_a_length() {
+        let mut table = go_zero();
+        let key = |length: usize| format!("{:x<length$}", "greeter.rpc/");
+        let all = [kv(&key(KEY_BYTES), "h1:1", 1), kv(&format!("{}y", key(KEY_BYTES)), "h2:1", 1)];
+        table.load(range(2, &all[..1]).as_bytes()).unwrap();
+        assert_eq!(addresses(&table), ["h1:1"]);
+        table.load(range(2, &all[1..]).as_bytes()).unwrap();
+        assert_eq!(table.listing().left_out[0].why, "its key is longer than 1024 bytes");
     }
 }

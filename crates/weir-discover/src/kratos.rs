@@ -138,10 +138,11 @@ mod tests {
         ] {
             assert_eq!(at(value, &choice), Err(why.to_owned()), "{value}");
         }
-        assert!(
-            at(&format!("{{\"id\":\"{}\"}}", "x".repeat(VALUE_BYTES)), &grpc())
-                .unwrap_err()
-                .contains("longer")
+        let long = |bytes: usize| format!("{{\"id\":\"{}\"}}", "x".repeat(bytes - r#"{"id":""}"#.len()));
+        assert_eq!(at(&long(VALUE_BYTES), &grpc()), Err("it lists no address".to_owned()));
+        assert_eq!(
+            at(&long(VALUE_BYTES + 1), &grpc()),
+            Err("its description is longer than 65536 bytes".to_owned())
         );
     }
 }

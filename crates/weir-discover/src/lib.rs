@@ -258,12 +258,26 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn names_are_those_that_dns_can_have() {
+        let longest = "a".repeat(63);
+        assert_eq!(host_of(&format!("{longest}.test")), Ok(format!("{longest}.test")));
+        let whole = [longest.as_str(); 4].join(".");
+        for host in ["a..b", "a-", &format!("{longest}a.test"), &whole, "1.2.3.4.5"] {
+            assert!(host_of(host).is_err(), "{host}");
+        }
+        assert!(host_of(&whole[2..]).is_ok(), "253 bytes are the most");
+    }
+
+    #[test]
     fn one_address_is_one_instance_and_the_newer_one_counts() {
         let all =
             [found("b", None, 1), found("a", Some(7), 2), found("b", Some(5), 9), found("b", Some(6), 3)];
         let listing = Listing::of(all.iter().map(|one| ("x", one)), KRATOS_WEIGHT);
         assert_eq!(seen(&listing), [("a:80".to_owned(), 7), ("b:80".to_owned(), 5)]);
         assert_eq!(listing.instances[1].id, "9");
+        // Of two that are equally old the first stays, so that the list does not change with each answer.
+        let all = [found("a", Some(1), 5), found("a", Some(2), 5)];
+        assert_eq!(seen(&Listing::of(all.iter().map(|one| ("x", one)), 1)), [("a:80".to_owned(), 1)]);
     }
 
     #[test]
@@ -285,6 +299,7 @@ pub(crate) mod tests {
         let all: Vec<_> = (0..INSTANCES as u64 + 3).map(|n| found(&format!("h{n}"), None, n)).collect();
         let listing = Listing::of(all.iter().map(|one| ("x", one)), 1);
         assert_eq!((listing.instances.len(), listing.unusable, listing.left_out.len()), (INSTANCES, 3, 3));
+        assert_eq!(listing.left_out[0].why, "there are more than 1000 instances");
         let bad: Vec<_> = (0..50).map(|_| Err("why".to_owned())).collect();
         let listing = Listing::of(bad.iter().map(|one| ("x", one)), 1);
         assert_eq!((listing.unusable, listing.left_out.len()), (50, NAMED));
@@ -293,6 +308,8 @@ pub(crate) mod tests {
     #[test]
     fn texts_are_cut() {
         assert_eq!(short("a\u{1b}[2J"), "a\u{fffd}[2J");
-        assert!(short(&"ä".repeat(1000)).len() <= TEXT_BYTES + 3);
+        let longest = "ä".repeat(TEXT_BYTES / 2);
+        assert_eq!(short(&longest), longest);
+        assert_eq!(short(&format!("{longest}ä")), format!("{longest}…"));
     }
 }
