@@ -123,6 +123,10 @@ mod tests {
             By::Address.key(&head, client),
             "the same client of a socket for both families"
         );
+        let shown =
+            [By::Address, By::Cookie("sid".into()), field("x-user"), By::Path, By::Query("user".into())];
+        let shown = shown.map(|by| by.to_string());
+        assert_eq!(shown, ["address", "cookie:sid", "header:x-user", "path", "query:user"]);
     }
 
     #[test]

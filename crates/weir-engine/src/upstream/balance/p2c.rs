@@ -47,6 +47,15 @@ mod tests {
     }
 
     #[test]
+    fn what_is_under_way_is_compared_by_weight() {
+        let endpoints = endpoints(&[1, 9]);
+        for (active, expected) in [([1, 8], [0, 100]), ([1, 10], [100, 0])] {
+            endpoints.iter().zip(active).for_each(|(e, n)| e.active.set(n));
+            assert_eq!(counts(&mut *balance("p2c", &endpoints), &endpoints, 100), expected, "{active:?}");
+        }
+    }
+
+    #[test]
     fn spreads_by_weight_while_nothing_is_under_way() {
         let endpoints = endpoints(&[1, 2, 3, 4]);
         let counts = counts(&mut *balance("p2c", &endpoints), &endpoints, 10_000);

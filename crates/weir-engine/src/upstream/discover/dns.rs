@@ -262,6 +262,37 @@ mod tests {
     }
 
     #[test]
+    fn two_names_at_one_address_are_two() {
+        let telemetry = Telemetry::new(Setup::default());
+        let names = Names {
+            upstream: "u".into(),
+            healths: Arc::default(),
+            fixed: Vec::new(),
+            names: vec![name("a.test", 1), name("b.test", 1)],
+        };
+        let ip: IpAddr = "10.0.0.1".parse().unwrap();
+        let list = names.endpoints(|_| vec![ip], &[], &telemetry);
+        let authorities: Vec<&str> = list.iter().map(|e| &*e.authority).collect();
+        assert_eq!(authorities, ["a.test", "b.test"]);
+        let known = |name: Name| name.known(&list).collect::<Vec<_>>();
+        assert_eq!(known(name("a.test", 1)), [ip]);
+        assert!(known(Name { port: 81, ..name("a.test", 1) }).is_empty());
+    }
+
+    #[test]
+    fn an_error_leaves_the_last_answer() {
+        let (name, ip) = (name("a.test", 1), "10.0.0.1".parse().unwrap());
+        let resolved = || name.resolved.lock().unwrap().clone();
+        name.note(Err("it is away".to_owned()));
+        assert!(resolved().addresses.is_empty() && resolved().at.is_none());
+        name.note(Ok(&[ip]));
+        assert_eq!((resolved().addresses, resolved().error), (vec![ip], None));
+        name.note(Err("it is away".to_owned()));
+        assert_eq!((resolved().addresses, resolved().error.as_deref()), (vec![ip], Some("it is away")));
+        assert!(resolved().at.is_some());
+    }
+
+    #[test]
     fn a_name_written_twice_is_one() {
         let telemetry = Telemetry::new(Setup::default());
         let names = Names {
