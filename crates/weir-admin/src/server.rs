@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use weir_telemetry::log;
@@ -159,26 +159,23 @@ async fn accept(listener: Arc<Listener>, api: Arc<Api>, mut closing: watch::Rece
         let busy = Arc::new(AtomicBool::new(false));
         let (api, closing, working) = (Arc::clone(&api), closing.clone(), Arc::clone(&busy));
         let task = match stream {
-            Accepted::Tcp(stream) => match TcpStream::from_std(stream) {
-                Ok(stream) => {
-                    let from = Remote { peer, uid: None, certificate: None, secure: false };
-                    match api.tls() {
-                        Some(tls) => connections.spawn(secured(stream, tls, from, api, working, closing)),
-                        None => connections.spawn(connection(stream, from, api, working, closing)),
-                    }
+            Accepted::Tcp(stream) => TcpStream::from_std(stream).map(|stream| {
+                let from = Remote { peer, uid: None, certificate: None, secure: false };
+                match api.tls() {
+                    Some(tls) => connections.spawn(secured(stream, tls, from, api, working, closing)),
+                    None => connections.spawn(connection(stream, from, api, working, closing)),
                 }
-                Err(e) => {
-                    log::debug("admin accept failed", &[("error", &e)]);
-                    continue;
-                }
-            },
-            Accepted::Unix(stream) => {
+            }),
+            Accepted::Unix(stream) => UnixStream::from_std(stream).map(|stream| {
                 let uid = stream.peer_cred().ok().map(|credentials| credentials.uid());
                 let from = Remote { peer, uid, certificate: None, secure: false };
                 connections.spawn(connection(stream, from, api, working, closing))
-            }
+            }),
         };
-        held.push_back(Held { task, busy });
+        match task {
+            Ok(task) => held.push_back(Held { task, busy }),
+            Err(e) => log::debug("admin accept failed", &[("error", &e)]),
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 use weir_h1::Method;
 use weir_telemetry::Attempt as Outcome;
+use weir_wire::time;
 
 /// What a core is for its filters.
 pub(crate) fn handle(core: &Weak<Core>) -> CoreHandle {
@@ -94,7 +95,7 @@ async fn call(
     let end = limit.and_then(|limit| Instant::now().checked_add(limit));
     let attempts = attempts(core, upstream, request, end);
     let Some(end) = end else { return attempts.await };
-    tokio::time::timeout_at(end.into(), attempts).await.unwrap_or(Err(&error::EXCHANGE_TIMEOUT))
+    time::timeout_at(end, attempts).await.unwrap_or(Err(&error::EXCHANGE_TIMEOUT))
 }
 
 /// Tries endpoints until one answers, by the rules that `exchange/attempt.rs` follows too. `end`: when the call must be over.
@@ -131,7 +132,7 @@ async fn attempts(
         let work = exchange(core, &mut connection, request, &head, &mut sent);
         let outcome = match limit {
             None => work.await,
-            Some(limit) => tokio::time::timeout(limit, work).await.unwrap_or(Err(&error::RESPONSE_TIMEOUT)),
+            Some(limit) => time::timeout(limit, work).await.unwrap_or(Err(&error::RESPONSE_TIMEOUT)),
         };
         match outcome {
             Ok((answer, keep)) => {
@@ -149,7 +150,7 @@ async fn attempts(
                 let failed = Failed::Status(answer.status, asked);
                 let request = Request { idempotent, unseen: false, kept: true };
                 match attempts.again(upstream, &active, failed, request) {
-                    Some(pause) => tokio::time::sleep(pause).await,
+                    Some(pause) => time::sleep(pause).await,
                     None => return Ok(answer),
                 }
             }
@@ -172,7 +173,7 @@ async fn attempts(
                     _ => return Err(cause),
                 };
                 let request = Request { idempotent, unseen: unseen || sent == 0, kept: true };
-                tokio::time::sleep(attempts.again(upstream, &active, failed, request).ok_or(cause)?).await;
+                time::sleep(attempts.again(upstream, &active, failed, request).ok_or(cause)?).await;
             }
         }
     }

@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 use weir_h1::{FieldName, RequestHead};
 use weir_telemetry::{Closed, log};
 use weir_wire::tls::Handshake;
-use weir_wire::{Deadline, Peer, Stream, proxy_protocol, tls};
+use weir_wire::{Deadline, Peer, Stream, proxy_protocol, time, tls};
 
 /// How long is read from a client that was answered before it had sent everything, in all and without a byte. RFC 9112
 /// §9.6; the times are nginx's `lingering_time` and `lingering_timeout`.
@@ -216,7 +216,7 @@ async fn greet(
     if limit.is_zero() {
         return work.await;
     }
-    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
+    time::timeout(limit, work).await.unwrap_or_else(|_| {
         handshake_failed(listener, peer, &"it took longer than timeouts.handshake");
         Err((&error::HANDSHAKE_TIMEOUT, Some(String::new())))
     })
@@ -248,7 +248,7 @@ async fn turn_away(mut stream: Stream, listener: &LocalListener, expose: bool) {
     let _ = poll_fn(|cx| stream.poll_write(cx, &out)).await;
     let _ = poll_fn(|cx| stream.poll_shutdown(cx)).await;
     out.clear();
-    let _ = tokio::time::timeout(TURNED_AWAY, poll_fn(|cx| stream.poll_read(cx, &mut out))).await;
+    let _ = time::timeout(TURNED_AWAY, poll_fn(|cx| stream.poll_read(cx, &mut out))).await;
 }
 
 fn complain_of_limit() {

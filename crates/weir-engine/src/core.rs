@@ -122,7 +122,7 @@ pub(crate) struct Core {
     pub(crate) cells: Arc<CoreCells>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) siblings: Vec<mpsc::UnboundedSender<Message>>,
-    /// Its client connections by TCP.
+    /// Its sockets.
     pub(crate) sockets: Rc<Sockets>,
     /// Whether this core drains, and how.
     pub(crate) leaving: Cell<Option<Leaving>>,

@@ -13,11 +13,11 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc as mpsc_std;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use tokio::runtime::{Builder, LocalOptions};
 use tokio::sync::{Notify, mpsc};
 use weir_telemetry::{Telemetry, log};
-use weir_wire::listen::{Accepted, Address, BoundSocket, Listener};
-use weir_wire::{Peer, Poller, Stream};
+use weir_wire::listen::{Accepted, Address, BoundSocket};
+use weir_wire::time::sleep;
+use weir_wire::{Class, CoreListener, Driver, Peer, Sockets, Stream};
 
 /// What a core begins with.
 pub(crate) struct Start {
@@ -29,11 +29,6 @@ pub(crate) struct Start {
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) seed: u64,
 }
-
-/// Most events taken from the kernel at once, and tasks run before the next look: few, so that a socket that was just
-/// reported is still in the cache when its task reads it. At 1,000 connections 15.6 µs a request with 32, 16.1 with 64,
-/// 17.5 with 256 (tokio's default is 1,024); nothing at 64 connections.
-const EVENTS: usize = 32;
 
 /// How often a core looks after its pools and hands its log lines over.
 const TICK: Duration = Duration::from_millis(200);
@@ -52,40 +47,28 @@ const HAND_OVER_AT: usize = 8;
 pub(crate) fn spawn(start: Start) -> io::Result<JoinHandle<()>> {
     let name = format!("weir-core-{}", start.index);
     thread::Builder::new().name(name).spawn(move || {
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .max_io_events_per_tick(EVENTS)
-            .event_interval(EVENTS as u32)
-            .build_local(LocalOptions::default());
-        match runtime {
-            Ok(runtime) => runtime.block_on(run(start)),
-            Err(e) => log::error("a core could not start", &[("error", &e)]),
+        let ran = Driver::new().and_then(|driver| {
+            let sockets = driver.sockets();
+            driver.run(run(start, sockets))
+        });
+        if let Err(e) = ran {
+            log::error("a core cannot watch its sockets", &[("error", &e)]);
         }
     })
 }
 
-async fn run(start: Start) {
+async fn run(start: Start, sockets: Rc<Sockets>) {
     let Start { index, telemetry, shared, siblings, mut mailbox, snapshot, seed } = start;
-    let failed = |e: io::Error| log::error("a core cannot watch its clients", &[("error", &e)]);
-    let poller = match Poller::new() {
-        Ok(poller) => poller,
-        Err(e) => return failed(e),
-    };
-    let parts = Parts { index, shared, siblings, seed, sockets: poller.sockets(), handle: call::handle };
+    let parts = Parts { index, shared, siblings, seed, sockets, handle: call::handle };
     let core = Core::new(parts, &telemetry, snapshot);
-    drop(tokio::task::spawn_local(async move {
-        if let Err(e) = poller.run().await {
-            failed(e);
-        }
-    }));
     let doors = Doors::default();
     let mut ticks = 0u32;
-    let mut tick = tokio::time::interval(TICK);
-    tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut tick = sleep(TICK);
     loop {
         let message = tokio::select! {
             message = mailbox.recv() => message,
-            _ = tick.tick() => {
+            () = &mut tick => {
+                tick = sleep(TICK);
                 ticks = ticks.wrapping_add(1);
                 core.sweep();
                 if ticks.is_multiple_of(WATCH_TICKS) {
@@ -138,7 +121,7 @@ struct Doors(RefCell<Vec<Door>>);
 /// A listening socket, with the bell that ends its loop.
 struct Door {
     address: Address,
-    listener: Rc<Listener>,
+    listener: Rc<CoreListener>,
     bell: Rc<Bell>,
 }
 
@@ -152,10 +135,7 @@ struct Bell {
 
 impl Doors {
     fn open(&self, core: &Rc<Core>, address: Address, socket: BoundSocket) {
-        let listener = match Listener::new(socket) {
-            Ok(listener) => Rc::new(listener),
-            Err(e) => return log::error("a core could not listen", &[("address", &address), ("error", &e)]),
-        };
+        let listener = Rc::new(core.sockets.listen(socket));
         let bell = Rc::new(Bell::default());
         let accepting = accept(Rc::clone(core), address.clone(), Rc::clone(&listener), Rc::clone(&bell));
         drop(tokio::task::spawn_local(accepting));
@@ -195,7 +175,7 @@ impl Doors {
 }
 
 /// Accepts until the bell rings, then serves what is still in the kernel's queue: closing a listening socket resets it.
-async fn accept(core: Rc<Core>, address: Address, listener: Rc<Listener>, bell: Rc<Bell>) {
+async fn accept(core: Rc<Core>, address: Address, listener: Rc<CoreListener>, bell: Rc<Bell>) {
     let Some(mut last) = core.local().listener(&address).cloned() else { return };
     loop {
         let accepted = tokio::select! {
@@ -213,7 +193,7 @@ async fn accept(core: Rc<Core>, address: Address, listener: Rc<Listener>, bell: 
             Err(e) if weir_wire::limits::ran_out(&e) => {
                 static SEEN: log::Every = log::every(Duration::from_secs(5));
                 SEEN.warn("out of descriptors: accepting pauses", &[("error", &e)]);
-                tokio::time::sleep(PAUSE).await;
+                sleep(PAUSE).await;
             }
             Err(_) => {} // this one connection failed before it was ours
         }
@@ -264,9 +244,10 @@ fn take_over(core: &Rc<Core>, stream: std::net::TcpStream, peer: Peer, address: 
 /// Serves one that has [arrived](Shared::arrive): its lane counts it from its first poll on.
 fn serve(core: &Rc<Core>, listener: &Rc<LocalListener>, accepted: Accepted, peer: Peer) {
     let stream = match accepted {
-        Accepted::Tcp(socket) => Stream::Polled(core.sockets.add(socket)),
-        Accepted::Unix(socket) => Stream::Unix(socket),
+        Accepted::Tcp(socket) => core.sockets.add(socket, Class::Client),
+        Accepted::Unix(socket) => core.sockets.add_local(socket, Class::Client),
     };
+    let stream = Stream::Polled(stream);
     let arrived = Arrived { listener: Rc::clone(listener), stream, peer };
     let idle = core.lanes.borrow_mut().pop();
     if let Some(lane) = idle {

@@ -8,6 +8,7 @@ use std::time::Duration as Time;
 use weir_engine::config::de;
 use weir_engine::config::schema::Network;
 use weir_h1::FieldName;
+use weir_wire::time;
 
 pub(super) static KIND: FilterKind =
     FilterKind::made_from::<FaultSettings>("fault").with_causes(&[abort(503), &FAULT_MALFORMED]);
@@ -230,7 +231,7 @@ impl Filter for Fault {
     fn wait<'a>(&'a self, _: &'a mut RequestHead, cx: &'a mut Cx) -> Waiting<'a> {
         let Due { delay, cause } = std::mem::take(cx.state::<Due>());
         Box::pin(async move {
-            tokio::time::sleep(delay.unwrap_or_default()).await;
+            time::sleep(delay.unwrap_or_default()).await;
             self.end(cause)
         })
     }

@@ -8,6 +8,7 @@ use std::time::Duration as Time;
 use weir_engine::config::diagnostic::nearest_name;
 use weir_engine::filter::DISCARDED;
 use weir_h1::{BodyKind, FieldName, Known};
+use weir_wire::time;
 
 pub(super) static KIND: FilterKind = FilterKind::made_from::<MirrorSettings>("mirror");
 
@@ -365,7 +366,7 @@ impl Mirror {
         let sent = cx.core().spawn(async move {
             let room = &place.room;
             room.sent.fetch_add(1, Relaxed);
-            match tokio::time::timeout(timeout, core.call(&upstream, request)).await {
+            match time::timeout(timeout, core.call(&upstream, request)).await {
                 Ok(Ok(answer)) => {
                     let class = usize::from(answer.status / 100).saturating_sub(1);
                     room.answered.get(class).unwrap_or(&room.failed).fetch_add(1, Relaxed)

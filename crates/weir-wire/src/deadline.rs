@@ -1,10 +1,10 @@
 //! One timer for a whole connection.
 
+use crate::time::{Sleep, sleep_until};
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
-use tokio::time::Sleep;
 
 /// The moment by which something must have happened, moved on with every step of an exchange.
 ///
@@ -24,7 +24,8 @@ pub struct Deadline {
     /// When it was moved, until the next look.
     moved: Option<Instant>,
     armed: Option<Instant>,
-    timer: Option<Pin<Box<Sleep>>>,
+    /// Not among what every request touches.
+    timer: Option<Box<Sleep>>,
 }
 
 impl Deadline {
@@ -81,17 +82,17 @@ impl Deadline {
             let in_time = self.armed.is_some_and(|armed| armed <= at);
             match &mut self.timer {
                 Some(timer) if in_time => {
-                    if timer.as_mut().poll(cx).is_pending() {
+                    if Pin::new(&mut **timer).poll(cx).is_pending() {
                         return Poll::Pending;
                     }
                     if Instant::now() >= at {
                         self.armed = None;
                         return Poll::Ready(());
                     }
-                    timer.as_mut().reset(at.into());
+                    timer.reset(at);
                 }
-                Some(timer) => timer.as_mut().reset(at.into()),
-                none => *none = Some(Box::pin(tokio::time::sleep_until(at.into()))),
+                Some(timer) => timer.reset(at),
+                none => *none = Some(Box::new(sleep_until(at))),
             }
             self.armed = Some(at);
         }

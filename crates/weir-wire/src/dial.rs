@@ -2,17 +2,18 @@
 
 #![allow(unsafe_code)] // one system call that no safe crate of ours wraps
 
-use crate::Stream;
 use crate::listen::{Address, keep_alive};
 use crate::tls::ClientTls;
-use socket2::SockRef;
+use crate::{Stream, driver, time};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
+use std::path::Path;
 use std::time::{Duration, Instant};
-use tokio::net::{TcpSocket, TcpStream, UnixStream};
+use tokio::net::{TcpSocket, UnixStream};
 
 /// Why an endpoint was not reached. Nothing of a request was sent.
 #[derive(Debug)]
@@ -86,8 +87,8 @@ pub async fn dial_as(
     let start = Instant::now();
     let work = async {
         let mut stream = match address {
-            Address::Tcp(address) => Stream::Tcp(tcp(*address, how.source).await?),
-            Address::Unix(path) => Stream::Unix(UnixStream::connect(path).await.map_err(refused_or_failed)?),
+            Address::Tcp(address) => tcp(*address, how.source).await?,
+            Address::Unix(path) => unix(path).await.map_err(refused_or_failed)?,
         };
         say(&mut stream, how.preface).await.map_err(refused_or_failed)?;
         let connect = start.elapsed();
@@ -100,7 +101,7 @@ pub async fn dial_as(
             }
         }
     };
-    tokio::time::timeout(timeout, work).await.unwrap_or(Err(DialError::TimedOut))
+    time::timeout(timeout, work).await.unwrap_or(Err(DialError::TimedOut))
 }
 
 async fn say(stream: &mut Stream, mut preface: &[u8]) -> io::Result<()> {
@@ -114,40 +115,47 @@ async fn say(stream: &mut Stream, mut preface: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-async fn tcp(address: SocketAddr, source: Option<IpAddr>) -> Result<TcpStream, DialError> {
-    let stream = match source {
-        None => TcpStream::connect(address).await.map_err(refused_or_failed)?,
-        Some(source) => {
-            let socket = bound(address, source).map_err(|e| {
-                DialError::Failed(io::Error::new(e.kind(), format!("from the source address {source}: {e}")))
-            })?;
-            socket.connect(address).await.map_err(refused_or_failed)?
-        }
+async fn tcp(address: SocketAddr, source: Option<IpAddr>) -> Result<Stream, DialError> {
+    let socket = socket_for(address).map_err(DialError::Failed)?;
+    if let Some(source) = source {
+        bind(&socket, address, source).map_err(|e| {
+            DialError::Failed(io::Error::new(e.kind(), format!("from the source address {source}: {e}")))
+        })?;
+    }
+    let connected = match driver::sockets() {
+        Some(sockets) => sockets.connect(socket, &address.into()).await.map(Stream::Polled),
+        None => TcpSocket::from_std_stream(socket.into()).connect(address).await.map(Stream::Tcp),
     };
-    let set = || {
-        stream.set_nodelay(true)?;
-        keep_alive(&SockRef::from(&stream))
-    };
-    set().map_err(DialError::Failed)?;
-    Ok(stream)
+    connected.map_err(refused_or_failed)
 }
 
-/// A socket that will connect from `source`.
-fn bound(to: SocketAddr, source: IpAddr) -> io::Result<TcpSocket> {
-    let socket = match (to, source) {
-        (SocketAddr::V4(_), IpAddr::V4(_)) => TcpSocket::new_v4()?,
-        (SocketAddr::V6(_), IpAddr::V6(_)) => TcpSocket::new_v6()?,
-        _ => return Err(io::Error::new(io::ErrorKind::InvalidInput, "the endpoint is of the other family")),
-    };
-    choose_port_late(&socket)?;
-    socket.bind(SocketAddr::new(source, 0))?;
+async fn unix(path: &Path) -> io::Result<Stream> {
+    let Some(sockets) = driver::sockets() else { return UnixStream::connect(path).await.map(Stream::Unix) };
+    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
+    sockets.connect(socket, &SockAddr::unix(path)?).await.map(Stream::Polled)
+}
+
+/// A socket that does not block, as all connections to endpoints are.
+fn socket_for(address: SocketAddr) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+    socket.set_tcp_nodelay(true)?;
+    keep_alive(&SockRef::from(&socket))?;
     Ok(socket)
+}
+
+/// Lets a socket connect from `source`.
+fn bind(socket: &Socket, to: SocketAddr, source: IpAddr) -> io::Result<()> {
+    if to.is_ipv4() != source.is_ipv4() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the endpoint is of the other family"));
+    }
+    choose_port_late(socket)?;
+    socket.bind(&SocketAddr::new(source, 0).into())
 }
 
 /// Leaves the port to `connect`, which may use one again that is taken towards other peers. `bind` would need one that is
 /// free altogether, and run out after some 28,000 connections (ip(7), IP_BIND_ADDRESS_NO_PORT).
 #[cfg(target_os = "linux")]
-fn choose_port_late(socket: &TcpSocket) -> io::Result<()> {
+fn choose_port_late(socket: &Socket) -> io::Result<()> {
     let on: libc::c_int = 1;
     // SAFETY: the descriptor is open, and the kernel reads `len` bytes of `on`, which has as many.
     let set = unsafe {
@@ -164,7 +172,7 @@ fn choose_port_late(socket: &TcpSocket) -> io::Result<()> {
 
 /// Only Linux can.
 #[cfg(not(target_os = "linux"))]
-fn choose_port_late(_: &TcpSocket) -> io::Result<()> {
+fn choose_port_late(_: &Socket) -> io::Result<()> {
     Ok(())
 }
 

@@ -1,7 +1,7 @@
 //! HTTP over sockets, both roles: what every core needs to accept, dial, read and write.
 //!
 //! *Layout.* `stream` is one connection of any kind; `listen` binds and accepts, `dial` connects; `tls` is the only
-//! place that knows rustls; `h2` is the codec of HTTP/2; `relay` moves one body or a tunnel between two connections; `poller` holds the client sockets of a core; `deadline` is the one timer of a connection, `timer` an exact one of the kernel; `handover` gives sockets to another process; `holder` finds who else holds an address; `limits`
+//! place that knows rustls; `h2` is the codec of HTTP/2; `relay` moves one body or a tunnel between two connections; `driver` is the loop of a core, `sockets` and `time` what its tasks wait for; `deadline` is the one timer of a connection, `timer` an exact one of the kernel; `handover` gives sockets to another process; `holder` finds who else holds an address; `limits`
 //! raises the number of descriptors; `random` makes a thread ready for handshakes.
 //!
 //! *Architecture Invariant:* nothing here knows routes, filters or configs.
@@ -9,6 +9,7 @@
 pub mod base64;
 pub mod deadline;
 pub mod dial;
+mod driver;
 pub mod h2;
 pub mod handover;
 pub mod hex;
@@ -16,16 +17,18 @@ pub mod holder;
 pub mod limits;
 pub mod listen;
 pub mod pages;
-mod poller;
 pub mod proxy_protocol;
 pub mod random;
 pub mod relay;
 mod round_trip;
+mod sockets;
 pub mod stream;
+pub mod time;
 pub mod timer;
 pub mod tls;
 pub mod websocket;
 
 pub use deadline::Deadline;
-pub use poller::{PolledTcp, Poller, Sockets};
+pub use driver::Driver;
+pub use sockets::{Class, CoreListener, PolledSocket, Sockets};
 pub use stream::{Peer, Stream, TlsInfo, TlsKeys};

@@ -8,13 +8,12 @@ use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixListener as StdUnixListener;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::net::{UnixListener, UnixStream};
 
 /// Where a listener listens, or an endpoint is reached.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -60,24 +59,19 @@ pub enum BoundSocket {
     /// TCP.
     Tcp(std::net::TcpListener),
     /// Unix.
-    Unix(StdUnixListener),
-}
-
-/// A listening socket of one core.
-#[derive(Debug)]
-pub enum Listener {
-    /// TCP.
-    Tcp(AsyncFd<std::net::TcpListener>),
-    /// Unix.
     Unix(UnixListener),
 }
 
-/// An accepted connection that no set of sockets has taken in yet.
+/// A listening socket in the runtime of the thread that made it. Those of cores are [`CoreListener`](crate::CoreListener)s.
+#[derive(Debug)]
+pub struct Listener(AsyncFd<BoundSocket>);
+
+/// An accepted connection that no set of sockets has taken in yet. It does not block.
 #[derive(Debug)]
 pub enum Accepted {
     /// TCP.
     Tcp(std::net::TcpStream),
-    /// A Unix socket, in the runtime's set.
+    /// A Unix socket.
     Unix(UnixStream),
 }
 
@@ -169,7 +163,7 @@ fn tcp_socket(address: SocketAddr) -> io::Result<Socket> {
 }
 
 fn bind_unix(path: &Path, cores: usize) -> io::Result<Bound> {
-    if std::os::unix::net::UnixStream::connect(path).is_ok() {
+    if UnixStream::connect(path).is_ok() {
         let text = format!("unix:{} is taken by another process", path.display());
         return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
     }
@@ -177,7 +171,7 @@ fn bind_unix(path: &Path, cores: usize) -> io::Result<Bound> {
     if std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket()) {
         std::fs::remove_file(path)?; // left behind by a process that was killed
     }
-    let listener = StdUnixListener::bind(path)
+    let listener = UnixListener::bind(path)
         .map_err(|e| io::Error::new(e.kind(), format!("cannot listen on unix:{}: {e}", path.display())))?;
     listener.set_nonblocking(true)?;
     let sockets: io::Result<Vec<_>> =
@@ -212,7 +206,7 @@ impl BoundSocket {
         match address.as_pathname() {
             Some(path) => {
                 let path = path.to_owned();
-                Ok((Self::Unix(StdUnixListener::from(OwnedFd::from(socket))), Address::Unix(path)))
+                Ok((Self::Unix(UnixListener::from(OwnedFd::from(socket))), Address::Unix(path)))
             }
             None => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -262,16 +256,19 @@ pub fn spread(sockets: Vec<BoundSocket>, cores: usize) -> io::Result<Vec<Vec<Bou
     Ok(of_core)
 }
 
+impl AsRawFd for BoundSocket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
+    }
+}
+
 impl Listener {
     /// The socket once more, for another process.
     ///
     /// # Errors
     /// When descriptors have run out.
     pub fn lend(&self) -> io::Result<BoundSocket> {
-        Ok(match self {
-            Self::Tcp(l) => BoundSocket::Tcp(l.get_ref().try_clone()?),
-            Self::Unix(l) => BoundSocket::Unix(l.as_fd().try_clone_to_owned()?.into()),
-        })
+        self.0.get_ref().try_clone()
     }
 
     /// Gives a bound socket to the runtime of the calling thread.
@@ -279,14 +276,8 @@ impl Listener {
     /// # Errors
     /// When the runtime cannot take it.
     pub fn new(socket: BoundSocket) -> io::Result<Self> {
-        match socket {
-            BoundSocket::Tcp(s) => {
-                // SAFETY: the socket owns its descriptor, and the `AsyncFd` owns the socket.
-                let watched = unsafe { AsyncFd::register_with_interest(s, Interest::READABLE) }?;
-                Ok(Self::Tcp(watched))
-            }
-            BoundSocket::Unix(s) => UnixListener::from_std(s).map(Self::Unix),
-        }
+        // SAFETY: the socket owns its descriptor, and the `AsyncFd` owns the socket.
+        Ok(Self(unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }?))
     }
 
     /// The next connection. Cancel safe.
@@ -294,43 +285,25 @@ impl Listener {
     /// # Errors
     /// What the system says; see [`crate::limits::ran_out`].
     pub async fn accept(&self) -> io::Result<(Accepted, Peer)> {
-        match self {
-            Self::Tcp(l) => l.async_io(Interest::READABLE, accept_tcp).await,
-            Self::Unix(l) => l.accept().await.map(|(s, _)| (Accepted::Unix(s), Peer::Local)),
-        }
-    }
-
-    /// Stops listening; returns what waits in the kernel's queue, which the close would reset. The system itself is asked:
-    /// the runtime may not have heard of the last ones yet.
-    pub fn close(self) -> Vec<(Accepted, Peer)> {
-        match self {
-            Self::Tcp(l) => {
-                let l = l.into_inner();
-                queued(|| accept_tcp(&l))
-            }
-            Self::Unix(l) => match l.into_std() {
-                Ok(l) => queued(|| {
-                    let (stream, _) = l.accept()?;
-                    stream.set_nonblocking(true)?;
-                    Ok((Accepted::Unix(UnixStream::from_std(stream)?), Peer::Local))
-                }),
-                Err(_) => Vec::new(),
-            },
-        }
+        self.0.async_io(Interest::READABLE, accept).await
     }
 }
 
-fn accept_tcp(listener: &std::net::TcpListener) -> io::Result<(Accepted, Peer)> {
+/// Accepts a connection, if one waits.
+pub(crate) fn accept(listener: &BoundSocket) -> io::Result<(Accepted, Peer)> {
     // Non-blocking from the first: nothing more need be asked of the system.
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (socket, peer) = acceptfrom_with(listener, flags)?;
+    if let BoundSocket::Unix(_) = listener {
+        return Ok((Accepted::Unix(socket.into()), Peer::Local));
+    }
     let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
     let peer = peer.ok_or(io::ErrorKind::AddrNotAvailable)?; // the kernel names the peer of each that it accepts
     Ok((Accepted::Tcp(socket.into()), Peer::Address(peer)))
 }
 
 /// All that `accept` gives until the queue is empty or descriptors have run out.
-fn queued(accept: impl Fn() -> io::Result<(Accepted, Peer)>) -> Vec<(Accepted, Peer)> {
+pub(crate) fn queued(accept: impl Fn() -> io::Result<(Accepted, Peer)>) -> Vec<(Accepted, Peer)> {
     let mut all = Vec::new();
     for _ in 0..BACKLOG {
         match accept() {

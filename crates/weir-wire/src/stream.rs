@@ -1,8 +1,8 @@
 //! One connection of any kind, read into and written from plain byte vectors.
 
 use crate::h2::H2Stream;
-use crate::poller::PolledTcp;
 use crate::round_trip::{has_retransmitted, round_trip};
+use crate::sockets::PolledSocket;
 use crate::tls::{self, Socket};
 use bytes::BufMut;
 use rustix::net::RecvFlags;
@@ -26,13 +26,13 @@ use tokio::net::{TcpStream, UnixStream};
 pub enum Stream {
     /// A stream of an HTTP/2 connection.
     H2(Box<H2Stream>),
-    /// TCP of a client, in its core's [`Poller`](crate::Poller).
-    Polled(PolledTcp),
-    /// TCP.
+    /// TCP or a Unix socket of a core, among its [`Sockets`](crate::Sockets).
+    Polled(PolledSocket),
+    /// TCP, in the runtime's set.
     Tcp(TcpStream),
     /// TLS.
     Tls(Box<tls::TlsStream>),
-    /// A Unix socket.
+    /// A Unix socket, in the runtime's set.
     Unix(UnixStream),
 }
 
@@ -312,7 +312,7 @@ impl Stream {
         match self {
             Self::H2(s) => s.abort(),
             // Where it cannot be set it is a plain close.
-            Self::Polled(s) => drop(socket2::SockRef::from(s.socket()).set_linger(Some(Duration::ZERO))),
+            Self::Polled(s) => drop(s.socket().set_linger(Some(Duration::ZERO))),
             Self::Tcp(s) => drop(socket2::SockRef::from(&*s).set_linger(Some(Duration::ZERO))),
             Self::Tls(_) | Self::Unix(_) => {}
         }
@@ -325,7 +325,7 @@ impl Stream {
         // buffer leaves it so.
         let probe = match self {
             Self::H2(_) => return true,
-            Self::Polled(_) => return self.is_quiet_now(),
+            Self::Polled(s) => return s.is_quiet(),
             Self::Tcp(s) => s.try_read(&mut [0]),
             Self::Unix(s) => s.try_read(&mut [0]),
             Self::Tls(s) => return s.is_quiet(&mut Context::from_waker(Waker::noop())),
@@ -353,10 +353,10 @@ impl Stream {
     /// Our own end of the connection; none for a Unix socket, nor for a stream of HTTP/2, which has no socket of its own.
     pub fn local_address(&self) -> Option<SocketAddr> {
         match self {
-            Self::Polled(s) => s.socket().local_addr().ok(),
+            Self::Polled(s) => s.local_address(),
             Self::Tcp(s) => s.local_addr().ok(),
             Self::Tls(s) => match s.socket() {
-                Socket::Polled(s) => s.socket().local_addr().ok(),
+                Socket::Polled(s) => s.local_address(),
                 Socket::Tcp(s) => s.local_addr().ok(),
                 Socket::Unix(_) => None,
             },
@@ -376,10 +376,10 @@ impl Stream {
     /// How far the peer is, where the kernel tells: not for Unix sockets.
     pub fn round_trip(&self) -> Option<Duration> {
         match self {
-            Self::Polled(s) => round_trip(s.socket()),
+            Self::Polled(s) => s.round_trip(),
             Self::Tcp(s) => round_trip(s),
             Self::Tls(s) => match s.socket() {
-                Socket::Polled(s) => round_trip(s.socket()),
+                Socket::Polled(s) => s.round_trip(),
                 Socket::Tcp(s) => round_trip(s),
                 Socket::Unix(_) => None,
             },
@@ -390,10 +390,10 @@ impl Stream {
     /// Whether the kernel has sent anything twice on it, the first packet of the connection among it (one system call).
     pub fn has_retransmitted(&self) -> bool {
         match self {
-            Self::Polled(s) => has_retransmitted(s.socket()),
+            Self::Polled(s) => s.has_retransmitted(),
             Self::Tcp(s) => has_retransmitted(s),
             Self::Tls(s) => match s.socket() {
-                Socket::Polled(s) => has_retransmitted(s.socket()),
+                Socket::Polled(s) => s.has_retransmitted(),
                 Socket::Tcp(s) => has_retransmitted(s),
                 Socket::Unix(_) => false,
             },

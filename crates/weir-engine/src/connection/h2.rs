@@ -17,7 +17,7 @@ use weir_h1::{Progress, RequestHead, parse_request};
 use weir_telemetry::Closed;
 use weir_wire::h2::{Arrival, Fault, Flood, H2Stream, LOOK, Server};
 use weir_wire::tls::PeerCertificate;
-use weir_wire::{Deadline, Peer, Stream};
+use weir_wire::{Deadline, Peer, Stream, time};
 
 /// How many tasks there may be for each stream that is allowed: one whose request was canceled ends when it next looks, and
 /// frees its stream at once.
@@ -147,7 +147,7 @@ pub(super) async fn serve(client: Client, early: Vec<u8>) -> Closed {
                 let why = count(&connection.shared.core, fault, &connection.listener, connection.shared.peer);
                 if fault != Fault::Closed {
                     let discard = poll_fn(|cx| connection.server.poll_discard(cx));
-                    let _ = tokio::time::timeout(GOODBYE, discard).await;
+                    let _ = time::timeout(GOODBYE, discard).await;
                 }
                 return why;
             }
@@ -283,7 +283,7 @@ impl Connection {
                 }
             }
         });
-        let _ = tokio::time::timeout(GOODBYE, ended).await; // it may not even take that
+        let _ = time::timeout(GOODBYE, ended).await; // it may not even take that
     }
 
     /// Starts an exchange.

@@ -7,6 +7,7 @@ use crate::upstream::{Active, Attempts, Failed, LocalUpstream, Request, retry_af
 use std::pin::pin;
 use std::time::{Duration, Instant, SystemTime};
 use weir_h1::{Connection as Wish, Fields};
+use weir_wire::time;
 
 impl Exchange<'_> {
     /// Whether the answer is to be forgotten and the request sent again, and after which pause.
@@ -52,7 +53,7 @@ impl Exchange<'_> {
         if pause.is_zero() {
             return Ok(());
         }
-        unless_gone(self.client, pin!(tokio::time::sleep(pause))).await
+        unless_gone(self.client, pin!(time::sleep(pause))).await
     }
 
     /// Lets an answer go that nobody will see. Its connection is kept only if all of the answer is here.

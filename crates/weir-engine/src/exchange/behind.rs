@@ -14,13 +14,13 @@ use crate::snapshot::{Handling, Snapshot};
 use smallvec::smallvec;
 use std::cell::Cell;
 use std::future::{pending, poll_fn};
+use std::os::unix::net::UnixStream;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Waker;
 use std::time::Instant;
-use tokio::net::UnixStream;
 use weir_h1::RequestHead;
-use weir_wire::{Deadline, Stream};
+use weir_wire::{Class, Deadline, Stream};
 
 /// How much of the answer is read off at a time, in bytes.
 const PIECE_BYTES: usize = 16 * 1024;
@@ -37,8 +37,13 @@ impl Exchange<'_> {
     #[cold]
     pub(super) fn go_on_behind(&mut self) {
         let Some((cx, head)) = self.cx.as_mut().and_then(Cx::part_behind) else { return };
-        let (Some(route), Ok((ours, other))) = (self.route, UnixStream::pair()) else { return };
+        let (Some(route), Ok(ends)) = (self.route, UnixStream::pair()) else { return };
+        if ends.0.set_nonblocking(true).and(ends.1.set_nonblocking(true)).is_err() {
+            return;
+        }
         let client = &*self.client;
+        let [ours, other] =
+            [ends.0, ends.1].map(|end| Stream::Polled(client.core.sockets.add_local(end, Class::Upstream)));
         let _ = client.owner(); // what both have of it is told by the client's own socket
         let handle = ConnectionHandle {
             closing: Cell::new(false),
@@ -49,7 +54,7 @@ impl Exchange<'_> {
         let client = Client {
             core: Rc::clone(&client.core),
             listener: Rc::clone(&client.listener),
-            stream: Stream::Unix(ours),
+            stream: ours,
             peer: client.peer,
             tls: client.tls,
             certificate: client.certificate.clone(),
@@ -69,7 +74,7 @@ impl Exchange<'_> {
 }
 
 /// Runs it to its end.
-async fn run(mut client: Client, other: UnixStream, what: (Rc<Local>, Cx, Box<RequestHead>, Resumed)) {
+async fn run(mut client: Client, other: Stream, what: (Rc<Local>, Cx, Box<RequestHead>, Resumed)) {
     let (local, cx, head, resumed) = what;
     let work = async {
         let mut exchange = Exchange::new(&mut client, head, Instant::now());
@@ -92,14 +97,10 @@ async fn run(mut client: Client, other: UnixStream, what: (Rc<Local>, Cx, Box<Re
 }
 
 /// Reads what nobody waits for. It never ends.
-async fn read_off(other: UnixStream) {
-    let mut piece = vec![0; PIECE_BYTES];
-    while other.readable().await.is_ok() {
-        match other.try_read(&mut piece) {
-            Ok(0) => break,
-            Err(e) if e.kind() != std::io::ErrorKind::WouldBlock => break,
-            _ => {}
-        }
+async fn read_off(mut other: Stream) {
+    let mut piece = Vec::with_capacity(PIECE_BYTES);
+    while poll_fn(|cx| other.poll_read(cx, &mut piece)).await.is_ok_and(|read| read > 0) {
+        piece.clear();
     }
     pending().await
 }

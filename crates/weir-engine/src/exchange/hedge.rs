@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use weir_h1::{BodyKind, ResponseHead};
 use weir_telemetry::Attempt as Outcome;
+use weir_wire::time;
 
 /// The first attempt: what the winner is put into.
 pub(super) struct First<'a> {
@@ -88,7 +89,7 @@ impl Exchange<'_> {
         tokio::select! {
             biased;
             done = self.await_first(&mut first) => return done,
-            () = tokio::time::sleep(hedge.after) => {}
+            () = time::sleep(hedge.after) => {}
         }
         let whole = first.sent.upload.is_done()
             && !first.sent.upload.heard
@@ -249,7 +250,7 @@ impl Exchange<'_> {
             };
             let answer = match end {
                 None => asked.await.map_err(cause_of),
-                Some((end, cause)) => match tokio::time::timeout_at(end.into(), asked).await {
+                Some((end, cause)) => match time::timeout_at(end, asked).await {
                     Ok(answer) => answer.map_err(cause_of),
                     Err(_) => Err(cause),
                 },

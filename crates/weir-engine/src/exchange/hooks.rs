@@ -27,6 +27,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 use weir_h1::{BodyKind, Method, ResponseHead};
 use weir_wire::relay::{Mark, Seen, Stopped, Watch};
+use weir_wire::time;
 
 /// What a filter must wait for before the next one runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -577,7 +578,7 @@ impl Reply<'_> {
 /// Ends a filter's wait with the exchange's time.
 fn in_time(end: Instant, waited: Waiting<'_>) -> Waiting<'_> {
     Box::pin(async move {
-        let done = tokio::time::timeout_at(end.into(), waited).await;
+        let done = time::timeout_at(end, waited).await;
         done.unwrap_or_else(|_| Flow::refuse(&error::EXCHANGE_TIMEOUT))
     })
 }

@@ -16,6 +16,7 @@ use std::time::Duration;
 use weir_h1::{BodyKind, Known, Method, ResponseHead, Version, write_chunk, write_last_chunk};
 use weir_wire::pages::is_resident;
 use weir_wire::relay::{Framing, Seen};
+use weir_wire::time;
 
 /// How long the body of an answer may bring nothing. As long as a client may take nothing.
 const SOURCE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -285,7 +286,7 @@ impl Exchange<'_> {
 
     async fn next_piece(&mut self, source: &mut dyn BodySource) -> Result<Option<Bytes>, &'static Cause> {
         let piece = poll_fn(|cx| source.poll_piece(cx));
-        let piece = unless_gone(self.client, pin!(tokio::time::timeout(SOURCE_TIMEOUT, piece))).await;
+        let piece = unless_gone(self.client, pin!(time::timeout(SOURCE_TIMEOUT, piece))).await;
         match piece {
             Ok(Ok(piece)) => piece,
             Ok(Err(_)) => Err(&error::SOURCE_FAILED),

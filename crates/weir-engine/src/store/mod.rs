@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
+use weir_wire::time;
 
 /// Most questions that wait for the thread; more are answered with [`Away`] at once. A question is some 200 bytes.
 const WAITING: usize = 16_384;
@@ -187,7 +188,7 @@ impl Store {
             let _ = sender.send(answer); // who asked may have gone
         });
         self.ask(Question { script: Arc::clone(script), key, arguments, answer });
-        match tokio::time::timeout(self.place.timeout, receiver).await {
+        match time::timeout(self.place.timeout, receiver).await {
             Ok(Ok(answer)) => answer,
             _ => Err(Away),
         }

@@ -12,6 +12,7 @@ use crate::error::{self, Cause};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use weir_wire::time;
 
 /// A connection, and what it took.
 pub(crate) struct Connected {
@@ -210,7 +211,7 @@ async fn enter_shared(
             return Err(ConnectError::AVOIDED);
         }
         let (end, late, dialled_by) = *end.get_or_insert_with(|| {
-            let (own, now) = (upstream.spec.timeouts.connect, tokio::time::Instant::now());
+            let (own, now) = (upstream.spec.timeouts.connect, Instant::now());
             let left = wanted.left();
             let (limit, cause) = patience_for_place(left, own);
             let (patience, late) = wanted.patience(left, own).unwrap_or((own, ConnectError::TIMED_OUT));
@@ -228,7 +229,7 @@ async fn enter_shared(
                 open_shared(upstream, active.place(), permit);
                 false
             }
-            () = tokio::time::sleep_until(end) => true,
+            () = time::sleep_until(end) => true,
         };
         if let Some(e) = shared.failed_since(failures) {
             return Err(e);
@@ -266,7 +267,7 @@ async fn comes_back(health: &Health, mut pause: impl AsyncFnMut()) -> bool {
 }
 
 async fn look() {
-    tokio::time::sleep(LOOK).await;
+    time::sleep(LOOK).await;
 }
 
 /// Finds out in the background whether an endpoint that is out of rotation can be connected to again. The connection is
@@ -303,7 +304,7 @@ async fn open_exclusive(
     if at.pool.shared.is_dialling() {
         let opening = open(upstream, at, permit, wanted.owner.as_ref());
         let Some((time, late)) = patience else { return opening.await };
-        return tokio::time::timeout(time, opening).await.unwrap_or_else(|_| {
+        return time::timeout(time, opening).await.unwrap_or_else(|_| {
             count_failed(upstream, at, late.cause);
             Err(late)
         });
@@ -320,7 +321,7 @@ async fn open_exclusive(
     }));
     let opened = match patience {
         None => told.await,
-        Some((time, late)) => tokio::time::timeout(time, told).await.unwrap_or(Ok(Err(late))),
+        Some((time, late)) => time::timeout(time, told).await.unwrap_or(Ok(Err(late))),
     };
     opened.unwrap_or(Err(ConnectError::here(&error::INTERNAL))) // it panicked
 }

@@ -23,6 +23,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use weir_h1::RequestHead;
 use weir_telemetry::UpstreamCells;
 use weir_wire::listen::Address;
+use weir_wire::time;
 
 /// An upstream as one core has it.
 pub(crate) struct LocalUpstream {
@@ -313,7 +314,7 @@ impl LocalUpstream {
                 Some(permit) => Waited::Permit(permit),
                 None => Waited::TooLong,
             },
-            () = tokio::time::sleep(timeout) => Waited::TooLong,
+            () = time::sleep(timeout) => Waited::TooLong,
         }
     }
 }

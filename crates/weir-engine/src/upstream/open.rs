@@ -15,7 +15,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use weir_wire::dial::{self, DialError, How, dial_as};
 use weir_wire::h2::{Fault, Link, window_for};
 use weir_wire::limits::ran_out;
-use weir_wire::proxy_protocol;
+use weir_wire::{proxy_protocol, time};
 
 /// A connection that was opened.
 pub(super) struct Opening {
@@ -121,7 +121,7 @@ async fn try_open(
     let freed = pool.shared.freed(keepalive.ended());
     let greeting = Link::begin(stream, window_for(round_trip), spec.head_bytes, freed);
     let rest = timeout.saturating_sub(started.elapsed());
-    match tokio::time::timeout(rest, greeting).await {
+    match time::timeout(rest, greeting).await {
         // It would be found closed by all who wait, and dialled anew by the first of them, over and over.
         Ok(Ok((link, _))) if !link.is_open() => {
             Err(Failed::new(&error::UPSTREAM_CLOSED, Whose::Endpoint, &GOODBYE))

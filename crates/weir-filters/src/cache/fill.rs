@@ -24,13 +24,13 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout};
 use weir_cache::disk::{Disk, Entry, Going};
 use weir_engine::error::{self, Cause};
 use weir_engine::filter::{self, BodySource};
 use weir_h1::Fields;
+use weir_wire::time::timeout;
 
 /// Most fetches of one key at a time that are known: one for each variant.
 const MOST_FILLS: usize = 64;

@@ -48,6 +48,7 @@ use storable::{SetCookie, WhyNot, storable};
 use store::Pages;
 use weir_cache::disk::{Entry, Writer};
 use weir_h1::{BodyKind, FieldName, Fields, Method};
+use weir_wire::time;
 
 pub(super) static KIND: FilterKind =
     FilterKind::made_from::<CacheSettings>("cache").with_causes(&[&NOT_CACHED]);
@@ -235,14 +236,14 @@ impl Filter for Cache {
         Box::pin(async move {
             let mut waits = cx.state::<Option<(Awaited, Key)>>().take();
             let mut looks = 0;
-            let patience = tokio::time::Instant::now() + PATIENCE;
+            let patience = Instant::now() + PATIENCE;
             while let Some((awaited, key)) = waits.take() {
                 looks += 1;
                 let mut look =
                     Looks { disk: looks < MOST_LOOKS, follow: self.coalesce && looks < MOST_LOOKS };
                 let mut found = None;
                 match awaited {
-                    Awaited::Fetch(fill) => match tokio::time::timeout_at(patience, fill.news()).await {
+                    Awaited::Fetch(fill) => match time::timeout_at(patience, fill.news()).await {
                         Ok(News::Head(found)) if found.meta.variant.answers(&head.headers) => {
                             return self.follow(&fill, &found, head, cx);
                         }

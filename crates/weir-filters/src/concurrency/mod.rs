@@ -13,6 +13,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 use weir_h1::FieldName;
+use weir_wire::time;
 
 pub(super) static KIND: FilterKind = FilterKind::made_from::<ConcurrencySettings>("concurrency")
     .with_causes(&[&CLIENT_CONCURRENCY, &CONCURRENCY_LIMIT, &CONCURRENCY_TIMEOUT]);
@@ -242,7 +243,7 @@ impl Filter for Concurrency {
         Box::pin(async move {
             let held = cx.state::<Held>();
             let Held::Waits(waiter) = std::mem::take(held) else { return Flow::Continue };
-            match tokio::time::timeout(self.wait, waiter.place()).await {
+            match time::timeout(self.wait, waiter.place()).await {
                 Ok(Some(slot)) => {
                     *held = Held::Slot(slot);
                     Flow::Continue

@@ -6,10 +6,10 @@ use super::session::{Outcome, Session};
 use sha2::{Digest, Sha256};
 use std::future::Future;
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_engine::store::{Away, Reply, Script, Store};
 use weir_telemetry::log;
-use weir_wire::hex;
+use weir_wire::{hex, time};
 
 /// How long one gateway may take to refresh a session before another tries, in seconds: longer than a provider may take to answer.
 const REFRESH_SECONDS: u64 = 15;
@@ -86,7 +86,7 @@ impl Kept {
         let ticket = Ticket::of(&session);
         let claim = format!("{}:refresh", self.key(&ticket.id));
         let seconds = REFRESH_SECONDS.to_string().into_bytes();
-        let ends = tokio::time::Instant::now() + Duration::from_secs(REFRESH_SECONDS);
+        let ends = Instant::now() + Duration::from_secs(REFRESH_SECONDS);
         loop {
             let claimed = self.store.call(&CLAIM, claim.clone().into_bytes(), vec![seconds.clone()]).await;
             let is_ours = claimed.map_err(|Away| ())? == Reply::Numbers(vec![1]);
@@ -95,9 +95,9 @@ impl Kept {
                 Some(newer) if newer != session => Ok(Some(newer)),
                 None => Ok(None),
                 Some(_) if is_ours => self.keep(refresh.await, &ticket, now).await,
-                Some(_) if tokio::time::Instant::now() >= ends => return Err(()),
+                Some(_) if Instant::now() >= ends => return Err(()),
                 Some(_) => {
-                    tokio::time::sleep(LOOK).await;
+                    time::sleep(LOOK).await;
                     continue;
                 }
             };

@@ -13,7 +13,7 @@ use std::time::Duration as StdDuration;
 use tokio::sync::watch;
 use weir_h1::FieldName;
 use weir_telemetry::log;
-use weir_wire::base64;
+use weir_wire::{base64, time};
 
 /// Longest answer of the provider, in bytes.
 const ANSWER_BYTES: usize = 64 * 1024;
@@ -95,7 +95,7 @@ impl Provider {
     pub(super) async fn known(&self) -> Option<Arc<Known>> {
         let mut rounds = self.rounds.subscribe();
         if self.known.load().is_none() {
-            let _ = tokio::time::timeout(KNOWN, rounds.changed()).await; // whether there is something is seen below
+            let _ = time::timeout(KNOWN, rounds.changed()).await; // whether there is something is seen below
         }
         self.known.load_full()
     }

@@ -26,9 +26,11 @@ use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
 use tokio::sync::oneshot;
 use weir_engine::store::Away;
 use weir_h1::FieldName;
+use weir_wire::time;
 
 pub(super) static KIND: FilterKind = FilterKind::made_from::<RateLimitSettings>("rate_limit").with_causes(&[
     &QUOTA_EXCEEDED,
@@ -228,9 +230,9 @@ impl Filter for RateLimit {
     fn wait<'a>(&'a self, head: &'a mut RequestHead, cx: &'a mut Cx) -> Waiting<'a> {
         Box::pin(async move {
             let Some(shared) = &self.shared else { return Flow::Continue };
-            let ends = tokio::time::Instant::now() + shared.store.place().timeout;
+            let ends = Instant::now() + shared.store.place().timeout;
             while let Some(waits) = cx.state::<Leased>().waits.take() {
-                let Ok(Ok(Ok(()))) = tokio::time::timeout_at(ends, waits).await else {
+                let Ok(Ok(Ok(()))) = time::timeout_at(ends, waits).await else {
                     return self.without_store(shared, head, cx);
                 };
                 let taken = shared.take(&self.key(head, cx), gcra::now());

@@ -22,7 +22,7 @@ pub use proof::Proofs;
 pub use server::{ClientAuth, Handshake, ServerTls, Shown, versions};
 pub use tickets::Tickets;
 
-use crate::poller::PolledTcp;
+use crate::sockets::PolledSocket;
 use rustls::ProtocolVersion;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -42,7 +42,7 @@ pub struct TlsStream(tokio_rustls::TlsStream<Socket>);
 /// What TLS runs over.
 #[derive(Debug)]
 pub(crate) enum Socket {
-    Polled(PolledTcp),
+    Polled(PolledSocket),
     Tcp(TcpStream),
     Unix(UnixStream),
 }

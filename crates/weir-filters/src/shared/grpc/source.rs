@@ -11,6 +11,7 @@ use weir_h1::FieldName;
 use weir_telemetry::log;
 use weir_transcode::reflection::{ANSWER_BYTES, Asking, Next};
 use weir_transcode::{Api, Choice, JsonOptions, Limits, RuleError, sources};
+use weir_wire::time;
 
 /// Longest that a service may take to tell of itself, in all.
 const ASKING: Duration = Duration::from_secs(15);
@@ -162,7 +163,7 @@ impl Reflected {
         tokio::pin!(changed);
         changed.as_mut().enable(); // before it begins: it may end at once
         if self.loaded.load().is_none() && self.refresh(core, false) {
-            let _ = tokio::time::timeout(ASKING, changed).await; // then it is as it is
+            let _ = time::timeout(ASKING, changed).await; // then it is as it is
         }
     }
 

@@ -1,0 +1,264 @@
+//! Waiting for a moment: in the [`Driver`](crate::Driver) of the thread where it has one, else in the runtime.
+//!
+//! The timers of a core belong to its thread: to set one costs no lock, and no other thread is told of it.
+
+use crate::driver;
+use pin_project_lite::pin_project;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+/// As long as anything is ever waited for: a moment so far away stands for one that does not exist.
+const FAR: Duration = Duration::from_secs(86_400 * 365 * 30);
+
+/// What waits for its moment on one core.
+#[derive(Default)]
+pub(crate) struct Timers {
+    waiting: RefCell<BTreeMap<Key, Waker>>,
+    /// Tells timers of one moment apart.
+    next: Cell<u64>,
+}
+
+type Key = (Instant, u64);
+
+/// Waits for a moment: [`sleep`].
+#[derive(Debug)]
+pub struct Sleep(Inner);
+
+enum Inner {
+    Core { timers: Rc<Timers>, at: Instant, state: State },
+    Runtime(Pin<Box<tokio::time::Sleep>>),
+}
+
+/// How far a timer of a core is.
+#[derive(Clone, Copy, Debug)]
+enum State {
+    /// It was not polled: nobody needs to be woken.
+    New,
+    Waits(u64),
+    Passed,
+}
+
+/// It took too long: [`timeout`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Elapsed;
+
+pin_project! {
+    /// A future that may take only so long: [`timeout`].
+    #[derive(Debug)]
+    #[must_use = "futures do nothing unless they are polled"]
+    pub struct Timeout<F> {
+        #[pin]
+        future: F,
+        sleep: Sleep,
+    }
+}
+
+/// Waits so long.
+pub fn sleep(duration: Duration) -> Sleep {
+    sleep_until(after(duration))
+}
+
+/// Waits until then.
+pub fn sleep_until(at: Instant) -> Sleep {
+    Sleep(match driver::timers() {
+        Some(timers) => Inner::Core { timers, at, state: State::New },
+        None => Inner::Runtime(Box::pin(tokio::time::sleep_until(at.into()))),
+    })
+}
+
+/// Gives up a future that takes longer. It is polled before the time is looked at: what is ready is never late.
+pub fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
+    Timeout { future, sleep: sleep(duration) }
+}
+
+/// The same, with the moment at which it is given up.
+pub fn timeout_at<F: Future>(at: Instant, future: F) -> Timeout<F> {
+    Timeout { future, sleep: sleep_until(at) }
+}
+
+fn after(duration: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(duration).unwrap_or_else(|| now + FAR)
+}
+
+// === impl Timers ===
+
+impl Timers {
+    /// When the next one is due.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        self.waiting.borrow().first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// Wakes those whose moment has come.
+    pub(crate) fn fire(&self, now: Instant) {
+        while let Some(waker) = self.pop(now) {
+            waker.wake();
+        }
+    }
+
+    fn pop(&self, now: Instant) -> Option<Waker> {
+        let mut waiting = self.waiting.borrow_mut();
+        let first = waiting.first_entry().filter(|first| first.key().0 <= now)?;
+        Some(first.remove())
+    }
+
+    fn set(&self, at: Instant, waker: &Waker) -> u64 {
+        let id = self.next.get();
+        self.next.set(id.wrapping_add(1));
+        self.waiting.borrow_mut().insert((at, id), waker.clone());
+        id
+    }
+
+    /// Whether a timer has fired. If not, it wakes this task.
+    fn has_fired(&self, key: Key, waker: &Waker) -> bool {
+        match self.waiting.borrow_mut().get_mut(&key) {
+            None => return true,
+            Some(known) if known.will_wake(waker) => {}
+            Some(known) => known.clone_from(waker),
+        }
+        false
+    }
+
+    fn remove(&self, key: Key) {
+        let waker = self.waiting.borrow_mut().remove(&key);
+        drop(waker); // not while the map is borrowed: it may be the last of a task that holds timers
+    }
+}
+
+impl fmt::Debug for Timers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Timers").field("count", &self.waiting.borrow().len()).finish()
+    }
+}
+
+// === impl Sleep ===
+
+impl Sleep {
+    /// Waits until then instead.
+    pub fn reset(&mut self, until: Instant) {
+        match &mut self.0 {
+            Inner::Core { timers, at, state } => {
+                if let State::Waits(id) = *state {
+                    timers.remove((*at, id));
+                }
+                (*at, *state) = (until, State::New);
+            }
+            Inner::Runtime(sleep) => sleep.as_mut().reset(until.into()),
+        }
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let (timers, at, state) = match &mut self.0 {
+            Inner::Core { timers, at, state } => (timers, *at, state),
+            Inner::Runtime(sleep) => return sleep.as_mut().poll(cx),
+        };
+        match *state {
+            State::New => *state = State::Waits(timers.set(at, cx.waker())),
+            State::Waits(id) if timers.has_fired((at, id), cx.waker()) => *state = State::Passed,
+            State::Waits(_) | State::Passed => {}
+        }
+        if matches!(state, State::Passed) { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Inner::Core { timers, at, state: State::Waits(id) } = &self.0 {
+            timers.remove((*at, *id));
+        }
+    }
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Core { at, state, .. } => f.debug_tuple("Core").field(at).field(state).finish(),
+            Self::Runtime(sleep) => sleep.fmt(f),
+        }
+    }
+}
+
+// === impl Timeout ===
+
+impl<F: Future> Future for Timeout<F> {
+    type Output = Result<F::Output, Elapsed>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        if let Poll::Ready(output) = this.future.poll(cx) {
+            return Poll::Ready(Ok(output));
+        }
+        Pin::new(this.sleep).poll(cx).map(|()| Err(Elapsed))
+    }
+}
+
+impl fmt::Display for Elapsed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it took too long")
+    }
+}
+
+impl std::error::Error for Elapsed {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::tests::on_a_core;
+    use std::future::{pending, poll_fn};
+
+    #[test]
+    fn waits_end_in_the_order_of_their_moments() {
+        on_a_core(async {
+            let start = Instant::now();
+            let (mut late, mut soon) = (sleep(Duration::from_secs(60)), sleep(Duration::from_millis(2)));
+            let first = poll_fn(|cx| match (Pin::new(&mut late).poll(cx), Pin::new(&mut soon).poll(cx)) {
+                (Poll::Ready(()), _) => Poll::Ready("late"),
+                (_, Poll::Ready(())) => Poll::Ready("soon"),
+                _ => Poll::Pending,
+            });
+            assert_eq!(first.await, "soon");
+            assert!(start.elapsed() >= Duration::from_millis(2));
+            late.reset(Instant::now());
+            late.await;
+        });
+    }
+
+    #[test]
+    fn what_is_ready_is_never_late() {
+        on_a_core(async {
+            assert_eq!(timeout(Duration::ZERO, async { 7 }).await, Ok(7));
+            assert_eq!(timeout(Duration::ZERO, pending::<()>()).await, Err(Elapsed));
+            assert_eq!(timeout(Duration::MAX, async { 7 }).await, Ok(7));
+        });
+    }
+
+    #[test]
+    fn nothing_stays_of_a_wait_that_is_given_up() {
+        on_a_core(async {
+            let timers = driver::timers().unwrap();
+            let before = timers.waiting.borrow().len();
+            let mut given_up = sleep(Duration::from_secs(60));
+            assert!(poll_fn(|cx| Poll::Ready(Pin::new(&mut given_up).poll(cx))).await.is_pending());
+            assert_eq!(timers.waiting.borrow().len(), before + 1);
+            drop(given_up);
+            assert_eq!(timers.waiting.borrow().len(), before);
+        });
+    }
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_thread_without_a_driver_waits_by_its_runtime() {
+        let start = Instant::now();
+        assert!(timeout(Duration::from_millis(2), pending::<()>()).await.is_err());
+        assert!(start.elapsed() >= Duration::from_millis(2));
+    }
+}
