@@ -24,7 +24,7 @@ mod render;
 mod tables;
 
 use crate::Random;
-use codec::{Bounds, Codec, Role};
+use codec::{Bounds, Role, TextCodec};
 use flood::FloodLimits;
 use frame::{FRAME_MOST, HEADER, Header, Kind, PREFACE};
 use std::task::{Context, Poll, Waker};
@@ -54,8 +54,8 @@ fn run(role: Role, data: &[u8]) {
     busy(role, how, wire);
 }
 
-fn begin(role: Role) -> Codec {
-    let mut codec = Codec::new(role, BOUNDS);
+fn begin(role: Role) -> TextCodec {
+    let mut codec = TextCodec::new(role, BOUNDS);
     let mut hello = if role == Role::Server { PREFACE.to_vec() } else { Vec::new() };
     frame::write(Kind::SETTINGS, 0, 0, &[], &mut hello);
     frame::write(Kind::SETTINGS, frame::ACK, 0, &[], &mut hello);
@@ -85,7 +85,7 @@ fn quiet(role: Role, pieces: &[&[u8]]) -> Vec<u8> {
 }
 
 /// Begins a request.
-fn ask(codec: &mut Codec) -> Option<usize> {
+fn ask(codec: &mut TextCodec) -> Option<usize> {
     let slot = codec.reserve();
     match codec.may_begin(slot, &quiet_task()) {
         Poll::Ready(Ok(())) => {
@@ -139,7 +139,7 @@ fn busy(role: Role, how: u8, wire: &[u8]) {
     assert!(frames.len() == left, "bytes behind the last frame: {}", out.escape_ascii());
 }
 
-fn act(role: Role, codec: &mut Codec, streams: &mut Vec<(usize, bool)>, random: &mut Random) {
+fn act(role: Role, codec: &mut TextCodec, streams: &mut Vec<(usize, bool)>, random: &mut Random) {
     for _ in 0..random.below(4) {
         if streams.is_empty() {
             return;

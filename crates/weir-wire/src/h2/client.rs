@@ -1,6 +1,6 @@
 //! A connection to an upstream: many requests on it, one driver.
 
-use super::codec::{Bounds, Codec, Role};
+use super::codec::{Bounds, Role, TextCodec};
 use super::flood::{Fault, FloodLimits};
 use super::pulse::Pulse;
 use super::stream::H2Stream;
@@ -89,7 +89,7 @@ impl Link {
             window,
             floods: FloodLimits::NONE,
         };
-        let shared = Transport::new(stream, Vec::new(), Codec::new(Role::Client, bounds));
+        let shared = Transport::new(stream, Vec::new(), TextCodec::new(Role::Client, bounds));
         let state = Rc::new(State { streams: Cell::new(0), abandoned: Cell::new(false), freed });
         let driver = Driver {
             shared: Rc::clone(&shared),

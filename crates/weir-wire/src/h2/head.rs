@@ -8,17 +8,19 @@ use crate::websocket;
 
 /// A head that breaks this rule of HTTP/2: its stream is reset (RFC 9113 §8.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Malformed(pub(super) &'static str);
+pub struct Malformed(pub &'static str);
 
 /// What is known of a head beside its text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Told {
+pub struct Told {
     /// Of a response.
-    pub(super) status: u16,
+    pub status: u16,
     /// What the message says of its body.
-    pub(super) length: Option<u64>,
+    pub length: Option<u64>,
     /// A request for a WebSocket (RFC 8441).
-    pub(super) tunnel: bool,
+    pub tunnel: bool,
+    /// How many bytes are held of it.
+    pub held: usize,
 }
 
 /// What is gathered while a head is read; kept from head to head for its memory.

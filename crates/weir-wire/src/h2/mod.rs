@@ -7,7 +7,9 @@
 //! *Layout.* `server` and `client` are the two roles of a connection, `stream` is one stream: what the gateway sees. Below
 //! them `transport` is a socket with a codec, and `codec` (with its folder) the protocol: bytes in, bytes out. `head` makes
 //! text of the heads that come, `render` heads of the text that is sent, over `hpack` (with `huffman` and `tables`) and
-//! `frame`, which the load tester uses too. `flood` tells an attacker by counts of frames, `pulse` a dead peer by its silence.
+//! `frame`. `flood` tells an attacker by counts of frames, `pulse` a dead peer by its silence.
+//!
+//! The load tester uses the codec too, with a [`Sink`] of its own: it needs no text, and counts bodies.
 
 mod client;
 mod codec;
@@ -24,8 +26,10 @@ mod tables;
 mod transport;
 
 pub use client::{Driver, Link, window_for};
+pub use codec::{Block, Bounds, Codec, Failed, Flow, Part, Piece, Role, Sink, Taken};
 pub use flood::{Fault, Flood, FloodLimits};
 pub use frame::PREFACE;
+pub use head::{Malformed, Told};
 pub use pulse::LOOK;
 pub use server::{Arrival, Server, ServerLimits};
 pub use stream::H2Stream;

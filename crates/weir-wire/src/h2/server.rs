@@ -1,7 +1,7 @@
 //! A client's connection: the requests that come on it, and its end.
 
 use super::client::window_for;
-use super::codec::{Bounds, Codec, LEFT_OUT_MOST, Role};
+use super::codec::{Bounds, LEFT_OUT_MOST, Role, TextCodec};
 use super::flood::{Fault, FloodLimits};
 use super::pulse::Pulse;
 use super::stream::H2Stream;
@@ -60,7 +60,7 @@ impl Server {
             window: window_for(stream.round_trip().unwrap_or_default()),
             floods: limits.floods,
         };
-        let shared = Transport::new(stream, early, Codec::new(Role::Server, bounds));
+        let shared = Transport::new(stream, early, TextCodec::new(Role::Server, bounds));
         let server = Self { shared, pulse: Pulse::default(), discarded: 0 };
         server.shared.borrow_mut().take_early();
         poll_fn(|cx| server.shared.borrow_mut().poll_greeting(cx)).await?;

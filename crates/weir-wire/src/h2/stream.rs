@@ -74,7 +74,7 @@ impl H2Stream {
 
     /// Whether the peer reset the stream, and not the connection below.
     pub fn is_reset_by_peer(&self) -> bool {
-        matches!(self.failed(), Some(Failed::Reset | Failed::Refused { by_reset: true }))
+        matches!(self.failed(), Some(Failed::Reset(_) | Failed::Refused { by_reset: true }))
     }
 
     /// The TLS facts of the connection below.

@@ -1,7 +1,7 @@
 //! Between the codec and the socket. Whoever drives a connection reads what is there, and sends what all streams have written
 //! in one go, once those that were ready have had their turn.
 
-use super::codec::Codec;
+use super::codec::TextCodec;
 use super::flood::Fault;
 use crate::Stream;
 use std::cell::{Cell, RefCell};
@@ -31,7 +31,7 @@ pub(super) type Shared = Rc<RefCell<Transport>>;
 /// A socket and the codec above it.
 #[derive(Debug)]
 pub(super) struct Transport {
-    pub(super) codec: Codec,
+    pub(super) codec: TextCodec,
     /// None once whoever drove it is gone.
     stream: Option<Stream>,
     pub(super) tls: Option<crate::TlsInfo>,
@@ -61,7 +61,7 @@ pub(super) enum Came {
 
 impl Transport {
     /// `early`: what was read before it was known that this is HTTP/2.
-    pub(super) fn new(stream: Stream, early: Vec<u8>, codec: Codec) -> Shared {
+    pub(super) fn new(stream: Stream, early: Vec<u8>, codec: TextCodec) -> Shared {
         let tls = stream.tls();
         Rc::new(RefCell::new(Self {
             codec,
@@ -184,9 +184,9 @@ impl Transport {
     }
 
     /// Lends the codec a buffer that is grown already. To be called before something is written.
-    pub(super) fn lend(&mut self) -> &mut Codec {
+    pub(super) fn lend(&mut self) -> &mut TextCodec {
         if self.codec.out.capacity() == 0 {
-            self.codec.out = SPARE.take();
+            self.codec.lend(SPARE.take());
         }
         &mut self.codec
     }

@@ -1,36 +1,38 @@
 //! Frames of the connection itself, and its end.
 
 use super::streams::Ending;
-use super::{ALIVE, Broken, Codec, Failed, GOODBYE, Leaving, Role, STREAM_WINDOW, WINDOW_FIRST, broken};
+use super::{ALIVE, Broken, Codec, Failed, GOODBYE, Leaving, NOBODY_BEGAN, Role, Sink, WINDOW_FIRST, broken};
 use crate::h2::flood::Fault;
 use crate::h2::frame::{self, Header, Kind, code, setting};
 
-impl Codec {
+impl<S: Sink> Codec<S> {
     // === what comes ===
 
     /// RFC 9113 §5.3.2: priorities say nothing any more, but must be well formed.
     pub(super) fn priority(&mut self, header: &Header, payload: &[u8]) -> Result<(), Broken> {
-        let wrong = match frame::number(payload, 0) {
-            _ if payload.len() != 5 => code::FRAME_SIZE,
-            Some(on) if on & 0x7fff_ffff == header.stream => code::PROTOCOL,
+        let (wrong, rule) = match frame::number(payload, 0) {
+            _ if payload.len() != 5 => (code::FRAME_SIZE, "PRIORITY is not 5 bytes long"),
+            Some(on) if on & 0x7fff_ffff == header.stream => {
+                (code::PROTOCOL, "a stream that depends on itself")
+            }
             _ => return Ok(()),
         };
         match self.streams.find(header.stream) {
             Some(slot) => {
-                self.reset_provoked(slot, wrong, "a priority that is none");
+                self.reset_provoked(slot, wrong, rule);
                 Ok(())
             }
-            None => broken(wrong),
+            None => broken(wrong, rule),
         }
     }
 
     pub(super) fn settings(&mut self, header: &Header, payload: &[u8]) -> Result<(), Broken> {
         if header.has(frame::ACK) {
             if !payload.is_empty() {
-                return broken(code::FRAME_SIZE);
+                return broken(code::FRAME_SIZE, "a confirmation of SETTINGS with a payload");
             }
             if self.peer.came == 0 {
-                return broken(code::PROTOCOL);
+                return broken(code::PROTOCOL, "a confirmation of SETTINGS as the first frame");
             }
             let Some(less) = self.unconfirmed.checked_sub(1) else {
                 self.meter.unasked(Kind::SETTINGS);
@@ -40,13 +42,13 @@ impl Codec {
             if self.role == Role::Server {
                 // RFC 9113 §6.9.2: from here on the client counts by our window.
                 for slot in self.streams.slots() {
-                    self.streams.at(slot).room -= WINDOW_FIRST - i64::from(STREAM_WINDOW);
+                    self.streams.at(slot).room -= WINDOW_FIRST - i64::from(self.flow.first);
                 }
             }
             return Ok(());
         }
         if !payload.len().is_multiple_of(6) {
-            return broken(code::FRAME_SIZE);
+            return broken(code::FRAME_SIZE, "SETTINGS are not whole");
         }
         self.peer.came = self.peer.came.wrapping_add(1);
         let mut window_last = None;
@@ -55,13 +57,17 @@ impl Codec {
             match (u16::from_be_bytes([*high, *low]), value) {
                 (setting::PUSH, 0) => {}
                 (setting::PUSH, 1) if self.role == Role::Server => {}
-                (setting::PUSH, _) | (setting::CONNECT, 2..) => return broken(code::PROTOCOL),
+                (setting::PUSH, _) | (setting::CONNECT, 2..) => {
+                    return broken(code::PROTOCOL, "SETTINGS that may not have this value");
+                }
                 (setting::CONNECT, on) => self.peer.connect = on == 1,
                 (setting::STREAMS, most) => self.peer.streams = most as usize,
                 // One frame may say it 2,730 times: each would touch every stream (1 ms a frame with 128 of them).
                 (setting::WINDOW, window @ 0..=0x7fff_ffff) => window_last = Some(window),
-                (setting::WINDOW, _) => return broken(code::FLOW_CONTROL),
-                (setting::FRAME, 0..16_384 | 16_777_216..) => return broken(code::PROTOCOL),
+                (setting::WINDOW, _) => return broken(code::FLOW_CONTROL, "a window beyond 2 GiB"),
+                (setting::FRAME, 0..16_384 | 16_777_216..) => {
+                    return broken(code::PROTOCOL, "SETTINGS_MAX_FRAME_SIZE out of its range");
+                }
                 _ => {} // larger frames gain nothing, and our encoder needs no table
             }
         }
@@ -75,7 +81,7 @@ impl Codec {
 
     pub(super) fn ping(&mut self, header: &Header, payload: &[u8]) -> Result<(), Broken> {
         if payload.len() != 8 {
-            return broken(code::FRAME_SIZE);
+            return broken(code::FRAME_SIZE, "PING is not 8 bytes long");
         }
         if !header.has(frame::ACK) {
             self.write_frame(Kind::PING, frame::ACK, 0, payload);
@@ -91,10 +97,10 @@ impl Codec {
     }
 
     pub(super) fn goaway(&mut self, payload: &[u8]) -> Result<(), Broken> {
-        let Some(last) = frame::number(payload, 0).filter(|_| payload.len() >= 8) else {
-            return broken(code::FRAME_SIZE);
+        let (Some(last), Some(code)) = (frame::number(payload, 0), frame::number(payload, 4)) else {
+            return broken(code::FRAME_SIZE, "GOAWAY is shorter than 8 bytes");
         };
-        self.left = true;
+        self.left = Some(code);
         if self.role == Role::Client {
             for slot in self.streams.slots() {
                 if self.streams.at(slot).id > last & 0x7fff_ffff {
@@ -108,16 +114,16 @@ impl Codec {
 
     pub(super) fn reset_came(&mut self, header: &Header, payload: &[u8]) -> Result<(), Broken> {
         let Some(why) = frame::number(payload, 0).filter(|_| payload.len() == 4) else {
-            return broken(code::FRAME_SIZE);
+            return broken(code::FRAME_SIZE, "RST_STREAM is not 4 bytes long");
         };
         match self.streams.find(header.stream) {
             Some(slot) => {
                 let refused = why == code::REFUSED && self.role == Role::Client;
-                let failed = if refused { Failed::Refused { by_reset: true } } else { Failed::Reset };
+                let failed = if refused { Failed::Refused { by_reset: true } } else { Failed::Reset(why) };
                 self.lose(slot, failed, Ending::Theirs);
                 Ok(())
             }
-            None if self.is_idle(header.stream) => broken(code::PROTOCOL),
+            None if self.is_idle(header.stream) => broken(code::PROTOCOL, NOBODY_BEGAN),
             None => Ok(()),
         }
     }
@@ -152,7 +158,9 @@ impl Codec {
 
     /// Whether one side has said goodbye and nothing is under way.
     pub(in crate::h2) fn is_over(&self) -> bool {
-        (self.left || self.leaving == Leaving::Told) && self.streams.open() == 0 && self.arrivals.is_empty()
+        (self.left.is_some() || self.leaving == Leaving::Told)
+            && self.streams.open() == 0
+            && self.arrivals.is_empty()
     }
 
     /// Counts an error of the peer's, and ends the connection where it is one too many.
@@ -164,7 +172,7 @@ impl Codec {
     }
 
     /// Ends it now, with GOAWAY.
-    pub(in crate::h2) fn end(&mut self, fault: Fault) {
+    pub fn end(&mut self, fault: Fault) {
         let code = match fault {
             Fault::Flood(_) => code::CALM,
             Fault::Protocol => code::PROTOCOL,
@@ -174,11 +182,14 @@ impl Codec {
     }
 
     /// The connection is gone: nothing more can be said.
-    pub(in crate::h2) fn gone(&mut self) {
+    pub fn gone(&mut self) {
         self.end_with(Fault::Closed, None);
     }
 
     pub(super) fn fail(&mut self, broken: Broken) {
+        if self.ended.is_none() {
+            self.rule = broken.rule;
+        }
         self.end_with(broken.flood.map_or(Fault::Protocol, Fault::Flood), Some(broken.code));
     }
 

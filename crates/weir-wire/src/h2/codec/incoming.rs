@@ -1,31 +1,41 @@
 //! Heads and bodies that come, and the windows that let them.
 
-use super::streams::{Ending, KEPT_TEXT, READ, Record};
-use super::{BLOCK_MOST, Broken, CREDIT, Codec, Failed, LEFT_OUT_MOST, Leaving, Role};
-use super::{STREAM_WINDOW, WINDOW_FIRST, broken};
+use super::streams::{Ending, READ, Record};
+use super::{BLOCK_MOST, Broken, Codec, LEFT_OUT_MOST, Leaving, NOBODY_BEGAN, Role};
+use super::{Block, Part, Piece, Sink, Taken, WINDOW_FIRST, broken};
 use crate::h2::flood::Flood;
-use crate::h2::frame::{self, Header, Kind, code};
-use crate::h2::head::{self, Malformed, Reader, Told};
-use std::io;
-use std::task::{Context, Poll};
+use crate::h2::frame::{self, HEADER, Header, Kind, code};
+use crate::h2::head::{Malformed, Told};
 use std::time::Instant;
 
-impl Codec {
+const NO_HPACK: &str = "a head is no HPACK";
+const LESS_DATA: &str = "less data than Content-Length";
+
+/// A block of HPACK, and all bytes of its frames.
+#[derive(Clone, Copy)]
+struct Fields<'a> {
+    bytes: &'a [u8],
+    wire: usize,
+}
+
+impl<S: Sink> Codec<S> {
     // === heads ===
 
     pub(super) fn head(&mut self, header: &Header, payload: &[u8], content: &[u8]) -> Result<(), Broken> {
         if header.stream.is_multiple_of(2) || (self.role == Role::Client && self.is_idle(header.stream)) {
-            return broken(code::PROTOCOL);
+            return broken(code::PROTOCOL, NOBODY_BEGAN);
         }
+        let wire = HEADER + payload.len();
         if !header.has(frame::END_HEADERS) {
             self.head_since.get_or_insert_with(Instant::now);
             self.block.clear();
             self.block.extend_from_slice(content);
+            self.block_wire = wire;
             self.continued = Some(*header);
             return Ok(());
         }
         self.head_since = None;
-        self.block(header, content)?;
+        self.block(header, Fields { bytes: content, wire })?;
         self.check_priority(header, payload);
         Ok(())
     }
@@ -43,21 +53,25 @@ impl Codec {
 
     pub(super) fn continuation(&mut self, header: &Header, payload: &[u8]) -> Result<(), Broken> {
         if self.block.len() + payload.len() > BLOCK_MOST.max(self.bounds.text) {
-            return Err(Broken { code: code::CALM, flood: Some(Flood::Continuation) });
+            let rule = "a head that is continued without end";
+            return Err(Broken { code: code::CALM, rule, flood: Some(Flood::Continuation) });
         }
         self.block.extend_from_slice(payload);
+        self.block_wire += HEADER + payload.len();
         if !header.has(frame::END_HEADERS) {
             return Ok(());
         }
-        let Some(head) = self.continued.take() else { return broken(code::PROTOCOL) };
+        let Some(head) = self.continued.take() else {
+            return broken(code::PROTOCOL, "CONTINUATION without HEADERS");
+        };
         self.head_since = None;
         let block = std::mem::take(&mut self.block);
         // Not kept: it is rare, and may be large.
-        self.block(&head, &block)
+        self.block(&head, Fields { bytes: &block, wire: self.block_wire })
     }
 
     /// A whole block. It must be decoded whatever becomes of it: the table changes.
-    fn block(&mut self, header: &Header, block: &[u8]) -> Result<(), Broken> {
+    fn block(&mut self, header: &Header, block: Fields<'_>) -> Result<(), Broken> {
         let id = header.stream;
         let ends = header.has(frame::END_STREAM);
         if let Some(slot) = self.streams.find(id) {
@@ -83,34 +97,26 @@ impl Codec {
                 self.meter.provoked(); // one may have been on its way, not many
                 Ok(())
             }
-            Some(Ending::Theirs) => broken(code::STREAM_CLOSED),
-            None => broken(code::PROTOCOL),
+            Some(Ending::Theirs) => broken(code::STREAM_CLOSED, "a head behind the end"),
+            None => broken(code::PROTOCOL, "a stream with a number that was passed over"),
         }
     }
 
-    fn pass_over(&mut self, block: &[u8]) -> Result<(), Broken> {
-        self.decoder.decode(block, |_, _| {}).or(broken(code::COMPRESSION))
+    fn pass_over(&mut self, block: Fields<'_>) -> Result<(), Broken> {
+        self.decoder.decode(block.bytes, |_, _| {}).or(broken(code::COMPRESSION, NO_HPACK))
     }
 
-    /// Decodes a block into text.
-    fn decode(
+    /// Hands a head or trailers to whoever takes them.
+    fn hand_over(
         &mut self,
-        kind: head::Kind<'_>,
-        block: &[u8],
-        text: &mut Vec<u8>,
+        slot: usize,
+        part: Part,
+        block: Fields<'_>,
         most: usize,
     ) -> Result<Result<Told, Malformed>, Broken> {
-        let mut reader = Reader::new(kind, text, &mut self.scratch, most);
-        let decoded = match self.decoder.decode(block, |name, value| reader.field(name, value)) {
-            Ok(()) => Ok(reader.finish()),
-            Err(_) => broken(code::COMPRESSION),
-        };
-        if block.len() > KEPT_TEXT || text.len() > KEPT_TEXT {
-            self.scratch.trim();
-            self.decoder.trim();
-            text.shrink_to(KEPT_TEXT); // so that it holds what it counts
-        }
-        decoded
+        let kept = &mut self.streams.at(slot).kept;
+        let block = Block { part, bytes: block.bytes, wire: block.wire, most };
+        self.sink.head(kept, &block, &mut self.decoder).or(broken(code::COMPRESSION, NO_HPACK))
     }
 
     // === what heads hold ===
@@ -141,14 +147,17 @@ impl Codec {
     /// Counts a frame of a stream that our GOAWAY leaves out.
     fn leave_out(&mut self, len: usize) -> Result<(), Broken> {
         self.left_out = self.left_out.saturating_add(len);
-        if self.left_out > LEFT_OUT_MOST { broken(code::CALM) } else { Ok(()) }
+        if self.left_out > LEFT_OUT_MOST {
+            return broken(code::CALM, "streams without end behind a GOAWAY");
+        }
+        Ok(())
     }
 
     /// A request begins.
-    fn request(&mut self, id: u32, block: &[u8], ends: bool) -> Result<(), Broken> {
+    fn request(&mut self, id: u32, block: Fields<'_>, ends: bool) -> Result<(), Broken> {
         if self.leaving == Leaving::Told {
             self.pass_over(block)?; // GOAWAY has left it out: it will be sent elsewhere
-            return self.leave_out(block.len());
+            return self.leave_out(block.bytes.len());
         }
         self.last = id;
         if self.streams.open() >= self.bounds.streams as usize {
@@ -157,36 +166,33 @@ impl Codec {
         }
         let room = self.room_for_head();
         let slot = self.streams.add();
-        let mut text = std::mem::take(&mut self.streams.at(slot).text);
-        let decoded = self.decode(head::Kind::Request, block, &mut text, room);
-        let held = text.len();
-        self.streams.at(slot).text = text;
-        let told = match decoded {
-            Ok(Ok(_)) if room < self.bounds.text && held > room => {
+        let told = match self.hand_over(slot, Part::Request, block, room) {
+            Ok(Ok(told)) if room < self.bounds.text && told.held > room => {
                 // No mistake of the client's, which cannot know what others of its requests still hold: it may come again.
-                self.streams.remove(slot);
+                self.forget(slot);
                 self.write_reset(id, code::REFUSED);
                 self.streams.remember(id, Ending::Ours);
                 return Ok(());
             }
             Ok(Ok(told)) if !(ends && told.length.is_some_and(|n| n > 0)) => told,
             Ok(_) => {
-                self.streams.remove(slot);
+                self.forget(slot);
                 return self.refuse(id, code::PROTOCOL);
             }
             Err(e) => {
-                self.streams.remove(slot);
+                self.forget(slot);
                 return Err(e);
             }
         };
         self.streams.begin(slot, id);
-        self.charge(slot, held);
+        self.charge(slot, told.held);
         // Until the client has confirmed our SETTINGS it counts by the first window.
-        let room = if self.unconfirmed > 0 { WINDOW_FIRST } else { i64::from(STREAM_WINDOW) };
+        let first = self.flow.first;
+        let room = if self.unconfirmed > 0 { WINDOW_FIRST } else { i64::from(first) };
         let window = self.peer.window;
         let record = self.streams.at(slot);
-        (record.room, record.room_most, record.window) = (room, STREAM_WINDOW, window);
-        (record.owed, record.tunnel, record.got_end, record.headed) = (told.length, told.tunnel, ends, true);
+        (record.room, record.room_most, record.window) = (room, first, window);
+        (record.owed, record.got_end, record.headed) = (told.length, ends, true);
         self.arrivals.push_back(slot);
         Ok(())
     }
@@ -199,33 +205,23 @@ impl Codec {
         Ok(())
     }
 
-    fn response(&mut self, slot: usize, block: &[u8], ends: bool) -> Result<(), Broken> {
+    fn response(&mut self, slot: usize, block: Fields<'_>, ends: bool) -> Result<(), Broken> {
+        let told = self.hand_over(slot, Part::Response, block, self.bounds.text)?;
         let record = self.streams.at(slot);
-        let (mut text, accept) = (std::mem::take(&mut record.text), record.accept.take());
-        let kind = head::Kind::Response { accept: accept.as_deref() };
-        let text_most = self.bounds.text;
-        let decoded = self.decode(kind, block, &mut text, text_most);
-        let record = self.streams.at(slot);
-        (record.text, record.accept) = (text, accept);
-        let is_endless = record.text.len() > 2 * text_most; // of interim responses that nobody reads
-        let told = match decoded? {
-            Ok(_) if is_endless => Err("interim responses without end"),
-            Ok(told) => Ok(told),
-            Err(Malformed(rule)) => Err(rule),
-        };
         let told = told.and_then(|told| {
             let is_interim = told.status < 200 && told.status != 101;
             let has_none = record.is_head || matches!(told.status, 204 | 304);
             let length = if has_none { Some(0) } else { told.length };
-            match ends && (is_interim || length.is_some_and(|n| n > 0)) {
-                true => Err("an end before the end of the message"),
-                false => Ok((is_interim, length)),
+            match ends {
+                true if is_interim => Err(Malformed("an interim response at the end")),
+                true if length.is_some_and(|n| n > 0) => Err(Malformed(LESS_DATA)),
+                _ => Ok((is_interim, length)),
             }
         });
         let (is_interim, length) = match told {
             Ok(told) => told,
-            Err(rule) => {
-                record.text.clear();
+            Err(Malformed(rule)) => {
+                S::void(&mut record.kept, Part::Response);
                 self.reset_provoked(slot, code::PROTOCOL, rule);
                 return Ok(());
             }
@@ -240,26 +236,27 @@ impl Codec {
         Ok(())
     }
 
-    fn trailers(&mut self, slot: usize, block: &[u8], ends: bool) -> Result<(), Broken> {
-        let mut text = Vec::new();
+    fn trailers(&mut self, slot: usize, block: Fields<'_>, ends: bool) -> Result<(), Broken> {
         let room = self.room_for_head();
-        let decoded = self.decode(head::Kind::Trailers, block, &mut text, room)?;
+        let told = self.hand_over(slot, Part::Trailers, block, room)?;
         let record = self.streams.at(slot);
         // RFC 9113 §8.1: they are the end.
-        let wrong = match decoded {
-            Err(Malformed(rule)) => Some(rule),
-            Ok(_) if !ends => Some("trailers that are not the end"),
-            Ok(_) if record.owed.is_some_and(|n| n > 0) => Some("less data than Content-Length"),
-            Ok(_) => None,
+        let told = match told {
+            Ok(_) if !ends => Err("trailers that are not the end"),
+            Ok(_) if record.owed.is_some_and(|n| n > 0) => Err(LESS_DATA),
+            Ok(told) => Ok(told.held),
+            Err(Malformed(rule)) => Err(rule),
         };
-        if let Some(rule) = wrong {
-            self.reset_provoked(slot, code::PROTOCOL, rule);
-            return Ok(());
+        match told {
+            Ok(held) => {
+                self.charge(slot, held);
+                self.ended_by_peer(slot);
+            }
+            Err(rule) => {
+                S::void(&mut record.kept, Part::Trailers);
+                self.reset_provoked(slot, code::PROTOCOL, rule);
+            }
         }
-        let held = text.len();
-        record.trailers = text;
-        self.charge(slot, held);
-        self.ended_by_peer(slot);
         Ok(())
     }
 
@@ -270,6 +267,7 @@ impl Codec {
         if record.sent_end {
             self.close(slot, Ending::Theirs);
         }
+        self.over(slot, None);
     }
 
     // === bodies ===
@@ -278,12 +276,12 @@ impl Codec {
         let id = header.stream;
         self.room -= len as i64;
         if self.room < 0 {
-            return broken(code::FLOW_CONTROL);
+            return broken(code::FLOW_CONTROL, "more data than the window of the connection");
         }
         let Some(slot) = self.streams.find(id) else {
             self.credit_connection(len);
             return match self.streams.ending(id) {
-                _ if self.is_idle(id) => broken(code::PROTOCOL),
+                _ if self.is_idle(id) => broken(code::PROTOCOL, NOBODY_BEGAN),
                 Some(Ending::Ours) => Ok(()),
                 None if self.is_left_out(id) => self.leave_out(len),
                 _ => {
@@ -303,88 +301,43 @@ impl Codec {
             Some((code::FLOW_CONTROL, "more data than a window"))
         } else if !record.headed {
             Some((code::PROTOCOL, "data before the head"))
-        } else if !owe_less(record, content.len(), ends) {
-            Some((code::PROTOCOL, "data that disagrees with Content-Length"))
         } else {
-            None
+            owe_less(record, content.len(), ends).err().map(|rule| (code::PROTOCOL, rule))
         };
-        if let Some((code, rule)) = wrong {
-            self.credit_connection(len);
-            self.reset_provoked(slot, code, rule);
-            return Ok(());
-        }
-        if !content.is_empty() {
-            record.body.extend_from_slice(content);
-            let is_kept_back = self.role == Role::Server && record.owed == Some(0);
-            record.kept_back = if is_kept_back { content.len() } else { 0 };
-            if record.readable() > 0 || ends {
-                record.wake(READ);
+        let piece = Piece { data: content, wire: HEADER + len, is_all: record.owed == Some(0) };
+        let taken = match wrong {
+            None => {
+                self.sink.data(&mut record.kept, &piece).map_err(|Malformed(rule)| (code::PROTOCOL, rule))
             }
-        }
+            Some(wrong) => Err(wrong),
+        };
+        let read = match taken {
+            Ok(Taken::Read) => len,
+            Ok(taken) => {
+                if taken == Taken::Held || ends {
+                    record.wake(READ);
+                }
+                len - content.len() // nobody reads padding
+            }
+            Err((code, rule)) => {
+                self.credit_connection(len);
+                self.reset_provoked(slot, code, rule);
+                return Ok(());
+            }
+        };
         if ends {
             self.ended_by_peer(slot);
+            self.credit_connection(read); // that of the stream nobody needs
+        } else {
+            self.read_from(slot, read);
         }
-        self.read_from(slot, len - content.len()); // nobody reads padding
         Ok(())
-    }
-
-    /// Reads from a stream: from an upstream first heads as text, then the body. 0 is the end.
-    pub(in crate::h2) fn read(
-        &mut self,
-        slot: usize,
-        buffer: &mut Vec<u8>,
-        cx: &Context<'_>,
-    ) -> Poll<Result<usize, Failed>> {
-        let record = self.streams.at(slot);
-        if !record.text.is_empty() {
-            return Poll::Ready(Ok(take_text(record, buffer)));
-        }
-        let len = record.readable();
-        if len > 0 {
-            if buffer.is_empty() && len == record.body.len() {
-                std::mem::swap(buffer, &mut record.body);
-            } else {
-                buffer.extend_from_slice(record.body.get(record.read..record.read + len).unwrap_or_default());
-                record.read += len;
-                if record.read == record.body.len() {
-                    record.body.clear();
-                    record.read = 0;
-                }
-            }
-            self.read_from(slot, len);
-            return Poll::Ready(Ok(len));
-        }
-        match (record.got_end, record.failed) {
-            (true, _) => Poll::Ready(Ok(0)),
-            (false, Some(failed)) => Poll::Ready(Err(failed)),
-            (false, None) => {
-                record.wait(READ, cx);
-                Poll::Pending
-            }
-        }
-    }
-
-    /// The head of a request as text; behind what `text` holds already.
-    pub(in crate::h2) fn take_head(&mut self, slot: usize, text: &mut Vec<u8>) {
-        take_text(self.streams.at(slot), text);
-    }
-
-    /// Whether nothing more of the message will come.
-    pub(in crate::h2) fn is_over_at(&mut self, slot: usize) -> bool {
-        let record = self.streams.at(slot);
-        // What a tunnel carries is no body.
-        let is_empty = record.text.is_empty() && record.readable() == 0 && record.trailers.is_empty();
-        record.tunnel || (record.got_end && is_empty)
-    }
-
-    pub(in crate::h2) fn take_trailers(&mut self, slot: usize) -> Vec<u8> {
-        std::mem::take(&mut self.streams.at(slot).trailers)
     }
 
     // === windows ===
 
     /// Bytes of a stream were read: whoever reads has room for more, and that is when the peer may send it.
-    fn read_from(&mut self, slot: usize, len: usize) {
+    pub(super) fn read_from(&mut self, slot: usize, len: usize) {
         self.credit_connection(len);
         let growth = self.growth;
         let window = self.bounds.window;
@@ -407,9 +360,10 @@ impl Codec {
         self.write_frame(Kind::WINDOW_UPDATE, 0, id, &told.to_be_bytes());
     }
 
+    #[inline]
     pub(super) fn credit_connection(&mut self, len: usize) {
         self.credit += len as u32;
-        if self.credit >= CREDIT && self.ended.is_none() {
+        if self.credit >= self.flow.credit && self.ended.is_none() {
             self.room += i64::from(self.credit);
             let told = std::mem::take(&mut self.credit);
             self.write_frame(Kind::WINDOW_UPDATE, 0, 0, &told.to_be_bytes());
@@ -417,42 +371,15 @@ impl Codec {
     }
 }
 
-/// Takes the text of a stream; returns how long it was.
-fn take_text(record: &mut Record, buffer: &mut Vec<u8>) -> usize {
-    let len = record.text.len();
-    if buffer.is_empty() {
-        std::mem::swap(buffer, &mut record.text);
-    } else {
-        buffer.extend_from_slice(&record.text);
-    }
-    record.text.clear();
-    len
-}
-
-/// Counts a piece of the body against what was announced; false where they disagree (RFC 9113 §8.1.1).
-fn owe_less(record: &mut Record, len: usize, ends: bool) -> bool {
-    let Some(owed) = record.owed else { return true };
+/// Counts a piece of the body against what was announced: they must agree (RFC 9113 §8.1.1).
+fn owe_less<K>(record: &mut Record<K>, len: usize, ends: bool) -> Result<(), &'static str> {
+    let Some(owed) = record.owed else { return Ok(()) };
     match owed.checked_sub(len as u64) {
-        Some(left) if left == 0 || !ends => {
+        None => Err("more data than Content-Length"),
+        Some(left) if left > 0 && ends => Err(LESS_DATA),
+        Some(left) => {
             record.owed = Some(left);
-            true
+            Ok(())
         }
-        _ => false,
-    }
-}
-
-/// What a failure of a stream is to those who know sockets only.
-impl From<Failed> for io::Error {
-    fn from(failed: Failed) -> Self {
-        let (kind, why) = match failed {
-            Failed::Closed => (io::ErrorKind::UnexpectedEof, "the HTTP/2 connection has ended"),
-            Failed::GivenUp => (io::ErrorKind::BrokenPipe, "the stream was given up"),
-            Failed::Malformed(rule) => (io::ErrorKind::InvalidData, rule),
-            Failed::Refused { .. } => {
-                (io::ErrorKind::ConnectionRefused, "the peer has not looked at the request")
-            }
-            Failed::Reset => (io::ErrorKind::ConnectionReset, "the peer reset the stream"),
-        };
-        Self::new(kind, why)
     }
 }

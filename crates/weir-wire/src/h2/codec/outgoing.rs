@@ -1,14 +1,15 @@
 //! Heads and bodies that are sent, and the windows that let them.
 
-use super::streams::{Ending, RESET, Record, WRITE};
-use super::{Broken, Codec, Failed, OUT_MOST, WINDOW_FIRST, WINDOW_MOST, broken};
+use super::streams::{Ending, Record, WRITE};
+use super::{Broken, Codec, Failed, NOBODY_BEGAN, Role, Sink, WINDOW_MOST, broken};
 use crate::h2::frame::{self, FRAME_MOST, HEADER, Header, Kind, code};
 use crate::h2::render;
-use crate::websocket;
 use std::io;
 use std::task::{Context, Poll};
 
-impl Codec {
+const TOO_LARGE: &str = "a window beyond 2 GiB";
+
+impl<S: Sink> Codec<S> {
     // === streams of ours ===
 
     /// A place for a request, which begins when its head is written.
@@ -36,10 +37,14 @@ impl Codec {
     }
 
     /// Wakes those that wait to begin, as many as may.
+    #[inline]
     pub(super) fn begin_more(&mut self) {
-        if self.beginners.is_empty() {
-            return;
+        if !self.beginners.is_empty() {
+            self.call_beginners();
         }
+    }
+
+    fn call_beginners(&mut self) {
         let room = match self.is_open() {
             true => self.peer.streams.saturating_sub(self.streams.open()),
             false => usize::MAX, // none ever will
@@ -49,84 +54,41 @@ impl Codec {
         }
     }
 
-    /// Sends the head of a request, which begins its stream.
-    pub(in crate::h2) fn send_request(&mut self, slot: usize, text: &[u8], scheme: &str) -> io::Result<()> {
-        let at = self.begin_block();
-        let asked = match render::request(text, scheme, &mut self.render, &mut self.out) {
-            Ok(asked) if asked.key.is_some() && !self.peer.connect => {
-                let why = "the upstream does not take WebSockets by HTTP/2 (RFC 8441)";
-                Err(io::Error::new(io::ErrorKind::Unsupported, why))
-            }
-            asked => asked,
-        };
-        let asked = match asked {
-            Ok(asked) => asked,
-            Err(e) => {
-                self.out.truncate(at);
-                return Err(e);
-            }
-        };
+    /// Begins a stream with a head that is rendered already: `write` appends its frames for the stream of this number, with
+    /// the mark of the end on them where nothing follows (`ends`). For those who keep to [`Codec::peer_streams`] themselves.
+    pub fn ask(&mut self, is_head: bool, ends: bool, write: impl FnOnce(u32, &mut Vec<u8>)) -> (usize, u32) {
+        let slot = self.streams.add();
+        let place = self.before + self.out.len() as u64;
+        let id = self.start(slot, is_head);
+        write(id, &mut self.out);
+        let record = self.streams.at(slot);
+        (record.sent_end, record.last_frame) = (ends, Some((place, false)));
+        (slot, id)
+    }
+
+    /// Gives a stream of ours its number.
+    pub(super) fn start(&mut self, slot: usize, is_head: bool) -> u32 {
         let id = if self.last == 0 { 1 } else { self.last + 2 };
         self.last = id;
         self.streams.begin(slot, id);
-        let window = self.peer.window;
+        let (window, first) = (self.peer.window, self.flow.first);
         let record = self.streams.at(slot);
-        (record.room, record.room_most, record.window) = (WINDOW_FIRST, WINDOW_FIRST as u32, window);
-        record.is_head = asked.is_head;
-        record.accept = asked.key.map(|key| websocket::accept(&key));
-        self.end_block(slot, at, 0);
-        self.begin_more();
-        Ok(())
-    }
-
-    /// Whether the stream asked for a tunnel.
-    pub(in crate::h2) fn asked_for_tunnel(&mut self, slot: usize) -> bool {
-        self.streams.at(slot).accept.is_some()
+        (record.room, record.room_most, record.window) = (i64::from(first), first, window);
+        record.is_head = is_head;
+        id
     }
 
     // === heads ===
 
-    /// Sends the head of a response; tells whether it was the final one.
-    pub(in crate::h2) fn send_response(
-        &mut self,
-        slot: usize,
-        text: &[u8],
-        cx: &Context<'_>,
-    ) -> Poll<io::Result<bool>> {
-        let is_full = self.is_full();
-        let record = self.streams.at(slot);
-        if let Some(failed) = record.failed {
-            return Poll::Ready(Err(failed.into()));
-        }
-        if is_full {
-            record.wait(WRITE, cx);
-            if !std::mem::replace(&mut record.queued, true) {
-                self.unsent_heads.push(slot);
-            }
-            return Poll::Pending;
-        }
-        let tunnel = record.tunnel;
-        let at = self.begin_block();
-        let status = match render::response(text, tunnel, &mut self.render, &mut self.out) {
-            Ok(status) => status,
-            Err(e) => {
-                self.out.truncate(at);
-                return Poll::Ready(Err(e));
-            }
-        };
-        self.end_block(slot, at, 0);
-        Poll::Ready(Ok(status >= 200))
-    }
-
     /// Leaves room for the header of HEADERS; the block is appended behind it.
-    fn begin_block(&mut self) -> usize {
+    pub(super) fn begin_block(&mut self) -> usize {
         let at = self.out.len();
         self.out.extend_from_slice(&[0; HEADER]);
         at
     }
 
     /// Writes the header where room was left for it, and more of them where the block wants CONTINUATION.
-    fn end_block(&mut self, slot: usize, at: usize, flags: u8) {
+    pub(super) fn end_block(&mut self, slot: usize, at: usize, flags: u8) {
         let id = self.streams.at(slot).id;
         let len = self.out.len() - at - HEADER;
         if len <= FRAME_MOST {
@@ -149,13 +111,11 @@ impl Codec {
 
     // === bodies ===
 
-    /// Sends some of a body.
-    pub(in crate::h2) fn send_data(
-        &mut self,
-        slot: usize,
-        data: &[u8],
-        cx: &Context<'_>,
-    ) -> Poll<Result<usize, Failed>> {
+    /// Sends some of a body; tells how much. The task is woken when there may be room for more.
+    ///
+    /// # Errors
+    /// Why the stream takes no more.
+    pub fn send_data(&mut self, slot: usize, data: &[u8], cx: &Context<'_>) -> Poll<Result<usize, Failed>> {
         let is_free = self.queue.is_empty();
         let room = self.room_to_send();
         let record = self.streams.at(slot);
@@ -186,6 +146,9 @@ impl Codec {
         let len = want.min(allowed);
         self.give_grant_back(slot);
         self.write_data(slot, data.get(..len).unwrap_or_default());
+        if self.role == Role::Server {
+            self.meter.sent_data(len); // only clients are metered
+        }
         self.grant_more();
         Poll::Ready(Ok(len))
     }
@@ -205,16 +168,17 @@ impl Codec {
         {
             self.out.extend_from_slice(data);
             put_header(&mut self.out, at, header.len + data.len(), Kind::DATA, 0, id);
-            self.meter.sent_data(data.len());
             return;
         }
         record.last_frame = Some((end, true));
         self.write_frame(Kind::DATA, 0, id, data);
-        self.meter.sent_data(data.len());
     }
 
     /// Ends what we send on a stream: by a mark on its last frame, if that has not left yet.
-    pub(in crate::h2) fn send_end(&mut self, slot: usize, trailers: &[u8]) -> io::Result<()> {
+    ///
+    /// # Errors
+    /// When the stream has failed or was ended, or the trailers are no field lines.
+    pub fn send_end(&mut self, slot: usize, trailers: &[u8]) -> io::Result<()> {
         let record = self.streams.at(slot);
         if let Some(failed) = record.failed {
             return Err(failed.into());
@@ -239,56 +203,48 @@ impl Codec {
         }
         let record = self.streams.at(slot);
         record.sent_end = true;
-        let is_over = record.got_end;
-        self.give_grant_back(slot);
+        let (is_over, is_granted) = (record.got_end, record.grant > 0);
         if is_over {
             self.close(slot, Ending::Theirs);
+        } else if is_granted {
+            self.give_grant_back(slot);
+            self.grant_more();
         }
-        self.grant_more();
         Ok(())
     }
 
     /// Why the stream is of no more use, if it is.
-    pub(in crate::h2) fn failed(&mut self, slot: usize) -> Option<Failed> {
+    pub fn failed(&mut self, slot: usize) -> Option<Failed> {
         self.streams.at(slot).failed
-    }
-
-    /// Whether the peer has given the stream up; wakes the task when it does.
-    pub(in crate::h2) fn is_reset(&mut self, slot: usize, cx: &Context<'_>) -> bool {
-        let record = self.streams.at(slot);
-        if record.failed.is_none() {
-            record.wait(RESET, cx);
-        }
-        record.failed.is_some()
     }
 
     // === windows ===
 
     pub(super) fn window_update(&mut self, header: &Header, payload: &[u8]) -> Result<(), Broken> {
         let Some(by) = frame::number(payload, 0).filter(|_| payload.len() == 4) else {
-            return broken(code::FRAME_SIZE);
+            return broken(code::FRAME_SIZE, "WINDOW_UPDATE is not 4 bytes long");
         };
         let by = i64::from(by & 0x7fff_ffff);
         if header.stream == 0 {
             self.window += by;
             if by == 0 {
-                return broken(code::PROTOCOL);
+                return broken(code::PROTOCOL, "a window that grows by nothing");
             }
             if self.window > WINDOW_MOST {
-                return broken(code::FLOW_CONTROL);
+                return broken(code::FLOW_CONTROL, TOO_LARGE);
             }
             self.grant_more();
             return Ok(());
         }
         let Some(slot) = self.streams.find(header.stream) else {
-            return if self.is_idle(header.stream) { broken(code::PROTOCOL) } else { Ok(()) };
+            return if self.is_idle(header.stream) { broken(code::PROTOCOL, NOBODY_BEGAN) } else { Ok(()) };
         };
         let record = self.streams.at(slot);
         record.window += by;
         if by == 0 {
             self.reset_provoked(slot, code::PROTOCOL, "a window that grows by nothing");
         } else if record.window > WINDOW_MOST {
-            self.reset_provoked(slot, code::FLOW_CONTROL, "a window beyond 2 GiB");
+            self.reset_provoked(slot, code::FLOW_CONTROL, TOO_LARGE);
         } else {
             wake_for_window(record);
         }
@@ -304,7 +260,7 @@ impl Codec {
             let record = self.streams.at(slot);
             record.window += change;
             if record.window > WINDOW_MOST {
-                return broken(code::FLOW_CONTROL);
+                return broken(code::FLOW_CONTROL, TOO_LARGE);
             }
             wake_for_window(record);
         }
@@ -313,15 +269,15 @@ impl Codec {
 
     /// Bytes that may be sent now and are promised to nobody.
     fn room_to_send(&self) -> usize {
-        if self.pending().len() + self.reserved >= OUT_MOST {
+        if self.pending().len() + self.reserved >= self.flow.out {
             return 0;
         }
         usize::try_from(self.window).unwrap_or(0).saturating_sub(self.reserved)
     }
 
     /// Whether so much waits to be sent that heads wait too.
-    fn is_full(&self) -> bool {
-        self.pending().len() >= 2 * OUT_MOST
+    pub(super) fn is_full(&self) -> bool {
+        self.pending().len() >= 2 * self.flow.out
     }
 
     /// Something was sent: those that wait for room may go on.
@@ -353,7 +309,14 @@ impl Codec {
 
     /// Gives what room there is to those that wait, a frame to each in turn: who wants more than that waits again behind all
     /// others.
+    #[inline]
     pub(super) fn grant_more(&mut self) {
+        if !self.queue.is_empty() {
+            self.grant_turns();
+        }
+    }
+
+    fn grant_turns(&mut self) {
         while let Some(&slot) = self.queue.front() {
             let room = self.room_to_send();
             if room == 0 {
@@ -375,13 +338,14 @@ impl Codec {
     }
 
     /// A stream takes what it was granted, or does not need it.
+    #[inline]
     pub(super) fn give_grant_back(&mut self, slot: usize) {
         let grant = std::mem::take(&mut self.streams.at(slot).grant);
         self.reserved -= grant;
     }
 }
 
-fn wake_for_window(record: &mut Record) {
+fn wake_for_window<K>(record: &mut Record<K>) {
     if record.window > 0 && !record.queued {
         record.wake(WRITE);
     }

@@ -1,28 +1,28 @@
 //! The streams of one connection: their records in a row of slots that are used again, found by number.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use super::Sink;
+use super::numbers::Numbers;
 use std::task::{Context, Waker};
 
 /// How many streams that have ended are remembered, to tell a late frame from a wrong one.
 const REMEMBERED: usize = 256;
 
-/// Longest buffer of text that is kept for the next head on this slot.
-pub(super) const KEPT_TEXT: usize = 4 * 1024;
-
 /// Why a stream is of no more use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::h2) enum Failed {
+pub enum Failed {
     /// The connection has ended.
     Closed,
     /// We gave it up.
     GivenUp,
     /// The peer broke this rule on it, or one of the connection.
     Malformed(&'static str),
-    /// The peer has not looked at it (RFC 9113 §8.7): by RST_STREAM, or for its connection ends.
-    Refused { by_reset: bool },
-    /// The peer reset it.
-    Reset,
+    /// The peer has not looked at it (RFC 9113 §8.7).
+    Refused {
+        /// By RST_STREAM; otherwise its connection ends.
+        by_reset: bool,
+    },
+    /// The peer reset it, with this code.
+    Reset(u32),
 }
 
 /// How a stream ended that is gone.
@@ -41,23 +41,15 @@ pub(super) const RESET: u8 = 4;
 
 /// One stream. In the server's role it begins with its head, in the client's before it has a number.
 #[derive(Debug, Default)]
-pub(in crate::h2) struct Record {
+pub(super) struct Record<K> {
     /// 0 until it begins.
     pub(super) id: u32,
     pub(super) sent_end: bool,
     pub(super) got_end: bool,
     pub(super) failed: Option<Failed>,
     // === what came ===
-    /// Heads as text, until they are read.
-    pub(super) text: Vec<u8>,
-    /// The body from `read` on.
-    pub(super) body: Vec<u8>,
-    pub(super) read: usize,
-    /// How much of the body's end is kept back: a piece that makes a request complete, until its stream ends. With one byte
-    /// more it is malformed (RFC 9113 §8.1.1), and an upstream that was given all that was announced would have taken it
-    /// for whole.
-    pub(super) kept_back: usize,
-    pub(super) trailers: Vec<u8>,
+    /// What the sink keeps.
+    pub(super) kept: K,
     /// What its head and trailers count of what a connection may hold, here and with whoever took them.
     pub(super) held: usize,
     /// What is missing of the body, by the message's own word.
@@ -66,10 +58,6 @@ pub(in crate::h2) struct Record {
     pub(super) headed: bool,
     /// A response to HEAD.
     pub(super) is_head: bool,
-    /// A request for a WebSocket.
-    pub(super) tunnel: bool,
-    /// What a WebSocket is to be agreed to with.
-    pub(super) accept: Option<String>,
     /// What the peer may send now.
     pub(super) room: i64,
     /// What it may send when all was read.
@@ -91,7 +79,7 @@ pub(in crate::h2) struct Record {
     wants: u8,
 }
 
-impl Record {
+impl<K> Record<K> {
     /// Notes that this task waits for something.
     pub(super) fn wait(&mut self, what: u8, cx: &Context<'_>) {
         self.wants |= what;
@@ -110,29 +98,39 @@ impl Record {
         }
     }
 
+    /// As it was before its stream, but for what the sink keeps. In place, because that may be large.
+    #[rustfmt::skip]
+    fn reset(&mut self) {
+        let Self {
+            id, sent_end, got_end, failed, kept: _, held, owed, headed, is_head, room, room_most, credit, window, grant, turn,
+            queued, last_frame, waker, wants,
+        } = self;
+        (*id, *sent_end, *got_end, *failed) = (0, false, false, None);
+        (*held, *owed, *headed, *is_head) = (0, None, false, false);
+        (*room, *room_most, *credit, *window, *grant, *turn) = (0, 0, 0, 0, 0, 0);
+        (*queued, *last_frame, *waker, *wants) = (false, None, None, 0);
+    }
+
     /// Whether frames still pass on it.
     pub(super) const fn is_open(&self) -> bool {
         self.id != 0 && self.failed.is_none() && !(self.sent_end && self.got_end)
-    }
-
-    /// Bytes of the body that can be read.
-    pub(super) const fn readable(&self) -> usize {
-        let kept_back = if self.got_end { 0 } else { self.kept_back };
-        self.body.len() - self.read - kept_back
     }
 }
 
 /// All streams of a connection.
 #[derive(Debug, Default)]
-pub(super) struct Streams {
-    slots: Vec<Record>,
+pub(super) struct Streams<K> {
+    slots: Vec<Record<K>>,
     free: Vec<usize>,
-    numbers: HashMap<u32, usize, BuildHasherDefault<ByNumber>>,
-    ended: VecDeque<(u32, Ending)>,
+    numbers: Numbers,
+    /// The last that have ended, in a ring of which `oldest` is the next to be forgotten.
+    ended: Vec<(u32, Ending)>,
+    oldest: usize,
 }
 
-impl Streams {
+impl<K: Default> Streams<K> {
     /// A record for a new stream.
+    #[inline]
     pub(super) fn add(&mut self) -> usize {
         if let Some(slot) = self.free.pop() {
             return slot;
@@ -142,23 +140,27 @@ impl Streams {
     }
 
     /// A stream begins.
+    #[inline]
     pub(super) fn begin(&mut self, slot: usize, id: u32) {
         self.slots[slot].id = id;
         self.numbers.insert(id, slot);
     }
 
     /// The record in a slot, which somebody was given.
-    pub(super) fn at(&mut self, slot: usize) -> &mut Record {
+    #[inline]
+    pub(super) fn at(&mut self, slot: usize) -> &mut Record<K> {
         &mut self.slots[slot]
     }
 
     /// The slot of an open stream.
+    #[inline]
     pub(super) fn find(&self, id: u32) -> Option<usize> {
-        self.numbers.get(&id).copied()
+        self.numbers.find(id)
     }
 
     /// How many are open.
-    pub(super) fn open(&self) -> usize {
+    #[inline]
+    pub(super) const fn open(&self) -> usize {
         self.numbers.len()
     }
 
@@ -172,74 +174,55 @@ impl Streams {
         self.slots.iter().map(|record| record.held).sum()
     }
 
-    /// The largest text that is kept for a head to come.
+    /// The records, used or not.
     #[cfg(test)]
-    pub(super) fn kept(&self) -> usize {
-        self.slots.iter().map(|record| record.text.capacity()).max().unwrap_or(0)
+    pub(super) fn all(&self) -> &[Record<K>] {
+        &self.slots
     }
 
     /// All of the bodies that nobody has read yet.
-    pub(super) fn unread(&self) -> usize {
-        self.slots.iter().map(|record| record.body.len() - record.read).sum()
+    pub(super) fn unread<S: Sink<Kept = K>>(&self) -> usize {
+        self.slots.iter().map(|record| S::unread(&record.kept)).sum()
     }
 
-    /// The slots of those that are open.
+    /// The slots of all that have begun and are not removed.
+    pub(super) fn places(&self) -> Vec<usize> {
+        self.slots.iter().enumerate().filter(|(_, record)| record.id != 0).map(|(slot, _)| slot).collect()
+    }
+
+    /// The slots of those that are open, the oldest stream first.
     pub(super) fn slots(&self) -> Vec<usize> {
-        self.numbers.values().copied().collect()
+        let mut all: Vec<(u32, usize)> = self.numbers.iter().collect();
+        all.sort_unstable();
+        all.into_iter().map(|(_, slot)| slot).collect()
     }
 
-    /// No more frames pass on it; what came can still be read.
-    pub(super) fn end(&mut self, slot: usize, how: Ending) {
+    /// No more frames pass on it; what came can still be read. Returns whether it was open.
+    #[inline]
+    pub(super) fn end(&mut self, slot: usize) -> bool {
         let id = self.slots[slot].id;
-        if self.numbers.remove(&id).is_none() {
-            return;
-        }
-        if self.ended.len() == REMEMBERED {
-            self.ended.pop_front();
-        }
-        self.ended.push_back((id, how));
+        self.numbers.remove(id)
     }
 
     /// How a stream ended, if it is remembered.
     pub(super) fn ending(&self, id: u32) -> Option<Ending> {
-        self.ended.iter().rev().find(|(ended, _)| *ended == id).map(|(_, how)| *how)
+        self.ended.iter().find(|(ended, _)| *ended == id).map(|(_, how)| *how)
     }
 
-    /// Notes a stream that ended before it had a record.
+    /// Notes how a stream ended.
     pub(super) fn remember(&mut self, id: u32, how: Ending) {
-        if self.ended.len() == REMEMBERED {
-            self.ended.pop_front();
+        if self.ended.len() < REMEMBERED {
+            self.ended.push((id, how));
+        } else {
+            self.ended[self.oldest] = (id, how);
+            self.oldest = (self.oldest + 1) % REMEMBERED;
         }
-        self.ended.push_back((id, how));
     }
 
-    /// Nobody holds the record any more, and it is not open.
+    /// Nobody holds the record any more, and it is not open. What its sink keeps stays for the next on this slot.
+    #[inline]
     pub(super) fn remove(&mut self, slot: usize) {
-        let record = &mut self.slots[slot];
-        let mut text = std::mem::take(&mut record.text);
-        text.clear();
-        if text.capacity() > KEPT_TEXT {
-            text = Vec::new();
-        }
-        *record = Record { text, ..Record::default() };
+        self.slots[slot].reset();
         self.free.push(slot);
-    }
-}
-
-/// Numbers of streams are in sequence: spreading them is enough.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ByNumber(u64);
-
-impl Hasher for ByNumber {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|b| self.write_u32(u32::from(*b)));
-    }
-
-    fn write_u32(&mut self, n: u32) {
-        self.0 = (self.0 ^ u64::from(n)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     }
 }

@@ -2,9 +2,11 @@
 
 mod ends;
 mod heads;
+mod sinks;
 mod windows;
 
 use super::*;
+use crate::h2::head::{Malformed, Told};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -42,14 +44,14 @@ struct Sent {
 
 /// One side of a conversation; the test is the other.
 struct Talk {
-    codec: Codec,
+    codec: TextCodec,
     partial: Vec<u8>,
 }
 
 impl Talk {
     /// With a client that has said hello and confirmed our SETTINGS.
     fn server(bounds: Bounds) -> Self {
-        let mut talk = Self { codec: Codec::new(Role::Server, bounds), partial: PREFACE.to_vec() };
+        let mut talk = Self { codec: TextCodec::new(Role::Server, bounds), partial: PREFACE.to_vec() };
         talk.hear(Kind::SETTINGS, 0, 0, &settings(&SETTINGS));
         talk.hear(Kind::SETTINGS, frame::ACK, 0, &[]);
         talk.sent();
@@ -58,7 +60,7 @@ impl Talk {
 
     /// With an upstream that has these SETTINGS.
     fn client(theirs: &[(u16, u32)]) -> Self {
-        let mut talk = Self { codec: Codec::new(Role::Client, BOUNDS), partial: Vec::new() };
+        let mut talk = Self { codec: TextCodec::new(Role::Client, BOUNDS), partial: Vec::new() };
         talk.hear(Kind::SETTINGS, 0, 0, &settings(theirs));
         talk.hear(Kind::SETTINGS, frame::ACK, 0, &[]);
         assert!(talk.codec.pending().starts_with(PREFACE));

@@ -55,8 +55,9 @@ fn what_is_remembered_is_bounded() {
         talk.codec.release(slot);
         talk.sent();
     }
-    assert_eq!(talk.codec.streams.ending(1), None);
-    assert_eq!(talk.codec.streams.ending(3999), Some(Ending::Ours));
+    for (last, how) in [(0, Some(Ending::Ours)), (255, Some(Ending::Ours)), (256, None), (1999, None)] {
+        assert_eq!(talk.codec.streams.ending(3999 - 2 * last), how, "{last} streams ago");
+    }
 }
 
 #[test]
@@ -69,7 +70,7 @@ fn a_stream_that_is_reset_before_anybody_looked_arrives_all_the_same() {
     let mut text = Vec::new();
     talk.codec.take_head(slot, &mut text);
     assert_eq!(text, b"GET / HTTP/1.1\r\nhost: h\r\n\r\n");
-    assert_eq!(talk.read(slot), Poll::Ready(Err(Failed::Reset)));
+    assert_eq!(talk.read(slot), Poll::Ready(Err(Failed::Reset(8))));
     talk.codec.release(slot);
     assert!(talk.sent().is_empty());
 }
@@ -206,10 +207,10 @@ fn what_is_wrong_ends_the_connection_with_its_code() {
         assert!(talk.sent().is_empty(), "{name}: nothing behind the end");
     }
     let mut talk =
-        Talk { codec: Codec::new(Role::Server, BOUNDS), partial: b"GET / HTTP/1.1\r\n\r\n".to_vec() };
+        Talk { codec: TextCodec::new(Role::Server, BOUNDS), partial: b"GET / HTTP/1.1\r\n\r\n".to_vec() };
     talk.hear(Kind::SETTINGS, 0, 0, &[]);
     assert_eq!(talk.goaway(), code::PROTOCOL);
-    let mut talk = Talk { codec: Codec::new(Role::Server, BOUNDS), partial: PREFACE.to_vec() };
+    let mut talk = Talk { codec: TextCodec::new(Role::Server, BOUNDS), partial: PREFACE.to_vec() };
     talk.head(1, &GET, 0);
     assert_eq!(talk.goaway(), code::PROTOCOL);
 }

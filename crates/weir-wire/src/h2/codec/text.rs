@@ -1,0 +1,290 @@
+//! The gateway's sink: heads become the text that `weir-h1` parses, bodies wait for whoever reads the stream. And what a
+//! stream says in the same form: heads as text, made into blocks.
+
+use super::streams::{READ, RESET, Record, WRITE};
+use super::{Block, Bounds, Codec, Failed, Flow, Part, Piece, Role, Sink, Taken};
+use crate::h2::head::{self, Malformed, Reader, Told};
+use crate::h2::hpack::{Decoder, Undecodable};
+use crate::h2::render;
+use crate::websocket;
+use std::io;
+use std::task::{Context, Poll};
+
+/// A connection whose streams are read and written as text.
+pub(in crate::h2) type TextCodec = Codec<Texts>;
+
+/// Longest buffer of text that is kept for the next head on a slot.
+const KEPT_TEXT: usize = 4 * 1024;
+
+/// Makes text of heads.
+#[derive(Debug)]
+pub(in crate::h2) struct Texts {
+    role: Role,
+    pub(super) scratch: head::Scratch,
+}
+
+/// What came on a stream, until it is read.
+#[derive(Debug, Default)]
+pub(in crate::h2) struct Message {
+    /// Heads as text.
+    pub(super) text: Vec<u8>,
+    /// The body from `read` on.
+    pub(super) body: Vec<u8>,
+    read: usize,
+    /// How much of the body's end is kept back: a piece that makes a request complete, until its stream ends. With one byte
+    /// more it is malformed (RFC 9113 §8.1.1), and an upstream that was given all that was announced would have taken it
+    /// for whole.
+    kept_back: usize,
+    trailers: Vec<u8>,
+    /// A request for a WebSocket.
+    tunnel: bool,
+    /// What a WebSocket is to be agreed to with.
+    accept: Option<String>,
+}
+
+impl Sink for Texts {
+    type Kept = Message;
+
+    const HELD: bool = true;
+
+    fn head(
+        &mut self,
+        kept: &mut Message,
+        block: &Block<'_>,
+        decoder: &mut Decoder,
+    ) -> Result<Result<Told, Malformed>, Undecodable> {
+        let (text, kind) = match block.part {
+            Part::Request => (&mut kept.text, head::Kind::Request),
+            Part::Response => (&mut kept.text, head::Kind::Response { accept: kept.accept.as_deref() }),
+            Part::Trailers => (&mut kept.trailers, head::Kind::Trailers),
+        };
+        let mut reader = Reader::new(kind, text, &mut self.scratch, block.most);
+        let decoded = match decoder.decode(block.bytes, |name, value| reader.field(name, value)) {
+            Ok(()) => Ok(reader.finish()),
+            Err(e) => Err(e),
+        };
+        if block.bytes.len() > KEPT_TEXT || text.len() > KEPT_TEXT {
+            self.scratch.trim();
+            decoder.trim();
+            text.shrink_to(KEPT_TEXT); // so that it holds what it counts
+        }
+        let told = match decoded? {
+            Ok(_) if block.part == Part::Response && text.len() > 2 * block.most => {
+                Err(Malformed("interim responses without end")) // that nobody reads
+            }
+            Ok(told) => Ok(Told { held: text.len(), ..told }),
+            Err(malformed) => Err(malformed),
+        };
+        match &told {
+            Ok(told) => kept.tunnel |= told.tunnel,
+            Err(_) => text.clear(),
+        }
+        Ok(told)
+    }
+
+    fn data(&mut self, kept: &mut Message, piece: &Piece<'_>) -> Result<Taken, Malformed> {
+        if piece.data.is_empty() {
+            return Ok(Taken::KeptBack);
+        }
+        kept.body.extend_from_slice(piece.data);
+        let is_kept_back = self.role == Role::Server && piece.is_all;
+        kept.kept_back = if is_kept_back { piece.data.len() } else { 0 };
+        Ok(if kept.readable(false) > 0 { Taken::Held } else { Taken::KeptBack })
+    }
+
+    fn void(kept: &mut Message, part: Part) {
+        match part {
+            Part::Request | Part::Response => kept.text.clear(),
+            Part::Trailers => kept.trailers.clear(),
+        }
+    }
+
+    fn unread(kept: &Message) -> usize {
+        kept.body.len() - kept.read
+    }
+
+    fn clear(kept: &mut Message) {
+        let mut text = std::mem::take(&mut kept.text);
+        text.clear();
+        if text.capacity() > KEPT_TEXT {
+            text = Vec::new();
+        }
+        *kept = Message { text, ..Message::default() };
+    }
+}
+
+impl Message {
+    /// Bytes of the body that can be read.
+    const fn readable(&self, is_ended: bool) -> usize {
+        let kept_back = if is_ended { 0 } else { self.kept_back };
+        self.body.len() - self.read - kept_back
+    }
+
+    /// Takes its text; returns how long it was.
+    fn take_text(&mut self, buffer: &mut Vec<u8>) -> usize {
+        let len = self.text.len();
+        if buffer.is_empty() {
+            std::mem::swap(buffer, &mut self.text);
+        } else {
+            buffer.extend_from_slice(&self.text);
+        }
+        self.text.clear();
+        len
+    }
+
+    /// Takes so much of its body.
+    fn take_body(&mut self, len: usize, buffer: &mut Vec<u8>) {
+        if buffer.is_empty() && len == self.body.len() {
+            std::mem::swap(buffer, &mut self.body);
+            return;
+        }
+        buffer.extend_from_slice(self.body.get(self.read..self.read + len).unwrap_or_default());
+        self.read += len;
+        if self.read == self.body.len() {
+            self.body.clear();
+            self.read = 0;
+        }
+    }
+}
+
+impl Codec<Texts> {
+    /// A gateway's connection, on which our SETTINGS wait to be sent.
+    pub(in crate::h2) fn new(role: Role, bounds: Bounds) -> Self {
+        let sink = Texts { role, scratch: head::Scratch::default() };
+        Self::begin(sink, role, bounds, Flow::of(role))
+    }
+
+    // === what came ===
+
+    /// Reads from a stream: from an upstream first heads as text, then the body. 0 is the end.
+    pub(in crate::h2) fn read(
+        &mut self,
+        slot: usize,
+        buffer: &mut Vec<u8>,
+        cx: &Context<'_>,
+    ) -> Poll<Result<usize, Failed>> {
+        let record = self.streams.at(slot);
+        if !record.kept.text.is_empty() {
+            return Poll::Ready(Ok(record.kept.take_text(buffer)));
+        }
+        let len = record.kept.readable(record.got_end);
+        if len > 0 {
+            record.kept.take_body(len, buffer);
+            self.read_from(slot, len);
+            return Poll::Ready(Ok(len));
+        }
+        match (record.got_end, record.failed) {
+            (true, _) => Poll::Ready(Ok(0)),
+            (false, Some(failed)) => Poll::Ready(Err(failed)),
+            (false, None) => {
+                record.wait(READ, cx);
+                Poll::Pending
+            }
+        }
+    }
+
+    /// The head of a request as text; behind what `text` holds already.
+    pub(in crate::h2) fn take_head(&mut self, slot: usize, text: &mut Vec<u8>) {
+        self.kept(slot).take_text(text);
+    }
+
+    /// Whether nothing more of the message will come.
+    pub(in crate::h2) fn is_over_at(&mut self, slot: usize) -> bool {
+        let Record { kept, got_end, .. } = self.streams.at(slot);
+        // What a tunnel carries is no body.
+        let is_empty = kept.text.is_empty() && kept.readable(*got_end) == 0 && kept.trailers.is_empty();
+        kept.tunnel || (*got_end && is_empty)
+    }
+
+    pub(in crate::h2) fn take_trailers(&mut self, slot: usize) -> Vec<u8> {
+        std::mem::take(&mut self.kept(slot).trailers)
+    }
+
+    /// Whether the peer has given the stream up; wakes the task when it does.
+    pub(in crate::h2) fn is_reset(&mut self, slot: usize, cx: &Context<'_>) -> bool {
+        let record = self.streams.at(slot);
+        if record.failed.is_none() {
+            record.wait(RESET, cx);
+        }
+        record.failed.is_some()
+    }
+
+    // === what is sent ===
+
+    /// Sends the head of a request, which begins its stream.
+    pub(in crate::h2) fn send_request(&mut self, slot: usize, text: &[u8], scheme: &str) -> io::Result<()> {
+        let at = self.begin_block();
+        let asked = match render::request(text, scheme, &mut self.render, &mut self.out) {
+            Ok(asked) if asked.key.is_some() && !self.peer.connect => {
+                let why = "the upstream does not take WebSockets by HTTP/2 (RFC 8441)";
+                Err(io::Error::new(io::ErrorKind::Unsupported, why))
+            }
+            asked => asked,
+        };
+        let asked = match asked {
+            Ok(asked) => asked,
+            Err(e) => {
+                self.out.truncate(at);
+                return Err(e);
+            }
+        };
+        self.start(slot, asked.is_head);
+        self.kept(slot).accept = asked.key.map(|key| websocket::accept(&key));
+        self.end_block(slot, at, 0);
+        self.begin_more();
+        Ok(())
+    }
+
+    /// Whether the stream asked for a tunnel.
+    pub(in crate::h2) fn asked_for_tunnel(&mut self, slot: usize) -> bool {
+        self.kept(slot).accept.is_some()
+    }
+
+    /// Sends the head of a response; tells whether it was the final one.
+    pub(in crate::h2) fn send_response(
+        &mut self,
+        slot: usize,
+        text: &[u8],
+        cx: &Context<'_>,
+    ) -> Poll<io::Result<bool>> {
+        let is_full = self.is_full();
+        let record = self.streams.at(slot);
+        if let Some(failed) = record.failed {
+            return Poll::Ready(Err(failed.into()));
+        }
+        if is_full {
+            record.wait(WRITE, cx);
+            if !std::mem::replace(&mut record.queued, true) {
+                self.unsent_heads.push(slot);
+            }
+            return Poll::Pending;
+        }
+        let tunnel = record.kept.tunnel;
+        let at = self.begin_block();
+        let status = match render::response(text, tunnel, &mut self.render, &mut self.out) {
+            Ok(status) => status,
+            Err(e) => {
+                self.out.truncate(at);
+                return Poll::Ready(Err(e));
+            }
+        };
+        self.end_block(slot, at, 0);
+        Poll::Ready(Ok(status >= 200))
+    }
+}
+
+/// What a failure of a stream is to those who know sockets only.
+impl From<Failed> for io::Error {
+    fn from(failed: Failed) -> Self {
+        let (kind, why) = match failed {
+            Failed::Closed => (io::ErrorKind::UnexpectedEof, "the HTTP/2 connection has ended"),
+            Failed::GivenUp => (io::ErrorKind::BrokenPipe, "the stream was given up"),
+            Failed::Malformed(rule) => (io::ErrorKind::InvalidData, rule),
+            Failed::Refused { .. } => {
+                (io::ErrorKind::ConnectionRefused, "the peer has not looked at the request")
+            }
+            Failed::Reset(_) => (io::ErrorKind::ConnectionReset, "the peer reset the stream"),
+        };
+        Self::new(kind, why)
+    }
+}
