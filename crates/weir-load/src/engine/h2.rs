@@ -4,14 +4,16 @@
 //! what comes. After a read it lets all clients that got their response go first, so that their next requests leave in one write:
 //! a batch of any number costs two system calls.
 //!
-//! *Layout.* `codec` is the connection as bytes, with `head` below it, frames and HPACK being those of `weir_wire::h2`; `request`
-//! renders requests, `once` makes calls before a run. Here are sockets, times and counts.
+//! *Layout.* `connection` is the connection as bytes: weir-wire's codec, of which `counter` takes what comes, with `head` for heads and `stream`
+//! for what is known of a request on its way. `request` renders requests, `once` makes calls before a run. Here are sockets, times and counts.
 
-mod codec;
+mod connection;
+mod counter;
 mod head;
 #[cfg(feature = "grpc")]
 pub(crate) mod once;
 pub(crate) mod request;
+mod stream;
 
 use super::Captured;
 use super::h1::{Failure, Wait};
@@ -19,7 +21,8 @@ use super::reader::Response;
 use super::tally::Sample;
 use super::worker::{EndReason, Slot, Worker};
 use crate::grpc::Code;
-use codec::{Answer, Codec, Lost};
+use connection::Connection;
+use counter::{Answer, Counter, Lost};
 use request::Rendered;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -81,8 +84,7 @@ pub(super) struct Link {
 
 struct Io {
     stream: Stream,
-    codec: Codec,
-    written: usize,
+    connection: Connection,
     /// Keys of requests that are not written as a whole.
     unsent: Vec<usize>,
     answers: Vec<Answer>,
@@ -122,12 +124,13 @@ impl Link {
         first_client: usize,
         keys: usize,
     ) -> Self {
-        let mut codec = Codec::new(worker.plan.keeps_bodies());
-        codec.is_grpc = worker.plan.is_grpc();
-        codec.capture = worker.captures(first_client).then(Default::default);
+        let mut counter = Counter::new(worker.plan.keeps_bodies());
+        counter.is_grpc = worker.plan.is_grpc();
+        counter.capture = worker.captures(first_client).then(Default::default);
+        let connection = Connection::new(counter);
         let (unsent, answers) = (Vec::new(), Vec::new());
         Self {
-            io: RefCell::new(Io { stream, codec, written: 0, unsent, answers }),
+            io: RefCell::new(Io { stream, connection, unsent, answers }),
             exchanges: RefCell::new(vec![Exchange::default(); keys]),
             queue: RefCell::default(),
             called: Cell::new(0),
@@ -140,12 +143,12 @@ impl Link {
 
     /// Whether no request may begin on it any more.
     pub(super) fn is_closing(&self) -> bool {
-        self.io.borrow().codec.is_closing()
+        self.io.borrow().connection.is_closing()
     }
 
     /// Lets it end with what is under way.
     pub(super) fn close(&self) {
-        self.io.borrow_mut().codec.close();
+        self.io.borrow_mut().connection.close();
         self.wake_driver();
     }
 
@@ -177,16 +180,16 @@ impl Link {
             let mut wait = Wait::Stream;
             if let Phase::Open = exchange.phase {
                 let mut io = self.io.borrow_mut();
-                let received = io.codec.cancel(exchange.id);
+                let received = io.connection.cancel(exchange.id);
                 wait = if received.head_bytes > 0 { Wait::Body } else { Wait::Head };
-                io.codec.recapture(exchange.id);
+                io.connection.counter().recapture(exchange.id);
                 drop(io);
                 worker.received(exchange.intended, &received, worker.clock.now());
                 self.wake_driver();
             }
             self.leave_queue(key, exchange);
             drop(exchanges);
-            let room = self.io.borrow().codec.room();
+            let room = self.io.borrow().connection.room();
             self.call_next(worker, room);
             return Poll::Ready(Err(match end {
                 EndReason::Cut => Failure::Cut,
@@ -197,11 +200,11 @@ impl Link {
             Phase::Done(_) | Phase::Open => Poll::Pending,
             Phase::Called | Phase::Idle | Phase::Queued => {
                 let mut io = self.io.borrow_mut();
-                if io.codec.is_closing() {
+                if io.connection.is_closing() {
                     self.leave_queue(key, exchange);
                     return Poll::Ready(Ok(Fate::Elsewhere));
                 }
-                let (waited, room) = (!matches!(exchange.phase, Phase::Idle), io.codec.room());
+                let (waited, room) = (!matches!(exchange.phase, Phase::Idle), io.connection.room());
                 match exchange.phase {
                     Phase::Called => self.called.set(self.called.get() - 1),
                     Phase::Queued => return Poll::Pending, // something else woke it
@@ -219,8 +222,8 @@ impl Link {
                     return Poll::Pending;
                 }
                 let started = if waited || ask.turned == 0 { worker.clock.now() } else { ask.turned };
-                let id = io.codec.request(key, ask.head, ask.body, ask.is_head);
-                if io.codec.is_captured(id) {
+                let id = io.connection.request(key, ask.head, ask.body, ask.is_head);
+                if io.connection.counter().is_captured(id) {
                     *worker.first_text.borrow_mut() = ask.text.map(<[u8]>::to_vec);
                 }
                 let Ask { target, intended, .. } = *ask;
@@ -271,8 +274,8 @@ impl Link {
                 self.end(worker, io, &|_| Failure::Write(e.to_string()));
                 return Poll::Ready(());
             }
-            if io.codec.is_closing() && io.codec.is_idle() {
-                io.codec.go_away(0);
+            if io.connection.is_closing() && io.connection.is_idle() {
+                io.connection.leave();
                 let _ = self.poll_write(cx, worker, io); // a courtesy
                 self.end(worker, io, &|_| Failure::Cut);
                 return Poll::Ready(());
@@ -287,14 +290,13 @@ impl Link {
                 Poll::Ready(Err(e)) => Failure::of_read(e),
                 Poll::Ready(Ok(_)) => {
                     let now = worker.clock.now();
-                    let fed = io.codec.feed(&scratch, now, &mut io.answers);
+                    let fed = io.connection.feed(&scratch, now, &mut io.answers);
                     drop(scratch);
                     let answered = !io.answers.is_empty();
                     self.deliver(worker, io, now);
                     if let Err(broken) = fed {
-                        io.codec.go_away(broken.code);
                         let _ = self.poll_write(cx, worker, io); // a courtesy
-                        self.end(worker, io, &|_| Failure::Protocol(broken.text.clone()));
+                        self.end(worker, io, &|_| Failure::Protocol(broken.clone()));
                         return Poll::Ready(());
                     }
                     if answered {
@@ -303,7 +305,7 @@ impl Link {
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
                     }
-                    self.call_next(worker, io.codec.room()); // SETTINGS may have made some
+                    self.call_next(worker, io.connection.room()); // SETTINGS may have made some
                     continue;
                 }
             };
@@ -320,28 +322,22 @@ impl Link {
 
     /// Writes all that was handed over, and notes when that was.
     fn poll_write(&self, cx: &mut Context<'_>, worker: &Worker, io: &mut Io) -> Poll<io::Result<()>> {
-        io.codec.send_more();
-        while !io.codec.out.is_empty() {
-            while let Some(rest) = io.codec.out.get(io.written..).filter(|r| !r.is_empty()) {
-                match io.stream.poll_write(cx, rest) {
-                    Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                    Poll::Ready(Ok(n)) => io.written += n,
-                    Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
-                    Poll::Pending => return Poll::Pending,
-                }
+        while !io.connection.pending().is_empty() {
+            match io.stream.poll_write(cx, io.connection.pending()) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(n)) => io.connection.sent(n),
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
+                Poll::Pending => return Poll::Pending,
             }
-            io.written = 0;
-            io.codec.out.clear();
-            io.codec.send_more();
         }
         let flushed = io.stream.poll_flush(cx);
         if flushed.is_ready() && !io.unsent.is_empty() {
             let now = worker.clock.now();
             let mut exchanges = self.exchanges.borrow_mut();
-            let codec = &io.codec;
+            let connection = &io.connection;
             io.unsent.retain(|key| {
                 let Some(e) = exchanges.get_mut(*key).filter(|e| e.sent == 0) else { return false };
-                let sending = codec.is_sending(e.id);
+                let sending = connection.is_sending(e.id);
                 e.sent = if sending { 0 } else { now };
                 sending
             });
@@ -368,8 +364,8 @@ impl Link {
                     if let Some(why) = worker.wrong_count(exchange.target, &response) {
                         (response.grpc, text) = (Some(Code::INTERNAL), Some(why.into()));
                     }
-                    if io.codec.is_captured(exchange.id)
-                        && let Some(c) = io.codec.capture.take()
+                    if io.connection.counter().is_captured(exchange.id)
+                        && let Some(c) = io.connection.counter().capture.take()
                     {
                         let fields = Some((c.server, c.content_type));
                         worker.shared.captured(Captured {
@@ -396,7 +392,7 @@ impl Link {
                     Ok(Fate::Answered(now))
                 }
                 Err(lost) => {
-                    io.codec.recapture(exchange.id);
+                    io.connection.counter().recapture(exchange.id);
                     match lost {
                         Lost::Again => Ok(Fate::Again),
                         Lost::Protocol(text) => Err(Failure::Protocol(text)),
@@ -407,20 +403,20 @@ impl Link {
             exchange.phase = Phase::Done(outcome);
             drop(exchanges);
             worker.wake(client);
-            self.call_next(worker, io.codec.room());
+            self.call_next(worker, io.connection.room());
         }
     }
 
     /// Counts what was read and is no part of a response.
     fn count_overhead(worker: &Worker, io: &mut Io, now: u64) {
-        let overhead = std::mem::take(&mut io.codec.overhead);
+        let overhead = io.connection.take_overhead();
         worker.received(now, &Response { framing_bytes: overhead, ..Response::default() }, now);
     }
 
     /// The connection is no more: all that was under way failed. `failure` is told whether the response had begun.
     fn end(&self, worker: &Worker, io: &mut Io, failure: &dyn Fn(bool) -> Failure) {
         let now = worker.clock.now();
-        let abandoned = io.codec.abandon();
+        let abandoned = io.connection.abandon();
         Self::count_overhead(worker, io, now);
         for (key, received) in abandoned {
             let mut exchanges = self.exchanges.borrow_mut();

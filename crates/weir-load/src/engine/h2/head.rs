@@ -2,7 +2,7 @@
 
 use crate::grpc::{self, Code};
 use std::rc::Rc;
-use weir_wire::h2::is_grpc;
+use weir_wire::h2::{Malformed, Told, is_grpc};
 
 /// What the fields of one block say.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -57,30 +57,22 @@ impl Head {
         }
     }
 
-    /// What Content-Length says.
-    pub(super) const fn length(&self) -> Option<u64> {
-        self.length
-    }
-
-    /// The status, if this is a head; none when it is an interim one. `ends` says whether the stream ends with it.
-    pub(super) fn begin(&self, ends: bool) -> Result<Option<u16>, &'static str> {
+    /// What it says to the protocol, as the head of a response.
+    pub(super) fn told(&self) -> Result<Told, Malformed> {
         match (self.wrong, self.status) {
-            (Some(wrong), _) => Err(wrong),
-            (None, None) => Err("a head without a status"),
-            (None, Some(100..=199)) if ends => Err("an interim response at the end"),
-            (None, Some(101)) => Err("status 101, which HTTP/2 does not have"),
-            (None, Some(100..=199)) => Ok(None),
-            (None, status) => Ok(status),
+            (Some(wrong), _) => Err(Malformed(wrong)),
+            (None, None) => Err(Malformed("a head without a status")),
+            (None, Some(101)) => Err(Malformed("status 101, which HTTP/2 does not have")),
+            (None, Some(status)) => Ok(Told { status, length: self.length, ..Told::default() }),
         }
     }
 
-    /// Whether these can be trailers; the number means nothing.
-    pub(super) fn trail(&self, ends: bool) -> Result<Option<u16>, &'static str> {
+    /// The same as trailers.
+    pub(super) fn told_behind(&self) -> Result<Told, Malformed> {
         match (self.wrong, self.status) {
-            (Some(wrong), _) => Err(wrong),
-            (None, Some(_)) => Err("a second head"),
-            (None, None) if !ends => Err("trailers that are not the end"),
-            (None, None) => Ok(Some(0)),
+            (Some(wrong), _) => Err(Malformed(wrong)),
+            (None, Some(_)) => Err(Malformed("a second head")),
+            (None, None) => Ok(Told::default()),
         }
     }
 }

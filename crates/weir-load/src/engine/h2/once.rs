@@ -1,6 +1,7 @@
-//! A call before the run, such as one that asks for a schema: the same codec, a connection of its own, one call after another.
+//! A call before the run, such as one that asks for a schema: the same protocol, a connection of its own, one call after another.
 
-use super::codec::{Codec, Lost};
+use super::connection::Connection;
+use super::counter::{Counter, Lost};
 use super::request::Rendered;
 use crate::engine::h1::Failure;
 use crate::engine::proxy;
@@ -16,7 +17,7 @@ use weir_wire::Stream;
 /// A connection.
 pub(crate) struct Once {
     stream: Stream,
-    codec: Codec,
+    connection: Connection,
     /// Longest body of a response.
     most: usize,
 }
@@ -46,15 +47,15 @@ impl Once {
         if dialled.stream.tls().is_some() && !dialled.stream.chose_h2() {
             return Err(super::CHOSE_OLD.to_owned());
         }
-        let mut codec = Codec::new(true);
-        (codec.kept_most, codec.is_grpc) = (most, true);
-        Ok(Self { stream: dialled.stream, codec, most })
+        let mut counter = Counter::new(true);
+        (counter.kept_most, counter.is_grpc) = (most, true);
+        Ok(Self { stream: dialled.stream, connection: Connection::new(counter), most })
     }
 
     /// Makes a call and waits for its end. The error is in words.
     pub(crate) async fn ask(&mut self, head: &Rendered, body: Vec<u8>) -> Result<Reply, String> {
         let body: Arc<[u8]> = body.into();
-        self.codec.request(0, head, Some((&body, 0)), false);
+        self.connection.request(0, head, Some((&body, 0)), false);
         let (mut input, mut answers) = (Vec::with_capacity(16 * 1024), Vec::new());
         loop {
             poll_fn(|cx| self.poll_write(cx)).await.map_err(|e| e.to_string())?;
@@ -64,9 +65,9 @@ impl Once {
             if read == 0 {
                 return Err("the target closed the connection".to_owned());
             }
-            let fed = self.codec.feed(&input, 1, &mut answers);
+            let fed = self.connection.feed(&input, 1, &mut answers);
             let Some(answer) = answers.pop() else {
-                fed.map_err(|broken| broken.text)?;
+                fed?;
                 continue;
             };
             let response = answer.result.map_err(|lost| match lost {
@@ -83,16 +84,13 @@ impl Once {
     }
 
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.codec.send_more();
-        while !self.codec.out.is_empty() {
-            let written = match self.stream.poll_write(cx, &self.codec.out) {
+        while !self.connection.pending().is_empty() {
+            match self.stream.poll_write(cx, self.connection.pending()) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                Poll::Ready(Ok(n)) => n,
+                Poll::Ready(Ok(n)) => self.connection.sent(n),
                 Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
                 Poll::Pending => return Poll::Pending,
-            };
-            self.codec.out.drain(..written);
-            self.codec.send_more();
+            }
         }
         self.stream.poll_flush(cx)
     }

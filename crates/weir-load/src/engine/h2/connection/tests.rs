@@ -1,8 +1,12 @@
 //! A server's bytes, in and out of order.
 
 use super::*;
-use crate::engine::h2::hpack;
+use crate::engine::h2::counter::Capture;
+use crate::engine::h2::{frame, hpack};
 use crate::grpc::Code;
+use weir_wire::h2::PREFACE;
+use weir_wire::h2::frame::Kind;
+use weir_wire::h2::frame::code::{CALM, CANCEL, COMPRESSION, FLOW_CONTROL, FRAME_SIZE, PROTOCOL, REFUSED};
 
 fn frame(kind: Kind, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -28,15 +32,33 @@ fn head(stream: u32, fields: &[(&str, &str)], flags: u8) -> Vec<u8> {
 }
 
 /// A codec that was greeted and has asked for this many things, each of its key.
-fn asked(count: usize) -> Codec {
-    let mut codec = Codec::new(true);
+fn asked(count: usize) -> Connection {
+    let mut codec = new(true);
     codec.feed(&greeting(), 1, &mut Vec::new()).unwrap();
     let get = Rendered::new(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n", "http", true);
     for key in 0..count {
         assert_eq!(codec.request(key, &get, None, false), key as u32 * 2 + 1);
     }
-    codec.out.clear();
+    written(&mut codec);
     codec
+}
+
+fn new(keeps_bodies: bool) -> Connection {
+    Connection::new(Counter::new(keeps_bodies))
+}
+
+/// What is pending, which leaves with this.
+fn written(codec: &mut Connection) -> Vec<u8> {
+    let all = codec.pending().to_vec();
+    codec.sent(all.len());
+    all
+}
+
+/// The code of the GOAWAY that is pending.
+fn goaway(codec: &mut Connection) -> u32 {
+    let (kind, _, _, payload) = frames(&written(codec)).pop().unwrap();
+    assert_eq!(kind, Kind::GOAWAY);
+    frame::number(&payload, 4).unwrap()
 }
 
 /// The frames in these bytes.
@@ -60,8 +82,8 @@ fn told(answers: &[Answer]) -> Vec<String> {
 
 #[test]
 fn a_connection_begins_as_it_must() {
-    let codec = Codec::new(false);
-    let rest = codec.out.strip_prefix(PREFACE).unwrap();
+    let codec = new(false);
+    let rest = codec.pending().strip_prefix(PREFACE).unwrap();
     let kinds: Vec<_> = frames(rest).into_iter().map(|(k, f, s, _)| (k, f, s)).collect();
     assert_eq!(kinds, [(Kind::SETTINGS, 0, 0), (Kind::WINDOW_UPDATE, 0, 0)]);
 }
@@ -97,10 +119,10 @@ fn responses_are_read_in_any_pieces_and_any_order() {
             .filter_map(|a| a.result.as_ref().ok())
             .map(|r| r.head_bytes + r.body_bytes + r.framing_bytes)
             .sum();
-        assert_eq!(bytes + codec.overhead, (greeting().len() + wire.len()) as u64);
+        assert_eq!(bytes + codec.take_overhead(), (greeting().len() + wire.len()) as u64);
         assert!(codec.is_idle() && !codec.is_closing());
         let pong = (Kind::PING, frame::ACK, 0, b"12345678".to_vec());
-        assert!(frames(&codec.out).contains(&pong));
+        assert!(frames(&written(&mut codec)).contains(&pong));
     }
 }
 
@@ -129,7 +151,11 @@ fn all_that_was_read_is_counted() {
                 }
             }
             let left: u64 = codec.abandon().iter().map(|(_, r)| r.wire_bytes()).sum();
-            assert_eq!(codec.overhead + left, (greeting().len() + read) as u64, "{what} in pieces of {size}");
+            assert_eq!(
+                codec.take_overhead() + left,
+                (greeting().len() + read) as u64,
+                "{what} in pieces of {size}"
+            );
         }
     }
 }
@@ -168,11 +194,10 @@ fn what_a_target_may_not_send_ends_the_connection() {
         (frame(Kind::SETTINGS, 1, 0, &[0; 6]), FRAME_SIZE, "confirmation"),
         (frame(Kind::SETTINGS, 0, 0, &[0, 4, 0x80, 0, 0, 0]), FLOW_CONTROL, "2 GiB"),
         (frame(Kind::SETTINGS, 0, 0, &[0, 5, 0, 0, 0, 1]), PROTOCOL, "MAX_FRAME"),
-        (frame(Kind::WINDOW_UPDATE, 0, 0, &[0; 4]), FLOW_CONTROL, "window"),
+        (frame(Kind::WINDOW_UPDATE, 0, 0, &[0; 4]), PROTOCOL, "window"),
         (frame(Kind::WINDOW_UPDATE, 0, 0, &[0x7f, 255, 255, 255]), FLOW_CONTROL, "window"),
         (frame(Kind::WINDOW_UPDATE, 0, 1, &[1]), FRAME_SIZE, "WINDOW_UPDATE"),
         (frame(Kind::GOAWAY, 0, 0, &[0; 7]), FRAME_SIZE, "GOAWAY"),
-        (frame(Kind::PRIORITY, 0, 1, &[0; 4]), FRAME_SIZE, "PRIORITY"),
         (frame(Kind::PUSH_PROMISE, WHOLE, 1, &[0; 8]), PROTOCOL, "push"),
         (frame(Kind::CONTINUATION, WHOLE, 1, &[]), PROTOCOL, "without HEADERS"),
         ([frame(Kind::HEADERS, 0, 1, &[]), greeting()].concat(), PROTOCOL, "not continued"),
@@ -180,13 +205,15 @@ fn what_a_target_may_not_send_ends_the_connection() {
         ([ok, frame(Kind::DATA, frame::PADDED, 1, b"\x05")].concat(), PROTOCOL, "padding"),
         (frame(Kind::DATA, 0, 1, &[0; FRAME_MOST + 1]), FRAME_SIZE, "16 KiB"),
     ] {
-        let broken = asked(1).feed(&wire, 7, &mut Vec::new()).unwrap_err();
-        assert!(broken.code == code && broken.text.contains(text), "{broken:?}, not {text}");
+        let mut codec = asked(1);
+        let broken = codec.feed(&wire, 7, &mut Vec::new()).unwrap_err();
+        assert!(broken.contains(text), "{broken:?}, not {text}");
+        assert_eq!(goaway(&mut codec), code, "{text}");
     }
-    let first = Codec::new(false).feed(&frame(Kind::PING, 0, 0, &[0; 8]), 7, &mut Vec::new());
-    assert!(first.unwrap_err().text.contains("begin with SETTINGS"));
-    let old = Codec::new(false).feed(b"HTTP/1.1 400 Bad Request\r\n", 7, &mut Vec::new());
-    assert_eq!(old.unwrap_err().text, crate::engine::h2::ANSWERED_OLD);
+    let first = new(false).feed(&frame(Kind::PING, 0, 0, &[0; 8]), 7, &mut Vec::new());
+    assert!(first.unwrap_err().contains("begin with SETTINGS"));
+    let old = new(false).feed(b"HTTP/1.1 400 Bad Request\r\n", 7, &mut Vec::new());
+    assert_eq!(old.unwrap_err(), crate::engine::h2::ANSWERED_OLD);
 }
 
 #[test]
@@ -210,6 +237,8 @@ fn a_malformed_response_costs_its_stream_only() {
         ([head(1, &[ok], 0), head(1, &[ok], ENDS)].concat(), "second head"),
         (frame(Kind::DATA, ENDS, 1, b"abc"), "before the head"),
         (frame(Kind::WINDOW_UPDATE, 0, 1, &[0; 4]), "window"),
+        (frame(Kind::PRIORITY, 0, 1, &[0; 4]), "PRIORITY"),
+        ([head(1, &[(":status", "204")], 0), frame(Kind::DATA, ENDS, 1, b"abc")].concat(), "more data"),
     ] {
         let (mut codec, mut answers) = (asked(2), Vec::new());
         codec.feed(&wire, 7, &mut answers).unwrap();
@@ -245,7 +274,7 @@ fn a_refused_stream_was_not_looked_at_unless_it_was_answered() {
 fn what_was_given_up_may_still_answer() {
     let (mut codec, mut answers) = (asked(1), Vec::new());
     assert_eq!(codec.cancel(1), Response { protocol: Protocol::Http2, keeps: true, ..Response::default() });
-    assert_eq!(frames(&codec.out), [(Kind::RST_STREAM, 0, 1, CANCEL.to_be_bytes().to_vec())]);
+    assert_eq!(frames(&written(&mut codec)), [(Kind::RST_STREAM, 0, 1, CANCEL.to_be_bytes().to_vec())]);
     let wire = [head(1, &[(":status", "200")], 0), frame(Kind::DATA, ENDS, 1, b"late")];
     codec.feed(&wire.concat(), 7, &mut answers).unwrap();
     assert_eq!(answers, []);
@@ -258,10 +287,10 @@ fn a_body_keeps_to_the_windows_of_the_target() {
     let (mut codec, mut answers) = (asked(0), Vec::new());
     let small = frame(Kind::SETTINGS, 0, 0, &[0, 4, 0, 0, 0x75, 0x30]); // 30,000
     codec.feed(&small, 7, &mut answers).unwrap();
-    codec.out.clear();
+    written(&mut codec);
     let id = codec.request(5, &post, Some((&body, 10)), false);
-    let sent = |codec: &mut Codec| {
-        let all = frames(&std::mem::take(&mut codec.out));
+    let sent = |codec: &mut Connection| {
+        let all = frames(&written(codec));
         let data = all.into_iter().filter(|f| f.0 == Kind::DATA);
         data.map(|(_, flags, _, payload)| (payload.len(), flags)).collect::<Vec<_>>()
     };
@@ -281,10 +310,10 @@ fn windows_are_given_back_in_large_pieces() {
     codec.feed(&head(1, &[(":status", "200")], 0), 7, &mut answers).unwrap();
     let piece = frame(Kind::DATA, 0, 1, &[0; FRAME_MOST]);
     let half = WINDOW as usize / 2 / FRAME_MOST;
-    (0..=half).for_each(|_| codec.feed(&piece, 7, &mut answers).unwrap());
-    let more = ((half + 1) * FRAME_MOST) as u32;
+    (0..half).for_each(|_| codec.feed(&piece, 7, &mut answers).unwrap());
+    let more = (half * FRAME_MOST) as u32;
     let update = |stream| (Kind::WINDOW_UPDATE, 0, stream, more.to_be_bytes().to_vec());
-    assert_eq!(frames(&codec.out), [update(0), update(1)]);
+    assert_eq!(frames(&written(&mut codec)), [update(0), update(1)]);
 }
 
 #[test]
@@ -340,7 +369,7 @@ fn no_input_panics() {
             }
         }
         let (mut codec, mut answers) = (asked(4), Vec::new());
-        codec.capture = Some(Capture::default());
+        codec.counter().capture = Some(Capture::default());
         let size = 1 + random(wire.len());
         for piece in wire.chunks(size) {
             if codec.feed(piece, 7, &mut answers).is_err() {
@@ -377,7 +406,7 @@ fn calls_end_with_what_their_trailers_say() {
     .concat();
     for size in 1..wire.len() {
         let mut codec = asked(6);
-        codec.is_grpc = true;
+        codec.counter().is_grpc = true;
         let mut answers = Vec::new();
         for piece in wire.chunks(size) {
             codec.feed(piece, 7, &mut answers).unwrap();
@@ -411,4 +440,67 @@ fn calls_end_with_what_their_trailers_say() {
             "pieces of {size}"
         );
     }
+}
+
+#[test]
+fn an_answer_before_the_end_of_the_request_gives_the_rest_up() {
+    let post = Rendered::new(b"POST / HTTP/1.1\r\nHost: h\r\n\r\n", "http", false);
+    let body: Arc<[u8]> = vec![b'x'; 100_000].into();
+    let (mut codec, mut answers) = (asked(0), Vec::new());
+    let id = codec.request(3, &post, Some((&body, 0)), false);
+    assert!(codec.is_sending(id) && !codec.is_idle());
+    written(&mut codec);
+    codec.feed(&head(id, &[(":status", "413")], ENDS), 7, &mut answers).unwrap();
+    assert_eq!(told(&answers), ["3 413 "]);
+    assert!(!codec.is_sending(id) && codec.is_idle());
+    assert_eq!(frames(&written(&mut codec)), [(Kind::RST_STREAM, 0, id, CANCEL.to_be_bytes().to_vec())]);
+    codec.feed(&frame(Kind::WINDOW_UPDATE, 0, 0, &[0, 1, 0, 0]), 7, &mut answers).unwrap();
+    assert!(written(&mut codec).is_empty());
+}
+
+#[test]
+fn bodies_wait_for_room_and_share_what_there_is() {
+    let post = Rendered::new(b"POST / HTTP/1.1\r\nHost: h\r\n\r\n", "http", false);
+    let body: Arc<[u8]> = vec![b'x'; 2 * OUT_MOST].into();
+    let (mut codec, mut answers) = (asked(0), Vec::new());
+    let windows = [
+        frame(Kind::SETTINGS, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]),
+        frame(Kind::WINDOW_UPDATE, 0, 0, &[0x40, 0, 0, 0]),
+    ];
+    codec.feed(&windows.concat(), 7, &mut answers).unwrap();
+    let ids = [0, 1].map(|key| codec.request(key, &post, Some((&body, 0)), false));
+    let mut all = Vec::new();
+    while !codec.pending().is_empty() {
+        assert!(codec.pending().len() < OUT_MOST + 2 * FRAME_MOST);
+        all.extend(written(&mut codec));
+    }
+    assert!(ids.iter().all(|id| !codec.is_sending(*id)));
+    for id in ids {
+        let of_stream = frames(&all).into_iter().filter(|f| f.0 == Kind::DATA && f.2 == id);
+        let pieces: Vec<(u8, usize)> = of_stream.map(|f| (f.1, f.3.len())).collect();
+        assert_eq!(pieces.iter().map(|(_, len)| len).sum::<usize>(), body.len());
+        assert_eq!(pieces.iter().filter(|(flags, _)| *flags == ENDS).count(), 1);
+    }
+}
+
+#[test]
+fn a_target_that_only_asks_and_reads_nothing_is_left() {
+    let mut codec = asked(1);
+    let pings = frame(Kind::PING, 0, 0, b"12345678").repeat(1000);
+    let fed = (0..1000).find_map(|_| codec.feed(&pings, 7, &mut Vec::new()).err());
+    assert!(fed.is_some_and(|why| why.contains("flood")));
+    assert!(codec.pending().len() < ANSWERS_MOST + 2 * pings.len());
+    assert_eq!(goaway(&mut codec), CALM);
+}
+
+#[test]
+fn what_is_cut_within_a_head_is_counted_once() {
+    let whole = frame(Kind::HEADERS, ENDS, 1, b"\x88");
+    let (mut codec, mut answers) = (asked(1), Vec::new());
+    codec.feed(&whole, 7, &mut answers).unwrap();
+    assert_eq!(codec.take_overhead(), greeting().len() as u64);
+    codec.feed(&frame(Kind::CONTINUATION, WHOLE, 1, b""), 8, &mut answers).unwrap();
+    assert_eq!((codec.take_overhead(), told(&answers)), (0, vec!["0 200 ".to_owned()]));
+    let Ok(response) = answers[0].result.clone() else { panic!("{answers:?}") };
+    assert_eq!((response.head_bytes, answers[0].first), (whole.len() as u64 + 9, 8));
 }

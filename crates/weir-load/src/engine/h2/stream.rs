@@ -1,27 +1,24 @@
 //! A request on its way on a connection of HTTP/2: what came of it so far, and what gRPC says of it.
 
-use super::Response;
+use super::super::reader::Response;
 use crate::grpc::{Code, Messages};
 use std::rc::Rc;
 use std::sync::Arc;
 
 /// A request on its way.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Stream {
     pub(super) key: usize,
-    pub(super) is_head: bool,
+    /// When the head of the response came, or the first of several.
     pub(super) first: u64,
     pub(super) response: Response,
-    /// Of the final head.
-    pub(super) length: Option<u64>,
-    /// What we may send.
-    pub(super) window: i64,
-    /// What the target may send.
-    pub(super) room: i64,
-    /// Of the body that is not sent yet, and from where.
+    /// Of the request's body that is not sent yet, and from where.
     pub(super) body: Option<(Arc<[u8]>, usize)>,
+    /// The part of the response's body that is kept for checks.
     pub(super) kept: Vec<u8>,
     pub(super) call: Call,
+    /// Whether what comes on it is kept for the ledger.
+    pub(super) is_captured: bool,
 }
 
 /// What gRPC says of a response.
