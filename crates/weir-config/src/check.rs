@@ -12,6 +12,7 @@ mod listeners;
 mod process;
 mod routes;
 mod source;
+mod spot;
 mod tracing;
 mod upstreams;
 mod user;
@@ -136,7 +137,7 @@ impl<'a> Checker<'a> {
     }
 
     /// An error unless `name` is in the section.
-    fn must_exist(&mut self, path: &str, section: &str, code: &'static str, name: &str) {
+    fn must_exist(&mut self, path: impl FnOnce() -> String, section: &str, code: &'static str, name: &str) {
         if self.tree.get(section).is_some_and(|things| things.get(name).is_some()) {
             return;
         }
@@ -150,7 +151,7 @@ impl<'a> Checker<'a> {
             None if names.is_empty() => format!("write it under `{section}`"),
             None => format!("there are: {}", names.iter().take(10).copied().collect::<Vec<_>>().join(", ")),
         };
-        self.error_hint(path, code, format!("there is no {kind} `{name}`"), hint);
+        self.error_hint(&path(), code, format!("there is no {kind} `{name}`"), hint);
     }
 
     /// Whether a section is absent because its name was mistyped.

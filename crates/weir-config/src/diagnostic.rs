@@ -207,8 +207,8 @@ impl Diagnostics {
     }
 
     /// Remembers a file's text, so that lines of it can be shown.
-    pub fn add_source(&mut self, file: &Arc<PathBuf>, text: &str) {
-        self.sources.insert(file.clone(), text.into());
+    pub fn add_source(&mut self, file: &Arc<PathBuf>, text: Arc<str>) {
+        self.sources.insert(file.clone(), text);
     }
 
     /// How many keep the config from running.
@@ -371,7 +371,7 @@ mod tests {
     #[test]
     fn a_path_repeats_nothing_from_outside() {
         let at = || Place { file: Arc::default(), line: 1, column: 1 };
-        let mut name = Node::new(at(), Value::Str("jwt-s3cr3t".to_owned()), "");
+        let mut name = Node::new(at(), Value::Str("jwt-s3cr3t".into()), "");
         name.substituted = true;
         name.set_outside(vec!["s3cr3t".to_owned()], "jwt-${S}".to_owned(), None);
         let tree = Node::new(at(), Value::Seq(vec![name]), "");

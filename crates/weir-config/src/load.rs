@@ -10,7 +10,7 @@ use super::check::{bootstrap_keys, check};
 use super::de;
 use super::diagnostic::{Diagnostic, Diagnostics, nearest_name};
 use super::node::{Key, Node, Place, Value};
-use super::parse::{MAX_BYTES, parse};
+use super::parse::{MAX_BYTES, parse, parse_shared};
 use super::schema::Config;
 use super::substitute::substitute;
 use super::texts::{Overrides, Text, Texts};
@@ -234,9 +234,9 @@ fn is_same_file(a: &Path, b: &Path) -> bool {
 /// The tree of several texts: the main file, then those that it includes.
 fn join(written: &[Text], diagnostics: &mut Diagnostics) -> Option<Node> {
     let (main, included) = written.split_first()?;
-    let mut tree = parse(&main.text, &main.path, diagnostics)?;
+    let mut tree = parse_shared(&main.text, &main.path, diagnostics)?;
     for text in included {
-        if let Some(included) = parse(&text.text, &text.path, diagnostics) {
+        if let Some(included) = parse_shared(&text.text, &text.path, diagnostics) {
             merge(&mut tree, included, diagnostics);
         }
     }
@@ -388,8 +388,10 @@ impl Source {
         match &self.origin {
             Origin::Embedded => embedded(diagnostics, texts),
             Origin::Text { name, text } => {
-                texts.push(Text { path: name.clone(), text: text.as_str().into() });
-                parse(text, name, diagnostics)
+                let text = Arc::from(text.as_str());
+                let tree = parse_shared(&text, name, diagnostics);
+                texts.push(Text { path: name.clone(), text });
+                tree
             }
             Origin::File(path) => read_file(path, files, diagnostics, texts),
             Origin::Search(appeared) => {
@@ -427,8 +429,9 @@ fn read_file(
     files.push(path.to_owned());
     match read_text(path) {
         Ok(text) => {
-            let tree = parse(&text, path, diagnostics);
-            texts.push(Text { path: path.to_owned(), text: text.into() });
+            let text = Arc::from(text);
+            let tree = parse_shared(&text, path, diagnostics);
+            texts.push(Text { path: path.to_owned(), text });
             tree
         }
         Err(error) => {
@@ -520,10 +523,11 @@ fn include(tree: &mut Node, files: &mut Vec<PathBuf>, diagnostics: &mut Diagnost
             files.push(file.clone());
             match read_text(&file) {
                 Ok(text) => {
-                    if let Some(included) = parse(&text, &file, diagnostics) {
+                    let text = Arc::from(text);
+                    if let Some(included) = parse_shared(&text, &file, diagnostics) {
                         merge(tree, included, diagnostics);
                     }
-                    texts.push(Text { path: file, text: text.into() });
+                    texts.push(Text { path: file, text });
                 }
                 Err(error) => {
                     let message = format!("cannot read {}: {error}", file.display());

@@ -152,8 +152,10 @@ pub fn set_yields(managed: &mut Node, thing: &str, yields: bool) {
         return;
     }
     let at = managed.at.clone();
-    let names =
-        names.into_iter().map(|name| Node::new(at.clone(), Value::Str(name.clone()), &name)).collect();
+    let names = names
+        .into_iter()
+        .map(|name| Node::new(at.clone(), Value::Str(name.as_str().into()), &name))
+        .collect();
     if let Value::Map(sections) = &mut managed.value {
         let key = Key { text: YIELDS.into(), at: at.clone() };
         sections.insert(0, (key, Node::new(at, Value::Seq(names), "")));

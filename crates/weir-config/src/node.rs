@@ -5,6 +5,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use compact_str::CompactString;
+
 /// Where something was written.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
@@ -72,8 +74,8 @@ pub enum Value {
     Int(i64),
     /// Any other number.
     Float(f64),
-    /// Text.
-    Str(String),
+    /// Text. A short one stands in the node itself.
+    Str(CompactString),
     /// A list.
     Seq(Vec<Node>),
     /// A map in the order written. No key occurs twice.
@@ -185,7 +187,7 @@ impl Node {
             Json::Number(n) => {
                 n.as_i64().map_or_else(|| Value::Float(n.as_f64().unwrap_or_default()), Value::Int)
             }
-            Json::String(text) => Value::Str(text.clone()),
+            Json::String(text) => Value::Str(text.into()),
             Json::Array(elements) => Value::Seq(elements.iter().map(Self::of_json).collect()),
             Json::Object(entries) => {
                 let key = |text: &String| Key { text: text.as_str().into(), at: at.clone() };
@@ -255,7 +257,7 @@ impl Node {
 
     /// The `${VAR}` that left nothing as the value.
     pub fn empty_variable(&self) -> Option<&str> {
-        let empty = self.substituted && self.value == Value::Str(String::new());
+        let empty = self.substituted && self.value == Value::Str(CompactString::default());
         empty.then_some(self.raw())
     }
 

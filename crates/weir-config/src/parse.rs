@@ -26,9 +26,15 @@ pub const MAX_REPEATED: usize = 100_000;
 /// Reads `text` into a tree. An empty file is an empty map. A key that occurs twice is reported and its first value
 /// kept; text that is no YAML is reported and gives no tree.
 pub fn parse(text: &str, file: &Path, diagnostics: &mut Diagnostics) -> Option<Node> {
+    parse_shared(&text.into(), file, diagnostics)
+}
+
+/// As [`parse`], of a text that its caller keeps: diagnostics show lines of the same one.
+pub fn parse_shared(text: &Arc<str>, file: &Path, diagnostics: &mut Diagnostics) -> Option<Node> {
     let file = Arc::new(file.to_owned());
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    diagnostics.add_source(&file, text);
+    let text: Arc<str> = text.strip_prefix('\u{feff}').map_or_else(|| Arc::clone(text), Arc::from);
+    diagnostics.add_source(&file, Arc::clone(&text));
+    let text = &*text;
     let mut builder = Builder::new(file.clone());
     match builder.run(text) {
         Ok(Some(root)) if matches!(root.value, Value::Str(_)) && foreign::recognise(text).is_some() => {
@@ -83,8 +89,14 @@ struct Open {
 
 enum Content {
     Seq(Vec<Node>),
-    Map { entries: Vec<(Key, Node)>, seen: HashMap<Arc<str>, Place>, key: Option<Key> },
+    Map { entries: Vec<(Key, Node)>, seen: Seen, key: Option<Key> },
 }
+
+/// The keys of a map by their place in it, from [`HASHED`] entries on. Most maps have two.
+type Seen = HashMap<Arc<str>, usize>;
+
+/// In a map with fewer entries each is compared with those before it.
+const HASHED: usize = 16;
 
 type Refusal = Box<Diagnostic>;
 
@@ -138,7 +150,7 @@ impl Builder {
                     return self.value(Node::new(place, Value::Null, ""), anchor);
                 }
                 let value =
-                    if style == ScalarStyle::Plain { plain(&text) } else { Value::Str(text.to_string()) };
+                    if style == ScalarStyle::Plain { plain(&text) } else { Value::Str((&*text).into()) };
                 self.value(Node::new(place, value, &text), anchor)
             }
             Event::SequenceStart(_, anchor, _) => self.begin(marker, anchor, Content::Seq(Vec::new())),
@@ -242,7 +254,7 @@ impl Builder {
             Some(Content::Seq(elements)) => elements.push(node),
             Some(Content::Map { entries, seen, key }) => {
                 let Some(key) = key.take() else { return Ok(()) };
-                if let Some(first) = seen.get(&key.text) {
+                if let Some(first) = first_of(&key.text, entries, seen) {
                     self.duplicates.push(
                         Diagnostic::error("duplicate-key", format!("`{}` is written twice", key.text))
                             .at(key.at)
@@ -250,7 +262,6 @@ impl Builder {
                     );
                     return Ok(());
                 }
-                seen.insert(key.text.clone(), key.at.clone());
                 entries.push((key, node));
             }
         }
@@ -269,6 +280,18 @@ impl Builder {
         diagnostic.hint = hint;
         diagnostic
     }
+}
+
+/// Where a key stands among the entries so far, if it does.
+fn first_of<'e>(text: &Arc<str>, entries: &'e [(Key, Node)], seen: &mut Seen) -> Option<&'e Place> {
+    if entries.len() < HASHED {
+        // `Builder::keys` has each text once, so those that are equal are one.
+        return entries.iter().find(|(key, _)| Arc::ptr_eq(&key.text, text)).map(|(key, _)| &key.at);
+    }
+    for (at, (key, _)) in entries.iter().enumerate().skip(seen.len()) {
+        seen.insert(Arc::clone(&key.text), at);
+    }
+    seen.get(text).and_then(|at| entries.get(*at)).map(|(key, _)| &key.at)
 }
 
 fn refuse(code: &'static str, at: Place, message: String) -> Refusal {
@@ -302,19 +325,19 @@ pub(super) fn plain(text: &str) -> Value {
     }
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     if !digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
-        return Value::Str(text.to_owned());
+        return Value::Str(text.into());
     }
     // `010` is 8 to some readers and 10 to others: text, which whoever wants a number refuses.
     let ambiguous = digits.len() > 1 && digits.starts_with('0') && !digits.starts_with("0.");
     if ambiguous || !digits.chars().all(|c| c.is_ascii_digit() || ".eE+-".contains(c)) {
-        return Value::Str(text.to_owned());
+        return Value::Str(text.into());
     }
     if let Ok(number) = text.parse::<i64>() {
         return Value::Int(number);
     }
     match text.parse::<f64>() {
         Ok(number) if number.is_finite() => Value::Float(number),
-        _ => Value::Str(text.to_owned()),
+        _ => Value::Str(text.into()),
     }
 }
 
@@ -360,6 +383,25 @@ pub(crate) mod tests {
         let tree = tree("a: &x { b: 1 }\nc: *x\n");
         assert_eq!(tree.find("a"), tree.find("c"));
         assert_eq!(tree.find("c").map(|n| n.at.line), Some(2));
+    }
+
+    #[test]
+    fn a_key_that_is_written_twice_is_told_in_maps_of_any_size() {
+        for size in [1, HASHED - 1, HASHED, HASHED + 1, 5 * HASHED] {
+            for again in [0, size / 2, size - 1] {
+                let mut text: String = (0..size).map(|n| format!("k{n}: {n}\n")).collect();
+                text.push_str(&format!("k{again}: again\nlast: 1\n"));
+                let mut diagnostics = Diagnostics::default();
+                let tree = parse(&text, Path::new("t.yaml"), &mut diagnostics).unwrap();
+                let told: Vec<_> = diagnostics.iter().collect();
+                let [twice] = told[..] else { panic!("{}", diagnostics.to_text()) };
+                assert_eq!(twice.place.as_ref().map(|at| at.line as usize), Some(size + 1));
+                let first = format!("the first is at {}:1; keep one", again + 1);
+                assert_eq!(twice.hint.as_deref(), Some(&*first));
+                assert_eq!(tree.entries().len(), size + 1);
+                assert_eq!(tree.get(&format!("k{again}")).and_then(Node::as_text), Some(&*again.to_string()));
+            }
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! `${VAR}`, `${VAR:-default}` and `${file:PATH}` in the scalars of a tree; `$$` is a dollar sign. Keys are left alone.
 
+use std::fmt::Write as _;
 use std::io::Read;
 use std::path::PathBuf;
 
@@ -47,15 +48,18 @@ fn fill_below(node: &mut Node, filler: &mut Filler<'_>) {
     match &mut node.value {
         Value::Seq(elements) => {
             for (index, element) in elements.iter_mut().enumerate() {
-                filler.path.push_str(&format!("[{index}]"));
+                // Writing to a string cannot fail.
+                let _ = write!(filler.path, "[{index}]");
                 fill_below(element, filler);
                 filler.path.truncate(length);
             }
         }
         Value::Map(entries) => {
             for (key, value) in entries {
-                let dot = if length == 0 { "" } else { "." };
-                filler.path.push_str(&format!("{dot}{}", key.text));
+                if length > 0 {
+                    filler.path.push('.');
+                }
+                filler.path.push_str(&key.text);
                 fill_below(value, filler);
                 filler.path.truncate(length);
             }
@@ -71,7 +75,7 @@ fn fill_below(node: &mut Node, filler: &mut Filler<'_>) {
                 node.value = match plain(&filled.text) {
                     // `workers: ${N}` is a number; a text that happens to read `null` stays text.
                     typed @ (Value::Bool(_) | Value::Int(_) | Value::Float(_)) if filled.whole => typed,
-                    _ => Value::Str(filled.text),
+                    _ => Value::Str(filled.text.into()),
                 };
                 node.set_raw(&raw);
             }
@@ -216,7 +220,7 @@ mod tests {
             ("a: x${N}y", Value::Str("x4y".into())),
             ("a: ${NO:-7}", Value::Int(7)),
             ("a: ${EMPTY:-true}", Value::Bool(true)),
-            ("a: \"${EMPTY}\"", Value::Str(String::new())),
+            ("a: \"${EMPTY}\"", Value::Str("".into())),
             ("a: $$5 and $6", Value::Str("$5 and $6".into())),
             ("a: $${N}", Value::Str("${N}".into())),
             ("a: ~^/x$", Value::Str("~^/x$".into())),

@@ -4,7 +4,7 @@ use super::diagnostic::Diagnostics;
 use super::load::{mark_secrets, merge, put_over};
 use super::managed;
 use super::node::{Node, Value};
-use super::parse::parse;
+use super::parse::parse_shared;
 use super::reach::Reach;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,14 +56,14 @@ impl Texts {
         let mut ignored = Diagnostics::default(); // they were told when this was loaded
         let mut texts = self.written.iter();
         let main = texts.next()?;
-        let mut tree = parse(&main.text, &main.path, &mut ignored)?;
+        let mut tree = parse_shared(&main.text, &main.path, &mut ignored)?;
         for included in texts {
-            if let Some(included) = parse(&included.text, &included.path, &mut ignored) {
+            if let Some(included) = parse_shared(&included.text, &included.path, &mut ignored) {
                 merge(&mut tree, included, &mut ignored);
             }
         }
         if let Some(bootstrap) = &self.bootstrap
-            && let Some(own) = parse(&bootstrap.text, &bootstrap.path, &mut ignored)
+            && let Some(own) = parse_shared(&bootstrap.text, &bootstrap.path, &mut ignored)
         {
             put_over(&mut tree, own);
         }
@@ -78,7 +78,7 @@ impl Texts {
     /// The tree of the managed file; an empty one where there is none.
     pub fn managed_tree(&self) -> Option<Node> {
         let managed = self.managed.as_ref()?;
-        let tree = parse(&managed.text, &managed.path, &mut Diagnostics::default())?;
+        let tree = parse_shared(&managed.text, &managed.path, &mut Diagnostics::default())?;
         matches!(tree.value, Value::Map(_)).then_some(tree)
     }
 

@@ -246,8 +246,8 @@ fn readings_of(
         return Ok((None, None));
     }
     let table = &snapshot.table;
-    let name = |route: Option<RouteId>| match route.and_then(|route| table.spec(route)) {
-        Some(spec) => format!("route `{}`", spec.name),
+    let name = |route: Option<RouteId>| match route.and_then(|route| table.name(route)) {
+        Some(name) => format!("route `{name}`"),
         None => "no route".to_owned(),
     };
     let found = table.find(request, &mut NoTrace);

@@ -117,7 +117,7 @@ impl Stand {
             kind,
             settings,
             scope: "routes.test".to_owned(),
-            spec: RouteSpec { name: "test".to_owned(), path: "/*".to_owned(), ..RouteSpec::default() },
+            spec: RouteSpec { name: "test".into(), path: "/*".to_owned(), ..RouteSpec::default() },
             captures: Vec::new(),
             client: Ipv4Addr::new(192, 0, 2, 1).into(),
             tls: false,
@@ -147,7 +147,7 @@ impl Stand {
     pub fn scope(mut self, scope: &str) -> Self {
         self.scope = scope.to_owned();
         if let Some(name) = scope.strip_prefix("routes.") {
-            self.spec.name = name.to_owned();
+            self.spec.name = name.into();
         }
         self
     }
@@ -287,7 +287,7 @@ impl Stand {
             filter: built.filter.into(),
             settings: built.settings,
             scope: Rc::new(RouteScope {
-                name: self.spec.name.as_str().into(),
+                name: Arc::clone(&self.spec.name),
                 matched: Some((Arc::new(table), RouteId(0))),
                 consumers,
                 core: CoreHandle::new(Rc::clone(&self.script) as Rc<dyn Services>),

@@ -42,7 +42,7 @@ fn main() {
 /// A mix of literals, templates, prefixes and a few conditions and hosts.
 fn table(size: usize) -> Table {
     let spec = |n: usize| {
-        let mut spec = RouteSpec { name: format!("r{n}"), ..RouteSpec::default() };
+        let mut spec = RouteSpec { name: format!("r{n}").into(), ..RouteSpec::default() };
         spec.path = match n % 5 {
             0 | 1 => format!("/service-{n}/status"),
             2 => format!("/service-{n}/users/{{id}}"),

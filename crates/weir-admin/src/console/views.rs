@@ -59,9 +59,9 @@ fn described(name: &str, route: &schema::Route) -> Route {
     conditions.extend(matches.listeners.iter().map(|listener| format!("on {listener}")));
     Route {
         name: name.to_owned(),
-        hosts: matches.hosts.clone(),
-        path: matches.path.clone(),
-        methods: matches.methods.clone(),
+        hosts: matches.hosts.iter().map(ToString::to_string).collect(),
+        path: matches.path.to_string(),
+        methods: matches.methods.to_vec(),
         conditions,
         priority: route.priority,
         target: target(route),
@@ -75,7 +75,7 @@ fn target(route: &schema::Route) -> Target {
         let total: u32 = split.0.iter().map(|share| share.weight).sum();
         let percent = |weight: u32| f64::from(weight) / f64::from(total.max(1)) * 100.0;
         return Target::Upstreams(
-            split.0.iter().map(|share| (share.upstream.clone(), percent(share.weight))).collect(),
+            split.0.iter().map(|share| (share.upstream.to_string(), percent(share.weight))).collect(),
         );
     }
     if let Some(respond) = &route.respond {

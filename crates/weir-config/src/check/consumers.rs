@@ -19,7 +19,7 @@ impl Checker<'_> {
         let mut owners: HashMap<Vec<u8>, String> = HashMap::new();
         for (name, consumer) in config.consumers.iter() {
             if let Some(plan) = &consumer.plan {
-                self.must_exist(&format!("consumers.{name}.plan"), "plans", "unknown-plan", plan);
+                self.must_exist(|| format!("consumers.{name}.plan"), "plans", "unknown-plan", plan);
             }
             for credentials in &consumer.credentials {
                 if !self.credentials.contains(&credentials.filter.as_str()) {

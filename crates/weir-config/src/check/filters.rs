@@ -78,7 +78,7 @@ impl<'a> Checker<'a> {
                     // What is no method at all is told by the filter.
                     let method = method.as_text().filter(|method| super::is_token(method));
                     if let Some(method) = method.filter(|m| !m.contains(|c: char| c.is_ascii_lowercase())) {
-                        self.must_be_known(&format!("{path}.methods[{index}]"), method);
+                        self.must_be_known(|| format!("{path}.methods[{index}]"), method);
                     }
                 }
             }

@@ -1,9 +1,10 @@
 //! Checks of routes, each for itself. Which routes stand in each other's way is found in `route`.
 
+use super::spot::Spot;
 use super::{Checker, is_field_value, is_token};
 use crate::diagnostic::nearest_name;
 use crate::node::{Node, Value};
-use crate::schema::{EscapedSlashes, Pairs, Respond, Route};
+use crate::schema::{EscapedSlashes, Pairs, Respond, Route, Written};
 use crate::units::Duration;
 
 /// Methods that have a meaning, the usual ones first. Source: IANA's registry of HTTP methods; PURGE and BAN are what caches take.
@@ -58,22 +59,23 @@ const TARGETS: &[&str] = &["upstream", "respond", "files"];
 impl Checker<'_> {
     pub(super) fn routes(&mut self) {
         let config = self.config;
-        for (name, route) in config.routes.iter() {
-            let path = format!("routes.{name}");
-            self.answer(&path, route);
-            self.matcher(&format!("{path}.match"), route);
+        let section = Spot::section(self.tree, "routes");
+        for Written { name, thing: route, node } in config.routes.written(section.node()) {
+            let at = section.thing(name, node);
+            self.answer(&at, route);
+            self.matcher(&at.key("match"), route);
             if let (Some(response), Some(exchange)) = (route.timeouts.response, route.timeouts.exchange) {
-                let base = format!("{path}.timeouts");
+                let base = at.key("timeouts").path();
                 self.must_fit(&base, ("response", response), ("exchange", exchange));
             }
-            self.deadline_of_route(&path, route);
+            self.deadline_of_route(&at, route);
             self.limiter_above_pool(route);
-            self.escaped_slash(&path, route);
+            self.escaped_slash(&at, route);
         }
     }
 
     /// A path written with `%2F` is taken only where it is kept: decoded it is another path.
-    fn escaped_slash(&mut self, path: &str, route: &Route) {
+    fn escaped_slash(&mut self, at: &Spot<'_, '_>, route: &Route) {
         let m = &route.matches;
         let on = |listener: &str| m.listeners.is_empty() || m.listeners.iter().any(|l| l == listener);
         let keep = EscapedSlashes::Keep;
@@ -85,91 +87,89 @@ impl Checker<'_> {
             let message =
                 format!("no request can take `{}`: an escaped slash is refused or decoded there", m.path);
             let hint = "write `escaped_slashes: keep` on the route, if its upstream does not decode %2F";
-            self.error_hint(&format!("{path}.match.path"), "unreachable-route", message, hint);
+            self.error_hint(&at.key("match").key("path").path(), "unreachable-route", message, hint);
         }
     }
 
-    fn answer(&mut self, path: &str, route: &Route) {
-        let written = |key: &str| self.is_written(&format!("{path}.{key}"));
-        let answers: Vec<&str> = TARGETS.iter().copied().filter(|key| written(key)).collect();
+    fn answer(&mut self, at: &Spot<'_, '_>, route: &Route) {
+        let answers: Vec<&str> = TARGETS.iter().copied().filter(|key| at.key(key).is_written()).collect();
         match answers[..] {
-            [] if self.mistyped_answer(path) => {}
+            [] if mistyped_answer(at) => {}
             [] => {
                 let hint = "add `upstream: NAME`, `respond: { status: 200 }` or `files: { root: ./public }`";
-                self.error_hint(path, "no-answer", "the route has no `upstream`, `respond` or `files`", hint);
+                self.error_hint(
+                    &at.path(),
+                    "no-answer",
+                    "the route has no `upstream`, `respond` or `files`",
+                    hint,
+                );
             }
             [first, second, ..] => {
                 let message = format!("the route has both `{first}` and `{second}`; expected one of them");
-                self.error(&format!("{path}.{second}"), "two-answers", message);
+                self.error(&at.key(second).path(), "two-answers", message);
             }
             [_] => {}
         }
         if let Some(split) = &route.upstream {
-            let path = format!("{path}.upstream");
-            let is_map = self.find(&path).is_some_and(|node| matches!(node.value, Value::Map(_)));
+            let at = at.key("upstream");
+            let is_map = at.node().is_some_and(|node| matches!(node.value, Value::Map(_)));
             for share in &split.0 {
-                let path = if is_map { format!("{path}.{}", share.upstream) } else { path.clone() };
-                self.must_exist(&path, "upstreams", "unknown-upstream", &share.upstream);
+                let path = || if is_map { at.key(&share.upstream).path() } else { at.path() };
+                self.must_exist(path, "upstreams", "unknown-upstream", &share.upstream);
             }
-            let whole = self.find(&path).is_some_and(|node| node.entries().len() == split.0.len());
+            let whole = at.node().is_some_and(|node| node.entries().len() == split.0.len());
             if is_map && whole && split.0.iter().all(|share| share.weight == 0) {
-                self.error(&path, "no-share", "no upstream has a share; expected at least one above zero");
+                let message = "no upstream has a share; expected at least one above zero";
+                self.error(&at.path(), "no-share", message);
             }
         }
         if let Some(respond) = &route.respond {
-            self.respond(&format!("{path}.respond"), respond);
+            self.respond(&at.key("respond"), respond);
         }
     }
 
-    /// Whether one of them is there under a mistyped key, which was told.
-    fn mistyped_answer(&self, path: &str) -> bool {
-        let keys = self.find(path).map_or(&[][..], |node| node.entries());
-        keys.iter().any(|(key, _)| nearest_name(&key.text, TARGETS.iter().copied()).is_some())
-    }
-
-    fn respond(&mut self, path: &str, respond: &Respond) {
-        self.answered(path, respond.status, &respond.body, &respond.headers);
+    fn respond(&mut self, at: &Spot<'_, '_>, respond: &Respond) {
+        self.answered(at, respond.status, &respond.body, &respond.headers);
+        let mix = at.key("mix");
         let mut shares = 0.0;
-        for (at, mixed) in respond.mix.iter().enumerate() {
-            self.answered(&format!("{path}.mix[{at}]"), mixed.status, &mixed.body, &mixed.headers);
+        for (index, mixed) in respond.mix.iter().enumerate() {
+            self.answered(&mix.index(index), mixed.status, &mixed.body, &mixed.headers);
             shares += mixed.share.ratio();
         }
         if shares > 1.0 + 1e-9 {
             let together = (shares * 1e6).round() / 1e4;
             let message = format!("the shares are {together}% together; expected at most 100%");
-            self.error(&format!("{path}.mix"), "bad-value", message);
+            self.error(&mix.path(), "bad-value", message);
         }
     }
 
-    fn answered(&mut self, path: &str, status: u16, body: &str, headers: &Pairs) {
+    fn answered(&mut self, at: &Spot<'_, '_>, status: u16, body: &str, headers: &Pairs) {
         if matches!(status, 204 | 205 | 304) && !body.is_empty() {
             let message = format!("a response of status {status} has no body");
-            self.error(&format!("{path}.body"), "bad-value", message);
+            self.error(&at.key("body").path(), "bad-value", message);
         }
-        let path = format!("{path}.headers");
-        self.fields(&path, headers);
+        let at = at.key("headers");
+        self.fields(&at, headers);
         for (name, _) in &headers.0 {
             let framing = ["content-length", "transfer-encoding", "connection", "upgrade", "trailer", "te"];
             if framing.contains(&name.to_ascii_lowercase().as_str()) {
                 let message = format!("`{name}` is the gateway's to set");
-                self.error(&format!("{path}.{name}"), "reserved-header", message);
+                self.error(&at.key(name).path(), "reserved-header", message);
             }
         }
     }
 
-    fn matcher(&mut self, path: &str, route: &Route) {
+    fn matcher(&mut self, at: &Spot<'_, '_>, route: &Route) {
         let matches = &route.matches;
+        let lists = ["hosts", "methods", "listeners"].map(|key| at.key(key));
+        let [hosts, methods, listeners] = &lists;
         for (index, host) in matches.hosts.iter().enumerate() {
-            self.host(&format!("{path}.hosts[{index}]"), host);
+            self.host(&hosts.index(index), host);
         }
-        for key in ["hosts", "methods", "listeners"] {
-            let list = format!("{path}.{key}");
-            if self.find(&list).is_some_and(|node| node.value == Value::Seq(Vec::new())) {
-                self.error(
-                    &list,
-                    "empty",
-                    "the list is empty, so nothing matches; leave it out to match any",
-                );
+        for list in &lists {
+            if list.node().is_some_and(|node| node.value == Value::Seq(Vec::new())) {
+                let message = "the list is empty, so nothing matches; leave it out to match any";
+                self.error(&list.path(), "empty", message);
             }
         }
         if !matches.path.starts_with(['/', '~']) {
@@ -178,30 +178,32 @@ impl Checker<'_> {
                 matches.path
             );
             let hint = format!("write /{}", matches.path.trim_start_matches("./"));
-            self.error_hint(&format!("{path}.path"), "bad-value", message, hint);
+            self.error_hint(&at.key("path").path(), "bad-value", message, hint);
         }
         for (index, method) in matches.methods.iter().enumerate() {
-            let path = format!("{path}.methods[{index}]");
+            let path = || methods.index(index).path();
             let upper = method.to_ascii_uppercase();
             if !is_token(method) {
-                self.error(&path, "bad-value", format!("`{method}` is not a method; expected e.g. GET"));
+                self.error(&path(), "bad-value", format!("`{method}` is not a method; expected e.g. GET"));
             } else if method == "CONNECT" {
-                self.error(&path, "bad-value", "CONNECT is refused by the gateway and never reaches a route");
+                let message = "CONNECT is refused by the gateway and never reaches a route";
+                self.error(&path(), "bad-value", message);
             } else if *method != upper {
                 let message = format!("`{method}` is not a method: they are written in capitals");
-                self.error_hint(&path, "bad-value", message, format!("write {upper}"));
+                self.error_hint(&path(), "bad-value", message, format!("write {upper}"));
             } else {
-                self.must_be_known(&path, method);
+                self.must_be_known(path, method);
             }
         }
         for (index, listener) in matches.listeners.iter().enumerate() {
-            self.must_exist(&format!("{path}.listeners[{index}]"), "listeners", "unknown-listener", listener);
+            let path = || listeners.index(index).path();
+            self.must_exist(path, "listeners", "unknown-listener", listener);
         }
-        self.fields(&format!("{path}.headers"), &matches.headers);
+        self.fields(&at.key("headers"), &matches.headers);
     }
 
     /// A warning for a method that no registry knows. `*` is no method.
-    pub(super) fn must_be_known(&mut self, path: &str, method: &str) {
+    pub(super) fn must_be_known(&mut self, path: impl FnOnce() -> String, method: &str) {
         if METHODS.contains(&method) || method == "*" {
             return;
         }
@@ -211,24 +213,28 @@ impl Checker<'_> {
             || "the usual ones are GET, HEAD, POST, PUT, PATCH, DELETE and OPTIONS".to_owned(),
             |near| format!("did you mean {near}?"),
         );
-        self.warn(path, "unknown-method", message, hint);
+        self.warn(&path(), "unknown-method", message, hint);
     }
 
-    fn fields(&mut self, path: &str, fields: &Pairs) {
+    fn fields(&mut self, at: &Spot<'_, '_>, fields: &Pairs) {
         for (name, value) in &fields.0 {
-            let path = format!("{path}.{name}");
+            let path = || at.key(name).path();
             if !is_token(name) {
-                self.error(&path, "bad-value", format!("`{name}` is not the name of a header field"));
+                self.error(&path(), "bad-value", format!("`{name}` is not the name of a header field"));
             }
             if !is_field_value(value) {
                 let message = "the value cannot stand in a header field; expected no control characters and no space around it";
-                self.error(&path, "bad-value", message);
+                self.error(&path(), "bad-value", message);
             }
         }
     }
 
-    fn host(&mut self, path: &str, host: &str) {
+    fn host(&mut self, at: &Spot<'_, '_>, host: &str) {
         const EXPECTED: &str = "expected e.g. api.example.com or *.example.com";
+        if is_host(host) {
+            return;
+        }
+        let path = &at.path();
         let message = format!("`{host}` is not a host name; {EXPECTED}");
         if host.is_empty() {
             let hint = "leave `hosts` out to match any host";
@@ -242,29 +248,17 @@ impl Checker<'_> {
             let message = "`*` is no host name: a wildcard stands for the first label, such as *.example.com";
             return self.error_hint(path, "bad-value", message, "for any host leave `hosts` out");
         }
-        // An IPv6 address in brackets is a host, too.
-        let address = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
-        if address.is_some_and(|address| address.parse::<std::net::Ipv6Addr>().is_ok()) {
-            return;
-        }
         if let Some((name, port)) = host.split_once(':').filter(|(_, port)| port.parse::<u16>().is_ok()) {
             let hint = format!("write {name}: requests are matched without the port {port}");
             return self.error_hint(path, "bad-value", message, hint);
         }
-        let rest = host.strip_prefix("*.").unwrap_or(host);
-        if rest.contains('*') {
+        if host.strip_prefix("*.").unwrap_or(host).contains('*') {
             let hint = "`*` may stand for the first label only, such as *.example.com";
             return self.error_hint(path, "bad-value", message, hint);
         }
-        let label = |label: &str| {
-            let fits = |c: char| c.is_alphanumeric() || c == '-' || c == '_';
-            (1..=63).contains(&label.len()) && label.chars().all(fits)
-        };
-        if !rest.strip_suffix('.').unwrap_or(rest).split('.').all(label) || !rest.is_ascii() {
-            match rest.is_ascii() {
-                true => self.error(path, "bad-value", message),
-                false => self.error_hint(path, "bad-value", message, "write it in Punycode, xn--…"),
-            }
+        match host.is_ascii() {
+            true => self.error(path, "bad-value", message),
+            false => self.error_hint(path, "bad-value", message, "write it in Punycode, xn--…"),
         }
     }
 
@@ -296,4 +290,24 @@ impl Checker<'_> {
             }
         }
     }
+}
+
+/// Whether an answer is there under a mistyped key, which was told.
+fn mistyped_answer(at: &Spot<'_, '_>) -> bool {
+    let keys = at.node().map_or(&[][..], Node::entries);
+    keys.iter().any(|(key, _)| nearest_name(&key.text, TARGETS.iter().copied()).is_some())
+}
+
+/// A name of labels, the first of which may be `*`, or an IPv6 address in brackets.
+fn is_host(host: &str) -> bool {
+    let address = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
+    if address.is_some_and(|address| address.parse::<std::net::Ipv6Addr>().is_ok()) {
+        return true;
+    }
+    let labels = host.strip_prefix("*.").unwrap_or(host);
+    let is_label = |label: &str| {
+        let fits = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+        (1..=63).contains(&label.len()) && label.bytes().all(fits)
+    };
+    labels.strip_suffix('.').unwrap_or(labels).split('.').all(is_label)
 }

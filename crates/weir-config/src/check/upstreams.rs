@@ -1,6 +1,7 @@
 //! Checks of upstreams.
 
 use super::Checker;
+use super::spot::Spot;
 use crate::schema::{
     EndpointAddress, Hedge, ListenAddress, Retry, RetryOn, Route, SourceAddress, Upstream, UpstreamProtocol,
     UpstreamTimeouts,
@@ -222,12 +223,13 @@ impl Checker<'_> {
     }
 
     /// A warning where a route's own deadline ends before a connect, or before the attempts that its upstream allows.
-    pub(super) fn deadline_of_route(&mut self, path: &str, route: &Route) {
+    pub(super) fn deadline_of_route(&mut self, at: &Spot<'_, '_>, route: &Route) {
         let Some(exchange) = route.timeouts.exchange.filter(|exchange| !exchange.is_zero()) else { return };
         let config = self.config;
+        let path = at.key("timeouts").key("exchange").path();
         for share in route.upstream.iter().flat_map(|split| &split.0) {
             let Some(upstream) = config.upstreams.get(&share.upstream) else { continue };
-            self.connect_before(&format!("{path}.timeouts.exchange"), exchange, &share.upstream, upstream);
+            self.connect_before(&path, exchange, &share.upstream, upstream);
             let response = route.timeouts.response.unwrap_or(upstream.timeouts.response);
             let all = upstream.retry.as_ref().and_then(|retry| all_attempts(retry, response));
             let Some((_, said)) = all.filter(|(all, _)| *all > exchange.get()) else { continue };
@@ -235,7 +237,7 @@ impl Checker<'_> {
                 format!("{said} of upstream `{}` take longer than this route's {exchange}", share.upstream);
             let hint =
                 "the last attempts are cut short: lower `retry.per_try` of the upstream, or raise `exchange`";
-            self.warn(&format!("{path}.timeouts.exchange"), "beyond-deadline", message, hint);
+            self.warn(&path, "beyond-deadline", message, hint);
         }
     }
 

@@ -82,6 +82,10 @@ impl<'n> SeqAccess<'n> for SeqReader<'n> {
         }
         Ok(None)
     }
+
+    fn size_hint(&self) -> Option<usize> {
+        Some(self.elements.len())
+    }
 }
 
 pub(super) struct VariantReader<'n> {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use compact_str::CompactString;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
@@ -16,6 +17,8 @@ use crate::node::Node;
 use crate::units::{Duration, Percent};
 
 /// Which requests are meant, and what becomes of them: exactly one of `upstream`, `respond` and `files`.
+//
+// Lists without room for more, and short texts without an allocation each: there may be 200,000 routes.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Route {
@@ -23,7 +26,7 @@ pub struct Route {
     #[serde(rename = "match")]
     pub matches: Match,
     /// Filters of this route, run in this order after those of all routes; their response hooks in reverse.
-    pub filters: Vec<FilterNode>,
+    pub filters: Box<[FilterNode]>,
     /// The upstream that answers: its name, or several names with their shares, such as `{ orders: 95, orders_next: 5 }`.
     pub upstream: Option<Split>,
     /// An answer without any upstream.
@@ -45,42 +48,44 @@ pub struct Route {
 #[serde(deny_unknown_fields, default)]
 pub struct Match {
     /// Host names, exact (`api.example.com`) or with a wildcard as first label (`*.example.com`). Default: any host.
-    pub hosts: Vec<String>,
+    #[schemars(with = "Vec<String>")]
+    pub hosts: Box<[CompactString]>,
     /// The path: literal (`/hello`), with names (`/users/{id}`), with a tail (`/beta/*`, `/spot/{rest*}`) or a regular
     /// expression (`~^/v[0-9]+/`). Default `/*`. `/beta/*` matches `/beta`, `/beta/` and all below, never `/betax`.
-    pub path: String,
+    #[schemars(with = "String")]
+    pub path: CompactString,
     /// Methods in capitals, such as `[GET, POST]`. Default: any method.
-    pub methods: Vec<String>,
+    pub methods: Box<[String]>,
     /// Header fields and the values they must have. Names are compared without case. Default: none.
     pub headers: Pairs,
     /// Query parameters and the values they must have. Default: none.
     pub query: Pairs,
     /// Names of the listeners on which the request came in. Default: any listener.
-    pub listeners: Vec<String>,
+    pub listeners: Box<[String]>,
 }
 
 impl Default for Match {
     fn default() -> Self {
         Self {
-            hosts: Vec::new(),
-            path: "/*".to_owned(),
-            methods: Vec::new(),
+            hosts: Box::default(),
+            path: CompactString::const_new("/*"),
+            methods: Box::default(),
             headers: Pairs::default(),
             query: Pairs::default(),
-            listeners: Vec::new(),
+            listeners: Box::default(),
         }
     }
 }
 
 /// Upstreams and their shares of the requests. One upstream has all of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Split(pub Vec<Share>);
+pub struct Split(pub Box<[Share]>);
 
 /// One upstream of a split.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
     /// Name of the upstream.
-    pub upstream: String,
+    pub upstream: CompactString,
     /// Its weight among the shares, 0 to 1000000.
     pub weight: u32,
 }
@@ -184,15 +189,15 @@ fn status<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
 
 impl Split {
     /// All requests to one upstream.
-    pub fn all_to(upstream: String) -> Self {
-        Self(vec![Share { upstream, weight: 1 }])
+    pub fn all_to(upstream: CompactString) -> Self {
+        Self([Share { upstream, weight: 1 }].into())
     }
 }
 
 impl<'de> Deserialize<'de> for Split {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match de::TextOrMap::<String, Shares>::deserialize(deserializer)? {
-            de::TextOrMap::Map(Shares(shares)) => Ok(Self(shares)),
+        match de::TextOrMap::<CompactString, Shares>::deserialize(deserializer)? {
+            de::TextOrMap::Map(Shares(shares)) => Ok(Self(shares.into())),
             de::TextOrMap::Text(upstream) => Ok(Self::all_to(upstream)),
         }
     }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{Deserializer, MapAccess, Visitor};
@@ -16,15 +17,26 @@ use crate::reach;
 
 /// Things with a name, in the order written. Order never decides anything; it is kept so that lists read as written.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Named<T>(Vec<(String, T)>);
+pub struct Named<T>(Vec<(Arc<str>, T)>);
+
+/// A thing with the node that it was read from.
+#[derive(Clone, Copy, Debug)]
+pub struct Written<'a, T> {
+    /// Its name.
+    pub name: &'a Arc<str>,
+    /// The thing.
+    pub thing: &'a T,
+    /// Where it stands in the tree.
+    pub node: Option<&'a Node>,
+}
 
 /// The name of a listener, upstream, consumer, plan or route: letters, digits, `_`, `.` and `-`, at most 64.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Name(String);
+struct Name(Arc<str>);
 
 /// A name and a value for each of several fields, in the order written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Pairs(pub Vec<(String, String)>);
+pub struct Pairs(pub Box<[(String, String)]>);
 
 /// A path in the file system; relative to the file of the config that names it, absolute once it was read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -74,7 +86,7 @@ pub enum Output {
 impl<T> Named<T> {
     /// The thing of this name.
     pub fn get(&self, name: &str) -> Option<&T> {
-        self.0.iter().find(|(n, _)| n == name).map(|(_, thing)| thing)
+        self.0.iter().find(|(n, _)| **n == *name).map(|(_, thing)| thing)
     }
 
     /// Whether something has this name.
@@ -84,12 +96,22 @@ impl<T> Named<T> {
 
     /// Names and things, in the order written.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &T)> {
-        self.0.iter().map(|(name, thing)| (name.as_str(), thing))
+        self.0.iter().map(|(name, thing)| (&**name, thing))
+    }
+
+    /// Each with what it was read from. `section` is where they were written, refused things among them.
+    pub fn written<'a>(&'a self, section: Option<&'a Node>) -> impl ExactSizeIterator<Item = Written<'a, T>> {
+        // Both are in the order written, so no name is searched for.
+        let mut entries = section.map_or(&[][..], Node::entries).iter();
+        self.0.iter().map(move |(name, thing)| {
+            let entry = entries.find(|(key, _)| *key.text == **name);
+            Written { name, thing, node: entry.map(|(_, node)| node) }
+        })
     }
 
     /// The names, in the order written.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
-        self.0.iter().map(|(name, _)| name.as_str())
+        self.0.iter().map(|(name, _)| &**name)
     }
 
     /// How many there are.
@@ -111,7 +133,7 @@ impl<T> Default for Named<T> {
 
 impl<T> FromIterator<(String, T)> for Named<T> {
     fn from_iter<I: IntoIterator<Item = (String, T)>>(iter: I) -> Self {
-        Self(iter.into_iter().collect())
+        Self(iter.into_iter().map(|(name, thing)| (name.into(), thing)).collect())
     }
 }
 
@@ -173,7 +195,7 @@ impl<'de> Deserialize<'de> for Name {
         if text.is_empty() || text.len() > Self::MAX_LENGTH || !text.chars().all(fits) {
             return Err(de::refuse(Self::EXPECTED, None));
         }
-        Ok(Self(text))
+        Ok(Self(text.into()))
     }
 }
 
@@ -195,7 +217,7 @@ impl<'de> Deserialize<'de> for Pairs {
                 while let Some(pair) = map.next_entry()? {
                     pairs.push(pair);
                 }
-                Ok(Pairs(pairs))
+                Ok(Pairs(pairs.into()))
             }
         }
 
@@ -355,7 +377,7 @@ impl<'de> Deserialize<'de> for FilterNode {
             Value::Str(name) if !name.is_empty() => {
                 let shown = node.written().unwrap_or_default().to_owned();
                 let path = format!("{path}.{shown}");
-                Ok(Self { name: name.clone(), shown, node: Node::empty_map(node.at.clone()), path })
+                Ok(Self { name: name.to_string(), shown, node: Node::empty_map(node.at.clone()), path })
             }
             Value::Map(entries) => match entries.as_slice() {
                 [(key, settings)] => {

@@ -167,7 +167,7 @@ fn put(node: &mut Node, left: &mut Vec<(Place, &String)>) {
         Value::Seq(elements) => elements.iter_mut().for_each(|element| put(element, left)),
         _ => {
             if let Some((_, mask)) = left.pop_if(|(at, _)| *at == node.at) {
-                *node = Node::new(node.at.clone(), Value::Str(mask.clone()), mask);
+                *node = Node::new(node.at.clone(), Value::Str(mask.as_str().into()), mask);
             }
         }
     }

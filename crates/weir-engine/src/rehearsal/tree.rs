@@ -34,13 +34,13 @@ pub(super) fn set(node: &mut Node, path: &str, raw: &str) {
 
 /// Puts a text there.
 pub(super) fn set_text(node: &mut Node, path: &str, text: &str) {
-    put(node, path, Value::Str(text.to_owned()), text);
+    put(node, path, Value::Str(text.into()), text);
 }
 
 /// Puts a list of texts there.
 pub(super) fn set_list(node: &mut Node, path: &str, texts: &[&str]) {
     let at = node.at.clone();
-    let element = |text: &&str| Node::new(at.clone(), Value::Str((*text).to_owned()), text);
+    let element = |text: &&str| Node::new(at.clone(), Value::Str((*text).into()), text);
     put(node, path, Value::Seq(texts.iter().map(element).collect()), "");
 }
 
@@ -48,7 +48,7 @@ pub(super) fn set_list(node: &mut Node, path: &str, texts: &[&str]) {
 pub(super) fn add_text(node: &mut Node, path: &str, text: &str) {
     let at = node.at.clone();
     if let Some(Value::Seq(list)) = find(node, path).map(|list| &mut list.value) {
-        list.push(Node::new(at, Value::Str(text.to_owned()), text));
+        list.push(Node::new(at, Value::Str(text.into()), text));
     }
 }
 

@@ -122,7 +122,7 @@ pub fn explain<H: Headers>(table: &Table, request: &Request<'_, H>, near_misses:
     let tell_lost = |(id, route): (RouteId, &Route)| {
         let winner = won.map_or(route, |(_, winner)| winner);
         let (rule, _) = seen.precedence(winner, route);
-        Lost { index: id.index(), route: route.spec.name.clone(), rule, why: seen.why(rule, winner, route) }
+        Lost { index: id.index(), route: route.name.to_string(), rule, why: seen.why(rule, winner, route) }
     };
     Decision {
         winner: won.map(|(id, route)| seen.winner(id, route, watched.0)),
@@ -158,7 +158,7 @@ impl<H: Headers> Seen<'_, '_, H> {
         if !route.pattern.matches(self.request.path) {
             return Err(Failed::Path);
         }
-        route.conditions.check(self.request)
+        route.conditions().check(self.request)
     }
 
     /// Which of two routes that match comes first, and by which rule.
@@ -167,14 +167,14 @@ impl<H: Headers> Seen<'_, '_, H> {
         let rules = [
             (Rule::Host, host(a).cmp(&host(b))),
             (Rule::Path, a.pattern.precedence(&b.pattern)),
-            (Rule::Conditions, b.conditions.count().cmp(&a.conditions.count())),
+            (Rule::Conditions, b.conditions().count().cmp(&a.conditions().count())),
         ];
         let decided = rules.into_iter().find(|(_, ordering)| ordering.is_ne());
-        decided.unwrap_or((Rule::Priority, b.spec.priority.cmp(&a.spec.priority)))
+        decided.unwrap_or((Rule::Priority, b.priority.cmp(&a.priority)))
     }
 
     fn why(&self, rule: Rule, winner: &Route, loser: &Route) -> String {
-        let name = &winner.spec.name;
+        let name = &winner.name;
         match rule {
             Rule::Host => format!(
                 "the host `{}` of `{name}` is more specific than `{}`",
@@ -183,22 +183,22 @@ impl<H: Headers> Seen<'_, '_, H> {
             ),
             Rule::Path => format!(
                 "the path `{}` of `{name}` is more specific than `{}`",
-                path_text(winner),
-                path_text(loser)
+                winner.told_path(),
+                loser.told_path()
             ),
             Rule::Conditions => format!(
                 "`{name}` has {} conditions beside host and path, this one {}",
-                winner.conditions.count(),
-                loser.conditions.count()
+                winner.conditions().count(),
+                loser.conditions().count()
             ),
             Rule::Priority => {
-                format!("`{name}` has priority {}, this one {}", winner.spec.priority, loser.spec.priority)
+                format!("`{name}` has priority {}, this one {}", winner.priority, loser.priority)
             }
         }
     }
 
     fn host_text(&self, route: &Route) -> String {
-        if let Some(shown) = route.spec.shown.as_ref().filter(|shown| !shown.hosts.is_empty()) {
+        if let Some(shown) = route.shown.as_ref().filter(|shown| !shown.hosts.is_empty()) {
             return shown.hosts.join(", ");
         }
         route.host_for(self.host).map(HostPattern::to_text).unwrap_or_default()
@@ -217,15 +217,10 @@ impl<H: Headers> Seen<'_, '_, H> {
     }
 
     fn near_miss(&self, id: RouteId, route: &Route, failed: Failed<'_>) -> NearMiss {
-        let spec = &route.spec;
-        let (hosts, path, methods) = match &spec.shown {
-            Some(shown) => (&shown.hosts, &shown.path, &shown.methods),
-            None => (&spec.hosts, &spec.path, &spec.methods),
-        };
         let (failed, why) = match failed {
-            Failed::Host => ("host".to_owned(), format!("it is for {}", hosts.join(", "))),
-            Failed::Path => ("path".to_owned(), format!("it is for {path}")),
-            Failed::Method => ("method".to_owned(), format!("it takes {}", methods.join(", "))),
+            Failed::Host => ("host".to_owned(), format!("it is for {}", route.told_hosts())),
+            Failed::Path => ("path".to_owned(), format!("it is for {}", route.told_path())),
+            Failed::Method => ("method".to_owned(), format!("it takes {}", route.told_methods())),
             Failed::Listener => ("listener".to_owned(), "it is not on this listener".to_owned()),
             Failed::Header(name) => {
                 let why = match self.request.headers.get_all(name).count() {
@@ -239,7 +234,7 @@ impl<H: Headers> Seen<'_, '_, H> {
                 (format!("query {name}"), "it is absent, has another value or is repeated".to_owned())
             }
         };
-        NearMiss { index: id.index(), route: spec.name.clone(), failed, why }
+        NearMiss { index: id.index(), route: route.name.to_string(), failed, why }
     }
 
     fn winner(&self, id: RouteId, route: &Route, asked_before: usize) -> Winner {
@@ -250,19 +245,14 @@ impl<H: Headers> Seen<'_, '_, H> {
         };
         Winner {
             index: id.index(),
-            route: route.spec.name.clone(),
+            route: route.name.to_string(),
             host: self.host_text(route),
-            path: path_text(route).to_owned(),
-            conditions: route.conditions.count(),
+            path: route.told_path().to_owned(),
+            conditions: route.conditions().count(),
             captures: captures.iter().map(captured).collect(),
             asked_before,
         }
     }
-}
-
-/// The path of a route as it may be told.
-fn path_text(route: &Route) -> &str {
-    route.spec.shown.as_ref().map_or(route.pattern.as_str(), |shown| shown.path.as_str())
 }
 
 impl fmt::Display for Decision {

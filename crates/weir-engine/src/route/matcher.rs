@@ -13,11 +13,15 @@ use super::{Failed, Headers, Request};
 /// All conditions of a route but host and path.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Conditions {
-    pub(super) methods: Box<[Box<[u8]>]>,
-    pub(super) listeners: Box<[u16]>,
-    pub(super) headers: Box<[Field]>,
-    pub(super) query: Box<[Field]>,
+    pub(super) methods: Vec<Box<[u8]>>,
+    pub(super) listeners: Vec<u16>,
+    pub(super) headers: Vec<Field>,
+    pub(super) query: Vec<Field>,
 }
+
+/// Those of a route that has none.
+pub(super) static NO_CONDITIONS: Conditions =
+    Conditions { methods: Vec::new(), listeners: Vec::new(), headers: Vec::new(), query: Vec::new() };
 
 /// What is asked of one header field or query parameter.
 #[derive(Clone, Debug)]
@@ -204,8 +208,8 @@ mod tests {
     use super::super::testing::Pairs;
     use super::*;
 
-    fn field(name: &str, test: Result<Test, PatternError>) -> Box<[Field]> {
-        Box::new([Field { name: name.into(), test: test.unwrap() }])
+    fn field(name: &str, test: Result<Test, PatternError>) -> Vec<Field> {
+        vec![Field { name: name.into(), test: test.unwrap() }]
     }
 
     #[test]

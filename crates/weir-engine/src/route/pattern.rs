@@ -11,6 +11,7 @@
 
 use std::cmp::Ordering;
 use std::fmt::{self, Write as _};
+use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
 use regex::bytes::{Regex, RegexBuilder};
@@ -175,6 +176,18 @@ impl Pattern {
             let capture = |segment: &Segment| matches!(segment, Segment::Capture(_));
             b.len().cmp(&a.len()).then_with(|| a.iter().map(capture).cmp(b.iter().map(capture)))
         })
+    }
+
+    /// Adds to a hash what [`shape_key`](Self::shape_key) consists of.
+    pub(super) fn hash_shape(&self, hasher: &mut impl Hasher) {
+        let Shape::Segments { segments, tail } = &self.shape else { return };
+        for segment in segments {
+            match segment {
+                Segment::Capture(_) => hasher.write_u8(0),
+                Segment::Literal(literal) => literal.hash(hasher),
+            }
+        }
+        hasher.write_u8(u8::from(matches!(tail, Tail::Rest(_))));
     }
 
     /// A key that two patterns share where neither comes first: the segments without their names. All regexes share one.

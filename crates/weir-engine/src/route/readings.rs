@@ -144,7 +144,7 @@ mod tests {
 
     fn table() -> Table {
         let route = |path: &&str| RouteSpec {
-            name: (*path).to_owned(),
+            name: (*path).into(),
             path: (*path).to_owned(),
             ..RouteSpec::default()
         };

@@ -50,19 +50,19 @@ impl Sample {
     /// A request that `route` matches, and `also` does.
     fn new(route: &Route, also: Option<&Route>) -> Option<Self> {
         let others = |pick: fn(&Route) -> &[Field]| also.map(pick).unwrap_or_default();
-        let headers = fields(&route.conditions.headers, others(|route| &route.conditions.headers))?;
-        let query = fields(&route.conditions.query, others(|route| &route.conditions.query))?;
+        let headers = fields(&route.conditions().headers, others(|route| &route.conditions().headers))?;
+        let query = fields(&route.conditions().query, others(|route| &route.conditions().query))?;
         let host = route.hosts.iter().find(|host| also.is_none_or(|also| also.hosts.contains(host)))?;
-        let methods = &route.conditions.methods;
-        let method = match (methods.first(), also.and_then(|also| also.conditions.methods.first())) {
+        let methods = &route.conditions().methods;
+        let method = match (methods.first(), also.and_then(|also| also.conditions().methods.first())) {
             (None, None) => "GET".to_owned(),
             (None, Some(method)) => text(method)?,
             (Some(_), _) => {
-                let theirs = also.map(|also| &also.conditions.methods).filter(|theirs| !theirs.is_empty());
+                let theirs = also.map(|also| &also.conditions().methods).filter(|theirs| !theirs.is_empty());
                 text(methods.iter().find(|&method| theirs.is_none_or(|theirs| theirs.contains(method)))?)?
             }
         };
-        let listeners = [Some(route), also].into_iter().flatten().map(|route| &route.conditions.listeners);
+        let listeners = [Some(route), also].into_iter().flatten().map(|route| &route.conditions().listeners);
         let mut listeners = listeners.filter(|listeners| !listeners.is_empty());
         let listener = match (listeners.next(), listeners.next()) {
             (Some(a), Some(b)) => *a.iter().find(|listener| b.contains(listener))?,
@@ -97,7 +97,7 @@ impl Sample {
         let request = self.request();
         route.host_for(request.host).is_some()
             && route.pattern.matches(request.path)
-            && route.conditions.check(&request).is_ok()
+            && route.conditions().check(&request).is_ok()
     }
 }
 

@@ -1,12 +1,13 @@
 //! The table of routes: built once for a snapshot, asked once for each request.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 
 use super::conflict::{self, Conflict, ConflictKind};
 use super::host::{self, HOST_BYTES, HostBuffer, HostPattern};
-use super::matcher::{self, Conditions, Field, Test};
+use super::matcher::{self, Conditions, Field, NO_CONDITIONS, Test};
 use super::paths::{Candidate, Paths};
 use super::pattern::{Captures, Pattern, PatternError};
 use super::{Headers, Request, RouteId, Trace};
@@ -15,7 +16,7 @@ use super::{Headers, Request, RouteId, Trace};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteSpec {
     /// The route's name, for messages.
-    pub name: String,
+    pub name: Arc<str>,
     /// `api.example.com`, `*.example.com`, `[::1]`, `*`; none = any host.
     pub hosts: Vec<String>,
     /// `/hello`, `/users/{id}`, `/beta/*`, `/spot/{rest*}`, `~regex`, `/*`.
@@ -45,19 +46,26 @@ pub struct Shown {
     pub methods: Vec<String>,
 }
 
-/// A route, compiled.
+/// A route, compiled. Nothing in it is kept as written besides: there may be 200,000.
 #[derive(Debug)]
 pub(super) struct Route {
-    pub(super) spec: RouteSpec,
-    /// Sorted, each once, never empty.
-    pub(super) hosts: Box<[HostPattern]>,
+    pub(super) name: Arc<str>,
+    pub(super) priority: i32,
+    /// Sorted, each once, never empty. Routes for the same hosts share one list.
+    pub(super) hosts: Arc<[HostPattern]>,
+    /// The hosts as written, where that is another order or form.
+    written_hosts: Box<[String]>,
     pub(super) pattern: Pattern,
-    pub(super) conditions: Conditions,
+    /// Most routes have none.
+    conditions: Option<Box<Conditions>>,
+    pub(super) shown: Option<Box<Shown>>,
 }
+
+const _: () = assert!(size_of::<Route>() <= 128);
 
 /// The compiled routes of a snapshot.
 ///
-/// Memory: about 1 KiB for a plain route; a regex takes up to [`REGEX_BYTES`](super::REGEX_BYTES) and as much again for
+/// Memory: about 0.3 KiB for a plain route; a regex takes up to [`REGEX_BYTES`](super::REGEX_BYTES) and as much again for
 /// its caches.
 #[derive(Debug)]
 pub struct Table {
@@ -78,11 +86,13 @@ impl Table {
     /// [`MAX_TIES`](super::MAX_TIES) ties and unreachable routes among it.
     pub fn build(routes: impl IntoIterator<Item = RouteSpec>) -> Result<Self, Vec<Conflict>> {
         let mut conflicts = Vec::new();
+        let mut lists = HashSet::default();
         let compiled: Vec<Option<Route>> = routes
             .into_iter()
             .enumerate()
-            .map(|(index, spec)| Route::compile(index, spec, &mut conflicts))
+            .map(|(index, spec)| Route::compile(index, spec, &mut lists, &mut conflicts))
             .collect();
+        drop(lists);
         conflicts.extend(conflict::ties(&compiled));
         // Where there is no conflict every route compiled. Collected in place: there may be 200,000.
         match compiled.into_iter().collect::<Option<Vec<Route>>>() {
@@ -97,7 +107,7 @@ impl Table {
     fn file(routes: Vec<Route>) -> Self {
         let mut by_host: BTreeMap<&HostPattern, Vec<usize>> = BTreeMap::new();
         for (index, route) in routes.iter().enumerate() {
-            for host in &route.hosts {
+            for host in route.hosts.iter() {
                 by_host.entry(host).or_default().push(index);
             }
         }
@@ -108,7 +118,7 @@ impl Table {
             members.sort_by_key(|&index| routes[index].rank());
             let paths = Paths::build(members.into_iter().map(|index| {
                 let route = &routes[index];
-                (Candidate::new(id(index), route.conditions.count() > 0), &route.pattern)
+                (Candidate::new(id(index), route.conditions().count() > 0), &route.pattern)
             }));
             match host {
                 HostPattern::Any => any = paths,
@@ -137,7 +147,7 @@ impl Table {
                 return true;
             }
             let Some(compiled) = self.routes.get(route.index()) else { return false };
-            let outcome = compiled.conditions.check(request);
+            let outcome = compiled.conditions().check(request);
             trace.asked(route, outcome);
             outcome.is_ok()
         };
@@ -191,9 +201,9 @@ impl Table {
         self.routes.is_empty()
     }
 
-    /// The route as written.
-    pub fn spec(&self, route: RouteId) -> Option<&RouteSpec> {
-        Some(&self.route(route)?.spec)
+    /// The route's name.
+    pub fn name(&self, route: RouteId) -> Option<&str> {
+        Some(&self.route(route)?.name)
     }
 
     /// The route's path pattern.
@@ -218,13 +228,19 @@ impl Table {
 // === impl Route ===
 
 impl Route {
-    fn compile(index: usize, spec: RouteSpec, conflicts: &mut Vec<Conflict>) -> Option<Self> {
+    /// `lists` holds the hosts of the routes before.
+    fn compile(
+        index: usize,
+        spec: RouteSpec,
+        lists: &mut HashSet<Arc<[HostPattern]>, RandomState>,
+        conflicts: &mut Vec<Conflict>,
+    ) -> Option<Self> {
         let before = conflicts.len();
         let mut bad = |kind, field: String, error: PatternError| {
             let PatternError { message, hint } = error;
             conflicts.push(Conflict { kind, route: index, other: None, field, message, hint, example: None });
         };
-        let mut hosts = Vec::new();
+        let mut hosts = Vec::with_capacity(spec.hosts.len().max(1));
         for (at, host) in spec.hosts.iter().enumerate() {
             match HostPattern::parse(host) {
                 Ok(host) => hosts.push(host),
@@ -236,7 +252,7 @@ impl Route {
         }
         hosts.sort();
         hosts.dedup();
-        let mut methods = Vec::new();
+        let mut methods = Vec::with_capacity(spec.methods.len());
         for (at, method) in spec.methods.iter().enumerate() {
             match matcher::parse_method(method) {
                 Ok(method) => methods.push(method),
@@ -249,7 +265,7 @@ impl Route {
         let query =
             compile_fields(&spec.query, Test::query, |name| (!name.is_empty()).then(|| name.to_owned()));
         let mut fields =
-            |fields: Vec<Result<Field, (String, PatternError)>>, kind, section: &str| -> Box<[Field]> {
+            |fields: Vec<Result<Field, (String, PatternError)>>, kind, section: &str| -> Vec<Field> {
                 let keep = |field| match field {
                     Ok(field) => Some(field),
                     Err((name, error)) => {
@@ -268,15 +284,63 @@ impl Route {
                 None
             }
         };
-        let listeners = spec.listeners.clone().into();
-        let conditions = Conditions { methods: methods.into(), listeners, headers, query };
+        let conditions = Conditions { methods, listeners: spec.listeners, headers, query };
         let pattern = pattern.filter(|_| conflicts.len() == before)?;
-        Some(Self { spec, hosts: hosts.into(), pattern, conditions })
+        let mut pairs = hosts.iter().zip(&spec.hosts);
+        let as_compiled = spec.hosts.is_empty()
+            || hosts.len() == spec.hosts.len() && pairs.all(|(host, written)| host.to_text() == *written);
+        Some(Self {
+            name: spec.name,
+            priority: spec.priority,
+            hosts: lists.get(&*hosts).cloned().unwrap_or_else(|| {
+                let list: Arc<[HostPattern]> = hosts.into();
+                lists.insert(Arc::clone(&list));
+                list
+            }),
+            written_hosts: if as_compiled { Box::default() } else { spec.hosts.into() },
+            pattern,
+            conditions: Some(Box::new(conditions)).filter(|conditions| conditions.count() > 0),
+            shown: spec.shown,
+        })
+    }
+
+    /// All that it asks for but host and path.
+    pub(super) fn conditions(&self) -> &Conditions {
+        self.conditions.as_deref().unwrap_or(&NO_CONDITIONS)
+    }
+
+    /// The hosts as they may be told: as written, with `${VAR}` where something came from outside.
+    pub(super) fn told_hosts(&self) -> String {
+        match (&self.shown, &*self.written_hosts) {
+            (Some(shown), _) => shown.hosts.join(", "),
+            (None, []) => {
+                let hosts: Vec<String> = self.hosts.iter().map(HostPattern::to_text).collect();
+                hosts.join(", ")
+            }
+            (None, written) => written.join(", "),
+        }
+    }
+
+    /// The path as it may be told.
+    pub(super) fn told_path(&self) -> &str {
+        self.shown.as_ref().map_or(self.pattern.as_str(), |shown| shown.path.as_str())
+    }
+
+    /// The methods as they may be told.
+    pub(super) fn told_methods(&self) -> String {
+        match &self.shown {
+            Some(shown) => shown.methods.join(", "),
+            None => {
+                let methods: Vec<_> =
+                    self.conditions().methods.iter().map(|method| String::from_utf8_lossy(method)).collect();
+                methods.join(", ")
+            }
+        }
     }
 
     /// Sorts routes of one host and one shape: more conditions first, then higher priority.
     fn rank(&self) -> (std::cmp::Reverse<usize>, std::cmp::Reverse<i32>) {
-        (std::cmp::Reverse(self.conditions.count()), std::cmp::Reverse(self.spec.priority))
+        (std::cmp::Reverse(self.conditions().count()), std::cmp::Reverse(self.priority))
     }
 
     /// The most specific of the route's hosts that a normalised host matches.

@@ -26,7 +26,7 @@ impl Random {
 
 /// A route for any host: `name`, `path`.
 pub(crate) fn route(name: &str, path: &str) -> RouteSpec {
-    RouteSpec { name: name.to_owned(), path: path.to_owned(), ..RouteSpec::default() }
+    RouteSpec { name: name.into(), path: path.to_owned(), ..RouteSpec::default() }
 }
 
 impl RouteSpec {

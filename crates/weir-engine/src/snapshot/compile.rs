@@ -251,11 +251,9 @@ impl Compiler<'_> {
         let plans: Vec<Plan> = plans.collect();
         let trusted_fields = trusted_fields(config, &plans, &filters.made);
         let table = self.table();
-        let routes: Vec<Option<Route>> = config
-            .routes
-            .iter()
-            .map(|(name, route)| self.route(name, route, &global, &mut filters))
-            .collect();
+        let written = config.routes.written(self.tree.get("routes"));
+        let routes: Vec<Option<Route>> =
+            written.map(|route| self.route(route.name, route.thing, &global, &mut filters)).collect();
         self.collectors();
         let tracing = self.tracing().map(Arc::new);
         let telemetry = Arc::clone(&self.carry.telemetry);
@@ -455,18 +453,19 @@ impl Compiler<'_> {
     fn table(&mut self) -> Option<Table> {
         let listener =
             |name: &String| self.config.listeners.names().position(|n| n == name).map(|i| i as u16);
-        let specs = self.config.routes.iter().map(|(name, route)| {
+        let specs = self.config.routes.written(self.tree.get("routes")).map(|written| {
+            let route = written.thing;
             let m = &route.matches;
             RouteSpec {
-                name: name.to_owned(),
-                hosts: m.hosts.clone(),
-                path: m.path.clone(),
-                methods: m.methods.clone(),
-                headers: m.headers.0.clone(),
-                query: m.query.0.clone(),
+                name: Arc::clone(written.name),
+                hosts: m.hosts.iter().map(ToString::to_string).collect(),
+                path: m.path.to_string(),
+                methods: m.methods.to_vec(),
+                headers: m.headers.0.to_vec(),
+                query: m.query.0.to_vec(),
                 listeners: m.listeners.iter().filter_map(listener).collect(),
                 priority: route.priority,
-                shown: self.shown(name, m).map(Box::new),
+                shown: written.node.and_then(|node| shown(node, m)).map(Box::new),
             }
         });
         match Table::build(specs) {
@@ -512,28 +511,9 @@ impl Compiler<'_> {
         }
     }
 
-    /// How to tell of a `match`, where a part of it came from outside.
-    fn shown(&self, route: &str, matches: &schema::Match) -> Option<Shown> {
-        let node = self.tree.get("routes")?.get(route)?.get("match")?;
-        let parts = [node.get("hosts"), node.get("path"), node.get("methods")];
-        if !parts
-            .iter()
-            .flatten()
-            .any(|part| part.substituted || part.elements().iter().any(|e| e.substituted))
-        {
-            return None;
-        }
-        let [hosts, path, methods] = parts.map(|part| {
-            let each =
-                part.into_iter().flat_map(|part| [std::slice::from_ref(part), part.elements()]).flatten();
-            each.filter_map(Node::written).map(str::to_owned).collect::<Vec<_>>()
-        });
-        Some(Shown { hosts, path: path.into_iter().next().unwrap_or_else(|| matches.path.clone()), methods })
-    }
-
     fn route(
         &mut self,
-        name: &str,
+        name: &Arc<str>,
         written: &schema::Route,
         global: &[u32],
         filters: &mut Filters<'_>,
@@ -544,7 +524,7 @@ impl Compiler<'_> {
         let captures: Vec<String> =
             pattern.map(|p| p.capture_names().into_iter().map(str::to_owned).collect()).unwrap_or_default();
         let shares = written.upstream.iter().flat_map(|split| &split.0);
-        filters.targets = shares.map(|share| share.upstream.clone()).collect();
+        filters.targets = shares.map(|share| share.upstream.to_string()).collect();
         let own = self.chain(&written.filters, &format!("routes.{name}"), Some(&captures), filters);
         filters.targets.clear();
         let target = match (&written.respond, &written.files, &written.upstream) {
@@ -561,7 +541,7 @@ impl Compiler<'_> {
             response_timeout: written.timeouts.response.map(|t| t.get()),
             exchange_timeout: written.timeouts.exchange.map(|t| t.get()),
         });
-        Some(Route { name: name.into(), handling, series: self.carry.telemetry.route(name) })
+        Some(Route { name: Arc::clone(name), handling, series: self.carry.telemetry.route(name) })
     }
 
     fn site(&mut self, route: &str, written: &schema::Files) -> Option<Target> {
@@ -600,6 +580,21 @@ impl Compiler<'_> {
         let key = (chain.clone(), upstream, *response_timeout, *exchange_timeout, *escaped_slashes);
         Arc::clone(self.handlings.entry(key).or_insert_with(|| Arc::new(handling)))
     }
+}
+
+/// How to tell of the `match` of a route, where a part of it came from outside.
+fn shown(route: &Node, matches: &schema::Match) -> Option<Shown> {
+    let node = route.get("match")?;
+    let parts = [node.get("hosts"), node.get("path"), node.get("methods")];
+    let came = |part: &Node| part.substituted || part.elements().iter().any(|e| e.substituted);
+    if !parts.iter().flatten().any(|part| came(part)) {
+        return None;
+    }
+    let [hosts, path, methods] = parts.map(|part| {
+        let each = part.into_iter().flat_map(|part| [std::slice::from_ref(part), part.elements()]).flatten();
+        each.filter_map(Node::written).map(str::to_owned).collect::<Vec<_>>()
+    });
+    Some(Shown { hosts, path: path.into_iter().next().unwrap_or_else(|| matches.path.to_string()), methods })
 }
 
 /// A credential as its filter gets it: a text as it is, a map as JSON.

@@ -1,7 +1,7 @@
 //! The decision as it is told.
 
 use super::super::testing::{request, route};
-use super::super::{NEAR_MISSES, Table};
+use super::super::{NEAR_MISSES, RouteSpec, Shown, Table};
 use super::*;
 
 fn routes() -> Table {
@@ -64,6 +64,29 @@ fn near_misses_are_capped_with_the_nearest_first() {
     assert_eq!(decision.winner, None);
     let names: Vec<_> = decision.near_misses.iter().map(|miss| &*miss.route).collect();
     assert_eq!((names, decision.omitted), (vec!["nearest", "near", "path"], 1));
+}
+
+#[test]
+fn what_a_route_is_for_is_told_as_it_is_written() {
+    let shown = Shown {
+        hosts: vec!["${HOST}".to_owned()],
+        path: "/${PATH}".to_owned(),
+        methods: vec!["${METHOD}".to_owned()],
+    };
+    let hosts: [&[&str]; 4] = [&["b.test", "A.test"], &["c.test"], &["C.test"], &["d.test"]];
+    let [several, plain, large, secret] = hosts.map(|hosts| route("r", "/x").hosts(hosts));
+    let told = |spec: RouteSpec, host: &str, path: &str| {
+        let table = Table::build(vec![spec]).unwrap();
+        explain(&table, &request("GET", host, path, &[]), 1).near_misses.remove(0).why
+    };
+    assert_eq!(told(several, "e.test", "/x"), "it is for b.test, A.test");
+    assert_eq!(told(plain, "e.test", "/x"), "it is for c.test");
+    assert_eq!(told(large, "e.test", "/x"), "it is for C.test");
+    let secret = RouteSpec { shown: Some(Box::new(shown)), ..secret.methods(&["PUT"]) };
+    assert_eq!(told(secret.clone(), "e.test", "/x"), "it is for ${HOST}");
+    assert_eq!(told(secret.clone(), "d.test", "/y"), "it is for /${PATH}");
+    assert_eq!(told(secret, "d.test", "/x"), "it takes ${METHOD}");
+    assert_eq!(told(route("r", "/x").methods(&["PUT", "GET-"]), "e.test", "/x"), "it takes PUT, GET-");
 }
 
 #[test]
