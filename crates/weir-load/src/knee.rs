@@ -226,21 +226,7 @@ impl Knee {
     fn none_found(&self, conditions: &str) -> String {
         let mut text = format!("no rate holds {conditions}");
         let Some(lowest) = self.by_rate().first().copied() else { return text };
-        let broken: Vec<String> = lowest
-            .broken_by
-            .iter()
-            .filter(|why| !self.hopeless || *why != step::TOO_FEW)
-            .map(|why| match lowest.thresholds.iter().find(|t| t.threshold == *why) {
-                Some(t) => {
-                    format!("{} is {}", t.threshold.split(['<', '>']).next().unwrap_or_default(), measured(t))
-                }
-                None if why == step::TOO_FEW => {
-                    format!("{} of {} responses came", grouped(lowest.responses), grouped(self.needed))
-                }
-                None => why.clone(),
-            })
-            .collect();
-        let _ = write!(text, ": at {}/s, the lowest tried, {}", whole(lowest.rate), broken.join(", "));
+        let _ = write!(text, ": at {}/s, the lowest tried, {}", whole(lowest.rate), self.seen_at(lowest));
         if lowest.limit == Some(Limit::Generator) {
             let _ = write!(
                 text,
@@ -249,7 +235,8 @@ impl Knee {
             );
         }
         if self.hopeless {
-            text.push_str("; no response met it at any rate tried, so the search ended early");
+            let none = if self.steps.iter().all(|step| step.responses == 0) { "came" } else { "met it" };
+            let _ = write!(text, "; no response {none} at any rate tried, so the search ended early");
         } else if lowest.rate <= self.rate_least && self.rate_least > RATES.0 {
             let needed = grouped(self.needed);
             let _ = write!(
@@ -258,6 +245,26 @@ impl Knee {
             );
         }
         text
+    }
+
+    /// What broke a step, as a part of a sentence.
+    fn seen_at(&self, step: &Step) -> String {
+        let error = step.error.as_deref();
+        if step.responses == 0 {
+            return error.map_or_else(|| "no response came".to_owned(), |e| format!("no response came: {e}"));
+        }
+        let broken = step.broken_by.iter().filter(|why| !self.hopeless || *why != step::TOO_FEW);
+        let told = broken.map(|why| match (step.thresholds.iter().find(|t| t.threshold == *why), error) {
+            (Some(t), _) => {
+                format!("{} is {}", t.threshold.split(['<', '>']).next().unwrap_or_default(), measured(t))
+            }
+            (None, _) if why == step::TOO_FEW => {
+                format!("{} of {} responses came", grouped(step.responses), grouped(self.needed))
+            }
+            (None, Some(error)) if why == "errors" => format!("errors ({error})"),
+            (None, _) => why.clone(),
+        });
+        told.collect::<Vec<_>>().join(", ")
     }
 
     /// How far what was found can be believed, and why not: what speaks against a rate that held speaks against it, or where none held, what speaks
@@ -525,6 +532,22 @@ mod tests {
         assert_eq!(
             knee.found(),
             "no rate holds p99<20ms: at 220/s, the lowest tried, 900 of 1,000 responses came, and the generator could not do better (late_starts)"
+        );
+        let refused = || Some("Connection refused (os error 111)".to_owned());
+        knee.steps[0] = Step { rate: 220.0, responses: 900, error: refused(), ..Step::default() };
+        knee.steps[0].broken_by = vec!["errors".to_owned()];
+        assert_eq!(
+            knee.found(),
+            "no rate holds p99<20ms: at 220/s, the lowest tried, errors (Connection refused (os error 111))"
+        );
+        // Where nothing answers, that says all; the rest follows from it.
+        knee.hopeless = true;
+        knee.steps[0].responses = 0;
+        knee.steps[0].broken_by =
+            ["p99<20ms", "no_responses", "errors", step::TOO_FEW].map(str::to_owned).to_vec();
+        assert_eq!(
+            knee.found(),
+            "no rate holds p99<20ms: at 220/s, the lowest tried, no response came: Connection refused (os error 111); no response came at any rate tried, so the search ended early"
         );
     }
 }

@@ -5,7 +5,7 @@
 mod k6;
 mod metric;
 
-pub(crate) use k6::split as split_k6;
+pub(crate) use k6::{of_ours as k6_of_ours, split as split_k6};
 
 use crate::Report;
 use crate::options::Mistake;
@@ -149,22 +149,27 @@ pub(crate) fn quantile_of(text: &str) -> Option<f64> {
 }
 
 impl Order {
+    /// How each is written; the longer of two that begin alike comes first.
+    const WRITTEN: [(&str, Self); 7] = [
+        ("<=", Self::AtMost),
+        (">=", Self::AtLeast),
+        ("===", Self::Equal),
+        ("==", Self::Equal),
+        ("!=", Self::NotEqual),
+        ("<", Self::Less),
+        (">", Self::More),
+    ];
+
     /// Takes `NAME<VALUE` apart.
     fn split(text: &str) -> Option<(&str, Self, &str)> {
-        // The longer of two that begin alike comes first.
-        const WRITTEN: [(&str, Order); 7] = [
-            ("<=", Order::AtMost),
-            (">=", Order::AtLeast),
-            ("===", Order::Equal),
-            ("==", Order::Equal),
-            ("!=", Order::NotEqual),
-            ("<", Order::Less),
-            (">", Order::More),
-        ];
         let (name, rest) = text.split_at(text.find(['<', '>', '=', '!'])?);
         let (value, order) =
-            WRITTEN.iter().find_map(|(sign, order)| Some((rest.strip_prefix(sign)?, *order)))?;
+            Self::WRITTEN.iter().find_map(|(sign, order)| Some((rest.strip_prefix(sign)?, *order)))?;
         Some((name.trim(), order, value.trim()))
+    }
+
+    fn sign(self) -> &'static str {
+        Self::WRITTEN.iter().find(|(_, order)| *order == self).map_or("", |(sign, _)| sign)
     }
 }
 

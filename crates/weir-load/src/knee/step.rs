@@ -24,6 +24,8 @@ pub struct Step {
     pub response: Percentiles,
     /// Share of errors and unexpected statuses, and of requests that had no response when the step ended.
     pub failed_share: f64,
+    /// What most of its errors say, such as `Connection refused (os error 111)`.
+    pub error: Option<String>,
     /// Whether all conditions held and nothing else broke it.
     pub held: bool,
     /// What broke it: conditions, codes of reasons, and `too_few_responses`.
@@ -79,6 +81,7 @@ impl Step {
             responses_per_s: report.rate(),
             response: Percentiles::of(&report.latency.response),
             failed_share: report.failed_share(),
+            error: report.counts.error_texts.iter().max_by_key(|(_, n)| **n).map(|(text, _)| text.clone()),
             limit: (!held).then(|| whose(&report, &reasons, &broken_by, conditions)),
             held,
             broken_by,

@@ -12,7 +12,7 @@ mod text;
 
 use super::{End, Format, Pace, Report, ThresholdResult};
 use crate::Histogram;
-use crate::threshold::split_k6;
+use crate::threshold::{k6_of_ours, split_k6};
 use text::{Check, Metric, Section, Sheet, Threshold};
 
 pub(super) static FORMAT: Format = Format { name: "k6", about: "the summary of k6", print: compact };
@@ -77,7 +77,7 @@ fn sheet(report: &Report, mode: Mode) -> Sheet {
         sections.push(Section { title: "GRPC", metrics });
     }
     Sheet {
-        thresholds: report.thresholds.iter().map(threshold).collect(),
+        thresholds: report.thresholds.iter().map(|result| threshold(result, grpc)).collect(),
         checks: report
             .checks
             .iter()
@@ -169,35 +169,32 @@ fn percentile(h: &Histogram, q: f64) -> f64 {
     below + (above - below) * place.fract()
 }
 
-/// Puts one of our thresholds under the metric of k6 that it is about, in that metric's unit.
-fn threshold(result: &ThresholdResult) -> Threshold {
+/// Puts a threshold under the metric of k6 that it is about, in k6's words: its readers know no others.
+fn threshold(result: &ThresholdResult, grpc: bool) -> Threshold {
     if let Some((metric, source)) = split_k6(&result.threshold) {
         return threshold_of_k6(metric, source, result);
     }
+    match k6_of_ours(&result.threshold) {
+        Some(("http_req_duration", source)) if grpc => threshold_of_k6("grpc_req_duration", &source, result),
+        Some((metric, source)) => threshold_of_k6(metric, &source, result),
+        None => threshold_of_ours(result),
+    }
+}
+
+/// What k6 has no metric for, such as the cost of the target, under its own name.
+fn threshold_of_ours(result: &ThresholdResult) -> Threshold {
     let source = result.threshold.trim();
     let what = source.split(['<', '>', '=', '!']).next().unwrap_or_default().trim();
-    let bare = what.trim_start_matches("service.").trim_start_matches("response.");
-    let percentile =
-        bare.strip_prefix('p').is_some_and(|n| n.trim_matches(['(', ')']).parse::<f64>().is_ok());
-    let (metric, value) = match (bare, result.measured) {
-        _ if percentile => ("http_req_duration", result.measured.map(|ns| text::duration(ns / 1e6))),
-        ("avg" | "mean" | "med" | "min" | "max", ns) => {
-            ("http_req_duration", ns.map(|ns| text::duration(ns / 1e6)))
-        }
-        ("errors" | "failed", share) => ("http_req_failed", share.map(text::percent)),
-        ("rate", rate) => ("http_reqs", rate.map(|rate| format!("{}/s", text::number(rate)))),
-        (_, value) => (what, value.map(text::number)),
-    };
     Threshold {
-        metric: metric.to_owned(),
+        metric: what.to_owned(),
         source: source.to_owned(),
         agg: what.to_owned(),
-        value: value.unwrap_or_else(|| "[no data]".to_owned()),
+        value: result.measured.map_or_else(|| "[no data]".to_owned(), text::number),
         ok: result.passed,
     }
 }
 
-/// One that is written as k6 has it already.
+/// One as k6 has it.
 fn threshold_of_k6(metric: &str, source: &str, result: &ThresholdResult) -> Threshold {
     let agg = source.split(['<', '>', '=', '!']).next().unwrap_or_default().trim();
     let value = result.measured.map(|value| match agg {

@@ -1,7 +1,7 @@
 //! Conditions in k6's words: `http_req_duration: p(95)<200`. A bare number is what it is to k6: milliseconds, a share, a count.
 
 use super::metric::{Counter, Metric, Stat, Trend};
-use super::{Order, units};
+use super::{Order, Threshold, units};
 
 /// What k6 calls a metric, and what that is here.
 enum Kind {
@@ -36,6 +36,19 @@ pub(crate) fn split(text: &str) -> Option<(&str, &str)> {
     let (metric, condition) = text.rsplit_once(':')?;
     let quotes = ['\'', '"', '[', ']', ' '];
     Some((metric.trim_matches(quotes), condition.trim_matches(quotes)))
+}
+
+/// One of our own conditions as k6 has it: its metric, and `p(99)<50` for `p99<50ms`. None where k6 has no such metric.
+pub(crate) fn of_ours(text: &str) -> Option<(&'static str, String)> {
+    let Threshold { metric, order, bound, .. } = Threshold::parse("", text).ok()?;
+    let (metric, stat, bound) = match metric {
+        Metric::Trend(_, stat) => ("http_req_duration", stat.in_k6(), bound / 1e6),
+        Metric::Errors | Metric::Failed => ("http_req_failed", "rate".into(), bound),
+        Metric::Checks => ("checks", "rate".into(), bound),
+        Metric::Rate => ("http_reqs", "rate".into(), bound),
+        Metric::CostUs | Metric::Count(_) | Metric::PerCore | Metric::PerSecond(_) => return None,
+    };
+    Some((metric, format!("{stat}{}{bound}", order.sign())))
 }
 
 pub(super) fn is_metric(name: &str) -> bool {
@@ -84,7 +97,7 @@ fn metric(name: &str) -> Option<&'static Kind> {
 mod tests {
     use crate::Report;
     use crate::report::CheckResult;
-    use crate::threshold::{Threshold, quantile_of};
+    use crate::threshold::{Threshold, k6_of_ours, quantile_of};
 
     fn report() -> Report {
         let mut r = Report { duration_ns: 2_000_000_000, ..Report::default() };
@@ -132,6 +145,30 @@ mod tests {
             assert_eq!(result.passed, want, "{text}: {result:?}");
         }
         assert_eq!(quantile_of("http_req_duration: p(99)<5"), Some(0.99));
+    }
+
+    #[test]
+    fn our_conditions_are_said_in_the_words_of_k6() {
+        for (ours, metric, condition) in [
+            ("p99<50ms", "http_req_duration", "p(99)<50"),
+            ("p99.9 <= 1s", "http_req_duration", "p(99.9)<=1000"),
+            ("p(95)<150us", "http_req_duration", "p(95)<0.15"),
+            ("service.p7<1.5ms", "http_req_duration", "p(7)<1.5"),
+            ("med>1ms", "http_req_duration", "med>1"),
+            ("mean<1s", "http_req_duration", "avg<1000"),
+            ("max<2s", "http_req_duration", "max<2000"),
+            ("errors<0.1%", "http_req_failed", "rate<0.001"),
+            ("failed<=0.05", "http_req_failed", "rate<=0.05"),
+            ("checks>99%", "checks", "rate>0.99"),
+            ("rate>5k", "http_reqs", "rate>5000"),
+        ] {
+            assert_eq!(k6_of_ours(ours), Some((metric, condition.to_owned())), "{ours}");
+            // What k6 would read is the same condition of ours again.
+            let back = Threshold::parse("--threshold", &format!("{metric}: {condition}")).unwrap();
+            let ours = Threshold::parse("--threshold", ours).unwrap();
+            assert_eq!((back.order, back.bound), (ours.order, ours.bound), "{condition}");
+        }
+        assert_eq!((k6_of_ours("cost<20us"), k6_of_ours("percore>5000")), (None, None));
     }
 
     #[test]

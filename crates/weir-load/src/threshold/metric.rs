@@ -71,6 +71,18 @@ impl Stat {
         })
     }
 
+    /// What k6 calls it.
+    pub(super) fn in_k6(self) -> Cow<'static, str> {
+        match self {
+            Self::Max => "max".into(),
+            Self::Mean => "avg".into(),
+            Self::Min => "min".into(),
+            Self::Quantile(0.5) => "med".into(),
+            // Six digits behind the point: 0.999 × 100 is not quite 99.9.
+            Self::Quantile(q) => format!("p({})", (q * 1e8).round() / 1e6).into(),
+        }
+    }
+
     pub(super) fn of(self, h: &Histogram) -> Option<f64> {
         (!h.is_empty()).then(|| match self {
             Self::Max => h.max() as f64,

@@ -226,11 +226,16 @@ fn thresholds_stand_under_the_metric_of_k6() {
     ];
     report.checks = vec![CheckResult { check: "status=200".to_owned(), passed: 2669, failed: 331 }];
     let text = compact(&report);
-    let want = "\n\n  █ THRESHOLDS \n\n    http_req_duration\n    ✗ 'service.p99.9<20ms' service.p99.9=25ms\n    ✗ 'mean<1s' mean=[no data]\n\n    \
-                http_req_failed\n    ✗ 'errors<0.1%' errors=11.03%\n    ✗ 'rate<0.01' rate=11.03%\n\n    \
+    let want = "\n\n  █ THRESHOLDS \n\n    http_req_duration\n    ✗ 'p(99.9)<20' p(99.9)=25ms\n    ✗ 'avg<1000' avg=[no data]\n\n    \
+                http_req_failed\n    ✗ 'rate<0.001' rate=11.03%\n    ✗ 'rate<0.01' rate=11.03%\n\n    \
                 http_req_waiting\n    ✓ 'p(95) < 200' p(95)=25ms\n\n    http_reqs\n    \
                 ✓ 'rate>5000' rate=17851.045875/s\n    ✓ 'count>100' count=3000\n\n\n  █ TOTAL RESULTS \n";
     assert!(text.starts_with(want), "{text}");
+    // In the file a condition says whether it was broken.
+    let export = sheet(&report, Mode::Full).export();
+    let of = |metric: &str| export["metrics"][metric]["thresholds"].clone();
+    assert_eq!(of("http_req_duration"), serde_json::json!({ "p(99.9)<20": true, "avg<1000": true }));
+    assert_eq!(of("http_reqs"), serde_json::json!({ "rate>5000": false, "count>100": false }));
     assert!(text.contains("\n    ✗ status=200\n      ↳  88% — ✓ 2669 / ✗ 331\n\n    HTTP\n"), "{text}");
 }
 

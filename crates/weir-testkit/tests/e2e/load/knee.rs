@@ -4,7 +4,7 @@ use super::{load, origin, url};
 use crate::support::OK_BODY;
 use tempfile::TempDir;
 use weir_load::Knee;
-use weir_testkit::{Upstream, weir_command};
+use weir_testkit::{Upstream, refusing_address, weir_command};
 
 #[test]
 fn a_queue_gives_the_knee_away() {
@@ -70,6 +70,15 @@ fn a_slow_target_is_not_blamed_on_the_generator() {
     run.expect_code(1).expect_text("no rate holds p50<20ms: at 44.0/s, the lowest tried, p50 is");
     run.expect_text("no response met it at any rate tried, so the search ended early");
     assert!(!run.stdout.contains("the generator"), "{}", run.stdout);
+}
+
+#[test]
+fn the_first_line_says_why_nothing_answered() {
+    let (_kept, address) = refusing_address();
+    let url = format!("http://{address}/");
+    let run = load(&["--find-knee", "p50<1s", "-c1", "--threads=1", "-d100ms", "--warmup", "0", &url]);
+    let first = run.expect_code(1).stdout.lines().next().unwrap_or_default();
+    assert!(first.contains("no response came: Connection refused"), "{first}");
 }
 
 #[test]
