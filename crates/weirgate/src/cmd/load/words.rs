@@ -158,6 +158,23 @@ static WORDS: &[(&str, Meaning)] = &[
     ("--workers", Value("-c {} if you mean connections, --threads {} if you mean threads")),
 ];
 
+/// What `load` has and `compare` does not, with what it has instead.
+static ONLY_LOAD: &[(&str, Meaning)] = &[
+    ("-n", BY_TIME),
+    ("-o", Value("--save FILE")),
+    ("--abort-on", Value("--fail-if 'p99 worse 5%', which is judged at the end")),
+    ("--find-knee", Value("`weir load --find-knee '{}'` for each target")),
+    ("--output", Value("--save FILE")),
+    ("--requests", BY_TIME),
+    ("--stages", Value("-c or --rate: all targets are given one load all the time")),
+    ("--summary-export", Value("--save {}")),
+    ("--think", Value("--rate: connections do not pause")),
+    ("--threshold", Value("--fail-if 'p99 worse 5%', which compares a target with the first")),
+];
+
+const BY_TIME: Meaning =
+    Value("-d TIME, the longest time of all rounds together, and --until 1% to end as soon as that is known");
+
 /// The command line with the words of others made ours, where it is one that makes load.
 ///
 /// # Errors
@@ -230,10 +247,14 @@ impl Word {
         let (name, value) = typed.split_once('=').map_or((typed, None), |(name, value)| (name, Some(value)));
         let known = |name: &str, value: Option<&str>| {
             // What this command has by the same name comes first: `compare -f` is a bench file.
-            let (_, meaning) = WORDS.iter().find(|(known, _)| *known == name && !is_ours(name))?;
-            let ours = !matches!(meaning, Is(option) if !is_ours(option));
-            let word = || Self { name: name.to_owned(), meaning: *meaning, value: value.map(str::to_owned) };
-            ours.then(word)
+            let of = |list: &[(&str, Meaning)], name: &str| {
+                list.iter().find(|(known, _)| *known == name && !is_ours(name)).map(|(_, meaning)| *meaning)
+            };
+            let meaning = match of(WORDS, name).or_else(|| of(ONLY_LOAD, name))? {
+                Is(option) if !is_ours(option) => of(ONLY_LOAD, option)?,
+                meaning => meaning,
+            };
+            Some(Self { name: name.to_owned(), meaning, value: value.map(str::to_owned) })
         };
         if let Some(word) = known(name, value) {
             return Some(word);

@@ -231,6 +231,35 @@ fn no_word_hides_an_option_of_ours() {
 }
 
 #[test]
+fn what_only_load_has_is_refused_elsewhere_with_what_stands_for_it() {
+    let names = |command: Command| -> Vec<String> {
+        let longs = command.get_arguments().filter_map(|a| Some(format!("--{}", a.get_long()?)));
+        let shorts = command.get_arguments().filter_map(|a| Some(format!("-{}", a.get_short()?)));
+        longs.chain(shorts).collect()
+    };
+    let load = names(Load::augment_args(Command::new("load")));
+    let compare = names(Compare::augment_args(Command::new("compare")));
+    for (name, _) in ONLY_LOAD {
+        assert!(load.iter().any(|own| own == name) && !compare.iter().any(|own| own == name), "{name}");
+    }
+    for (line, told) in [
+        ("-n 5 a=http://127.0.0.1:1/ b=http://127.0.0.1:1/", "-n 5: write -d TIME, the longest time"),
+        ("a=http://127.0.0.1:1/ -n5", "-n 5: write -d TIME"),
+        ("--requests=5 a=http://127.0.0.1:1/", "--requests 5: write -d TIME"),
+        ("--iterations 5 a=http://127.0.0.1:1/", "--iterations 5: write -d TIME"),
+        ("--stages 5s:1 a=http://127.0.0.1:1/", "--stages 5s:1: write -c or --rate: all targets"),
+        (
+            "--threshold 'p99<5ms' a=http://127.0.0.1:1/",
+            "--threshold p99<5ms: write --fail-if 'p99 worse 5%'",
+        ),
+        ("--summary-export a.json a=http://127.0.0.1:1/", "--summary-export a.json: write --save a.json"),
+    ] {
+        let told_here = translated([words("weir compare"), words(line)].concat()).unwrap_err();
+        assert!(told_here.len() == 1 && told_here[0].to_string().contains(told), "{line}: {told_here:?}");
+    }
+}
+
+#[test]
 fn other_commands_are_left_alone() {
     for line in ["weir run -q -k", "weir origin -t 2", "weir", "weir compare -f bench.yaml --check-file"] {
         assert_eq!(translated(words(line)).unwrap(), words(line));
