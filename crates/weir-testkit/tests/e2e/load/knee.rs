@@ -4,6 +4,7 @@ use super::{load, origin, url};
 use crate::support::OK_BODY;
 use tempfile::TempDir;
 use weir_load::Knee;
+use weir_load::knee::Limit;
 use weir_testkit::{Upstream, refusing_address, weir_command};
 
 #[test]
@@ -11,31 +12,24 @@ fn a_queue_gives_the_knee_away() {
     // One connection and 5 ms each: not more than 200 a second, whatever the machine.
     let (_origin, url) = origin("/delay/5");
     let dir = TempDir::new().unwrap();
-    let search =
-        ["load", "--find-knee", "p50<20ms, errors<5%", "-c1", "--threads=1", "-d500ms", "--warmup", "0"];
+    let search = ["load", "--find-knee", "p50<20ms, errors<5%", "-c1", "--threads=1", "--warmup", "0"];
+    let files = ["--format", "json", "--html", "knee.html", "--save", "knee.json"];
     // As long as it takes: how many rates are tried is not ours to say.
-    let run = weir_command(dir.path())
-        .args(search)
-        .args([
-            "--graceful-stop",
-            "300ms",
-            "--format",
-            "json",
-            "--html",
-            "knee.html",
-            "--save",
-            "knee.json",
-            &url,
-        ])
-        .output()
-        .unwrap();
-    assert_eq!(run.status.code(), Some(0), "{run:?}");
+    let run = |step: &str| {
+        let length = ["-d", step, "--graceful-stop", "300ms", &url];
+        weir_command(dir.path()).args(search).args(files).args(length).output().unwrap()
+    };
+    // A machine that stands still for 100 ms breaks a short step at any rate; of a long one that is a small part.
+    let mut runs = ["500ms", "1s", "2s", "4s"].into_iter().map(run);
+    let run = runs.find(|run| run.status.code() == Some(0)).unwrap();
     let knee: Knee = serde_json::from_slice(&run.stdout).unwrap();
     assert!(knee.closed_rate <= 200.0, "{knee:?}");
     let rate = knee.rate.unwrap();
     let step = |held: bool| knee.steps.iter().filter(move |s| s.held == held);
     assert!(step(true).filter(|s| (s.rate - rate).abs() < 1e-9).count() == 2, "it held twice: {knee:?}");
-    assert!(step(false).all(|s| s.rate > rate) && step(false).count() > 0, "{knee:?}");
+    // What the generator could not make is tried again, and may hold then.
+    let mut broken = step(false).filter(|s| s.limit == Some(Limit::Target));
+    assert!(broken.all(|s| s.rate > rate) && step(false).count() > 0, "{knee:?}");
     let kept = |name: &str| std::fs::read(dir.path().join(name)).unwrap();
     assert_eq!(kept("knee.json"), run.stdout);
     assert!(String::from_utf8_lossy(&kept("knee.html")).contains("Response time over rate"));
