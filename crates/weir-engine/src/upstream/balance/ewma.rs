@@ -47,6 +47,16 @@ mod tests {
     use std::time::{Duration, Instant};
 
     #[test]
+    fn small_differences_leave_the_shares_to_the_weights() {
+        let endpoints = endpoints(&[1, 3]);
+        for (e, ms) in endpoints.iter().zip([100, 110]) {
+            e.latency.as_ref().unwrap().observe(Duration::from_millis(ms), Instant::now());
+        }
+        let shares = counts(&mut *balance("ewma", &endpoints), &endpoints, 4000);
+        assert!(shares[1].abs_diff(3000) < 200, "{shares:?}");
+    }
+
+    #[test]
     fn prefers_who_answers_sooner() {
         let endpoints = endpoints(&[1, 1, 1]);
         let observe = |i: usize, ms| {

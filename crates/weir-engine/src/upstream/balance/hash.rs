@@ -184,6 +184,48 @@ mod tests {
         assert_eq!(owners(&mut *balance("hash", &one), &one, None), owners(&mut *second, &other, None));
     }
 
+    fn key(slot: u64) -> Option<Key> {
+        Key::new((slot << 48) | 1)
+    }
+
+    /// Gateways of different versions in front of one service must agree: these may never change.
+    #[test]
+    fn a_key_goes_the_same_way_in_every_version() {
+        let slots = [0, 1, 2, 3, 1000, 20_000, 40_000, 65_535];
+        for (weights, expected) in
+            [([1; 5], [2, 4, 0, 2, 0, 1, 0, 4]), ([1, 2, 3, 4, 5], [2, 4, 4, 2, 4, 1, 0, 4])]
+        {
+            let (endpoints, tried) = (endpoints(&weights), Excluded::default());
+            let mut balance = balance("hash", &endpoints);
+            let owners = slots
+                .map(|slot| balance.pick(&Candidates::new(&endpoints, None, &tried, key(slot))).unwrap());
+            assert_eq!(owners, expected, "{weights:?}");
+        }
+    }
+
+    /// What each endpoint has under way after 40 requests with one key, which belongs to the first endpoint.
+    fn forty_of_one_key(weights: &[u32], out: Option<&Excluded>) -> Vec<u32> {
+        let (endpoints, tried) = (endpoints(weights), Excluded::default());
+        let hash = Some(HashSettings { by: By::Path, bounded: Some(1.25) });
+        let mut balance = Balancer { kind: named("hash").unwrap(), hash }.make(7);
+        balance.update(&endpoints);
+        let mut pick = |slot| balance.pick(&Candidates::new(&endpoints, out, &tried, key(slot))).unwrap();
+        let slot = (0..1000).find(|slot| pick(*slot) == 0).unwrap();
+        for _ in 0..40 {
+            let chosen = &endpoints[pick(slot)];
+            chosen.active.set(chosen.active.get() + 1);
+            chosen.load.iter().for_each(|load| load.set(load.get() + 1));
+        }
+        endpoints.iter().map(|e| e.active.get()).collect()
+    }
+
+    #[test]
+    fn the_bound_goes_by_weight_and_by_who_is_in_rotation() {
+        assert_eq!(forty_of_one_key(&[1, 3], None), [13, 27], "125 % of 40 / 4");
+        let active = forty_of_one_key(&[1; 4], Some(&Excluded::from_iter([3])));
+        assert_eq!((active[0], active[3]), (17, 0), "125 % of 40 / 3");
+    }
+
     #[test]
     fn an_endpoint_with_too_much_to_do_is_passed_over() {
         let endpoints = endpoints(&[1, 1, 1, 1]);

@@ -46,6 +46,16 @@ mod tests {
     use crate::upstream::balance::testing::{balance, counts, endpoints, pick};
 
     #[test]
+    fn of_fewer_endpoints_than_before_each_has_its_turn() {
+        let five = endpoints(&[1; 5]);
+        let mut balance = balance("least_requests", &five);
+        assert!((0..5).any(|_| pick(&mut *balance, &five, &[]) == Some(4)));
+        let two = endpoints(&[1; 2]);
+        balance.update(&two);
+        assert_eq!(counts(&mut *balance, &two, 100), [50, 50]);
+    }
+
+    #[test]
     fn weighs_and_takes_turns() {
         let endpoints = endpoints(&[1, 1, 4]);
         for (e, active) in endpoints.iter().zip([2, 1, 3]) {

@@ -192,13 +192,27 @@ mod tests {
     }
 
     #[test]
-    fn the_last_one_of_three_thousand_is_found() {
+    fn the_only_open_one_of_three_thousand_is_found() {
         let endpoints = endpoints(&vec![1; 3000]);
-        let all_but_one: Vec<usize> = (0..2999).collect();
-        for kind in KINDS {
-            let mut balance = balance(kind.name, &endpoints);
-            assert_eq!(pick(&mut *balance, &endpoints, &all_but_one), Some(2999), "{}", kind.name);
+        // Several, because one may be drawn by luck.
+        for open in [0, 1, 1500, 2999] {
+            let others: Vec<usize> = (0..3000).filter(|i| *i != open).collect();
+            for kind in KINDS {
+                let mut balance = balance(kind.name, &endpoints);
+                assert_eq!(pick(&mut *balance, &endpoints, &others), Some(open), "{}", kind.name);
+            }
         }
+    }
+
+    #[test]
+    fn looking_at_all_goes_by_weight_and_passes_over_one() {
+        let (endpoints, tried) = (endpoints(&[1, 3, 5, 2]), Excluded::from_iter([2]));
+        let (mut random, mut counts) = (Random::new(7), [0u32; 4]);
+        for _ in 0..6000 {
+            let from = Candidates::new(&endpoints, None, &tried, None);
+            counts[weighted(&mut random, &from, 3).unwrap()] += 1;
+        }
+        assert!(counts[0].abs_diff(1500) < 150 && counts[2..] == [0, 0], "{counts:?}");
     }
 
     /// Prints what a pick costs, where that is asked for: `make bench BENCH='--suite pick'`.

@@ -37,13 +37,21 @@ impl Balance for P2c {
 
 #[cfg(test)]
 mod tests {
-    use crate::upstream::balance::testing::{balance, counts, endpoints};
+    use crate::upstream::balance::testing::{balance, counts, endpoints, pick};
 
     #[test]
     fn avoids_the_busy_one() {
         let endpoints = endpoints(&[1, 1]);
         endpoints[0].active.set(10);
         assert_eq!(counts(&mut *balance("p2c", &endpoints), &endpoints, 100), [0, 100]);
+    }
+
+    #[test]
+    fn the_second_one_must_be_open_too() {
+        let endpoints = endpoints(&[1, 1, 1]);
+        endpoints[..2].iter().for_each(|e| e.active.set(5));
+        let mut balance = balance("p2c", &endpoints);
+        assert!((0..100).all(|_| pick(&mut *balance, &endpoints, &[2]) != Some(2)));
     }
 
     #[test]

@@ -152,6 +152,16 @@ mod tests {
     }
 
     #[test]
+    fn a_change_of_endpoints_begins_no_tier_anew() {
+        let endpoints = placed(&[(0, false), (0, false), (0, false), (1, false), (1, false)]);
+        let (mut tiers, tried) = (tiers(&endpoints), Excluded::default());
+        let from = Candidates::new(&endpoints, None, &tried, None);
+        assert_eq!(tiers.pick(&from), Some(0));
+        tiers.update(&endpoints, || panic!("both tiers are known"));
+        assert_eq!(tiers.pick(&from), Some(1));
+    }
+
+    #[test]
     fn the_own_zone_comes_first_within_a_priority() {
         let endpoints = placed(&[(0, false), (0, false), (0, true), (0, true), (1, false)]);
         let tiers = &mut tiers(&endpoints);
