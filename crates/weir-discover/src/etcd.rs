@@ -256,6 +256,8 @@ mod tests {
         assert_eq!(addresses(&table), ["h:1"]);
         assert_eq!(table.load(range(12, &[]).as_bytes()), Ok(false));
         assert!(addresses(&table).is_empty());
+        // The same revision again has lost nothing.
+        assert_eq!(table.load(range(12, &[]).as_bytes()), Ok(false));
         // A disk that was lost begins anew.
         assert_eq!(table.load(range(1, &[]).as_bytes()), Ok(true));
     }

@@ -138,6 +138,22 @@ mod tests {
         assert!(why.contains("endpoints.yaml:1"), "{why}");
         fs::remove_file(&path).unwrap();
         assert!(matches!(look(&path, None), Looked::Read(None, Err(_))));
-        assert!(matches!(look(dir.path(), None), Looked::Read(None, Err(_))));
+        let Looked::Read(None, Err(why)) = look(dir.path(), None) else { panic!() };
+        assert!(why.ends_with("is not a file"), "{why}");
+    }
+
+    #[test]
+    fn a_file_has_a_length() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("endpoints.yaml");
+        let read = |bytes: u64| {
+            let mut text = "- 127.0.0.1:1\n#".to_owned();
+            text.extend(std::iter::repeat_n('x', usize::try_from(bytes).unwrap() - text.len()));
+            fs::write(&path, text).unwrap();
+            let Looked::Read(_, read) = look(&path, None) else { panic!() };
+            read.map(|list| list.len())
+        };
+        assert_eq!(read(FILE_BYTES), Ok(1));
+        assert!(read(FILE_BYTES + 1).unwrap_err().ends_with("is longer than 4194304 bytes"));
     }
 }

@@ -169,3 +169,56 @@ pub(crate) fn begin(
 
 /// How long a registry is left alone after an answer, so that one which changes all the time costs little.
 const PAUSE: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Source, load};
+
+    fn upstream(settings: &str) -> schema::Upstream {
+        let text = format!("upstreams: {{ u: {{ {settings} }} }}\n");
+        load(&Source::text("/t.yaml", text)).unwrap().config.upstreams.get("u").unwrap().clone()
+    }
+
+    #[test]
+    fn a_registry_is_shown_with_what_is_asked() {
+        for (settings, kind, shown) in [
+            (
+                "discover: { etcd: { servers: [ \"http://127.0.0.1:2379\" ], key: /microservices/orders/ } }",
+                "etcd",
+                "http://127.0.0.1:2379 /microservices/orders (kratos, http)",
+            ),
+            (
+                "protocol: h2c, discover: { etcd: { servers: [ \"http://127.0.0.1:2379\" ], key: /o, version: v2 } }",
+                "etcd",
+                "http://127.0.0.1:2379 /o (kratos, grpc version v2)",
+            ),
+            (
+                "discover: { etcd: { servers: [ \"http://127.0.0.1:2379\" ], key: o.rpc, format: go_zero } }",
+                "etcd",
+                "http://127.0.0.1:2379 o.rpc (go_zero)",
+            ),
+            (
+                "discover: { consul: { servers: [ \"http://127.0.0.1:8500\" ], service: o, tag: blue, scheme: grpc } }",
+                "consul",
+                "http://127.0.0.1:8500 o tag blue (grpc)",
+            ),
+            ("discover: { srv: _http._tcp.o.test }", "srv", "_http._tcp.o.test"),
+            ("discover: { file: o.yaml }", "file", "/o.yaml"),
+        ] {
+            assert_eq!(place(&upstream(settings)), Some((kind, shown.to_owned())), "{settings}");
+        }
+        assert_eq!(place(&upstream("endpoints: [ 127.0.0.1:1 ]")), None);
+    }
+
+    #[test]
+    fn instances_are_chosen_by_what_the_upstream_speaks() {
+        let consul = "discover: { consul: { servers: [ \"http://127.0.0.1:8500\" ], service: o } }";
+        for (protocol, scheme) in [("http1", "http"), ("auto", "http"), ("h2c", "grpc")] {
+            let choice = choice(&upstream(&format!("protocol: {protocol}, {consul}")));
+            assert_eq!((&*choice.scheme, choice.tls), (scheme, false));
+        }
+        let choice = choice(&upstream(&format!("protocol: h2, tls: {{}}, {consul}")));
+        assert_eq!((&*choice.scheme, choice.tls), ("grpc", true));
+    }
+}

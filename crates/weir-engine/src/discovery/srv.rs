@@ -48,3 +48,17 @@ fn record(data: &RData) -> Option<Record> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hickory_resolver::proto::rr::rdata::{A, SRV};
+
+    #[test]
+    fn of_an_answer_the_srv_records_count() {
+        let target = "a.test.".parse().unwrap();
+        let expected = Record { priority: 1, weight: 2, port: 3, target: "a.test.".to_owned() };
+        assert_eq!(record(&RData::SRV(SRV::new(1, 2, 3, target))), Some(expected));
+        assert_eq!(record(&RData::A(A::new(127, 0, 0, 1))), None);
+    }
+}

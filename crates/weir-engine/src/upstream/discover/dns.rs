@@ -280,6 +280,23 @@ mod tests {
     }
 
     #[test]
+    fn answers_are_published_once_each_and_in_order() {
+        let telemetry = Telemetry::new(Setup::default());
+        let ip = |last: u8| IpAddr::from([10, 0, 0, last]);
+        assert_eq!(sorted([ip(2), ip(1), ip(2)].into_iter()), [ip(1), ip(2)]);
+        let names = Names {
+            upstream: "u".into(),
+            healths: Arc::default(),
+            fixed: Vec::new(),
+            names: vec![name("a.test", 1)],
+        };
+        let published = Published::new(Vec::new());
+        publish(&names, &published, &[vec![ip(1), ip(2)]], &telemetry);
+        let labels: Vec<String> = published.list().iter().map(|e| e.label.to_string()).collect();
+        assert_eq!(labels, ["10.0.0.1:80", "10.0.0.2:80"]);
+    }
+
+    #[test]
     fn an_error_leaves_the_last_answer() {
         let (name, ip) = (name("a.test", 1), "10.0.0.1".parse().unwrap());
         let resolved = || name.resolved.lock().unwrap().clone();

@@ -295,6 +295,82 @@ mod tests {
     }
 
     #[test]
+    fn an_endpoint_that_is_spoken_to_otherwise_is_another() {
+        let telemetry = Telemetry::new(Setup::default());
+        let plain = registry(&telemetry, None);
+        let tls = Registry { tls: true, ..registry(&telemetry, None) };
+        let one = at("10.0.0.1", 443, 1);
+        let list = |registry: &Registry, one: Listed, known: &[Arc<Endpoint>]| {
+            registry.state().file = Some(vec![one]);
+            registry.endpoints(known, &telemetry)
+        };
+        let first = list(&plain, one.clone(), &[]);
+        let same = list(&plain, one.clone(), &first);
+        assert!(Arc::ptr_eq(&first[0], &same[0]));
+        let others = [
+            list(&tls, one.clone(), &first),
+            list(&plain, Listed { weight: 2, ..one.clone() }, &first),
+            list(&plain, Listed { priority: 1, ..one }, &first),
+        ];
+        assert!(others.iter().all(|other| !Arc::ptr_eq(&first[0], &other[0])));
+        assert_eq!(
+            (shown(&first), shown(&others[0])),
+            (vec!["10.0.0.1:443 10.0.0.1:443 1".to_owned()], vec!["10.0.0.1:443 10.0.0.1 1".to_owned()])
+        );
+    }
+
+    #[test]
+    fn only_another_list_is_published() {
+        let telemetry = Telemetry::new(Setup::default());
+        let (registry, published) = (registry(&telemetry, None), Published::new(Vec::new()));
+        let publish = |all: &[Listed]| {
+            registry.state().file = Some(all.to_vec());
+            registry.publish(&published, &telemetry);
+            published.list()
+        };
+        let (a, b) = (at("10.0.0.1", 80, 1), at("10.0.0.2", 80, 1));
+        let first = publish(std::slice::from_ref(&a));
+        assert_eq!(shown(&first), ["10.0.0.1:80 10.0.0.1 1"]);
+        assert!(Arc::ptr_eq(&first, &publish(std::slice::from_ref(&a))), "it is the same list");
+        assert_eq!(shown(&publish(std::slice::from_ref(&b))), ["10.0.0.2:80 10.0.0.2 1"]);
+        assert_eq!(publish(&[b, a]).len(), 2);
+        assert!(publish(&[]).is_empty());
+    }
+
+    #[test]
+    fn what_is_known_of_answers() {
+        let mut state = State::new(1);
+        assert!(state.answered.is_none() && state.left_out() == (&[][..], 0));
+        state.is_away();
+        let since = state.away;
+        state.is_away();
+        assert!(since.is_some() && state.away == since, "it is away since the first failure");
+        state.has_answered(false);
+        assert!(state.away.is_none() && state.answered.is_some() && state.good.is_none());
+        state.has_answered(true);
+        assert!(state.good.is_some());
+        let one = LeftOut { id: "x".to_owned(), why: "it has no port".to_owned() };
+        let listing =
+            weir_discover::Listing { left_out: vec![one.clone()], unusable: 7, ..Default::default() };
+        state.book.answered(listing, false);
+        assert_eq!(state.left_out(), (&[one][..], 7));
+    }
+
+    #[test]
+    fn hosts_are_shown_and_names_are_resolved() {
+        let host = |host: &str| At::Host(host.to_owned(), 80);
+        for (at, name, shown) in [
+            (host("a.test"), Some("a.test"), "a.test:80"),
+            (host("10.0.0.1"), None, "10.0.0.1:80"),
+            (host("::1"), None, "[::1]:80"),
+            (At::Unix("/run/a".into()), None, "unix:/run/a"),
+        ] {
+            let one = Listed { at, weight: 1, priority: 0, zone: None };
+            assert_eq!((one.name(), &*one.at.to_string()), (name, shown));
+        }
+    }
+
+    #[test]
     fn a_name_is_its_addresses_and_one_address_is_one_endpoint() {
         let telemetry = Telemetry::new(Setup::default());
         let registry = registry(&telemetry, Some("a"));
