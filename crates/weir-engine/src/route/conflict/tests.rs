@@ -42,6 +42,25 @@ fn ties_are_refused() {
 }
 
 #[test]
+fn a_tie_says_what_to_do() {
+    const ONE: &str = "routes `b` and `a` can match one request, and nothing decides between them";
+    const SAME: &str = "route `b` matches the very requests that `a` matches";
+    let (a, b) = (|| route("a", "/x"), || route("b", "/x"));
+    for (a, b, message, hint) in [
+        (a(), b(), SAME, "remove one, or make their `match` differ"),
+        (route("a", "~/x/[0-9]+"), route("b", "~/x/[0-9]+"), SAME, "remove one"),
+        (a().methods(&["GET", "PUT"]), b().methods(&["PUT", "POST"]), ONE, "one more condition; the higher"),
+        (a().header("x-a", "*"), b().header("x-a", "1"), ONE, "one more condition; the higher"),
+        (a().header("x-a", "1"), b().header("x-a", "*"), ONE, "one more condition; the higher"),
+        (route("a", "~/x/[0-9]+"), route("b", "~/x/.*"), ONE, "or begin their regexes with different text"),
+    ] {
+        let told = conflicts(vec![a, b]);
+        assert_eq!(told[0].message, message);
+        assert!(told[0].hint.contains(hint), "{}", told[0].hint);
+    }
+}
+
+#[test]
 fn routes_that_exclude_each_other_or_differ_in_rank_are_no_tie() {
     let a = || route("a", "/x");
     let b = || route("b", "/x");
