@@ -255,7 +255,11 @@ impl Wake for Alarm {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::Class;
+    use std::future::poll_fn;
+    use std::io::Write;
     use std::sync::mpsc;
+    use std::task::Poll;
     use tokio::sync::oneshot;
 
     /// Runs a test as a core does.
@@ -284,6 +288,27 @@ pub(crate) mod tests {
                 assert_eq!(told.await, Ok(round));
                 other.join().unwrap();
             }
+        });
+    }
+
+    #[test]
+    fn clients_are_told_also_beside_work_that_never_ends() {
+        on_a_core(async {
+            let busy = tokio::task::spawn_local(async {
+                loop {
+                    tokio::task::yield_now().await;
+                }
+            });
+            let (ours, mut peer) = std::os::unix::net::UnixStream::pair().unwrap();
+            ours.set_nonblocking(true).unwrap();
+            let ours = sockets().unwrap().add_local(ours, Class::Client);
+            let mut read = Vec::with_capacity(8);
+            let mut reading = std::pin::pin!(poll_fn(|cx| ours.poll_read(cx, &mut read)));
+            assert!(poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await.is_pending());
+            peer.write_all(b"request").unwrap();
+            let told = crate::time::timeout(Duration::from_secs(60), reading).await;
+            assert_eq!(told.unwrap().unwrap(), 7);
+            busy.abort();
         });
     }
 
