@@ -177,6 +177,16 @@ mod tests {
             assert_eq!(wildcard.matches(host.as_bytes()), want, "{host}");
         }
         assert!(!wildcard.matches(b"aexample.com"));
+        assert!(!wildcard.matches(b".example.com"), "a label must stand there");
+        assert!(!wildcard.matches(b"a.longer.example.org"));
+    }
+
+    #[test]
+    fn a_name_is_as_long_as_a_request_can_ask_for() {
+        let name = |bytes: usize| format!("{}{}", "a.".repeat(100), "a".repeat(bytes - 200));
+        assert_eq!(name(HOST_BYTES).len(), HOST_BYTES);
+        assert!(HostPattern::parse(&name(HOST_BYTES)).is_ok());
+        assert!(HostPattern::parse(&name(HOST_BYTES + 1)).is_err());
     }
 
     #[test]

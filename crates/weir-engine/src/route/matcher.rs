@@ -236,6 +236,23 @@ mod tests {
     }
 
     #[test]
+    fn a_value_is_one_that_a_header_can_have() {
+        for text in ["a\tb", "a b", "ü", "~a b"] {
+            assert!(Test::header(text).is_ok(), "{text:?}");
+        }
+        for text in ["a\u{1}", "a\nb", "a\u{7f}", " a", "a\t"] {
+            assert!(Test::header(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn of_two_regexes_one_implies_the_other_where_they_are_the_same() {
+        let test = |text| Test::header(text).unwrap();
+        assert!(test("~a.*").implies(&test("~a.*")) && test("~a.*").implies(&test("*")));
+        assert!(!test("~a.*").implies(&test("~.*")) && !test("~a.*").implies(&test("a")));
+    }
+
+    #[test]
     fn parameters_are_compared_decoded() {
         let cases = [
             ("v", "2", Some("v=2"), true),
