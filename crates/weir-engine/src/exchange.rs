@@ -16,6 +16,7 @@
 mod again;
 mod attempt;
 mod behind;
+mod bodies;
 mod deadline;
 mod hedge;
 mod hooks;

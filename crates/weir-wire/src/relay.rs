@@ -3,14 +3,18 @@
 //! A relay holds at most one buffer each way: it reads only when all it read before is written, so a slow receiver slows
 //! the sender down and memory stays bounded whatever the length of the body.
 
+mod end;
+mod read_on;
 mod tunnel;
+mod watch;
 
 pub use tunnel::Tunnel;
+pub use watch::{Mark, Seen, Stopped, Watch};
 
 use crate::Stream;
 use std::io;
 use std::task::{Context, Poll, ready};
-use weir_h1::{BodyKind, BodyReader, Step, write_chunk, write_last_chunk};
+use weir_h1::{BodyKind, BodyReader, Step, write_chunk};
 
 /// How the receiver learns where the body ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,71 +42,6 @@ pub enum RelayError {
     Truncated,
     /// Writing to the receiver failed.
     Write(io::Error),
-}
-
-/// A watcher of pieces refused one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stopped;
-
-/// A piece of a body as a watcher sees it.
-#[derive(Debug)]
-pub struct Seen<'a> {
-    /// Its bytes. May be empty at the end, and always is at a pause.
-    pub data: &'a [u8],
-    /// What it means.
-    pub mark: Mark,
-    /// The trailers, each a line with its CRLF, to be read or edited; with a last piece that comes behind the data.
-    pub trailers: Option<&'a mut Vec<u8>>,
-}
-
-/// Where in a body a piece stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mark {
-    /// The body ends with it.
-    Last,
-    /// More may follow at once.
-    More,
-    /// The sender pauses: whoever holds bytes back lets them go now. Once for each pause.
-    Pause,
-}
-
-impl<'a> Seen<'a> {
-    const fn data(data: &'a [u8], last: bool) -> Self {
-        Self { data, mark: if last { Mark::Last } else { Mark::More }, trailers: None }
-    }
-}
-
-/// Sees a body on its way: body filters, limits, and who answers for fields.
-pub trait Watch {
-    /// Whether it looks at pieces, and not at trailers only.
-    fn sees_pieces(&self) -> bool;
-
-    /// Whether a trailer of this name may pass.
-    fn may_trail(&self, name: &[u8]) -> bool;
-
-    /// Looks at a piece. `Ok(Some(..))` replaces it, which is possible only where the framing is not [`Framing::Length`].
-    ///
-    /// # Errors
-    /// `Err` stops the relay.
-    fn piece(&mut self, seen: Seen<'_>) -> Result<Option<Vec<u8>>, Stopped>;
-
-    /// Whether what the last piece becomes is still being made, or who watches takes no more at present. No other piece is shown until then.
-    fn owes(&self) -> bool {
-        false
-    }
-
-    /// What the last piece has become, if it was to become something; with the trailers, if it was the last of the body.
-    ///
-    /// # Errors
-    /// `Err` stops the relay.
-    fn poll_owed(
-        &mut self,
-        cx: &mut Context<'_>,
-        trailers: Option<&mut Vec<u8>>,
-    ) -> Poll<Result<Option<Vec<u8>>, Stopped>> {
-        let _ = (cx, trailers);
-        Poll::Ready(Ok(None))
-    }
 }
 
 /// Largest buffer of one direction, in bytes. Reads begin at 16 KiB and grow to this while they are filled.
@@ -197,21 +136,6 @@ impl Relay {
     /// be [`Framing::Close`]. A body longer than `limit` is [`RelayError::TooLarge`].
     pub const fn gather(&mut self, limit: usize) {
         self.gathers = Some(limit);
-    }
-
-    /// Reads the body to its end for the watcher's sake: at most so many bytes ahead of a receiver that is slow, and also when
-    /// writing fails, which is told at the end.
-    pub const fn read_on(&mut self, ahead: usize) {
-        self.ahead = ahead;
-    }
-
-    /// Whether the rest of the body is wanted though its receiver is gone; takes note that it is.
-    #[must_use]
-    pub fn lose_receiver(&mut self, why: io::Error) -> bool {
-        if self.ahead > 0 && self.lost.is_none() {
-            self.lost = Some(why);
-        }
-        self.ahead > 0
     }
 
     /// Keeps what is written, while it is at most so many bytes, for [`Relay::again`].
@@ -351,54 +275,6 @@ impl Relay {
                 return Poll::Pending;
             }
         }
-    }
-
-    /// Whether more may be read while something waits to be written.
-    fn reads_ahead(&self) -> bool {
-        self.ahead > 0 && !self.finished && self.out.len() - self.written < self.ahead
-    }
-
-    /// Reads more, behind what the receiver has not taken.
-    #[cold]
-    fn poll_read_ahead(
-        &mut self,
-        cx: &mut Context<'_>,
-        from: &mut Stream,
-        watch: Option<&mut dyn Watch>,
-    ) -> Poll<Result<(), RelayError>> {
-        let (begin, end) = std::mem::take(&mut self.direct);
-        if begin < end {
-            self.out.extend_from_slice(self.input.get(begin..end).unwrap_or_default());
-        }
-        if self.written > self.out.len() / 2 {
-            self.out.drain(..self.written);
-            self.written = 0;
-        }
-        if self.used < self.input.len() || begin < end {
-            return Poll::Ready(Ok(())); // there is more to take
-        }
-        self.poll_read_in(cx, from, watch)
-    }
-
-    /// Reads more for the watcher alone; fails at the end, as writing did.
-    #[cold]
-    fn poll_read_on(
-        &mut self,
-        cx: &mut Context<'_>,
-        from: &mut Stream,
-        watch: Option<&mut dyn Watch>,
-    ) -> Poll<Result<(), RelayError>> {
-        self.waits_for_writer = false;
-        self.out = Vec::new();
-        (self.written, self.direct, self.body) = (0, (0, 0), 0);
-        if self.finished {
-            let why = self.lost.take().unwrap_or_else(|| io::ErrorKind::ConnectionReset.into());
-            return Poll::Ready(Err(RelayError::Write(why)));
-        }
-        if self.used < self.input.len() {
-            return Poll::Ready(Ok(())); // there is more to take
-        }
-        self.poll_read_in(cx, from, watch)
     }
 
     /// Takes in as much of a body that is [gathered](Relay::gather) as there is. Ready when all of it is there.
@@ -643,58 +519,6 @@ impl Relay {
         }
         Poll::Ready(Ok(()))
     }
-
-    /// Ends a body that its sender did not end: the watcher sees its end, behind trailers that say so, and [`Relay::poll`] writes what it makes of
-    /// that. False where it cannot be done: the body has a length or chunks, nobody watches, or something is under way still.
-    ///
-    /// # Errors
-    /// As [`Relay::poll`].
-    pub fn end_for_sender(
-        &mut self,
-        trailers: Vec<u8>,
-        watch: Option<&mut dyn Watch>,
-    ) -> Result<bool, RelayError> {
-        let idle = !self.finished && !self.owed && self.lost.is_none() && self.gathers.is_none();
-        let able = idle && self.framing != Framing::Length && self.reader.ends_with_connection();
-        if !able || !sees_pieces(&watch) || self.told_end {
-            return Ok(false);
-        }
-        self.reader.end(trailers).map_err(RelayError::Malformed)?;
-        self.finish(watch)?;
-        Ok(true)
-    }
-
-    /// The body was read whole: frames its end.
-    fn finish(&mut self, watch: Option<&mut dyn Watch>) -> Result<(), RelayError> {
-        if let Some(watch) = &watch
-            && !self.reader.trailers().is_empty()
-        {
-            self.reader.retain_trailers(|name| watch.may_trail(name));
-        }
-        // Where the length was told the last piece was announced with its data; elsewhere the end comes alone.
-        if let Some(watch) = watch.filter(|watch| watch.sees_pieces() && !self.told_end) {
-            self.told_end = true;
-            let seen = Seen { data: &[], mark: Mark::Last, trailers: Some(self.reader.trailers_mut()) };
-            let tail = watch.piece(seen).map_err(|Stopped| RelayError::Stopped)?;
-            if let Some(tail) = tail.filter(|_| self.framing != Framing::Length) {
-                frame(self.framing, &tail, false, None, &mut self.out)?;
-            }
-            if watch.owes() {
-                (self.owed, self.ends) = (true, true);
-                return Ok(());
-            }
-        }
-        self.end();
-        Ok(())
-    }
-
-    /// All of the body is framed.
-    fn end(&mut self) {
-        if self.framing == Framing::Chunked {
-            write_last_chunk(self.reader.trailers(), &mut self.out);
-        }
-        self.finished = true;
-    }
 }
 
 fn reborrow<'a>(watch: &'a mut Option<&mut dyn Watch>) -> Option<&'a mut dyn Watch> {
@@ -735,132 +559,4 @@ fn frame(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::future::poll_fn;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::UnixStream;
-
-    /// Makes capitals of each piece, a `~` of each pause and a `!` of the end, and takes three polls for each.
-    #[derive(Default)]
-    struct Slow {
-        owed: Option<(Vec<u8>, u8)>,
-    }
-
-    impl Watch for Slow {
-        fn sees_pieces(&self) -> bool {
-            true
-        }
-
-        fn may_trail(&self, _: &[u8]) -> bool {
-            true
-        }
-
-        fn piece(&mut self, seen: Seen<'_>) -> Result<Option<Vec<u8>>, Stopped> {
-            assert!(self.owed.is_none(), "one piece after another");
-            let mut made = seen.data.to_ascii_uppercase();
-            match seen.mark {
-                Mark::Last => made.push(b'!'),
-                Mark::More => {}
-                Mark::Pause => made.push(b'~'),
-            }
-            self.owed = Some((made, 3));
-            Ok(Some(Vec::new()))
-        }
-
-        fn owes(&self) -> bool {
-            self.owed.is_some()
-        }
-
-        fn poll_owed(
-            &mut self,
-            cx: &mut Context<'_>,
-            _: Option<&mut Vec<u8>>,
-        ) -> Poll<Result<Option<Vec<u8>>, Stopped>> {
-            if let Some((_, polls @ 1..)) = &mut self.owed {
-                *polls -= 1;
-                cx.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-            Poll::Ready(Ok(self.owed.take().map(|(made, _)| made)))
-        }
-    }
-
-    /// What the receiver gets of a body of which `rest` came with the head; and what was left behind it.
-    async fn relayed(kind: BodyKind, framing: Framing, rest: &[u8]) -> (String, usize) {
-        let (_, from) = UnixStream::pair().unwrap();
-        let (to, mut receiver) = UnixStream::pair().unwrap();
-        let (mut from, mut to) = (Stream::Unix(from), Stream::Unix(to));
-        let mut slow = Slow::default();
-        let mut relay = Relay::new(kind, framing, b"head|".to_vec());
-        relay.prime(rest, Some(&mut slow)).unwrap();
-        poll_fn(|cx| relay.poll(cx, &mut from, &mut to, Some(&mut slow))).await.unwrap();
-        drop(to);
-        let mut got = String::new();
-        receiver.read_to_string(&mut got).await.unwrap();
-        (got, relay.leftover().len())
-    }
-
-    #[tokio::test]
-    async fn pieces_that_are_owed_come_in_order() {
-        let length = relayed(BodyKind::Length(6), Framing::Close, b"abcdef").await;
-        assert_eq!(length, ("head|ABCDEF!".to_owned(), 0));
-        let chunks =
-            relayed(BodyKind::Chunked, Framing::Chunked, b"3\r\nabc\r\n3\r\ndef\r\n0\r\n\r\nnext").await;
-        assert_eq!(chunks, ("head|3\r\nABC\r\n3\r\nDEF\r\n1\r\n!\r\n0\r\n\r\n".to_owned(), 4));
-        let until_close = relayed(BodyKind::UntilClose, Framing::Close, b"abc").await;
-        assert_eq!(until_close, ("head|ABC!".to_owned(), 0));
-    }
-
-    #[tokio::test]
-    async fn what_is_owed_at_a_pause_goes_out_before_more_comes() {
-        let (mut sender, from) = UnixStream::pair().unwrap();
-        let (to, mut receiver) = UnixStream::pair().unwrap();
-        let (mut from, mut to) = (Stream::Unix(from), Stream::Unix(to));
-        let mut slow = Slow::default();
-        let mut relay = Relay::new(BodyKind::Length(6), Framing::Close, Vec::new());
-        let relaying = poll_fn(|cx| relay.poll(cx, &mut from, &mut to, Some(&mut slow)));
-        let talking = async {
-            let mut got = [0; 4];
-            sender.write_all(b"abc").await.unwrap();
-            receiver.read_exact(&mut got).await.unwrap();
-            assert_eq!(&got, b"ABC~");
-            sender.write_all(b"def").await.unwrap();
-            receiver.read_exact(&mut got).await.unwrap();
-            assert_eq!(&got, b"DEF!");
-        };
-        tokio::join!(async { relaying.await.unwrap() }, talking);
-    }
-
-    #[tokio::test]
-    async fn a_body_is_ended_for_a_sender_that_does_not() {
-        let (_, from) = UnixStream::pair().unwrap();
-        let (to, mut receiver) = UnixStream::pair().unwrap();
-        let (mut from, mut to) = (Stream::Unix(from), Stream::Unix(to));
-        let mut slow = Slow::default();
-        let mut relay = Relay::new(BodyKind::UntilClose, Framing::Chunked, Vec::new());
-        assert!(relay.end_for_sender(b"a: b\r\n".to_vec(), Some(&mut slow)).unwrap());
-        assert!(!relay.end_for_sender(Vec::new(), Some(&mut slow)).unwrap(), "it has an end");
-        poll_fn(|cx| relay.poll(cx, &mut from, &mut to, Some(&mut slow))).await.unwrap();
-        drop(to);
-        let mut got = String::new();
-        receiver.read_to_string(&mut got).await.unwrap();
-        assert_eq!(got, "1\r\n!\r\n0\r\na: b\r\n\r\n");
-        for kind in [BodyKind::Length(3), BodyKind::Chunked] {
-            let mut relay = Relay::new(kind, Framing::Chunked, Vec::new());
-            assert!(!relay.end_for_sender(Vec::new(), Some(&mut slow)).unwrap(), "{kind:?} ends by itself");
-        }
-    }
-
-    #[tokio::test]
-    async fn a_body_that_is_gathered_waits_for_what_is_owed() {
-        let (_, from) = UnixStream::pair().unwrap();
-        let mut from = Stream::Unix(from);
-        let mut slow = Slow::default();
-        let mut relay = Relay::new(BodyKind::Chunked, Framing::Close, Vec::new());
-        relay.gather(100);
-        relay.prime(b"3\r\nabc\r\n1\r\nd\r\n0\r\n\r\n", Some(&mut slow)).unwrap();
-        poll_fn(|cx| relay.poll_gather(cx, &mut from, Some(&mut slow))).await.unwrap();
-        assert_eq!(relay.take_buffer().unwrap(), b"ABCD!");
-    }
-}
+mod tests;

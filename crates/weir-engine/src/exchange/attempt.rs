@@ -6,9 +6,9 @@
 //! an upstream says by HTTP/2 that it has not looked at (RFC 9113 §8.7).
 
 use super::again::is_well;
+use super::bodies::BodyWatch;
 use super::deadline::sooner;
 use super::hedge::First;
-use super::hooks::BodyWatch;
 use super::upload::{Failure, Sending, Upload, Waits, await_head, client_fault, give_back, upstream_failure};
 use super::{Exchange, Routed, Stop, unless_gone};
 use crate::autopsy::kept::{Outcome as Ended, cut_detail};

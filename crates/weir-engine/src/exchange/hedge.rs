@@ -9,7 +9,7 @@
 
 use super::again::is_well;
 use super::attempt::{Sent, Written};
-use super::hooks::BodyWatch;
+use super::bodies::BodyWatch;
 use super::upload::{Failure, Waits, await_head};
 use super::{Exchange, Routed, unless_gone};
 use crate::autopsy::kept::Outcome as Ended;

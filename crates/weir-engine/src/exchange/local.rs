@@ -1,6 +1,7 @@
 //! Phase 6 for answers of our own: whole, from a file, or made while they are sent.
 
-use super::hooks::{Direction, Reply, run_body_hooks};
+use super::bodies::{Direction, run_body_hooks};
+use super::hooks::Reply;
 use super::transfer::write_status;
 use super::{Exchange, Next, Phase, Stop, unless_gone};
 use crate::error::{self, Cause};

@@ -1,7 +1,7 @@
 //! Phase 6: an upstream's response on its way to the client, beside what is left of the request; tunnels.
 
 use super::attempt::{Attempt, Sent};
-use super::hooks::{BodyWatch, ResponseWatch};
+use super::bodies::{BodyWatch, ResponseWatch};
 use super::record::Record;
 use super::upload::Sending;
 use super::{Exchange, Next, Phase, Routed, Stop, can_be_told, deadline, end_of_body};

@@ -4,7 +4,7 @@
 //! sends anything.
 
 use super::attempt::Sent;
-use super::hooks::{BodyWatch, Direction};
+use super::bodies::{BodyWatch, Direction};
 use super::{Exchange, Stop, deadline};
 use crate::autopsy::kept::cut_detail;
 use crate::client::Client;

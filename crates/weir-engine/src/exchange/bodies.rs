@@ -1,0 +1,215 @@
+//! Bodies on their way through the filters of an exchange: piece by piece, in both directions, and what a filter makes of one later.
+
+use super::Stop;
+use crate::autopsy::body;
+use crate::core::Local;
+use crate::error::{self, Cause};
+use crate::filter::{BodyUse, Cx, Owed, Piece, Refusal};
+use smallvec::SmallVec;
+use std::task::{Context, Poll, ready};
+use weir_wire::relay::{Seen, Stopped, Watch};
+
+/// Which of the two messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    Request,
+    Response,
+}
+
+/// Shows a piece to the filters that want it, in their order; gives what it has become, if it was changed.
+pub(super) fn run_body_hooks(
+    local: &Local,
+    cx: &mut Cx,
+    direction: Direction,
+    seen: Seen<'_>,
+) -> Result<Option<Vec<u8>>, Box<Refusal>> {
+    run_body_hooks_from(local, cx, direction, seen, 0)
+}
+
+/// The same from one of them on.
+fn run_body_hooks_from(
+    local: &Local,
+    cx: &mut Cx,
+    direction: Direction,
+    seen: Seen<'_>,
+    from: usize,
+) -> Result<Option<Vec<u8>>, Box<Refusal>> {
+    let Seen { data, mark, mut trailers } = seen;
+    let mut changed: Option<Vec<u8>> = None;
+    for at in from.. {
+        let hook = match direction {
+            Direction::Request => cx.request_bodies.get(at),
+            Direction::Response => cx.response_bodies.get(at),
+        };
+        let Some((index, body)) = hook else { break };
+        cx.filter = index;
+        let before = changed.take();
+        let data = before.as_deref().unwrap_or(data);
+        let mut piece = Piece::seen(Seen { data, mark, trailers: trailers.as_deref_mut() });
+        let filter = &local.snapshot.filters[index as usize].filter;
+        match direction {
+            Direction::Request => filter.on_request_body(&mut piece, cx)?,
+            Direction::Response => filter.on_response_body(&mut piece, cx)?,
+        }
+        if direction == Direction::Response
+            && body == BodyUse::Watch
+            && let Some(hold) = piece.take_hold()
+        {
+            cx.held = Some(hold);
+        }
+        let (replaced, later) = piece.into_replaced();
+        if let Some(later) = later.filter(|_| direction == Direction::Response && body == BodyUse::Change) {
+            cx.owed = Some(Box::new(Owed { later, next: at + 1, mark }));
+            return Ok(Some(Vec::new())); // nothing of it for now
+        }
+        changed = if body == BodyUse::Change { replaced.or(before) } else { before };
+    }
+    Ok(changed)
+}
+
+/// What a piece of the response has become of which a filter owed that, and the filters behind it have seen.
+pub(super) fn poll_owed(
+    local: &Local,
+    cx: &mut Cx,
+    task: &mut Context<'_>,
+    trailers: Option<&mut Vec<u8>>,
+) -> Poll<Result<Option<Vec<u8>>, Box<Refusal>>> {
+    if let Some(hold) = &mut cx.held {
+        ready!(hold.0.as_mut().poll(task));
+        cx.held = None;
+    }
+    let Some(owed) = &mut cx.owed else { return Poll::Ready(Ok(None)) };
+    let made = ready!(owed.later.0.as_mut().poll(task));
+    let (next, mark) = (owed.next, owed.mark);
+    cx.owed = None;
+    let made = made.map_err(Refusal::new)?;
+    let seen = Seen { data: &made, mark, trailers };
+    let changed = run_body_hooks_from(local, cx, Direction::Response, seen, next)?;
+    Poll::Ready(Ok(Some(changed.unwrap_or(made))))
+}
+
+/// Watches the request's body for filters and for `limits.body_bytes`, and keeps its trailers from naming what the route
+/// answers for.
+pub(super) struct BodyWatch<'a> {
+    local: &'a Local,
+    ran: &'a SmallVec<[u32; 8]>,
+    cx: Option<&'a mut Cx>,
+    hooked: bool,
+    left: Option<u64>,
+    pub(super) refused: Option<Stop>,
+}
+
+impl<'a> BodyWatch<'a> {
+    /// `taken`: bytes of the body that were watched before.
+    pub(super) fn new(
+        local: &'a Local,
+        ran: &'a SmallVec<[u32; 8]>,
+        cx: Option<&'a mut Cx>,
+        taken: u64,
+    ) -> Self {
+        let hooked = cx.as_ref().is_some_and(|cx| !cx.request_bodies.is_empty());
+        let left = local.snapshot.body_bytes.map(|limit| limit.saturating_sub(taken));
+        Self { local, ran, cx, hooked, left, refused: None }
+    }
+
+    /// Itself, if there is anything to watch for.
+    pub(super) fn active(&mut self) -> Option<&mut dyn Watch> {
+        let guarded = !self.ran.is_empty() || !self.local.snapshot.trusted_fields.is_empty();
+        if self.hooked || self.left.is_some() || guarded { Some(self) } else { None }
+    }
+}
+
+impl Watch for BodyWatch<'_> {
+    fn sees_pieces(&self) -> bool {
+        self.hooked || self.left.is_some()
+    }
+
+    fn may_trail(&self, name: &[u8]) -> bool {
+        let snapshot = &self.local.snapshot;
+        let mut ran = self.ran.iter().map(|&f| &snapshot.filters[f as usize]);
+        !snapshot.trusted_fields.reads(name) && !ran.any(|f| f.guards.request.reads(name))
+    }
+
+    fn piece(&mut self, seen: Seen<'_>) -> Result<Option<Vec<u8>>, Stopped> {
+        if let Some(left) = &mut self.left {
+            let Some(rest) = left.checked_sub(seen.data.len() as u64) else {
+                self.refused = Some(Stop::refuse(&error::BODY_TOO_LARGE));
+                return Err(Stopped);
+            };
+            *left = rest;
+        }
+        let (true, Some(cx)) = (self.hooked, &mut self.cx) else { return Ok(None) };
+        run_body_hooks(self.local, cx, Direction::Request, seen).map_err(|refusal| {
+            self.refused = Some(Stop::Refuse(refusal));
+            Stopped
+        })
+    }
+}
+
+/// Shows the response's body to the filters that want it, last one first, and keeps its trailers from naming what a filter
+/// answers for.
+pub(super) struct ResponseWatch<'a> {
+    local: &'a Local,
+    ran: &'a SmallVec<[u32; 8]>,
+    cx: Option<&'a mut Cx>,
+    hooked: bool,
+    /// Where the beginning of an error is kept, as the upstream sent it.
+    heard: Option<&'a mut Vec<u8>>,
+    pub(super) refused: Option<&'static Cause>,
+}
+
+impl<'a> ResponseWatch<'a> {
+    pub(super) fn new(
+        local: &'a Local,
+        ran: &'a SmallVec<[u32; 8]>,
+        cx: Option<&'a mut Cx>,
+        heard: Option<&'a mut Vec<u8>>,
+    ) -> Self {
+        let hooked = cx.as_ref().is_some_and(|cx| !cx.response_bodies.is_empty());
+        Self { local, ran, cx, hooked, heard, refused: None }
+    }
+
+    pub(super) fn active(&mut self) -> Option<&mut dyn Watch> {
+        if self.ran.is_empty() && self.heard.is_none() { None } else { Some(self) }
+    }
+}
+
+impl Watch for ResponseWatch<'_> {
+    fn sees_pieces(&self) -> bool {
+        self.hooked || self.heard.is_some()
+    }
+
+    fn may_trail(&self, name: &[u8]) -> bool {
+        let mut ran = self.ran.iter().map(|&f| &self.local.snapshot.filters[f as usize]);
+        !ran.any(|f| f.guards.response.reads(name))
+    }
+
+    fn piece(&mut self, seen: Seen<'_>) -> Result<Option<Vec<u8>>, Stopped> {
+        if let Some(heard) = &mut self.heard {
+            let room = body::HEARD_BYTES.saturating_sub(heard.len()).min(seen.data.len());
+            heard.extend_from_slice(seen.data.get(..room).unwrap_or_default());
+        }
+        let (true, Some(cx)) = (self.hooked, &mut self.cx) else { return Ok(None) };
+        run_body_hooks(self.local, cx, Direction::Response, seen).map_err(|refusal| {
+            self.refused = Some(refusal.cause);
+            Stopped
+        })
+    }
+
+    fn owes(&self) -> bool {
+        self.cx.as_ref().is_some_and(|cx| cx.owed.is_some() || cx.held.is_some())
+    }
+
+    fn poll_owed(
+        &mut self,
+        task: &mut Context<'_>,
+        trailers: Option<&mut Vec<u8>>,
+    ) -> Poll<Result<Option<Vec<u8>>, Stopped>> {
+        let Some(cx) = &mut self.cx else { return Poll::Ready(Ok(None)) };
+        let made = ready!(poll_owed(self.local, cx, task, trailers));
+        Poll::Ready(made.map_err(|refusal| {
+            self.refused = Some(refusal.cause);
+            Stopped
+        }))
+    }
+}

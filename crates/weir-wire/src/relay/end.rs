@@ -1,0 +1,58 @@
+//! The end of a body: framed, shown to whoever watches, and made up for a sender that was cut.
+
+use super::{Framing, Mark, Relay, RelayError, Seen, Stopped, Watch, frame, sees_pieces};
+use weir_h1::write_last_chunk;
+
+impl Relay {
+    /// Ends a body that its sender did not end: the watcher sees its end, behind trailers that say so, and [`Relay::poll`] writes what it makes of
+    /// that. False where it cannot be done: the body has a length or chunks, nobody watches, or something is under way still.
+    ///
+    /// # Errors
+    /// As [`Relay::poll`].
+    pub fn end_for_sender(
+        &mut self,
+        trailers: Vec<u8>,
+        watch: Option<&mut dyn Watch>,
+    ) -> Result<bool, RelayError> {
+        let idle = !self.finished && !self.owed && self.lost.is_none() && self.gathers.is_none();
+        let able = idle && self.framing != Framing::Length && self.reader.ends_with_connection();
+        if !able || !sees_pieces(&watch) || self.told_end {
+            return Ok(false);
+        }
+        self.reader.end(trailers).map_err(RelayError::Malformed)?;
+        self.finish(watch)?;
+        Ok(true)
+    }
+
+    /// The body was read whole: frames its end.
+    pub(super) fn finish(&mut self, watch: Option<&mut dyn Watch>) -> Result<(), RelayError> {
+        if let Some(watch) = &watch
+            && !self.reader.trailers().is_empty()
+        {
+            self.reader.retain_trailers(|name| watch.may_trail(name));
+        }
+        // Where the length was told the last piece was announced with its data; elsewhere the end comes alone.
+        if let Some(watch) = watch.filter(|watch| watch.sees_pieces() && !self.told_end) {
+            self.told_end = true;
+            let seen = Seen { data: &[], mark: Mark::Last, trailers: Some(self.reader.trailers_mut()) };
+            let tail = watch.piece(seen).map_err(|Stopped| RelayError::Stopped)?;
+            if let Some(tail) = tail.filter(|_| self.framing != Framing::Length) {
+                frame(self.framing, &tail, false, None, &mut self.out)?;
+            }
+            if watch.owes() {
+                (self.owed, self.ends) = (true, true);
+                return Ok(());
+            }
+        }
+        self.end();
+        Ok(())
+    }
+
+    /// All of the body is framed.
+    pub(super) fn end(&mut self) {
+        if self.framing == Framing::Chunked {
+            write_last_chunk(self.reader.trailers(), &mut self.out);
+        }
+        self.finished = true;
+    }
+}

@@ -1,0 +1,128 @@
+//! Bodies that a watcher changes in its own time, and ends that are made up.
+
+use super::*;
+use std::future::poll_fn;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+
+/// Makes capitals of each piece, a `~` of each pause and a `!` of the end, and takes three polls for each.
+#[derive(Default)]
+struct Slow {
+    owed: Option<(Vec<u8>, u8)>,
+}
+
+impl Watch for Slow {
+    fn sees_pieces(&self) -> bool {
+        true
+    }
+
+    fn may_trail(&self, _: &[u8]) -> bool {
+        true
+    }
+
+    fn piece(&mut self, seen: Seen<'_>) -> Result<Option<Vec<u8>>, Stopped> {
+        assert!(self.owed.is_none(), "one piece after another");
+        let mut made = seen.data.to_ascii_uppercase();
+        match seen.mark {
+            Mark::Last => made.push(b'!'),
+            Mark::More => {}
+            Mark::Pause => made.push(b'~'),
+        }
+        self.owed = Some((made, 3));
+        Ok(Some(Vec::new()))
+    }
+
+    fn owes(&self) -> bool {
+        self.owed.is_some()
+    }
+
+    fn poll_owed(
+        &mut self,
+        cx: &mut Context<'_>,
+        _: Option<&mut Vec<u8>>,
+    ) -> Poll<Result<Option<Vec<u8>>, Stopped>> {
+        if let Some((_, polls @ 1..)) = &mut self.owed {
+            *polls -= 1;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(self.owed.take().map(|(made, _)| made)))
+    }
+}
+
+/// What the receiver gets of a body of which `rest` came with the head; and what was left behind it.
+async fn relayed(kind: BodyKind, framing: Framing, rest: &[u8]) -> (String, usize) {
+    let (_, from) = UnixStream::pair().unwrap();
+    let (to, mut receiver) = UnixStream::pair().unwrap();
+    let (mut from, mut to) = (Stream::Unix(from), Stream::Unix(to));
+    let mut slow = Slow::default();
+    let mut relay = Relay::new(kind, framing, b"head|".to_vec());
+    relay.prime(rest, Some(&mut slow)).unwrap();
+    poll_fn(|cx| relay.poll(cx, &mut from, &mut to, Some(&mut slow))).await.unwrap();
+    drop(to);
+    let mut got = String::new();
+    receiver.read_to_string(&mut got).await.unwrap();
+    (got, relay.leftover().len())
+}
+
+#[tokio::test]
+async fn pieces_that_are_owed_come_in_order() {
+    let length = relayed(BodyKind::Length(6), Framing::Close, b"abcdef").await;
+    assert_eq!(length, ("head|ABCDEF!".to_owned(), 0));
+    let chunks = relayed(BodyKind::Chunked, Framing::Chunked, b"3\r\nabc\r\n3\r\ndef\r\n0\r\n\r\nnext").await;
+    assert_eq!(chunks, ("head|3\r\nABC\r\n3\r\nDEF\r\n1\r\n!\r\n0\r\n\r\n".to_owned(), 4));
+    let until_close = relayed(BodyKind::UntilClose, Framing::Close, b"abc").await;
+    assert_eq!(until_close, ("head|ABC!".to_owned(), 0));
+}
+
+#[tokio::test]
+async fn what_is_owed_at_a_pause_goes_out_before_more_comes() {
+    let (mut sender, from) = UnixStream::pair().unwrap();
+    let (to, mut receiver) = UnixStream::pair().unwrap();
+    let (mut from, mut to) = (Stream::Unix(from), Stream::Unix(to));
+    let mut slow = Slow::default();
+    let mut relay = Relay::new(BodyKind::Length(6), Framing::Close, Vec::new());
+    let relaying = poll_fn(|cx| relay.poll(cx, &mut from, &mut to, Some(&mut slow)));
+    let talking = async {
+        let mut got = [0; 4];
+        sender.write_all(b"abc").await.unwrap();
+        receiver.read_exact(&mut got).await.unwrap();
+        assert_eq!(&got, b"ABC~");
+        sender.write_all(b"def").await.unwrap();
+        receiver.read_exact(&mut got).await.unwrap();
+        assert_eq!(&got, b"DEF!");
+    };
+    tokio::join!(async { relaying.await.unwrap() }, talking);
+}
+
+#[tokio::test]
+async fn a_body_is_ended_for_a_sender_that_does_not() {
+    let (_, from) = UnixStream::pair().unwrap();
+    let (to, mut receiver) = UnixStream::pair().unwrap();
+    let (mut from, mut to) = (Stream::Unix(from), Stream::Unix(to));
+    let mut slow = Slow::default();
+    let mut relay = Relay::new(BodyKind::UntilClose, Framing::Chunked, Vec::new());
+    assert!(relay.end_for_sender(b"a: b\r\n".to_vec(), Some(&mut slow)).unwrap());
+    assert!(!relay.end_for_sender(Vec::new(), Some(&mut slow)).unwrap(), "it has an end");
+    poll_fn(|cx| relay.poll(cx, &mut from, &mut to, Some(&mut slow))).await.unwrap();
+    drop(to);
+    let mut got = String::new();
+    receiver.read_to_string(&mut got).await.unwrap();
+    assert_eq!(got, "1\r\n!\r\n0\r\na: b\r\n\r\n");
+    for kind in [BodyKind::Length(3), BodyKind::Chunked] {
+        let mut relay = Relay::new(kind, Framing::Chunked, Vec::new());
+        assert!(!relay.end_for_sender(Vec::new(), Some(&mut slow)).unwrap(), "{kind:?} ends by itself");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_is_gathered_waits_for_what_is_owed() {
+    let (_, from) = UnixStream::pair().unwrap();
+    let mut from = Stream::Unix(from);
+    let mut slow = Slow::default();
+    let mut relay = Relay::new(BodyKind::Chunked, Framing::Close, Vec::new());
+    relay.gather(100);
+    relay.prime(b"3\r\nabc\r\n1\r\nd\r\n0\r\n\r\n", Some(&mut slow)).unwrap();
+    poll_fn(|cx| relay.poll_gather(cx, &mut from, Some(&mut slow))).await.unwrap();
+    assert_eq!(relay.take_buffer().unwrap(), b"ABCD!");
+}
