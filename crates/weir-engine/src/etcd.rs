@@ -18,6 +18,9 @@ const WAIT_ONE: Duration = Duration::from_secs(3);
 /// Longest answer that holds nothing but a few fields, in bytes.
 pub(crate) const SMALL: usize = 256 << 10;
 
+/// The status of gRPC for what is not there.
+const NOT_FOUND: u64 = 5;
+
 /// The servers of one etcd, and who we are to it.
 pub(crate) struct Client {
     servers: Vec<Url>,
@@ -46,7 +49,32 @@ enum Asked {
     Away(String),
     /// The token is not valid any more.
     Stale,
-    Refused(String),
+    Refused(AskError),
+}
+
+/// Why a question has no answer.
+#[derive(Debug)]
+pub(crate) struct AskError {
+    text: String,
+    /// The status of gRPC by which etcd refused it.
+    code: Option<u64>,
+}
+
+impl AskError {
+    fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), code: None }
+    }
+
+    /// Whether there is no such thing as the question names: a lease that has ended.
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.code == Some(NOT_FOUND)
+    }
+}
+
+impl From<AskError> for String {
+    fn from(e: AskError) -> Self {
+        e.text
+    }
 }
 
 impl Client {
@@ -76,13 +104,13 @@ impl Client {
     }
 
     /// Asks one server after the other until one answers.
-    pub(crate) async fn ask(&self, question: &Question, limit: usize) -> Result<Bytes, String> {
+    pub(crate) async fn ask(&self, question: &Question, limit: usize) -> Result<Bytes, AskError> {
         tokio::time::timeout(WAIT, self.ask_all(question, limit))
             .await
-            .unwrap_or_else(|_| Err("no answer in time".to_owned()))
+            .unwrap_or_else(|_| Err(AskError::new("no answer in time")))
     }
 
-    async fn ask_all(&self, question: &Question, limit: usize) -> Result<Bytes, String> {
+    async fn ask_all(&self, question: &Question, limit: usize) -> Result<Bytes, AskError> {
         let mut last = "no server is named".to_owned();
         let mut logged_in = false;
         let mut tries = 0;
@@ -95,14 +123,14 @@ impl Client {
                     logged_in = true;
                     continue; // the same server, with a new token
                 }
-                Asked::Stale => return Err("etcd takes no token of this user".to_owned()),
+                Asked::Stale => return Err(AskError::new("etcd takes no token of this user")),
                 Asked::Refused(why) => return Err(why),
                 Asked::Away(why) => last = format!("{}: {why}", server.origin()),
             }
             self.next_server();
             tries += 1;
         }
-        Err(last)
+        Err(AskError::new(last))
     }
 
     fn server(&self) -> Url {
@@ -130,12 +158,12 @@ impl Client {
         }
         match self.post(server, &kv::authenticate(user, password), None, SMALL).await {
             Asked::Answer(body) => {
-                let token = kv::token(&body).map_err(Asked::Refused)?;
+                let token = kv::token(&body).map_err(|why| Asked::Refused(AskError::new(why)))?;
                 *self.token.borrow_mut() = Some(token.clone());
                 Ok(Some(token))
             }
             Asked::Stale => {
-                Err(Asked::Refused("etcd knows no such user, or not with this password".to_owned()))
+                Err(Asked::Refused(AskError::new("etcd knows no such user, or not with this password")))
             }
             other => Err(other),
         }
@@ -180,7 +208,8 @@ impl Client {
         let server = self.server();
         let token = match self.token(&server).await {
             Ok(token) => token,
-            Err(Asked::Away(why) | Asked::Refused(why)) => return Err(why),
+            Err(Asked::Away(why)) => return Err(why),
+            Err(Asked::Refused(why)) => return Err(why.into()),
             Err(Asked::Answer(_) | Asked::Stale) => return Err("etcd takes no token of this user".to_owned()),
         };
         let request = self.request(&server, question, token.as_deref(), SMALL);
@@ -229,6 +258,6 @@ fn sorted(status: u16, body: Bytes) -> Asked {
         200 => Asked::Answer(body),
         401 => Asked::Stale,
         500..=599 => Asked::Away(format!("{status}: {}", kv::error(&body))),
-        _ => Asked::Refused(kv::error(&body)),
+        _ => Asked::Refused(AskError { text: kv::error(&body), code: kv::code(&body) }),
     }
 }

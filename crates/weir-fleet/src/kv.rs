@@ -111,6 +111,12 @@ pub fn error(body: &[u8]) -> String {
     crate::report::shortened(text.or_else(plain).unwrap_or("it is no answer of etcd"), 300)
 }
 
+/// The status of gRPC by which etcd refused a question.
+pub fn code(body: &[u8]) -> Option<u64> {
+    let value: Value = serde_json::from_slice(body).ok()?;
+    value.get("code")?.as_u64()
+}
+
 fn is_one_line(text: &str) -> bool {
     !text.is_empty() && !text.starts_with(['{', '[', '<']) && !text.contains(char::is_control)
 }
@@ -221,6 +227,19 @@ pub fn decode(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn refusals_are_known_by_their_codes() {
+        let lost = br#"{"error":"etcdserver: requested lease not found","code":5,"message":"as above"}"#;
+        assert_eq!(code(lost), Some(5));
+        assert_eq!(
+            code(br#"{"code":5,"message":"etcdserver: requested lease not found","details":[]}"#),
+            Some(5)
+        );
+        for other in [&b"{}"[..], b"[5]", br#"{"code":"5"}"#, b"no JSON", b""] {
+            assert_eq!(code(other), None);
+        }
+    }
 
     #[test]
     fn refusals_are_told_in_its_words() {

@@ -28,6 +28,11 @@ pub const KEPT: usize = 10;
 /// What labels a node has.
 pub type Labels = BTreeMap<String, String>;
 
+/// Labels as people and metrics read them: `region=eu,tier=edge`.
+pub fn labels_text(labels: &Labels) -> String {
+    labels.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(",")
+}
+
 /// Which bundle is to run, and where.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pointer {

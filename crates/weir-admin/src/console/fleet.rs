@@ -1,7 +1,7 @@
 //! The fleet as the console shows it: what a node says of its source, and what the source says of all nodes.
 
 use weir_console::view::{Fleet, FleetNode, Rollout, RolloutStep};
-use weir_fleet::pointer::{Pointer, State, Step};
+use weir_fleet::pointer::{Pointer, State, Step, labels_text};
 use weir_fleet::{Digest, NodeReport};
 use weir_gateway::fleet::Seen;
 
@@ -54,9 +54,7 @@ fn rollout(pointer: &Pointer, nodes: &[NodeReport]) -> Rollout {
 fn who(step: &Step) -> String {
     match step {
         Step::All => "everybody".to_owned(),
-        Step::Labels(labels) => {
-            labels.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(", ")
-        }
+        Step::Labels(labels) => labels_text(labels),
         Step::Share { percent, also } if also.is_empty() => format!("{percent} % of the nodes"),
         Step::Share { percent, also } => format!("{percent} % of the nodes, and {}", also.join(", ")),
     }

@@ -656,12 +656,7 @@ impl Driver {
             bundle: status.bundle.clone().unwrap_or_default(),
             node: status.node.clone(),
             zone: status.zone.clone(),
-            labels: status
-                .labels
-                .iter()
-                .map(|(name, value)| format!("{name}={value}"))
-                .collect::<Vec<_>>()
-                .join(","),
+            labels: weir_fleet::pointer::labels_text(&status.labels),
         });
         *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status.clone();
     }

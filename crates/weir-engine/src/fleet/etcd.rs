@@ -2,7 +2,7 @@
 
 use super::machine;
 use crate::config::schema::EtcdSource;
-use crate::etcd::{Client, SMALL};
+use crate::etcd::{AskError, Client, SMALL};
 use crate::fetch::{Environment, Trust};
 use bytes::Bytes;
 use std::cell::{Cell, RefCell};
@@ -71,7 +71,7 @@ impl Etcd {
     }
 
     async fn ask(&self, question: &Question, limit: usize) -> Result<Bytes, String> {
-        self.client.ask(question, limit).await
+        Ok(self.client.ask(question, limit).await?)
     }
 
     // === what a node asks ===
@@ -130,12 +130,11 @@ impl Etcd {
             }
             // Before the put: one that fails, because the user has no right to it, must not ask for a lease each time.
             self.day.set(Some((lease, Instant::now())));
-            let put = self.ask(&self.keys.put_seen(&self.node, lease, &report), SMALL).await;
-            let put = put.and_then(|body| kv::range(&body).map(drop));
-            if put.as_ref().is_err_and(|e| e.contains("lease not found")) {
-                self.day.set(None);
+            let put = self.client.ask(&self.keys.put_seen(&self.node, lease, &report), SMALL).await;
+            if put.as_ref().is_err_and(AskError::is_not_found) {
+                self.day.set(None); // the lease has ended
             }
-            put?;
+            kv::range(&put?)?;
             if *self.remembered.borrow() == report {
                 return Ok(());
             }

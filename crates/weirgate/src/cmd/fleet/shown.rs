@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use std::fmt::Write;
-use weir_fleet::pointer::{Pointer, State, Step};
+use weir_fleet::pointer::{Pointer, State, Step, labels_text};
 use weir_fleet::{Digest, NodeReport};
 use weir_gateway::fleet::{Fleet, Silent};
 
@@ -78,9 +78,7 @@ pub(super) fn page(place: &str, fleet: &Fleet) -> String {
 fn who(step: &Step) -> String {
     match step {
         Step::All => "everybody".to_owned(),
-        Step::Labels(labels) => {
-            labels.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(",")
-        }
+        Step::Labels(labels) => labels_text(labels),
         Step::Share { percent, also } if also.is_empty() => format!("{percent}%"),
         Step::Share { percent, also } => format!("{percent}% and {}", also.join(", ")),
     }
