@@ -345,11 +345,10 @@ mod tests {
     #[test]
     fn quantiles_are_those_of_the_sorted_list() {
         // A fixed sequence with a long tail.
-        let mut state = 7u64;
+        let mut random = fastrand::Rng::with_seed(7);
         let mut values: Vec<u64> = (0..20_000)
             .map(|_| {
-                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                let r = state >> 33;
+                let r = random.u64(..1 << 31);
                 if r.is_multiple_of(100) { 100_000_000 + r % 1000 } else { 50_000 + r % 40_000 }
             })
             .collect();

@@ -166,29 +166,14 @@ mod tests {
     use super::*;
     use std::net::{Ipv4Addr, Ipv6Addr};
 
-    /// SplitMix64, so that a failure comes again.
-    struct Random(u64);
-
-    impl Random {
-        fn next(&mut self) -> u64 {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            z ^ (z >> 31)
-        }
-
-        fn wide(&mut self) -> u128 {
-            u128::from(self.next()) << 64 | u128::from(self.next())
-        }
-    }
-
-    fn network(random: &mut Random, near: bool) -> IpNet {
-        let n = random.next();
+    fn network(random: &mut fastrand::Rng, near: bool) -> IpNet {
+        let n = random.u64(..);
         if n & 1 == 0 {
-            let bits = if near { 0x0a00_0000 | (random.next() as u32 & 0x3ff) } else { random.next() as u32 };
+            let bits =
+                if near { 0x0a00_0000 | (random.u64(..) as u32 & 0x3ff) } else { random.u64(..) as u32 };
             IpNet::new(Ipv4Addr::from_bits(bits).into(), (n >> 8) as u8 % 33).unwrap().trunc()
         } else {
-            let bits = if near { 0x2001_0db8 << 96 | random.wide() & 0x3ff } else { random.wide() };
+            let bits = if near { 0x2001_0db8 << 96 | random.u128(..) & 0x3ff } else { random.u128(..) };
             IpNet::new(Ipv6Addr::from_bits(bits).into(), (n >> 8) as u8 % 129).unwrap().trunc()
         }
     }
@@ -196,7 +181,7 @@ mod tests {
     #[test]
     fn agrees_with_a_list() {
         for seed in 0..60 {
-            let mut random = Random(seed);
+            let mut random = fastrand::Rng::with_seed(seed);
             let near = seed % 2 == 0;
             // Few of them short, else everything is inside.
             let long = |net: &IpNet| net.prefix_len() > if near { 20 } else { 6 };
@@ -236,8 +221,8 @@ mod tests {
     #[test]
     fn many_networks_take_few_steps() {
         for shared in [0, 32, 64] {
-            let mut random = Random(7);
-            let networks = (0..100_000).map(|_| (random.wide() >> shared, 16)).collect();
+            let mut random = fastrand::Rng::with_seed(7);
+            let networks = (0..100_000).map(|_| (random.u128(..) >> shared, 16)).collect();
             let prefixes = Prefixes::new(networks);
             assert!(prefixes.nodes.len() < 1_000, "{}", prefixes.nodes.len());
             assert!(prefixes.slots.len() < 400_000, "{}", prefixes.slots.len());
@@ -248,18 +233,18 @@ mod tests {
     #[test]
     fn measured_among_100_000_networks() {
         const LOOK_UPS: u32 = 1_000_000;
-        let mut random = Random(7);
+        let mut random = fastrand::Rng::with_seed(7);
         let (mut networks, mut asked): (Vec<IpNet>, Vec<IpAddr>) = (Vec::new(), Vec::new());
         for n in 0..100_000u32 {
-            let v4 = Ipv4Addr::from_bits(random.next() as u32);
-            let v6 = Ipv6Addr::from_bits(0x2000 << 112 | random.wide() >> 4);
+            let v4 = Ipv4Addr::from_bits(random.u64(..) as u32);
+            let v6 = Ipv6Addr::from_bits(0x2000 << 112 | random.u128(..) >> 4);
             let network = if n % 2 == 0 { IpNet::new(v4.into(), 24) } else { IpNet::new(v6.into(), 48) };
             networks.push(network.unwrap().trunc());
         }
         for n in 0..4096usize {
             // Half of them are in a network, and both families come in turn.
-            let near = networks[(random.next() as usize % networks.len()) & !1 | n & 1].network();
-            let far = if n & 1 == 0 { IpAddr::V4(Ipv4Addr::from_bits(random.next() as u32)) } else { near };
+            let near = networks[(random.u64(..) as usize % networks.len()) & !1 | n & 1].network();
+            let far = if n & 1 == 0 { IpAddr::V4(Ipv4Addr::from_bits(random.u64(..) as u32)) } else { near };
             asked.push(if n & 2 == 0 { near } else { far });
         }
         let set = IpSet::new(&networks);

@@ -10,19 +10,6 @@ use std::thread;
 
 const MILLI: Time = SECOND / 1000;
 
-/// A small deterministic generator (SplitMix64), so that a failure repeats.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % limit
-    }
-}
-
 /// The oracle: a bucket of tokens, counted in exact fractions. It shares neither words nor numbers with GCRA.
 struct Bucket {
     /// Tokens times the length of `per`.
@@ -69,9 +56,9 @@ fn decides_as_a_bucket_of_tokens_does() {
         let (rate, cell, table) = (rate(requests, per, burst), Cell::default(), Table::new(64));
         let key = table.key("a");
         let mut bucket = Bucket::new(requests, per, burst);
-        let (mut random, mut now) = (Random(u64::from(requests)), 1);
+        let (mut random, mut now) = (fastrand::Rng::with_seed(u64::from(requests)), 1);
         for i in 0..20_000 {
-            now += random.below(if i % 100 == 0 { 3 * rate.window } else { 2 * rate.interval });
+            now += random.u64(..if i % 100 == 0 { 3 * rate.window } else { 2 * rate.interval });
             let expected = bucket.take(now);
             assert_eq!(allowed(cell.charge(&rate, now)), expected, "{requests} {burst} at {i}");
             assert_eq!(allowed(table.charge(key, &rate, now)), expected, "table: {requests} {burst} at {i}");
@@ -151,9 +138,9 @@ fn four_threads_share_one_table_exactly() {
                 let (table, keys, passed) = (&table, &keys, &passed);
                 scope.spawn(move || {
                     // All in the same order, so that all insert the same keys at the same time; then at random.
-                    let mut random = Random(round * 4 + thread);
+                    let mut random = fastrand::Rng::with_seed(round * 4 + thread);
                     let ordered = 0..KEYS;
-                    for k in ordered.chain((0..4000).map(|_| random.below(KEYS))) {
+                    for k in ordered.chain((0..4000).map(|_| random.u64(..KEYS))) {
                         if allowed(table.charge(keys[k as usize], &rate, now)) {
                             passed[k as usize].fetch_add(1, Relaxed);
                         }

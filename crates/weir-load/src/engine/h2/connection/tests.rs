@@ -343,13 +343,8 @@ fn no_input_panics() {
         frame(Kind::GOAWAY, 0, 0, &[0, 0, 0, 7, 0, 0, 0, 0]),
     ]
     .concat();
-    let mut state = 0x2545_f491_4f6c_dd1du64;
-    let mut random = |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 11) as usize % below
-    };
+    let mut rng = fastrand::Rng::with_seed(1);
+    let mut random = |below: usize| rng.usize(..below);
     for _ in 0..20_000 {
         let mut wire = good.clone();
         for _ in 0..=random(4) {
