@@ -167,16 +167,19 @@ pub(crate) fn log_tls(written: &schema::Syslog) -> Result<ClientTls, (&'static s
     let identity = written.client_cert.as_ref().zip(written.client_key.as_ref());
     let identity = identity.map(|(cert, key)| (&*cert.0, &*key.0));
     let ca = written.ca.as_ref().map(|ca| &*ca.0);
-    ClientTls::new(ca, identity, written.server_name.as_deref(), true, &[]).map_err(|e| {
-        let key = match e.part {
-            Part::Authority => ".ca",
-            Part::Certificate => ".client_cert",
-            Part::Key => ".client_key",
-            Part::Policy => "",
-            Part::ServerName => ".server_name",
-        };
-        (key, e.text)
-    })
+    ClientTls::new(ca, identity, written.server_name.as_deref(), true, &[])
+        .map_err(|e| (client_tls_key(e.part), e.text))
+}
+
+/// The key of a section of client TLS that names this part, with its point.
+pub(crate) const fn client_tls_key(part: Part) -> &'static str {
+    match part {
+        Part::Authority => ".ca",
+        Part::Certificate => ".client_cert",
+        Part::Key => ".client_key",
+        Part::Policy => "",
+        Part::ServerName => ".server_name",
+    }
 }
 
 /// TLS towards a syslog server. It is another one where a file has changed under the same name.

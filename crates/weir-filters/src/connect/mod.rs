@@ -156,7 +156,7 @@ impl Connect {
                 cx.state::<State>().stage = Stage::Done;
                 Flow::Continue
             }
-            Look::ErrorAnswer(wrong) => self.answer(*wrong, None, cx),
+            Look::Refused(wrong) => self.answer(*wrong, None, cx),
         }
     }
 }
@@ -178,7 +178,7 @@ impl Filter for Connect {
             // What waits may turn out to be none of ours: then its body goes on as it is.
             Look::Later(true) => return BodyUse::Change,
             Look::Later(false) => return BodyUse::Whole(self.message),
-            Look::Pass | Look::ErrorAnswer(_) => return BodyUse::Pass,
+            Look::Pass | Look::Refused(_) => return BodyUse::Pass,
         };
         let body = match (call.streams, call.codec) {
             (false, _) => BodyUse::Whole(self.message),

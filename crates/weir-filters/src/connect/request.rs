@@ -39,12 +39,12 @@ pub(super) enum Look {
     Later(bool),
     /// None of ours.
     Pass,
-    ErrorAnswer(Box<ErrorAnswer>),
+    Refused(Box<ErrorAnswer>),
 }
 
 impl Look {
     fn wrong(cause: &'static Cause, code: u32, message: &str) -> Self {
-        Self::ErrorAnswer(Box::new(ErrorAnswer::new(cause, Status::new(code, message))))
+        Self::Refused(Box::new(ErrorAnswer::new(cause, Status::new(code, message))))
     }
 }
 
@@ -76,7 +76,7 @@ impl Connect {
                 }
                 let mut wrong = ErrorAnswer::new(&WRONG_METHOD, Status::new(UNKNOWN, WRONG_METHOD.meaning));
                 wrong.headers.push((self.names.allow.clone(), b"POST".to_vec()));
-                Look::ErrorAnswer(Box::new(wrong))
+                Look::Refused(Box::new(wrong))
             }
         }
     }
@@ -119,7 +119,7 @@ impl Connect {
         if !method.no_side_effects || method.client_streams || method.server_streams {
             let mut wrong = ErrorAnswer::new(&WRONG_METHOD, Status::new(UNKNOWN, WRONG_METHOD.meaning));
             wrong.headers.push((self.names.allow.clone(), b"POST".to_vec()));
-            return Look::ErrorAnswer(Box::new(wrong));
+            return Look::Refused(Box::new(wrong));
         }
         if query.connect.as_deref().is_some_and(|version| version != b"v1") {
             return Look::wrong(
@@ -169,7 +169,7 @@ impl Connect {
             None => b"application/proto, application/connect+proto",
         };
         wrong.headers.push((self.names.accept_post.clone(), known.to_vec()));
-        Look::ErrorAnswer(Box::new(wrong))
+        Look::Refused(Box::new(wrong))
     }
 
     /// Makes a call of gRPC of the request.

@@ -2,7 +2,7 @@
 
 use super::{Call, Codec, Connect, Names, RESPONSE_MALFORMED, Stage, State};
 use crate::prelude::*;
-use crate::shared::grpc::{is_messages, is_of_grpc, named, told};
+use crate::shared::grpc::{self, is_messages, is_of_grpc, named, told};
 use std::time::SystemTime;
 use weir_h1::FieldName;
 use weir_transcode::connect;
@@ -39,7 +39,7 @@ enum Outcome {
     /// The service says so.
     Status(Status),
     /// It is no such answer.
-    ErrorAnswer(String),
+    Malformed(String),
 }
 
 impl Connect {
@@ -86,7 +86,7 @@ impl Connect {
                 Flow::Continue
             }
             Outcome::Status(status) => self.failed(&call, &status, headers(head), trailers(cx)),
-            Outcome::ErrorAnswer(why) => {
+            Outcome::Malformed(why) => {
                 cx.answer_because(&RESPONSE_MALFORMED);
                 let status = Status::new(13, format!("{} ({why})", RESPONSE_MALFORMED.meaning));
                 let status = told(&RESPONSE_MALFORMED, status, cx);
@@ -222,32 +222,30 @@ fn trailing(name: &FieldName) -> Option<FieldName> {
 
 /// Reads the one message of an answer, and the status behind it; `told`: the one before it, where there is one.
 fn outcome(call: &mut Call, told: Option<&[u8]>, coded: bool, cx: &Cx) -> Outcome {
-    let Some(code) = cx.whole_trailer("grpc-status").or(told) else {
-        return Outcome::ErrorAnswer("it ends without a status".to_owned());
+    let Some(status) = grpc::status(cx, told) else {
+        return Outcome::Malformed("it ends without a status".to_owned());
     };
-    let status =
-        Status::read(code, cx.whole_trailer("grpc-message"), cx.whole_trailer("grpc-status-details-bin"));
     if status.code != 0 {
         return Outcome::Status(status);
     }
     let (flags, message) = match frames::only(cx.whole()) {
         Single::One(flags, message) => (flags, message),
-        Single::None => return Outcome::ErrorAnswer("it has no message".to_owned()),
-        Single::Many => return Outcome::ErrorAnswer("it has several messages".to_owned()),
-        Single::Cut => return Outcome::ErrorAnswer(FrameError::Cut.to_string()),
+        Single::None => return Outcome::Malformed("it has no message".to_owned()),
+        Single::Many => return Outcome::Malformed("it has several messages".to_owned()),
+        Single::Cut => return Outcome::Malformed(FrameError::Cut.to_string()),
     };
     match call.codec {
         Codec::Proto if flags == 0 || (flags == frames::COMPRESSED && coded) => {
             Outcome::Message(message.to_vec(), flags != 0)
         }
-        Codec::Proto => Outcome::ErrorAnswer(FrameError::Coding.to_string()),
+        Codec::Proto => Outcome::Malformed(FrameError::Coding.to_string()),
         Codec::Json => {
             let mut out = Vec::with_capacity(message.len() * 2 + 32);
             let Call { messages, method, .. } = call;
             let read = messages.feed(cx.whole(), |message| write(method.as_ref(), message, &mut out));
             match read {
                 Ok(()) => Outcome::Message(out, false),
-                Err(Fault(why)) => Outcome::ErrorAnswer(why),
+                Err(Fault(why)) => Outcome::Malformed(why),
             }
         }
     }
@@ -270,7 +268,7 @@ impl From<PrintError> for Fault {
 
 /// Appends the JSON of a message.
 fn write(
-    method: Option<&(std::sync::Arc<crate::shared::grpc::Loaded>, usize)>,
+    method: Option<&(std::sync::Arc<grpc::Loaded>, usize)>,
     message: &[u8],
     out: &mut Vec<u8>,
 ) -> Result<(), Fault> {

@@ -2,7 +2,7 @@
 
 use super::{Calling, GrpcJson, RESPONSE_MALFORMED, Stage, State};
 use crate::prelude::*;
-use crate::shared::grpc::{is_messages, is_of_grpc, named, told};
+use crate::shared::grpc::{self, is_messages, is_of_grpc, named, told};
 use std::time::SystemTime;
 use weir_h1::FieldName;
 use weir_transcode::frames::{FrameError, Messages};
@@ -14,7 +14,7 @@ enum Outcome {
     /// The service says so.
     Status(Status),
     /// It is no such answer.
-    ErrorAnswer(String),
+    Malformed(String),
 }
 
 impl GrpcJson {
@@ -65,7 +65,7 @@ impl GrpcJson {
                 Flow::Continue
             }
             Outcome::Status(status) => self.failed(&calling, &status, None, head, cx),
-            Outcome::ErrorAnswer(why) => {
+            Outcome::Malformed(why) => {
                 cx.answer_because(&RESPONSE_MALFORMED);
                 let status = Status::new(13, format!("{} ({why})", RESPONSE_MALFORMED.meaning));
                 let status = told(&RESPONSE_MALFORMED, status, cx);
@@ -131,11 +131,9 @@ impl GrpcJson {
 /// Reads the one message of an answer, and the status behind it; `told`: the one before it, where there is one.
 fn outcome(calling: &mut Calling, told: Option<&[u8]>, cx: &Cx) -> Outcome {
     let Calling { loaded, call, messages, .. } = calling;
-    let Some(code) = cx.whole_trailer("grpc-status").or(told) else {
-        return Outcome::ErrorAnswer("it ends without a status".to_owned());
+    let Some(status) = grpc::status(cx, told) else {
+        return Outcome::Malformed("it ends without a status".to_owned());
     };
-    let status =
-        Status::read(code, cx.whole_trailer("grpc-message"), cx.whole_trailer("grpc-status-details-bin"));
     if status.code != 0 {
         return Outcome::Status(status);
     }
@@ -151,8 +149,8 @@ fn outcome(calling: &mut Calling, told: Option<&[u8]>, cx: &Cx) -> Outcome {
     let read = read.and_then(|()| messages.finish().map_err(Fault::Frame));
     match (read, count) {
         (Ok(()), 1) => Outcome::Json(out, media),
-        (Ok(()), count) => Outcome::ErrorAnswer(format!("it has {count} messages where one was expected")),
-        (Err(fault), _) => Outcome::ErrorAnswer(fault.told()),
+        (Ok(()), count) => Outcome::Malformed(format!("it has {count} messages where one was expected")),
+        (Err(fault), _) => Outcome::Malformed(fault.told()),
     }
 }
 

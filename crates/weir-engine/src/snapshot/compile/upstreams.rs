@@ -18,7 +18,7 @@ use std::time::Duration;
 use weir_wire::hex;
 use weir_wire::listen::Address;
 use weir_wire::proxy_protocol;
-use weir_wire::tls::{ClientTls, Part};
+use weir_wire::tls::ClientTls;
 
 impl Compiler<'_> {
     pub(super) fn upstreams(&mut self) -> Option<Vec<Arc<Upstream>>> {
@@ -170,13 +170,7 @@ impl Compiler<'_> {
         match ClientTls::new(ca, identity, written.server_name.as_deref(), written.verify, alpn) {
             Ok(tls) => Some(tls),
             Err(e) => {
-                let key = match e.part {
-                    Part::Authority => ".ca",
-                    Part::Certificate => ".client_cert",
-                    Part::Key => ".client_key",
-                    Part::Policy => "",
-                    Part::ServerName => ".server_name",
-                };
+                let key = crate::reload::client_tls_key(e.part);
                 self.error(&format!("{path}{key}"), "tls-unusable", e.text, None);
                 None
             }

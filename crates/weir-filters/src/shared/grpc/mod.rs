@@ -35,6 +35,12 @@ pub(crate) fn is_messages(head: &ResponseHead) -> bool {
     head.status() == 200 && grpc::is_grpc(&head.headers) && told.is_none_or(|code| code == b"0")
 }
 
+/// The status of an answer that is read whole: in its trailers, or as its head `told` it.
+pub(crate) fn status(cx: &Cx, told: Option<&[u8]>) -> Option<Status> {
+    let code = cx.whole_trailer("grpc-status").or(told)?;
+    Some(Status::read(code, cx.whole_trailer("grpc-message"), cx.whole_trailer("grpc-status-details-bin")))
+}
+
 /// An error of ours as the client is told it, with the id of its request. What is wrong with its own message is for the client; why else it
 /// is refused it learns only where causes are exposed.
 pub(crate) fn told(cause: &'static Cause, mut status: Status, cx: &mut Cx) -> Status {
