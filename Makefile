@@ -13,7 +13,8 @@ BENCH_COUNT ?=
 BENCH_LOAD ?=
 CONFORMANCE ?=
 # Where a change that no test notices would be a request on the wrong way.
-MUTANTS ?= $(foreach f,route/*.rs upstream/pool.rs upstream/balance/*.rs upstream/discover/*.rs reload.rs,-f 'crates/weir-engine/src/$(f)')
+MUTANTS ?= $(foreach f,route/*.rs upstream/pool.rs upstream/balance/*.rs upstream/discover/*.rs discovery/*.rs reload.rs reload/*.rs,-f 'crates/weir-engine/src/$(f)') \
+	-f 'crates/weir-discover/src/*.rs'
 
 .PHONY: help run test check bench bench-count bench-load fuzz soak mutants conformance dist fmt
 
@@ -56,7 +57,7 @@ soak:          ## all faults at once for SOAK_SECONDS (600), every request accou
 
 mutants:       ## changes to routes, pools, balancers, names and reload that no unit test notices; MUTANTS="-f 'FILE'"
 	@cargo mutants --version >/dev/null 2>&1 || { echo 'Missing cargo-mutants. Run: cargo install cargo-mutants --locked' >&2; exit 1; }
-	cargo mutants --in-place --profile ci --timeout 60 -p weir-engine $(MUTANTS) -- --lib
+	cargo mutants --in-place --profile ci --timeout 60 -p weir-engine -p weir-discover $(MUTANTS) -- --lib
 
 conformance:   ## public test suites pointed at weir; CONFORMANCE='websocket tls'
 	conformance/run.sh $(CONFORMANCE)
