@@ -6,7 +6,7 @@ use crate::node::{Node, Value};
 
 /// A setting on the way from the top of the config down to the values of one thing.
 pub(super) struct Spot<'p, 'n> {
-    above: Option<&'p Spot<'p, 'n>>,
+    above: Option<&'p Self>,
     step: Step<'p>,
     node: Option<&'n Node>,
 }
