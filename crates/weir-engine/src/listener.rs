@@ -40,6 +40,9 @@ const WATCH_TICKS: u32 = 5;
 /// exchange that ends frees two.
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// Connections that are accepted before others have their turn, where there are always more.
+const IN_A_ROW: u32 = 32;
+
 /// A new connection goes to the core with the fewest when this one holds that many more than its share.
 const HAND_OVER_AT: usize = 8;
 
@@ -177,7 +180,12 @@ impl Doors {
 /// Accepts until the bell rings, then serves what is still in the kernel's queue: closing a listening socket resets it.
 async fn accept(core: Rc<Core>, address: Address, listener: Rc<CoreListener>, bell: Rc<Bell>) {
     let Some(mut last) = core.local().listener(&address).cloned() else { return };
+    let mut in_a_row = 0u32;
     loop {
+        in_a_row = in_a_row.wrapping_add(1);
+        if in_a_row.is_multiple_of(IN_A_ROW) {
+            tokio::task::yield_now().await;
+        }
         let accepted = tokio::select! {
             biased; // the bell first: under a steady stream of connections it would never be heard
             () = bell.ring.notified() => break,
@@ -195,7 +203,12 @@ async fn accept(core: Rc<Core>, address: Address, listener: Rc<CoreListener>, be
                 SEEN.warn("out of descriptors: accepting pauses", &[("error", &e)]);
                 sleep(PAUSE).await;
             }
-            Err(_) => {} // this one connection failed before it was ours
+            Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {} // it failed before it was ours
+            Err(e) => {
+                static SEEN: log::Every = log::every(Duration::from_secs(5));
+                SEEN.warn("accepting failed, and pauses", &[("address", &address), ("error", &e)]);
+                sleep(PAUSE).await;
+            }
         }
     }
     // Whoever rang has let go of it: nobody else holds it.
@@ -253,7 +266,7 @@ fn serve(core: &Rc<Core>, listener: &Rc<LocalListener>, accepted: Accepted, peer
     if let Some(lane) = idle {
         return lane.give(arrived);
     }
-    // Boxed here: on its way to where the runtime keeps it a task is copied several times, all its kilobytes.
+    // Boxed here: on its way to where the core keeps it a task is copied several times, all its kilobytes.
     let serving = Box::pin(connection::serve_lane(Rc::clone(core), Rc::new(Lane::new(arrived))));
     drop(tokio::task::spawn_local(serving));
 }

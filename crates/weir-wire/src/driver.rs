@@ -14,14 +14,15 @@
 use crate::sockets::{Sockets, TAKEN};
 use crate::time::Timers;
 use mio::{Events, Token};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::future::Future;
 use std::io;
+use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::task::{Context, Wake, Waker};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
@@ -75,17 +76,17 @@ pub(crate) fn timers() -> Option<Rc<Timers>> {
 /// # Errors
 /// When the system gives no thread, or no descriptors.
 fn runtime() -> io::Result<Handle> {
-    static BESIDE: OnceLock<Handle> = OnceLock::new();
-    if let Some(known) = BESIDE.get() {
+    static BESIDE: Mutex<Option<Handle>> = Mutex::new(None);
+    let mut beside = BESIDE.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = &*beside {
         return Ok(known.clone());
     }
     let made = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let handle = made.handle().clone();
-    // Of two threads that come here at once one keeps its runtime for nothing.
     thread::Builder::new()
         .name("weir-beside".to_owned())
         .spawn(move || made.block_on(std::future::pending::<()>()))?;
-    Ok(BESIDE.get_or_init(|| handle).clone())
+    Ok(beside.insert(handle).clone())
 }
 
 // === impl Driver ===
@@ -109,7 +110,7 @@ impl Driver {
     }
 
     /// Runs `main` on this thread, and with it all that is spawned on the thread (`tokio::task::spawn_local`). What runs still when `main`
-    /// ends is dropped.
+    /// ends is dropped. A panic of `main` goes on here.
     ///
     /// # Errors
     /// When the system cannot wait for the set.
@@ -118,22 +119,23 @@ impl Driver {
         let _entered = beside.enter();
         let _current = Current::set(self.own.clone());
         let mut tasks = LocalSet::new();
-        let over = Rc::new(Cell::new(false));
-        let ended = Over(Rc::clone(&over));
-        drop(tasks.spawn_local(async move {
-            let _ended = ended; // also where it panics
-            main.await;
-        }));
+        let mut main = tasks.spawn_local(main);
         let waker = Waker::from(Arc::clone(&self.alarm));
         let mut cx = Context::from_waker(&waker);
         loop {
             self.alarm.calm();
             let _ = Pin::new(&mut tasks).poll(&mut cx); // some tasks; there are more where it wakes itself
-            if over.get() {
-                return Ok(());
+            if main.is_finished() {
+                break;
             }
             self.look()?;
         }
+        if let Poll::Ready(Err(e)) = Pin::new(&mut main).poll(&mut cx)
+            && e.is_panic()
+        {
+            resume_unwind(e.into_panic());
+        }
+        Ok(())
     }
 
     /// Tells tasks what they wait for. Waits itself only where there is nothing else to do.
@@ -148,7 +150,9 @@ impl Driver {
             wait = Some(Duration::ZERO);
         }
         for _ in 0..CALLS {
-            match self.set.poll(&mut self.events, wait) {
+            let polled = self.set.poll(&mut self.events, wait);
+            self.alarm.awake(); // before upstreams are told: what they ring by is this thread
+            match polled {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => break,
                 Err(e) => return Err(e),
@@ -159,7 +163,6 @@ impl Driver {
             }
             wait = Some(Duration::ZERO);
         }
-        self.alarm.awake();
         if self.own.timers.next_due().is_some() {
             self.own.timers.fire(Instant::now());
         }
@@ -194,15 +197,6 @@ impl Current {
 impl Drop for Current {
     fn drop(&mut self) {
         drop(CURRENT.take());
-    }
-}
-
-/// Notes that a task has ended, however it did.
-struct Over(Rc<Cell<bool>>);
-
-impl Drop for Over {
-    fn drop(&mut self) {
-        self.0.set(true);
     }
 }
 
@@ -256,22 +250,30 @@ impl Wake for Alarm {
 pub(crate) mod tests {
     use super::*;
     use crate::Class;
+    use std::cell::Cell;
     use std::future::poll_fn;
     use std::io::Write;
     use std::sync::mpsc;
-    use std::task::Poll;
     use tokio::sync::oneshot;
 
     /// Runs a test as a core does.
     pub(crate) fn on_a_core(test: impl Future<Output = ()> + 'static) {
-        let passed = Rc::new(Cell::new(false));
-        let seen = Rc::clone(&passed);
-        let main = async move {
-            test.await;
-            seen.set(true);
-        };
-        Driver::new().unwrap().run(main).unwrap();
-        assert!(passed.get(), "it panicked");
+        Driver::new().unwrap().run(test).unwrap();
+    }
+
+    /// Notes that what holds it was dropped.
+    struct Over(Rc<Cell<bool>>);
+
+    impl Drop for Over {
+        fn drop(&mut self) {
+            self.0.set(true);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "on purpose")]
+    fn a_panic_of_the_core_is_not_lost() {
+        on_a_core(async { panic!("on purpose") });
     }
 
     #[test]

@@ -252,7 +252,7 @@ impl Stream {
         }
     }
 
-    /// As [`Stream::is_quiet`], but asks the kernel now (one system call): an end that arrived since the runtime last
+    /// As [`Stream::is_quiet`], but asks the kernel now (one system call): an end that arrived since the core last
     /// looked is seen too. For a request that must not be sent twice.
     pub fn is_quiet_now(&mut self) -> bool {
         let socket = match self {

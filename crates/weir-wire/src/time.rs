@@ -117,11 +117,12 @@ impl Timers {
 
     /// Whether a timer has fired. If not, it wakes this task.
     fn has_fired(&self, key: Key, waker: &Waker) -> bool {
-        match self.waiting.borrow_mut().get_mut(&key) {
+        let before = match self.waiting.borrow_mut().get_mut(&key) {
             None => return true,
-            Some(known) if known.will_wake(waker) => {}
-            Some(known) => known.clone_from(waker),
-        }
+            Some(known) if known.will_wake(waker) => None,
+            Some(known) => Some(std::mem::replace(known, waker.clone())),
+        };
+        drop(before); // not while the map is borrowed, as below
         false
     }
 

@@ -122,7 +122,7 @@ impl Idle {
 }
 
 /// Takes the connection used last that is still good. `once`: for a request that must not be sent twice, so that the kernel is
-/// asked (0.3 µs) and not only the runtime, which may not have heard of an end yet.
+/// asked (0.3 µs) and not only the core, which may not have heard of an end yet.
 pub(super) fn take_quiet(idle: &mut Vec<Idle>, once: bool) -> Option<Connection> {
     while let Some(Idle { mut connection, .. }) = idle.pop() {
         note_taken(&connection);
