@@ -17,7 +17,7 @@ use tokio::sync::{Notify, mpsc};
 use weir_telemetry::{Telemetry, log};
 use weir_wire::listen::{Accepted, Address, BoundSocket};
 use weir_wire::time::sleep;
-use weir_wire::{Class, CoreListener, Driver, Peer, Sockets, Stream};
+use weir_wire::{Class, CoreListener, Driver, Peer, Sockets, Stream, yield_now};
 
 /// What a core begins with.
 pub(crate) struct Start {
@@ -184,7 +184,7 @@ async fn accept(core: Rc<Core>, address: Address, listener: Rc<CoreListener>, be
     loop {
         in_a_row = in_a_row.wrapping_add(1);
         if in_a_row.is_multiple_of(IN_A_ROW) {
-            tokio::task::yield_now().await;
+            yield_now().await;
         }
         let accepted = tokio::select! {
             biased; // the bell first: under a steady stream of connections it would never be heard

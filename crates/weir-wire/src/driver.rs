@@ -15,8 +15,9 @@ use crate::sockets::{Sockets, TAKEN};
 use crate::time::Timers;
 use mio::{Events, Token};
 use std::cell::RefCell;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::io;
+use std::mem::replace;
 use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -64,6 +65,20 @@ thread_local! {
 /// The sockets of the core that this thread is; none elsewhere.
 pub(crate) fn sockets() -> Option<Rc<Sockets>> {
     CURRENT.with_borrow(|own| own.as_ref().map(|own| Rc::clone(&own.sockets)))
+}
+
+/// Lets the others have their turn: on a core those that the kernel tells of too.
+pub async fn yield_now() {
+    let Some(sockets) = sockets() else { return tokio::task::yield_now().await };
+    let mut has_rested = false;
+    poll_fn(|cx| {
+        if replace(&mut has_rested, true) {
+            return Poll::Ready(());
+        }
+        sockets.rest(cx.waker());
+        Poll::Pending
+    })
+    .await;
 }
 
 /// Its timers.
@@ -143,7 +158,7 @@ impl Driver {
         let sockets = &self.own.sockets;
         let is_idle = !self.alarm.rings();
         let mut wait = Some(Duration::ZERO);
-        if is_idle && !sockets.has_line() {
+        if is_idle && sockets.is_empty() {
             wait = self.own.timers.next_due().map(|due| due.saturating_duration_since(Instant::now()));
         }
         if wait != Some(Duration::ZERO) && !self.alarm.let_sleep() {
@@ -171,6 +186,7 @@ impl Driver {
             self.looks = 0;
             sockets.tell_line(TAKEN);
         }
+        sockets.wake_resting();
         Ok(())
     }
 }
@@ -251,7 +267,6 @@ pub(crate) mod tests {
     use super::*;
     use crate::Class;
     use std::cell::Cell;
-    use std::future::poll_fn;
     use std::io::Write;
     use std::sync::mpsc;
     use tokio::sync::oneshot;
@@ -298,7 +313,7 @@ pub(crate) mod tests {
         on_a_core(async {
             let busy = tokio::task::spawn_local(async {
                 loop {
-                    tokio::task::yield_now().await;
+                    tokio::task::yield_now().await; // unlike `yield_now`, this does not wait for the kernel
                 }
             });
             let (ours, mut peer) = std::os::unix::net::UnixStream::pair().unwrap();
@@ -311,6 +326,24 @@ pub(crate) mod tests {
             let told = crate::time::timeout(Duration::from_secs(60), reading).await;
             assert_eq!(told.unwrap().unwrap(), 7);
             busy.abort();
+        });
+    }
+
+    #[test]
+    fn who_rests_waits_for_a_look_and_no_longer() {
+        on_a_core(async {
+            let (ours, mut peer) = std::os::unix::net::UnixStream::pair().unwrap();
+            ours.set_nonblocking(true).unwrap();
+            let ours = sockets().unwrap().add_local(ours, Class::Upstream);
+            let mut read = Vec::with_capacity(8);
+            let mut reading = std::pin::pin!(poll_fn(|cx| ours.poll_read(cx, &mut read)));
+            assert!(poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await.is_pending());
+            peer.write_all(b"answer").unwrap();
+            yield_now().await;
+            assert!(
+                poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await.is_ready(),
+                "the kernel was asked"
+            );
         });
     }
 

@@ -29,6 +29,6 @@ pub mod tls;
 pub mod websocket;
 
 pub use deadline::Deadline;
-pub use driver::Driver;
+pub use driver::{Driver, yield_now};
 pub use sockets::{Class, CoreListener, PolledSocket, Sockets};
 pub use stream::{Peer, Stream, TlsInfo, TlsKeys};

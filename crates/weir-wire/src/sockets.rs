@@ -39,6 +39,8 @@ pub struct Sockets {
     line: RefCell<VecDeque<Name>>,
     /// What those in line are ready for, by their places: 0 for who does not stand in it.
     pending: RefCell<Vec<u8>>,
+    /// Tasks that have stepped back for others, until the kernel has been asked once more.
+    resting: RefCell<Vec<Waker>>,
     /// Tells a socket from an earlier one that had its place.
     generation: Cell<u32>,
 }
@@ -113,6 +115,7 @@ impl Sockets {
             slots: RefCell::default(),
             line: RefCell::default(),
             pending: RefCell::default(),
+            resting: RefCell::default(),
             generation: Cell::new(0),
         }
     }
@@ -186,9 +189,20 @@ impl Sockets {
         }
     }
 
-    /// Whether clients stand in line.
-    pub(crate) fn has_line(&self) -> bool {
-        !self.line.borrow().is_empty()
+    /// Lets a task wait until others have had their turn, those among them that the kernel tells of.
+    pub(crate) fn rest(&self, waker: &Waker) {
+        self.resting.borrow_mut().push(waker.clone());
+    }
+
+    /// Whether nobody stands in line, nor rests.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.line.borrow().is_empty() && self.resting.borrow().is_empty()
+    }
+
+    /// Wakes those who rest.
+    pub(crate) fn wake_resting(&self) {
+        let resting = self.resting.take();
+        resting.into_iter().for_each(Waker::wake);
     }
 
     /// Tells the first of them.
@@ -410,7 +424,7 @@ impl PolledSocket {
         let slot = &self.place.slot;
         if slot.run.get() >= RUN {
             slot.run.set(0);
-            cx.waker().wake_by_ref();
+            self.place.sockets.rest(cx.waker());
             return Poll::Pending;
         }
         if slot.is_ready(READ | ENDED) {

@@ -274,7 +274,7 @@ impl Exchange<'_> {
             }
             offset = begin + part;
             if offset < end {
-                tokio::task::yield_now().await;
+                weir_wire::yield_now().await;
             }
         }
         self.send_piece(out, Bytes::new()).await // the head alone, of an empty file

@@ -337,7 +337,7 @@ impl Filter for Compress {
         }
         if takes > YIELDS {
             piece.replace_later(async move {
-                tokio::task::yield_now().await; // now the others of this core
+                weir_wire::yield_now().await; // now the others of this core
                 Ok(out)
             });
         } else {
