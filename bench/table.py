@@ -8,15 +8,18 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COMPARED = ("h1-64", "h1-1000", "post-144", "nokeepalive", "tls13", "h2-h1", "h2-h2c", "grpc")
+# What else a newcomer asks for. The rest is in bench/results/.
+OTHERS = ("body-1g", "idle-10k", "filters", "workers-2", "routes", "slow-1000")
 NAMES = {"weir": "Weir", "nginx": "nginx", "haproxy": "HAProxy", "relay": "bare relay"}
 
 
 def newest(folder):
-    """The last result of each suite: date first, then when it was written."""
+    """The last result of each suite that is shown: date first, then when it was written."""
     found = {}
     for path in sorted(folder.glob("*.json"), key=lambda p: (p.name[:10], p.stat().st_mtime)):
         result = json.loads(path.read_text())
-        found[result["suite"]] = result
+        if result["suite"] in COMPARED + OTHERS:
+            found[result["suite"]] = result
     return found
 
 
