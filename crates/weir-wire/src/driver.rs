@@ -67,6 +67,11 @@ pub(crate) fn sockets() -> Option<Rc<Sockets>> {
     CURRENT.with_borrow(|own| own.as_ref().map(|own| Rc::clone(&own.sockets)))
 }
 
+/// Its timers.
+pub(crate) fn timers() -> Option<Rc<Timers>> {
+    CURRENT.with_borrow(|own| own.as_ref().map(|own| Rc::clone(&own.timers)))
+}
+
 /// Lets the others have their turn: on a core those that the kernel tells of too.
 pub async fn yield_now() {
     let Some(sockets) = sockets() else { return tokio::task::yield_now().await };
@@ -79,11 +84,6 @@ pub async fn yield_now() {
         Poll::Pending
     })
     .await;
-}
-
-/// Its timers.
-pub(crate) fn timers() -> Option<Rc<Timers>> {
-    CURRENT.with_borrow(|own| own.as_ref().map(|own| Rc::clone(&own.timers)))
 }
 
 /// The runtime for what cores do not do themselves. It has a thread of its own, for as long as the process lives.

@@ -3,30 +3,27 @@
 //! A socket here costs one line of memory and no lock. It joins the set when it first must wait: a client that has sent its request
 //! by the time it is accepted, and is answered at once, never does.
 
+mod connection;
+#[cfg(test)]
+mod tests;
+
 use crate::Peer;
 use crate::listen::{Accepted, BoundSocket, accept, queued};
-use crate::round_trip::{has_retransmitted, round_trip};
 use slab::Slab;
 use socket2::{SockAddr, Socket};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::fs::File;
 use std::future::poll_fn;
-use std::io::{self, IoSlice};
-use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::io;
+use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
 
 use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Registry, Token};
-use rustix::buffer::spare_capacity;
-use rustix::fs::sendfile;
-use rustix::net::{RecvFlags, SendFlags, recv, send, sendmsg};
-use tokio::io::ReadBuf;
 
 /// How many clients are told at once: few, so that a request is answered while what was touched for it is still in the cache.
 pub(crate) const TAKEN: usize = 32;
@@ -309,10 +306,10 @@ impl Slot {
 // === impl Place ===
 
 impl Place {
-    /// Waits for what [`READ`] or [`WRITE`] stands for. Keeps the waker of whoever waits: nearly always the one it has already. Fails when
+    /// Waits to write for [`WRITE`], else to read. Keeps the waker of whoever waits: nearly always the one it has already. Fails when
     /// the system cannot watch one more.
-    fn wait(&self, socket: &impl AsFd, bit: u8, cx: &Context<'_>) -> io::Result<()> {
-        let waiting = if bit == WRITE { &self.slot.writer } else { &self.slot.reader };
+    fn wait(&self, socket: &impl AsFd, bits: u8, cx: &Context<'_>) -> io::Result<()> {
+        let waiting = if bits == WRITE { &self.slot.writer } else { &self.slot.reader };
         let known = waiting.take().filter(|known| known.will_wake(cx.waker()));
         waiting.set(Some(known.unwrap_or_else(|| cx.waker().clone())));
         if !self.watched.get() {
@@ -331,21 +328,21 @@ impl Place {
         Ok(())
     }
 
-    /// Tries where it may be possible, else waits.
+    /// Tries where it may be possible, by one of `bits`, else waits.
     fn poll_by<T>(
         &self,
         cx: &Context<'_>,
         socket: &impl AsFd,
-        bit: u8,
-        mut attempt: impl FnMut() -> io::Result<T>,
+        bits: u8,
+        attempt: impl FnOnce() -> io::Result<T>,
     ) -> Poll<io::Result<T>> {
-        if self.slot.is_ready(bit) {
+        if self.slot.is_ready(bits) {
             match attempt() {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.slot.forget(bit),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.slot.forget(bits),
                 done => return Poll::Ready(done),
             }
         }
-        self.wait(socket, bit, cx)?;
+        self.wait(socket, bits, cx)?;
         Poll::Pending
     }
 }
@@ -395,434 +392,5 @@ impl Drop for CoreListener {
 impl std::fmt::Debug for CoreListener {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.socket.fmt(f)
-    }
-}
-
-// === impl PolledSocket ===
-
-impl PolledSocket {
-    /// Reads into the spare capacity of a buffer that has some; 0 is the end.
-    pub(crate) fn poll_read(&self, cx: &Context<'_>, buffer: &mut Vec<u8>) -> Poll<io::Result<usize>> {
-        let room = buffer.capacity() - buffer.len();
-        self.poll_read_by(cx, room, || Ok(recv(&self.socket, spare_capacity(buffer), RecvFlags::empty())?.1))
-    }
-
-    /// The same with a buffer of somebody else's.
-    pub(crate) fn poll_read_buf(&self, cx: &Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let room = buffer.initialize_unfilled();
-        let read =
-            self.poll_read_by(cx, room.len(), || Ok(recv(&self.socket, &mut *room, RecvFlags::empty())?.1));
-        read.map_ok(|n| buffer.advance(n))
-    }
-
-    fn poll_read_by(
-        &self,
-        cx: &Context<'_>,
-        room: usize,
-        mut read: impl FnMut() -> io::Result<usize>,
-    ) -> Poll<io::Result<usize>> {
-        let slot = &self.place.slot;
-        if slot.run.get() >= RUN {
-            slot.run.set(0);
-            self.place.sockets.rest(cx.waker());
-            return Poll::Pending;
-        }
-        if slot.is_ready(READ | ENDED) {
-            match read() {
-                Ok(n) => {
-                    if n >= room {
-                        slot.run.set(slot.run.get().saturating_add(u32::try_from(n).unwrap_or(RUN)));
-                    } else {
-                        slot.run.set(0);
-                        // A short read has emptied the socket: what comes next is reported anew.
-                        if n > 0 {
-                            slot.forget(READ);
-                        }
-                    }
-                    return Poll::Ready(Ok(n));
-                }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.place.slot.forget(READ | ENDED),
-                Err(e) => return Poll::Ready(Err(e)),
-            }
-        }
-        self.wait(cx, READ)?;
-        Poll::Pending
-    }
-
-    /// Writes some of `data`.
-    pub(crate) fn poll_write(&self, cx: &Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
-        self.poll_write_by(cx, data.len(), || Ok(send(&self.socket, data, SendFlags::NOSIGNAL)?))
-    }
-
-    /// Writes some of several pieces that follow each other.
-    pub(crate) fn poll_write_vectored(
-        &self,
-        cx: &Context<'_>,
-        data: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let all = data.iter().map(|piece| piece.len()).sum();
-        self.poll_write_by(cx, all, || {
-            Ok(sendmsg(&self.socket, data, &mut Default::default(), SendFlags::NOSIGNAL)?)
-        })
-    }
-
-    fn poll_write_by(
-        &self,
-        cx: &Context<'_>,
-        all: usize,
-        write: impl FnOnce() -> io::Result<usize>,
-    ) -> Poll<io::Result<usize>> {
-        if self.place.slot.is_ready(WRITE) {
-            match write() {
-                Ok(n) => {
-                    if n < all {
-                        self.place.slot.forget(WRITE); // it took what it had room for
-                    }
-                    return Poll::Ready(Ok(n));
-                }
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.place.slot.forget(WRITE),
-                Err(e) => return Poll::Ready(Err(e)),
-            }
-        }
-        self.wait(cx, WRITE)?;
-        Poll::Pending
-    }
-
-    /// Sends some of a file that is in memory: the kernel takes the pages as they are.
-    pub(crate) fn poll_send_file(
-        &self,
-        cx: &Context<'_>,
-        file: &File,
-        offset: u64,
-        length: usize,
-    ) -> Poll<io::Result<usize>> {
-        if self.place.slot.is_ready(WRITE) {
-            let mut offset = offset;
-            match sendfile(&self.socket, file, Some(&mut offset), length) {
-                // It may send less than it has room for: only EAGAIN tells that there is none.
-                Ok(n) => return Poll::Ready(Ok(n)),
-                Err(rustix::io::Errno::AGAIN) => self.place.slot.forget(WRITE),
-                Err(e) => return Poll::Ready(Err(e.into())),
-            }
-        }
-        self.wait(cx, WRITE)?;
-        Poll::Pending
-    }
-
-    /// Whether a read may bring something, an error too. If not, the task is woken when it may.
-    pub(crate) fn may_read(&self, cx: &Context<'_>) -> bool {
-        self.place.slot.is_ready(READ | ENDED) || self.wait(cx, READ).is_err()
-    }
-
-    /// Reads at most so many bytes behind what is in the buffer, and leaves the rest to the next reader.
-    pub(crate) fn poll_read_at_most(
-        &self,
-        cx: &Context<'_>,
-        buffer: &mut Vec<u8>,
-        most: usize,
-    ) -> Poll<io::Result<usize>> {
-        let start = buffer.len();
-        buffer.resize(start + most, 0);
-        let room = &mut buffer[start..];
-        let read = self.poll_read_by(cx, most, || Ok(recv(&self.socket, &mut *room, RecvFlags::empty())?.1));
-        buffer.truncate(if let Poll::Ready(Ok(n)) = read { start + n } else { start });
-        read
-    }
-
-    /// See [`Stream::poll_first`](crate::Stream::poll_first).
-    pub(crate) fn poll_first(&self, cx: &Context<'_>) -> Poll<io::Result<Option<u8>>> {
-        let mut byte = [0];
-        let came = self.poll_read_by(cx, 0, || Ok(recv(&self.socket, &mut byte, RecvFlags::PEEK)?.1));
-        came.map_ok(|came| byte.first().copied().filter(|_| came > 0))
-    }
-
-    /// See [`Stream::is_reset`](crate::Stream::is_reset).
-    pub(crate) fn is_reset(&self, cx: &Context<'_>) -> bool {
-        if self.is_local {
-            return false;
-        }
-        if self.place.slot.is_ready(READ | ENDED) {
-            match recv(&self.socket, &mut [0], RecvFlags::PEEK) {
-                Ok(_) => {}
-                Err(rustix::io::Errno::AGAIN) => self.place.slot.forget(READ | ENDED),
-                Err(_) => return true,
-            }
-        }
-        self.wait(cx, READ).is_err()
-    }
-
-    /// See [`Stream::is_half_closed`](crate::Stream::is_half_closed). The set tells of the end even behind bytes that nobody has read.
-    pub(crate) fn is_half_closed(&self) -> bool {
-        !self.is_local && self.place.slot.is_ready(ENDED)
-    }
-
-    /// See [`Stream::is_quiet`](crate::Stream::is_quiet).
-    pub(crate) fn is_quiet(&self) -> bool {
-        if self.place.watched.get() && !self.place.slot.is_ready(READ | ENDED) {
-            return true;
-        }
-        let is_quiet = matches!(recv(&self.socket, &mut [0], RecvFlags::PEEK), Err(rustix::io::Errno::AGAIN));
-        if is_quiet {
-            self.place.slot.forget(READ); // a read that exactly filled its buffer had left it so
-        }
-        is_quiet
-    }
-
-    /// Says that nothing more will be written.
-    pub(crate) fn shutdown(&self) -> io::Result<()> {
-        match self.socket.shutdown(Shutdown::Write) {
-            Err(e) if e.kind() == io::ErrorKind::NotConnected => Ok(()), // the peer is gone
-            done => done,
-        }
-    }
-
-    /// The socket, for what is asked of the system.
-    pub(crate) const fn socket(&self) -> &Socket {
-        &self.socket
-    }
-
-    /// Our own end; none of a Unix socket.
-    pub(crate) fn local_address(&self) -> Option<SocketAddr> {
-        self.socket.local_addr().ok()?.as_socket()
-    }
-
-    /// See [`Stream::round_trip`](crate::Stream::round_trip).
-    pub(crate) fn round_trip(&self) -> Option<Duration> {
-        if self.is_local { None } else { round_trip(&self.socket) }
-    }
-
-    /// See [`Stream::has_retransmitted`](crate::Stream::has_retransmitted).
-    pub(crate) fn has_retransmitted(&self) -> bool {
-        !self.is_local && has_retransmitted(&self.socket)
-    }
-
-    fn wait(&self, cx: &Context<'_>, bit: u8) -> io::Result<()> {
-        self.place.wait(&self.socket, bit, cx)
-    }
-}
-
-impl AsFd for PolledSocket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
-
-impl std::fmt::Debug for PolledSocket {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.socket.fmt(f)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::driver;
-    use crate::driver::tests::on_a_core;
-    use std::io::{Read, Write};
-    use std::net::TcpListener;
-
-    /// A connection of this core, and its other end, which has sent this already.
-    fn pair_after(sent: &[u8]) -> (PolledSocket, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (accepted, _) = listener.accept().unwrap();
-        if !sent.is_empty() {
-            peer.write_all(sent).unwrap();
-            accepted.peek(&mut [0]).unwrap();
-        }
-        accepted.set_nonblocking(true).unwrap();
-        (driver::sockets().unwrap().add(accepted, Class::Client), peer)
-    }
-
-    fn pair() -> (PolledSocket, TcpStream) {
-        pair_after(b"")
-    }
-
-    async fn read(socket: &PolledSocket, room: usize) -> Vec<u8> {
-        let mut buffer = Vec::with_capacity(room);
-        poll_fn(|cx| socket.poll_read(cx, &mut buffer)).await.unwrap();
-        buffer
-    }
-
-    #[test]
-    fn bytes_and_the_end_arrive() {
-        on_a_core(async {
-            let (socket, mut peer) = pair();
-            assert!(
-                poll_fn(|cx| Poll::Ready(socket.poll_read(cx, &mut Vec::with_capacity(8))))
-                    .await
-                    .is_pending()
-            );
-            peer.write_all(b"first").unwrap();
-            assert_eq!(read(&socket, 64).await, b"first");
-            peer.write_all(b"second").unwrap();
-            assert_eq!(read(&socket, 3).await, b"sec", "a buffer that was filled");
-            assert_eq!(read(&socket, 64).await, b"ond");
-            drop(peer);
-            assert_eq!(read(&socket, 64).await, b"");
-            assert_eq!(read(&socket, 64).await, b"", "the end is told as often as it is asked for");
-        });
-    }
-
-    #[test]
-    fn only_who_waits_is_watched() {
-        on_a_core(async {
-            let (socket, mut peer) = pair_after(b"first");
-            assert_eq!(read(&socket, 64).await, b"first");
-            poll_fn(|cx| socket.poll_write(cx, b"answer")).await.unwrap();
-            assert!(!socket.place.watched.get());
-            let waits = poll_fn(|cx| Poll::Ready(socket.poll_read(cx, &mut Vec::with_capacity(8)))).await;
-            assert!(waits.is_pending() && socket.place.watched.get());
-            peer.write_all(b"second").unwrap();
-            assert_eq!(read(&socket, 64).await, b"second");
-        });
-    }
-
-    #[test]
-    fn an_end_behind_bytes_is_not_lost() {
-        on_a_core(async {
-            let (socket, mut peer) = pair();
-            peer.write_all(b"last").unwrap();
-            peer.shutdown(Shutdown::Write).unwrap();
-            assert_eq!(read(&socket, 64).await, b"last");
-            assert_eq!(read(&socket, 64).await, b"");
-        });
-    }
-
-    #[test]
-    fn a_writer_waits_for_room() {
-        on_a_core(async {
-            let (socket, mut peer) = pair();
-            let piece = vec![7; 1 << 20];
-            let mut sent = 0;
-            while let Poll::Ready(wrote) = poll_fn(|cx| Poll::Ready(socket.poll_write(cx, &piece))).await {
-                sent += wrote.unwrap();
-            }
-            let reader = std::thread::spawn(move || {
-                let mut all = Vec::new();
-                peer.read_to_end(&mut all).unwrap();
-                all.len()
-            });
-            let both = [IoSlice::new(b"ab"), IoSlice::new(b"c")];
-            sent += poll_fn(|cx| socket.poll_write_vectored(cx, &both)).await.unwrap();
-            drop(socket);
-            assert_eq!(reader.join().unwrap(), sent);
-        });
-    }
-
-    #[test]
-    fn an_idle_connection_is_quiet_until_something_comes() {
-        on_a_core(async {
-            let (socket, mut peer) = pair();
-            assert!(socket.is_quiet() && !socket.place.slot.is_ready(READ), "the kernel was asked once");
-            let waits = poll_fn(|cx| Poll::Ready(socket.poll_read(cx, &mut Vec::with_capacity(8)))).await;
-            assert!(waits.is_pending());
-            peer.write_all(b"unasked").unwrap();
-            while socket.is_quiet() {
-                crate::time::sleep(Duration::from_millis(1)).await;
-            }
-            assert_eq!(read(&socket, 64).await, b"unasked", "it stays for the reader");
-        });
-    }
-
-    #[test]
-    fn one_that_was_never_watched_is_asked_whether_it_is_quiet() {
-        on_a_core(async {
-            let (ours, mut peer) = UnixStream::pair().unwrap();
-            ours.set_nonblocking(true).unwrap();
-            let ours = driver::sockets().unwrap().add_local(ours, Class::Upstream);
-            peer.write_all(b"answer").unwrap();
-            assert_eq!(read(&ours, 64).await, b"answer");
-            assert!(ours.is_quiet());
-            drop(peer);
-            assert!(!ours.is_quiet());
-        });
-    }
-
-    #[test]
-    fn others_have_their_turn_beside_what_never_ends() {
-        on_a_core(async {
-            let (socket, _peer) = pair();
-            let room = RUN as usize / 4;
-            for _ in 0..3 {
-                let reads = poll_fn(|cx| {
-                    let full = || socket.poll_read_by(cx, room, || Ok(room)).is_ready();
-                    Poll::Ready((0..100).take_while(|_| full()).count())
-                });
-                assert_eq!(reads.await, 4);
-            }
-        });
-    }
-
-    #[test]
-    fn a_client_stands_in_line_once() {
-        on_a_core(async {
-            let sockets = driver::sockets().unwrap();
-            let (socket, _peer) = pair();
-            socket.place.slot.forget(READ | WRITE);
-            sockets.queue(socket.place.name, READ);
-            sockets.queue(socket.place.name, WRITE);
-            assert_eq!(sockets.line.borrow().len(), 1);
-            sockets.tell_line(TAKEN);
-            assert!(socket.place.slot.is_ready(READ) && socket.place.slot.is_ready(WRITE));
-            sockets.queue(socket.place.name, READ);
-            assert_eq!(sockets.line.borrow().len(), 1, "it may stand there again");
-        });
-    }
-
-    #[test]
-    fn an_upstream_is_told_before_clients() {
-        on_a_core(async {
-            let told: Rc<RefCell<Vec<&str>>> = Rc::default();
-            let wait = |name, socket: PolledSocket| {
-                let told = Rc::clone(&told);
-                tokio::task::spawn_local(async move {
-                    read(&socket, 8).await;
-                    told.borrow_mut().push(name);
-                })
-            };
-            let (client, mut its_peer) = pair();
-            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-            let to = listener.local_addr().unwrap();
-            let socket =
-                Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM.nonblocking(), None).unwrap();
-            let upstream = driver::sockets().unwrap().connect(socket, &to.into()).await.unwrap();
-            let (mut its_end, _) = listener.accept().unwrap();
-            let (client, upstream) = (wait("client", client), wait("upstream", upstream));
-            tokio::task::yield_now().await; // both wait
-            its_peer.write_all(b"request").unwrap();
-            its_end.write_all(b"answer").unwrap();
-            client.await.unwrap();
-            upstream.await.unwrap();
-            assert_eq!(*told.borrow(), ["upstream", "client"]);
-        });
-    }
-
-    #[test]
-    fn nobody_learns_of_an_earlier_socket_of_its_place() {
-        on_a_core(async {
-            let sockets = driver::sockets().unwrap();
-            let (first, _peer) = pair();
-            let name = first.place.name;
-            drop(first);
-            let (second, _peer) = pair();
-            assert_eq!(second.place.name.key(), name.key());
-            second.place.slot.forget(READ | ENDED | WRITE);
-            sockets.tell(name, READ | ENDED);
-            assert!(!second.place.slot.is_ready(READ | ENDED));
-            sockets.tell(second.place.name, READ);
-            assert!(second.place.slot.is_ready(READ));
-        });
-    }
-
-    #[test]
-    fn a_refused_connect_says_so() {
-        on_a_core(async {
-            let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-            let socket =
-                Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM.nonblocking(), None).unwrap();
-            let refused = driver::sockets().unwrap().connect(socket, &gone.into()).await.unwrap_err();
-            assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
-        });
     }
 }

@@ -104,9 +104,12 @@ impl TlsStream {
     }
 
     /// See [`crate::Stream::is_quiet`]. Session tickets may arrive while a connection is idle, so what came is given to
-    /// rustls and only data or the end count. Unconstrained: a task that has spent its budget would be told to wait, and
-    /// take that for silence.
+    /// rustls and only data or the end count. Unconstrained, and with a run of its own: who has read enough of this socket, or
+    /// spent the budget of its task, would be told to wait, and take that for silence.
     pub(crate) fn is_quiet(&mut self, cx: &mut Context<'_>) -> bool {
+        if let Socket::Polled(socket) = self.socket() {
+            socket.begin_run();
+        }
         pin!(tokio::task::unconstrained(self.0.read(&mut [0]))).poll(cx).is_pending()
     }
 

@@ -1,0 +1,214 @@
+use super::*;
+use crate::driver;
+use crate::driver::tests::on_a_core;
+use std::io::{IoSlice, Read, Write};
+use std::net::{Shutdown, TcpListener};
+use std::time::Duration;
+
+/// A connection of this core, and its other end, which has sent this already.
+fn pair_after(sent: &[u8]) -> (PolledSocket, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (accepted, _) = listener.accept().unwrap();
+    if !sent.is_empty() {
+        peer.write_all(sent).unwrap();
+        accepted.peek(&mut [0]).unwrap();
+    }
+    accepted.set_nonblocking(true).unwrap();
+    (driver::sockets().unwrap().add(accepted, Class::Client), peer)
+}
+
+fn pair() -> (PolledSocket, TcpStream) {
+    pair_after(b"")
+}
+
+async fn read(socket: &PolledSocket, room: usize) -> Vec<u8> {
+    let mut buffer = Vec::with_capacity(room);
+    poll_fn(|cx| socket.poll_read(cx, &mut buffer)).await.unwrap();
+    buffer
+}
+
+#[test]
+fn bytes_and_the_end_arrive() {
+    on_a_core(async {
+        let (socket, mut peer) = pair();
+        assert!(
+            poll_fn(|cx| Poll::Ready(socket.poll_read(cx, &mut Vec::with_capacity(8)))).await.is_pending()
+        );
+        peer.write_all(b"first").unwrap();
+        assert_eq!(read(&socket, 64).await, b"first");
+        peer.write_all(b"second").unwrap();
+        assert_eq!(read(&socket, 3).await, b"sec", "a buffer that was filled");
+        assert_eq!(read(&socket, 64).await, b"ond");
+        drop(peer);
+        assert_eq!(read(&socket, 64).await, b"");
+        assert_eq!(read(&socket, 64).await, b"", "the end is told as often as it is asked for");
+    });
+}
+
+#[test]
+fn only_who_waits_is_watched() {
+    on_a_core(async {
+        let (socket, mut peer) = pair_after(b"first");
+        assert_eq!(read(&socket, 64).await, b"first");
+        poll_fn(|cx| socket.poll_write(cx, b"answer")).await.unwrap();
+        assert!(!socket.place.watched.get());
+        let waits = poll_fn(|cx| Poll::Ready(socket.poll_read(cx, &mut Vec::with_capacity(8)))).await;
+        assert!(waits.is_pending() && socket.place.watched.get());
+        peer.write_all(b"second").unwrap();
+        assert_eq!(read(&socket, 64).await, b"second");
+    });
+}
+
+#[test]
+fn an_end_behind_bytes_is_not_lost() {
+    on_a_core(async {
+        let (socket, mut peer) = pair();
+        peer.write_all(b"last").unwrap();
+        peer.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(read(&socket, 64).await, b"last");
+        assert_eq!(read(&socket, 64).await, b"");
+    });
+}
+
+#[test]
+fn a_writer_waits_for_room() {
+    on_a_core(async {
+        let (socket, mut peer) = pair();
+        let piece = vec![7; 1 << 20];
+        let mut sent = 0;
+        while let Poll::Ready(wrote) = poll_fn(|cx| Poll::Ready(socket.poll_write(cx, &piece))).await {
+            sent += wrote.unwrap();
+        }
+        let reader = std::thread::spawn(move || {
+            let mut all = Vec::new();
+            peer.read_to_end(&mut all).unwrap();
+            all.len()
+        });
+        let both = [IoSlice::new(b"ab"), IoSlice::new(b"c")];
+        sent += poll_fn(|cx| socket.poll_write_vectored(cx, &both)).await.unwrap();
+        drop(socket);
+        assert_eq!(reader.join().unwrap(), sent);
+    });
+}
+
+#[test]
+fn an_idle_connection_is_quiet_until_something_comes() {
+    on_a_core(async {
+        let (socket, mut peer) = pair();
+        assert!(socket.is_quiet() && !socket.place.slot.is_ready(READ), "the kernel was asked once");
+        let waits = poll_fn(|cx| Poll::Ready(socket.poll_read(cx, &mut Vec::with_capacity(8)))).await;
+        assert!(waits.is_pending());
+        peer.write_all(b"unasked").unwrap();
+        while socket.is_quiet() {
+            crate::time::sleep(Duration::from_millis(1)).await;
+        }
+        assert_eq!(read(&socket, 64).await, b"unasked", "it stays for the reader");
+    });
+}
+
+#[test]
+fn one_that_was_never_watched_is_asked_whether_it_is_quiet() {
+    on_a_core(async {
+        let (ours, mut peer) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let ours = driver::sockets().unwrap().add_local(ours, Class::Upstream);
+        peer.write_all(b"answer").unwrap();
+        assert_eq!(read(&ours, 64).await, b"answer");
+        assert!(ours.is_quiet());
+        drop(peer);
+        assert!(!ours.is_quiet());
+    });
+}
+
+#[test]
+fn others_have_their_turn_beside_what_never_ends() {
+    on_a_core(async {
+        let (socket, _peer) = pair();
+        let room = RUN as usize / 4;
+        for _ in 0..3 {
+            let reads = poll_fn(|cx| {
+                let full = || socket.poll_read_by(cx, room, || Ok(room)).is_ready();
+                Poll::Ready((0..100).take_while(|_| full()).count())
+            });
+            assert_eq!(reads.await, 4);
+        }
+        for _ in 0..4 {
+            let read = poll_fn(|cx| Poll::Ready(socket.poll_read_by(cx, room, || Ok(room))));
+            assert!(read.await.is_ready());
+        }
+        socket.begin_run();
+        let read = poll_fn(|cx| Poll::Ready(socket.poll_read_by(cx, room, || Ok(room))));
+        assert!(read.await.is_ready(), "it has a run of its own");
+    });
+}
+
+#[test]
+fn a_client_stands_in_line_once() {
+    on_a_core(async {
+        let sockets = driver::sockets().unwrap();
+        let (socket, _peer) = pair();
+        socket.place.slot.forget(READ | WRITE);
+        sockets.queue(socket.place.name, READ);
+        sockets.queue(socket.place.name, WRITE);
+        assert_eq!(sockets.line.borrow().len(), 1);
+        sockets.tell_line(TAKEN);
+        assert!(socket.place.slot.is_ready(READ) && socket.place.slot.is_ready(WRITE));
+        sockets.queue(socket.place.name, READ);
+        assert_eq!(sockets.line.borrow().len(), 1, "it may stand there again");
+    });
+}
+
+#[test]
+fn an_upstream_is_told_before_clients() {
+    on_a_core(async {
+        let told: Rc<RefCell<Vec<&str>>> = Rc::default();
+        let wait = |name, socket: PolledSocket| {
+            let told = Rc::clone(&told);
+            tokio::task::spawn_local(async move {
+                read(&socket, 8).await;
+                told.borrow_mut().push(name);
+            })
+        };
+        let (client, mut its_peer) = pair();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let to = listener.local_addr().unwrap();
+        let socket = Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM.nonblocking(), None).unwrap();
+        let upstream = driver::sockets().unwrap().connect(socket, &to.into()).await.unwrap();
+        let (mut its_end, _) = listener.accept().unwrap();
+        let (client, upstream) = (wait("client", client), wait("upstream", upstream));
+        tokio::task::yield_now().await; // both wait
+        its_peer.write_all(b"request").unwrap();
+        its_end.write_all(b"answer").unwrap();
+        client.await.unwrap();
+        upstream.await.unwrap();
+        assert_eq!(*told.borrow(), ["upstream", "client"]);
+    });
+}
+
+#[test]
+fn nobody_learns_of_an_earlier_socket_of_its_place() {
+    on_a_core(async {
+        let sockets = driver::sockets().unwrap();
+        let (first, _peer) = pair();
+        let name = first.place.name;
+        drop(first);
+        let (second, _peer) = pair();
+        assert_eq!(second.place.name.key(), name.key());
+        second.place.slot.forget(READ | ENDED | WRITE);
+        sockets.tell(name, READ | ENDED);
+        assert!(!second.place.slot.is_ready(READ | ENDED));
+        sockets.tell(second.place.name, READ);
+        assert!(second.place.slot.is_ready(READ));
+    });
+}
+
+#[test]
+fn a_refused_connect_says_so() {
+    on_a_core(async {
+        let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let socket = Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM.nonblocking(), None).unwrap();
+        let refused = driver::sockets().unwrap().connect(socket, &gone.into()).await.unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+    });
+}
