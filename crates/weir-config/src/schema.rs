@@ -85,7 +85,9 @@ pub struct Config {
     pub admin: Admin,
     /// Limits for the whole gateway.
     pub limits: Limits,
-    /// Networks whose X-Forwarded-*, Forwarded and PROXY headers we believe. Default none.
+    /// Networks whose X-Forwarded-*, Forwarded and PROXY headers we believe. Default none. The client is the hop nearest to us that is in
+    /// none of these networks, by X-Forwarded-For or, without one, by the `for` of Forwarded. If that hop is not an address (`unknown`), the
+    /// client is 0.0.0.0.
     pub trusted_proxies: Vec<Network>,
     /// Puts the cause into `x-weir-cause` on answers that the gateway made itself, and what it means into their bodies. Default
     /// false: causes tell strangers about what is behind us, so they get the same neutral words for every cause of a status.

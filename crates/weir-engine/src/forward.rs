@@ -165,22 +165,66 @@ pub(crate) fn distrust(head: &mut RequestHead) {
     }
 }
 
-/// The client's address as a trusted peer tells it: the first from the right in X-Forwarded-For that is no trusted proxy
-/// itself.
+/// The client's address as a trusted peer tells it: in X-Forwarded-For, or without that in Forwarded, the first hop from the right
+/// that is no trusted proxy itself.
+///
+/// A hop that is no address (`unknown`, a name, garbage) ends the walk with [`NOT_KNOWN`]. The last good address would be that of a
+/// trusted proxy, and a rule for the internal network would let a stranger pass.
 pub(crate) fn client_address(head: &RequestHead, peer: IpAddr, snapshot: &Snapshot) -> IpAddr {
+    let trusts = |address| snapshot.trusts(address);
+    let told: Vec<&[u8]> = head.headers.get_all("x-forwarded-for").collect();
+    if !told.is_empty() {
+        let hops = told.iter().rev().flat_map(|value| value.rsplit(|&b| b == b','));
+        return walk(hops.map(<[u8]>::trim_ascii), peer, trusts);
+    }
+    let elements: Vec<&[u8]> = head.headers.get_all("forwarded").flat_map(forwarded_elements).collect();
+    walk(elements.into_iter().rev().map(|element| forwarded_for(element).unwrap_or_default()), peer, trusts)
+}
+
+/// The address of a client of which a trusted proxy says only that it does not know it. It belongs to no network that a rule names.
+const NOT_KNOWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
+/// The first hop that is not trusted, of hops that begin with the nearest.
+fn walk<'a>(hops: impl Iterator<Item = &'a [u8]>, peer: IpAddr, trusts: impl Fn(IpAddr) -> bool) -> IpAddr {
     let mut client = peer;
-    let values: Vec<&[u8]> = head.headers.get_all("x-forwarded-for").collect();
-    let hops = values.iter().rev().flat_map(|value| value.rsplit(|&b| b == b','));
     for hop in hops.take(MAX_HOPS) {
-        let Some(address) = std::str::from_utf8(hop).ok().and_then(|text| parse_node(text.trim())) else {
-            break;
-        };
+        let Some(address) = std::str::from_utf8(hop).ok().and_then(parse_node) else { return NOT_KNOWN };
         client = address;
-        if !snapshot.trusts(address) {
+        if !trusts(address) {
             break;
         }
     }
     client
+}
+
+/// The elements of a Forwarded field: one for each hop (RFC 7239 §4).
+fn forwarded_elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    split_unquoted(value, b',')
+}
+
+/// What an element says under `for`, without its quotes.
+fn forwarded_for(element: &[u8]) -> Option<&[u8]> {
+    split_unquoted(element, b';').find_map(|pair| {
+        let (name, value) = pair.split_at_checked(4)?;
+        let value = name.eq_ignore_ascii_case(b"for=").then_some(value)?;
+        Some(value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value))
+    })
+}
+
+/// The parts of a text between separators that stand outside of quotes, trimmed.
+fn split_unquoted(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
+    let (mut quoted, mut escaped) = (false, false);
+    let parts = text.split(move |&b| {
+        if escaped {
+            escaped = false;
+        } else if quoted && b == b'\\' {
+            escaped = true;
+        } else if b == b'"' {
+            quoted = !quoted;
+        }
+        b == separator && !quoted
+    });
+    parts.map(<[u8]>::trim_ascii)
 }
 
 /// An address with or without port and brackets.
@@ -357,6 +401,41 @@ mod tests {
         let mut long = Vec::new();
         client.write("h".repeat(HOST_KEPT + 1).as_bytes(), &mut long);
         assert!(long.len() > 2 * HOST_KEPT && client.lines.borrow().text.capacity() < HOST_KEPT);
+    }
+
+    #[test]
+    fn hops_are_walked_from_the_nearest() {
+        let peer: IpAddr = "10.0.0.1".parse().unwrap();
+        let trusts = |address: IpAddr| address.to_string().starts_with("10.");
+        for (hops, client) in [
+            (&[][..], "10.0.0.1"),
+            (&["10.0.0.2"], "10.0.0.2"),
+            (&["203.0.113.5", "1.1.1.1"], "203.0.113.5"),
+            (&["10.0.0.2", "[2001:db8::1]:80", "garbage"], "2001:db8::1"),
+            (&["unknown", "10.0.0.2"], "0.0.0.0"),
+            (&["10.0.0.2", "garbage", "203.0.113.5"], "0.0.0.0"),
+        ] {
+            let hops_given = hops.iter().map(|hop| hop.as_bytes());
+            assert_eq!(walk(hops_given, peer, trusts), client.parse::<IpAddr>().unwrap(), "{hops:?}");
+        }
+    }
+
+    #[test]
+    fn forwarded_names_a_client_in_each_element() {
+        let told = |value: &'static str| -> Vec<&str> {
+            let elements = forwarded_elements(value.as_bytes());
+            elements.map(|e| str::from_utf8(forwarded_for(e).unwrap_or(b"-")).unwrap()).collect()
+        };
+        assert_eq!(
+            told("for=192.0.2.43, for=198.51.100.17;by=203.0.113.60"),
+            ["192.0.2.43", "198.51.100.17"]
+        );
+        assert_eq!(
+            told(r#"proto=http;For="[2001:db8:cafe::17]:4711" ,host="a,b;for=1.1.1.1""#),
+            ["[2001:db8:cafe::17]:4711", "-"]
+        );
+        assert_eq!(told(r#"host="a\",for=1.1.1.1";for=2.2.2.2"#), ["2.2.2.2"]);
+        assert_eq!(told(r#"host="open, for=1.1.1.1"#), ["-"], "a quote that does not end hides the rest");
     }
 
     #[test]

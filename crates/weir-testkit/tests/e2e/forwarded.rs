@@ -107,6 +107,36 @@ fn a_trusted_proxy_that_says_nothing() {
     assert_eq!(head.all("x-forwarded-proto"), ["http"]);
 }
 
+/// By whose address access is decided is what the nearest proxy says, in either of its fields.
+#[test]
+fn access_goes_by_the_client_that_a_trusted_proxy_names() {
+    let upstream = Upstream::fixed(OK);
+    let weir = Weir::start(&format!(
+        "listeners: {{ web: {{ address: 127.0.0.1:0 }} }}\n\
+         trusted_proxies: [ 127.0.0.0/8 ]\n\
+         routes: {{ all: {{ match: {{ path: \"/*\" }}, filters: [ {{ ip: {{ allow: [ 127.0.0.0/8, 203.0.113.0/24 ] }} }} ], upstream: up }} }}\n\
+         upstreams: {{ up: {{ endpoints: [ {} ] }} }}\n",
+        upstream.address()
+    ));
+    for (fields, status) in [
+        ("", 200),
+        ("X-Forwarded-For: 203.0.113.5\r\n", 200),
+        ("X-Forwarded-For: 198.51.100.7\r\n", 403),
+        ("Forwarded: for=198.51.100.7\r\n", 403),
+        ("Forwarded: for=203.0.113.5;proto=http\r\n", 200),
+        ("Forwarded: for=203.0.113.5, for=\"198.51.100.7:80\"\r\n", 403),
+        ("X-Forwarded-For: 198.51.100.7\r\nForwarded: for=203.0.113.5\r\n", 403),
+        // The proxy does not know its client: nobody may take the proxy's own place.
+        ("X-Forwarded-For: 203.0.113.5, unknown\r\n", 403),
+        ("X-Forwarded-For: 203.0.113.5, garbage\r\n", 403),
+        ("Forwarded: for=203.0.113.5, for=_hidden\r\n", 403),
+        ("Forwarded: proto=https\r\n", 403),
+    ] {
+        let asked = format!("GET / HTTP/1.1\r\nHost: weir.test\r\n{fields}\r\n");
+        weir.client().ask(asked).expect_status(status);
+    }
+}
+
 #[test]
 fn the_client_is_the_last_that_nobody_trusted_vouches_for() {
     let upstream = Upstream::fixed(OK);
