@@ -45,7 +45,8 @@ pub struct Contested {
 ///
 /// The rule: the route of the path as it stands decides by its setting. `Decode` finds the route anew. `Refuse` wants
 /// every reading to take the same route. Path parameters are refused alike, whatever the setting, but for a route whose
-/// own path is written with a `;`: there the config says what it means. Cost: at most four more lookups.
+/// own path is written with a `;`: there the config says what it means. Cost: at most four more lookups, eight where the
+/// listener keeps slashes.
 ///
 /// # Errors
 /// The reading that takes another route.
@@ -61,7 +62,7 @@ pub fn settle<H: Headers + Copy>(
     let mode = setting(found);
     let mut settled = Settled { route: found, decoded: None };
     if ambiguity.slash && mode == EscapedSlashes::Decode {
-        let path = reread(decoded(request.path), slashes);
+        let path = reread(&decoded(request.path), slashes);
         settled = Settled { route: route_of(&path), decoded: Some(path) };
     }
     let Some(route) = settled.route else { return Ok(settled) };
@@ -70,11 +71,15 @@ pub fn settle<H: Headers + Copy>(
         slash: ambiguity.slash && mode == EscapedSlashes::Refuse,
         semicolon: ambiguity.semicolon && !meant,
     };
-    for reading in readings(settled.decoded.as_deref().unwrap_or(request.path), open) {
-        let reading = reread(reading, slashes);
-        let other = route_of(&reading);
-        if other != Some(route) {
-            return Err(Contested { route, reading, other });
+    // A listener may keep `//`; most servers behind us merge it, above all one that a decoded `%2F` or a dropped `;x` has made.
+    let merged = (slashes == Slashes::Keep).then_some(Slashes::Merge);
+    for raw in readings(settled.decoded.as_deref().unwrap_or(request.path), open) {
+        for slashes in [Some(slashes), merged].into_iter().flatten() {
+            let reading = reread(&raw, slashes);
+            let other = route_of(&reading);
+            if other != Some(route) {
+                return Err(Contested { route, reading, other });
+            }
         }
     }
     Ok(settled)
@@ -97,10 +102,10 @@ fn readings(path: &[u8], open: Ambiguity) -> Vec<Vec<u8>> {
 
 /// Brings a reading into canonical form. It has one, because a path in which dots would come to life is refused before;
 /// one that had none would take no route.
-fn reread(path: Vec<u8>, slashes: Slashes) -> Vec<u8> {
+fn reread(path: &[u8], slashes: Slashes) -> Vec<u8> {
     let mut out = Vec::new();
-    match canonical(&path, slashes, &mut out) {
-        Ok(form) => form.choose(&path, &out).to_vec(),
+    match canonical(path, slashes, &mut out) {
+        Ok(form) => form.choose(path, &out).to_vec(),
         Err(_) => Vec::new(),
     }
 }
@@ -153,13 +158,17 @@ mod tests {
 
     /// The route and the path that is sent on; or the reading that takes another route.
     fn take(raw: &str, mode: EscapedSlashes) -> Result<(String, String), String> {
+        take_with(raw, mode, Slashes::Merge)
+    }
+
+    fn take_with(raw: &str, mode: EscapedSlashes, slashes: Slashes) -> Result<(String, String), String> {
         let (table, mut out) = (table(), Vec::new());
-        let (form, ambiguity) = examine(raw.as_bytes(), Slashes::Merge, &mut out).unwrap();
+        let (form, ambiguity) = examine(raw.as_bytes(), slashes, &mut out).unwrap();
         let path = form.choose(raw.as_bytes(), &out);
         let request = Request { listener: 0, host: b"", method: b"GET", path, query: None, headers: () };
         let found = table.find(&request, &mut NoTrace);
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
-        match settle(&table, &request, found, ambiguity, Slashes::Merge, |_| mode) {
+        match settle(&table, &request, found, ambiguity, slashes, |_| mode) {
             Ok(settled) => Ok((
                 settled.route.map_or("", |r| ROUTES[r.index()]).to_owned(),
                 text(settled.decoded.as_deref().unwrap_or(path)),
@@ -186,6 +195,17 @@ mod tests {
             ("/admin;a%2Fb", "/admin"),
         ] {
             assert_eq!(take(raw, Refuse), Err(reading.to_owned()), "{raw}");
+        }
+    }
+
+    #[test]
+    fn a_listener_that_keeps_slashes_knows_that_servers_merge_them() {
+        for raw in ["/%2Fadmin/x", "/;/admin/x", "/;a/admin", "/%2F;/admin"] {
+            assert!(take_with(raw, Refuse, Slashes::Keep).is_err(), "{raw}");
+        }
+        assert_eq!(take_with("/;/admin/x", Keep, Slashes::Keep), Err("/admin/x".to_owned()));
+        for raw in ["/projects//a%2Fb", "/projects/;x/b", "/x//y%2Fz"] {
+            assert!(take_with(raw, Refuse, Slashes::Keep).is_ok(), "{raw}");
         }
     }
 
