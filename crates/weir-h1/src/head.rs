@@ -504,8 +504,15 @@ pub(crate) fn is_authority(text: &[u8]) -> bool {
         let (address, port) = rest.split_at(end);
         (is_ipv6(address), port.get(1..).unwrap_or_default())
     } else {
-        // What follows the plain bytes must be the port: anything else is none.
-        let end = text.iter().position(|&b| !PLAIN[b as usize]).unwrap_or(text.len());
+        // What follows the name must be the port: anything else is none. A label may not be empty, but for the root's behind the final
+        // dot: a server that drops dots would read `.secret.test` as another host than we do.
+        let mut before = b'.';
+        let ends = |&b: &u8| {
+            let empty_label = (before, b) == (b'.', b'.');
+            before = b;
+            empty_label || !PLAIN[b as usize]
+        };
+        let end = text.iter().position(ends).unwrap_or(text.len());
         let (name, port) = text.split_at(end);
         (!name.is_empty() && name.len() <= HOST_BYTES, port)
     };

@@ -28,6 +28,12 @@ const REQUEST_LINE: &[Row] = &[
     (b"get / HTTP/1.1\r\nHost: a\r\n\r\n", Ok("get / @a | Host: a")),
     (b"PURGE /x HTTP/1.1\r\nHost: a\r\n\r\n", Ok("PURGE /x @a | Host: a")),
     (b"M-SEARCH /x HTTP/1.1\r\nHost: a\r\n\r\n", Ok("M-SEARCH /x @a | Host: a")),
+    (b"GET / HTTP/1.1\r\nHost: a.b.\r\n\r\n", Ok("GET / @a.b. | Host: a.b.")),
+    (b"GET / HTTP/1.1\r\nHost: a..\r\n\r\n", Err(Kind::Host)),
+    (b"GET / HTTP/1.1\r\nHost: .a\r\n\r\n", Err(Kind::Host)),
+    (b"GET / HTTP/1.1\r\nHost: .\r\n\r\n", Err(Kind::Host)),
+    (b"GET / HTTP/1.1\r\nHost: a..b:80\r\n\r\n", Err(Kind::Host)),
+    (b"GET http://a..b/ HTTP/1.1\r\nHost: a..b\r\n\r\n", Err(Kind::Target)),
     (b"!#$%&'*+-.^_`|~ / HTTP/1.1\r\nHost: a\r\n\r\n", Ok("!#$%&'*+-.^_`|~ / @a | Host: a")),
     (
         b"AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA / HTTP/1.1\r\nHost: a\r\n\r\n",

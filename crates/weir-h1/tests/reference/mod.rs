@@ -261,7 +261,10 @@ fn host_port(text: &[u8]) -> Option<(&str, Option<&str>)> {
         None => text.split_at(text.find(':').unwrap_or(text.len())),
     };
     let named = |c: char| c.is_ascii_alphanumeric() || "-._~".contains(c);
-    (text.starts_with('[') || ((1..=254).contains(&host.len()) && host.chars().all(named))).then_some(())?;
+    // An empty label is no name's, but for the root's behind the final dot.
+    let labels = host.strip_suffix('.').unwrap_or(host);
+    let name = labels.split('.').all(|label| !label.is_empty() && label.chars().all(named));
+    (text.starts_with('[') || (host.len() <= 254 && name)).then_some(())?;
     let port = if rest.is_empty() { None } else { Some(rest.strip_prefix(':')?) };
     let exists = |p: &str| {
         p.is_empty() || (p.len() <= 5 && p.bytes().all(|b| b.is_ascii_digit()) && p.parse::<u16>().is_ok())
