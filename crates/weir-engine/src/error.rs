@@ -153,7 +153,7 @@ causes! {
     HEAD_TIMEOUT "head_timeout" 408 "The request head took too long." "listeners.*.timeouts.head";
     HEADER_TOO_LARGE "header_too_large" 431 "The request head is larger than allowed." "limits.header_bytes", limit: Some(Limit::HeaderBytes);
     INTERNAL "internal" 500 "The gateway failed." "nothing: please report it with the log line";
-    METHOD_REFUSED "method_refused" 501 "The gateway is no forward proxy: CONNECT is refused." "nothing";
+    METHOD_REFUSED "method_refused" 501 "The gateway passes on neither CONNECT, as it is no forward proxy, nor TRACE, which would show what was added for the upstream." "nothing";
     NO_ENDPOINT "no_endpoint" 503 "The upstream has no endpoint that could be tried." "upstreams.*.endpoints, the DNS name in it, or the registry under `discover`: `weir status` tells what it says";
     NO_HEALTHY_ENDPOINT "no_healthy_endpoint" 503 "Every endpoint of the upstream is out of rotation, and each was tried a moment ago." "upstreams.*.endpoints: `weir status` tells why each is out";
     NO_ROUTE "no_route" 404 "No route matches the request." "routes: `weir explain METHOD URL` tells why each did not";

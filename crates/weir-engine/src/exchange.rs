@@ -358,7 +358,8 @@ impl<'c> Exchange<'c> {
 
     /// What is refused whatever the route, and what is not believed.
     fn admit(&mut self) -> Result<(), Stop> {
-        if self.head.method() == Method::Connect {
+        // TRACE would show the client what filters added for the upstream alone, credentials among it.
+        if matches!(self.head.method(), Method::Connect | Method::Trace) {
             return Err(Stop::refuse(&error::METHOD_REFUSED));
         }
         if let (Some(limit), Some(length)) = (self.local.snapshot.body_bytes, self.head.content_length())

@@ -50,6 +50,7 @@ const REQUEST_LINES: &[Row] = &[
     ("version without a dot", b"GET / HTTP/11\r\nHost: h\r\n\r\n", BAD_HEAD),
     ("version 2.0", b"GET / HTTP/2.0\r\nHost: h\r\n\r\n", VERSION),
     ("version 0.9", b"GET / HTTP/0.9\r\nHost: h\r\n\r\n", VERSION),
+    ("TRACE", b"TRACE / HTTP/1.1\r\nHost: h\r\n\r\n", METHOD_REFUSED),
     ("CONNECT", b"CONNECT h:443 HTTP/1.1\r\nHost: h:443\r\n\r\n", METHOD_REFUSED),
     ("not HTTP at all: TLS", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", BAD_HEAD),
     ("not HTTP at all: SSH", b"SSH-2.0-OpenSSH_9.6\r\n\r\n", BAD_HEAD),
