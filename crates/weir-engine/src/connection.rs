@@ -38,6 +38,10 @@ const LINGER_IDLE: Duration = Duration::from_secs(5);
 /// How long a client that was turned away may take to read why.
 const TURNED_AWAY: Duration = Duration::from_millis(250);
 
+/// How many pipelined requests are answered before other connections have their turn. A client that fills the read buffer with
+/// small requests holds several hundred of them ready: answering all at once kept its neighbours waiting for 30 ms.
+const PIPELINED: u32 = 16;
+
 /// How the requests of HTTP/1.1 on a connection ended.
 enum Ended {
     Closed(Closed),
@@ -296,6 +300,7 @@ impl Client {
         let mut kept: Option<Box<RequestHead>> = None;
         let mut reused = false;
         let mut now = None;
+        let mut pipelined = 0;
         loop {
             let (head, started, took) = match self.read_head(kept.take(), reused, now).await {
                 Ok(read) => read,
@@ -338,8 +343,14 @@ impl Client {
             reused = true;
             if head.buffer().is_empty() {
                 self.core.give_request(head);
+                pipelined = 0;
             } else {
                 kept = Some(head);
+                pipelined += 1;
+                if pipelined == PIPELINED {
+                    weir_wire::yield_now().await;
+                    (pipelined, now) = (0, None);
+                }
             }
         }
     }

@@ -1,5 +1,9 @@
 //! Plain proxying: what one side says, the other side hears.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use weir_testkit::{Framing, Upstream, Weir, table};
@@ -236,6 +240,40 @@ fn pipelined_requests_are_answered_in_order() {
         let response = client.read_response();
         assert!(response.text().starts_with(path), "{}", response.text());
     }
+}
+
+/// A client that has sent thousands of requests ahead takes turns with its neighbours.
+#[test]
+fn a_pipeline_leaves_others_their_turn() {
+    const AHEAD: usize = 5_000;
+    let weir = Weir::start(
+        "workers: 1\nlisteners: { web: { address: 127.0.0.1:0 } }\naccess_log: { output: stdout }\n\
+         routes: { all: { match: { path: \"/*\" }, respond: { status: 200, body: ok } } }\n",
+    );
+    let mut neighbour = weir.client();
+    neighbour.get("/warm").expect_status(200);
+    let mut ahead = TcpStream::connect(weir.address("web")).unwrap();
+    let mut answers = ahead.try_clone().unwrap();
+    let (began, begins) = mpsc::channel();
+    let reader = thread::spawn(move || {
+        let mut piece = [0; 65536];
+        while answers.read(&mut piece).unwrap() > 0 {
+            let _ = began.send(());
+        }
+    });
+    let requests = "GET /ahead HTTP/1.1\r\nHost: a\r\n\r\n".repeat(AHEAD);
+    let writer = thread::spawn(move || {
+        ahead.write_all(requests.as_bytes()).unwrap();
+        ahead.write_all(b"GET /last HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    });
+    begins.recv().unwrap();
+    neighbour.get("/neighbour").expect_status(200);
+    writer.join().unwrap();
+    reader.join().unwrap();
+    weir.wait_stdout("/last");
+    let log = weir.stdout();
+    let behind = log.split_once("/neighbour").expect("it was logged").1;
+    assert!(behind.matches("/ahead").count() > AHEAD / 4, "the neighbour waited for the whole pipeline");
 }
 
 #[test]
