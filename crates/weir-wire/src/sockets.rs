@@ -34,11 +34,13 @@ pub struct Sockets {
     slots: RefCell<Slab<Rc<Slot>>>,
     /// Clients that are ready, in the order in which they became so.
     line: RefCell<VecDeque<Name>>,
-    /// What those in line are ready for, by their places: 0 for who does not stand in it.
-    pending: RefCell<Vec<u8>>,
     /// Tasks that have stepped back for others, until the kernel has been asked once more.
     resting: RefCell<Vec<Waker>>,
-    /// Tells a socket from an earlier one that had its place.
+    /// Distinguishes a socket from earlier ones that had its place.
+    ///
+    /// An event can name a socket that is closed: a child process has a copy of every descriptor between fork and exec, the kernel drops
+    /// a registration only with the last copy, and until then it reports the peer's FIN under the old name. So every lookup by name
+    /// goes through [`Sockets::of`], which compares generations, and nothing that an event changes lies outside the [`Slot`] it finds.
     generation: Cell<u32>,
 }
 
@@ -80,6 +82,8 @@ struct Place {
 struct Slot {
     /// What it can do, as far as is known: see [`READ`] and those beside it.
     ready: Cell<u8>,
+    /// What the kernel reported since its task was last told: 0 where the socket does not stand in [`Sockets::line`].
+    pending: Cell<u8>,
     generation: u32,
     /// Bytes of reads that filled their buffers, since the last one that did not.
     run: Cell<u32>,
@@ -111,7 +115,6 @@ impl Sockets {
             registry,
             slots: RefCell::default(),
             line: RefCell::default(),
-            pending: RefCell::default(),
             resting: RefCell::default(),
             generation: Cell::new(0),
         }
@@ -156,11 +159,6 @@ impl Sockets {
         self.generation.set(generation);
         let slot = Rc::new(Slot { ready: Cell::new(ready), generation, ..Slot::default() });
         let key = self.slots.borrow_mut().insert(Rc::clone(&slot));
-        let mut pending = self.pending.borrow_mut();
-        match pending.get_mut(key) {
-            Some(of_another) => *of_another = 0,
-            None => pending.resize(key + 1, 0),
-        }
         let name = Name::new(key, class, generation);
         Place { slot, name, watched: Cell::new(false), sockets: Rc::clone(self) }
     }
@@ -176,14 +174,15 @@ impl Sockets {
         }
     }
 
-    /// Lets a client stand in line, once.
+    /// Puts a client in the line, once. An event of a socket that is gone changes nothing.
     fn queue(&self, name: Name, found: u8) {
-        if let Some(pending) = self.pending.borrow_mut().get_mut(name.key()) {
-            if *pending == 0 && found != 0 {
-                self.line.borrow_mut().push_back(name);
-            }
-            *pending |= found;
+        let slots = self.slots.borrow();
+        let Some(slot) = Self::of(&slots, name) else { return };
+        let pending = slot.pending.get();
+        if pending == 0 && found != 0 {
+            self.line.borrow_mut().push_back(name);
         }
+        slot.pending.set(pending | found);
     }
 
     /// Lets a task wait until others have had their turn, those among them that the kernel tells of.
@@ -202,29 +201,27 @@ impl Sockets {
         resting.into_iter().for_each(Waker::wake);
     }
 
-    /// Tells the first of them.
+    /// Tells the first clients of the line.
     pub(crate) fn tell_line(&self, most: usize) {
         for _ in 0..most {
             let first = self.line.borrow_mut().pop_front();
             let Some(name) = first else { return };
-            if self.is(name) {
-                let found = self.pending.borrow_mut().get_mut(name.key()).map(std::mem::take);
-                self.tell(name, found.unwrap_or_default());
+            if let Some(slot) = Self::of(&self.slots.borrow(), name) {
+                slot.tell(slot.pending.take());
             }
         }
     }
 
-    /// Whether a socket is still there.
-    fn is(&self, name: Name) -> bool {
-        self.slots.borrow().get(name.key()).is_some_and(|slot| slot.generation == name.generation())
-    }
-
     /// Tells a socket's tasks what was found, unless it is gone.
     fn tell(&self, name: Name, found: u8) {
-        let slots = self.slots.borrow();
-        if let Some(slot) = slots.get(name.key()).filter(|slot| slot.generation == name.generation()) {
+        if let Some(slot) = Self::of(&self.slots.borrow(), name) {
             slot.tell(found);
         }
+    }
+
+    /// The socket of a name; none if it is gone, even if another has its place by now.
+    fn of(slots: &Slab<Rc<Slot>>, name: Name) -> Option<&Slot> {
+        slots.get(name.key()).map(|slot| &**slot).filter(|slot| slot.generation == name.generation())
     }
 }
 
@@ -349,7 +346,8 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // The close takes it out of the set: to say so would be one system call more.
+        // The close takes it out of the set, so deregistering would be a wasted system call. A child that still has a copy of the
+        // descriptor delays that until its exec; events until then name a generation that is gone.
         self.sockets.slots.borrow_mut().remove(self.name.key());
     }
 }

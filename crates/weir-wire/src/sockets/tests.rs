@@ -1,3 +1,5 @@
+mod reuse;
+
 use super::*;
 use crate::driver;
 use crate::driver::tests::on_a_core;
@@ -200,6 +202,28 @@ fn nobody_learns_of_an_earlier_socket_of_its_place() {
         assert!(!second.place.slot.is_ready(READ | ENDED));
         sockets.tell(second.place.name, READ);
         assert!(second.place.slot.is_ready(READ));
+    });
+}
+
+#[test]
+fn a_copy_of_a_closed_socket_does_not_silence_the_next_one_of_its_place() {
+    on_a_core(async {
+        let (first, its_peer) = pair();
+        let pending = poll_fn(|cx| Poll::Ready(first.poll_read(cx, &mut Vec::with_capacity(8)))).await;
+        assert!(pending.is_pending());
+        let copy = first.socket.try_clone().unwrap(); // as a child has one between fork and exec
+        let key = first.place.name.key();
+        drop(first);
+        let (second, mut peer) = pair();
+        assert_eq!(second.place.name.key(), key);
+        let reading = tokio::task::spawn_local(async move { read(&second, 8).await });
+        driver::yield_now().await; // it waits
+        drop(its_peer); // its FIN is reported under the name of the first
+        driver::yield_now().await;
+        drop(copy);
+        peer.write_all(b"request").unwrap();
+        let told = crate::time::timeout(Duration::from_secs(20), reading).await;
+        assert_eq!(told.expect("its task is told").unwrap(), b"request");
     });
 }
 
