@@ -260,6 +260,15 @@ impl Checker<'_> {
             );
             self.warn(&at, "never-hedged", message, "write a shorter time, such as the p95 of the service");
         }
+        if upstream.retry.as_ref().is_some_and(|retry| retry.attempts < 2) {
+            let message = "`retry.attempts` is 1: there is never a second attempt";
+            self.warn(
+                path,
+                "never-hedged",
+                message,
+                "raise `retry.attempts` to 2 or more, or remove `hedge`",
+            );
+        }
         if hedge.budget.ratio() <= 0.0 {
             let message = "a budget of nothing allows no second attempt";
             self.warn(

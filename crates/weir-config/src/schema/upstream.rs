@@ -185,7 +185,7 @@ impl Default for UpstreamTimeouts {
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Retry {
-    /// Attempts in all, the first included; 1 to 10. Default 2.
+    /// Attempts in all, the first and those of `hedge` included; 1 to 10. Default 2.
     pub attempts: u32,
     /// What is tried again: `connect` (always is), `reset`, `refused_stream`, `timeout`, a status of 429 or 500 to 599, or a status of gRPC such as
     /// `grpc:unavailable`. Default `[connect, reset, refused_stream, 502, 503]`.
@@ -198,8 +198,8 @@ pub struct Retry {
     pub per_try: Option<Duration>,
     /// The pause before the same endpoint is asked again, doubled each time, with jitter. Another one is asked at once. Default `25ms`.
     pub backoff: Duration,
-    /// Retries may be at most this share of requests, over all workers. Default `20%`, so that retries cannot multiply an overload. While there are few
-    /// requests, 3 retries at a time are always allowed.
+    /// In any second, retries may be at most this share of the requests of that second, over all workers. Default `20%`, so that retries cannot
+    /// multiply an overload. 3 retries a second are always allowed.
     pub budget: Percent,
     /// How much of a request body is kept for another attempt; a longer one is sent once. Default `64KiB`.
     pub body: ByteSize,

@@ -173,6 +173,7 @@ impl Exchange<'_> {
             self.second_lost(upstream, second, Lost::Canceled);
             return self.await_first(&mut first).await;
         };
+        attempts.hedged();
         let won = tokio::select! {
             biased;
             done = self.await_first(&mut first) => Won::First(done),

@@ -116,7 +116,7 @@ impl PoliciesShown {
 
 impl HedgeShown {
     fn of(hedge: &Hedge) -> Self {
-        Self { after: time(hedge.after), budget: share(hedge.budget.share()) }
+        Self { after: time(hedge.after), budget: share(hedge.budget) }
     }
 }
 
@@ -133,7 +133,7 @@ impl RetryShown {
             methods: if retry.all_methods { "all" } else { "idempotent" },
             per_try: retry.per_try.map(time),
             backoff: time(retry.backoff),
-            budget: share(retry.budget.share()),
+            budget: share(retry.budget),
             body: ByteSize(retry.body as u64).to_string(),
         }
     }

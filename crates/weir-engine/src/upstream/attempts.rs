@@ -5,17 +5,18 @@
 //! attempts says what came of it; nothing here reads or writes a connection.
 
 use super::balance::Key;
+use super::budget::Extra;
 use super::connect::{Wanted, try_again};
 use super::connection::ConnectError;
 use super::endpoint::{Active, LocalEndpoint, Place};
 use super::excluded::Excluded;
 use super::local::LocalUpstream;
-use super::retry::{Counted, Failed, Granted, Request};
+use super::retry::{Failed, Request};
 use crate::error::{self, Cause};
 use smallvec::SmallVec;
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_h1::RequestHead;
 
 /// The attempts of one request.
@@ -33,15 +34,14 @@ pub(crate) struct Attempts {
     races: u32,
     /// Whether the next connection must not be from the pool.
     fresh: bool,
-    /// Attempts that reached an endpoint, but for races.
+    /// Attempts that reached an endpoint, but for races: those beside another are among them.
     made: u32,
+    hedges: u32,
     retries: u32,
     /// Whether an endpoint was tried, if only by a connect that failed.
     tried: bool,
     /// Where the next attempt goes, if that is known already.
     next: Option<usize>,
-    granted: Option<Granted>,
-    _counted: Option<Counted>,
 }
 
 /// A request that its upstream has not looked at, or not as far as can be known.
@@ -70,6 +70,9 @@ impl Race {
 /// refused has a connection that lives: to open another each time would answer load with load.
 const MAX_RACES: u32 = 1;
 
+/// Retries per request of an upstream without `retry`: the default of `retry.budget`.
+const UNASKED: f64 = 0.2;
+
 /// How many endpoints of one request may let a connect time out: each costs its whole `timeouts.connect`.
 const MAX_TIMED_OUT: u32 = 3;
 
@@ -77,13 +80,7 @@ impl Attempts {
     /// Of a request that nothing ties to an endpoint.
     #[inline] // it is built where it will stand, and not copied there
     pub(crate) fn new(upstream: &LocalUpstream) -> Self {
-        if let Some(hedge) = &upstream.spec.hedge {
-            hedge.budget.pay();
-        }
-        let counted = upstream.spec.retry.as_ref().map(|retry| retry.budget.enter());
-        if counted.is_none() {
-            upstream.unasked.pay();
-        }
+        upstream.arrivals.count();
         Self {
             endpoints: upstream.endpoints(),
             key: None,
@@ -94,11 +91,10 @@ impl Attempts {
             races: 0,
             fresh: false,
             made: 0,
+            hedges: 0,
             retries: 0,
             tried: false,
             next: None,
-            granted: None,
-            _counted: counted,
         }
     }
 
@@ -116,18 +112,37 @@ impl Attempts {
     }
 
     /// Where a second attempt goes beside the first, which takes long: to another endpoint in rotation, or to the only one there is. It is paid for.
+    /// `None` where the request has arrived as often as it may, where no endpoint is left, and where the budget is spent.
     pub(crate) fn hedge(&mut self, upstream: &LocalUpstream, first: &Active) -> Option<Active> {
         let hedge = upstream.spec.hedge.as_ref()?;
+        let may_arrive = match &upstream.spec.retry {
+            Some(retry) => self.made < retry.attempts,
+            None => self.is_first(),
+        };
+        if !may_arrive {
+            return None;
+        }
         let mut tried = self.failed.union(&self.unreached);
         if self.endpoints.len() > 1 {
             tried.insert(first.index());
         }
         let index = upstream.pick_in_rotation(&self.endpoints, &tried, self.key)?;
-        if !hedge.budget.spend() {
+        if hedge.budget <= 0.0 || !upstream.spec.budget.spend(Extra::Hedge, hedge.budget, Instant::now()) {
             upstream.cells.hedges_refused.inc();
             return None;
         }
         Some(Active::new(&self.endpoints, index))
+    }
+
+    /// Counts a second attempt that is on its way: the request arrives once more.
+    pub(crate) fn hedged(&mut self) {
+        self.made += 1;
+        self.hedges += 1;
+    }
+
+    /// Whether the request has been attempted once only, as far as an upstream without `retry` is concerned.
+    const fn is_first(&self) -> bool {
+        self.retries + self.hedges == 0
     }
 
     /// Where the next attempt goes.
@@ -212,7 +227,7 @@ impl Attempts {
     /// refuses streams may refuse all of them, so each of those repeats is paid for, and counts as an attempt where `retry` bounds them.
     #[must_use]
     pub(crate) fn raced(&mut self, upstream: &LocalUpstream, active: &Active, race: Race) -> bool {
-        if self.races > MAX_RACES || (race != Race::KeptAlive && !self.pays(upstream)) {
+        if self.races > MAX_RACES || (race != Race::KeptAlive && !self.pays_for_race(upstream)) {
             return false;
         }
         self.races += 1;
@@ -225,14 +240,9 @@ impl Attempts {
     }
 
     /// Whether one more attempt is paid for, at an upstream that has not looked at the last one.
-    fn pays(&mut self, upstream: &LocalUpstream) -> bool {
-        let Some(retry) = upstream.spec.retry.as_ref() else { return upstream.unasked.spend() };
-        if self.made >= retry.attempts {
-            return false;
-        }
-        self.granted = None; // its place is free for the next
-        self.granted = retry.budget.grant();
-        self.granted.is_some()
+    fn pays_for_race(&self, upstream: &LocalUpstream) -> bool {
+        let retry = upstream.spec.retry.as_ref();
+        retry.is_none_or(|retry| self.made < retry.attempts) && pays(upstream)
     }
 
     /// Notes that an attempt failed; tells after which pause the next one follows, if one does.
@@ -256,9 +266,7 @@ impl Attempts {
             Some(_) => Duration::ZERO,
             None => retry.pause(failed, self.retries, upstream.resources.random())?,
         };
-        self.granted = None; // its place is free for the next
-        self.granted = retry.budget.grant();
-        if self.granted.is_none() {
+        if !pays(upstream) {
             upstream.cells.retries_refused.inc();
             return None;
         }
@@ -277,12 +285,12 @@ impl Attempts {
         request: Request,
     ) -> Option<Duration> {
         let harmless = failed == Failed::Reset && request.idempotent && request.kept;
-        if !harmless || self.retries > 0 {
+        if !harmless || !self.is_first() {
             return None;
         }
         self.failed.insert(active.index());
         self.next = Some(self.pick_another(upstream)?);
-        if !upstream.unasked.spend() {
+        if !pays(upstream) {
             upstream.cells.retries_refused.inc();
             return None;
         }
@@ -304,6 +312,13 @@ impl Attempts {
     fn pick_untried(&self, upstream: &LocalUpstream) -> Option<usize> {
         upstream.pick_in_rotation(&self.endpoints, &self.failed.union(&self.unreached), self.key)
     }
+}
+
+/// Whether the budget has one more retry.
+#[cold]
+fn pays(upstream: &LocalUpstream) -> bool {
+    let share = upstream.spec.retry.as_ref().map_or(UNASKED, |retry| retry.budget);
+    upstream.spec.budget.spend(Extra::Retry, share, Instant::now())
 }
 
 /// Those that were tried, and all others but the ones of the same priority in another zone: what takes one endpoint down often

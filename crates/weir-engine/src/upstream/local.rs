@@ -1,6 +1,7 @@
 //! An upstream as one core has it: its endpoints with their pools, its balancer, and those who wait for a connection.
 
 use super::balance::{Candidates, Key, NONE, Random, Tiers, weighted};
+use super::budget::Arrivals;
 use super::connection::Connection;
 use super::cookie;
 use super::endpoint::{Active, Endpoint, LocalEndpoint};
@@ -9,7 +10,6 @@ use super::gate::Gate;
 use super::health::clock;
 use super::pool::PoolKey;
 use super::resources::Resources;
-use super::retry::Unasked;
 use super::rotation::Rotation;
 use super::slow_start::SlowStart;
 use super::spec::Upstream;
@@ -34,8 +34,8 @@ pub(crate) struct LocalUpstream {
     endpoints: RefCell<Rc<[LocalEndpoint]>>,
     balance: RefCell<Tiers>,
     slow_start: Option<Box<SlowStart>>,
-    /// What may be repeated where there is no `retry`.
-    pub(super) unasked: Unasked,
+    /// Its requests on this core, for the budget.
+    pub(super) arrivals: Arc<Arrivals>,
     /// The endpoints by what names them in the cookie of `sticky`.
     codes: RefCell<HashMap<Code, usize>>,
     rotation: Rotation,
@@ -72,6 +72,7 @@ impl LocalUpstream {
     pub(crate) fn new(spec: Arc<Upstream>, resources: &Rc<Resources>, before: Option<&Self>) -> Self {
         let cells = resources.cells.upstream(&spec.cells);
         let balance = Tiers::new(resources.seed());
+        let arrivals = spec.budget.join();
         let slow_start = spec.slow_start.map(|lasts| Box::new(SlowStart::new(lasts, resources.seed())));
         Self {
             spec,
@@ -82,7 +83,7 @@ impl LocalUpstream {
             endpoints: RefCell::new(before.map_or_else(|| Rc::new([]) as _, |before| before.endpoints())),
             balance: RefCell::new(balance),
             slow_start,
-            unasked: Unasked::new(),
+            arrivals,
             codes: RefCell::default(),
             rotation: Rotation::default(),
             waiters: RefCell::default(),

@@ -12,7 +12,7 @@
 //!   open       dials, greets, counts what fails
 //!    local     the upstream as one core has it: endpoints, balancer, those who wait
 //!     spec     the upstream as compiled      rotation   which endpoints are out, as one core knows it
-//!     retry    whether a failed attempt is made again, and the budget for that
+//!     retry    whether a failed attempt is made again      budget    how many attempts there may be beyond one for each request
 //!     gate     limits that are exact for the process      probe      what probes ask, and when
 //!     balance/ which endpoint is chosen      discover/  which endpoints there are
 //!     slow_start  the share of those that have just come      sticky  the cookie that names an endpoint
@@ -30,6 +30,7 @@
 
 mod attempts;
 pub(crate) mod balance;
+mod budget;
 mod connect;
 mod connection;
 mod cookie;
@@ -56,6 +57,7 @@ mod sticky;
 mod watch;
 
 pub(crate) use attempts::{Attempts, Race};
+pub(crate) use budget::Budget;
 pub(crate) use connect::{Wanted, connect, pooled};
 pub(crate) use connection::{Carrier, ConnectError, Connection, Owner};
 pub(crate) use endpoint::{Active, Endpoint, LocalEndpoint, Place, Published, complain};
@@ -69,7 +71,7 @@ pub(crate) use pool::Way;
 pub(crate) use probe::{Probe, ProbeKind, ProbeTls};
 pub(crate) use probes::probe;
 pub(crate) use resources::Resources;
-pub(crate) use retry::{Budget, Conditions, Failed, Hedge, Request, Retry, retry_after};
+pub(crate) use retry::{Conditions, Failed, Hedge, Request, Retry, retry_after};
 pub(crate) use spec::{HostPolicy, Protocol, Timeouts, Upstream};
 pub(crate) use sticky::Sticky;
 pub(crate) use watch::{Watched, watch};

@@ -1,6 +1,7 @@
 //! An upstream as compiled from the config: the same object on every core, and kept across reloads that do not change it.
 
 use super::balance::Balancer;
+use super::budget::Budget;
 use super::discover::dns;
 use super::discover::registry::Registry;
 use super::endpoint::Published;
@@ -46,6 +47,7 @@ pub(crate) struct Upstream {
     /// Longest response head by HTTP/2, in bytes.
     pub(crate) head_bytes: u32,
     pub(crate) gate: Option<Arc<Gate>>,
+    pub(crate) budget: Arc<Budget>,
     pub(crate) retry: Option<Retry>,
     pub(crate) hedge: Option<Hedge>,
     pub(crate) outlier: Option<Outlier>,

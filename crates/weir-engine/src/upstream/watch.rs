@@ -1,5 +1,5 @@
 //! What happens to upstreams without a request: once a second, on the control thread, drains and ejections that are over
-//! end, and it is said where too few endpoints are in rotation.
+//! end, budgets note how many requests there have been, and it is said where too few endpoints are in rotation.
 
 use super::rotation::is_panicking;
 use super::spec::Upstream;
@@ -23,6 +23,7 @@ pub(crate) async fn watch(watched: Watched) {
 }
 
 fn look(upstream: &Upstream, now: Instant) {
+    upstream.budget.mark(now);
     let list = upstream.published.list();
     list.iter().for_each(|endpoint| endpoint.health.tick(now));
     let panicking = upstream.is_panicking();

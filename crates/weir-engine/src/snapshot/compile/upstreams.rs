@@ -14,7 +14,7 @@ use crate::upstream::{
 use sha2::{Digest, Sha256};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weir_wire::hex;
 use weir_wire::listen::Address;
 use weir_wire::proxy_protocol;
@@ -67,8 +67,11 @@ impl Compiler<'_> {
             Some(registry) => registry.endpoints(known, &self.carry.telemetry),
             None => names.endpoints(|n| n.known(known).collect(), known, &self.carry.telemetry),
         });
-        let retry = written.retry.as_ref().map(|r| retry(r, old.and_then(|(_, old)| old.retry.as_ref())));
-        let hedge = written.hedge.as_ref().map(|h| hedge(h, old.and_then(|(_, old)| old.hedge.as_ref())));
+        let retry = written.retry.as_ref().map(retry);
+        let hedge = written.hedge.as_ref();
+        let hedge = hedge.map(|hedge| Hedge { after: hedge.after.get(), budget: hedge.budget.ratio() });
+        // What was spent a moment ago counts, whatever the shares are now.
+        let budget = old.map_or_else(|| Budget::new(Instant::now()), |(_, old)| Arc::clone(&old.budget));
         let t = &written.timeouts;
         let upstream = Arc::new(Upstream {
             name: name.into(),
@@ -109,6 +112,7 @@ impl Compiler<'_> {
             max_age: written.max_age.map(|t| t.get()),
             head_bytes,
             gate,
+            budget,
             retry,
             hedge,
             outlier: written.health.as_ref().and_then(|health| health.outlier.as_ref()).map(outlier),
@@ -275,8 +279,7 @@ fn authority(host: &str, port: u16, tls: bool) -> String {
     if port == if tls { 443 } else { 80 } { host.to_owned() } else { format!("{host}:{port}") }
 }
 
-/// A policy; its budget goes on where its share is the same.
-fn retry(written: &schema::Retry, old: Option<&Retry>) -> Retry {
+fn retry(written: &schema::Retry) -> Retry {
     let mut on = Conditions::default();
     for condition in &written.on {
         match condition {
@@ -288,8 +291,6 @@ fn retry(written: &schema::Retry, old: Option<&Retry>) -> Retry {
             schema::RetryOn::Timeout => on.timeout = true,
         }
     }
-    let share = written.budget.ratio();
-    let budget = old.map(|old| &old.budget).filter(|budget| budget.is(share));
     Retry {
         attempts: written.attempts,
         on,
@@ -297,7 +298,7 @@ fn retry(written: &schema::Retry, old: Option<&Retry>) -> Retry {
         per_try: written.per_try.map(|t| t.get()),
         backoff: written.backoff.get(),
         body: written.body.as_usize(),
-        budget: budget.map_or_else(|| Budget::new(share), Arc::clone),
+        budget: written.budget.ratio(),
     }
 }
 
@@ -322,14 +323,6 @@ fn probe(written: &schema::Probe, tls: Option<ProbeTls>) -> Arc<Probe> {
         unhealthy: written.unhealthy,
         readyz: written.readyz,
     })
-}
-
-/// The budget of second attempts goes on too.
-fn hedge(written: &schema::Hedge, old: Option<&Hedge>) -> Hedge {
-    let share = written.budget.ratio();
-    let budget = old.map(|old| &old.budget).filter(|budget| budget.is(share));
-    let budget = budget.map_or_else(|| Budget::with_some(share), Arc::clone);
-    Hedge { after: written.after.get(), budget }
 }
 
 fn outlier(written: &schema::Outlier) -> Outlier {
