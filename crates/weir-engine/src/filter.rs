@@ -30,8 +30,8 @@ pub use core_handle::{
     CALL_BODY_BYTES, CallAnswer, CallRequest, CoreHandle, DISCARDED, Job, PerCore, Services, Task,
 };
 pub use kind::{
-    Build, Built, FilterKind, HeaderName, IntoFilter, Kept, Mistake, Portable, Purge, Purgeable, Settings,
-    Tended, Tending,
+    Access, Build, Built, FilterKind, HeaderName, IntoFilter, Kept, Mistake, Portable, Purge, Purgeable,
+    Settings, Tended, Tending,
 };
 pub use switch::Switch;
 

@@ -68,6 +68,8 @@ pub(crate) struct Inner {
     /// All causes, and those that are answered 5xx.
     causes: &'static [&'static str],
     errors: HashSet<&'static str>,
+    /// Those that report a failure, and refuse nobody.
+    failures: HashSet<&'static str>,
 }
 
 /// A gateway that is not started yet.
@@ -191,8 +193,9 @@ impl Builder {
         let mut codes: Vec<&'static str> = causes.map(|c| c.code).collect();
         codes.sort_unstable();
         codes.dedup();
-        let causes = self.kinds.iter().flat_map(|k| k.causes.iter()).chain(error::CAUSES);
-        let errors = causes.filter(|cause| cause.status >= 500).map(|cause| cause.code).collect();
+        let causes = || self.kinds.iter().flat_map(|k| k.causes.iter()).chain(error::CAUSES);
+        let errors = causes().filter(|cause| cause.status >= 500).map(|cause| cause.code).collect();
+        let failures = causes().filter(|cause| cause.is_failure()).map(|cause| cause.code).collect();
         // Leaked: the list lives as long as the process, and so does what points to it.
         let codes: &'static [&'static str] = Vec::leak(codes);
         let telemetry = Telemetry::new(Setup {
@@ -256,6 +259,7 @@ impl Builder {
                 source,
                 fleet: OnceLock::new(),
                 errors,
+                failures,
                 control: Mutex::new(control),
             }),
         };

@@ -12,8 +12,13 @@ use weir_engine::error::INTERNAL;
 use weir_engine::filter::{Built, Settings};
 use weir_h1::FieldName;
 
-pub(super) static KIND: FilterKind =
-    FilterKind { name: "any", schema: || schemars::schema_for!(AnySettings), causes: &[], build };
+pub(super) static KIND: FilterKind = FilterKind {
+    name: "any",
+    schema: || schemars::schema_for!(AnySettings),
+    causes: &[],
+    access: Access::Decides,
+    build,
+};
 
 /// Several filters that ask who calls, of which one must be satisfied: the first that lets the request pass decides who calls.
 ///

@@ -10,8 +10,9 @@ use weir_engine::config::schema::Network;
 use weir_h1::FieldName;
 use weir_wire::time;
 
-pub(super) static KIND: FilterKind =
-    FilterKind::made_from::<FaultSettings>("fault").with_causes(&[abort(503), &FAULT_MALFORMED]);
+pub(super) static KIND: FilterKind = FilterKind::made_from::<FaultSettings>("fault")
+    .with_causes(&[abort(503), &FAULT_MALFORMED])
+    .without_access();
 
 static FAULT_MALFORMED: Cause = Cause {
     code: "fault_malformed",
@@ -31,6 +32,7 @@ static ABORTS: [Cause; 200] = {
         status: 503,
         meaning: "The request was made to fail on purpose.",
         change: "`share` and `status` of the filter fault",
+        nature: Nature::Failure,
         ..Cause::USUAL
     };
     let mut causes = [ABORT; 200];

@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 
-pub(super) static KIND: FilterKind = FilterKind::of::<RequestId>("request_id");
+pub(super) static KIND: FilterKind = FilterKind::of::<RequestId>("request_id").without_access();
 
 /// Gives every request an id: to the upstream, to the client, and in the access log.
 ///

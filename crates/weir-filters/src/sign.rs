@@ -23,6 +23,7 @@ static SIGN_FAILED: Cause = Cause {
     status: 500,
     meaning: "The request could not be signed for the upstream.",
     change: "`components` of the filter sign: a request must have each of them",
+    nature: Nature::Failure,
     ..Cause::USUAL
 };
 

@@ -3,8 +3,9 @@
 use super::prelude::*;
 use weir_engine::error::{EXCHANGE_TIMEOUT, RESPONSE_TIMEOUT};
 
-pub(super) static KIND: FilterKind =
-    FilterKind::made_from::<TimeoutSettings>("timeout").with_causes(&[&EXCHANGE_TIMEOUT, &RESPONSE_TIMEOUT]);
+pub(super) static KIND: FilterKind = FilterKind::made_from::<TimeoutSettings>("timeout")
+    .with_causes(&[&EXCHANGE_TIMEOUT, &RESPONSE_TIMEOUT])
+    .without_access();
 
 /// Limits how long an exchange may take: with `timeouts` of the route and of the upstream, the shortest counts.
 ///

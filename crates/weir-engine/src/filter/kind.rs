@@ -32,8 +32,21 @@ pub struct FilterKind {
     pub schema: fn() -> Schema,
     /// The causes it answers with.
     pub causes: &'static [&'static Cause],
+    /// Whether it decides who may do what.
+    pub access: Access,
     /// Makes the filter of its settings; mistakes go to [`Settings::found`] or to [`Build::refuse`].
     pub build: fn(&mut Settings<'_>, &mut Build<'_>) -> Option<Built>,
+}
+
+/// Whether filters of a kind decide who may do what.
+///
+/// A change of one that does is never taken back by the guard: see `history/access.rs`. In doubt a kind decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It refuses requests, names callers, or changes what the upstream decides by.
+    Decides,
+    /// Every request reaches the same upstream with or without it.
+    Never,
 }
 
 /// A filter ready to run, and its settings as resolved, for `weir explain`.
@@ -67,18 +80,25 @@ pub trait IntoFilter: DeserializeOwned + Serialize + JsonSchema + 'static {
 impl FilterKind {
     /// A filter that is its own settings.
     pub const fn of<F: Filter + DeserializeOwned + Serialize + JsonSchema>(name: &'static str) -> Self {
-        Self { name, schema: schema_of::<F>, causes: &[], build: build_plain::<F> }
+        Self { name, schema: schema_of::<F>, causes: &[], access: Access::Decides, build: build_plain::<F> }
     }
 
     /// A filter that is made from settings.
     pub const fn made_from<S: IntoFilter>(name: &'static str) -> Self {
-        Self { name, schema: schema_of::<S>, causes: &[], build: build_made::<S> }
+        Self { name, schema: schema_of::<S>, causes: &[], access: Access::Decides, build: build_made::<S> }
     }
 
     /// The same with the causes it answers with.
     #[must_use]
     pub const fn with_causes(mut self, causes: &'static [&'static Cause]) -> Self {
         self.causes = causes;
+        self
+    }
+
+    /// The same as a kind that never decides who may do what.
+    #[must_use]
+    pub const fn without_access(mut self) -> Self {
+        self.access = Access::Never;
         self
     }
 }

@@ -58,7 +58,11 @@ impl Gateway {
             diagnostics.push(Diagnostic::error("draining", NotChanged::Draining.to_string()));
             return Err(diagnostics);
         }
+        let before = control.texts.clone();
         let result = control.run_bundle(folder, by, self.cores());
+        if result.is_ok() {
+            self.bundle_restricts(control.restriction_since(&before));
+        }
         self.changed(control, result.is_ok());
         result.map(drop).map_err(|refused| refused.diagnostics)
     }
@@ -96,8 +100,9 @@ impl Gateway {
         }
         let result = control.change(change, self.cores());
         self.changed(control, result.is_ok() && !change.dry_run);
-        if let Ok(Changed { number: Some(number), differences, .. }) = &result {
-            self.try_out(*number, change.terms, self.touched(differences).routes);
+        if let Ok(Changed { number: Some(number), differences, restriction, .. }) = &result {
+            let concerned = (self.touched(differences).routes, restriction.clone());
+            self.try_out(*number, change.terms, concerned);
         }
         result
     }
@@ -122,8 +127,9 @@ impl Gateway {
         }
         let result = control.rewrite(rewrite, self.cores());
         self.changed(control, result.is_ok() && !rewrite.dry_run);
-        if let Ok(Changed { number: Some(number), differences, .. }) = &result {
-            self.try_out(*number, rewrite.terms, self.touched(differences).routes);
+        if let Ok(Changed { number: Some(number), differences, restriction, .. }) = &result {
+            let concerned = (self.touched(differences).routes, restriction.clone());
+            self.try_out(*number, rewrite.terms, concerned);
         }
         result
     }

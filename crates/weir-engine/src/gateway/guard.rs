@@ -1,7 +1,7 @@
 //! The thread that looks once a second how a change does, and takes it back where it does badly.
 
 use super::Gateway;
-use crate::history::{By, Origin};
+use crate::history::{By, Origin, Restriction};
 use crate::reload::NotChanged;
 use crate::trial::{ALL, Baseline, Due, Figures, Record, Sample, Terms, Trial, TrialStatus};
 use std::collections::BTreeSet;
@@ -22,6 +22,8 @@ pub(super) struct Guard {
     /// A bundle that the fleet tries out on this node first, and what it is blamed for.
     bundle: Option<Trial>,
     blamed: Option<String>,
+    /// How the bundle that runs restricts access, compared with the one before.
+    bundle_restricts: Option<Restriction>,
     /// Its thread runs.
     runs: bool,
 }
@@ -66,7 +68,12 @@ impl Gateway {
     }
 
     /// Puts a change on trial. `routes` are those that it concerns; none for all.
-    pub(super) fn try_out(&self, number: u64, terms: Terms, routes: BTreeSet<String>) {
+    pub(super) fn try_out(
+        &self,
+        number: u64,
+        terms: Terms,
+        (routes, restriction): (BTreeSet<String>, Option<Restriction>),
+    ) {
         if !terms.is_any() {
             return;
         }
@@ -82,7 +89,8 @@ impl Gateway {
         };
         let baseline = {
             let mut guard = self.guard_state();
-            let trial = Trial::new((number, back_to), terms, routes, &guard.record, Instant::now());
+            let concerned = (routes, restriction);
+            let trial = Trial::new((number, back_to), terms, concerned, &guard.record, Instant::now());
             let baseline = trial.is_watched().then(|| trial.baseline());
             guard.trial = Some(trial);
             baseline
@@ -104,19 +112,26 @@ impl Gateway {
             let control = self.control();
             control.books.history.as_ref().and_then(|history| {
                 let latest = history.latest().filter(|latest| latest.hash == control.texts.hash)?;
-                Some((latest.number, latest.parent?, latest.open_trial()?, history.baseline()))
+                let (number, parent) = (latest.number, latest.parent?);
+                let restriction = control.restriction_since_revision(parent);
+                Some((number, parent, latest.open_trial()?, (history.baseline(), restriction)))
             })
         };
-        let Some((number, back_to, terms, baseline)) = found else { return };
+        let Some((number, back_to, terms, (baseline, restriction))) = found else { return };
         let known = |cause: &str| self.inner.causes.iter().copied().find(|known| *known == cause);
         let baseline = baseline.and_then(|text| Baseline::from_json(&text, known));
         let now = Instant::now();
-        let Some(trial) = Trial::resumed((number, back_to), terms, baseline, now) else {
+        let Some(trial) = Trial::resumed((number, back_to), terms, (baseline, restriction), now) else {
             return self.control().judge(number, "its watch ended while Weir was not running");
         };
         if trial.is_unconfirmed(now) {
-            return self
-                .take_back(trial, "nobody confirmed it in time: the time ended while Weir was not running");
+            return match trial
+                .unconfirmed("nobody confirmed it in time: the time ended while Weir was not running")
+            {
+                Due::Back(why) => self.take_back(trial, &why),
+                Due::Stays(why) => self.stays(&trial, &why),
+                Due::Nothing | Due::Passed | Due::Warn(_) => {}
+            };
         }
         log::info("change still on trial", &[("revision", &number), ("back_to", &back_to)]);
         self.guard_state().trial = Some(trial);
@@ -130,7 +145,13 @@ impl Gateway {
         let terms = Terms { watch: Some(hold), confirm: None };
         let mut guard = self.guard_state();
         guard.blamed = None;
-        guard.bundle = Some(Trial::new((0, 0), terms, routes, &guard.record, Instant::now()));
+        let concerned = (routes, guard.bundle_restricts.clone());
+        guard.bundle = Some(Trial::new((0, 0), terms, concerned, &guard.record, Instant::now()));
+    }
+
+    /// Another bundle runs, which restricts access in this way.
+    pub(super) fn bundle_restricts(&self, restriction: Option<Restriction>) {
+        self.guard_state().bundle_restricts = restriction;
     }
 
     /// The rollout of what was on trial is over, or something else runs.
@@ -193,7 +214,9 @@ impl Gateway {
             .names()
             .chain([crate::core::UNROUTED])
             .filter_map(|name| {
-                let figures = Figures::of(&telemetry.route_figures(name)?, |cause| self.is_error(cause));
+                let counted = telemetry.route_figures(name)?;
+                let figures =
+                    Figures::of(&counted, |cause| self.is_error(cause), |cause| self.is_failure(cause));
                 all.add(&figures);
                 Some((Arc::from(name), figures))
             })
@@ -208,22 +231,39 @@ impl Gateway {
                     // Its next steps are held too.
                     Due::Passed => bundle.watch_on(sample.at),
                     Due::Back(why) => (guard.bundle, guard.blamed) = (None, Some(why)),
+                    Due::Stays(why) | Due::Warn(why) => warn(&[("what", &"bundle"), ("why", &why)]),
                 }
             }
             let Some(trial) = &mut guard.trial else { return };
             match trial.look(&sample) {
                 Due::Nothing => return,
+                Due::Warn(why) => return warn(&[("revision", &trial.number), ("why", &why)]),
                 due => guard.trial.take().map(|trial| (trial, due)),
             }
         };
         match due {
             Some((trial, Due::Back(why))) => self.take_back(trial, &why),
+            Some((trial, Due::Stays(why))) => self.stays(&trial, &why),
             Some((trial, _)) => {
                 log::info("change passed its trial", &[("revision", &trial.number)]);
-                self.control().judge(trial.number, "watched, and nothing was worse");
+                let verdict = match trial.warnings() {
+                    [] => "watched, and nothing was worse".to_owned(),
+                    warnings => format!("watched, and not taken back: {}", warnings.join("; ")),
+                };
+                self.control().judge(trial.number, &verdict);
             }
             None => {}
         }
+    }
+
+    /// Nobody confirmed it, and it runs on.
+    fn stays(&self, trial: &Trial, why: &str) {
+        let hint = format!("`weir rollback {}` goes back all the same", trial.back_to);
+        log::error(
+            "CHANGE NOT TAKEN BACK: it is for an operator to do",
+            &[("revision", &trial.number), ("why", &why), ("hint", &hint)],
+        );
+        self.control().judge(trial.number, why);
     }
 
     /// One step back, and only where nobody has changed anything since.
@@ -277,9 +317,19 @@ impl Gateway {
         self.inner.errors.contains(cause)
     }
 
+    /// Whether a cause counts against a change: it reports a failure, and refuses nobody.
+    fn is_failure(&self, cause: &str) -> bool {
+        self.inner.failures.contains(cause)
+    }
+
     fn guard_state(&self) -> std::sync::MutexGuard<'_, Guard> {
         self.inner.guard.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What is worse and is not taken back. It must be seen, so it is told as an error.
+fn warn(fields: &[(&str, &dyn std::fmt::Display)]) {
+    log::error("CHANGE MAY DO BADLY, and is not taken back: `weir rollback` goes back", fields);
 }
 
 fn watch(inner: &Weak<super::Inner>) {

@@ -9,15 +9,17 @@
 //!   state/baseline             the figures that the change on trial is compared with
 //! ```
 //!
-//! *Layout:* `durable` writes files that survive a crash, `store` keeps revisions, `diff` compares two trees, `veil` hides secrets in a
+//! *Layout:* `durable` writes files that survive a crash, `store` keeps revisions, `diff` compares two trees, `access` says whether a change restricts access, `veil` hides secrets in a
 //! text. Texts are kept as written:
 //! what a variable stands for never gets here.
 
+pub(crate) mod access;
 pub mod diff;
 mod durable;
 mod store;
 pub(crate) mod veil;
 
+pub use access::Restriction;
 #[cfg(test)]
 pub(crate) use durable::Step;
 pub(crate) use store::{History, Pin, TakenBack, mark_of, write_managed};

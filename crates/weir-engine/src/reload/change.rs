@@ -14,7 +14,7 @@ use crate::config::texts::{Overrides, Text, Texts};
 use crate::config::{Diagnostic, Diagnostics, Node, Place, Source, digest};
 use crate::core::Message;
 use crate::history::diff::{self, Differences};
-use crate::history::{self, By, History, OnTrial, Origin, Pin, Revision, TakenBack, mark_of};
+use crate::history::{self, By, History, OnTrial, Origin, Pin, Restriction, Revision, TakenBack, mark_of};
 use crate::snapshot::{Carry, compile};
 use crate::trial::Terms;
 use std::fmt;
@@ -76,6 +76,8 @@ pub struct Changed {
     pub differences: Differences,
     /// Warnings about it.
     pub diagnostics: Diagnostics,
+    /// How it restricts access, if it does.
+    pub restriction: Option<Restriction>,
     /// Why it runs from memory only, if it could not be written down: going back does not wait for that.
     pub unsaved: Option<String>,
 }
@@ -466,12 +468,16 @@ impl Control {
         let compiled =
             reach::within(candidate.instead.reach, || compile(&mut loaded, &self.kinds, &mut carry));
         let Some(snapshot) = compiled else { return Err(NotChanged::Refused(loaded.diagnostics)) };
+        let restriction = self.restriction_to(&texts);
+        let mut diagnostics = loaded.diagnostics;
+        tell_restriction(restriction.as_ref(), candidate.terms, &mut diagnostics);
         Ok(Changed {
             revision: snapshot.revision,
             hash: texts.hash,
             number: None,
             differences,
-            diagnostics: loaded.diagnostics,
+            diagnostics,
+            restriction,
             unsaved: None,
         })
     }
@@ -482,6 +488,26 @@ impl Control {
         trees.map(|(before, after)| diff::diff(&before, &after)).unwrap_or_default()
     }
 
+    /// How the change from what runs to these files restricts access.
+    fn restriction_to(&self, texts: &Texts) -> Option<Restriction> {
+        self.restriction_between(&self.texts, texts)
+    }
+
+    /// The same of the change from these files to what runs.
+    pub(crate) fn restriction_since(&self, before: &Texts) -> Option<Restriction> {
+        self.restriction_between(before, &self.texts)
+    }
+
+    /// The same of the change from this revision to what runs. To one that cannot be read nothing can go back.
+    pub(crate) fn restriction_since_revision(&self, before: u64) -> Option<Restriction> {
+        self.restriction_since(&self.books.history.as_ref()?.texts(before).ok()?)
+    }
+
+    fn restriction_between(&self, before: &Texts, after: &Texts) -> Option<Restriction> {
+        let (before, after) = before.tree().zip(after.tree())?;
+        Restriction::of(&before, &after, &self.kinds)
+    }
+
     fn run_told(
         &mut self,
         candidate: Candidate<'_>,
@@ -489,7 +515,8 @@ impl Control {
     ) -> Result<Changed, NotChanged> {
         let (hash, by) = (candidate.gathered.texts.hash.clone(), candidate.by.clone());
         let differences = self.differences(&candidate.gathered.texts);
-        let Running { number, diagnostics, unsaved } = self.run(candidate, cores)?;
+        let (restriction, terms) = (self.restriction_to(&candidate.gathered.texts), candidate.terms);
+        let Running { number, mut diagnostics, unsaved } = self.run(candidate, cores)?;
         log::info(
             "config changed",
             &[
@@ -500,8 +527,9 @@ impl Control {
                 ("things", &differences.things.len()),
             ],
         );
+        tell_restriction(restriction.as_ref(), terms, &mut diagnostics);
         let revision = self.snapshot.revision.clone();
-        Ok(Changed { revision, hash, number, differences, diagnostics, unsaved })
+        Ok(Changed { revision, hash, number, differences, diagnostics, restriction, unsaved })
     }
 
     /// The one way to a config that runs.
@@ -582,6 +610,24 @@ impl Control {
         let history = self.books.history.as_mut()?;
         let accepted = history.accept(staged);
         accepted.inspect_err(|e| not_kept(history.folder(), e)).ok()
+    }
+}
+
+/// Says of a change on trial what its trial cannot do.
+fn tell_restriction(restriction: Option<&Restriction>, terms: Terms, diagnostics: &mut Diagnostics) {
+    let Some(restriction) = restriction else { return };
+    let what = restriction.what();
+    if terms.watch.is_some() {
+        let message = format!("the watch will not take this change back: it restricts access ({what})");
+        let hint = "if it does badly the log says so; `weir rollback` goes back, or add --confirm";
+        diagnostics.push(Diagnostic::warning("trial-restricts", message).hint(hint));
+    }
+    if terms.confirm.is_some() && !restriction.revokes.is_empty() {
+        let revoked = restriction.revokes.join(", ");
+        let message =
+            format!("this change stays even if nobody confirms it: going back would give back {revoked}");
+        let hint = "apply what you might lock yourself out by as a change of its own";
+        diagnostics.push(Diagnostic::warning("trial-revokes", message).hint(hint));
     }
 }
 

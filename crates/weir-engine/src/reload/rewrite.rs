@@ -90,6 +90,7 @@ impl Control {
                 hash: gathered.texts.hash,
                 number: None,
                 differences: Differences::default(),
+                restriction: None,
                 diagnostics: Diagnostics::default(),
                 unsaved: None,
             });

@@ -30,15 +30,20 @@ struct WrittenFigures {
     requests: u64,
     failed: u64,
     causes: Vec<(String, u64)>,
+    #[serde(default)]
+    refused: Vec<(String, u64)>,
     buckets: Vec<u64>,
 }
 
 impl Baseline {
     pub(crate) fn to_json(&self) -> Vec<u8> {
+        let named =
+            |counted: &[(&str, u64)]| counted.iter().map(|(cause, n)| ((*cause).to_owned(), *n)).collect();
         let of = |figures: &Figures| WrittenFigures {
             requests: figures.requests,
             failed: figures.failed,
-            causes: figures.causes.iter().map(|(cause, n)| ((*cause).to_owned(), *n)).collect(),
+            causes: named(&figures.causes),
+            refused: named(&figures.refused),
             buckets: figures.buckets.to_vec(),
         };
         let sample = |sample: &Arc<Sample>| {
@@ -58,11 +63,15 @@ impl Baseline {
     pub(crate) fn from_json(text: &[u8], known: impl Fn(&str) -> Option<&'static str>) -> Option<Self> {
         let written: Written = serde_json::from_slice(text).ok()?;
         let now = Instant::now();
+        let counted = |named: &[(String, u64)]| {
+            named.iter().filter_map(|(cause, n)| Some((known(cause)?, *n))).collect()
+        };
         let of = |figures: WrittenFigures| -> Option<Arc<Figures>> {
             Some(Arc::new(Figures {
                 requests: figures.requests,
                 failed: figures.failed,
-                causes: figures.causes.iter().filter_map(|(cause, n)| Some((known(cause)?, *n))).collect(),
+                causes: counted(&figures.causes),
+                refused: counted(&figures.refused),
                 buckets: <[u64; BUCKETS]>::try_from(figures.buckets).ok()?,
             }))
         };

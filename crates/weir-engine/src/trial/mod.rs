@@ -18,7 +18,8 @@ mod verdict;
 pub(crate) use baseline::Baseline;
 pub(crate) use record::{Figures, Measure, Record, Sample};
 
-use crate::history::OnTrial;
+use crate::history::{OnTrial, Restriction};
+use record::Compared;
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -33,6 +34,9 @@ const LONGEST: Duration = Duration::from_secs(30);
 
 /// The shortest: figures come once a second.
 const SHORTEST: Duration = Duration::from_secs(1);
+
+/// Most warnings about one trial.
+const WARNINGS: usize = 8;
 
 /// Under which conditions a change stays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +61,10 @@ pub(crate) struct Trial {
     moments: usize,
     watched_until: Option<Instant>,
     confirm_by: Option<Instant>,
+    /// How it restricts access, if it does: figures then never take it back.
+    restriction: Option<Restriction>,
+    /// What the operator was warned of.
+    warnings: Vec<String>,
 }
 
 /// What is on trial, as a status tells it.
@@ -72,6 +80,12 @@ pub struct TrialStatus {
     /// Until when it must be confirmed: RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confirm_by: Option<String>,
+    /// The settings by which it restricts access, so that figures never take it back.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub restricts: Vec<String>,
+    /// What got worse and does not take it back.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// What is to be done about a trial now.
@@ -82,6 +96,10 @@ pub(crate) enum Due {
     Back(String),
     /// It has passed.
     Passed,
+    /// Nobody confirmed it in time, and it stays, because going back would give this back.
+    Stays(String),
+    /// It made something worse, and stays: for a log line.
+    Warn(String),
 }
 
 // === impl Terms ===
@@ -123,7 +141,7 @@ impl Trial {
     pub(crate) fn new(
         (number, back_to): (u64, u64),
         terms: Terms,
-        routes: Vec<Arc<str>>,
+        (routes, restriction): (Vec<Arc<str>>, Option<Restriction>),
         record: &Record,
         now: Instant,
     ) -> Self {
@@ -139,6 +157,8 @@ impl Trial {
             before,
             watched_until: terms.watch.map(|watch| now + watch),
             confirm_by: terms.confirm.map(|confirm| now + confirm),
+            restriction,
+            warnings: Vec::new(),
         }
     }
 
@@ -148,7 +168,7 @@ impl Trial {
     pub(crate) fn resumed(
         (number, back_to): (u64, u64),
         terms: OnTrial,
-        baseline: Option<Baseline>,
+        (baseline, restriction): (Option<Baseline>, Option<Restriction>),
         now: Instant,
     ) -> Option<Self> {
         let until = |time| terms.left(time).filter(|left: &Duration| !left.is_zero()).map(|left| now + left);
@@ -164,6 +184,8 @@ impl Trial {
             watched_until: until(terms.watch),
             // One that has passed is due at once.
             confirm_by: terms.left(terms.confirm).map(|left| now + left),
+            restriction,
+            warnings: Vec::new(),
         };
         (trial.watched_until.is_some() || trial.confirm_by.is_some()).then_some(trial)
     }
@@ -192,7 +214,7 @@ impl Trial {
     pub(crate) fn look(&mut self, sample: &Arc<Sample>) -> Due {
         let now = sample.at;
         if self.is_unconfirmed(now) {
-            return Due::Back("nobody confirmed it in time".to_owned());
+            return self.unconfirmed("nobody confirmed it in time");
         }
         if self.watched_until.is_some() {
             let full =
@@ -204,8 +226,22 @@ impl Trial {
                 self.after.push(Arc::clone(sample));
                 self.moments += 1;
                 let since = self.moments - 1;
-                if let Some(found) = record::compare(&self.routes, &self.before, &self.after, since) {
-                    return Due::Back(in_words(&found));
+                let moments = (&self.before[..], &self.after[..]);
+                let compare = |compared| record::compare(compared, &self.routes, moments, since);
+                let (worse, refused) = (compare(Compared::Failures), compare(Compared::Refusals));
+                if let Some(found) = worse {
+                    let why = in_words(&found);
+                    let Some(restriction) = &self.restriction else { return Due::Back(why) };
+                    let stays =
+                        format!("{why}; it stays, because it restricts access ({})", restriction.what());
+                    if let Some(warning) = self.warn(stays) {
+                        return warning;
+                    }
+                }
+                if let Some(found) = refused
+                    && let Some(warning) = self.warn(in_words(&found))
+                {
+                    return warning;
                 }
             }
         }
@@ -213,6 +249,34 @@ impl Trial {
             self.watched_until = None;
         }
         if self.watched_until.is_none() && self.confirm_by.is_none() { Due::Passed } else { Due::Nothing }
+    }
+
+    /// What becomes of it when its time to be confirmed has passed: it goes back, unless that would give back what it revoked.
+    pub(crate) fn unconfirmed(&self, why: &str) -> Due {
+        match &self.restriction {
+            Some(Restriction { revokes, .. }) if !revokes.is_empty() => Due::Stays(format!(
+                "{why}; it stays, because going back would give back {}",
+                revokes.join(", ")
+            )),
+            _ => Due::Back(why.to_owned()),
+        }
+    }
+
+    /// Warns once of each measure of each route; the figures differ each time.
+    fn warn(&mut self, text: String) -> Option<Due> {
+        let subject =
+            |text: &str| text.chars().filter(|c| !c.is_ascii_digit() && *c != '.').collect::<String>();
+        let known = self.warnings.iter().any(|known| subject(known) == subject(&text));
+        if known || self.warnings.len() >= WARNINGS {
+            return None;
+        }
+        self.warnings.push(text.clone());
+        Some(Due::Warn(text))
+    }
+
+    /// What it made worse without being taken back.
+    pub(crate) fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// It is watched for a year more: for as long as whoever asked for it does not end it.
@@ -228,6 +292,8 @@ impl Trial {
             back_to: self.back_to,
             watched_until: self.watched_until.map(at),
             confirm_by: self.confirm_by.map(at),
+            restricts: self.restriction.as_ref().map(|found| found.restricts.clone()).unwrap_or_default(),
+            warnings: self.warnings.clone(),
         }
     }
 }
@@ -245,6 +311,7 @@ fn in_words((route, measure, evidence): &(Arc<str>, Measure, verdict::Evidence))
     let what = match measure {
         Measure::Cause(cause) => format!("were answered by the gateway itself ({cause})"),
         Measure::Failed => "were answered 5xx by the upstream".to_owned(),
+        Measure::Refused(cause) => format!("were refused ({cause})"),
         Measure::Slower(bucket) => {
             let ms = BOUNDS_NS.get(*bucket).map_or(0, |ns| ns / 1_000_000);
             format!("took longer than {ms} ms")
@@ -256,6 +323,9 @@ fn in_words((route, measure, evidence): &(Arc<str>, Measure, verdict::Evidence))
 
 /// The name under which all routes are counted together; no route can have it.
 pub(crate) const ALL: &str = "*";
+
+#[cfg(test)]
+mod attacks;
 
 #[cfg(test)]
 mod tests {
@@ -277,7 +347,7 @@ mod tests {
             let seconds = Duration::from_secs;
             let terms =
                 Terms { watch: Some(seconds(watch)).filter(|w| !w.is_zero()), confirm: confirm.map(seconds) };
-            Trial::new((7, 6), terms, vec!["a".into(), ALL.into()], &self.0, self.1)
+            Trial::new((7, 6), terms, (vec!["a".into(), ALL.into()], None), &self.0, self.1)
         }
     }
 
@@ -337,13 +407,13 @@ mod tests {
         let terms = |watch, confirm| OnTrial { began: unix_ms(), watch, confirm };
         let now = traffic.1;
         let both = terms(Some(100_000), Some(3_600_000));
-        let mut trial = Trial::resumed((7, 6), both, Some(baseline), now).unwrap();
+        let mut trial = Trial::resumed((7, 6), both, (Some(baseline), None), now).unwrap();
         let back = (1..=30).find(|_| trial.look(&traffic.second(50, 5)) != Due::Nothing);
         assert_eq!(back, Some(21), "from the first look, two intervals of ten seconds");
 
         // What was confirmed by nobody in time is due at the first look; what was only watched is over.
         let away = |watch, confirm| OnTrial { began: unix_ms() - 60_000, watch, confirm };
-        let resume = |terms| Trial::resumed((7, 6), terms, None, now);
+        let resume = |terms| Trial::resumed((7, 6), terms, (None, None), now);
         let back = Due::Back("nobody confirmed it in time".to_owned());
         assert_eq!(resume(away(None, Some(60_000))).unwrap().look(&traffic.second(0, 0)), back);
         assert!(resume(away(Some(60_000), None)).is_none());

@@ -25,7 +25,10 @@ pub(crate) struct Figures {
     pub(crate) requests: u64,
     /// Answers of 5xx that are not the gateway's own.
     pub(crate) failed: u64,
+    /// Failures of the gateway's own, by cause.
     pub(crate) causes: Vec<(&'static str, u64)>,
+    /// Refusals by cause. They never count against a change, because anybody can provoke them.
+    pub(crate) refused: Vec<(&'static str, u64)>,
     pub(crate) buckets: [u64; BUCKETS],
 }
 
@@ -47,10 +50,12 @@ pub(crate) struct Record {
 /// What can be better or worse about a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Measure {
-    /// Answers of the gateway's own, for this cause.
+    /// Failures of the gateway's own, for this cause.
     Cause(&'static str),
     /// 5xx of the upstream.
     Failed,
+    /// Refusals for this cause: for a warning only.
+    Refused(&'static str),
     /// Slower than the bound of this bucket.
     Slower(usize),
 }
@@ -59,13 +64,20 @@ pub(crate) enum Measure {
 
 impl Figures {
     /// Of counters. A cause says why the gateway answered, with whatever status; so of the 5xx, those without a cause came from upstreams.
-    pub(crate) fn of(counted: &RouteFigures, is_error: impl Fn(&str) -> bool) -> Self {
+    pub(crate) fn of(
+        counted: &RouteFigures,
+        is_error: impl Fn(&str) -> bool,
+        is_failure: impl Fn(&str) -> bool,
+    ) -> Self {
         let errors: u64 = counted.statuses.iter().filter(|(code, _)| **code >= 500).map(|(_, n)| n).sum();
         let own: u64 = counted.causes.iter().filter(|(cause, _)| is_error(cause)).map(|(_, n)| n).sum();
+        let own_causes = counted.causes.iter().map(|(cause, n)| (*cause, *n));
+        let (causes, refused) = own_causes.partition(|(cause, _)| is_failure(cause));
         Self {
             requests: counted.statuses.values().sum(),
             failed: errors.saturating_sub(own),
-            causes: counted.causes.iter().map(|(cause, n)| (*cause, *n)).collect(),
+            causes,
+            refused,
             buckets: counted.duration.buckets,
         }
     }
@@ -74,10 +86,12 @@ impl Figures {
     pub(crate) fn add(&mut self, other: &Self) {
         self.requests += other.requests;
         self.failed += other.failed;
-        for (cause, n) in &other.causes {
-            match self.causes.iter_mut().find(|(known, _)| known == cause) {
-                Some((_, sum)) => *sum += n,
-                None => self.causes.push((cause, *n)),
+        for (sums, others) in [(&mut self.causes, &other.causes), (&mut self.refused, &other.refused)] {
+            for (cause, n) in others {
+                match sums.iter_mut().find(|(known, _)| known == cause) {
+                    Some((_, sum)) => *sum += n,
+                    None => sums.push((cause, *n)),
+                }
             }
         }
         self.buckets.iter_mut().zip(&other.buckets).for_each(|(sum, n)| *sum += n);
@@ -87,19 +101,26 @@ impl Figures {
     fn without(&mut self, other: &Self) {
         self.requests = self.requests.saturating_sub(other.requests);
         self.failed = self.failed.saturating_sub(other.failed);
-        for (cause, sum) in &mut self.causes {
-            let n = other.causes.iter().find(|(known, _)| known == cause).map_or(0, |(_, n)| *n);
-            *sum = sum.saturating_sub(n);
+        for (sums, others) in [(&mut self.causes, &other.causes), (&mut self.refused, &other.refused)] {
+            for (cause, sum) in sums {
+                *sum = sum.saturating_sub(count(others, cause));
+            }
         }
         self.buckets.iter_mut().zip(&other.buckets).for_each(|(sum, n)| *sum = sum.saturating_sub(*n));
     }
 
     fn bad(&self, measure: Measure) -> u64 {
         match measure {
-            Measure::Cause(cause) => self.causes.iter().find(|(c, _)| *c == cause).map_or(0, |(_, n)| *n),
+            Measure::Cause(cause) => count(&self.causes, cause),
             Measure::Failed => self.failed,
+            Measure::Refused(cause) => count(&self.refused, cause),
             Measure::Slower(bucket) => self.buckets.iter().skip(bucket + 1).sum(),
         }
+    }
+
+    /// How many requests were not refused.
+    pub(crate) fn let_through(&self) -> u64 {
+        self.requests.saturating_sub(self.refused.iter().map(|(_, n)| n).sum())
     }
 
     /// What came between `earlier` and this.
@@ -135,6 +156,10 @@ impl Figures {
         let bound = (2 * p99).max(p99 + ABOVE_NS);
         BOUNDS_NS.iter().position(|ns| *ns >= bound)
     }
+}
+
+fn count(counted: &[(&'static str, u64)], cause: &str) -> u64 {
+    counted.iter().find(|(known, _)| *known == cause).map_or(0, |(_, n)| *n)
 }
 
 // === impl Record ===
@@ -186,12 +211,32 @@ fn push(samples: &mut VecDeque<Arc<Sample>>, sample: Arc<Sample>, most: usize) {
     }
 }
 
+/// Which measures are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Compared {
+    /// Failures, 5xx of upstreams and slow answers.
+    Failures,
+    /// Refusals of requests that used to be let through: more are refused, and fewer are let through.
+    Refusals,
+}
+
+/// How far the requests that are let through must fall, of all that were before, to say that callers are refused who were served.
+const LET_THROUGH: f64 = 0.95;
+
+/// How many requests a second were let through between the first and the last of these moments.
+fn let_through(series: &[Arc<Figures>], samples: &[Arc<Sample>]) -> Option<f64> {
+    let (first, last) = (samples.first()?, samples.last()?);
+    let seconds = last.at.saturating_duration_since(first.at).as_secs_f64();
+    let passed = series.last()?.let_through().saturating_sub(series.first()?.let_through());
+    (seconds > 0.0).then(|| passed as f64 / seconds)
+}
+
 /// What is worse than before, over all measures of the routes concerned: the first that is found. `before` and `after` are moments, the
 /// oldest first; `since` says how many intervals there were since the change, of which `after` has the last ones.
 pub(crate) fn compare(
+    compared: Compared,
     routes: &[Arc<str>],
-    before: &[Arc<Sample>],
-    after: &[Arc<Sample>],
+    (before, after): (&[Arc<Sample>], &[Arc<Sample>]),
     since: usize,
 ) -> Option<(Arc<str>, Measure, verdict::Evidence)> {
     let (was, is) = (untouched(routes, before), untouched(routes, after));
@@ -200,10 +245,21 @@ pub(crate) fn compare(
         .filter_map(|route| {
             let (was, is) = (series(route, before), series(route, after));
             let (first, last, now) = (was.first()?, was.last()?, is.last()?);
-            let mut measures: Vec<Measure> =
-                now.causes.iter().map(|(cause, _)| Measure::Cause(cause)).collect();
-            measures.push(Measure::Failed);
-            measures.extend(last.slow(first).map(Measure::Slower));
+            let measures: Vec<Measure> = match compared {
+                Compared::Failures => {
+                    let causes = now.causes.iter().map(|(cause, _)| Measure::Cause(cause));
+                    causes.chain([Measure::Failed]).chain(last.slow(first).map(Measure::Slower)).collect()
+                }
+                // The baseline of a process before this one has no moments to count by.
+                Compared::Refusals
+                    if let_through(&was, before)
+                        .zip(let_through(&is, after))
+                        .is_some_and(|(was, is)| is >= was * LET_THROUGH) =>
+                {
+                    return None;
+                }
+                Compared::Refusals => now.refused.iter().map(|(cause, _)| Measure::Refused(cause)).collect(),
+            };
             Some((route, was, is, measures))
         })
         .collect();
@@ -255,7 +311,13 @@ mod tests {
         let mut buckets = [0; BUCKETS];
         buckets[2] = requests - slow;
         buckets[9] = slow;
-        Figures { requests, failed, causes: vec![("connect_refused", failed / 2)], buckets }
+        Figures {
+            requests,
+            failed,
+            causes: vec![("connect_refused", failed / 2)],
+            refused: Vec::new(),
+            buckets,
+        }
     }
 
     fn sample(second: u64, figures: Figures) -> Arc<Sample> {
@@ -271,7 +333,8 @@ mod tests {
             (0..3).map(|n| sample(4 + n, figures(4000 + 400 * n, 4 + failed * n, 4 + slow * n))).collect()
         };
         let found = |failed, slow| {
-            let found = compare(&[Arc::clone(&route)], &before, &after(failed, slow), 2);
+            let found =
+                compare(Compared::Failures, &[Arc::clone(&route)], (&before, &after(failed, slow)), 2);
             found.map(|(_, measure, _)| measure)
         };
         assert_eq!(found(0, 0), None);
@@ -280,7 +343,7 @@ mod tests {
         // The 99th percentile was 2.5 ms at most; slow is above 25 ms then.
         assert_eq!(found(0, 40), Some(Measure::Slower(5)));
         let other: Arc<str> = "b".into();
-        assert!(compare(&[other], &before, &after(400, 400), 2).is_none());
+        assert!(compare(Compared::Failures, &[other], (&before, &after(400, 400)), 2).is_none());
     }
 
     #[test]
@@ -298,8 +361,9 @@ mod tests {
             (0..3).map(|n| all(4 + n, 4 + mine * n, 12 + others * n)).collect()
         };
         let routes: [Arc<str>; 2] = ["a".into(), ALL.into()];
-        let found =
-            |mine, others| compare(&routes, &before, &after(mine, others), 2).map(|(route, ..)| route);
+        let found = |mine, others| {
+            compare(Compared::Failures, &routes, (&before, &after(mine, others)), 2).map(|(route, ..)| route)
+        };
         assert_eq!(found(60, 3), Some("a".into()));
         assert_eq!(found(60, 180), None);
         assert_eq!(found(1, 180), None, "nor is what happens to the others alone");

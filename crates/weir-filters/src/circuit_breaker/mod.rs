@@ -19,14 +19,16 @@ use weir_engine::error::{CLIENT_CLOSED, CLIENT_TOO_SLOW, GRPC_TIMEOUT};
 use weir_h1::FieldName;
 use weir_telemetry::log;
 
-pub(super) static KIND: FilterKind =
-    FilterKind::made_from::<CircuitBreakerSettings>("circuit_breaker").with_causes(&[&CIRCUIT_OPEN]);
+pub(super) static KIND: FilterKind = FilterKind::made_from::<CircuitBreakerSettings>("circuit_breaker")
+    .with_causes(&[&CIRCUIT_OPEN])
+    .without_access();
 
 static CIRCUIT_OPEN: Cause = Cause {
     code: "circuit_open",
     status: 503,
     meaning: "The upstream fails too often to be asked now.",
     change: "the filter circuit_breaker, or the upstream: `weir status` and the log tell what it counted",
+    nature: Nature::Failure,
     ..Cause::USUAL
 };
 

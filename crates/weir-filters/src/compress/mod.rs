@@ -20,13 +20,14 @@ use weir_engine::coding::{self, Coding};
 use weir_h1::{FieldName, Fields, Known, Method};
 
 pub(super) static KIND: FilterKind =
-    FilterKind::made_from::<CompressSettings>("compress").with_causes(&[&COMPRESS_FAILED]);
+    FilterKind::made_from::<CompressSettings>("compress").with_causes(&[&COMPRESS_FAILED]).without_access();
 
 static COMPRESS_FAILED: Cause = Cause {
     code: "compress_failed",
     status: 500,
     meaning: "The answer could not be compressed: the library failed, which it does when memory is short.",
     change: "memory of the machine; `memory` of the filter compress",
+    nature: Nature::Failure,
     ..Cause::USUAL
 };
 

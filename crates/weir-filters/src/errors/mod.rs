@@ -12,13 +12,14 @@ use weir_engine::template::{Values, Var};
 use weir_h1::FieldName;
 
 pub(super) static KIND: FilterKind =
-    FilterKind::made_from::<ErrorsSettings>("errors").with_causes(&[&UPSTREAM_ERROR]);
+    FilterKind::made_from::<ErrorsSettings>("errors").with_causes(&[&UPSTREAM_ERROR]).without_access();
 
 static UPSTREAM_ERROR: Cause = Cause {
     code: "upstream_error",
     status: 502,
     meaning: "The upstream answered with an error, and a page of the gateway took the place of it.",
     change: "`upstream` of the filter errors; the access log has the status and the endpoint",
+    nature: Nature::Failure,
     ..Cause::USUAL
 };
 

@@ -17,7 +17,7 @@ pub(super) struct Apply {
     /// Only say what would happen
     #[arg(long)]
     dry_run: bool,
-    /// Watch it for so long, such as 5m, and take it back by itself if it makes things worse
+    /// Watch it for so long, such as 5m, and take it back if failures rise, unless it restricts access
     #[arg(long, value_name = "TIME")]
     watch: Option<String>,
     /// Take it back by itself unless `weir confirm` says within this time that it is good

@@ -62,6 +62,7 @@ pub(crate) static NOT_DESCRIBED: Cause = Cause {
     status: 503,
     meaning: "The service has not told yet what it offers.",
     change: "server reflection of the service; the log says why it failed",
+    nature: Nature::Failure,
     ..Cause::USUAL
 };
 
@@ -70,5 +71,6 @@ pub(crate) static RESPONSE_MALFORMED: Cause = Cause {
     status: 502,
     meaning: "The upstream's answer is not gRPC, or cannot be translated for the client.",
     change: "the upstream and its `protocol` (h2c); the protos and the `limits` of the filter, where it has some",
+    nature: Nature::Failure,
     ..Cause::USUAL
 };
