@@ -16,10 +16,10 @@ CONFORMANCE ?=
 MUTANTS ?= $(foreach f,route/*.rs upstream/pool.rs upstream/balance/*.rs upstream/discover/*.rs discovery/*.rs reload.rs reload/*.rs,-f 'crates/weir-engine/src/$(f)') \
 	-f 'crates/weir-discover/src/*.rs'
 
-.PHONY: help run test check bench bench-count bench-load fuzz soak mutants conformance dist fmt
+.PHONY: help run test check bench bench-count bench-load fuzz soak upgrade-storm mutants conformance dist fmt
 
 help:          ## this list
-	@sed -n 's/^\([a-z]*\): *## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "make %-12s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\): *## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "make %-13s %s\n", $$1, $$2 }'
 
 run:           ## the gateway, on ./weir.yaml or on its embedded default
 	cargo run --release --locked
@@ -54,6 +54,11 @@ fuzz:          ## each fuzz target for FUZZ_SECONDS (30)
 soak:          ## all faults at once for SOAK_SECONDS (600), every request accounted for; the report goes to bench/results
 	cargo build --locked --profile ci --workspace --bins
 	WEIR_BIN='$(TARGET)/ci/weir' '$(TARGET)/ci/weir-soak' --seconds $(SOAK_SECONDS) --report bench/results
+
+upgrade-storm: ## 200 upgrades under 128 short connections, with a slow exec, on one core and on two
+	@scripts/ensure-tools.sh cc
+	cargo build --locked --profile ci --workspace --bins
+	WEIR_BIN='$(TARGET)/ci/weir' cargo test --locked --profile ci -p weir-testkit --test e2e -- --ignored --nocapture --test-threads 1 upgrade_storm
 
 mutants:       ## changes to routes, pools, balancers, names and reload that no unit test notices; MUTANTS="-f 'FILE'"
 	@cargo mutants --version >/dev/null 2>&1 || { echo 'Missing cargo-mutants. Run: cargo install cargo-mutants --locked' >&2; exit 1; }

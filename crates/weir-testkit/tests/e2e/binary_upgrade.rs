@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::{fs, thread};
@@ -106,6 +107,60 @@ fn what_was_counted_counts_on_and_sessions_resume() {
     assert_eq!((get(), get()), ((200, false), (200, true)));
     weir.upgrade().unwrap();
     assert_eq!((get(), get()), ((200, true), (429, true)));
+}
+
+/// The descriptors of a process: number, what it is, and whether an exec closes it.
+fn descriptors(pid: u32) -> Vec<(u32, PathBuf, bool)> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let describe = |entry: std::io::Result<fs::DirEntry>| {
+        let name = entry.ok()?.file_name().into_string().ok()?;
+        let target = fs::read_link(format!("/proc/{pid}/fd/{name}")).ok()?; // none of one that was closed meanwhile
+        let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{name}")).ok()?;
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?.trim();
+        Some((name.parse().ok()?, target, i32::from_str_radix(flags, 8).ok()? & libc::O_CLOEXEC != 0))
+    };
+    entries.filter_map(describe).collect()
+}
+
+#[test]
+fn a_started_program_inherits_no_descriptor() {
+    let (upstream, authority) = (Upstream::listen(), Authority::new());
+    let leaf = authority.leaf(&["weir.test"]).yaml();
+    let weir = Weir::start_installed(&format!(
+        "listeners: {{ web: {{ address: 127.0.0.1:0 }}, local: {{ address: \"unix:{{dir}}/web.sock\" }}, \
+         tls: {{ address: 127.0.0.1:0, tls: {{ certificates: [ {leaf} ] }} }} }}\n\
+         watch: true\naccess_log: {{ output: \"{{dir}}/access.log\" }}\nadmin: {{ address: 127.0.0.1:0, writes: managed.yaml }}\n\
+         stores: {{ pages: {{ memory: 4MiB, disk: {{ path: \"{{dir}}/pages\", size: 64MiB }} }} }}\n\
+         upstreams: {{ up: {{ endpoints: [{}] }} }}\n\
+         routes: {{ all: {{ match: {{ path: \"/*\" }}, upstream: up }},\n\
+         kept: {{ match: {{ path: \"/kept\" }}, filters: [ {{ cache: {{ store: pages, ttl: 1h }} }} ], upstream: up }},\n\
+         files: {{ match: {{ path: \"/files/*\" }}, files: {{ root: \"{{dir}}\" }} }} }}\n",
+        upstream.address()
+    ));
+    let (_client, _conn) = tunnel(&weir, &upstream);
+    let mut large = weir.client(); // a download that waits: its file stays open
+    fs::create_dir(weir.dir().join("files")).unwrap();
+    fs::write(weir.dir().join("files/small"), "few").unwrap();
+    fs::write(weir.dir().join("files/large"), vec![b'x'; 64 << 20]).unwrap();
+    large.send("GET /files/large HTTP/1.1\r\nHost: weir.test\r\n\r\n");
+    large.expect("HTTP/1.1 200 OK\r\n");
+    let mut kept = weir.client();
+    kept.send(GET.replace("/ ", "/kept "));
+    let mut service = upstream.accept();
+    service.read_request();
+    service.send(OK_BODY);
+    kept.read_response().expect_status(200);
+    let mut secure = Client::connect_tls(weir.address("tls"), &Tls::new(&authority, "weir.test"));
+    secure.get("/files/small").expect_status(200);
+
+    let mut seen = 0;
+    for (number, target, is_closed) in descriptors(weir.pid()) {
+        // What this test itself was started with is not Weir's.
+        let inherited = || descriptors(std::process::id()).contains(&(number, target.clone(), false));
+        seen += 1;
+        assert!(number <= 2 || is_closed || inherited(), "{number} ({target:?}) outlives an exec");
+    }
+    assert!(seen > 20, "only {seen}");
 }
 
 #[test]

@@ -69,4 +69,5 @@ mod timeouts;
 mod tls;
 mod tracing;
 mod upgrade;
+mod upgrade_storm;
 mod why;
