@@ -1,7 +1,7 @@
 //! The folder that a store is in: whose it is, which form its files have, where they are.
 //!
 //! ```text
-//!   PATH/weir-cache        "weir-cache 1": the form; who holds the lock on it has the folder, and writes its process behind it
+//!   PATH/weir-cache        "weir-cache 2": the form; who holds the lock on it has the folder, and writes its process behind it
 //!   PATH/incoming/         what is being written
 //!   PATH/00 … PATH/ff/     the objects, by their numbers: 18a3f2c4b5d6e7f8, and 18a3f2c4b5d6e7f8.h for a newer head
 //! ```
@@ -16,8 +16,9 @@ use std::path::{Path, PathBuf};
 /// The file that says what the folder is.
 const MARK: &str = "weir-cache";
 
-/// The form of what lies in it. Another number is another program's.
-const FORMAT: u32 = 1;
+/// The form of what lies in it. A later number is a later program's. Of an earlier one the objects are removed and never served: what
+/// tells one object from another may have been something else, as in form 1, whose keys held no verified caller.
+const FORMAT: u32 = 2;
 
 /// What is being written.
 const INCOMING: &str = "incoming";
@@ -120,7 +121,8 @@ pub fn check(path: &Path) -> Result<(), OpenError> {
         Ok(Some(text)) => {
             let form = text.lines().next().unwrap_or_default();
             // One whose mark was not written to its end is as good as empty.
-            let ours = form.is_empty() || form == format!("{MARK} {FORMAT}");
+            let number = form.strip_prefix(MARK).and_then(|rest| rest.trim_start().parse::<u32>().ok());
+            let ours = form.is_empty() || number.is_some_and(|number| (1..=FORMAT).contains(&number));
             if ours { Ok(()) } else { Err(OpenError::Format(path.to_owned(), form.to_owned())) }
         }
         Ok(None) => match fs::read_dir(path) {
@@ -206,10 +208,10 @@ mod tests {
         assert!(matches!(Folder::open(dir.path(), false), Err(OpenError::NotEmpty(_))));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
         let other = tempfile::tempdir().unwrap();
-        fs::write(other.path().join(MARK), "weir-cache 2\n").unwrap();
+        fs::write(other.path().join(MARK), "weir-cache 3\n").unwrap();
         let said = Folder::open(other.path(), false).unwrap_err().to_string();
         assert!(
-            said.ends_with("holds a cache of another form (weir-cache 2); this program knows weir-cache 1"),
+            said.ends_with("holds a cache of another form (weir-cache 3); this program knows weir-cache 2"),
             "{said}"
         );
     }

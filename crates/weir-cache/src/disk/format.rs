@@ -22,8 +22,8 @@ pub(super) const MOST_HEAD: usize = 512 * 1024;
 const MOST_BODY: u64 = 1 << 44;
 
 /// What a file begins with; the last byte is the version of its form.
-const OBJECT: [u8; 8] = *b"weirobj\x01";
-const HEAD: [u8; 8] = *b"weirhed\x01";
+const OBJECT: [u8; 8] = *b"weirobj\x02";
+const HEAD: [u8; 8] = *b"weirhed\x02";
 
 /// The fixed part of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

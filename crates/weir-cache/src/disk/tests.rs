@@ -369,3 +369,32 @@ fn progress_is_told() {
     std::os::unix::fs::FileExt::read_exact_at(&*file, &mut read, at).unwrap();
     assert_eq!(read, body);
 }
+
+/// The files of objects in a folder.
+fn files(path: &Path) -> Vec<std::path::PathBuf> {
+    let folders = (0..folder::FOLDERS).map(|number| folder::below(path, number));
+    folders.flat_map(|folder| fs::read_dir(folder).unwrap()).map(|file| file.unwrap().path()).collect()
+}
+
+/// Keys of the form before did not hold the caller: what was kept under them may be another one's.
+#[test]
+fn objects_of_an_earlier_form_are_removed() {
+    let dir = TempDir::new().unwrap();
+    let disk = open(dir.path());
+    put(&disk, named("r\0u", "", &[]), b"head", b"of alice").unwrap();
+    let path = disk.path.clone();
+    close(disk);
+    let object = files(&path).pop().unwrap();
+    let mut bytes = fs::read(&object).unwrap();
+    bytes[7] = 1;
+    let sum = xxhash_rust::xxh3::xxh3_64(&bytes[..56]);
+    bytes[56..64].copy_from_slice(&sum.to_le_bytes());
+    fs::write(&object, bytes).unwrap();
+    let mark = path.join("weir-cache");
+    fs::write(&mark, "weir-cache 1\n1\n").unwrap();
+    check(&path).unwrap();
+    let disk = open(&path);
+    assert!(find(&disk, "r\0u").is_none());
+    assert_eq!((disk.readings().objects, files(&path).len()), (0, 0));
+    assert!(fs::read_to_string(&mark).unwrap().starts_with("weir-cache 2\n"));
+}
