@@ -48,7 +48,8 @@ pub enum Known {
     XForwardedFor,
     /// `X-Forwarded-Host`
     XForwardedHost,
-    /// Any other `X-Forwarded-…`: `-Port`, `-Prefix`, `-Ssl`, … Each is trusted by some framework.
+    /// Any other `X-Forwarded-…`: `-Port`, `-Prefix`, `-Ssl`, … Each is trusted by some framework. So are `Front-End-Https`, `X-Scheme`,
+    /// `X-URL-Scheme` and `X-Envoy-Original-Path`, which tell the same.
     XForwardedOther,
     /// `X-Forwarded-Proto`
     XForwardedProto,
@@ -83,21 +84,25 @@ impl Known {
             7 if is("trailer") => Self::Trailer,
             7 if is("refresh") => Self::Refresh,
             8 if is("location") => Self::Location,
+            8 if is("x-scheme") => Self::XForwardedOther,
             9 if is("forwarded") => Self::Forwarded,
             9 if is("x-real-ip") => Self::XRealIp,
             10 if is("connection") => Self::Connection,
             10 if is("keep-alive") => Self::KeepAlive,
             10 if is("set-cookie") => Self::SetCookie,
+            12 if is("x-url-scheme") => Self::XForwardedOther,
             12 if is("x-weir-cause") => Self::XWeirCause,
             13 if is("x-rewrite-url") => Self::XOriginalUrl,
             14 if is("content-length") => Self::ContentLength,
             14 if is("x-original-url") => Self::XOriginalUrl,
+            15 if is("front-end-https") => Self::XForwardedOther,
             15 if is("x-forwarded-for") => Self::XForwardedFor,
             16 if is("proxy-connection") => Self::ProxyConnection,
             16 if is("x-forwarded-host") => Self::XForwardedHost,
             16 if is("content-location") => Self::ContentLocation,
             17 if is("transfer-encoding") => Self::TransferEncoding,
             17 if is("x-forwarded-proto") => Self::XForwardedProto,
+            21 if is("x-envoy-original-path") => Self::XForwardedOther,
             _ => Self::other(name),
         }
     }
@@ -109,6 +114,8 @@ impl Known {
         match (name.first(), name.len()) {
             (Some(b'c' | b'C'), 14) => alias("content-length"),
             (Some(b't' | b'T'), 17) => alias("transfer-encoding"),
+            (Some(b'f' | b'F'), 15) => alias("front-end-https"),
+            (Some(b'x' | b'X'), 8) => alias("x-scheme"),
             (Some(b'x' | b'X'), 9) => alias("x-real-ip"),
             (Some(b'x' | b'X'), 11..) => {
                 let (start, rest) = name.split_at_checked(FAMILY.len()).unwrap_or_default();
@@ -116,8 +123,10 @@ impl Known {
                     return if name.contains(&b'_') { Self::Alias } else { Self::XForwardedOther };
                 }
                 match name.len() {
+                    12 => alias("x-url-scheme"),
                     13 => alias("x-rewrite-url"),
                     14 => alias("x-original-url"),
+                    21 => alias("x-envoy-original-path"),
                     _ => Self::Other,
                 }
             }
@@ -356,6 +365,14 @@ mod tests {
             ("x-forwardedfor", Known::Other),
             ("x-forwarded-for", Known::XForwardedFor),
             ("x-forwarded-fox", Known::XForwardedOther),
+            ("X-Scheme", Known::XForwardedOther),
+            ("x-url-scheme", Known::XForwardedOther),
+            ("x_url_scheme", Known::Alias),
+            ("Front-End-Https", Known::XForwardedOther),
+            ("front_end_https", Known::Alias),
+            ("X-Envoy-Original-Path", Known::XForwardedOther),
+            ("x_envoy_original-path", Known::Alias),
+            ("x_scheme", Known::Alias),
             ("X-Forwarded-Port", Known::XForwardedOther),
             ("x-forwarded-", Known::XForwardedOther),
             ("X-Forwarded", Known::XForwardedOther),
