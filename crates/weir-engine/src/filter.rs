@@ -13,12 +13,13 @@
 //! ```
 //!
 //! Before a filter sees a head it says what it does with the body behind it ([`BodyUse`]). `body.rs` has what bodies are
-//! made of, `context.rs` what a filter knows of its exchange, `core_handle.rs` what its core does for it, and `kind.rs` how
+//! made of, `context.rs` what a filter knows of its exchange, `identity.rs` what it knows of the caller, `core_handle.rs` what its core does for it, and `kind.rs` how
 //! settings become a filter.
 
 mod body;
 mod context;
 mod core_handle;
+mod identity;
 mod kind;
 mod switch;
 
@@ -29,6 +30,7 @@ pub use context::{Consumer, Consumers, Cx, Failure, RouteScope, TimeLimits};
 pub use core_handle::{
     CALL_BODY_BYTES, CallAnswer, CallRequest, CoreHandle, DISCARDED, Job, PerCore, Services, Task,
 };
+pub use identity::{Caller, Identity, Told};
 pub use kind::{
     Access, Build, Built, FilterKind, HeaderName, IntoFilter, Kept, Mistake, Portable, Purge, Purgeable,
     Settings, Tended, Tending,

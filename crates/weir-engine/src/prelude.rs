@@ -5,9 +5,9 @@ pub use crate::config::units::{ByteSize, Duration, Percent};
 pub use crate::error::{Cause, Nature};
 pub use crate::filter::{
     Access, Answer, Attempt, AttemptEnd, Body, BodySource, BodyUse, Build, CALL_BODY_BYTES, CallAnswer,
-    CallRequest, Conceals, Consumer, Consumers, CoreHandle, Cx, End, FetchError, FetchRequest, Fetcher,
-    FieldGuards, FilePath, FileRange, Filter, FilterKind, Flow, GrpcStatus, HeaderName, HookResult, Hooks,
-    IntoFilter, PerCore, Piece, Portable, Reading, Refusal, RequestHead, ResponseHead, Switch, Tended,
+    CallRequest, Caller, Conceals, Consumer, Consumers, CoreHandle, Cx, End, FetchError, FetchRequest,
+    Fetcher, FieldGuards, FilePath, FileRange, Filter, FilterKind, Flow, GrpcStatus, HeaderName, HookResult,
+    Hooks, IntoFilter, PerCore, Piece, Portable, Reading, Refusal, RequestHead, ResponseHead, Switch, Tended,
     Tending, TextOrPath, Trust, Url, Waiting,
 };
 pub use bytes::Bytes;

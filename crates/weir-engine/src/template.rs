@@ -3,7 +3,7 @@
 //! A template is compiled when the config is, so that a misspelt placeholder is a mistake and not an empty text at night.
 
 use crate::config::diagnostic::nearest_name;
-use crate::filter::{Cx, RequestHead};
+use crate::filter::{Cx, RequestHead, Told};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode, utf8_percent_encode};
 use std::io::Write;
 
@@ -310,6 +310,17 @@ impl Var {
         )
     }
 
+    /// What of the client the value tells, where it is no part of the URL that the client asks for.
+    const fn told(&self) -> Option<Told> {
+        match self {
+            Self::Client => Some(Told::ADDRESS),
+            Self::TlsClientFingerprint | Self::TlsClientSan | Self::TlsClientSubject => {
+                Some(Told::CERTIFICATE)
+            }
+            _ => None,
+        }
+    }
+
     /// Whether the value is already escaped as URLs are.
     const fn is_encoded(&self) -> bool {
         matches!(
@@ -357,6 +368,9 @@ impl<'a> Values<'a> {
     fn write_raw(&self, var: &Var, out: &mut Vec<u8>) {
         if let Some(at) = self.kept.0.iter().position(|v| v == var) {
             return out.extend_from_slice(self.kept.1.get(at).map_or(b"", Vec::as_slice));
+        }
+        if let Some(told) = var.told() {
+            self.cx.tells(told);
         }
         let of_head = |get: fn(&RequestHead) -> &[u8]| self.head.map_or(&b""[..], get);
         let certificate = self.cx.certificate.as_deref();

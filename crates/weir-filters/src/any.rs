@@ -54,8 +54,8 @@ struct Standing {
     passed: bool,
     /// How many were asked.
     asked: usize,
-    /// Who had been named before any was asked: whom a member names that refuses after all, is not who calls.
-    named: Option<usize>,
+    /// What was known of the caller before any was asked: what a member says that refuses after all does not count.
+    caller: Caller,
     /// The best of what those before it said.
     refused: Option<Refused>,
     /// Whether a member asked for the whole body: then the others see it in no pieces.
@@ -186,8 +186,8 @@ impl Filter for Any {
     }
 
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
-        let named = cx.consumer_index();
-        cx.state::<Standing>().named = named;
+        let caller = cx.caller();
+        cx.state::<Standing>().caller = caller;
         cx.take_unnamed(); // a filter before this one may have said so
         self.ask_from(0, head, cx)
     }
@@ -303,8 +303,8 @@ impl Any {
             None => word,
             Some(before) => before.and(word),
         });
-        let named = standing.named;
-        cx.restore_consumer(named);
+        let caller = standing.caller;
+        cx.restore_caller(caller);
         None
     }
 

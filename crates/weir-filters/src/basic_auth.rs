@@ -347,6 +347,7 @@ impl BasicAuth {
         }
         if self.settings.hide {
             head.headers.remove(&self.authorization);
+            cx.hides_authorization();
         }
         if let Some(name) = &self.settings.consumer_header
             && head.headers.insert(name, consumer.name.as_bytes()).is_err()

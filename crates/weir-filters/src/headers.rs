@@ -1,7 +1,7 @@
 //! `headers`: sets, adds and removes fields of requests and responses.
 
 use super::prelude::*;
-use super::shared::allow_name;
+use super::shared::{allow_name, is_address};
 use std::collections::BTreeMap;
 use weir_engine::template::{Escape, Template, Values, Var};
 use weir_h1::{FieldName, Fields, Prepared};
@@ -58,6 +58,8 @@ struct Edit {
     remove: Vec<HeaderName>,
     /// What is set and added, where all values are literals.
     fixed: Option<Prepared>,
+    /// Whether the client's address is written nowhere but into fields that every proxy tells it in.
+    only_forwards: bool,
 }
 
 /// The values of `Headers::keep` in one exchange.
@@ -101,7 +103,15 @@ impl EditSettings {
             let value = template.literal()?;
             if value.is_empty() { Some(all) } else { all.and(name, value).ok() }
         });
-        Some(Edit { set, add, remove: sound.then_some(self.remove)?, fixed })
+        let mut of_client = set.iter().chain(&add).filter(|(_, template)| {
+            template.vars().any(|var| {
+                use Var::{Client, TlsClientFingerprint, TlsClientSan, TlsClientSubject};
+                matches!(var, Client | TlsClientFingerprint | TlsClientSan | TlsClientSubject)
+            })
+        });
+        let only_forwards =
+            of_client.all(|(name, template)| is_address(name.as_str()) && template.vars().eq([&Var::Client]));
+        Some(Edit { set, add, remove: sound.then_some(self.remove)?, fixed, only_forwards })
     }
 }
 
@@ -219,7 +229,11 @@ impl Filter for Headers {
             let kept = self.keep.iter().map(value).collect();
             cx.state::<Kept>().0 = kept;
         }
+        let caller = cx.caller();
         let rendered = self.request.render(&Values::of(head, cx));
+        if self.request.only_forwards {
+            cx.tells_no_more_than(caller);
+        }
         self.request.apply(&mut head.headers, &rendered);
         Flow::Continue
     }

@@ -92,6 +92,7 @@ struct KeyAuthSettings {
 struct KeyAuth {
     settings: KeyAuthSettings,
     keys: Keys,
+    reads_authorization: bool,
     challenge_missing: Vec<u8>,
     challenge_unknown: Vec<u8>,
     www_authenticate: FieldName,
@@ -197,6 +198,7 @@ impl IntoFilter for KeyAuthSettings {
         let bearer = scheme.eq_ignore_ascii_case("bearer");
         let unknown = if bearer { format!("{missing}, error=\"invalid_token\"") } else { missing.clone() };
         Some(KeyAuth {
+            reads_authorization: self.header.as_str().eq_ignore_ascii_case("authorization"),
             settings: self,
             keys,
             challenge_missing: missing.into_bytes(),
@@ -415,6 +417,9 @@ impl Filter for KeyAuth {
         }
         if self.settings.hide {
             self.hide(head);
+            if self.reads_authorization {
+                cx.hides_authorization();
+            }
         }
         if let Some(name) = &self.settings.consumer_header
             && head.headers.insert(name, consumer.name.as_bytes()).is_err()

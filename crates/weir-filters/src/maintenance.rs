@@ -173,7 +173,12 @@ impl Filter for Maintenance {
     }
 
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
-        if !self.is_on() || !self.is_for(head) || self.lets_pass(head, cx) {
+        if !self.is_on() || !self.is_for(head) {
+            return Flow::Continue;
+        }
+        if self.lets_pass(head, cx) {
+            // What they see is not ready for everybody.
+            cx.identify("maintenance", b"staff");
             return Flow::Continue;
         }
         let mut headers = Vec::new();

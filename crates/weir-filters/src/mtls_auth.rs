@@ -181,6 +181,7 @@ impl Filter for MtlsAuth {
         if self.settings.forward {
             // RFC 9440 §2.2: a byte sequence of structured fields (RFC 8941 §3.3.5).
             let value = format!(":{}:", base64::encode(&certificate.der));
+            cx.identify("mtls_auth", certificate.fingerprint.as_bytes()); // a consumer may have several
             if head.headers.insert(&self.client_cert, value.as_bytes()).is_err() {
                 return Flow::refuse(&CERTIFICATE_UNKNOWN); // it is longer than a field may be
             }

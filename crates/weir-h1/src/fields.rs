@@ -96,6 +96,11 @@ impl Fields {
         self.live().filter(move |e| self.is_named(e, name.as_bytes())).map(|e| self.text(e.value))
     }
 
+    /// Whether the message came with a field of that name, though it may have been removed since.
+    pub fn was_received(&self, name: &str) -> bool {
+        self.entries.iter().any(|e| e.name.at & ARENA == 0 && self.is_named(e, name.as_bytes()))
+    }
+
     /// Whether the content is of this media type, or of one that begins with it.
     pub fn is_media(&self, media: &str) -> bool {
         let found = self.get_str("content-type").and_then(|text| text.get(..media.len()));

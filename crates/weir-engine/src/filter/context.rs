@@ -1,5 +1,6 @@
 //! What a filter knows of its exchange beside the heads: the context, the route, the consumers.
 
+use super::identity::CallerFacts;
 use super::{BodyHooks, CallAnswer, CallRequest, CoreHandle, Hold, Owed};
 use crate::error::Cause;
 use crate::route::{Captures, RouteId, Table};
@@ -115,6 +116,7 @@ pub struct Cx {
     pub(crate) path_key: Option<Box<[u8]>>,
     /// Which of the consumer's credentials it was, for the log.
     pub(crate) credential: Option<[u8; 8]>,
+    pub(super) facts: CallerFacts,
     /// Who sees the body of the request, and of the response.
     pub(crate) request_bodies: BodyHooks,
     pub(crate) response_bodies: BodyHooks,
@@ -197,6 +199,7 @@ impl Cx {
             filter: 0,
             path_key,
             credential: None,
+            facts: CallerFacts::default(),
             request_bodies: BodyHooks::default(),
             response_bodies: BodyHooks::default(),
             whole: None,
@@ -249,11 +252,6 @@ impl Cx {
         self.consumer
     }
 
-    /// Says who calls. The filters of the consumer's plan run next.
-    pub const fn set_consumer(&mut self, index: usize) {
-        self.consumer = Some(index);
-    }
-
     /// Says that the request passes without credentials, because the filter is optional.
     pub const fn pass_unnamed(&mut self) {
         self.unnamed = true;
@@ -262,11 +260,6 @@ impl Cx {
     /// Whether a filter let the request pass without credentials since this was asked last: for a filter that has members.
     pub const fn take_unnamed(&mut self) -> bool {
         std::mem::replace(&mut self.unnamed, false)
-    }
-
-    /// Takes back what a member of this filter said of who calls: it is who it was before.
-    pub const fn restore_consumer(&mut self, index: Option<usize>) {
-        (self.consumer, self.credential) = (index, None);
     }
 
     /// Says which of the consumer's credentials it was, for the log: the first eight digits of its hash.
@@ -372,7 +365,8 @@ impl Cx {
             at: None,
         });
         cx.request_id.clone_from(&self.request_id);
-        (cx.consumer, cx.unnamed, cx.credential) = (self.consumer, self.unnamed, self.credential);
+        cx.unnamed = self.unnamed;
+        self.copy_caller(&mut cx);
         cx.prefix.clone_from(&self.prefix);
         cx.limits = self.limits;
         cx.filter = filter;

@@ -1,4 +1,5 @@
-//! What tells one object from another: the route, the URL as the client asked for it, and what the config adds.
+//! What tells one object from another: the route, the URL as the client asked for it, what a trusted proxy says of it, and what the
+//! config adds.
 //!
 //! ```text
 //! route \0 https://example.com/path?query \0 extra \0 extra …
@@ -6,6 +7,7 @@
 //! No part of it can hold a zero byte, so two requests with one key ask for the same. Fields that are not in it cannot
 //! change which object an answer becomes.
 
+use super::caller::{add_caller, add_forwarded};
 use serde::{Deserialize, Serialize};
 use weir_engine::filter::{Cx, RequestHead};
 use weir_h1::FieldName;
@@ -13,10 +15,12 @@ use weir_h1::FieldName;
 /// What is added to keys, as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Extra {
-    /// Who calls, where a filter before this one has found out.
-    Consumer,
+    /// The caller, where a filter before this one verified who it is.
+    Caller,
     /// A field of the request.
     Header(FieldName),
+    /// Nothing: all callers get the same answers, whoever they are.
+    Shared,
 }
 
 impl Extra {
@@ -29,12 +33,13 @@ impl<'de> Deserialize<'de> for Extra {
     fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let text = String::deserialize(d)?;
         match (text.as_str(), text.strip_prefix("header:")) {
-            ("consumer", _) => Ok(Self::Consumer),
+            ("caller" | "consumer", _) => Ok(Self::Caller),
+            ("shared", _) => Ok(Self::Shared),
             (_, Some(name)) => {
                 FieldName::new(name.trim()).map(Self::Header).map_err(serde::de::Error::custom)
             }
             _ => Err(serde::de::Error::custom(format!(
-                "`{text}` cannot be part of a key; expected consumer or header:NAME"
+                "`{text}` cannot be part of a key; expected caller, shared or header:NAME"
             ))),
         }
     }
@@ -43,7 +48,8 @@ impl<'de> Deserialize<'de> for Extra {
 impl Serialize for Extra {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         match self {
-            Self::Consumer => s.serialize_str("consumer"),
+            Self::Caller => s.serialize_str("caller"),
+            Self::Shared => s.serialize_str("shared"),
             Self::Header(name) => s.collect_str(&format_args!("header:{name}")),
         }
     }
@@ -57,8 +63,8 @@ impl schemars::JsonSchema for Extra {
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
         schemars::json_schema!({
             "type": "string",
-            "pattern": "^(consumer|header:.+)$",
-            "examples": ["consumer", "header:accept-language"]
+            "pattern": "^(caller|consumer|shared|header:.+)$",
+            "examples": ["caller", "header:accept-language"]
         })
     }
 }
@@ -111,18 +117,20 @@ pub(super) fn of(head: &RequestHead, cx: &Cx, extras: &[Extra]) -> Key {
     if head.authority() != head.asked_authority() {
         add(b"a", head.authority(), &mut key);
     }
+    add_forwarded(head, |kind, value| add(kind, value, &mut key));
     for extra in extras {
         match extra {
-            Extra::Consumer => match cx.consumer() {
-                Some(consumer) => add(b"c", consumer.name.as_bytes(), &mut key),
-                None => key.push(0),
-            },
+            Extra::Caller => {
+                key.push(0);
+                add_caller(cx, |kind, value| add(kind, value, &mut key));
+            }
             Extra::Header(name) => {
                 key.push(0);
                 for value in head.headers.get_all(name.as_str()) {
                     add(b"h", value, &mut key);
                 }
             }
+            Extra::Shared => {}
         }
     }
     Key { bytes: key.into(), stem }

@@ -3,6 +3,7 @@
 use super::super::prelude::*;
 use super::account::Charge;
 use super::answer::{Asked, Names, Whole};
+use super::caller::View;
 use super::counters::Count;
 use super::fill::{self, End, Fill, Head, Leader, Pushed};
 use super::freshness::Told;
@@ -13,7 +14,6 @@ use super::{Cache, State, What, kept, on_disk};
 use std::sync::Arc;
 use std::time::{Duration as Time, Instant, SystemTime};
 use weir_cache::disk::Writer;
-use weir_h1::{FieldName, Fields};
 /// How long nobody asks an upstream again that failed while there was a stale object to serve.
 const SPARED: Time = Time::from_secs(2);
 
@@ -25,8 +25,8 @@ const AHEAD: u64 = 256 * 1024;
 pub(super) struct Lead {
     leader: Option<Leader>,
     key: Key,
-    /// The request as the client sent it: what the answer varies by, and its conditions.
-    asked: Fields,
+    /// The request as this cache saw it.
+    pub(super) asked: View,
     /// What is there already and has to be asked about.
     stale: Option<Arc<Object>>,
     began: Instant,
@@ -56,8 +56,9 @@ impl Cache {
         key: Key,
         stale: Option<Arc<Object>>,
         head: &mut RequestHead,
+        cx: &Cx,
     ) -> What {
-        let asked = copy(&head.headers);
+        let asked = View::of(head, cx, &self.extras);
         let Names { if_none_match, if_modified_since, .. } = &self.names;
         head.headers.remove(if_none_match);
         head.headers.remove(if_modified_since);
@@ -143,7 +144,7 @@ impl Cache {
                 return Flow::Answer(self.answer(
                     &object.meta(),
                     &whole,
-                    Asked::get(&lead.asked),
+                    Asked::get(&lead.asked.fields),
                     &said,
                     None,
                 ));
@@ -228,7 +229,13 @@ impl Cache {
         self.counters.add(Count::Validated);
         lead.leader.take().into_iter().for_each(|leader| leader.end(End::Validated));
         let whole = Whole::Object(&object.body);
-        Flow::Answer(self.answer(&meta, &whole, Asked::get(&lead.asked), "fwd=stale; fwd-status=304", None))
+        Flow::Answer(self.answer(
+            &meta,
+            &whole,
+            Asked::get(&lead.asked.fields),
+            "fwd=stale; fwd-status=304",
+            None,
+        ))
     }
 
     /// Largest body that is held in memory, in bytes.
@@ -320,15 +327,4 @@ impl Lead {
         let at = Instant::now();
         Received { at, time: SystemTime::now(), took: at.saturating_duration_since(self.began) }
     }
-}
-
-/// The fields of a request as they are now.
-fn copy(fields: &Fields) -> Fields {
-    let mut copy = Fields::default();
-    for (name, value) in fields.iter() {
-        if let Some(name) = str::from_utf8(name).ok().and_then(|name| FieldName::new(name).ok()) {
-            let _ = copy.append(&name, value); // it was received as a value
-        }
-    }
-    copy
 }

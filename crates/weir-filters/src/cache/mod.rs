@@ -1,6 +1,6 @@
 //! `cache`: keeps answers and serves them again (RFC 9111).
 //!
-//! `control`, `freshness`, `vary`, `storable` and `conditional` are the rules, without clocks and sockets; `key` says what one
+//! `caller` is whose an answer may be. `control`, `freshness`, `vary`, `storable` and `conditional` are the rules, without clocks and sockets; `key` says what one
 //! object is. `object`, `store` and `account` hold what is kept, `on_disk` and `kept` what of it is on a disk, `fill` what is on its
 //! way; `answer` makes answers of it; `lead` is a request that fetches. Here is what happens to a request:
 //!
@@ -15,6 +15,7 @@
 
 mod account;
 mod answer;
+mod caller;
 mod conditional;
 mod control;
 mod counters;
@@ -155,7 +156,7 @@ impl Filter for Cache {
     fn guards(&self) -> FieldGuards {
         let headers = self.extras.iter().filter_map(|extra| match extra {
             Extra::Header(name) => Some(name.clone()),
-            Extra::Consumer => None,
+            Extra::Caller | Extra::Shared => None,
         });
         FieldGuards { request: headers.collect(), response: Vec::new() }
     }
@@ -241,6 +242,15 @@ impl Filter for Cache {
         })
     }
 
+    fn on_attempt(&self, head: &mut RequestHead, _: &Attempt<'_>, cx: &mut Cx) -> HookResult {
+        if *cx.note() == STATED
+            && let What::Leads(lead) = &mut cx.state::<State>().what
+        {
+            lead.asked.departs(&head.headers);
+        }
+        Ok(())
+    }
+
     fn on_attempt_end(&self, end: &AttemptEnd<'_>, cx: &mut Cx) {
         if *cx.note() == STATED {
             cx.state::<State>().answered = end.status != 0;
@@ -252,7 +262,9 @@ impl Filter for Cache {
             return BodyUse::Pass;
         }
         let (changed, of_route) = (cx.response_body_changes(), cx.is_of_route());
+        let caller = cx.caller();
         let State { what: What::Leads(lead), answered } = cx.state::<State>() else { return BodyUse::Pass };
+        lead.asked.returns(caller);
         let answered = *answered || of_route;
         if self.wants_body(lead, head, (answered, changed)) { BodyUse::Watch } else { BodyUse::Pass }
     }
@@ -262,6 +274,7 @@ impl Filter for Cache {
             return Flow::Continue;
         }
         let (changed, of_route) = (cx.response_body_changes(), cx.is_of_route());
+        let caller = cx.caller();
         let state = cx.state::<State>();
         let answered = state.answered || of_route;
         match std::mem::take(&mut state.what) {
@@ -277,7 +290,10 @@ impl Filter for Cache {
                 }
                 Flow::Continue
             }
-            What::Leads(lead) => self.conclude(lead, head, cx, (answered, changed)),
+            What::Leads(mut lead) => {
+                lead.asked.returns(caller);
+                self.conclude(lead, head, cx, (answered, changed))
+            }
         }
     }
 
@@ -366,7 +382,7 @@ impl Cache {
             Role::Follow(fill) => Decision::Wait(Awaited::Fetch(fill), key),
             Role::Lead(fill) => {
                 self.counters.add(Count::Misses);
-                let what = self.lead(fill, key, found, head);
+                let what = self.lead(fill, key, found, head, cx);
                 *cx.note() = STATED;
                 cx.state::<State>().what = what;
                 Decision::Go
@@ -449,7 +465,7 @@ impl Cache {
         let mut head = head.copied();
         head.headers.remove(&self.names.range);
         head.headers.remove(&self.names.if_range);
-        let what = self.lead(fill, key.clone(), Some(Arc::clone(object)), &mut head);
+        let what = self.lead(fill, key.clone(), Some(Arc::clone(object)), &mut head, cx);
         cx.go_on_behind(head, State { what, answered: false }, STATED);
     }
 

@@ -43,9 +43,10 @@ pub(super) struct CacheSettings {
     /// a day. Default false.
     #[serde(default)]
     heuristic: bool,
-    /// What tells objects apart beside route, URL and `vary`: `consumer`, where a filter before this one names one, and
-    /// `header:NAME`. Default `[consumer]`; write `[]` where all consumers get the same answers.
-    #[serde(default = "consumer")]
+    /// What tells objects apart beside route, URL and `vary`. `caller`: whoever a filter before this one verified (`consumer` means the
+    /// same). `header:NAME`: a field of the request. `shared`: all callers get the same answers. Without `caller` and `shared`, an answer
+    /// to a verified caller is kept only if it says `public`, `s-maxage` or `must-revalidate`. Default `[caller]`.
+    #[serde(default = "caller")]
     key: Vec<Extra>,
     /// Whether equal requests at the same time become one. Default true.
     #[serde(default = "yes")]
@@ -78,8 +79,8 @@ pub(super) const MAX_OBJECT: u64 = 8 * 1024 * 1024;
 /// The same where there is a disk.
 const MAX_ON_DISK: u64 = 1024 * 1024 * 1024;
 
-fn consumer() -> Vec<Extra> {
-    vec![Extra::Consumer]
+fn caller() -> Vec<Extra> {
+    vec![Extra::Caller]
 }
 
 const fn yes() -> bool {
@@ -109,6 +110,13 @@ impl IntoFilter for CacheSettings {
             if self.key[..at].contains(extra) {
                 build.refuse(&format!("key[{at}]"), "stands twice", Some("write it once".to_owned()));
             }
+        }
+        if let (Some(at), true) =
+            (self.key.iter().position(|extra| *extra == Extra::Shared), self.key.contains(&Extra::Caller))
+        {
+            let hint =
+                "keep `caller` where callers get different answers, and `shared` where all get the same";
+            build.refuse(&format!("key[{at}]"), "contradicts `caller`", Some(hint.to_owned()));
         }
         for (key, time) in [("ttl", self.ttl), ("negative", self.negative)] {
             if time.is_some_and(Duration::is_zero) {

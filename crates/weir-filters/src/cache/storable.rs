@@ -1,5 +1,6 @@
 //! Whether an answer may be kept for others: RFC 9111 §3 and §3.5, and what this cache does not keep beside.
 
+use super::caller::View;
 use super::freshness::{Defaults, Told};
 use super::vary::Variant;
 use std::time::{Duration, SystemTime};
@@ -37,7 +38,7 @@ pub(super) type WhyNot = &'static str;
 pub(super) fn storable(
     told: &Told,
     answer: &Fields,
-    asked: &Fields,
+    asked: &View,
     (defaults, cookies): (&Defaults, SetCookie),
     received: SystemTime,
 ) -> Result<Storable, WhyNot> {
@@ -58,8 +59,8 @@ pub(super) fn storable(
         return Err("private");
     }
     let allowed = control.public || control.must_revalidate || control.s_maxage.is_some();
-    if asked.get_str("authorization").is_some() && !allowed {
-        return Err("authorization");
+    if let Some(why) = asked.refuses(allowed) {
+        return Err(why);
     }
     if cookies == SetCookie::Refuse && (answer.get_str("set-cookie").is_some()) {
         return Err("set-cookie");
@@ -67,7 +68,9 @@ pub(super) fn storable(
     let variant = Variant::of(answer, asked).map_err(|_| "vary")?;
     let lifetime = match told.lifetime(defaults, received) {
         // Who sends cookies may be logged in, and an upstream that thinks of no cache answers for him alone.
-        Some(_) if !told.says_lifetime() && !defaults.with_cookie && asked.get_str("cookie").is_some() => {
+        Some(_)
+            if !told.says_lifetime() && !defaults.with_cookie && asked.fields.get_str("cookie").is_some() =>
+        {
             return Err("cookie");
         }
         Some(lifetime) => lifetime,
@@ -96,7 +99,7 @@ mod tests {
     use super::*;
 
     fn decide(status: u16, answer: Lines<'_>, asked: Lines<'_>, cookies: SetCookie) -> Result<u64, WhyNot> {
-        let (answer, asked) = (fields(answer), fields(asked));
+        let (answer, asked) = (fields(answer), View::asked(asked));
         let told = Told::of(status, &answer);
         let settings = (&Defaults::default(), cookies);
         let found = storable(&told, &answer, &asked, settings, SystemTime::UNIX_EPOCH)?;
@@ -138,7 +141,7 @@ mod tests {
             assert_eq!(decide(*status, answer, asked, SetCookie::Refuse), *expected, "{status} {answer:?}");
         }
         let silent = |asked: Lines<'_>, with_cookie| {
-            let (answer, asked) = (fields(&[]), fields(asked));
+            let (answer, asked) = (fields(&[]), View::asked(asked));
             let defaults = Defaults { ttl: Some(Duration::from_secs(5)), with_cookie, ..Defaults::default() };
             let settings = (&defaults, SetCookie::Refuse);
             storable(&Told::of(200, &answer), &answer, &asked, settings, SystemTime::UNIX_EPOCH).map(drop)

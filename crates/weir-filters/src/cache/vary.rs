@@ -1,6 +1,8 @@
 //! Which requests an answer is for, beside those for its URL: `Vary` (RFC 9111 §4.1).
 
+use super::caller::View;
 use super::control::end_of_member;
+use crate::shared::is_address;
 use weir_h1::{FieldName, Fields};
 
 /// Most fields that an answer may vary by.
@@ -8,9 +10,6 @@ const MOST_FIELDS: usize = 16;
 
 /// Longest values, together, that are kept to tell variants apart, in bytes.
 const MOST_BYTES: usize = 8 * 1024;
-
-/// Fields that the gateway writes itself behind every filter: what the upstream varies by is not what was asked with.
-const OURS: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
 
 /// Why an answer cannot be told apart from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +23,9 @@ impl Variant {
     /// The variant that answers `asked`, by the `Vary` of the answer.
     ///
     /// # Errors
-    /// It is `*`, or cannot be kept apart.
-    pub(super) fn of(answer: &Fields, asked: &Fields) -> Result<Self, Unbounded> {
+    /// It is `*`, cannot be kept apart, or names a field that did not go to the upstream as it was asked with: the client's address,
+    /// which the gateway adds, or what a filter behind the cache wrote.
+    pub(super) fn of(answer: &Fields, asked: &View) -> Result<Self, Unbounded> {
         let mut fields: Vec<(FieldName, Option<Vec<u8>>)> = Vec::new();
         let mut bytes = 0;
         for line in answer.get_all("vary") {
@@ -33,13 +33,13 @@ impl Variant {
                 // `*` is a token too, so it must be looked for by itself.
                 let name = str::from_utf8(name).ok().filter(|&name| name != "*").ok_or(Unbounded)?;
                 let name = FieldName::new(name).map_err(|_| Unbounded)?;
-                if OURS.iter().any(|ours| ours.eq_ignore_ascii_case(name.as_str())) {
+                if is_address(name.as_str()) || asked.is_altered(&name) {
                     return Err(Unbounded);
                 }
                 if fields.iter().any(|(known, _)| known.as_str().eq_ignore_ascii_case(name.as_str())) {
                     continue;
                 }
-                let value = value(asked, name.as_str());
+                let value = value(&asked.fields, name.as_str());
                 bytes += value.as_ref().map_or(0, Vec::len);
                 fields.push((name, value));
                 if fields.len() > MOST_FIELDS || bytes > MOST_BYTES {
@@ -182,7 +182,7 @@ mod tests {
             ("accept-encoding", &[], &[("accept-encoding", "gzip")], false),
         ];
         for (vary, stored, asked, same) in cases {
-            let variant = Variant::of(&fields(&[("Vary", vary)]), &fields(stored)).unwrap();
+            let variant = Variant::of(&fields(&[("Vary", vary)]), &fields(stored).into()).unwrap();
             assert_eq!(variant.answers(&fields(asked)), *same, "{vary}: {stored:?} {asked:?}");
             assert_eq!(Variant::of_bytes(&variant.to_bytes()), Some(variant));
         }
@@ -192,10 +192,20 @@ mod tests {
     fn what_cannot_be_kept_apart() {
         let long = "x".repeat(MOST_BYTES + 1);
         let many: Vec<String> = (0..=MOST_FIELDS).map(|n| format!("f{n}")).collect();
-        let asked = fields(&[("Long", &long)]);
-        for vary in
-            ["*", "*, *", ", *", "*, foo", "foo, *", "f o", "X-Forwarded-For", "long", &many.join(",")]
-        {
+        let mut asked = View::from(fields(&[("Long", &long)]));
+        asked.departs(&fields(&[("x-client", "192.0.2.1")]));
+        for vary in [
+            "*",
+            "*, *",
+            ", *",
+            "*, foo",
+            "foo, *",
+            "f o",
+            "X-Forwarded-For",
+            "X-Client",
+            "long",
+            &many.join(","),
+        ] {
             assert_eq!(Variant::of(&fields(&[("Vary", vary)]), &asked), Err(Unbounded), "{vary}");
         }
         let lines = fields(&[("Vary", ""), ("Vary", "*")]);

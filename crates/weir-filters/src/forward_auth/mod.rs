@@ -347,6 +347,25 @@ impl ForwardAuth {
         }
     }
 
+    /// The caller is whoever brought these credentials, and whatever the service made of them. Without either the service decided by
+    /// what everybody may ask, such as the path.
+    fn identify(&self, made: &[(FieldName, Vec<u8>)], head: &RequestHead, cx: &mut Cx) {
+        let mut who = Vec::new();
+        let mut add = |name: &str, value: &[u8]| {
+            for part in [name.as_bytes(), value] {
+                who.extend_from_slice(&part.len().to_le_bytes()); // no two lists of parts are the same bytes
+                who.extend_from_slice(part);
+            }
+        };
+        for name in &self.settings.copy_request {
+            head.headers.get_all(name.as_str()).for_each(|value| add(name.as_str(), value));
+        }
+        made.iter().for_each(|(name, value)| add(name.as_str(), value));
+        if !who.is_empty() {
+            cx.identify("forward_auth", &who);
+        }
+    }
+
     fn follow(&self, decision: &Decision, head: &mut RequestHead, cx: &mut Cx) -> Flow {
         let (request, response) = match decision {
             Decision::Pass { request, response, .. } => (request, response),
@@ -356,6 +375,7 @@ impl ForwardAuth {
             }
             Decision::Unavailable => return Flow::refuse(&AUTH_UNAVAILABLE),
         };
+        self.identify(request, head, cx);
         for name in &self.settings.copy {
             head.headers.remove(name);
         }

@@ -13,6 +13,8 @@ pub(super) struct Verified {
     pub(super) consumer: Option<usize>,
     /// The values for the fields that are set, in the order of the settings; `None` where the token has no such claim.
     pub(super) headers: Vec<Option<Vec<u8>>>,
+    /// What tells its holder from others.
+    pub(super) who: [u8; 32],
     /// When it is no longer valid, in seconds since 1970, leeway included.
     pub(super) until: Option<u64>,
 }

@@ -2,6 +2,7 @@
 
 use super::super::prelude::*;
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 
 /// The claims of a token.
@@ -37,6 +38,21 @@ pub(crate) fn claim<'c>(claims: &'c Claims, name: &str) -> Option<&'c Value> {
     let mut steps = name.split('.');
     let first = claims.get(steps.next()?)?;
     steps.try_fold(first, |value, step| value.get(step))
+}
+
+/// What tells the holder of a token from others: a hash of every claim but those that differ between two tokens of one holder,
+/// its times and its number (RFC 7519 §4.1.4 to §4.1.7).
+pub(super) fn holder(claims: &Claims) -> [u8; 32] {
+    const OF_ONE_TOKEN: [&str; 4] = ["exp", "iat", "jti", "nbf"];
+    let mut hash = Sha256::new();
+    for (name, value) in claims.iter().filter(|(name, _)| !OF_ONE_TOKEN.contains(&name.as_str())) {
+        let value = value.to_string();
+        for part in [name, &value] {
+            hash.update(part.len().to_le_bytes()); // no two lists of parts are the same bytes
+            hash.update(part.as_bytes());
+        }
+    }
+    hash.finalize().into()
 }
 
 /// Checks `exp` and `nbf` (RFC 7519 §4.1.4 and §4.1.5); gives the second in which it ends, leeway included.

@@ -12,7 +12,7 @@ use super::shared::jose::remote::{Keeping, Remote};
 use super::shared::jose::token::{Refused, Token, parse};
 use super::shared::{after_scheme, allow_name, claimed, cookies};
 use cache::{Cache, Verified};
-use claims::{Claims, Requirement, Untimely, as_text, check_time, claim, is_issued_by, is_meant_for};
+use claims::{Claims, Requirement, Untimely, as_text, check_time, claim, holder, is_issued_by, is_meant_for};
 use sha2::{Digest as _, Sha256};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -151,6 +151,8 @@ struct Jwt {
     /// Consumers by the value of the claim.
     consumers: HashMap<String, usize>,
     cache: PerCore<RefCell<Cache>>,
+    /// Whether the token stands in `Authorization`.
+    bearer: bool,
     www_authenticate: FieldName,
 }
 
@@ -233,6 +235,7 @@ impl IntoFilter for JwtSettings {
             *self.header == FieldName::new("authorization").expect("a name in the source is a token");
         Some(Jwt {
             scheme: self.scheme.clone().or_else(|| bearer.then(|| "Bearer".to_owned())),
+            bearer,
             leeway: self.leeway.get().as_secs(),
             keys: keys?,
             headers,
@@ -502,7 +505,8 @@ impl Jwt {
         let consumer = self.consumer(&claims)?;
         let value =
             |name: &str| claim(&claims, name).and_then(as_text).map(|text| text.into_owned().into_bytes());
-        Ok(Verified { consumer, headers: self.headers.iter().map(|(_, name)| value(name)).collect(), until })
+        let headers = self.headers.iter().map(|(_, name)| value(name)).collect();
+        Ok(Verified { consumer, headers, who: holder(&claims), until })
     }
 
     fn consumer(&self, claims: &Claims) -> Result<Option<usize>, &'static Cause> {
@@ -521,6 +525,10 @@ impl Jwt {
                 return Err(Stopped::Refused(&CONSUMER_ADDRESS));
             }
         }
+        // Where the upstream learns no more than the consumer, the consumer is who calls.
+        if verified.consumer.is_none() || !self.headers.is_empty() || !self.settings.hide {
+            cx.identify("jwt", &verified.who);
+        }
         for ((name, _), value) in self.headers.iter().zip(&verified.headers) {
             head.headers.remove(name);
             if let Some(value) = value
@@ -531,6 +539,9 @@ impl Jwt {
         }
         if self.settings.hide {
             head.headers.remove(&self.settings.header);
+            if self.bearer {
+                cx.hides_authorization();
+            }
             if let Some(name) = &self.settings.cookie {
                 cookies::remove(head, |own| own == name.as_bytes());
             }

@@ -652,6 +652,9 @@ impl Oidc {
                 return Flow::refuse(&CONSUMER_ADDRESS);
             }
         }
+        if self.settings.consumer.is_none() || !self.headers.is_empty() || self.settings.forward_token {
+            self.identify(session, cx);
+        }
         for (name, claimed) in &self.headers {
             head.headers.remove(name);
             if let Some(value) = claim(&session.claims, claimed).and_then(as_text)
@@ -673,6 +676,18 @@ impl Oidc {
         }
         self.hide(head);
         Flow::Continue
+    }
+
+    /// The caller is the provider's subject (OpenID Connect Core §2), and what the upstream is told of it.
+    fn identify(&self, session: &Session, cx: &mut Cx) {
+        let mut who = Vec::new();
+        let names = ["iss", "sub"].into_iter().chain(self.headers.iter().map(|(_, claimed)| &**claimed));
+        for name in names {
+            let value = claim(&session.claims, name).and_then(as_text).unwrap_or_default();
+            who.extend_from_slice(&value.len().to_le_bytes()); // no two lists of values are the same bytes
+            who.extend_from_slice(value.as_bytes());
+        }
+        cx.identify("oidc", &who);
     }
 
     /// Upstreams see neither sessions nor logins.

@@ -34,6 +34,21 @@ pub(super) fn after_scheme<'v>(value: &'v [u8], scheme: &str) -> Option<&'v [u8]
     (!credentials.is_empty()).then_some(credentials)
 }
 
+/// Whether a field tells nothing but the client's address, as every proxy does. Upstreams may not vary by one.
+pub(super) fn is_address(name: &str) -> bool {
+    const ADDRESSES: [&str; 8] = [
+        "cf-connecting-ip",
+        "forwarded",
+        "true-client-ip",
+        "via",
+        "x-client-ip",
+        "x-cluster-client-ip",
+        "x-forwarded-for",
+        "x-real-ip",
+    ];
+    ADDRESSES.iter().any(|known| known.eq_ignore_ascii_case(name))
+}
+
 /// Refuses header names that decide where a message ends, belong to one connection, or have a better place. Tells
 /// whether the name may be used.
 pub(super) fn allow_name(build: &mut Build<'_>, field: &str, name: &HeaderName) -> bool {

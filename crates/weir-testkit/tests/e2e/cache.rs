@@ -2,6 +2,7 @@
 //!
 //! No test waits for something to become stale: an answer with `Age: 100` and `max-age=60` is stale when it comes.
 
+mod callers;
 mod hostile;
 mod of_route;
 mod on_disk;
@@ -394,7 +395,7 @@ fn what_is_changed_is_fetched_anew() {
 /// Who calls tells answers apart, unless the config says that it does not.
 #[test]
 fn consumers_have_answers_of_their_own() {
-    for (key, second) in [("", "answer 1"), ("key: []", "answer 0")] {
+    for (key, second) in [("", "answer 1"), ("key: [ shared ]", "answer 0")] {
         let upstream = counting("Cache-Control: max-age=60\r\n");
         let weir = Weir::start(&format!(
             "{WEB}\nstores: {{ pages: {{ memory: 4MiB }} }}\nupstreams: {{ up: {{ endpoints: [{}] }} }}\n\

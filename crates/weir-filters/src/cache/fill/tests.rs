@@ -18,7 +18,7 @@ fn meta() -> Arc<Meta> {
     let answer = fields(&[("Cache-Control", "max-age=60")]);
     let told = Told::of(200, &answer);
     let settings = (&Defaults::default(), SetCookie::Refuse);
-    let found = storable(&told, &answer, &fields(&[]), settings, SystemTime::UNIX_EPOCH).unwrap();
+    let found = storable(&told, &answer, &fields(&[]).into(), settings, SystemTime::UNIX_EPOCH).unwrap();
     let received = Received { at: StdInstant::now(), time: SystemTime::UNIX_EPOCH, took: Duration::ZERO };
     Arc::new(Meta::new(told, &answer, found, SetCookie::Refuse, received))
 }

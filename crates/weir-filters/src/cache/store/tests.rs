@@ -21,7 +21,7 @@ fn object(
     let (answer, asked) = (fields(&lines), fields(asked));
     let told = Told::of(200, &answer);
     let settings = (&Defaults::default(), SetCookie::Refuse);
-    let found = storable(&told, &answer, &asked, settings, SystemTime::UNIX_EPOCH).unwrap();
+    let found = storable(&told, &answer, &asked.into(), settings, SystemTime::UNIX_EPOCH).unwrap();
     let received = Received { at: pages.began, time: SystemTime::UNIX_EPOCH, took: Duration::ZERO };
     let meta = Meta::new(told, &answer, found, SetCookie::Refuse, received);
     let body = Stored::new(&[Bytes::from(vec![0; bytes])], &pages.account);

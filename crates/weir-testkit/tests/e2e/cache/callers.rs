@@ -1,0 +1,349 @@
+//! Answers that belong to one caller: a cache serves them to nobody else, whichever filter knows who calls and wherever it stands.
+
+use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+use aws_lc_rs::hmac;
+use serde_json::json;
+use tempfile::TempDir;
+use weir_testkit::{Client, Response, Upstream, Weir};
+
+use super::ask;
+use crate::support::WEB;
+
+/// An upstream that shows the fields of the request that it got, with these fields, as a service does that knows its users.
+fn echo(fields: &str) -> Upstream {
+    let (count, fields) = (AtomicUsize::new(0), fields.to_owned());
+    Upstream::script(move |conn| {
+        while let Some(request) = conn.next_request() {
+            let asked = request.head.headers.iter().filter(|(name, _)| is_shown(name));
+            let asked: Vec<String> = asked.map(|(name, value)| format!("{name}={value}")).collect();
+            let body = format!("{} {}", count.fetch_add(1, SeqCst), asked.join(";"));
+            let head = format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: {}\r\n\r\n", body.len());
+            if conn.try_send([head, body].concat()).is_err() {
+                return;
+            }
+        }
+    })
+}
+
+fn is_shown(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    matches!(&*name, "authorization" | "cookie" | "forwarded") || name.starts_with("x-")
+}
+
+/// A gateway with these filters in front of one upstream.
+fn weir(upstream: &Upstream, more: &str, filters: &str) -> Weir {
+    Weir::start(&format!(
+        "{WEB}\nworkers: 2\n{more}\nstores: {{ pages: {{ memory: 4MiB }} }}\n\
+         upstreams: {{ up: {{ endpoints: [{address}] }}, auth: {{ endpoints: [{address}] }} }}\n\
+         routes: {{ all: {{ match: {{ path: \"/*\" }}, filters: [ {filters} ], upstream: up }} }}",
+        address = upstream.address(),
+    ))
+}
+
+fn secret() -> String {
+    "a secret of more than thirty-two bytes".to_owned()
+}
+
+/// A token by that secret.
+fn token(claims: &serde_json::Value) -> String {
+    let part = |value: &serde_json::Value| weir_wire::base64::encode_url(value.to_string().as_bytes());
+    let signed = format!("{}.{}", part(&json!({ "alg": "HS256" })), part(claims));
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret().as_bytes());
+    let signature = weir_wire::base64::encode_url(hmac::sign(&key, signed.as_bytes()).as_ref());
+    format!("{signed}.{signature}")
+}
+
+fn is_hit(response: &Response) -> bool {
+    response.header("cache-status").is_some_and(|said| said.contains("hit"))
+}
+
+/// What each of two users is told, twice: the second answer may be a hit, but never the other's.
+#[track_caller]
+fn stays_apart(weir: &Weir, alice: &str, bob: &str) -> [bool; 2] {
+    let mut client = weir.client();
+    let mut all = |fields: &str| {
+        let [first, second] =
+            [ask(&mut client, "GET /account", fields), ask(&mut client, "GET /account", fields)];
+        first.expect_status(200);
+        second.expect_status(200);
+        [first, second]
+    };
+    let of_alice = all(alice);
+    let of_bob = all(bob);
+    assert!(!is_hit(&of_bob[0]), "{:?}", of_bob[0]);
+    for mine in &of_bob {
+        assert!(of_alice.iter().all(|other| other.text() != mine.text()), "{mine:?}");
+    }
+    [is_hit(&of_alice[1]), is_hit(&of_bob[1])]
+}
+
+#[test]
+fn a_token_that_is_hidden_keeps_its_answers_apart() {
+    let until = i64::MAX / 2;
+    let [alice, bob] = ["alice", "bob"].map(|sub| token(&json!({ "sub": sub, "exp": until })));
+    let jwt = |settings: &str| {
+        format!("{{ jwt: {{ secret: \"{}\", headers: {{ x-user: sub }}, {settings} }} }}", secret())
+    };
+    for fields in ["Cache-Control: max-age=60\r\n", ""] {
+        let upstream = echo(fields);
+        let cache = "{ cache: { store: pages, ttl: 60s } }";
+        let hidden = weir(&upstream, "", &format!("{}, {cache}", jwt("hide: true")));
+        let of = |token: &str| format!("Authorization: Bearer {token}\r\n");
+        assert_eq!(stays_apart(&hidden, &of(&alice), &of(&bob)), [true; 2], "each has a copy of his own");
+        let by_header = weir(&upstream, "", &format!("{}, {cache}", jwt("hide: true, header: x-token")));
+        let of = |token: &str| format!("X-Token: {token}\r\n");
+        assert_eq!(stays_apart(&by_header, &of(&alice), &of(&bob)), [true; 2]);
+        let by_cookie = weir(&upstream, "", &format!("{}, {cache}", jwt("hide: true, cookie: session")));
+        let of = |token: &str| format!("Cookie: session={token}\r\n");
+        assert_eq!(stays_apart(&by_cookie, &of(&alice), &of(&bob)), [true; 2]);
+        // Another token of the same user is the same user.
+        let again = token(&json!({ "sub": "alice", "exp": until - 1, "jti": "2" }));
+        let again = ask(&mut by_cookie.client(), "GET /account", &of(&again));
+        assert!(is_hit(&again), "{again:?}");
+        // One that the upstream sees too is for the upstream to allow (RFC 9111 §3.5).
+        let shown = weir(&upstream, "", &format!("{}, {cache}", jwt("hide: false")));
+        let of = |token: &str| format!("Authorization: Bearer {token}\r\n");
+        assert_eq!(stays_apart(&shown, &of(&alice), &of(&bob)), [false; 2]);
+    }
+}
+
+/// A consumer may stand for many users.
+#[test]
+fn users_of_one_consumer_are_not_one_user() {
+    let upstream = echo("Cache-Control: max-age=60\r\n");
+    let filters = format!(
+        "{{ jwt: {{ secret: \"{}\", hide: true, consumer: tenant, headers: {{ x-user: sub }} }} }}, {{ cache: {{ store: pages }} }}",
+        secret()
+    );
+    let weir = weir(&upstream, "consumers: { shop: { jwt: [ shop ] } }", &filters);
+    let of = |sub: &str| {
+        let token = token(&json!({ "sub": sub, "tenant": "shop", "exp": i64::MAX / 2 }));
+        format!("Authorization: Bearer {token}\r\n")
+    };
+    assert_eq!(stays_apart(&weir, &of("alice"), &of("bob")), [true; 2]);
+}
+
+/// A service that lets everybody pass who brings `x-session`, and says who that is.
+fn sessions() -> Upstream {
+    Upstream::script(|conn| {
+        while let Some(request) = conn.next_request() {
+            let user = request.head.header("x-session").unwrap_or("nobody").to_owned();
+            if conn.try_send(format!("HTTP/1.1 204 No Content\r\nX-User: {user}\r\n\r\n")).is_err() {
+                return;
+            }
+        }
+    })
+}
+
+#[test]
+fn who_an_auth_service_lets_pass_is_told_apart() {
+    let (upstream, service) = (echo("Cache-Control: max-age=60\r\n"), sessions());
+    let config = |filters: &str| {
+        format!(
+            "{WEB}\nworkers: 2\nstores: {{ pages: {{ memory: 4MiB }} }}\n\
+             upstreams: {{ up: {{ endpoints: [{}] }}, auth: {{ endpoints: [{}] }} }}\n\
+             routes: {{ all: {{ match: {{ path: \"/*\" }}, filters: [ {filters} ], upstream: up }} }}",
+            upstream.address(),
+            service.address()
+        )
+    };
+    let auth = "{ forward_auth: { upstream: auth, copy_request: [ x-session ], copy: [ x-user ] } }";
+    let cache = "{ cache: { store: pages } }";
+    let remove = "{ headers: { request: { remove: [ x-session ] } } }";
+    let before = Weir::start(&config(&format!("{auth}, {remove}, {cache}")));
+    assert_eq!(stays_apart(&before, "X-Session: alice\r\n", "X-Session: bob\r\n"), [true; 2]);
+    // Behind the cache it has no say about hits, so nothing is kept of what it lets pass.
+    let behind = Weir::start(&config(&format!("{cache}, {auth}")));
+    assert_eq!(stays_apart(&behind, "X-Session: alice\r\n", "X-Session: bob\r\n"), [false; 2]);
+    let last = ask(&mut behind.client(), "GET /", "X-Session: alice\r\n");
+    last.expect_header("cache-status", "weir; fwd=uri-miss; fwd-status=200; detail=caller");
+}
+
+/// RFC 9111 §3.5 speaks of the request as it came.
+#[test]
+fn a_credential_that_a_filter_removed_counts() {
+    let upstream = echo("Cache-Control: max-age=60\r\n");
+    let filters = "{ headers: { request: { remove: [ authorization ] } } }, { cache: { store: pages } }";
+    let gateway = weir(&upstream, "", filters);
+    let response = ask(&mut gateway.client(), "GET /", "Authorization: Basic YTpi\r\n");
+    response.expect_header("cache-status", "weir; fwd=uri-miss; fwd-status=200; detail=authorization");
+    // Nor does the caller of one filter cover the credential of another.
+    let filters = "{ key_auth: {} }, { headers: { request: { remove: [ authorization ] } } }, { cache: { store: pages } }";
+    let gateway = weir(&upstream, "consumers: { shop: { key_auth: [ key ] } }", filters);
+    let response = ask(&mut gateway.client(), "GET /", "X-API-Key: key\r\nAuthorization: Basic YTpi\r\n");
+    response.expect_header("cache-status", "weir; fwd=uri-miss; fwd-status=200; detail=authorization");
+}
+
+/// Without a part for the caller, an answer must say that it is for everybody; `shared` says it for all of them.
+#[test]
+fn sharing_is_said() {
+    let consumers = "consumers: { alice: { key_auth: [ a ] }, bob: { key_auth: [ b ] } }";
+    let ask_as =
+        |gateway: &Weir, key: &str| ask(&mut gateway.client(), "GET /", &format!("X-API-Key: {key}\r\n"));
+    for (fields, key, shares) in [
+        ("Cache-Control: max-age=60\r\n", "[]", false),
+        ("Cache-Control: max-age=60\r\n", "[ \"header:x-lang\" ]", false),
+        ("Cache-Control: max-age=60, public\r\n", "[]", true),
+        ("Cache-Control: s-maxage=60\r\n", "[]", true),
+        ("Cache-Control: max-age=60\r\n", "[ shared ]", true),
+        ("Cache-Control: max-age=60, public\r\n", "[ caller ]", false),
+        ("Cache-Control: max-age=60\r\n", "[ consumer ]", false),
+    ] {
+        let upstream = echo(fields);
+        let gateway = weir(
+            &upstream,
+            consumers,
+            &format!("{{ key_auth: {{}} }}, {{ cache: {{ store: pages, key: {key} }} }}"),
+        );
+        ask_as(&gateway, "a").expect_status(200);
+        assert_eq!(is_hit(&ask_as(&gateway, "b")), shares, "{fields} {key}");
+    }
+}
+
+/// What a trusted proxy says of the URL decides what an upstream answers.
+#[test]
+fn tenants_of_a_trusted_proxy_are_told_apart() {
+    let upstream = echo("Cache-Control: max-age=60\r\n");
+    let gateway = weir(&upstream, "trusted_proxies: [ 127.0.0.0/8 ]", "{ cache: { store: pages } }");
+    for (a, b) in [
+        ("X-Forwarded-Host: a.test", "X-Forwarded-Host: b.test"),
+        ("X-Forwarded-Prefix: /a", "X-Forwarded-Prefix: /b"),
+        ("X-Forwarded-Port: 81", "X-Forwarded-Port: 82"),
+        ("X-Forwarded-Tenant: a", "X-Forwarded-Tenant: b"),
+        ("X-Forwarded-Proto: http", "X-Forwarded-Proto: https"),
+        ("Forwarded: for=192.0.2.1;host=a.test", "Forwarded: for=192.0.2.1;host=b.test"),
+        ("X-Scheme: http", "X-Scheme: https"),
+        ("X-Envoy-Original-Path: /a", "X-Envoy-Original-Path: /b"),
+        ("X-Envoy-Original-Path: /c", ""),
+    ] {
+        let line = |field: &str| if field.is_empty() { String::new() } else { format!("{field}\r\n") };
+        assert_eq!(stays_apart(&gateway, &line(a), &line(b)), [true; 2], "{a} {b}");
+    }
+    // The address of the client is no part of the URL, or nobody behind a proxy would share anything.
+    let mut client = gateway.client();
+    ask(&mut client, "GET /any", "X-Forwarded-For: 192.0.2.1\r\nX-Real-IP: 192.0.2.1\r\n").expect_status(200);
+    let other = ask(&mut client, "GET /any", "X-Forwarded-For: 192.0.2.2\r\nX-Real-IP: 192.0.2.2\r\n");
+    assert!(is_hit(&other), "{other:?}");
+}
+
+/// None of these is believed from a client, so none of them can put an answer where others find it.
+#[test]
+fn a_strangers_claims_reach_no_upstream() {
+    let upstream = echo("Cache-Control: max-age=60\r\n");
+    let gateway = weir(&upstream, "", "{ cache: { store: pages } }");
+    let claims =
+        "X-Scheme: https\r\nX-URL-Scheme: https\r\nFront-End-Https: on\r\nX-Envoy-Original-Path: /admin\r\n";
+    let text = ask(&mut gateway.client(), "GET /", claims).text().to_ascii_lowercase();
+    for name in ["x-scheme", "x-url-scheme", "front-end-https", "x-envoy-original-path"] {
+        assert!(!text.contains(name), "{text}");
+    }
+    let request = upstream.requests().pop().unwrap();
+    assert_eq!(request.head.header("front-end-https"), None);
+}
+
+/// What a filter behind the cache writes of the client is in no key.
+#[test]
+fn what_is_written_behind_the_cache_is_kept_out() {
+    let clients = |gateway: &Weir, set: &str, hits: bool| {
+        let from = |address: &str| {
+            let mut client = gateway.client();
+            ask(&mut client, "GET /", &format!("X-Forwarded-For: {address}\r\n"))
+        };
+        from("192.0.2.1").expect_status(200);
+        assert_eq!(is_hit(&from("192.0.2.2")), hits, "{set}");
+    };
+    let proxies = "trusted_proxies: [ 127.0.0.0/8 ]";
+    let headers = |set: &str| format!("{{ headers: {{ request: {{ set: {{ {set} }} }} }} }}");
+    let cache = "{ cache: { store: pages } }";
+    for fields in ["Cache-Control: max-age=60\r\nVary: x-client\r\n", "Cache-Control: public, max-age=60\r\n"]
+    {
+        let upstream = echo(fields);
+        for (set, hits) in [
+            ("x-client: \"{client}\"", false),
+            ("x-other: \"{client}\"", false),
+            ("x-other: fixed", true),
+            ("x-real-ip: \"{client}\"", true),
+        ] {
+            let behind = weir(&upstream, proxies, &format!("{cache}, {}", headers(set)));
+            clients(&behind, set, hits);
+            let before = weir(&upstream, proxies, &format!("{}, {cache}", headers(set)));
+            clients(&before, set, hits);
+        }
+    }
+    // `Vary` is honoured by the value that was sent, which the next request cannot be compared with.
+    let upstream = echo("Cache-Control: max-age=60\r\nVary: x-request-id\r\n");
+    let gateway = weir(&upstream, proxies, &format!("{cache}, {{ request_id: {{}} }}"));
+    clients(&gateway, "request_id", false);
+    // An answer of the route itself that tells the address is one client's too.
+    let respond = format!(
+        "{WEB}\n{proxies}\nstores: {{ pages: {{ memory: 4MiB }} }}\nroutes: {{ all: {{ match: {{ path: \"/*\" }}, \
+         filters: [ {{ cache: {{ store: pages, ttl: 60s }} }} ], respond: {{ status: 200, body: \"you are {{client}}\" }} }} }}"
+    );
+    clients(&Weir::start(&respond), "respond", false);
+}
+
+/// Staff see what is not ready for everybody.
+#[test]
+fn what_staff_see_during_maintenance_is_not_for_everybody() {
+    let upstream = echo("Cache-Control: max-age=60\r\n");
+    let maintenance = "{ maintenance: { allow_headers: { x-preview: sesame-9 } } }";
+    let behind = weir(&upstream, "", &format!("{{ cache: {{ store: pages }} }}, {maintenance}"));
+    ask(&mut behind.client(), "GET /", "X-Preview: sesame-9\r\n").expect_status(200);
+    ask(&mut behind.client(), "GET /", "").expect_status(503);
+    let before = weir(&upstream, "", &format!("{maintenance}, {{ cache: {{ store: pages }} }}"));
+    ask(&mut before.client(), "GET /", "X-Preview: sesame-9\r\n").expect_status(200);
+    ask(&mut before.client(), "GET /", "").expect_status(503);
+    let again = ask(&mut before.client(), "GET /", "X-Preview: sesame-9\r\n");
+    assert!(is_hit(&again), "{again:?}");
+}
+
+/// A fetch that another caller leads is followed by nobody else.
+#[test]
+fn nobody_follows_the_fetch_of_another_caller() {
+    let upstream = Upstream::listen();
+    let consumers = "consumers: { alice: { key_auth: [ a ] }, bob: { key_auth: [ b ] } }";
+    let gateway = weir(&upstream, consumers, "{ key_auth: {} }, { cache: { store: pages } }");
+    let mut clients: Vec<Client> = ["a", "b"]
+        .map(|key| {
+            let mut client = gateway.client();
+            client.send(format!("GET / HTTP/1.1\r\nHost: weir.test\r\nX-API-Key: {key}\r\n\r\n"));
+            client
+        })
+        .into();
+    // Both are there before either is answered: were one the follower of the other, it would not come.
+    let mut both = [upstream.accept(), upstream.accept()];
+    for conn in &mut both {
+        conn.read_request();
+    }
+    for (n, conn) in both.iter_mut().enumerate() {
+        conn.send(format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 1\r\n\r\n{n}"));
+    }
+    let mut bodies: Vec<String> = clients.iter_mut().map(|client| client.read_response().text()).collect();
+    bodies.sort();
+    assert_eq!(bodies, ["0", "1"]);
+}
+
+/// What an earlier build kept on a disk may stand under a key that does not hold its caller.
+#[test]
+fn what_an_earlier_build_kept_is_never_served() {
+    let upstream = echo("Cache-Control: max-age=600\r\n");
+    let folder = TempDir::new().unwrap();
+    fs::create_dir_all(folder.path().join("00")).unwrap();
+    fs::write(folder.path().join("weir-cache"), "weir-cache 1\n1\n").unwrap();
+    let old = folder.path().join("00/0000000000000100");
+    fs::write(&old, b"weirobj\x01 whatever it holds").unwrap();
+    let config = format!(
+        "{WEB}\nworkers: 1\nstores: {{ pages: {{ memory: 4MiB, disk: {{ path: {}, size: 64MiB }} }} }}\n\
+         upstreams: {{ up: {{ endpoints: [{}] }} }}\n\
+         routes: {{ all: {{ match: {{ path: \"/*\" }}, filters: [ {{ cache: {{ store: pages }} }} ], upstream: up }} }}",
+        folder.path().display(),
+        upstream.address()
+    );
+    let gateway = Weir::start(&config);
+    gateway.client().get("/").expect_status(200);
+    weir_testkit::eventually("it is removed", || !old.exists());
+    let mark = fs::read_to_string(folder.path().join("weir-cache")).unwrap();
+    assert!(mark.starts_with("weir-cache 2\n"), "{mark}");
+}
