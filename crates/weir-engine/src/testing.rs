@@ -270,6 +270,7 @@ impl Stand {
             kind: self.kind.name,
             settings: String::new(),
             mistakes: Vec::new(),
+            warnings: Vec::new(),
         };
         let (node, mut found) = (Node::of_json(&self.settings), Diagnostics::default());
         let mut settings = Settings { node: &node, path: "", found: &mut found };

@@ -134,11 +134,12 @@ fn build_one(
     }
     let kind = *kind;
     let (name, settings) = (build.kind, std::mem::take(&mut build.settings));
-    let (before, errors) = (build.mistakes.len(), found.errors());
+    let (before, warned, errors) = (build.mistakes.len(), build.warnings.len(), found.errors());
     build.kind = kind.name;
     let built = (kind.build)(&mut Settings { node: &written.node, path: &written.path, found }, build);
     (build.kind, build.settings) = (name, settings);
-    for mistake in build.mistakes.iter_mut().skip(before) {
+    let warnings = build.warnings.iter_mut().skip(warned).map(|(_, warning)| warning);
+    for mistake in build.mistakes.iter_mut().skip(before).chain(warnings) {
         let dot = if mistake.field.is_empty() { "" } else { "." };
         mistake.field = format!("{place}{dot}{}", mistake.field);
     }

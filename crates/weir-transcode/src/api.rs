@@ -4,7 +4,7 @@ use crate::fields;
 use crate::options::{JsonOptions, Limits};
 use crate::parse::{ParseError, Parser};
 use crate::print::{PrintError, Printer};
-use crate::router::{Found, Router, segments, without_verb};
+use crate::router::{Found, Router, Target, segments, without_verb};
 use crate::rules::{self, Choice, RuleError};
 use crate::schema::{Known, Message, Names, Schema};
 use crate::template::Template;
@@ -20,6 +20,7 @@ pub struct Api {
     pub(crate) schema: Schema,
     pub(crate) methods: Vec<Method>,
     pub(crate) bindings: Vec<Binding>,
+    refused: Vec<RuleError>,
     router: Router,
     /// Methods by their paths.
     by_path: Names<usize>,
@@ -80,6 +81,8 @@ pub enum Lookup {
     NotText,
     /// Nothing.
     Nothing,
+    /// A rule that is refused for this reason.
+    Refused(RuleError),
 }
 
 /// A request that was found: its binding, and the values that stand in the path.
@@ -90,25 +93,25 @@ pub struct Call {
 }
 
 impl Api {
-    /// Makes an API of descriptors.
+    /// Makes an API of descriptors. Rules that cannot be served are left out: [`Self::refused`] names them.
     ///
     /// # Errors
-    /// All that is wrong with its rules.
+    /// Why nothing can be served: a chosen service that does not exist, too many types or rules.
     pub fn new(
         pool: &DescriptorPool,
         choice: &Choice,
         options: JsonOptions,
         limits: Limits,
     ) -> Result<Self, Vec<RuleError>> {
-        let whole = |message| vec![RuleError { place: String::new(), message }];
+        let whole = |message| vec![RuleError { message, ..RuleError::default() }];
         let schema = Schema::new(pool).map_err(whole)?;
         let rules = rules::read(pool, &schema, choice);
         if !rules.errors.is_empty() {
             return Err(rules.errors);
         }
-        let (methods, bindings, router) = (rules.methods, rules.bindings, rules.router);
+        let rules::Rules { methods, bindings, router, refused, .. } = rules;
         let by_path = methods.iter().enumerate().map(|(at, m)| (m.path.as_str().into(), at)).collect();
-        Ok(Self { schema, methods, bindings, router, by_path, options, limits })
+        Ok(Self { schema, methods, bindings, refused, router, by_path, options, limits })
     }
 
     /// Its methods.
@@ -119,6 +122,11 @@ impl Api {
     /// How many kinds of requests mean one of them.
     pub fn bindings(&self) -> usize {
         self.bindings.len()
+    }
+
+    /// Rules that are not served, and why.
+    pub fn refused(&self) -> &[RuleError] {
+        &self.refused
     }
 
     /// The limits that it was made with.
@@ -132,7 +140,10 @@ impl Api {
         match self.router.find(method, &segments) {
             Found::Nothing => Lookup::Nothing,
             Found::Methods(methods) => Lookup::Methods(methods),
-            Found::Binding(binding) => {
+            Found::Target(Target::Refused(at)) => {
+                self.refused.get(at).map_or(Lookup::Nothing, |why| Lookup::Refused(why.clone()))
+            }
+            Found::Target(Target::Binding(binding)) => {
                 let Some(found) = self.bindings.get(binding) else { return Lookup::Nothing };
                 if found.variables.is_empty() {
                     return Lookup::Call(Call { binding, values: Vec::new() });

@@ -25,21 +25,29 @@ struct Node {
 struct End {
     method: Box<str>,
     verb: Option<Box<str>>,
-    binding: usize,
+    target: Target,
+}
+
+/// Where a template leads, by its place in the lists of [`crate::rules::Rules`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    Binding(usize),
+    /// A rule that was refused. It keeps its place in the tree: its requests must not reach a less literal rule, which may mean another method.
+    Refused(usize),
 }
 
 /// What was found.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    Binding(usize),
+    Target(Target),
     /// The path is known with these methods only.
     Methods(Vec<String>),
     Nothing,
 }
 
 impl Router {
-    /// Adds a template. The error is the binding that matches the very same requests.
-    pub(crate) fn add(&mut self, method: &str, template: &Template, binding: usize) -> Result<(), usize> {
+    /// Adds a template. The error is the target that matches the very same requests, which stays.
+    pub(crate) fn add(&mut self, method: &str, template: &Template, target: Target) -> Result<(), Target> {
         let mut node = &mut self.root;
         let mut ends_in_rest = false;
         for segment in &template.segments {
@@ -51,9 +59,9 @@ impl Router {
         }
         let ends = if ends_in_rest { &mut node.rests } else { &mut node.ends };
         if let Some(same) = ends.iter().find(|end| *end.method == *method && end.verb == template.verb) {
-            return Err(same.binding);
+            return Err(same.target);
         }
-        ends.push(End { method: method.into(), verb: template.verb.clone(), binding });
+        ends.push(End { method: method.into(), verb: template.verb.clone(), target });
         Ok(())
     }
 
@@ -70,12 +78,12 @@ impl Router {
         {
             let mut shortened = before.to_vec();
             shortened.push(short);
-            if let Some(binding) = self.root.find(method, Some(verb), &shortened, &mut others) {
-                return Found::Binding(binding);
+            if let Some(target) = self.root.find(method, Some(verb), &shortened, &mut others) {
+                return Found::Target(target);
             }
         }
         match self.root.find(method, None, segments, &mut others) {
-            Some(binding) => Found::Binding(binding),
+            Some(target) => Found::Target(target),
             None if others.is_empty() => Found::Nothing,
             None => {
                 others.sort_unstable();
@@ -93,7 +101,7 @@ impl Node {
         verb: Option<&str>,
         segments: &[&[u8]],
         others: &mut Vec<String>,
-    ) -> Option<usize> {
+    ) -> Option<Target> {
         let Some((first, after)) = segments.split_first() else {
             let ending = [&self.ends, &self.rests];
             return ending.into_iter().find_map(|ends| pick(ends, method, verb, others));
@@ -109,13 +117,14 @@ impl Node {
     }
 }
 
-fn pick(ends: &[End], method: &str, verb: Option<&str>, others: &mut Vec<String>) -> Option<usize> {
+fn pick(ends: &[End], method: &str, verb: Option<&str>, others: &mut Vec<String>) -> Option<Target> {
     let mut with_verb = ends.iter().filter(|end| end.verb.as_deref() == verb);
     let found = with_verb.clone().find(|end| *end.method == *method || *end.method == *"*");
     if found.is_none() {
-        others.extend(with_verb.by_ref().map(|end| end.method.to_string()));
+        let offered = with_verb.by_ref().filter(|end| matches!(end.target, Target::Binding(_)));
+        others.extend(offered.map(|end| end.method.to_string()));
     }
-    found.map(|end| end.binding)
+    found.map(|end| end.target)
 }
 
 /// A literal as the canonical path of a request has it: escapes that need none are resolved.
@@ -168,7 +177,7 @@ mod tests {
         let mut all = Vec::new();
         for (at, (method, text)) in templates.iter().enumerate() {
             let template = Template::new(text).unwrap();
-            router.add(method, &template, at).unwrap();
+            router.add(method, &template, Target::Binding(at)).unwrap();
             all.push(template);
         }
         (router, all)
@@ -211,7 +220,7 @@ mod tests {
         ] {
             let parts = segments(path.as_bytes()).unwrap();
             let mut found = match router.find(method, &parts) {
-                Found::Binding(at) => {
+                Found::Target(Target::Binding(at)) => {
                     templates[at].values(&strip(&templates[at], &parts), path.as_bytes()).map(|v| (at, v))
                 }
                 _ => None,
@@ -238,9 +247,27 @@ mod tests {
     #[test]
     fn the_same_requests_twice() {
         let mut router = Router::default();
-        router.add("GET", &Template::new("/v1/{a}").unwrap(), 0).unwrap();
-        assert_eq!(router.add("GET", &Template::new("/v1/{b=*}").unwrap(), 1), Err(0));
-        assert_eq!(router.add("GET", &Template::new("/v1/{b}:c").unwrap(), 2), Ok(()));
-        assert_eq!(router.add("PUT", &Template::new("/v1/{a}").unwrap(), 3), Ok(()));
+        let mut add = |method: &str, text: &str, at| {
+            router.add(method, &Template::new(text).unwrap(), Target::Binding(at))
+        };
+        add("GET", "/v1/{a}", 0).unwrap();
+        assert_eq!(add("GET", "/v1/{b=*}", 1), Err(Target::Binding(0)));
+        assert_eq!(add("GET", "/v1/{b}:c", 2), Ok(()));
+        assert_eq!(add("PUT", "/v1/{a}", 3), Ok(()));
+    }
+
+    #[test]
+    fn a_refused_template_keeps_its_requests_and_offers_no_method() {
+        let mut router = Router::default();
+        let mut add =
+            |method: &str, text: &str, target| router.add(method, &Template::new(text).unwrap(), target);
+        add("DELETE", "/v1/{id}", Target::Binding(0)).unwrap();
+        add("DELETE", "/v1/default", Target::Refused(0)).unwrap();
+        add("PUT", "/v1/only", Target::Refused(1)).unwrap();
+        let find = |method, path: &str| router.find(method, &segments(path.as_bytes()).unwrap());
+        assert_eq!(find("DELETE", "/v1/7"), Found::Target(Target::Binding(0)));
+        assert_eq!(find("DELETE", "/v1/default"), Found::Target(Target::Refused(0)));
+        assert_eq!(find("GET", "/v1/only"), Found::Methods(vec!["DELETE".to_owned()]));
+        assert_eq!(find("PUT", "/v1/7"), Found::Methods(vec!["DELETE".to_owned()]));
     }
 }

@@ -1,22 +1,34 @@
 //! The rules of `google.api.http` on the methods of a pool, checked and made ready to match.
 
 use crate::api::{Binding, BodyOf, Method, Place};
-use crate::router::Router;
+use crate::router::{Router, Target};
 use crate::schema::{Kind, Known, Message, Schema, Shape};
 use crate::template::Template;
 use prost_reflect::{DescriptorPool, DynamicMessage, ExtensionDescriptor, MethodDescriptor, Value};
+use std::fmt;
 
 /// Methods and bindings that one API may have: a hostile server may describe any number.
 const METHODS: usize = 10_000;
 const BINDINGS: usize = 20_000;
 
-/// Something wrong with a rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Why a rule is not served, or why nothing is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleError {
     /// `file.proto:12`, or the file alone where nobody knows the line.
     pub place: String,
+    /// `package.Service/Method`; empty where it is about no method.
+    pub method: String,
     /// What is wrong, beginning with the method.
     pub message: String,
+}
+
+impl fmt::Display for RuleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place.as_str() {
+            "" => f.write_str(&self.message),
+            place => write!(f, "{place}: {}", self.message),
+        }
+    }
 }
 
 /// What a pool says about its methods.
@@ -25,6 +37,11 @@ pub(crate) struct Rules {
     pub(crate) methods: Vec<Method>,
     pub(crate) bindings: Vec<Binding>,
     pub(crate) router: Router,
+    /// Rules that cannot be served. The others are.
+    pub(crate) refused: Vec<RuleError>,
+    /// The templates of refused rules, which join the router last: a sound rule for the same requests wins.
+    unserved: Vec<(String, Template, usize)>,
+    /// Mistakes in the choice itself: nothing can be served.
     pub(crate) errors: Vec<RuleError>,
 }
 
@@ -48,21 +65,24 @@ pub(crate) fn read(pool: &DescriptorPool, schema: &Schema, choice: &Choice) -> R
             let known: Vec<String> = pool.services().map(|s| s.full_name().to_owned()).take(20).collect();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
             let message = format!("there is no service `{wanted}`; there is {known}");
-            rules.errors.push(RuleError { place: String::new(), message });
+            rules.errors.push(RuleError { message, ..RuleError::default() });
         }
     }
-    for service in pool.services() {
+    'services: for service in pool.services() {
         if !choice.services.is_empty() && !choice.services.iter().any(|name| name == service.full_name()) {
             continue;
         }
         for method in service.methods() {
-            if rules.methods.len() >= METHODS || rules.bindings.len() >= BINDINGS {
-                let message = format!("there are more than {METHODS} methods or {BINDINGS} rules");
-                rules.errors.push(RuleError { place: String::new(), message });
-                return rules;
-            }
             rules.method(&method, schema, option.as_ref(), choice);
+            if rules.methods.len() > METHODS || rules.count() > BINDINGS {
+                let message = format!("there are more than {METHODS} methods or {BINDINGS} rules");
+                rules.errors.push(RuleError { message, ..RuleError::default() });
+                break 'services;
+            }
         }
+    }
+    for (method, template, at) in std::mem::take(&mut rules.unserved) {
+        let _ = rules.router.add(&method, &template, Target::Refused(at)); // a sound rule stays
     }
     rules
 }
@@ -74,6 +94,11 @@ fn has_no_side_effects(of: &MethodDescriptor) -> bool {
 }
 
 impl Rules {
+    /// Rules that were read, refused ones too.
+    fn count(&self) -> usize {
+        self.bindings.len() + self.refused.len()
+    }
+
     fn method(
         &mut self,
         of: &MethodDescriptor,
@@ -110,6 +135,9 @@ impl Rules {
             Some(rule) => {
                 self.rule(at, rule, schema, &place);
                 for more in list(rule, "additional_bindings") {
+                    if self.count() > BINDINGS {
+                        return;
+                    }
                     let Some(more) = more.as_message() else { continue };
                     if !list(more, "additional_bindings").is_empty() {
                         self.wrong(at, &place, "additional_bindings stand in additional_bindings");
@@ -159,40 +187,43 @@ impl Rules {
         let client_streams = method.client_streams;
         match compile(rule, schema, input, output, client_streams) {
             Err(wrong) => {
-                for wrong in wrong {
-                    self.wrong(at, place, format!("{} {}: {wrong}", rule.method, rule.path));
+                if let Ok(template) = Template::new(&rule.path) {
+                    self.unserved.push((rule.method.clone(), template, self.refused.len()));
                 }
+                let wrong = wrong.join("; ");
+                self.wrong(at, place, format!("{} {}: {wrong}", rule.method, rule.path));
             }
-            Ok(compiled) => {
-                let number = self.bindings.len();
-                if let Err(same) = self.router.add(&rule.method, &compiled.template, number) {
-                    let other = self.bindings.get(same);
-                    let other = other.and_then(|b| Some((b, self.methods.get(b.method)?)));
-                    let other =
-                        other.map(|(b, m)| format!("{} ({}) has {}", m.path, b.place, b.template.text));
-                    let other = other.unwrap_or_default();
-                    let message = format!(
-                        "{} {}: the same requests are bound already: {other}",
-                        rule.method, rule.path
-                    );
-                    return self.wrong(at, place, message);
-                }
-                self.bindings.push(Binding {
-                    method: at,
-                    http: rule.method.clone(),
-                    template: compiled.template,
-                    variables: compiled.variables,
-                    body: compiled.body,
-                    response: compiled.response,
-                    place: place.to_owned(),
-                });
-            }
+            Ok(compiled) => self.bind(Binding {
+                method: at,
+                http: rule.method.clone(),
+                template: compiled.template,
+                variables: compiled.variables,
+                body: compiled.body,
+                response: compiled.response,
+                place: place.to_owned(),
+            }),
         }
     }
 
-    fn wrong(&mut self, at: usize, place: &str, message: impl std::fmt::Display) {
+    /// Takes a rule. Of two for the same requests the later one counts, as in grpc-gateway, where the handler that is registered last answers.
+    fn bind(&mut self, binding: Binding) {
+        let added = self.router.add(&binding.http, &binding.template, Target::Binding(self.bindings.len()));
+        let Err(Target::Binding(same)) = added else { return self.bindings.push(binding) };
+        let Some(place) = self.bindings.get_mut(same) else { return };
+        let winner = self.methods.get(binding.method).map_or("", |m| &m.path);
+        let message = format!(
+            "the same requests are bound again, and the last rule counts: {winner} ({}) has {}",
+            binding.place, binding.template.text
+        );
+        let earlier = std::mem::replace(place, binding);
+        let message = format!("{} {}: {message}", earlier.http, earlier.template.text);
+        self.wrong(earlier.method, &earlier.place, message);
+    }
+
+    fn wrong(&mut self, at: usize, place: &str, message: impl fmt::Display) {
         let name = self.methods.get(at).map_or("", |m| m.path.trim_start_matches('/'));
-        self.errors.push(RuleError { place: place.to_owned(), message: format!("{name}: {message}") });
+        let (place, message) = (place.to_owned(), format!("{name}: {message}"));
+        self.refused.push(RuleError { place, method: name.to_owned(), message });
     }
 }
 

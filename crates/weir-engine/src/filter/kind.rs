@@ -162,6 +162,8 @@ pub struct Build<'a> {
     pub settings: String,
     /// Every mistake so far.
     pub mistakes: Vec<Mistake>,
+    /// Every warning so far, with its code.
+    pub warnings: Vec<(&'static str, Mistake)>,
 }
 
 /// A mistake in a filter's settings that only building it shows.
@@ -179,6 +181,17 @@ impl Build<'_> {
     /// Reports a mistake.
     pub fn refuse(&mut self, field: &str, message: impl Into<String>, hint: Option<String>) {
         self.mistakes.push(Mistake { field: field.to_owned(), message: message.into(), hint });
+    }
+
+    /// Warns of something that the filter runs with. `code` is stable and in kebab-case: scripts may depend on it.
+    pub fn warn(
+        &mut self,
+        field: &str,
+        code: &'static str,
+        message: impl Into<String>,
+        hint: Option<String>,
+    ) {
+        self.warnings.push((code, Mistake { field: field.to_owned(), message: message.into(), hint }));
     }
 
     /// State that outlives a reload as long as this filter's settings, its place and `key` stay the same: counters of a

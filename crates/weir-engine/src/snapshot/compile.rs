@@ -390,19 +390,29 @@ impl Compiler<'_> {
             kind: kind.name,
             settings: String::new(),
             mistakes: Vec::new(),
+            warnings: Vec::new(),
         };
         let mut settings = Settings { node: &written.node, path, found: self.found };
         let built = (kind.build)(&mut settings, &mut build);
-        let mistakes = build.mistakes;
+        let (mistakes, warnings) = (build.mistakes, build.warnings);
+        let place_of = |mistake: &Mistake| match mistake.field.as_str() {
+            "" => path.clone(),
+            field if field.starts_with('[') => format!("{path}{field}"),
+            field => format!("{path}.{field}"),
+        };
+        for (code, warning) in warnings {
+            let at = place_of(&warning);
+            let told = Diagnostic::warning(code, warning.message).on(self.tree, &at);
+            self.found.push(match warning.hint {
+                Some(hint) => told.hint(hint),
+                None => told,
+            });
+        }
         for mistake in &mistakes {
             if self.is_of_consumers(kind.name, mistake) {
                 continue;
             }
-            let at = match mistake.field.as_str() {
-                "" => path.clone(),
-                field if field.starts_with('[') => format!("{path}{field}"),
-                field => format!("{path}.{field}"),
-            };
+            let at = place_of(mistake);
             self.error(&at, "filter-setting", mistake.message.clone(), mistake.hint.clone());
         }
         if built.is_none() && mistakes.is_empty() && self.found.errors() == before {

@@ -8,8 +8,9 @@ mod settings;
 mod tests;
 
 use crate::prelude::*;
-use crate::shared::grpc::{Loaded, NOT_DESCRIBED, RESPONSE_MALFORMED, Source, is_messages};
+use crate::shared::grpc::{Loaded, NOT_DESCRIBED, REFUSED_SHOWN, RESPONSE_MALFORMED, Source, is_messages};
 use settings::GrpcJsonSettings;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use weir_h1::FieldName;
@@ -23,6 +24,7 @@ pub(super) static KIND: FilterKind = FilterKind::made_from::<GrpcJsonSettings>("
     &NO_METHOD,
     &REQUEST_MALFORMED,
     &RESPONSE_MALFORMED,
+    &RULE_REFUSED,
     &WRONG_METHOD,
 ]);
 
@@ -33,6 +35,8 @@ causes! {
         "No rule of google.api.http names this path." "the rules in the proto; `unannotated` and `unmatched` of the filter grpc_json"
     REQUEST_MALFORMED "grpc_request_malformed" 400
         "The request does not fit the message that the method takes." "the body, the query or the path, as the answer says; `json.unknown` and `limits` of the filter grpc_json"
+    RULE_REFUSED "grpc_rule_refused" 501
+        "The rule of google.api.http that names this path is refused; the other rules are served." "the rule in the proto: `weir check`, `weir explain` and the log say what is wrong with it"
     WRONG_METHOD "grpc_wrong_method" 405
         "The path is known, but not with this method." "the method; the rules in the proto"
 }
@@ -209,7 +213,19 @@ impl Filter for GrpcJson {
     fn readings(&self) -> Vec<Reading> {
         let Some(loaded) = self.source.loaded() else { return Vec::new() };
         let reading = |what, value: usize| Reading { what, of: String::new(), value: value as u64 };
-        vec![reading("methods", loaded.api.methods().len()), reading("rules", loaded.api.bindings())]
+        let refused = loaded.api.refused();
+        let mut all = vec![
+            reading("methods", loaded.api.methods().len()),
+            reading("rules", loaded.api.bindings()),
+            reading("rules_refused", refused.len()),
+        ];
+        let mut named: BTreeMap<&str, u64> = BTreeMap::new();
+        for rule in refused.iter().take(REFUSED_SHOWN) {
+            *named.entry(&rule.method).or_default() += 1;
+        }
+        let named = named.into_iter();
+        all.extend(named.map(|(of, value)| Reading { what: "refused", of: of.to_owned(), value }));
+        all
     }
 
     fn explain(&self, head: &RequestHead, path: &[u8]) -> Vec<String> {
@@ -230,6 +246,7 @@ impl Filter for GrpcJson {
                 format!("405 {}: the path is known for {}", WRONG_METHOD.code, methods.join(", "))
             }
             Lookup::NotText => format!("400 {}: the path is not UTF-8", REQUEST_MALFORMED.code),
+            Lookup::Refused(why) => format!("501 {}: {why}", RULE_REFUSED.code),
             Lookup::Nothing if self.manner.pass => "no rule names it: it passes as it is".to_owned(),
             Lookup::Nothing => format!("404 {}: no rule names it", NO_METHOD.code),
         }]

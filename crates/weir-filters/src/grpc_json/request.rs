@@ -1,8 +1,8 @@
 //! The way to the service: a request of HTTP becomes a call of gRPC.
 
 use super::{
-    ASKED_WHOLE, BIDIRECTIONAL, Calling, ErrorAnswer, GrpcJson, Loaded, NO_METHOD, REQUEST_MALFORMED, Stage,
-    State, WRONG_METHOD,
+    ASKED_WHOLE, BIDIRECTIONAL, Calling, ErrorAnswer, GrpcJson, Loaded, NO_METHOD, REQUEST_MALFORMED,
+    RULE_REFUSED, Stage, State, WRONG_METHOD,
 };
 use crate::prelude::*;
 use crate::shared::grpc::told;
@@ -80,6 +80,10 @@ impl GrpcJson {
             Lookup::NotText => {
                 let status = Status::new(3, "the path is not UTF-8");
                 State { stage: Stage::Done, wrong: wrong(&REQUEST_MALFORMED, status) }
+            }
+            Lookup::Refused(why) => {
+                let status = Status::new(12, format!("the rule of this path is refused: {why}"));
+                State { stage: Stage::Done, wrong: wrong(&RULE_REFUSED, status) }
             }
             Lookup::Methods(methods) => {
                 let status = Status::new(12, format!("the path is known for {}", methods.join(", ")));

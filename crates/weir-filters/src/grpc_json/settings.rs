@@ -14,7 +14,7 @@ use weir_transcode::{Choice, ErrorStyle, JsonOptions};
 /// `protocol: h2c`.
 ///
 /// What the service looks like is read from `.proto` files (`google/api` and `google/rpc` are built in), from a descriptor set, or asked of the
-/// service itself (`reflection`). A rule that does not fit its method, or contradicts another, is refused with the file and line of the proto.
+/// service itself (`reflection`). A rule that does not fit its method is refused with the file and line of the proto; the others are served.
 /// `weir explain GET /v1/..` tells which method a path means. [grpc.md](grpc.md) has more.
 ///
 /// ```yaml

@@ -202,17 +202,18 @@ fn mistakes() {
     let broken = bad("broken.proto", "syntax = \"proto3\";\nmessage M {\n  string s 1;\n}\n");
     let plain =
         bad("plain.proto", "syntax = \"proto3\";\nservice S { rpc A(M) returns (M); }\nmessage M {}\n");
-    let wrong = bad("wrong.proto", &PROTO.replace("{name}", "{nope}"));
+    let wrong = bad(
+        "wrong.proto",
+        "syntax = \"proto3\";\nimport \"google/api/annotations.proto\";\nmessage M {}\nservice S {\n\
+           rpc A(M) returns (M) { option (google.api.http) = { get: \"/{nope}\" }; }\n}\n",
+    );
     for (settings, told) in [
         (json!({}), "nothing says what the service looks like"),
         (json!({ "proto": [proto], "reflection": true }), "exclude one another"),
         (json!({ "proto": [dir.path().join("none.proto")] }), "cannot be read"),
         (json!({ "proto": [broken] }), "broken.proto:3:12"),
         (json!({ "proto": [plain] }), "none of its methods has a rule"),
-        (
-            json!({ "proto": [wrong] }),
-            "wrong.proto:5: t.v1.Greeter/Hello: GET /v1/hello/{nope}: t.v1.Ask has no field `nope`",
-        ),
+        (json!({ "proto": [wrong] }), "wrong.proto:5: S/A: GET /{nope}: M has no field `nope`"),
         (json!({ "descriptors": broken }), "no set of descriptors"),
         (json!({ "proto": [proto], "services": ["t.v1.Nope"] }), "there is t.v1.Greeter"),
         (json!({ "proto": [proto], "refresh": "1m" }), "without reflection"),

@@ -34,6 +34,7 @@ pub(crate) const GRPC_NO_METHOD: Cause = (404, "grpc_no_method");
 pub(crate) const GRPC_REQUEST_MALFORMED: Cause = (400, "grpc_request_malformed");
 pub(crate) const GRPC_RESPONSE_MALFORMED: Cause = (502, "grpc_response_malformed");
 pub(crate) const GRPC_WEB_MALFORMED: Cause = (400, "grpc_web_malformed");
+pub(crate) const GRPC_RULE_REFUSED: Cause = (501, "grpc_rule_refused");
 pub(crate) const GRPC_WRONG_METHOD: Cause = (405, "grpc_wrong_method");
 pub(crate) const FILES_HIDDEN: Cause = (404, "files_hidden");
 pub(crate) const FILES_METHOD: Cause = (405, "files_method");

@@ -1,6 +1,7 @@
 //! REST in front of gRPC: the filter `grpc_json`, before the built-in origin's greeter and before upstreams that misbehave.
 
 use std::fs;
+use std::path::Path;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -10,7 +11,7 @@ use weir_testkit::{Response, Weir, eventually, run_weir, unused_address};
 
 use crate::cause::{
     GRPC_BIDIRECTIONAL, GRPC_NO_METHOD, GRPC_NOT_DESCRIBED, GRPC_REQUEST_MALFORMED, GRPC_RESPONSE_MALFORMED,
-    GRPC_WRONG_METHOD,
+    GRPC_RULE_REFUSED, GRPC_WRONG_METHOD,
 };
 use crate::connect::breaks_off;
 
@@ -439,19 +440,66 @@ fn it_is_described_and_explained() {
 }
 
 #[test]
-fn rules_that_contradict_are_refused_with_their_line() {
-    let (dir, config) = config("127.0.0.1:1", "PROTO", "");
+fn a_refused_rule_costs_its_own_method_only() {
+    let origin = origin();
+    let (dir, config) = config(origin.address(), "PROTO", "");
     let proto = dir.path().join("greeter.proto");
-    fs::write(&proto, PROTO.replace("/v1/replies/{name}", "/v1/hello/{name=*}")).unwrap();
+    let refused = PROTO.replace("/v1/replies/{name}", "/v1/replies/{nope}");
+    let refused = refused.replace("{ post: \"/v1/greetings\" body: \"*\" }", "{ post: \"/v1/greetings\" }");
+    fs::write(&proto, refused).unwrap();
     fs::write(dir.path().join("weir.yaml"), &config).unwrap();
     run_weir(dir.path(), &["check", "-c", "weir.yaml"])
+        .expect_code(0)
+        .expect_text("grpc-rule")
+        .expect_text("greeter.proto:10: helloworld.v1.Greeter/LotsOfReplies: GET /v1/replies/{nope}")
+        .expect_text("helloworld.v1.Greeter/LotsOfGreetings: POST /v1/greetings");
+    run_weir(dir.path(), &["explain", "-c", "weir.yaml", "GET", "/v1/replies/Ann"])
+        .expect_text("501 grpc_rule_refused: greeter.proto:10: helloworld.v1.Greeter/LotsOfReplies");
+    let weir = Weir::start(&config);
+    weir.client().get("/v1/hello/Ann").expect_status(200);
+    weir.client().get("/v1/replies/Ann").expect_cause(GRPC_RULE_REFUSED);
+    weir.client().ask(post("/v1/greetings", "[]")).expect_cause(GRPC_RULE_REFUSED);
+    // Where nothing is left to call, the config is refused.
+    fs::write(&proto, PROTO.replace("{name}", "{nope}").replace("\"*\"", "\"nope\"")).unwrap();
+    run_weir(dir.path(), &["check", "-c", "weir.yaml"])
         .expect_code(1)
-        .expect_text("greeter.proto:10: helloworld.v1.Greeter/LotsOfReplies: GET /v1/hello/{name=*}")
-        .expect_text("bound already: /helloworld.v1.Greeter/SayHello (greeter.proto:7)");
+        .expect_text("helloworld.v1.Greeter/SayHello: GET /v1/hello/{nope}");
+}
+
+/// What a service says of itself is no config: its sound rules are served too, and the log and `weir status` name the others.
+#[test]
+fn a_refused_rule_of_reflection_is_named() {
+    let dir = TempDir::new().unwrap();
+    let proto = dir.path().join("t.proto");
+    let text = "syntax = \"proto3\"; package t; import \"google/api/annotations.proto\"; message M { string a = 1; }\n\
+        service G {\n  rpc A(M) returns (M) { option (google.api.http) = { get: \"/v1/a\" }; }\n\
+          rpc B(M) returns (M) { option (google.api.http) = { get: \"/v1/{b}\" }; } }";
+    fs::write(&proto, text).unwrap();
+    let api = concat!(env!("CARGO_MANIFEST_DIR"), "/../weir-transcode/protos");
+    let mut compiler = protox::Compiler::new([dir.path(), Path::new(api)]).unwrap();
+    compiler.include_imports(true).open_file(&proto).unwrap();
+    let (set, mut files) = (compiler.encode_file_descriptor_set(), Vec::new());
+    let mut rest = &set[..];
+    while !rest.is_empty() {
+        // Each file of the set behind its tag and its length.
+        let digits = rest.iter().skip(1).take_while(|byte| **byte > 127).count() + 1;
+        let length =
+            rest.iter().skip(1).take(digits).rev().fold(0, |n, byte| n << 7 | usize::from(byte & 127));
+        let (file, after) = rest.split_at(1 + digits).1.split_at(length);
+        files.push(file.to_vec());
+        rest = after;
+    }
+    let upstream = telling(move || Some(files.clone()));
+    let (_dir, weir) = weir(upstream.address(), "reflection: true, services: [ t.G ]");
+    weir.client().get("/v1/a").expect_status(200).expect_body("{\"a\":\"a\"}");
+    weir.client().get("/v1/x").expect_cause(GRPC_RULE_REFUSED);
+    let line = weir.wait_log("a rule of google.api.http is not served");
+    let why = line.field("why").unwrap_or_default();
+    assert!(why.contains("t.G/B: GET /v1/{b}: t.M has no field `b`"), "{line:?}");
 }
 
 /// A service that tells of itself what the closure says; `None` where it does not. Every other call is answered.
-fn telling(file: impl Fn() -> Option<Vec<u8>> + Send + Sync + 'static) -> H2Origin {
+fn telling(files: impl Fn() -> Option<Vec<Vec<u8>>> + Send + Sync + 'static) -> H2Origin {
     let field = |number: u8, bytes: &[u8]| {
         let mut out = vec![number << 3 | 2];
         let mut length = bytes.len();
@@ -465,7 +513,11 @@ fn telling(file: impl Fn() -> Option<Vec<u8>> + Send + Sync + 'static) -> H2Orig
     };
     H2Origin::new(Options::default(), move |peer, stream, request| {
         let asks = request.header(":path").is_some_and(|path| path.ends_with("/ServerReflectionInfo"));
-        let answer = if asks { file().map(|file| field(4, &field(1, &file))) } else { Some(field(1, b"a")) };
+        let answer = if asks {
+            files().map(|files| field(4, &files.iter().flat_map(|file| field(1, file)).collect::<Vec<u8>>()))
+        } else {
+            Some(field(1, b"a"))
+        };
         let head = [(":status", "200"), ("content-type", "application/grpc")];
         peer.send(&Frame::headers(stream, &head, false));
         let status = if let Some(message) = answer {
@@ -500,7 +552,7 @@ fn a_service_that_changes_under_load() {
     assert!(files.iter().all(|file| file.len() < 128), "a length of one byte");
     let at = Arc::new(AtomicUsize::new(0));
     let told = Arc::clone(&at);
-    let upstream = telling(move || files.get(told.load(Ordering::SeqCst)).cloned());
+    let upstream = telling(move || Some(vec![files.get(told.load(Ordering::SeqCst))?.clone()]));
     let (_dir, weir) =
         weir(upstream.address(), "reflection: true, unannotated: true, refresh: 1s, services: [ t.G ]");
     weir.client().ask(post("/t.G/A", "{}")).expect_status(200).expect_body("{\"a\":\"a\"}");

@@ -4,7 +4,7 @@
 mod offer;
 mod source;
 
-pub(crate) use offer::{Enums, Int64, LimitSettings, Names, Offer, Unknown};
+pub(crate) use offer::{Enums, Int64, LimitSettings, Names, Offer, REFUSED_SHOWN, Unknown};
 pub(crate) use source::{Described, Loaded, Source};
 
 use crate::prelude::*;

@@ -10,6 +10,12 @@ use weir_transcode::{Api, Choice, DEPTH_MOST, JsonOptions, Limits, RuleError, so
 /// Longest `.proto` file.
 const PROTO_BYTES: usize = 4 * 1024 * 1024;
 
+/// Most refused rules that are named one by one: a service may describe thousands.
+pub(crate) const REFUSED_SHOWN: usize = 20;
+
+const REFUSED_HINT: &str = "its requests are answered 501 grpc_rule_refused, all other rules are served; correct the rule, or name the \
+                            services that count: services: [ NAME ]";
+
 /// Longest message that may be allowed.
 const MESSAGE_MOST: u64 = 64 * 1024 * 1024;
 
@@ -167,15 +173,32 @@ impl Offer<'_> {
         };
         let pool = pool.map_err(|wrong| build.refuse(field, wrong, None)).ok()?;
         match Api::new(&pool, &self.choice, self.options, self.limits) {
+            Ok(api) if api.bindings() == 0 && !api.refused().is_empty() => {
+                for refused in api.refused().iter().take(REFUSED_SHOWN) {
+                    build.refuse(field, refused.to_string(), None);
+                }
+                None
+            }
             Ok(api) if api.bindings() == 0 && !self.choice.without_rules => {
                 let message =
                     "none of its methods has a rule of google.api.http, so that nothing can be called";
                 build.refuse(field, message, Some("write unannotated: true".to_owned()));
                 None
             }
-            Ok(api) => Some(api),
+            Ok(api) => {
+                let refused = api.refused();
+                for rule in refused.iter().take(REFUSED_SHOWN) {
+                    let message = format!("this rule is not served: {rule}");
+                    build.warn(field, "grpc-rule", message, Some(REFUSED_HINT.to_owned()));
+                }
+                if let Some(more) = refused.len().checked_sub(REFUSED_SHOWN).filter(|more| *more > 0) {
+                    let message = format!("{more} more rules are not served");
+                    build.warn(field, "grpc-rule", message, Some(REFUSED_HINT.to_owned()));
+                }
+                Some(api)
+            }
             Err(wrong) => {
-                for RuleError { place, message } in wrong {
+                for RuleError { place, message, .. } in wrong {
                     let field = if place.is_empty() { "services" } else { field };
                     let place = if place.is_empty() { String::new() } else { format!("{place}: ") };
                     build.refuse(field, format!("{place}{message}"), None);

@@ -1,5 +1,6 @@
 //! Where an API comes from: files, once; or the service itself, asked now and then.
 
+use super::offer::REFUSED_SHOWN;
 use arc_swap::ArcSwapOption;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -237,6 +238,7 @@ impl Reflected {
             let api =
                 Api::new(&pool, &this.choice, this.options, this.limits).map_err(|wrong| told(&wrong))?;
             let methods = api.methods().len();
+            warn_of_refused(&this.upstream, api.refused());
             Ok::<_, String>((Loaded::new(api, this.described.as_ref()), methods, files))
         });
         let (loaded, methods, files) = made.await.map_err(|cause| cause.meaning.to_owned())??;
@@ -251,6 +253,17 @@ fn told(wrong: &[RuleError]) -> String {
     match wrong.len() {
         0 | 1 => first,
         more => format!("{first} (and {} more)", more - 1),
+    }
+}
+
+/// Says which rules are not served. The same descriptors are read once, so this is said once.
+fn warn_of_refused(upstream: &str, refused: &[RuleError]) {
+    for why in refused.iter().take(REFUSED_SHOWN) {
+        log::warn("a rule of google.api.http is not served", &[("upstream", &upstream), ("why", why)]);
+    }
+    if let Some(more) = refused.len().checked_sub(REFUSED_SHOWN).filter(|more| *more > 0) {
+        let fields: [(&str, &dyn fmt::Display); 2] = [("upstream", &upstream), ("rules", &more)];
+        log::warn("more rules of google.api.http are not served", &fields);
     }
 }
 
