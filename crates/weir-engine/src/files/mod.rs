@@ -208,6 +208,10 @@ impl Site {
     }
 
     fn asked(&self, head: &RequestHead) -> Result<Asked, Box<Refusal>> {
+        // With `slashes: keep` routing tells `//admin/a` from `/admin/a`, which other filters may protect. The disk would not.
+        if head.routed_path().windows(2).any(|pair| pair == b"//") {
+            return Err(refuse(&error::FILES_MISSING, Vec::new()));
+        }
         let mut name = Name::of(head.path(), self.hidden).map_err(|unnamed| match unnamed {
             Unnamed::Hidden => refuse(&error::FILES_HIDDEN, Vec::new()),
             Unnamed::Impossible => refuse(&error::FILES_MISSING, Vec::new()),

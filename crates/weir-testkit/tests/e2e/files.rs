@@ -166,15 +166,48 @@ fn a_slash_is_added_on_this_host_only() {
          routes: {{ site: {{ match: {{ path: \"/*\" }}, files: {{ root: {} }} }} }}\n",
         root.display()
     ));
-    for (target, location) in [
-        ("//evil.example", "./evil.example/"),
-        ("///evil.example", "./evil.example/"),
-        ("//evil.example/%252f..", "./%252F../"),
-        ("/a:b", "./a:b/"),
-    ] {
+    for (target, location) in
+        [("/evil.example", "./evil.example/"), ("/evil.example/%252f..", "./%252F../"), ("/a:b", "./a:b/")]
+    {
         let response = weir.client().get(target);
         let got = response.expect_status(308).header("location").unwrap().to_ascii_lowercase();
         assert_eq!(got, location.to_ascii_lowercase(), "{target}");
+    }
+    for target in ["//evil.example", "///evil.example", "//evil.example/%252f.."] {
+        weir.client().get(target).expect_cause(FILES_MISSING);
+    }
+}
+
+/// With `slashes: keep` a path with `//` takes another route than the one without: the disk must not make them one file again.
+#[test]
+fn slashes_that_routing_keeps_lead_to_no_file() {
+    let dir = TempDir::new().unwrap();
+    fs::create_dir_all(dir.path().join("admin/deep")).unwrap();
+    for name in ["a.txt", "admin/s.txt", "admin/deep/s.txt"] {
+        fs::write(dir.path().join(name), name).unwrap();
+    }
+    let root = dir.path().display();
+    for escaped in ["refuse", "keep", "decode"] {
+        let weir = Weir::start(&format!(
+            "listeners: {{ web: {{ address: 127.0.0.1:0, slashes: keep, escaped_slashes: {escaped} }} }}\nroutes:\n\
+             \x20 admin: {{ match: {{ path: \"/admin/*\" }}, filters: [ {{ ip: {{ allow: [ 192.0.2.1 ] }} }} ], files: {{ root: {root} }} }}\n\
+             \x20 open: {{ match: {{ path: \"/*\" }}, files: {{ root: {root} }} }}\n",
+        ));
+        weir.client().get("/a.txt").expect_status(200).expect_body("a.txt");
+        weir.client().get("/admin/s.txt").expect_status(403);
+        for target in [
+            "//admin/s.txt",
+            "///admin/s.txt",
+            "//admin//s.txt",
+            "//admin/deep/s.txt",
+            "/%2fadmin/s.txt",
+            "/x//../admin/s.txt",
+            "/.//admin/s.txt",
+        ] {
+            let answer = weir.client().get(target);
+            assert!((400..500).contains(&answer.status), "{escaped} {target}: {}", answer.status);
+            assert!(!answer.text().contains("s.txt"), "{escaped} {target}: {}", answer.text());
+        }
     }
 }
 
