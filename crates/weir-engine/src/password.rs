@@ -80,6 +80,15 @@ impl PasswordHash {
         })
     }
 
+    /// Whether it takes as long to verify as this one: the same kind and cost.
+    pub fn costs_as(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Argon2id { cost, .. }, Self::Argon2id { cost: other, .. }) => cost == other,
+            (Self::Bcrypt(hash), Self::Bcrypt(other)) => hash.get(4..6) == other.get(4..6),
+            (Self::Argon2id { .. }, Self::Bcrypt(_)) | (Self::Bcrypt(_), Self::Argon2id { .. }) => false,
+        }
+    }
+
     /// Whether it is the hash of this password. Takes its time whatever the password is.
     pub fn verify(&self, password: &[u8]) -> bool {
         match self {

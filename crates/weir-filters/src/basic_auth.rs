@@ -1,19 +1,19 @@
 //! `basic_auth`: asks every request for a user and a password (RFC 7617).
 //!
-//! Hashing a password takes tens of milliseconds, so it happens on threads of its own. What was verified a moment ago is
-//! remembered by each core.
+//! Hashing a password takes tens of milliseconds, so it happens on threads of its own, for clients in turn. A pair that was verified is
+//! remembered for all cores, and each core copies it at its first request, so that no later one takes a lock.
 
 use super::key_auth::CONSUMER_ADDRESS;
 use super::prelude::*;
 use super::shared::allow_name;
+use super::shared::fair_queue::{FairQueue, Lane};
 use sha2::{Digest as _, Sha256};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::sync::oneshot;
-use weir_engine::blocking::Blocking;
 use weir_engine::password::{PASSWORD_BYTES, PasswordHash};
 use weir_h1::FieldName;
 use weir_wire::base64;
@@ -30,7 +30,7 @@ static BASIC_BUSY: Cause = Cause {
     code: "basic_busy",
     status: 503,
     meaning: "Too many passwords wait to be verified.",
-    change: "nothing: 64 may wait; hashes that cost less, or `remember` of the filter basic_auth",
+    change: "nothing: 64 may wait, and the client with the most gives way; hashes that cost less, or `remember` of the filter basic_auth",
     ..Cause::USUAL
 };
 
@@ -62,8 +62,10 @@ static BASIC_WRONG: Cause = Cause {
 /// Asks every request for a user and a password (RFC 7617), and says who calls.
 ///
 /// They stand under `consumers` as `USER:HASH` with a hash by argon2id or bcrypt; `weir hash --user USER` makes one. Passwords are
-/// verified on threads of their own, at most 64 waiting; more is a 503. A pair that was verified is remembered
-/// for a while by a keyed hash. An unknown user takes as long as a wrong password.
+/// verified on threads of their own, for each client address in turn. At most 64 wait; beyond that the address with the most gets 503. A pair that
+/// was verified is remembered for a while by a keyed hash and does not wait; once that time is over, it is verified before all others.
+///
+/// An unknown user takes as long as a wrong password. Where hashes differ in kind or cost, a wrong login computes one of each.
 ///
 /// Over a connection without TLS everybody on the way reads the password.
 ///
@@ -98,9 +100,9 @@ struct BasicAuth {
 /// Everybody who has a password.
 struct Users {
     by_name: HashMap<Box<[u8]>, User, foldhash::fast::RandomState>,
-    /// Whose hash an unknown user is measured by: the same one each time, so that its time tells nothing.
-    stand_in: RandomState,
-    hashes: Vec<PasswordHash>,
+    /// One hash of each kind and cost. A wrong login computes one of each, so that its time tells neither whether the user exists nor how
+    /// their password is hashed.
+    costs: Vec<PasswordHash>,
 }
 
 struct User {
@@ -109,15 +111,18 @@ struct User {
 }
 
 /// Pairs that were verified, by 128 bits that depend on secrets of this process. The passwords themselves are not kept.
+#[derive(Default)]
 struct Remembered {
     sip: RandomState,
     fold: foldhash::quality::RandomState,
     cores: PerCore<RefCell<Slots>>,
+    /// What any core has verified, in parts with a lock each, which is held for a look-up by a pair that its core does not know.
+    shared: [Mutex<Slots>; PARTS],
 }
 
-/// A place for each pair, found by its bits. Who comes later takes it.
+/// Places for pairs, in sets that their bits choose. In a full set the pair that was verified first gives way.
 #[derive(Default)]
-struct Slots(Vec<Option<Slot>>);
+struct Slots(Vec<[Option<Slot>; WAYS]>);
 
 #[derive(Clone, Copy)]
 struct Slot {
@@ -126,11 +131,17 @@ struct Slot {
     until: Instant,
 }
 
-/// Places of a core, 48 bytes each, made when the first pair comes.
-const SLOTS: usize = 1024;
+/// Sets of a core, and of each part of what all share: made when the first pair comes.
+const SETS: usize = 256;
+
+/// Places of a set, 64 bytes each.
+const WAYS: usize = 4;
+
+/// Parts of what all cores share.
+const PARTS: usize = 16;
 
 /// The threads for hashing, one for two processors, and how many passwords may wait for them.
-static HASHING: Blocking = Blocking::new("weir-hash", 64, 2);
+static HASHING: FairQueue = FairQueue::new("weir-hash", 64, 2);
 
 /// What a request brings.
 enum Presented {
@@ -170,11 +181,7 @@ impl IntoFilter for BasicAuthSettings {
             return None;
         }
         // Who may pass is part of the key: a password that was taken away is not remembered.
-        let remembered = build.keep(&seal, || Remembered {
-            sip: RandomState::new(),
-            fold: foldhash::quality::RandomState::default(),
-            cores: PerCore::new(),
-        });
+        let remembered = build.keep(&seal, Remembered::default);
         let challenge = format!("Basic realm=\"{}\", charset=\"UTF-8\"", self.realm).into_bytes();
         Some(BasicAuth {
             settings: self,
@@ -192,8 +199,7 @@ impl IntoFilter for BasicAuthSettings {
 impl Users {
     /// All users, and digits that tell these from others.
     fn read(build: &mut Build<'_>) -> (Self, String) {
-        let mut users =
-            Self { by_name: HashMap::default(), stand_in: RandomState::new(), hashes: Vec::new() };
+        let mut users = Self { by_name: HashMap::default(), costs: Vec::new() };
         let mut seal = Sha256::new();
         let consumers = Consumers::clone(build.consumers);
         for (consumer, who) in consumers.iter().enumerate() {
@@ -227,22 +233,29 @@ impl Users {
     }
 
     fn add(&mut self, name: &str, consumer: usize, hash: PasswordHash, whose: &str, build: &mut Build<'_>) {
-        self.hashes.push(hash.clone());
+        self.note_cost(&hash);
         if self.by_name.insert(name.as_bytes().into(), User { consumer, hash }).is_some() {
             let hint = Some("give each user one password".to_owned());
             build.refuse("", format!("the user in {whose} stands there already"), hint);
         }
     }
 
-    /// Verifies a pair. Takes tens of milliseconds, whoever the user is.
+    fn note_cost(&mut self, hash: &PasswordHash) {
+        if !self.costs.iter().any(|known| known.costs_as(hash)) {
+            self.costs.push(hash.clone());
+        }
+    }
+
+    /// Verifies a pair. Takes tens of milliseconds, and for a wrong one the same time whoever the user is.
     fn verify(&self, name: &[u8], password: &[u8]) -> Option<usize> {
         let user = self.by_name.get(name);
-        let hash = user.map(|user| &user.hash).or_else(|| {
-            let at = self.stand_in.hash_one(name) as usize % self.hashes.len().max(1);
-            self.hashes.get(at)
-        })?;
-        let right = hash.verify(password);
-        user.filter(|_| right).map(|user| user.consumer)
+        if let Some(user) = user.filter(|user| user.hash.verify(password)) {
+            return Some(user.consumer);
+        }
+        for hash in self.costs.iter().filter(|hash| !user.is_some_and(|user| user.hash.costs_as(hash))) {
+            std::hint::black_box(hash.verify(password));
+        }
+        None
     }
 }
 
@@ -259,18 +272,53 @@ impl Remembered {
         u128::from(sip.finish()) << 64 | u128::from(fold.finish())
     }
 
+    /// The pair, if any core has verified it and its time is not over.
     fn find(&self, tag: u128, core: &CoreHandle, now: Instant) -> Option<usize> {
         let slots = self.cores.get(core);
-        let slots = slots.borrow();
-        let slot = slots.0.get(tag as usize & (SLOTS - 1)).copied().flatten()?;
-        (slot.tag == tag && now < slot.until).then_some(slot.consumer)
+        if let Some(slot) = slots.borrow().find(tag).filter(|slot| now < slot.until) {
+            return Some(slot.consumer);
+        }
+        let slot = self.shared(tag)?.find(tag).filter(|slot| now < slot.until)?;
+        slots.borrow_mut().put(slot);
+        Some(slot.consumer)
+    }
+
+    /// Whether the pair has been verified before, however long ago.
+    fn was_right(&self, tag: u128) -> bool {
+        self.shared(tag).is_some_and(|slots| slots.find(tag).is_some())
     }
 
     fn remember(&self, slot: Slot, core: &CoreHandle) {
-        let slots = self.cores.get(core);
-        let mut slots = slots.borrow_mut();
-        slots.0.resize(SLOTS, None);
-        if let Some(place) = slots.0.get_mut(slot.tag as usize & (SLOTS - 1)) {
+        self.cores.get(core).borrow_mut().put(slot);
+        if let Some(mut shared) = self.shared(slot.tag) {
+            shared.put(slot);
+        }
+    }
+
+    fn shared(&self, tag: u128) -> Option<std::sync::MutexGuard<'_, Slots>> {
+        // Other bits than those that choose the set.
+        let part = self.shared.get((tag >> 64) as usize % PARTS)?;
+        Some(part.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+// === impl Slots ===
+
+impl Slots {
+    fn find(&self, tag: u128) -> Option<Slot> {
+        let set = self.0.get(tag as usize % SETS)?;
+        set.iter().flatten().find(|slot| slot.tag == tag).copied()
+    }
+
+    fn put(&mut self, slot: Slot) {
+        self.0.resize(SETS, [None; WAYS]);
+        let Some(set) = self.0.get_mut(slot.tag as usize % SETS) else { return };
+        let same = set.iter().position(|place| place.is_some_and(|known| known.tag == slot.tag));
+        let at = same.or_else(|| {
+            // `None` sorts before any moment: free places first, then what was verified first.
+            (0..WAYS).min_by_key(|at| set.get(*at).copied().flatten().map(|known| known.until))
+        });
+        if let Some(place) = at.and_then(|at| set.get_mut(at)) {
             *place = Some(slot);
         }
     }
@@ -324,10 +372,15 @@ impl Filter for BasicAuth {
                     let _ = done.send(users.verify(&user, &password)); // whoever asked may have left
                 }
             };
-            if !HASHING.run(Box::new(job)) {
+            let lane = if self.remembered.was_right(tag) { Lane::Known } else { Lane::of(cx.client) };
+            if !HASHING.run(lane, Box::new(job)) {
                 return Flow::refuse(&BASIC_BUSY);
             }
-            let Ok(Some(consumer)) = result.await else { return self.refuse(&BASIC_WRONG) };
+            let consumer = match result.await {
+                Ok(Some(consumer)) => consumer,
+                Ok(None) => return self.refuse(&BASIC_WRONG),
+                Err(_) => return Flow::refuse(&BASIC_BUSY), // it gave way to another client's
+            };
             if let Some(until) = Instant::now().checked_add(self.settings.remember.get())
                 && !self.settings.remember.is_zero()
             {
@@ -394,6 +447,7 @@ mod tests {
     use super::super::testing::{Exchange, Running, Stand};
     use super::*;
     use serde_json::{Value, json};
+    use std::rc::Rc;
 
     /// A cheap hash.
     fn hashed(password: &str) -> String {
@@ -480,11 +534,7 @@ mod tests {
         let exchange = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let exchange = exchange.block_on(running.request("GET /"));
         let core = exchange.cx.core();
-        let remembered = Remembered {
-            sip: RandomState::new(),
-            fold: foldhash::quality::RandomState::default(),
-            cores: PerCore::new(),
-        };
+        let remembered = Remembered::default();
         let (now, minute) = (Instant::now(), std::time::Duration::from_secs(60));
         let tag = remembered.tag(b"ann", b"secret");
         assert_eq!(remembered.find(tag, core, now), None);
@@ -492,10 +542,76 @@ mod tests {
         assert_eq!(remembered.find(tag, core, now), Some(3));
         assert_eq!(remembered.find(tag ^ 1 << 100, core, now), None);
         assert_eq!(remembered.find(tag, core, now + minute), None);
-        // Who comes later takes the place.
-        remembered.remember(Slot { tag: tag ^ 1 << 100, consumer: 4, until: now + minute }, core);
+        // Its time is over, and it is still known to have been right.
+        assert!(remembered.was_right(tag) && !remembered.was_right(tag ^ 1));
+        // Another core knows it too.
+        let other = stand(json!({})).build();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let exchange = runtime.block_on(other.request("GET /"));
+        assert_eq!(remembered.find(tag, exchange.cx.core(), now), Some(3));
+        // In a full set the one that was verified first gives way.
+        for later in 1..=WAYS as u128 {
+            let until = now + minute * 2;
+            remembered.remember(Slot { tag: tag ^ later << 100, consumer: 4, until }, core);
+        }
         assert_eq!(remembered.find(tag, core, now), None);
+        assert_eq!(remembered.find(tag ^ 1 << 100, core, now), Some(4));
         assert_ne!(remembered.tag(b"a", b"b:c"), remembered.tag(b"ab", b":c"));
+    }
+
+    /// 200 wrong logins of one client wait at once: logins of others still pass, and a pair that was right before is first.
+    #[tokio::test]
+    async fn wrong_logins_keep_nobody_else_waiting() {
+        let running = Rc::new(stand(json!({})).build());
+        let flood = Rc::new(running.from("203.0.113.9"));
+        let tasks = tokio::task::LocalSet::new();
+        tasks
+            .run_until(async {
+                let guesses: Vec<_> = (0..200)
+                    .map(|guess| {
+                        let flood = Rc::clone(&flood);
+                        tokio::task::spawn_local(async move {
+                            let seen = ask(&flood, &format!("ann:guess{guess}")).await;
+                            assert!(matches!(seen.flow, Flow::Refuse(_)), "{:?}", seen.flow);
+                        })
+                    })
+                    .collect();
+                tokio::task::yield_now().await;
+                for client in 1..=20 {
+                    let from = running.from(&format!("198.51.100.{client}"));
+                    ask(&from, "ann:secret").await.expect_continue();
+                    ask(&from, "bob:wrong").await.expect_cause(&BASIC_WRONG);
+                }
+                for guess in guesses {
+                    guess.await.unwrap();
+                }
+            })
+            .await;
+    }
+
+    #[test]
+    fn a_wrong_login_costs_the_same_for_everybody() {
+        let bcrypt =
+            |cost| PasswordHash::parse(&bcrypt::hash_with_salt("x", cost, [7; 16]).unwrap().to_string());
+        let argon = |text: &str| PasswordHash::parse(text).unwrap();
+        let short = "$argon2id$v=19$m=8,t=1,p=1$c2FsdHNhbHRzYWx0$AAAAAAAAAAAAAAAAAAAAAA";
+        let long = "$argon2id$v=19$m=8,t=2,p=1$c2FsdHNhbHRzYWx0$AAAAAAAAAAAAAAAAAAAAAA";
+        let (cheap, dear) = (bcrypt(4).unwrap(), bcrypt(5).unwrap());
+        assert!(cheap.costs_as(&bcrypt(4).unwrap()) && argon(short).costs_as(&argon(short)));
+        for (one, other) in [(&cheap, &dear), (&cheap, &argon(short)), (&argon(long), &argon(short))] {
+            assert!(!one.costs_as(other) && !other.costs_as(one), "{one:?} {other:?}");
+        }
+        let pairs = [
+            format!("ann:{}", hashed("a")),
+            format!("bob:{}", hashed("b")),
+            format!("cat:{short}"),
+            format!("dan:{long}"),
+        ];
+        let mut users = Users { by_name: HashMap::default(), costs: Vec::new() };
+        for pair in &pairs {
+            users.note_cost(&PasswordHash::parse(pair.split_once(':').unwrap().1).unwrap());
+        }
+        assert_eq!(users.costs.len(), 3, "one of each kind and cost");
     }
 
     #[tokio::test]

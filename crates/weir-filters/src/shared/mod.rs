@@ -1,13 +1,14 @@
 //! What several filters share. Nothing here is a filter.
 //!
-//! `by` is who is counted, `claimed` uses claims, `cookies` reads and removes cookies, `field_form` is how a signature covers a
-//! field, `grpc` is where the descriptors of a gRPC service come from, `jose` reads and verifies signed tokens, `page` is a page that an
+//! `by` is who is counted, `claimed` uses claims, `cookies` reads and removes cookies, `fair_queue` gives clients their turn for threads,
+//! `field_form` is how a signature covers a field, `grpc` is where the descriptors of a gRPC service come from, `jose` reads and verifies signed tokens, `page` is a page that an
 //! operator wrote, `query` reads and edits query strings, `sfv` reads structured fields, `signature` says what a signature of a request
 //! covers.
 
 pub(super) mod by;
 pub(super) mod claimed;
 pub(super) mod cookies;
+pub(super) mod fair_queue;
 pub(super) mod field_form;
 pub(super) mod grpc;
 pub(super) mod jose;
