@@ -38,7 +38,7 @@ pub use kind::{
 pub use switch::Switch;
 
 pub use crate::concealed::Conceals;
-pub(crate) use body::{BodyHooks, Hold, Owed};
+pub(crate) use body::{BodyHooks, Hold, Owed, line_of};
 pub(crate) use context::{Begun, FILTER};
 
 use crate::error::Cause;

@@ -72,6 +72,26 @@ pub(crate) struct AttemptSpan {
     /// Why it was not.
     pub(crate) error: Option<Box<str>>,
     pub(crate) protocol: &'static str,
+    /// The call, where it is one of gRPC.
+    pub(crate) call: Option<Call>,
+}
+
+/// A call of gRPC.
+#[derive(Debug)]
+pub(crate) struct Call {
+    /// `/package.Service/Method`, as it may be shown.
+    pub(crate) path: Box<[u8]>,
+    /// Its status, once it is known.
+    pub(crate) status: Option<u8>,
+}
+
+impl Call {
+    /// The service and its method.
+    pub(crate) fn parts(&self) -> (&[u8], &[u8]) {
+        let path = self.path.strip_prefix(b"/").unwrap_or(&self.path);
+        let slash = path.iter().rposition(|&b| b == b'/').unwrap_or(path.len());
+        (path.get(..slash).unwrap_or_default(), path.get(slash + 1..).unwrap_or_default())
+    }
 }
 
 /// A filter that waited.
@@ -212,6 +232,12 @@ impl Trace {
             attempt.status = status;
             attempt.protocol = if by_http2 { "2" } else { "1.1" };
         }
+    }
+
+    /// Where the status of the call that is still under way is noted; `None` where it is none of gRPC.
+    pub(crate) fn call_status(&mut self) -> Option<&mut Option<u8>> {
+        let attempt = self.attempts.iter_mut().rev().find(|attempt| attempt.ended.is_none())?;
+        attempt.call.as_mut().map(|call| &mut call.status)
     }
 
     /// A filter has waited.

@@ -110,7 +110,12 @@ impl Exchange<'_> {
             let sent =
                 self.send(routed, upstream, &mut active, &mut attempts, connection, (began, now)).await;
             match &sent {
-                Ok(answered) => self.attempt_answered(&answered.response),
+                Ok(answered) => {
+                    self.attempt_answered(&answered.response);
+                    if self.record.trace.is_some() {
+                        self.trace_status(&answered.response);
+                    }
+                }
                 Err(failure) => self.attempt_ends(0, Some(failure.cause())),
             }
             match sent {

@@ -1,10 +1,12 @@
 //! Bodies on their way through the filters of an exchange: piece by piece, in both directions, and what a filter makes of one later.
 
 use super::Stop;
+use super::record::BodyNotes;
 use crate::autopsy::body;
 use crate::core::Local;
 use crate::error::{self, Cause};
-use crate::filter::{BodyUse, Cx, Owed, Piece, Refusal};
+use crate::filter::{BodyUse, Cx, Owed, Piece, Refusal, line_of};
+use crate::grpc;
 use smallvec::SmallVec;
 use std::task::{Context, Poll, ready};
 use weir_wire::relay::{Seen, Stopped, Watch};
@@ -153,8 +155,8 @@ pub(super) struct ResponseWatch<'a> {
     ran: &'a SmallVec<[u32; 8]>,
     cx: Option<&'a mut Cx>,
     hooked: bool,
-    /// Where the beginning of an error is kept, as the upstream sent it.
-    heard: Option<&'a mut Vec<u8>>,
+    /// What of it is noted as the upstream sent it.
+    notes: BodyNotes<'a>,
     pub(super) refused: Option<&'static Cause>,
 }
 
@@ -163,20 +165,20 @@ impl<'a> ResponseWatch<'a> {
         local: &'a Local,
         ran: &'a SmallVec<[u32; 8]>,
         cx: Option<&'a mut Cx>,
-        heard: Option<&'a mut Vec<u8>>,
+        notes: BodyNotes<'a>,
     ) -> Self {
         let hooked = cx.as_ref().is_some_and(|cx| !cx.response_bodies.is_empty());
-        Self { local, ran, cx, hooked, heard, refused: None }
+        Self { local, ran, cx, hooked, notes, refused: None }
     }
 
     pub(super) fn active(&mut self) -> Option<&mut dyn Watch> {
-        if self.ran.is_empty() && self.heard.is_none() { None } else { Some(self) }
+        if self.ran.is_empty() && !self.notes.wanted() { None } else { Some(self) }
     }
 }
 
 impl Watch for ResponseWatch<'_> {
     fn sees_pieces(&self) -> bool {
-        self.hooked || self.heard.is_some()
+        self.hooked || self.notes.wanted()
     }
 
     fn may_trail(&self, name: &[u8]) -> bool {
@@ -185,9 +187,13 @@ impl Watch for ResponseWatch<'_> {
     }
 
     fn piece(&mut self, seen: Seen<'_>) -> Result<Option<Vec<u8>>, Stopped> {
-        if let Some(heard) = &mut self.heard {
+        if let Some(heard) = &mut self.notes.heard {
             let room = body::HEARD_BYTES.saturating_sub(heard.len()).min(seen.data.len());
             heard.extend_from_slice(seen.data.get(..room).unwrap_or_default());
+        }
+        if let (Some(status), Some(trailers)) = (&mut self.notes.status, seen.trailers.as_deref()) {
+            let told = line_of(trailers, "grpc-status").and_then(grpc::read_status);
+            **status = told.or(**status);
         }
         let (true, Some(cx)) = (self.hooked, &mut self.cx) else { return Ok(None) };
         run_body_hooks(self.local, cx, Direction::Response, seen).map_err(|refusal| {

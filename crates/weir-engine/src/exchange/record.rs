@@ -47,6 +47,23 @@ pub(super) struct Record {
     pub(super) trace: Option<Box<Trace>>,
 }
 
+/// What is noted of a response's body as it comes from the upstream.
+#[derive(Default)]
+pub(super) struct BodyNotes<'a> {
+    /// The beginning of an error.
+    pub(super) heard: Option<&'a mut Vec<u8>>,
+    /// The status of a call of gRPC, which its trailers tell.
+    pub(super) status: Option<&'a mut Option<u8>>,
+}
+
+impl BodyNotes<'_> {
+    /// Whether anything is.
+    #[inline]
+    pub(super) const fn wanted(&self) -> bool {
+        self.heard.is_some() || self.status.is_some()
+    }
+}
+
 /// What is known of few exchanges.
 #[derive(Default)]
 struct Rare {
@@ -101,10 +118,11 @@ impl Record {
         self.rare().heard = Some(made);
     }
 
-    /// Where the beginning of the body of an upstream's error is to be kept.
+    /// What is to be noted of a response's body.
     #[inline]
-    pub(super) fn heard(&mut self) -> Option<&mut Vec<u8>> {
-        self.rare.as_mut()?.heard.as_mut()
+    pub(super) fn notes(&mut self) -> BodyNotes<'_> {
+        let heard = self.rare.as_mut().and_then(|rare| rare.heard.as_mut());
+        BodyNotes { heard, status: self.trace.as_mut().and_then(|trace| trace.call_status()) }
     }
 
     /// Notes what was said.

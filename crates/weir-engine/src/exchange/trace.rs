@@ -1,11 +1,12 @@
 //! What an exchange tells a collector: a span of its own and one for each attempt, by the semantic conventions for HTTP.
 
 use super::{Exchange, Phase};
-use crate::tracing::{AttemptSpan, Trace, context};
+use crate::grpc;
+use crate::tracing::{AttemptSpan, Call, Trace, context};
 use crate::upstream::{Active, LocalUpstream};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-use weir_h1::Version;
+use weir_h1::{ResponseHead, Version};
 use weir_telemetry::otlp::{Attributes, Span, SpanKind};
 use weir_wire::listen::Address;
 
@@ -48,6 +49,7 @@ impl Exchange<'_> {
 
     /// Notes an attempt that begins, before filters and the endpoint see its head.
     pub(super) fn trace_attempt(&mut self, upstream: &LocalUpstream, active: &Active, began: Instant) {
+        let call = self.grpc.then(|| Call { path: self.call_path(), status: None });
         let (Some(trace), Some(tracing)) = (&mut self.record.trace, &self.local.snapshot.tracing) else {
             return;
         };
@@ -61,8 +63,17 @@ impl Exchange<'_> {
             status: 0,
             error: None,
             protocol: "",
+            call,
         };
         trace.begin_attempt(tracing, &mut self.head, attempt);
+    }
+
+    /// Notes the status of a call of gRPC that is told in the head of its answer; else it is in the trailers.
+    pub(super) fn trace_status(&mut self, head: &ResponseHead) {
+        let status = self.record.trace.as_mut().and_then(|trace| trace.call_status());
+        if let (Some(status), Some(told)) = (status, grpc::status_of(&head.headers)) {
+            *status = Some(told);
+        }
     }
 
     /// Notes that a filter has waited, since then where the exchange is sampled.
@@ -109,13 +120,20 @@ impl Exchange<'_> {
 
     fn write_own_span(&self, trace: &Trace, now: Now, out: &mut Vec<u8>) {
         let record = &self.record;
-        let method = self.method();
+        // As it was received: a filter may have made another request of it.
+        let method = known_method(self.head.received_method());
         let shown = method.unwrap_or("HTTP");
         let name = match &trace.route {
             Some(route) => format!("{shown} {route}"),
             None => shown.to_owned(),
         };
-        let error = self.error();
+        let call = self.served_call(trace);
+        let error = match call.as_ref().and_then(|call| call.status) {
+            Some(status) => is_server_error(status).then(|| {
+                self.record.cause.map_or_else(|| status_name(status), |cause| cause.code.to_owned())
+            }),
+            None => self.error(),
+        };
         let span = Span {
             trace: trace.own.trace,
             id: trace.own.span,
@@ -137,6 +155,9 @@ impl Exchange<'_> {
             to.text("error.type", error.unwrap_or_default());
             to.number("http.request.body.size", record.body_in);
             to.number("http.response.body.size", record.body_out);
+            if let Some(call) = &call {
+                write_call(to, call);
+            }
             self.write_own_attributes(to);
             for wait in &trace.waits {
                 to.event(now.at(wait.began), "filter.wait", |event| {
@@ -148,13 +169,31 @@ impl Exchange<'_> {
         });
     }
 
+    /// The call of gRPC that the client made, and the status that it was told, where both are known. What a filter has made a call of was a
+    /// request of HTTP.
+    fn served_call(&self, trace: &Trace) -> Option<Call> {
+        if !self.grpc || self.calls_grpc() {
+            return None;
+        }
+        let told = trace.attempts.last().and_then(|attempt| attempt.call.as_ref()?.status);
+        Some(Call { path: self.call_path(), status: self.record.cause.map(grpc::status).or(told) })
+    }
+
+    /// The path of a call, without what is hidden in logs.
+    fn call_path(&self) -> Box<[u8]> {
+        let path = self.head.path();
+        let conceals = self.local.snapshot.conceals.as_deref();
+        conceals.map_or_else(|| path.into(), |conceals| conceals.path(path).into())
+    }
+
     /// What the client asked, as it asked it.
     fn write_request_attributes(&self, to: &mut Attributes<'_>) {
-        match self.method() {
+        let received = self.head.received_method();
+        match known_method(received) {
             Some(method) => to.text("http.request.method", method),
             None => {
                 to.text("http.request.method", "_OTHER");
-                to.text("http.request.method_original", self.head.method_name());
+                to.text("http.request.method_original", received);
             }
         }
         to.text("url.scheme", if self.is_tls() { "https" } else { "http" });
@@ -215,8 +254,12 @@ impl Exchange<'_> {
         // One that neither was answered nor failed ended with the exchange.
         let cut = (attempt.status == 0).then(|| self.record.cause.map_or("canceled", |cause| cause.code));
         let status = attempt.status.to_string();
-        let error = attempt.error.as_deref().or(cut).or((attempt.status >= 400).then_some(&*status));
-        let method = self.method();
+        // A call of gRPC has failed with any status but 0, whatever the status of HTTP is.
+        let told = attempt.call.as_ref().and_then(|call| call.status).filter(|status| *status != 0);
+        let told = told.map(status_name);
+        let error = attempt.error.as_deref().or(cut).or(told.as_deref());
+        let error = error.or((attempt.status >= 400).then_some(&*status));
+        let method = known_method(self.head.method_name());
         let span = Span {
             trace: trace.own.trace,
             id: attempt.id,
@@ -247,6 +290,9 @@ impl Exchange<'_> {
                 to.number("http.response.status_code", attempt.status.into());
             }
             to.text("error.type", error.unwrap_or_default());
+            if let Some(call) = &attempt.call {
+                write_call(to, call);
+            }
             if number > 0 {
                 to.number("http.request.resend_count", number as u64);
             }
@@ -276,13 +322,6 @@ impl Exchange<'_> {
         url
     }
 
-    /// The method, if it is one of those that the conventions know: others would make too many names.
-    fn method(&self) -> Option<&str> {
-        const KNOWN: [&str; 9] =
-            ["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"];
-        KNOWN.into_iter().find(|known| known.as_bytes() == self.head.method_name())
-    }
-
     /// What went wrong on our side of the exchange: the cause, or the status. Whoever is refused is no error of ours.
     fn error(&self) -> Option<String> {
         let status = self.record.status;
@@ -292,6 +331,34 @@ impl Exchange<'_> {
             None => (status >= 500 || status == 0).then(|| status.to_string()),
         }
     }
+}
+
+/// The method, if it is one of those that the conventions know: others would make too many names.
+fn known_method(name: &[u8]) -> Option<&'static str> {
+    const KNOWN: [&str; 9] = ["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"];
+    KNOWN.into_iter().find(|known| known.as_bytes() == name)
+}
+
+/// What is told of a call of gRPC, by the semantic conventions for it.
+fn write_call(to: &mut Attributes<'_>, call: &Call) {
+    let (service, method) = call.parts();
+    to.text("rpc.system", "grpc");
+    to.text("rpc.service", service);
+    to.text("rpc.method", method);
+    if let Some(status) = call.status {
+        to.number("rpc.grpc.status_code", status.into());
+    }
+}
+
+/// The statuses that are errors of a server, by the same conventions: the others say that the client asked for what cannot be.
+const fn is_server_error(status: u8) -> bool {
+    // UNKNOWN, DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS
+    matches!(status, 2 | 4 | 12..=15)
+}
+
+/// The name of a status, as the gRPC project writes it.
+fn status_name(status: u8) -> String {
+    grpc::name(status).to_ascii_uppercase()
 }
 
 /// A host, and the port behind it.

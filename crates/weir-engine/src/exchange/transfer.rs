@@ -2,7 +2,7 @@
 
 use super::attempt::{Attempt, Sent};
 use super::bodies::{BodyWatch, ResponseWatch};
-use super::record::Record;
+use super::record::{BodyNotes, Record};
 use super::upload::Sending;
 use super::{Exchange, Next, Phase, Routed, Stop, can_be_told, deadline, end_of_body};
 use crate::client::{Client, SEND_TIMEOUT};
@@ -130,8 +130,8 @@ impl Exchange<'_> {
             self.record.listen(&attempt.response);
         }
         let (primed, refused) = {
-            let heard = self.record.heard();
-            let mut watch = ResponseWatch::new(&self.local, &self.ran, self.cx.as_mut(), heard);
+            let notes = self.record.notes();
+            let mut watch = ResponseWatch::new(&self.local, &self.ran, self.cx.as_mut(), notes);
             let primed = download.prime(attempt.response.rest(), watch.active());
             (primed, watch.refused)
         };
@@ -184,7 +184,8 @@ impl Exchange<'_> {
     async fn end_translated(&mut self, attempt: &mut Attempt, download: &mut Relay, cause: &'static Cause) {
         let trailers = grpc::trailers(cause, self.local.snapshot.expose_causes);
         let ended = {
-            let mut watch = ResponseWatch::new(&self.local, &self.ran, self.cx.as_mut(), None);
+            let mut watch =
+                ResponseWatch::new(&self.local, &self.ran, self.cx.as_mut(), BodyNotes::default());
             download.end_for_sender(trailers, watch.active())
         };
         if !matches!(ended, Ok(true)) {
@@ -195,7 +196,7 @@ impl Exchange<'_> {
         client.deadline.set_within(Instant::now(), LAST_WORDS, None);
         let (local, ran, cx) = (&self.local, &self.ran, &mut self.cx);
         let written = poll_fn(|task| {
-            let mut watch = ResponseWatch::new(local, ran, cx.as_mut(), None);
+            let mut watch = ResponseWatch::new(local, ran, cx.as_mut(), BodyNotes::default());
             match download.poll(task, upstream, &mut client.stream, watch.active()) {
                 Poll::Ready(written) => Poll::Ready(written.is_ok()),
                 Poll::Pending => client.deadline.poll_passed(task).map(|()| false),
@@ -458,7 +459,7 @@ impl Pump<'_> {
     }
 
     fn advance_response(&mut self, task: &mut Context<'_>) -> Result<(), TransferError> {
-        let mut watch = ResponseWatch::new(self.local, self.ran, self.cx.as_deref_mut(), self.record.heard());
+        let mut watch = ResponseWatch::new(self.local, self.ran, self.cx.as_deref_mut(), self.record.notes());
         let upstream = &mut self.sent.connection.stream;
         let moved = if self.download.is_gathering() {
             self.download.poll_gather(task, upstream, watch.active())

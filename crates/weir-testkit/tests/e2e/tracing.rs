@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::time::Duration;
+use weir_origin::{Options as OriginOptions, Origin};
 use weir_testkit::h2::{H2, Options};
 use weir_testkit::{Upstream, Weir, eventually, refusing_address};
 
@@ -289,6 +290,91 @@ routes:
         let resent = if number == 0 { String::new() } else { number.to_string() };
         assert_eq!(attempt.get("http.request.resend_count"), resent);
     }
+}
+
+/// Calls of gRPC: attributes of their own, and an error wherever the status is one, though HTTP says 200.
+#[test]
+fn calls_of_grpc() {
+    let origin =
+        Origin::start(OriginOptions { address: "127.0.0.1:0".parse().unwrap(), ..OriginOptions::default() });
+    let (origin, collector) = (origin.unwrap(), Upstream::fixed(TAKEN));
+    let dir = tempfile::TempDir::new().unwrap();
+    let proto = dir.path().join("greeter.proto");
+    let text = "syntax = \"proto3\"; package helloworld.v1; import \"google/api/annotations.proto\"; service Greeter {\
+        rpc SayHello(Ask) returns (Reply) { option (google.api.http) = { get: \"/v1/hello/{name}\" }; } }\
+        message Ask { string name = 1; uint32 code = 2; } message Reply { string message = 1; }";
+    std::fs::write(&proto, text).unwrap();
+    let weir = Weir::start(&format!(
+        "listeners: {{ web: {{ address: 127.0.0.1:0, protocols: [http1, h2] }} }}
+upstreams: {{ up: {{ protocol: h2c, endpoints: [{}] }} }}
+routes: {{ all: {{ match: {{ path: \"/*\" }}, filters: [ {{ grpc_json: {{ proto: [ {} ] }} }} ], upstream: up }} }}
+{}\n",
+        origin.address(),
+        proto.display(),
+        tracing(&collector, ""),
+    ));
+    // REST: the client's span is one of HTTP, as it was received; the attempt is a call.
+    weir.client().ask(get("/v1/hello/a", "")).expect_status(200);
+    weir.client().ask(get("/v1/hello/a?code=16", "")).expect_status(401);
+    let mut h2 = weir.h2();
+    for code in [0, 5, 14] {
+        let fields = [
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":path", "/helloworld.v1.Greeter/SayHello"),
+            (":authority", "weir.test"),
+            ("content-type", "application/grpc"),
+            ("te", "trailers"),
+        ];
+        let stream = h2.request(&fields, false);
+        h2.data(stream, &[0, 0, 0, 0, 2, 0x10, code], true);
+        h2.message(stream).expect_status(200);
+    }
+    let all = wait_spans(&collector, 5);
+    let mut seen = Vec::new();
+    for client in all.iter().filter(|span| span.kind == 3) {
+        assert_eq!(client.get("rpc.system"), "grpc", "{client:?}");
+        assert_eq!(
+            (client.get("rpc.service"), client.get("rpc.method")),
+            ("helloworld.v1.Greeter", "SayHello")
+        );
+        assert_eq!(
+            (client.get("http.request.method"), client.get("http.response.status_code")),
+            ("POST", "200")
+        );
+        let server = all.iter().find(|span| span.id == client.parent).unwrap();
+        let rpc = ["rpc.system", "rpc.grpc.status_code"].map(|key| server.get(key).to_owned());
+        let method = server.get("http.request.method");
+        assert_eq!(server.name, format!("{method} /*"));
+        let [system, status] = rpc;
+        seen.push((
+            method.to_owned(),
+            client.get("rpc.grpc.status_code").to_owned(),
+            (client.failed, client.get("error.type").to_owned()),
+            (system, status, server.failed),
+        ));
+    }
+    seen.sort();
+    let call = |method: &str, code: &str, client: (bool, &str), server: (&str, &str, bool)| {
+        let (system, status, failed) = server;
+        (
+            method.to_owned(),
+            code.to_owned(),
+            (client.0, client.1.to_owned()),
+            (system.to_owned(), status.to_owned(), failed),
+        )
+    };
+    assert_eq!(
+        seen,
+        [
+            call("GET", "0", (false, ""), ("", "", false)),
+            call("GET", "16", (true, "UNAUTHENTICATED"), ("", "", false)),
+            call("POST", "0", (false, ""), ("grpc", "0", false)),
+            call("POST", "14", (true, "UNAVAILABLE"), ("grpc", "14", true)),
+            // What the client asked for does not exist: no error of the server.
+            call("POST", "5", (true, "NOT_FOUND"), ("grpc", "5", false)),
+        ]
+    );
 }
 
 #[test]
