@@ -13,6 +13,7 @@ use crate::wire;
 use known::{AnyOf, AnyValue, ListValue, StructOf, Text};
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 
 /// Why a request cannot become a message.
@@ -368,17 +369,22 @@ impl<'de> Visitor<'de> for MapOf<'_, '_, '_> {
             return Err(parser.refuse("the type is not known"));
         };
         let mut any = false;
+        // As they are encoded: `1` and `01` are the same number.
+        let mut keys = HashSet::new();
         while let Some(key) = map.next_key::<Cow<'_, str>>()? {
             let start = parser.out.len();
             wire::write_key(field.number, wire::BYTES, parser.out);
             let begun = wire::open(parser.out);
             wire::write_key(1, key_field.kind.wire(), parser.out);
             let written =
-                scalar::write(schema, key_field.kind, Token::Text(&key), Written::InUrl, parser.out);
+                scalar::write(schema, key_field.kind, Token::Text(&key), Written::AsKey, parser.out);
             parser.path.push(Step::Key(key.into_owned()));
             if written.is_err() {
                 let expected = scalar::expected(schema, key_field.kind);
                 return Err(parser.refuse(format!("the key is not {expected}")));
+            }
+            if !keys.insert(parser.out.get(begun..).unwrap_or_default().to_vec()) {
+                return Err(parser.refuse("the key comes twice"));
             }
             let value =
                 Single { parser: &mut *parser, field: value_field, number: Some(2), null: Null::Refused };

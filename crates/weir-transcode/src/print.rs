@@ -150,7 +150,7 @@ impl<'a, 'o> Printer<'a, 'o> {
                 if !run.is_empty() {
                     self.name(field, &mut first);
                     self.run(field, run)?;
-                } else if !field.presence && field.oneof.is_none() {
+                } else if field.oneof.is_none() && (!field.presence || field.is_message()) {
                     self.name(field, &mut first);
                     self.default(field);
                 }
@@ -192,7 +192,7 @@ impl<'a, 'o> Printer<'a, 'o> {
             (Shape::Packed | Shape::Repeated, _) => b"[]",
             (_, Kind::Bool) => b"false",
             (_, Kind::Bytes | Kind::String) => b"\"\"",
-            (_, Kind::Double | Kind::Float) => b"0.0",
+            (_, Kind::Double | Kind::Float) => b"0",
             (_, Kind::Enum(at)) => {
                 self.enumeration(at, 0);
                 return;
@@ -319,12 +319,21 @@ impl<'a, 'o> Printer<'a, 'o> {
     fn double(&mut self, n: f64) {
         if !self.not_finite(n) {
             let _ = serde_json::to_writer(&mut *self.out, &n); // as above
+            self.drop_fraction();
         }
     }
 
     fn float(&mut self, n: f32) {
         if !self.not_finite(f64::from(n)) {
             let _ = serde_json::to_writer(&mut *self.out, &n); // as above
+            self.drop_fraction();
+        }
+    }
+
+    /// A whole number has no fraction: `1`, as the libraries of Protocol Buffers write it, not `1.0`.
+    fn drop_fraction(&mut self) {
+        if self.out.ends_with(b".0") {
+            self.out.truncate(self.out.len() - 2);
         }
     }
 

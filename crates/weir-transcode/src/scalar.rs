@@ -13,9 +13,10 @@ pub(crate) enum Token<'a> {
     Text(&'a str),
 }
 
-/// Who wrote it: JSON has types of its own, text of a URL has none.
+/// Who wrote it: JSON has types of its own, keys of its objects and text of a URL have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
+    AsKey,
     InJson,
     InUrl,
 }
@@ -40,14 +41,16 @@ pub(crate) fn write(
     match kind {
         Kind::Bool => out.push(u8::from(boolean(token, written).ok_or(ValueError::Refused)?)),
         Kind::Bytes => bytes(token, out).ok_or(ValueError::Refused)?,
-        Kind::Double => out.extend_from_slice(&float(token).ok_or(ValueError::Refused)?.to_le_bytes()),
+        Kind::Double => {
+            out.extend_from_slice(&float(unsigned(token, written)).ok_or(ValueError::Refused)?.to_le_bytes())
+        }
         Kind::Enum(at) => {
             let of = schema.enumeration(at).ok_or(ValueError::Refused)?;
             let number = enumeration(of, token, written)?;
             wire::write_varint(i64::from(number) as u64, out);
         }
         Kind::Float => {
-            let wide = float(token).ok_or(ValueError::Refused)?;
+            let wide = float(unsigned(token, written)).ok_or(ValueError::Refused)?;
             let narrow = wide as f32;
             if wide.is_finite() && narrow.is_infinite() {
                 return Err(ValueError::Refused);
@@ -62,9 +65,23 @@ pub(crate) fn write(
             }
             _ => return Err(ValueError::Refused),
         },
-        _ => whole(kind, integer(token).ok_or(ValueError::Refused)?, out).ok_or(ValueError::Refused)?,
+        _ => {
+            let number = integer(unsigned(token, written)).ok_or(ValueError::Refused)?;
+            whole(kind, number, out).ok_or(ValueError::Refused)?;
+        }
     }
     Ok(())
+}
+
+/// A number of a URL without the `+` that it may begin with, as Go's parsers and so grpc-gateway take it. JSON has no such sign.
+fn unsigned(token: Token<'_>, written: Written) -> Token<'_> {
+    match token {
+        Token::Text(text) if written == Written::InUrl => {
+            let digits = text.strip_prefix('+').filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+            Token::Text(digits.unwrap_or(text))
+        }
+        token => token,
+    }
 }
 
 /// A whole number, where the kind takes it.
@@ -88,8 +105,11 @@ fn whole(kind: Kind, n: i128, out: &mut Vec<u8>) -> Option<()> {
 fn boolean(token: Token<'_>, written: Written) -> Option<bool> {
     match token {
         Token::Bool(b) => Some(b),
-        Token::Text("true") => Some(true).filter(|_| written == Written::InUrl),
-        Token::Text("false") => Some(false).filter(|_| written == Written::InUrl),
+        // As Go's parser of booleans, and so grpc-gateway, takes them.
+        Token::Text("1" | "t" | "T" | "TRUE" | "True") if written == Written::InUrl => Some(true),
+        Token::Text("0" | "f" | "F" | "FALSE" | "False") if written == Written::InUrl => Some(false),
+        Token::Text("true") if written != Written::InJson => Some(true),
+        Token::Text("false") if written != Written::InJson => Some(false),
         _ => None,
     }
 }

@@ -84,6 +84,12 @@ pub(crate) struct Field {
     pub(crate) group: bool,
 }
 
+impl Field {
+    pub(crate) const fn is_message(&self) -> bool {
+        matches!((self.kind, self.shape), (Kind::Message(_), Shape::Once))
+    }
+}
+
 /// How often a field may be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {

@@ -255,7 +255,10 @@ impl<'de> Visitor<'de> for AnyOf<'_, '_, '_> {
             let mut all = serde_json::Map::new();
             let value = map.next_value()?;
             all.insert(first, value);
-            while let Some((key, value)) = map.next_entry()? {
+            while let Some((key, value)) = map.next_entry::<String, _>()? {
+                if let Some(key) = all.contains_key(&key).then(|| scalar::short(&key)) {
+                    return Err(parser.refuse(format!("`{key}` comes twice")));
+                }
                 all.insert(key, value);
             }
             buffered(parser, all)?;
