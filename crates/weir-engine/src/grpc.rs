@@ -24,6 +24,11 @@ pub(crate) fn timeout(fields: &Fields) -> Option<Duration> {
     parse_timeout(fields.get_str("grpc-timeout")?)
 }
 
+/// Whether this is a deadline as gRPC writes it.
+pub fn is_timeout(text: &[u8]) -> bool {
+    parse_timeout(text).is_some()
+}
+
 /// At most eight digits and a unit.
 fn parse_timeout(text: &[u8]) -> Option<Duration> {
     let (unit, digits) = text.split_last()?;
@@ -66,7 +71,7 @@ pub fn number(name: &str) -> Option<u8> {
 }
 
 /// The status that tells a gRPC client of a cause.
-pub(crate) const fn status(cause: &Cause) -> u8 {
+pub const fn status(cause: &Cause) -> u8 {
     const INTERNAL: u8 = 13;
     const UNAVAILABLE: u8 = 14;
     match cause.status {

@@ -1,6 +1,7 @@
 //! What a service looks like from outside: its methods, the requests of HTTP that mean them, and messages both ways.
 
 use crate::fields;
+use crate::mask;
 use crate::options::{JsonOptions, Limits};
 use crate::parse::{ParseError, Parser};
 use crate::print::{PrintError, Printer};
@@ -58,6 +59,8 @@ pub struct Binding {
     pub(crate) variables: Vec<Place>,
     pub(crate) body: BodyOf,
     pub(crate) response: Option<u16>,
+    /// The field mask that a PATCH gets of its body where the client sends none.
+    pub(crate) mask: Option<u16>,
     pub(crate) place: String,
 }
 
@@ -229,14 +232,41 @@ impl Api {
         }
         // What stands later counts: the path overrides what the body says of the same field.
         if binding.body != BodyOf::All {
-            fields::query(self, binding, input, request.query, out)?;
+            let has_mask = fields::query(self, binding, input, request.query, out)?;
+            if let (Some(mask), BodyOf::Field(at), false) = (binding.mask, binding.body, has_mask) {
+                self.make_mask(input, mask, at, request.body, out)?;
+            }
         }
         for (place, value) in binding.variables.iter().zip(&call.values) {
-            fields::append(&self.schema, input, place, value, out)?;
+            fields::append(&self.schema, input, place, fields::Text { text: value, key: None }, out)?;
         }
         if out.len() > self.limits.message {
             let message = format!("the message is longer than {} bytes", self.limits.message);
             return Err(ParseError { path: String::new(), message });
+        }
+        Ok(())
+    }
+
+    /// Appends the field mask of a PATCH: without it a service would take the fields that the client left out for empty ones.
+    fn make_mask(
+        &self,
+        input: &Message,
+        mask: u16,
+        body: u16,
+        json: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), ParseError> {
+        let (Some(field), Some(of)) = (input.fields.get(usize::from(mask)), self.message_of(input, body))
+        else {
+            return Ok(());
+        };
+        let most = self.limits.message;
+        let paths = mask::of_body(&self.schema, of, json, most).ok_or_else(|| ParseError {
+            path: field.json_name.to_string(),
+            message: format!("the mask of all fields in the body is longer than {most} bytes"),
+        })?;
+        if !paths.is_empty() {
+            wire::write_bytes(field.number, &paths, out);
         }
         Ok(())
     }

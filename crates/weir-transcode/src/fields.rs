@@ -13,15 +13,16 @@ use std::borrow::Cow;
 /// Parameters that a query may have.
 const PARAMETERS: usize = 1000;
 
-/// Appends the fields that a query sets.
+/// Appends the fields that a query sets. Tells whether it sets the binding's field mask.
 pub(crate) fn query(
     api: &Api,
     binding: &Binding,
     input: &Message,
     query: Option<&[u8]>,
     out: &mut Vec<u8>,
-) -> Result<(), ParseError> {
-    let (mut set, mut members) = (Vec::<Vec<u16>>::new(), Vec::new());
+) -> Result<bool, ParseError> {
+    let (mut set, mut members) = (Vec::<Target>::new(), Vec::new());
+    let mut has_mask = false;
     for variable in &binding.variables {
         is_only_member(&api.schema, input, variable, &mut members);
     }
@@ -32,27 +33,48 @@ pub(crate) fn query(
         }
         let at = pair.iter().position(|&b| b == b'=').unwrap_or(pair.len());
         let (name, value) = (pair.get(..at).unwrap_or_default(), pair.get(at + 1..).unwrap_or_default());
-        let name = decoded(name).ok_or_else(|| wrong("", "a parameter's name is not UTF-8"))?;
-        let Some(place) = place_of(api, input, &name)? else { continue };
-        let in_body = matches!(binding.body, BodyOf::Field(of) if place.first() == Some(&of));
-        if in_body || binding.variables.contains(&place) {
-            let from = if in_body { "body" } else { "path" };
-            return Err(wrong(&name, format!("this field comes from the {from}")));
+        let name =
+            decoded(name).ok_or_else(|| wrong("", "a parameter's name is no percent-encoded UTF-8"))?;
+        let (path, key) = split_key(&name);
+        let Some(place) = place_of(api, input, path)? else { continue };
+        if binding.variables.contains(&place) {
+            continue; // the path says it, whatever the query repeats, as in grpc-gateway
         }
-        let value = decoded(value).ok_or_else(|| wrong(&name, "the value is not UTF-8"))?;
+        if matches!(binding.body, BodyOf::Field(of) if place.first() == Some(&of)) {
+            return Err(wrong(&name, "this field comes from the body"));
+        }
+        let value = decoded(value).ok_or_else(|| wrong(&name, "the value is no percent-encoded UTF-8"))?;
+        has_mask |= place.first() == binding.mask.as_ref() && !value.is_empty();
         let field = fields_to(&api.schema, input, &place).last();
-        if field.is_some_and(|field| field.shape == Shape::Once) {
-            if set.contains(&place) {
+        if field.is_some_and(|field| matches!(field.shape, Shape::Map | Shape::Once)) {
+            let target = (place.clone(), key.map(str::to_owned));
+            if set.contains(&target) {
                 return Err(wrong(&name, "the parameter comes twice, but the field is not repeated"));
             }
-            set.push(place.clone());
+            set.push(target);
         }
         if !is_only_member(&api.schema, input, &place, &mut members) {
             return Err(wrong(&name, "another field of the same oneof is set"));
         }
-        append(&api.schema, input, &place, &value, out)?;
+        append(&api.schema, input, &place, Text { text: &value, key }, out)?;
     }
-    Ok(())
+    Ok(has_mask)
+}
+
+/// A field that a query has set: its place, and the key in it where it is a map.
+type Target = (Vec<u16>, Option<String>);
+
+/// A value of a URL, and for a map the key that it stands under.
+#[derive(Clone, Copy)]
+pub(crate) struct Text<'a> {
+    pub(crate) text: &'a str,
+    pub(crate) key: Option<&'a str>,
+}
+
+/// The name of a parameter, and the key where it names an entry of a map: `labels[color]`.
+fn split_key(name: &str) -> (&str, Option<&str>) {
+    let split = name.strip_suffix(']').and_then(|rest| rest.split_once('['));
+    split.map_or((name, None), |(path, key)| (path, Some(key)))
 }
 
 /// The fields that a name of a parameter walks through; `None` where it is to be ignored.
@@ -61,6 +83,10 @@ fn place_of(api: &Api, input: &Message, name: &str) -> Result<Option<Vec<u16>>, 
     let mut place = Vec::new();
     let mut shape = Shape::Once;
     for part in name.split('.') {
+        // Each part is a message within the one before it, here and where it is written.
+        if place.len() >= api.limits().depth {
+            return Err(wrong(&scalar::short(name), format!("this is deeper than {}", api.limits().depth)));
+        }
         let found = match (of, shape) {
             (Some(message), Shape::Once) => {
                 message.place(part).and_then(|at| Some((at, message.fields.get(usize::from(at))?)))
@@ -122,28 +148,65 @@ pub(crate) fn append(
     schema: &Schema,
     of: &Message,
     place: &[u16],
-    text: &str,
+    value_of: Text<'_>,
     out: &mut Vec<u8>,
 ) -> Result<(), ParseError> {
+    let text = value_of.text;
     let Some((first, after)) = place.split_first() else { return Ok(()) };
     let Some(field) = of.fields.get(usize::from(*first)) else { return Ok(()) };
     let told = |e: ParseError| ParseError { path: joined(&field.json_name, &e.path), ..e };
+    if value_of.key.is_some() && after.is_empty() && field.shape != Shape::Map {
+        return Err(wrong(&field.json_name, "only an entry of a map is named by a key in brackets"));
+    }
     match field.kind {
-        Kind::Message(at) if field.shape != Shape::Map && !field.group => {
+        Kind::Message(at) if field.shape == Shape::Map => {
+            let entry = schema.message(at);
+            map_entry(schema, field, entry, value_of, out).map_err(told)
+        }
+        Kind::Message(at) if !field.group => {
             let Some(inside) = schema.message(at) else { return Ok(()) };
             wire::write_key(field.number, wire::BYTES, out);
             let begun = wire::open(out);
             if after.is_empty() {
                 message(schema, inside, text, out).map_err(told)?;
             } else {
-                append(schema, inside, after, text, out).map_err(told)?;
+                append(schema, inside, after, value_of, out).map_err(told)?;
             }
             wire::close(begun, out);
             Ok(())
         }
-        Kind::Message(_) => Err(wrong(&field.json_name, "a map cannot stand in a URL")),
+        Kind::Message(_) => Err(wrong(&field.json_name, "a group cannot stand in a URL")),
         _ => value(schema, field, text, out).map_err(told),
     }
+}
+
+/// Appends an entry of a map, whose values may be what a text can stand for.
+fn map_entry(
+    schema: &Schema,
+    field: &Field,
+    entry: Option<&Message>,
+    Text { text, key }: Text<'_>,
+    out: &mut Vec<u8>,
+) -> Result<(), ParseError> {
+    let Some(key) = key else {
+        return Err(wrong("", format!("this is a map: write {}[KEY]=VALUE", field.json_name)));
+    };
+    let Some([key_field, value_field]) = entry.map(|entry| &entry.fields[..]) else { return Ok(()) };
+    wire::write_key(field.number, wire::BYTES, out);
+    let begun = wire::open(out);
+    value(schema, key_field, key, out)?;
+    match value_field.kind {
+        Kind::Message(at) => {
+            let Some(of) = schema.message(at) else { return Ok(()) };
+            wire::write_key(value_field.number, wire::BYTES, out);
+            let inside = wire::open(out);
+            message(schema, of, text, out)?;
+            wire::close(inside, out);
+        }
+        _ => value(schema, value_field, text, out)?,
+    }
+    wire::close(begun, out);
+    Ok(())
 }
 
 /// A message that a text can stand for.
@@ -157,7 +220,12 @@ fn message(schema: &Schema, of: &Message, text: &str, out: &mut Vec<u8>) -> Resu
                     format!("expected {}, found {}", text_expected(known), scalar::shown(Token::Text(text))),
                 )
             };
-            write_text(known, text, out).ok_or_else(expected)
+            let written = match known {
+                // AIP-134 writes masks as the proto has the names; JSON has them in lowerCamelCase.
+                Known::FieldMask => write_mask(text, out),
+                known => write_text(known, text, out),
+            };
+            written.ok_or_else(expected)
         }
         _ => Err(wrong("", format!("a {} cannot stand in a URL; name one of its fields", of.name))),
     }
@@ -173,8 +241,24 @@ fn value(schema: &Schema, field: &Field, text: &str, out: &mut Vec<u8>) -> Resul
     })
 }
 
-/// A name or a value of a query: `+` is a space there.
+/// A field mask of a URL: paths in snake_case pass as they are, others are as in JSON.
+fn write_mask(text: &str, out: &mut Vec<u8>) -> Option<()> {
+    for path in text.split(',').filter(|path| !path.is_empty()) {
+        match path.contains('_') {
+            true => wire::write_bytes(1, path.as_bytes(), out),
+            false => write_text(Known::FieldMask, path, out)?,
+        }
+    }
+    Some(())
+}
+
+/// A name or a value of a query: `+` is a space there. `None`: an escape is broken, or it is not UTF-8.
 fn decoded(text: &[u8]) -> Option<Cow<'_, str>> {
+    let escapes =
+        text.iter().enumerate().filter(|(_, b)| **b == b'%').map(|(at, _)| text.get(at + 1..at + 3));
+    if !escapes.into_iter().all(|digits| digits.is_some_and(|d| d.iter().all(u8::is_ascii_hexdigit))) {
+        return None;
+    }
     if !text.iter().any(|b| matches!(b, b'+' | b'%')) {
         return std::str::from_utf8(text).ok().map(Cow::Borrowed);
     }

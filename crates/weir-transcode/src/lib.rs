@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  descriptors (`sources`, `reflection`) ─► `Api`: tables of types (`schema`), rules (`rules`), paths (`router`, `template`)
-//!  request  ─► `Api::find` ─► `Api::request`: body (`parse`), query and path (`fields`) ─► Protocol Buffers (`wire`), framed (`frames`)
+//!  request  ─► `Api::find` ─► `Api::request`: body (`parse`, `mask`), query and path (`fields`) ─► Protocol Buffers (`wire`), framed (`frames`)
 //!  response ─► `frames::Messages` ─► `Api::response` (`print`), or a `Status`
 //!  Connect: what is its own is in `connect`; its messages go through `Api::read` and `Api::write`
 //! ```
@@ -14,6 +14,7 @@ pub mod base64;
 pub mod connect;
 mod fields;
 pub mod frames;
+mod mask;
 mod openapi;
 mod options;
 mod parse;

@@ -1,6 +1,7 @@
 //! The rules of `google.api.http` on the methods of a pool, checked and made ready to match.
 
 use crate::api::{Binding, BodyOf, Method, Place};
+use crate::mask;
 use crate::router::{Router, Target};
 use crate::schema::{Kind, Known, Message, Schema, Shape};
 use crate::template::Template;
@@ -200,6 +201,7 @@ impl Rules {
                 variables: compiled.variables,
                 body: compiled.body,
                 response: compiled.response,
+                mask: compiled.mask,
                 place: place.to_owned(),
             }),
         }
@@ -240,6 +242,7 @@ struct Compiled {
     variables: Vec<Place>,
     body: BodyOf,
     response: Option<u16>,
+    mask: Option<u16>,
 }
 
 /// Compares a rule with the types of its method.
@@ -295,8 +298,13 @@ fn compile(
             place
         }
     };
+    let mask = match body {
+        BodyOf::Field(at) if rule.method == "PATCH" => mask::place(schema, input)
+            .filter(|mask| *mask != at && variables.iter().all(|v| v.first() != Some(mask))),
+        _ => None,
+    };
     match template {
-        Some(template) if wrong.is_empty() => Ok(Compiled { template, variables, body, response }),
+        Some(template) if wrong.is_empty() => Ok(Compiled { template, variables, body, response, mask }),
         _ => Err(wrong),
     }
 }

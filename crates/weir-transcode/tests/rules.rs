@@ -76,6 +76,29 @@ fn every_form_of_annotation() {
             "UpdateBook",
             json!({"book": {"name": "shelves/1/books/2", "title": "N"}, "updateMask": "title,pages"}),
         ),
+        // Fields that the client left out are not to be wiped.
+        (
+            "PATCH",
+            "/v1/shelves/1/books/2",
+            "{\"title\":\"N\",\"pages\":\"0\"}",
+            "UpdateBook",
+            json!({"book": {"name": "shelves/1/books/2", "title": "N"}, "updateMask": "title,pages"}),
+        ),
+        (
+            "PATCH",
+            "/v1/shelves/1/books/2?updateMask=",
+            "{\"title\":\"N\"}",
+            "UpdateBook",
+            json!({"book": {"name": "shelves/1/books/2", "title": "N"}, "updateMask": "title"}),
+        ),
+        (
+            "PATCH",
+            "/v1/shelves/1/books/2?update_mask.paths=pages&book.name=x",
+            "{\"title\":\"N\"}",
+            "UpdateBook",
+            json!({"book": {"name": "shelves/1/books/2", "title": "N"}, "updateMask": "pages"}),
+        ),
+        ("PATCH", "/v1/shelves/1/books/2", "", "UpdateBook", json!({"book": {"name": "shelves/1/books/2"}})),
         (
             "PUT",
             "/v1/shelves/1/books/2",
@@ -113,6 +136,14 @@ fn parameters_of_every_kind() {
     let query = "page_size=5&pageToken=a%20b%26&authors=x&authors=y&genres=PROSE&genres=1&years=1&years=-2&filter.title=t&filter.inStock=true\
         &filter.since=2026-01-01T00:00:00Z&filter.age=1.5s&filter.most=7&filter.mask=a,b&filter.not.not.title=n&filter.digest=_-8&filter.score=-1e3";
     let (_, found) = sent(&api, "GET", &format!("/v1/books?{query}"), "").unwrap();
+    let more =
+        "filter.labels[a.b]=1&filter.labels[]=2&filter.in_stock=t&filter.mask=book.page_count,pageSize";
+    let (_, found_more) = sent(&api, "GET", &format!("/v1/books?{more}&page_size=%2B10"), "").unwrap();
+    let want_more = json!({
+        "pageSize": 10,
+        "filter": { "labels": { "a.b": "1", "": "2" }, "inStock": true, "mask": "book.pageCount,pageSize" }
+    });
+    assert_eq!(found_more, want_more);
     let want = json!({
         "pageSize": 5, "pageToken": "a b&", "authors": ["x", "y"], "genres": ["PROSE", "POETRY"], "years": ["1", "-2"],
         "filter": {
@@ -126,20 +157,31 @@ fn parameters_of_every_kind() {
         ("filter.nope=1", "has no field `nope`"),
         ("page_size.x=1", "no message has no field"),
         ("filter=1", "cannot stand in a URL"),
-        ("filter.labels=1", "map"),
+        ("filter.labels=1", "write labels[KEY]=VALUE"),
         ("filter.labels.a=1", "no field `a`"),
         ("page_size=x", "a whole number of 32 bits"),
+        ("page_size[a]=1", "only an entry of a map"),
+        ("page_size=%zz", "percent-encoded"),
+        ("page_size=1%", "percent-encoded"),
+        ("filter.labels[a]=1&filter.labels[a]=2", "twice"),
         ("page_size=1&pageSize=2", "twice"),
         ("genres=NOPE", "one of GENRE_UNSPECIFIED, POETRY, PROSE"),
         ("filter.since=x", "a time"),
         ("filter.inStock=2", "true or false"),
-        ("page_token=%ff", "not UTF-8"),
+        ("page_token=%ff", "no percent-encoded UTF-8"),
     ] {
         let told = sent(&api, "GET", &format!("/v1/books?{query}"), "").unwrap_err();
         assert!(told.contains(wrong), "{query}: {told}");
     }
-    let told = sent(&api, "GET", "/v1/books/x?name=y", "").unwrap_err();
-    assert!(told.contains("comes from the path"), "{told}");
+    // The path says it, whatever the query repeats.
+    let (_, found) = sent(&api, "GET", "/v1/books/x?name=y&name=z", "").unwrap();
+    assert_eq!(found, json!({ "name": "x" }));
+    // A name goes no deeper than a message may, so that none of them fills a stack.
+    let deep = |levels: usize| format!("/v1/books?filter.{}title=x", "not.".repeat(levels));
+    assert!(sent(&api, "GET", &deep(97), "").is_ok());
+    for levels in [99, 10_000] {
+        assert!(sent(&api, "GET", &deep(levels), "").unwrap_err().contains("deeper than 100"));
+    }
     let told = sent(&api, "POST", "/v1/shelves/1/books?book.title=x", "{}").unwrap_err();
     assert!(told.contains("comes from the body"), "{told}");
     let many = vec!["authors=a"; 1001].join("&");
@@ -273,6 +315,51 @@ fn the_other_rules_are_served() {
     let refused: Vec<&str> = api.refused().iter().map(|rule| rule.method.as_str()).collect();
     assert_eq!(refused, ["t.S/R0", "t.S/R3", "t.S/R4", "t.S/R6"]);
     assert_eq!(api.bindings(), 4);
+}
+
+/// The fields that the body of a PATCH sets are its mask, as grpc-gateway makes it.
+#[test]
+fn a_mask_names_what_the_body_sets() {
+    let proto = "syntax = \"proto3\"; package t; import \"google/api/annotations.proto\"; import \"google/protobuf/field_mask.proto\";
+        import \"google/protobuf/struct.proto\"; import \"google/protobuf/timestamp.proto\"; import \"google/protobuf/wrappers.proto\";
+        message Thing { string name = 1; Inner inner_part = 2; repeated Inner parts = 3; map<string, Inner> by_name = 4;
+          google.protobuf.Struct meta = 5; google.protobuf.Timestamp at = 6; google.protobuf.Int64Value size = 7; Thing next = 8; }
+        message Inner { string a_b = 1; int32 c = 2; }
+        message Update { Thing thing = 1; google.protobuf.FieldMask what = 2; }
+        message Both { Thing thing = 1; google.protobuf.FieldMask read_mask = 2; google.protobuf.FieldMask update_mask = 3; }
+        message Many { Thing thing = 1; google.protobuf.FieldMask one = 2; google.protobuf.FieldMask two = 3; }
+        service S {
+          rpc A(Update) returns (Update) { option (google.api.http) = { patch: \"/a\" body: \"thing\" additional_bindings { put: \"/a\" body: \"thing\" } }; }
+          rpc B(Both) returns (Both) { option (google.api.http) = { patch: \"/b\" body: \"thing\" }; }
+          rpc C(Many) returns (Many) { option (google.api.http) = { patch: \"/c\" body: \"thing\" }; }
+          rpc D(Update) returns (Update) { option (google.api.http) = { patch: \"/d\" body: \"*\" }; } }";
+    let api = api_of(proto, &Choice::default()).unwrap();
+    let mask = |method: &str, path: &str, body: &str, of: &str, field: &str| {
+        let mut out = Vec::new();
+        let request = Request { query: None, media: b"application/json", body: body.as_bytes() };
+        api.request(&call(&api, method, path), &request, &mut out).unwrap();
+        let mut json = Vec::new();
+        api.print(of, &out, &mut json).unwrap();
+        serde_json::from_slice::<Value>(&json).unwrap()[field].clone()
+    };
+    for (body, want) in [
+        (r#"{"name":"x"}"#, json!("name")),
+        (r#"{"innerPart":{"aB":"1","c":2},"name":null}"#, json!("innerPart.aB,innerPart.c,name")),
+        (r#"{"inner_part":{}}"#, json!("innerPart")),
+        (r#"{"parts":[{"c":1}],"byName":{"k":{"c":1}}}"#, json!("parts,byName")),
+        (r#"{"meta":{"a":{"b":1}},"at":"2026-01-01T00:00:00Z","size":"1"}"#, json!("meta,at,size")),
+        (r#"{"next":{"next":{"innerPart":{"c":0}}}}"#, json!("next.next.innerPart.c")),
+        ("{}", Value::Null),
+        ("", Value::Null),
+    ] {
+        assert_eq!(mask("PATCH", "/a", body, "t.Update", "what"), want, "{body}");
+        assert_eq!(mask("PUT", "/a", body, "t.Update", "what"), Value::Null, "{body}");
+    }
+    let body = r#"{"name":"x"}"#;
+    assert_eq!(mask("PATCH", "/b", body, "t.Both", "updateMask"), "name");
+    assert_eq!(mask("PATCH", "/b", body, "t.Both", "readMask"), Value::Null);
+    assert_eq!(mask("PATCH", "/c", body, "t.Many", "one"), Value::Null, "nobody knows which");
+    assert_eq!(mask("PATCH", "/d", r#"{"thing":{"name":"x"}}"#, "t.Update", "what"), Value::Null);
 }
 
 #[test]

@@ -409,7 +409,8 @@ impl Exchange<'_> {
         if let (Reply::Local(local), Some(cx)) = (&*reply, &mut self.cx) {
             cx.own_length = local.body.length();
         }
-        if instance.hooks.has(Hooks::RESPONSE_BODY) && reply.has_body(self.head.method()) {
+        let is_bare = self.answers_head() && matches!(reply, Reply::Local(_));
+        if instance.hooks.has(Hooks::RESPONSE_BODY) && !is_bare && reply.has_body(self.head.method()) {
             let (cx, head) = (self.cx.as_mut()?, reply.head()?);
             cx.filter = index;
             match instance.filter.response_body(head, cx) {

@@ -14,7 +14,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
-use weir_h1::{BodyKind, Known, Method, ResponseHead, Version, write_chunk, write_last_chunk};
+use weir_h1::{BodyKind, Known, ResponseHead, Version, write_chunk, write_last_chunk};
 use weir_wire::pages::is_resident;
 use weir_wire::relay::{Framing, Seen};
 use weir_wire::time;
@@ -66,7 +66,7 @@ impl Exchange<'_> {
         self.can_keep &=
             self.request_over && !(self.head.expects_continue() && self.head.body() != BodyKind::Empty);
         let LocalResponse { mut head, body } = response;
-        let empty = self.head.method() == Method::Head || matches!(head.status(), 204 | 304);
+        let empty = self.answers_head() || matches!(head.status(), 204 | 304);
         let body = match body {
             Body::Bytes(body) => body,
             Body::File(range) => {
@@ -124,9 +124,14 @@ impl Exchange<'_> {
         }
     }
 
+    /// Whether the client sent HEAD, also where a filter made another request of it: nothing may follow the head of its answer.
+    pub(super) fn answers_head(&self) -> bool {
+        self.head.received_method() == b"HEAD"
+    }
+
     /// Whether a filter knows that a GET would be answered with another length.
     fn drops_length(&self) -> bool {
-        self.head.method() == Method::Head && self.cx.as_ref().is_some_and(|cx| cx.length_dropped)
+        self.answers_head() && self.cx.as_ref().is_some_and(|cx| cx.length_dropped)
     }
 
     /// Passes a whole body of our own through the filters that look at bodies.

@@ -19,7 +19,6 @@ use weir_transcode::stream::Values;
 use weir_transcode::{Call, ErrorStyle, Lookup, Status};
 
 pub(super) static KIND: FilterKind = FilterKind::made_from::<GrpcJsonSettings>("grpc_json").with_causes(&[
-    &BIDIRECTIONAL,
     &NOT_DESCRIBED,
     &NO_METHOD,
     &REQUEST_MALFORMED,
@@ -29,8 +28,6 @@ pub(super) static KIND: FilterKind = FilterKind::made_from::<GrpcJsonSettings>("
 ]);
 
 causes! {
-    BIDIRECTIONAL "grpc_bidirectional" 501
-        "The method has streams both ways at once, which HTTP with JSON cannot carry." "call it by gRPC"
     NO_METHOD "grpc_no_method" 404
         "No rule of google.api.http names this path." "the rules in the proto; `unannotated` and `unmatched` of the filter grpc_json"
     REQUEST_MALFORMED "grpc_request_malformed" 400
@@ -105,6 +102,8 @@ struct Calling {
     client_streams: bool,
     server_streams: bool,
     events: bool,
+    /// The answer has no body: the client asked by HEAD.
+    headless: bool,
     values: Values,
     messages: Messages,
     /// Whether an error was told within the stream.
@@ -148,7 +147,9 @@ impl Filter for GrpcJson {
         }
         self.begin(head, cx);
         match &cx.state::<State>().stage {
-            Stage::Found(calling) if calling.client_streams => BodyUse::Change,
+            // With streams both ways all of the body is read first: a client of HTTP that sends before it reads, and a service that waits for
+            // its answers to be read, would wait for one another.
+            Stage::Found(calling) if calling.client_streams && !calling.server_streams => BodyUse::Change,
             Stage::Found(_) | Stage::New => {
                 *cx.note() = ASKED_WHOLE;
                 BodyUse::Whole(self.manner.message)
@@ -191,7 +192,9 @@ impl Filter for GrpcJson {
     fn response_body(&self, head: &ResponseHead, cx: &mut Cx) -> BodyUse {
         match &cx.state::<State>().stage {
             Stage::Called(calling) if is_messages(head) => {
-                if calling.server_streams {
+                if calling.headless && calling.server_streams {
+                    BodyUse::Pass // nobody reads it
+                } else if calling.server_streams {
                     BodyUse::Change
                 } else {
                     BodyUse::Whole(self.manner.message + 5)

@@ -1,8 +1,8 @@
 //! The way to the service: a request of HTTP becomes a call of gRPC.
 
 use super::{
-    ASKED_WHOLE, BIDIRECTIONAL, Calling, ErrorAnswer, GrpcJson, Loaded, NO_METHOD, REQUEST_MALFORMED,
-    RULE_REFUSED, Stage, State, WRONG_METHOD,
+    ASKED_WHOLE, Calling, ErrorAnswer, GrpcJson, Loaded, NO_METHOD, REQUEST_MALFORMED, RULE_REFUSED, Stage,
+    State, WRONG_METHOD,
 };
 use crate::prelude::*;
 use crate::shared::grpc::told;
@@ -59,14 +59,7 @@ impl GrpcJson {
         self.source.refresh(cx.core());
         let Some(loaded) = self.source.loaded() else { return };
         let name = std::str::from_utf8(head.method_name()).unwrap_or_default();
-        let found = match name {
-            // The answer to HEAD has no body, and that of gRPC has.
-            "HEAD" => match loaded.api.find("GET", head.path()) {
-                Lookup::Call(_) => Lookup::Methods(vec!["GET".to_owned()]),
-                other => other,
-            },
-            name => loaded.api.find(name, head.path()),
-        };
+        let found = loaded.api.find(name, head.path());
         let wrong = |cause: &'static Cause, status| Some(ErrorAnswer { cause, status, methods: Vec::new() });
         let state = match found {
             Lookup::Call(call) => self.found(head, call, loaded),
@@ -99,9 +92,11 @@ impl GrpcJson {
     fn found(&self, head: &RequestHead, call: Call, loaded: Arc<Loaded>) -> State {
         let streams =
             loaded.api.method(&call).map_or((false, false), |m| (m.client_streams, m.server_streams));
-        if streams == (true, true) {
-            let status = Status::new(12, BIDIRECTIONAL.meaning);
-            let wrong = ErrorAnswer { cause: &BIDIRECTIONAL, status, methods: Vec::new() };
+        // A deadline that means nothing would be passed on for the service to stumble over.
+        if head.headers.get_str("grpc-timeout").is_some_and(|text| !weir_engine::grpc::is_timeout(text)) {
+            let status =
+                Status::invalid("grpc-timeout", "expected up to eight digits and one of H M S m u n");
+            let wrong = ErrorAnswer { cause: &REQUEST_MALFORMED, status, methods: Vec::new() };
             return State { stage: Stage::Done, wrong: Some(wrong) };
         }
         let accept = head.headers.get_str("accept").unwrap_or_default();
@@ -111,6 +106,7 @@ impl GrpcJson {
             client_streams: streams.0,
             server_streams: streams.1,
             events,
+            headless: head.method() == Method::Head,
             values: Values::new(self.manner.message),
             messages: Messages::new(self.manner.message, false),
             ended: false,

@@ -24,6 +24,10 @@ impl GrpcJson {
             // A piece of the request did not fit: what came instead of an answer is that.
             return self.answer(wrong, None, cx);
         }
+        if matches!(state.stage, Stage::Found(_) | Stage::New) && head.status() >= 400 {
+            // The gateway refused the request before it became a call: its body is too long, or did not come.
+            return self.refused(head, cx);
+        }
         if !matches!(state.stage, Stage::Called(_)) {
             return Flow::Continue;
         }
@@ -53,6 +57,9 @@ impl GrpcJson {
             Outcome::Json(body, media) => {
                 self.fields(head, cx);
                 let media = media.as_deref().unwrap_or("application/json");
+                if calling.headless {
+                    return self.answer_head(media, head, body, cx);
+                }
                 if head.headers.insert(&self.names.content_type, media.as_bytes()).is_err() {
                     let _ = head.headers.insert(&self.names.content_type, b"application/octet-stream"); // a plain word
                 }
@@ -83,6 +90,10 @@ impl GrpcJson {
         } else {
             b"application/x-ndjson"
         };
+        if calling.headless {
+            self.fields(head, cx);
+            return self.answer_head(&String::from_utf8_lossy(media), head, Vec::new(), cx);
+        }
         head.headers.remove_where(|name, _| is_of_grpc(name));
         let _ = head.headers.insert(&self.names.content_type, media); // plain words
         let _ = head.headers.insert(&self.names.cache_control, b"no-cache");
@@ -98,6 +109,29 @@ impl GrpcJson {
                 let _ = head.headers.append(name, value); // one that may not be sent is left out
             }
         }
+    }
+
+    /// An answer to HEAD. It is the gateway's own, which has no body then: the call itself was a POST.
+    fn answer_head(&self, media: &str, head: &ResponseHead, body: Vec<u8>, cx: &mut Cx) -> Flow {
+        let mut headers = vec![(self.names.content_type.clone(), media.as_bytes().to_vec())];
+        headers.extend(kept(head));
+        cx.state::<State>().stage = Stage::Done;
+        Flow::Answer(Box::new(Answer { status: 200, headers, body: body.into() }))
+    }
+
+    /// The gateway's own answer to a request that was no call yet, in the words of this filter.
+    fn refused(&self, head: &ResponseHead, cx: &mut Cx) -> Flow {
+        cx.state::<State>().stage = Stage::Done;
+        let Some(cause) = cx.failure().and_then(|failure| failure.cause) else { return Flow::Continue };
+        // Of a status 400 the client's message is to blame, which INTERNAL would not say.
+        let code = if cause.status == 400 { 3 } else { weir_engine::grpc::status(cause).into() };
+        let status = Status::new(code, cause.meaning);
+        let style = self.manner.errors;
+        let http = if status.response_status(style) == 200 { 200 } else { cause.status };
+        let mut headers = vec![(self.names.content_type.clone(), Status::media(style).into())];
+        headers.extend(kept(head).filter(|(name, _)| !is_of_grpc(name.as_str().as_bytes())));
+        let body = told(cause, status, cx).body(None, style);
+        Flow::Answer(Box::new(Answer { status: http, headers, body: body.into() }))
     }
 
     /// The call failed. The client is told by the status of HTTP; one that the gateway chose stays.
@@ -117,15 +151,19 @@ impl GrpcJson {
         };
         self.fields(head, cx);
         let mut headers = vec![(self.names.content_type.clone(), Status::media(style).into())];
-        let kept = head.headers.iter().filter_map(|(name, value)| {
-            let name = FieldName::new(std::str::from_utf8(name).ok()?).ok()?;
-            Some((name, value.to_vec()))
-        });
-        headers.extend(kept);
+        headers.extend(kept(head));
         let body = status.body(Some(&calling.loaded.api), style);
         cx.state::<State>().stage = Stage::Done;
         Flow::Answer(Box::new(Answer { status: told, headers, body: body.into() }))
     }
+}
+
+/// Fields of an answer that another one takes over.
+fn kept(head: &ResponseHead) -> impl Iterator<Item = (FieldName, Vec<u8>)> {
+    head.headers.iter().filter_map(|(name, value)| {
+        let name = FieldName::new(std::str::from_utf8(name).ok()?).ok()?;
+        Some((name, value.to_vec()))
+    })
 }
 
 /// Reads the one message of an answer, and the status behind it; `told`: the one before it, where there is one.

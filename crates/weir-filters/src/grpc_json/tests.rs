@@ -12,6 +12,7 @@ const PROTO: &str = "syntax = \"proto3\";\npackage t.v1;\nimport \"google/api/an
       rpc Watch(Ask) returns (stream Reply) { option (google.api.http) = { get: \"/v1/watch\" }; }\n\
       rpc Many(stream Ask) returns (Reply) { option (google.api.http) = { post: \"/v1/many\" body: \"*\" }; }\n\
       rpc Chat(stream Ask) returns (stream Reply) { option (google.api.http) = { post: \"/v1/chat\" body: \"*\" }; }\n\
+      rpc Exists(Ask) returns (Reply) { option (google.api.http) = { custom: { kind: \"HEAD\" path: \"/v1/exists/{name}\" } }; }\n\
     }\nmessage Ask { string name = 1; int32 times = 2; }\nmessage Reply { string message = 1; }\n";
 
 /// A folder with a proto, and the settings that read it.
@@ -48,6 +49,15 @@ async fn a_request_becomes_a_call() {
 }
 
 #[tokio::test]
+async fn head_calls_where_a_rule_says_so() {
+    let (_dir, mut stand) = stand(json!({}));
+    let running = stand.build();
+    let mut exchange = running.request("HEAD /v1/exists/a").await;
+    exchange.expect_continue().expect_target("/t.v1.Greeter/Exists");
+    assert_eq!((exchange.head.method_name(), exchange.head.received_method()), (&b"POST"[..], &b"HEAD"[..]));
+}
+
+#[tokio::test]
 async fn metadata_passes_by_list() {
     let (_dir, mut stand) = stand(json!({ "metadata": { "request": ["x-tenant"] } }));
     let request = "GET /v1/hello/a\nX-Tenant: 7\nCookie: c\nGrpc-Timeout: 1S\nTraceparent: t";
@@ -70,7 +80,7 @@ async fn what_does_not_fit_is_answered() {
         ("GET /v1/nope", "", 404, "No rule"),
         ("PUT /v1/hello", "", 405, "known for POST"),
         ("HEAD /v1/hello/a", "", 405, "known for GET"),
-        ("POST /v1/chat\nContent-Length: 1", "{}", 501, "streams both ways"),
+        ("GET /v1/hello/a\nGrpc-Timeout: soon", "", 400, "grpc-timeout: expected up to eight digits"),
     ] {
         let mut exchange = if body.is_empty() {
             running.request(request).await
@@ -84,6 +94,21 @@ async fn what_does_not_fit_is_answered() {
         assert!(told.contains(wrong), "{request}: {told}");
     }
     running.request("PUT /v1/hello").await.expect_status(405).expect_header("allow", "POST");
+}
+
+/// Streams both ways: all of the request is read, and then sent.
+#[tokio::test]
+async fn a_conversation_has_its_whole_request_first() {
+    let (_dir, mut stand) = stand(json!({}));
+    let running = stand.build();
+    let mut exchange =
+        running.request_with("POST /v1/chat\nContent-Length: 1", "{\"name\":\"a\"}\n{\"name\":\"b\"}").await;
+    exchange.expect_continue().expect_target("/t.v1.Greeter/Chat");
+    assert_eq!(exchange.cx.whole(), b"\0\0\0\0\x03\x0a\x01a\0\0\0\0\x03\x0a\x01b");
+    let response = exchange.response("200\ncontent-type: application/grpc\ntransfer-encoding: chunked");
+    response.expect_header("content-type", "application/x-ndjson");
+    let told = exchange.response_body(b"\0\0\0\0\x03\x0a\x01a", false).unwrap();
+    assert_eq!(String::from_utf8(told).unwrap(), "{\"message\":\"a\"}\n");
 }
 
 #[tokio::test]

@@ -28,7 +28,6 @@ pub(crate) const CONNECT_MALFORMED: Cause = (400, "connect_malformed");
 pub(crate) const CONNECT_NO_METHOD: Cause = (404, "connect_no_method");
 pub(crate) const CONNECT_WRONG_METHOD: Cause = (405, "connect_wrong_method");
 pub(crate) const CONNECT_WRONG_TYPE: Cause = (415, "connect_wrong_type");
-pub(crate) const GRPC_BIDIRECTIONAL: Cause = (501, "grpc_bidirectional");
 pub(crate) const GRPC_NOT_DESCRIBED: Cause = (503, "grpc_not_described");
 pub(crate) const GRPC_NO_METHOD: Cause = (404, "grpc_no_method");
 pub(crate) const GRPC_REQUEST_MALFORMED: Cause = (400, "grpc_request_malformed");
