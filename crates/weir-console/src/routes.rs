@@ -144,7 +144,10 @@ fn explain(listeners: &[String], asked: &Question, told: Option<&Result<Explanat
     let methods = each(METHODS, |name| option(name, *name == method));
     let several = (listeners.len() > 1).then(|| {
         let options = each(listeners, |name| option(name, *name == asked.listener));
-        html!("<label>Listener <select name=\"listener\">{}</select></label>", options)
+        html!(
+            "<label>Listener <select name=\"listener\"><option value=\"\">the one that the URL reaches</option>{}</select></label>",
+            options
+        )
     });
     let answer = told.map(|told| match told {
         Ok(explanation) => explained(explanation),
@@ -172,13 +175,15 @@ fn explained(e: &Explanation) -> Html {
     let asked = &e.request;
     let query = asked.query.as_ref().map(|query| html!("?{}", query));
     let note = asked.note.as_ref().map(|note| html!("<p class=\"quiet\">{}</p>", note));
+    let chosen = asked.listener_reason.as_ref().map(|why| html!(" ({})", why));
     let request = html!(
-        "<p class=\"quiet\">{} <code>{}{}{}</code> on listener <code>{}</code></p>{}",
+        "<p class=\"quiet\">{} <code>{}{}{}</code> on listener <code>{}</code>{}</p>{}",
         asked.method,
         asked.host,
         asked.path,
         query,
         asked.listener,
+        chosen,
         note
     );
     let others = |title: &str, list: &[Other]| {

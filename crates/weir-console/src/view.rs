@@ -445,7 +445,7 @@ pub struct Question {
     pub url: String,
     /// Header fields, one a line.
     pub fields: String,
-    /// The listener; empty for the first.
+    /// The listener; empty for the one that a client of the URL reaches.
     pub listener: String,
 }
 
@@ -471,6 +471,7 @@ pub struct Understood {
     pub path: String,
     pub query: Option<String>,
     pub listener: String,
+    pub listener_reason: Option<String>,
     pub note: Option<String>,
 }
 

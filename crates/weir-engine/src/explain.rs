@@ -1,6 +1,7 @@
 //! `weir explain`: what would happen to a request, told by the very code that routes live traffic.
 
 use crate::exchange::PREFLIGHT;
+mod arrival;
 mod policies;
 
 pub use policies::{HealthShown, HedgeShown, OutlierShown, PoliciesShown, ProbeShown, RetryShown};
@@ -51,6 +52,8 @@ pub struct Understood {
     pub query: Option<String>,
     /// The listener it is taken to come in on.
     pub listener: String,
+    /// Why that one, where nobody named one and there are several.
+    pub listener_reason: Option<String>,
     /// What is made of a path that can be read in several ways.
     pub note: Option<String>,
 }
@@ -142,7 +145,8 @@ pub struct StickyShown {
 }
 
 /// Explains a request given as it would be written on the wire: method, target and header fields. A target that begins with
-/// `grpc://` or `grpcs://` is a call of gRPC: `content-type: application/grpc` need not be given.
+/// `grpc://` or `grpcs://` is a call of gRPC: `content-type: application/grpc` need not be given. Without a `listener` it is the one that a
+/// client of the URL reaches.
 ///
 /// # Errors
 /// Why the gateway would refuse the request before it looks at any route.
@@ -153,13 +157,12 @@ pub fn explain(
     target: &str,
     headers: &[(String, String)],
 ) -> Result<Explanation, String> {
-    let number = match listener {
-        None => 0,
-        Some(name) => snapshot
-            .listeners
-            .iter()
-            .position(|l| *l.name == *name)
-            .ok_or_else(|| format!("there is no listener `{name}`"))?,
+    let (number, listener_reason) = match listener {
+        None => arrival::choose(snapshot.listeners.iter().map(|listener| &**listener), target),
+        Some(name) => {
+            let found = snapshot.listeners.iter().position(|l| *l.name == *name);
+            (found.ok_or_else(|| format!("there is no listener `{name}`"))?, None)
+        }
     };
     let shown = snapshot.listeners.get(number).ok_or("the config has no listener")?;
     let head = head_of(method, target, headers, &snapshot.head_limits)?;
@@ -224,6 +227,7 @@ pub fn explain(
             path: text(path),
             query: head.query().map(text),
             listener: shown.name.to_string(),
+            listener_reason,
             note,
         },
         target,
@@ -425,6 +429,9 @@ impl fmt::Display for Explanation {
         let r = &self.request;
         let query = r.query.as_ref().map(|q| format!("?{q}")).unwrap_or_default();
         writeln!(f, "request  {} {}{query} on host {}, listener {}", r.method, r.path, r.host, r.listener)?;
+        if let Some(why) = &r.listener_reason {
+            writeln!(f, "         listener {}: {why}", r.listener)?;
+        }
         r.note.iter().try_for_each(|note| writeln!(f, "         {note}"))?;
         if let Some(grpc) = &self.grpc {
             writeln!(f, "gRPC     service {}, method {}", grpc.service, grpc.method)?;

@@ -391,3 +391,41 @@ fn a_route_is_explained_by_its_url() {
     assert!(ask("method=GET&url=%2Fa&fields=x").contains("is no header field"));
     assert!(ask("method=GET&url=%2Fa&listener=none").contains("there is no listener"));
 }
+
+#[test]
+fn explain_takes_the_listener_that_the_request_reaches() {
+    const ROUTES: &str = "  inside: { match: { path: \"/*\", listeners: [a] }, respond: { status: 200, body: inside } }\n  \
+                          outside: { match: { path: \"/*\", listeners: [b] }, respond: { status: 200, body: outside } }\n";
+    let folder = TempDir::new().unwrap();
+    // The first by name is not the first of the config, so that either order taken for granted shows.
+    let weir = Weir::start(&format!(
+        "listeners: {{ b: {{ address: 127.0.0.1:0 }}, a: {{ address: 127.0.0.1:0 }} }}\nroutes:\n{ROUTES}\
+         admin: {{ address: 127.0.0.1:0, writes: {}/managed.yaml }}\n",
+        folder.path().display()
+    ));
+    for (listener, route) in [("a", "inside"), ("b", "outside")] {
+        let address = weir.address(listener);
+        let (_, port) = address.rsplit_once(':').unwrap();
+        let answer = Client::connect(&address).ask(format!("GET /x HTTP/1.1\r\nHost: {address}\r\n\r\n"));
+        assert_eq!(answer.text(), route, "the real request");
+        // As the form sends it, whose list of listeners stands on its first entry.
+        let url = format!("http://{address}/x");
+        let asked = format!("GET /routes?method=GET&url={}&fields=&listener=", url.replace(':', "%3A"));
+        let page = ask(&weir, &asked, "", "").expect_status(200).text();
+        assert!(page.contains(&format!(">{route}</a> takes it")), "{listener}: {page}");
+        assert!(page.contains(&format!("its port is the URL&#39;s, {port}")), "{page}");
+        let body = format!("{{\"method\":\"GET\",\"url\":\"{url}\"}}");
+        let told = ask(&weir, "POST /api/v1/config:explain", "Content-Type: application/json\r\n", &body)
+            .expect_status(200)
+            .text();
+        assert!(told.contains(&format!("\"route\": \"{route}\"")), "{told}");
+        let named =
+            ask(&weir, &format!("GET /routes?method=GET&url=%2Fx&listener={listener}"), "", "").text();
+        assert!(named.contains(&format!(">{route}</a> takes it")), "{named}");
+    }
+    let page = ask(&weir, "GET /routes", HTML, "").text();
+    assert!(
+        page.contains("<select name=\"listener\"><option value=\"\">the one that the URL reaches"),
+        "{page}"
+    );
+}

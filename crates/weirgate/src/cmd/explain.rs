@@ -16,7 +16,7 @@ pub(super) struct Explain {
     /// A header field, `name: value`; may be repeated
     #[arg(short = 'H', long = "header", value_name = "K: V")]
     headers: Vec<String>,
-    /// The listener on which the request comes in [default: the first]
+    /// The listener on which the request comes in [default: the one that a client of the URL reaches]
     #[arg(long)]
     listener: Option<String>,
     /// How to print
