@@ -309,8 +309,9 @@ impl Environment {
             kept.last_error = Some(told);
         });
         if let Err(storing) = noted {
-            static SEEN: log::Every = log::every(Duration::from_secs(60));
+            static SEEN: log::PerSubject = log::per_subject(1, Duration::from_secs(60));
             SEEN.warn(
+                entry.name().to_string(),
                 "the state of a certificate was not stored",
                 &[("name", entry.name()), ("error", &storing)],
             );
@@ -321,11 +322,12 @@ impl Environment {
             Some(left) if left < 0 => "one that has expired".to_owned(),
             Some(left) => format!("one that is valid for {} days", left / 86_400),
         };
-        static SEEN: log::Every = log::a_few(50, Duration::from_secs(10));
+        static SEEN: log::PerSubject = log::per_subject(50, Duration::from_secs(10));
         let level =
             if left.is_some() && failure.kind == Kind::Away { log::Level::Warn } else { log::Level::Error };
         SEEN.write(
             level,
+            entry.name().to_string(),
             "certificate not issued",
             &[
                 ("name", entry.name()),

@@ -228,11 +228,11 @@ async fn greet(
 
 /// Counts a handshake that failed and says why.
 fn handshake_failed(listener: &LocalListener, peer: Peer, reason: &dyn Display) {
-    /// A scanner must not fill the log.
-    static SEEN: log::Every = log::a_few(20, Duration::from_secs(1));
+    /// A scanner must not fill the log, nor hide what happens at another listener.
+    static SEEN: log::PerSubject = log::per_subject(20, Duration::from_secs(1));
     listener.cells.handshakes_failed.inc();
     let fields: log::Fields<'_> = &[("listener", &listener.spec.name), ("peer", &peer), ("reason", reason)];
-    SEEN.write(log::Level::Info, "TLS handshake failed", fields);
+    SEEN.write(log::Level::Info, &listener.spec.name, "TLS handshake failed", fields);
 }
 
 /// Says why and closes. Not over TLS: a handshake would cost what the limit is there to save.

@@ -560,13 +560,14 @@ impl<'c> Exchange<'c> {
 
     /// What becomes of an exchange in which something panicked: no client is told more than that we failed.
     fn panicked(&mut self, panic: &(dyn Any + Send)) -> Stop {
-        static SEEN: log::Every = log::every(Duration::from_secs(1));
+        static SEEN: log::PerSubject = log::per_subject(1, Duration::from_secs(1));
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or_default();
         let filter =
             self.cx.as_ref().and_then(|cx| self.local.snapshot.filters.get((cx.filter & FILTER) as usize));
         let filter = filter.map_or("", |filter| filter.name);
-        SEEN.write(log::Level::Error, "an exchange panicked", &[("filter", &filter), ("panic", &text)]);
+        let fields: log::Fields<'_> = &[("filter", &filter), ("panic", &text)];
+        SEEN.write(log::Level::Error, (filter, text), "an exchange panicked", fields);
         self.can_keep = false;
         self.record.stopped_by = self.cx.as_ref().map(|cx| cx.filter);
         Stop::refuse(&error::INTERNAL)

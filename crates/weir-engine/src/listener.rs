@@ -205,8 +205,9 @@ async fn accept(core: Rc<Core>, address: Address, listener: Rc<CoreListener>, be
             }
             Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {} // it failed before it was ours
             Err(e) => {
-                static SEEN: log::Every = log::every(Duration::from_secs(5));
-                SEEN.warn("accepting failed, and pauses", &[("address", &address), ("error", &e)]);
+                static SEEN: log::PerSubject = log::per_subject(1, Duration::from_secs(5));
+                let fields: log::Fields<'_> = &[("address", &address), ("error", &e)];
+                SEEN.warn(&address, "accepting failed, and pauses", fields);
                 sleep(PAUSE).await;
             }
         }

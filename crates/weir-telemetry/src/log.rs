@@ -4,11 +4,15 @@
 //! a short message and key-values: `log::info("reload", &[("revision", &revision)])`. Once configured, lines go through a bounded
 //! channel to a thread, like those of the access log: a stuck terminal never stops a core. Call [`flush`] before the process ends.
 
+mod pace;
+
+pub use pace::{Every, PerSubject, SUBJECTS, every, per_subject};
+
 use std::fmt::{Display, Write as _};
 use std::io::Write as _;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
-use std::sync::{OnceLock, PoisonError, RwLock};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::{PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
 
 use crate::error::{Error, Result};
 use crate::sink::{Outcome, Output, Sink};
@@ -184,68 +188,6 @@ pub fn write(level: Level, message: &str, fields: Fields<'_>) {
     }
 }
 
-/// Lets one line through per interval, after a few at once, and counts the others: for warnings that every request might cause.
-///
-/// Put one in a static beside the place that warns:
-/// `static FULL: log::Every = log::every(Duration::from_secs(10));` … `FULL.warn("accept failed", &[("error", &e)]);`
-#[derive(Debug)]
-pub struct Every {
-    interval: Duration,
-    /// How many pass at once.
-    burst: u32,
-    /// When the next line may pass if there is no burst, in ns since `started`, plus one; zero before the first line.
-    next_ns: AtomicU64,
-    suppressed: AtomicU64,
-}
-
-/// An [`Every`] that lets the first line through, and then one per `interval`.
-pub const fn every(interval: Duration) -> Every {
-    a_few(1, interval)
-}
-
-/// An [`Every`] that lets `burst` lines through at once, and then one per `interval`: for lines of which each says something else.
-pub const fn a_few(burst: u32, interval: Duration) -> Every {
-    Every { interval, burst, next_ns: AtomicU64::new(0), suppressed: AtomicU64::new(0) }
-}
-
-impl Every {
-    /// Writes the line, with `suppressed` = how many did not pass since the last one; or counts it.
-    pub fn warn(&self, message: &str, fields: Fields<'_>) {
-        self.write(Level::Warn, message, fields);
-    }
-
-    /// The same for any level.
-    pub fn write(&self, level: Level, message: &str, fields: Fields<'_>) {
-        if !enabled(level) {
-            return;
-        }
-        let Some(suppressed) = self.pass(started().elapsed()) else { return };
-        if suppressed == 0 {
-            return write(level, message, fields);
-        }
-        let mut fields = fields.to_vec();
-        fields.push(("suppressed", &suppressed));
-        write(level, message, &fields);
-    }
-
-    /// Whether a line may pass at `now`, a time since any fixed point; if so, how many did not since the last one.
-    pub fn pass(&self, now: Duration) -> Option<u64> {
-        let now_ns = now.as_nanos() as u64 + 1;
-        let next_ns = self.next_ns.load(Relaxed);
-        let interval_ns = self.interval.as_nanos() as u64;
-        let ahead_ns = interval_ns.saturating_mul(u64::from(self.burst.saturating_sub(1)));
-        let after = now_ns.max(next_ns).saturating_add(interval_ns);
-        // Of several threads at the same moment one wins.
-        if now_ns.saturating_add(ahead_ns) < next_ns
-            || self.next_ns.compare_exchange(next_ns, after, Relaxed, Relaxed).is_err()
-        {
-            self.suppressed.fetch_add(1, Relaxed);
-            return None;
-        }
-        Some(self.suppressed.swap(0, Relaxed))
-    }
-}
-
 struct Log {
     level: AtomicU8,
     format: AtomicU8,
@@ -259,11 +201,6 @@ static LOG: Log = Log {
     dropped: AtomicU64::new(0),
     sink: RwLock::new(None),
 };
-
-fn started() -> Instant {
-    static STARTED: OnceLock<Instant> = OnceLock::new();
-    *STARTED.get_or_init(Instant::now)
-}
 
 /// One whole line, its break included.
 fn line(time: SystemTime, level: Level, format: Format, message: &str, fields: Fields<'_>) -> Vec<u8> {
@@ -352,22 +289,5 @@ mod tests {
             Level::parse("trace").unwrap_err().to_string(),
             "unknown log level `trace`: expected error, warn, info or debug"
         );
-    }
-
-    #[test]
-    fn one_line_passes_per_interval() {
-        let every = every(Duration::from_secs(10));
-        let at = |s| every.pass(Duration::from_secs(s));
-        let seen = [at(0), at(1), at(9), at(10), at(10), at(25), at(26), at(27), at(36)];
-        assert_eq!(seen, [Some(0), None, None, Some(2), None, Some(1), None, None, Some(2)]);
-    }
-
-    #[test]
-    fn a_few_lines_pass_at_once() {
-        let few = a_few(3, Duration::from_secs(10));
-        let at = |s| few.pass(Duration::from_secs(s));
-        let seen = [at(0), at(0), at(1), at(2), at(9), at(10), at(11), at(100), at(100), at(100), at(100)];
-        let (yes, no) = (Some(0), None);
-        assert_eq!(seen, [yes, yes, yes, no, no, Some(2), no, Some(1), yes, yes, no]);
     }
 }

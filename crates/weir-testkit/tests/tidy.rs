@@ -164,6 +164,23 @@ fn nothing_is_left_undone() {
 }
 
 #[test]
+fn lines_about_one_thing_are_limited_for_each() {
+    check(
+        "use log::per_subject: a storm about one thing must not hide the line about another. If the line names nothing, add the file here",
+        |broken| {
+            let about_the_process =
+                ["crates/weir-engine/src/connection.rs", "crates/weir-engine/src/listener.rs"];
+            for (place, line) in code_below("crates/") {
+                let file = place.split(':').next().unwrap_or_default();
+                if line.contains("log::every(") && !about_the_process.contains(&file) {
+                    broken.push(format!("{place}: {}", line.trim()));
+                }
+            }
+        },
+    );
+}
+
+#[test]
 fn no_test_sleeps() {
     let banned = ["sle", "ep("].concat();
     check(

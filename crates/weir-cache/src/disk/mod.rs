@@ -374,16 +374,18 @@ impl Disk {
 
     /// Something could not be written: counts it, says it, and leaves the disk alone for a while.
     fn failed(&self, why: &io::Error) {
-        static SEEN: log::Every = log::every(PAUSE);
-        static CROWDED: log::Every = log::every(PAUSE);
+        static SEEN: log::PerSubject = log::per_subject(1, PAUSE);
+        static CROWDED: log::PerSubject = log::per_subject(1, PAUSE);
         self.counts.failed.fetch_add(1, Relaxed);
         if why.kind() == io::ErrorKind::QuotaExceeded {
-            CROWDED.warn("an answer is not kept on disk", &[("path", &self.path.display()), ("why", why)]);
+            let fields: log::Fields<'_> = &[("path", &self.path.display()), ("why", why)];
+            CROWDED.warn(&self.path, "an answer is not kept on disk", fields);
             return;
         }
         let until = self.began.elapsed() + PAUSE;
         self.paused.store(u64::try_from(until.as_millis()).unwrap_or(u64::MAX), Relaxed);
         SEEN.warn(
+            &self.path,
             "a cache cannot be written to its disk: for 10 s answers are kept in memory alone",
             &[("path", &self.path.display()), ("error", why)],
         );
@@ -391,12 +393,12 @@ impl Disk {
 
     /// An object cannot be read whole: it is no more.
     fn broken(self: &Arc<Self>, entry: &Arc<Entry>, why: &io::Error) {
-        static SEEN: log::Every = log::every(PAUSE);
+        static SEEN: log::PerSubject = log::per_subject(1, PAUSE);
         if !entry.place.is_gone() {
             self.counts.broken.fetch_add(1, Relaxed);
             let file = folder::object(&self.path, entry.number);
             let fields: log::Fields<'_> = &[("file", &file.display()), ("error", why)];
-            SEEN.warn("a cached answer cannot be read and is removed", fields);
+            SEEN.warn(&self.path, "a cached answer cannot be read and is removed", fields);
         }
         self.remove(entry);
     }

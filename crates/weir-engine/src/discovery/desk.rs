@@ -124,10 +124,11 @@ impl Desk {
     }
 
     fn complain(&self, why: &str) {
-        static SEEN: log::Every = log::every(Duration::from_secs(5));
+        static SEEN: log::PerSubject = log::per_subject(1, Duration::from_secs(5));
         let fields: log::Fields<'_> =
             &[("upstream", &self.registry.upstream), ("registry", &self.registry.kind), ("error", &why)];
-        SEEN.warn("the registry does not say who serves; the last endpoints stay", fields);
+        let message = "the registry does not say who serves; the last endpoints stay";
+        SEEN.warn(&self.registry.upstream, message, fields);
     }
 
     /// Publishes what is known whenever it changes, with the names in it resolved.
@@ -202,10 +203,10 @@ impl Desk {
                     names.insert(name, Resolved { addresses, due: Some(Instant::now() + wait) });
                 }
                 Err(why) => {
-                    static SEEN: log::Every = log::every(Duration::from_secs(10));
+                    static SEEN: log::PerSubject = log::per_subject(1, Duration::from_secs(10));
                     let fields: log::Fields<'_> =
                         &[("upstream", &self.registry.upstream), ("name", &name), ("error", &why)];
-                    SEEN.warn("name did not resolve", fields);
+                    SEEN.warn((&self.registry.upstream, &name), "name did not resolve", fields);
                 }
             }
         }

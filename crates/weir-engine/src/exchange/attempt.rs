@@ -270,11 +270,11 @@ impl Exchange<'_> {
                 }
                 Err(failure) => failure,
             };
-            self.record.detail(sent.upload.detail.take());
             self.record.body_in = self.record.body_in.max(sent.connection.relay.taken());
             self.keep_what_follows(&sent.connection.relay);
             self.client.core.give_response(response);
             let failure = self.judge(failure, upstream, active, &sent);
+            self.record.detail(sent.upload.detail.take());
             // A race is nobody's fault, and the time that a gRPC client gives is its own affair.
             if matches!(failure, Failure::Upstream { cause, raced: None, .. } if *cause != error::GRPC_TIMEOUT)
             {
@@ -355,7 +355,8 @@ impl Exchange<'_> {
         if raced.is_none() {
             let index = self.client.core.cells.cause_index(cause.code);
             active.get().cells.fail(index, SystemTime::now());
-            complain(&upstream.spec.name, &active.get().endpoint.label, cause, &cause.meaning);
+            let said = upload.detail.as_deref().unwrap_or(cause.meaning);
+            complain(&upstream.spec.name, &active.get().endpoint.label, cause, &said);
         }
         Failure::Upstream { cause, raced, lost: failed.map(|failed| (failed, sent)) }
     }

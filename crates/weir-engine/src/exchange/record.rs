@@ -444,9 +444,9 @@ impl Exchange<'_> {
                 // One that panics must not keep the others from their end.
                 let ended = catch_unwind(AssertUnwindSafe(|| instance.filter.on_end(&end, cx)));
                 if ended.is_err() {
-                    static SEEN: log::Every = log::every(Duration::from_secs(1));
-                    let fields: log::Fields<'_> = &[("filter", &instance.name)];
-                    SEEN.write(log::Level::Error, "a filter panicked at the end of an exchange", fields);
+                    static SEEN: log::PerSubject = log::per_subject(1, Duration::from_secs(1));
+                    let (name, message) = (instance.name, "a filter panicked at the end of an exchange");
+                    SEEN.write(log::Level::Error, name, message, &[("filter", &name)]);
                 }
             }
         }

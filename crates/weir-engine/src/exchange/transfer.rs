@@ -11,7 +11,7 @@ use crate::error::{self, Cause};
 use crate::filter::Cx;
 use crate::grpc;
 use crate::respond::reason;
-use crate::upstream::Carrier;
+use crate::upstream::{Carrier, complain};
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::future::poll_fn;
@@ -161,6 +161,10 @@ impl Exchange<'_> {
                 let late =
                     if reset { deadline::of_reset(&attempt.sent.connection.stream, end) } else { None };
                 let cause = late.unwrap_or(fault);
+                if !matches!(e, RelayError::Write(_) | RelayError::Stopped) {
+                    let endpoint = &attempt.active.get().endpoint.label;
+                    complain(&attempt.upstream.spec.name, endpoint, cause, &broken_by(&e, cause));
+                }
                 let told = download.sent() == 0 && can_be_told(cause);
                 let as_status = if cause.status == 0 { &error::BAD_RESPONSE } else { cause };
                 if !told && can_be_told(cause) && self.calls_grpc() {
@@ -521,6 +525,16 @@ fn is_stream(response: &ResponseHead, kind: BodyKind) -> bool {
     let streams = ["application/x-ndjson", "text/event-stream"];
     unknown_length
         && (grpc::is_grpc(&response.headers) || streams.iter().any(|media| response.headers.is_media(media)))
+}
+
+/// What the log says of a response that broke off.
+fn broken_by(e: &RelayError, cause: &'static Cause) -> String {
+    match e {
+        RelayError::Malformed(rule) => rule.to_string(),
+        RelayError::Read(e) => e.to_string(),
+        RelayError::Truncated => "the body ended before its announced end".to_owned(),
+        RelayError::Stopped | RelayError::TooLarge | RelayError::Write(_) => cause.meaning.to_owned(),
+    }
 }
 
 /// Who cut a response short.

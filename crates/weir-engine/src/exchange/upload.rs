@@ -15,7 +15,6 @@ use std::io;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use weir_h1::{Progress, ResponseHead, Version, parse_response};
-use weir_telemetry::log;
 use weir_wire::Stream;
 use weir_wire::relay::{Framing, Relay, RelayError};
 
@@ -193,7 +192,7 @@ impl HeadWait<'_, '_> {
                     Ok(Progress::Partial) => {}
                     Err(e) => {
                         upload.detail = Some(cut_detail(&e.to_string()));
-                        return Poll::Ready(Err(bad_response(&e)));
+                        return Poll::Ready(Err(upstream_failure(&error::BAD_RESPONSE)));
                     }
                 }
             }
@@ -243,11 +242,7 @@ fn unread(e: &io::Error, stream: &Stream) -> Failure {
     upstream_failure(match e.kind() {
         // A host that HTTP/1.1 lets pass and HTTP/2 can not say.
         io::ErrorKind::InvalidInput => return Failure::Client(Stop::refuse(&error::BAD_HOST)),
-        io::ErrorKind::InvalidData if stream.h2().is_some() => {
-            static SEEN: log::Every = log::every(Duration::from_secs(1));
-            SEEN.warn("upstream broke HTTP/2", &[("rule", e)]);
-            &error::BAD_RESPONSE
-        }
+        io::ErrorKind::InvalidData if stream.h2().is_some() => &error::BAD_RESPONSE,
         io::ErrorKind::UnexpectedEof => &error::UPSTREAM_CLOSED,
         io::ErrorKind::Unsupported => &error::UPSTREAM_PROTOCOL,
         _ => &error::UPSTREAM_RESET,
@@ -359,12 +354,6 @@ fn arm(client: &mut Client, relay: &Relay, waits: &Waits) -> On {
 
 pub(super) const fn upstream_failure(cause: &'static Cause) -> Failure {
     Failure::Upstream { cause, raced: None, lost: None }
-}
-
-fn bad_response(e: &weir_h1::Error) -> Failure {
-    static SEEN: log::Every = log::every(Duration::from_secs(1));
-    SEEN.warn("upstream broke HTTP/1.1", &[("rule", e)]);
-    upstream_failure(&error::BAD_RESPONSE)
 }
 
 /// What a failure of the client's side means.

@@ -180,10 +180,11 @@ impl Drop for Active {
     }
 }
 
-/// One line of the log for a failing endpoint; at most one a second, with a count of the others.
+/// One line of the log for a failing endpoint. At most one in five seconds for each upstream and cause, with a count of the others.
 pub(crate) fn complain(upstream: &str, endpoint: &str, cause: &Cause, e: &dyn fmt::Display) {
-    static SEEN: log::Every = log::every(Duration::from_secs(1));
+    static SEEN: log::PerSubject = log::per_subject(1, Duration::from_secs(5));
     SEEN.warn(
+        (upstream, cause.code),
         "upstream failed",
         &[("upstream", &upstream), ("endpoint", &endpoint), ("cause", &cause.code), ("error", &e)],
     );

@@ -190,8 +190,9 @@ impl Provider {
     }
 
     fn failed(&self, why: &dyn std::fmt::Display) -> Failed {
-        static SEEN: log::Every = log::every(StdDuration::from_secs(10));
-        SEEN.warn("login at the provider failed", &[("issuer", &self.asking.issuer), ("why", why)]);
+        static SEEN: log::PerSubject = log::per_subject(1, StdDuration::from_secs(10));
+        let fields: log::Fields<'_> = &[("issuer", &self.asking.issuer), ("why", why)];
+        SEEN.warn(&self.asking.issuer, "login at the provider failed", fields);
         Failed::Unavailable
     }
 

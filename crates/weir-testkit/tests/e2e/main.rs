@@ -49,6 +49,7 @@ mod jwt;
 mod limits;
 mod links;
 mod load;
+mod log_lines;
 mod login;
 mod mirror;
 mod mistakes;

@@ -149,8 +149,9 @@ async fn look_up(
             (usable.then_some(addresses), ttl.clamp(settings.min_ttl, settings.max_ttl))
         }
         Err(e) => {
-            static SEEN: log::Every = log::every(Duration::from_secs(10));
+            static SEEN: log::PerSubject = log::per_subject(1, Duration::from_secs(10));
             SEEN.warn(
+                (upstream, &name.host),
                 "name did not resolve",
                 &[("upstream", &upstream), ("name", &name.host), ("error", &e)],
             );

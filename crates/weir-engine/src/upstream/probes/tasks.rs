@@ -152,8 +152,9 @@ fn note(health: &Health, question: &Question, streak: &mut Streak, asked: Result
             (CONNECT_REFUSED.code, detail)
         }
         Err(NotPassed::Unasked(why)) => {
-            static SEEN: log::Every = log::every(Duration::from_secs(10));
-            SEEN.warn("no probe was sent", &[("endpoint", &question.address), ("error", &why)]);
+            static SEEN: log::PerSubject = log::per_subject(1, Duration::from_secs(10));
+            let fields: log::Fields<'_> = &[("endpoint", &question.address), ("error", &why)];
+            SEEN.warn(&question.address, "no probe was sent", fields);
             return;
         }
     };

@@ -178,13 +178,14 @@ impl Reflected {
                 self.refresh
             }
             Err(why) => {
-                static SEEN: log::Every = log::every(Duration::from_secs(10));
+                static SEEN: log::PerSubject = log::per_subject(1, Duration::from_secs(10));
                 let kept = if self.loaded.load().is_some() {
                     "what was known stays"
                 } else {
                     "nothing is known of it"
                 };
                 SEEN.warn(
+                    &self.upstream,
                     "a service did not tell of itself",
                     &[("upstream", &self.upstream), ("why", &why), ("then", &kept)],
                 );

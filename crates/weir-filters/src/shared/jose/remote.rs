@@ -152,7 +152,7 @@ impl Remote {
     }
 
     fn failed(&self, why: &str, good: Instant) {
-        static SEEN: log::Every = log::every(StdDuration::from_secs(10));
+        static SEEN: log::PerSubject = log::per_subject(1, StdDuration::from_secs(10));
         let age = good.elapsed();
         let known = self.current.load().is_some();
         if known && age > self.keeping.refresh.saturating_add(self.keeping.stale) {
@@ -161,7 +161,8 @@ impl Remote {
             return;
         }
         let still = if known { "the keys from before are used" } else { "there are no keys yet" };
-        SEEN.warn("keys not fetched", &[("url", &self.keeping.url), ("why", &why), ("meanwhile", &still)]);
+        let fields: log::Fields<'_> = &[("url", &self.keeping.url), ("why", &why), ("meanwhile", &still)];
+        SEEN.warn(&self.keeping.url, "keys not fetched", fields);
     }
 }
 
