@@ -80,7 +80,7 @@ class Gateway:
         told = http.client.HTTPConnection("127.0.0.1", self.admin, timeout=10)
         told.request("GET", "/metrics")
         lines = told.getresponse().read().decode().splitlines()
-        return next(int(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("weir_filter_reading{") and f'what="{what}"' in line and route in line)
+        return next(int(line.rsplit(" ", 1)[1]) for line in lines if line.startswith((f"weir_rate_limit_{what}{{", f"weir_rate_limit_{what}_total{{")) and route in line)
 
 
 def main():

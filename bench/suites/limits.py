@@ -106,7 +106,7 @@ class Fleet:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5) as answer:
             answer.read()
         until = time.monotonic() + PATIENCE
-        while metric(instance, "weir_filter_reading{", 'what="store_up"') < 1 or metric(instance, "weir_filter_reading{", 'what="gateways"') < gateways:
+        while metric(instance, "weir_rate_limit_store_up{") < 1 or metric(instance, "weir_rate_limit_store_gateways{") < gateways:
             if time.monotonic() > until:
                 raise RuntimeError(f"{name} does not know who keeps the limits")
             time.sleep(0.05)
@@ -183,7 +183,7 @@ class Limits:
         for t in threads:
             t.join()
         took = time.monotonic() - started
-        waited = sum(metric(i, "weir_filter_reading{", 'what="waited"') for i in instances)
+        waited = sum(metric(i, "weir_rate_limit_store_waited_total{") for i in instances)
         for i in instances:
             i.stop()
         requests = sum(g["requests"] for g in got)

@@ -26,7 +26,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use weir_h1::{FieldName, RequestHead};
-use weir_telemetry::{Closed, log};
+use weir_telemetry::{Closed, Protocol, log};
 use weir_wire::tls::Handshake;
 use weir_wire::{Deadline, Peer, Stream, proxy_protocol, time, tls};
 
@@ -317,8 +317,9 @@ impl Client {
                     return Ended::Closed(if late { Closed::Timeout } else { Closed::Refused });
                 }
             };
-            if reused {
-                self.listener.cells.reused.inc();
+            self.listener.cells.requests[Protocol::Http1 as usize].inc();
+            if !reused {
+                self.listener.cells.first_requests.inc();
             }
             let (next, head, ended) = exchange::run(self, head, started, took).await;
             now = ended;

@@ -48,6 +48,7 @@ use std::pin::Pin;
 use std::time::{Duration, Instant};
 use weir_h1::FieldName;
 pub use weir_h1::{RequestHead, ResponseHead};
+use weir_telemetry::Figure;
 
 /// What happens next with an exchange.
 #[derive(Debug)]
@@ -351,12 +352,24 @@ pub trait Filter: Send + Sync + 'static {
 /// One figure of a filter's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// What it is: `state`, `limit`.
-    pub what: &'static str,
+    /// What it is.
+    pub figure: &'static Figure,
     /// Of what it is, where the filter has several: the name of an upstream.
     pub of: String,
     /// The figure.
     pub value: u64,
+}
+
+impl Reading {
+    /// A figure of which the filter has one.
+    pub const fn one(figure: &'static Figure, value: u64) -> Self {
+        Self { figure, of: String::new(), value }
+    }
+
+    /// A figure of one of several things.
+    pub fn of(figure: &'static Figure, of: &str, value: u64) -> Self {
+        Self { figure, of: of.to_owned(), value }
+    }
 }
 
 /// How an exchange ended.

@@ -496,13 +496,7 @@ impl Gateway {
         let snapshot = Arc::clone(&self.control().snapshot);
         let readings: Vec<_> = snapshot
             .readings()
-            .map(|r| FilterReading {
-                place: r.place,
-                filter: r.filter,
-                what: r.what,
-                of: r.of,
-                value: r.value,
-            })
+            .map(|r| FilterReading { place: r.place, figure: r.figure, of: r.of, value: r.value })
             .collect();
         (format.content_type(), self.inner.telemetry.expose_with(format, &readings))
     }

@@ -13,3 +13,4 @@ pub use crate::filter::{
 pub use bytes::Bytes;
 pub use schemars::JsonSchema;
 pub use serde::{Deserialize, Serialize};
+pub use weir_telemetry::Figure;

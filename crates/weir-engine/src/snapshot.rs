@@ -307,9 +307,9 @@ impl Snapshot {
     /// What its filters tell of their state.
     pub(crate) fn readings(&self) -> impl Iterator<Item = FilterStatus> + '_ {
         self.filters.iter().flat_map(|instance| {
-            instance.filter.readings().into_iter().map(|Reading { what, of, value }| {
+            instance.filter.readings().into_iter().map(|Reading { figure, of, value }| {
                 let place = instance.place.to_string();
-                FilterStatus { place, filter: instance.name, what, of, value }
+                FilterStatus { place, filter: instance.name, what: figure.what, of, value, figure }
             })
         })
     }

@@ -82,6 +82,9 @@ pub struct FilterStatus {
     pub of: String,
     /// The figure.
     pub value: u64,
+    /// The family of metrics that it belongs to.
+    #[serde(skip)]
+    pub figure: &'static weir_telemetry::Figure,
 }
 
 /// What became of a reload.

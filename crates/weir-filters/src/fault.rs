@@ -53,7 +53,7 @@ const fn abort(status: u16) -> &'static Cause {
 /// A share of the requests waits for `delay`, fails with `status`, or both in this order; the others pass untouched. A wait
 /// ends early when the client leaves, and with the time that the filter `timeout` gives before it. A gRPC call fails with the
 /// `grpc-status` that belongs to the status. Log and metrics name such a failure `fault_abort`; `delayed` and `aborted` in
-/// `weir status` and in `weir_filter_reading` count both.
+/// `weir status` and in `weir_fault_delayed_total` and `weir_fault_aborted_total` count both.
 ///
 /// With `ask` a client may ask for a fault of its own request in a header: `x-weir-fault: delay=2s`, `status=503`, or
 /// `delay=100ms, status=429`. It replaces the fault by share, and the header is not sent on. Without `ask` nobody can.
@@ -201,6 +201,10 @@ impl Ask {
     }
 }
 
+static DELAYED: Figure = Figure::counter("delayed", "weir_fault_delayed", "Requests that were delayed.");
+static ABORTED: Figure =
+    Figure::counter("aborted", "weir_fault_aborted", "Requests that were refused or cut.");
+
 impl Filter for Fault {
     fn hooks(&self) -> Hooks {
         Hooks::REQUEST
@@ -239,9 +243,8 @@ impl Filter for Fault {
     }
 
     fn readings(&self) -> Vec<Reading> {
-        let reading =
-            |what, count: &AtomicU64| Reading { what, of: String::new(), value: count.load(Relaxed) };
-        vec![reading("delayed", &self.counts.delayed), reading("aborted", &self.counts.aborted)]
+        let reading = |figure, count: &AtomicU64| Reading::one(figure, count.load(Relaxed));
+        vec![reading(&DELAYED, &self.counts.delayed), reading(&ABORTED, &self.counts.aborted)]
     }
 }
 
@@ -298,7 +301,7 @@ mod tests {
         }
         let mut exchange = running.from("198.51.100.1").request("GET /\nX-Fault: status=500").await;
         exchange.expect_continue().expect_no_header("x-fault");
-        let readings = running.readings().into_iter().map(|r| (r.what, r.value)).collect::<Vec<_>>();
+        let readings = running.readings().into_iter().map(|r| (r.figure.what, r.value)).collect::<Vec<_>>();
         assert_eq!(readings, [("delayed", 2), ("aborted", 2)]);
     }
 

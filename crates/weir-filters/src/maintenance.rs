@@ -151,16 +151,17 @@ impl IntoFilter for MaintenanceSettings {
     }
 }
 
+static ON: Figure =
+    Figure::gauge("on", "weir_maintenance_on", "Whether requests get the page of maintenance.").of("switch");
+
 impl Filter for Maintenance {
     fn hooks(&self) -> Hooks {
         if self.on || self.switch.is_some() { Hooks::REQUEST | Hooks::UNROUTED } else { Hooks::NONE }
     }
 
     fn readings(&self) -> Vec<Reading> {
-        let reading = |(name, switch): &(String, Arc<Switch>)| Reading {
-            what: "on",
-            of: name.clone(),
-            value: u64::from(self.on || switch.is_on()),
+        let reading = |(name, switch): &(String, Arc<Switch>)| {
+            Reading::of(&ON, name, u64::from(self.on || switch.is_on()))
         };
         self.switch.iter().map(reading).collect()
     }
@@ -292,7 +293,8 @@ mod tests {
     async fn a_switch_that_is_off_lets_all_pass() {
         let running = Stand::new(&KIND, json!({ "switch": "shop" })).build();
         running.request("GET /").await.expect_continue();
-        let readings: Vec<_> = running.readings().into_iter().map(|r| (r.what, r.of, r.value)).collect();
+        let readings: Vec<_> =
+            running.readings().into_iter().map(|r| (r.figure.what, r.of, r.value)).collect();
         assert_eq!(readings, [("on", "shop".to_owned(), 0)]);
         let on = Stand::new(&KIND, json!({ "switch": "shop", "on": true })).build();
         on.request("GET /").await.expect_cause(&MAINTENANCE);

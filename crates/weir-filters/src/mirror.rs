@@ -21,7 +21,7 @@ pub(super) static KIND: FilterKind = FilterKind::made_from::<MirrorSettings>("mi
 ///
 /// At most `queue` copies are under way in all, with `bytes` of memory for their heads and bodies; a request that finds no room, or has a
 /// body longer than `body`, is not copied. Requests for another protocol (WebSocket) are not either. `weir status` and the
-/// metric `weir_filter_reading` tell `sent`, `answered` by the class of the status, `failed`, and `dropped` by the reason.
+/// metrics `weir_mirror_*` tell `sent`, `answered` by the class of the status, `failed`, and `dropped` by the reason.
 ///
 /// ```yaml
 /// - mirror: { upstream: next, share: 10% }
@@ -225,6 +225,18 @@ impl Drop for Place {
     }
 }
 
+static SENT: Figure = Figure::counter("sent", "weir_mirror_sent", "Copies of requests that were sent.");
+static FAILED: Figure = Figure::counter("failed", "weir_mirror_failed", "Copies that got no answer.");
+static ANSWERED: Figure = Figure::counter(
+    "answered",
+    "weir_mirror_answered",
+    "Copies that were answered, by the class of the status.",
+)
+.of("class");
+static DROPPED: Figure =
+    Figure::counter("dropped", "weir_mirror_dropped", "Copies that were not sent, by the reason.")
+        .of("reason");
+
 impl Filter for Mirror {
     fn hooks(&self) -> Hooks {
         Hooks::REQUEST | Hooks::REQUEST_BODY | Hooks::END
@@ -288,18 +300,14 @@ impl Filter for Mirror {
     }
 
     fn readings(&self) -> Vec<Reading> {
-        let one = |what, of: &str, count: &AtomicU64| Reading {
-            what,
-            of: of.to_owned(),
-            value: count.load(Relaxed),
-        };
+        let one = |figure, of: &str, count: &AtomicU64| Reading::of(figure, of, count.load(Relaxed));
         let room = &self.room;
-        let mut readings = vec![one("sent", "", &room.sent), one("failed", "", &room.failed)];
+        let mut readings = vec![one(&SENT, "", &room.sent), one(&FAILED, "", &room.failed)];
         let classes = ["1xx", "2xx", "3xx", "4xx", "5xx"];
         readings.extend(
-            classes.iter().zip(&room.answered).skip(1).map(|(class, count)| one("answered", class, count)),
+            classes.iter().zip(&room.answered).skip(1).map(|(class, count)| one(&ANSWERED, class, count)),
         );
-        readings.extend(REASONS.iter().zip(&room.dropped).map(|(why, count)| one("dropped", why, count)));
+        readings.extend(REASONS.iter().zip(&room.dropped).map(|(why, count)| one(&DROPPED, why, count)));
         readings
     }
 }
@@ -400,7 +408,7 @@ mod tests {
 
     fn reading(running: &Running, what: &str, of: &str) -> u64 {
         let readings = running.readings();
-        readings.iter().find(|r| r.what == what && r.of == of).unwrap().value
+        readings.iter().find(|r| r.figure.what == what && r.of == of).unwrap().value
     }
 
     async fn with_body(running: &Running, pieces: &[&[u8]]) -> Exchange {

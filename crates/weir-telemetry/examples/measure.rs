@@ -51,7 +51,7 @@ fn cells() {
     best("all cells of one request", values.len(), || {
         for value in &values {
             route.active.inc();
-            listener.reused.inc();
+            listener.requests[0].inc();
             upstream.reused.inc();
             upstream.attempt(Attempt::Answered);
             route.upstream_duration.observe(*value);

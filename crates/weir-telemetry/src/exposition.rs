@@ -3,17 +3,19 @@
 //! docs/metrics.md says what each family means; a test compares the two. Names follow the conventions of Prometheus: base units,
 //! `_total` on counters, a unit at the end.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, UNIX_EPOCH};
 
 use crate::cell::{Counter, StatusCounts};
 use crate::exported::Lost;
+use crate::figure::{Figure, FigureKind};
 use crate::log;
 use crate::process::Process;
 use crate::registry::{CoreCells, KeptCertificate, SeriesTables, SourceState, Telemetry};
 use crate::series::{
-    Attempt, Closed, ConsumerCells, EndpointCells, ListenerCells, RouteCells, Series, UpstreamCells,
+    Attempt, Closed, ConsumerCells, EndpointCells, ListenerCells, Protocol, RouteCells, Series, UpstreamCells,
 };
 use crate::text;
 use page::{Kind, Page};
@@ -34,11 +36,9 @@ pub enum Exposition {
 pub struct FilterReading {
     /// Where the filter stands: `routes.NAME`, `plans.NAME` or `filters`.
     pub place: String,
-    /// Its name.
-    pub filter: &'static str,
     /// What it is.
-    pub what: &'static str,
-    /// Of what it is, such as an upstream; empty where there is only one.
+    pub figure: &'static Figure,
+    /// Of what it is, such as an upstream: the value of [`Figure::of`].
     pub of: String,
     /// The figure.
     pub value: u64,
@@ -290,8 +290,15 @@ fn listeners(page: &mut Page, lists: &Lists) {
     page.counters(received, all, |c| &c.received_bytes);
     let sent = ("weir_connection_sent_bytes", "bytes", "Bytes sent to clients, without TLS.");
     page.counters(sent, all, |c| &c.sent_bytes);
-    let reused = ("weir_keepalive_requests", "", "Requests on a connection that had carried one before.");
-    page.counters(reused, all, |c| &c.reused);
+    let protocols = Protocol::ALL.map(|protocol| pair("protocol", protocol.name()));
+    let requests =
+        ("weir_connection_requests", "", "Requests that clients sent, by the protocol of their connection.");
+    page.counters_by(requests, all, &protocols, |c, i| &c.requests[i]);
+    let help = "Requests on a connection that had carried one before.";
+    page.family(Kind::Counter(""), "weir_keepalive_requests", help);
+    for series in all {
+        page.sample(&series.labels, "", series.cores.iter().map(|cells| cells.reused()).sum::<u64>());
+    }
     let results = ["ok", "failed"].map(|result| pair("result", result));
     let handshakes = ("weir_tls_handshakes", "", "TLS handshakes with clients, by result.");
     page.counters_by(handshakes, all, &results, |c, i| [&c.handshakes_ok, &c.handshakes_failed][i]);
@@ -492,11 +499,39 @@ fn endpoint_attempts(page: &mut Page, telemetry: &Telemetry, all: &[Arc<Series<E
 }
 
 fn filters(page: &mut Page, readings: &[FilterReading]) {
-    let help = "What a filter tells of its state; docs/filters.md says what the figures mean.";
-    page.family(Kind::Gauge(""), "weir_filter_reading", help);
-    for r in readings {
-        let labels = [("place", &*r.place), ("filter", r.filter), ("what", r.what), ("of", &*r.of)];
-        page.sample(&labels.map(|(key, value)| pair(key, value)).join(","), "", r.value);
+    let mut families: BTreeMap<&str, Vec<&FilterReading>> = BTreeMap::new();
+    for reading in readings {
+        families.entry(reading.figure.family).or_default().push(reading);
+    }
+    for (name, readings) in families {
+        let Some(Figure { kind, unit, help, .. }) = readings.first().map(|reading| reading.figure) else {
+            continue;
+        };
+        page.family(
+            match kind {
+                FigureKind::Counter => Kind::Counter(unit),
+                FigureKind::Gauge => Kind::Gauge(unit),
+            },
+            name,
+            help,
+        );
+        // A place may have a filter twice: each series stands on the page once.
+        let mut samples: BTreeMap<String, u64> = BTreeMap::new();
+        for FilterReading { place, figure, of, value } in readings {
+            let mut labels = pair("place", place);
+            if !figure.of.is_empty() {
+                labels.push(',');
+                text::label(&mut labels, figure.of, of);
+            }
+            let sample = samples.entry(labels).or_default();
+            *sample = match kind {
+                FigureKind::Counter => sample.saturating_add(*value),
+                FigureKind::Gauge => *value.max(sample),
+            };
+        }
+        for (labels, value) in samples {
+            page.sample(&labels, "", value);
+        }
     }
 }
 

@@ -27,6 +27,7 @@ pub mod series;
 mod error;
 mod exemplar;
 mod exported;
+mod figure;
 mod health;
 mod process;
 mod sink;
@@ -41,11 +42,12 @@ pub use error::{Error, Result};
 pub use exemplar::{Exemplar, Exemplars};
 pub use exported::{Exported, Lost};
 pub use exposition::{Exposition, FilterReading, negotiate};
+pub use figure::{Figure, FigureKind};
 pub use health::{Ejection, OutReason};
 pub use registry::{CertificateEnd, CoreCells, KeptCertificate, RouteFigures, Setup, SourceState, Telemetry};
 pub use series::{
     Attempt, Closed, ConsumerCells, ConsumerId, EndpointCells, EndpointId, EndpointTotals, ListenerCells,
-    ListenerId, RouteCells, RouteId, UpstreamCells, UpstreamId,
+    ListenerId, Protocol, RouteCells, RouteId, UpstreamCells, UpstreamId,
 };
 pub use sink::{Duplex, Output, Rotation, Secure, Server, Shake, Syslog};
 pub use time::timestamp;

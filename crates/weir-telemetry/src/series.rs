@@ -42,8 +42,10 @@ pub struct ListenerCells {
     pub received_bytes: Counter,
     /// Bytes sent to clients: heads and bodies, without TLS.
     pub sent_bytes: Counter,
-    /// Requests on a connection that had carried one before.
-    pub reused: Counter,
+    /// Requests, by protocol: `requests[Protocol::Http1 as usize]`. One that is refused by its head alone does not count.
+    pub requests: [Counter; Protocol::ALL.len()],
+    /// Those that were the first of their connection.
+    pub first_requests: Counter,
     /// TLS handshakes completed.
     pub handshakes_ok: Counter,
     /// TLS handshakes that failed.
@@ -58,11 +60,40 @@ impl ListenerCells {
         self.active.inc();
     }
 
+    /// Requests on a connection that had carried one before. The cells are read one after another, so a first request may be counted
+    /// while its own is not.
+    pub fn reused(&self) -> u64 {
+        let first = self.first_requests.get();
+        self.requests.iter().map(Counter::get).sum::<u64>().saturating_sub(first)
+    }
+
     /// Counts a connection that ended.
     #[inline]
     pub fn close(&self, why: Closed) {
         self.active.dec();
         self.closed[why as usize].inc();
+    }
+}
+
+/// What a client's connection speaks: the label `protocol` of `weir_connection_requests_total`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.0 or 1.1.
+    Http1,
+    /// HTTP/2.
+    Http2,
+}
+
+impl Protocol {
+    /// Every protocol, in the order of their numbers.
+    pub const ALL: [Self; 2] = [Self::Http1, Self::Http2];
+
+    /// The label value.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Http1 => "http1",
+            Self::Http2 => "h2",
+        }
     }
 }
 

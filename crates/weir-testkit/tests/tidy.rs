@@ -291,6 +291,38 @@ fn upstreams_know_only_what_is_below_them() {
 }
 
 #[test]
+fn every_figure_of_a_filter_is_documented() {
+    check(
+        "a row in the part Filters of docs/metrics.md for each figure, and a figure for each row",
+        |broken| {
+            let docs = read(&root().join("docs/metrics.md"));
+            let (_, part) = docs.split_once("\n## Filters\n").expect("a part Filters");
+            let rows = part.split("\n## ").next().unwrap_or_default().lines();
+            let documented: Vec<&str> =
+                rows.filter_map(|row| row.strip_prefix("| `")?.split('`').next()).collect();
+            let mut found = Vec::new();
+            for file in
+                sources().into_iter().filter(|file| name(file).starts_with("crates/weir-filters/src/"))
+            {
+                let text = read(&file);
+                for (kind, suffix) in [("Figure::counter(", "_total"), ("Figure::gauge(", "")] {
+                    for call in text.split(kind).skip(1) {
+                        let family = call.split('"').nth(3).unwrap_or_default();
+                        found.push(format!("{family}{suffix}"));
+                    }
+                }
+            }
+            assert!(found.len() > 20, "the figures were not found");
+            broken.extend(found.iter().filter(|name| !documented.contains(&&***name)).cloned());
+            let exists = |row: &&&str| found.iter().any(|name| name == **row);
+            broken.extend(
+                documented.iter().filter(|row| !exists(row)).map(|row| format!("docs/metrics.md: {row}")),
+            );
+        },
+    );
+}
+
+#[test]
 fn versions_stand_in_the_root_manifest_only() {
     check("write `name.workspace = true`, and the version and features in the root Cargo.toml", |broken| {
         for (package, manifest) in manifests() {

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 use weir_h1::{Progress, RequestHead, parse_request};
-use weir_telemetry::Closed;
+use weir_telemetry::{Closed, Protocol};
 use weir_wire::h2::{Arrival, Fault, Flood, H2Stream, LOOK, Server};
 use weir_wire::tls::PeerCertificate;
 use weir_wire::{Deadline, Peer, Stream, time};
@@ -129,8 +129,9 @@ pub(super) async fn serve(client: Client, early: Vec<u8>) -> Closed {
     loop {
         match connection.next().await {
             Event::Arrived(arrival) => {
-                if connection.served > 0 {
-                    cells.reused.inc();
+                cells.requests[Protocol::Http2 as usize].inc();
+                if connection.served == 0 {
+                    cells.first_requests.inc();
                 }
                 connection.served += 1;
                 connection.start(arrival, limits.streams as usize);

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use weir_engine::filter::Reading;
+use weir_telemetry::Figure;
 
 /// Lines of memory; cores beyond this number share.
 const STRIPES: usize = 16;
@@ -26,8 +27,28 @@ pub(super) enum Count {
     Validated,
 }
 
-const NAMES: [&str; 8] =
-    ["followed", "hits", "misses", "passed", "refreshed", "stale", "stored", "validated"];
+static FIGURES: [Figure; 8] = [
+    Figure::counter(
+        "followed",
+        "weir_cache_followed",
+        "Requests answered from the fetch of another request.",
+    ),
+    Figure::counter("hits", "weir_cache_hits", "Requests answered with a fresh object."),
+    Figure::counter(
+        "misses",
+        "weir_cache_misses",
+        "Requests that found nothing that could be used as it is.",
+    ),
+    Figure::counter("passed", "weir_cache_passed", "Requests that no cache may answer."),
+    Figure::counter("refreshed", "weir_cache_refreshed", "Fetches that went on behind an answer."),
+    Figure::counter(
+        "stale",
+        "weir_cache_stale",
+        "Requests answered with an object that was no longer fresh.",
+    ),
+    Figure::counter("stored", "weir_cache_stored", "Objects that were stored."),
+    Figure::counter("validated", "weir_cache_validated", "Objects that the upstream said are still good."),
+];
 
 #[derive(Default)]
 #[repr(align(64))]
@@ -50,10 +71,6 @@ impl Counters {
 
     pub(super) fn readings(&self) -> Vec<Reading> {
         let sum = |at: usize| self.0.iter().map(|stripe| stripe.0[at].load(Relaxed)).sum();
-        NAMES
-            .iter()
-            .enumerate()
-            .map(|(at, &what)| Reading { what, of: String::new(), value: sum(at) })
-            .collect()
+        FIGURES.iter().enumerate().map(|(at, figure)| Reading::one(figure, sum(at))).collect()
     }
 }

@@ -148,6 +148,45 @@ struct Looks {
     follow: bool,
 }
 
+static BYTES: Figure =
+    Figure::gauge("bytes", "weir_cache_store_bytes", "Bytes that the store of the cache holds.")
+        .bytes()
+        .of("store");
+static OBJECTS: Figure =
+    Figure::gauge("objects", "weir_cache_store_objects", "Objects that the store of the cache holds.")
+        .of("store");
+static MEMORY: Figure = Figure::gauge(
+    "memory",
+    "weir_cache_store_memory_bytes",
+    "Memory of the store of the cache, with what is being fetched or sent.",
+)
+.bytes()
+.of("store");
+static DISK_BROKEN: Figure = Figure::counter(
+    "disk_broken",
+    "weir_cache_disk_broken",
+    "Objects on the disk of the store that could not be read and were removed.",
+)
+.of("store");
+static DISK_BYTES: Figure =
+    Figure::gauge("disk_bytes", "weir_cache_disk_bytes", "Bytes on the disk of the store.")
+        .bytes()
+        .of("store");
+static DISK_FAILED: Figure = Figure::counter(
+    "disk_failed",
+    "weir_cache_disk_failed",
+    "Objects that could not be written to the disk of the store.",
+)
+.of("store");
+static DISK_OBJECTS: Figure =
+    Figure::gauge("disk_objects", "weir_cache_disk_objects", "Objects on the disk of the store.").of("store");
+static DISK_WRITTEN: Figure = Figure::counter(
+    "disk_written",
+    "weir_cache_disk_written",
+    "Objects that were written to the disk of the store.",
+)
+.of("store");
+
 impl Filter for Cache {
     fn hooks(&self) -> Hooks {
         Hooks::REQUEST | Hooks::RESPONSE | Hooks::RESPONSE_BODY | Hooks::ATTEMPT
@@ -307,17 +346,17 @@ impl Filter for Cache {
 
     fn readings(&self) -> Vec<Reading> {
         let (bytes, objects) = self.pages.held();
-        let of_store = |what, value| Reading { what, of: self.store.clone(), value };
+        let of_store = |figure, value| Reading::of(figure, &self.store, value);
         let mut readings = self.counters.readings();
-        readings.push(of_store("bytes", bytes));
-        readings.push(of_store("objects", objects as u64));
-        readings.push(of_store("memory", self.pages.account.used()));
+        readings.push(of_store(&BYTES, bytes));
+        readings.push(of_store(&OBJECTS, objects as u64));
+        readings.push(of_store(&MEMORY, self.pages.account.used()));
         if let Some(disk) = self.pages.disk().map(|disk| disk.readings()) {
-            readings.push(of_store("disk_broken", disk.broken));
-            readings.push(of_store("disk_bytes", disk.bytes));
-            readings.push(of_store("disk_failed", disk.failed));
-            readings.push(of_store("disk_objects", disk.objects));
-            readings.push(of_store("disk_written", disk.written));
+            readings.push(of_store(&DISK_BROKEN, disk.broken));
+            readings.push(of_store(&DISK_BYTES, disk.bytes));
+            readings.push(of_store(&DISK_FAILED, disk.failed));
+            readings.push(of_store(&DISK_OBJECTS, disk.objects));
+            readings.push(of_store(&DISK_WRITTEN, disk.written));
         }
         readings
     }

@@ -45,8 +45,8 @@ static CIRCUIT_OPEN: Cause = Cause {
 /// Each upstream has a circuit of its own in each place where the filter stands: that of a route counts this route, that
 /// under `filters` all routes together. All cores share it, and it survives a reload or an upgrade that
 /// leaves the settings as they are (an upgrade begins to count anew, but what is open stays open).
-/// Each change is a line in the log. The state is in `weir status`, and in the metric `weir_filter_reading` with
-/// `filter="circuit_breaker"`: 0 closed, 1 half-open, 2 open. Retries go through the circuit too. `health.outlier` of an
+/// Each change is a line in the log. The state is in `weir status`, and in the metric `weir_circuit_breaker_state` with
+/// the label `upstream`: 0 closed, 1 half-open, 2 open. Retries go through the circuit too. `health.outlier` of an
 /// upstream takes out one endpoint that fails among others; this filter is for an upstream that fails as a whole.
 ///
 /// ```yaml
@@ -204,6 +204,13 @@ impl IntoFilter for CircuitBreakerSettings {
     }
 }
 
+static STATE: Figure = Figure::gauge(
+    "state",
+    "weir_circuit_breaker_state",
+    "The circuit to an upstream: 0 closed, 1 half-open, 2 open.",
+)
+.of("upstream");
+
 impl Filter for CircuitBreaker {
     fn hooks(&self) -> Hooks {
         Hooks::ATTEMPT | Hooks::RESPONSE_BODY
@@ -286,7 +293,7 @@ impl Filter for CircuitBreaker {
         let circuits = self.circuits.by_upstream.load();
         let mut readings: Vec<_> = circuits
             .iter()
-            .map(|(name, circuit)| Reading { of: name.clone(), what: "state", value: circuit.level().into() })
+            .map(|(name, circuit)| Reading::of(&STATE, name, circuit.level().into()))
             .collect();
         readings.sort_by(|a, b| a.of.cmp(&b.of));
         readings

@@ -156,8 +156,7 @@ async fn circuits_survive_a_reload() {
     assert!(attempt(&running, "up", Ok(500), AT_ONCE).await.is_ok());
     let running = stand.build();
     assert!(attempt(&running, "up", Ok(200), AT_ONCE).await.is_err());
-    let reading = Reading { what: "state", of: "up".to_owned(), value: 2 };
-    assert_eq!(running.readings(), [reading]);
+    assert_eq!(running.readings(), [Reading::of(&STATE, "up", 2)]);
 }
 
 #[test]

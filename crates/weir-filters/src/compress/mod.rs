@@ -236,6 +236,9 @@ impl IntoFilter for CompressSettings {
     }
 }
 
+static MEMORY: Figure =
+    Figure::gauge("memory", "weir_compress_memory_bytes", "Memory of the encoders under way.").bytes();
+
 impl Filter for Compress {
     fn hooks(&self) -> Hooks {
         Hooks::REQUEST | Hooks::RESPONSE | Hooks::RESPONSE_BODY
@@ -349,7 +352,7 @@ impl Filter for Compress {
 
     fn readings(&self) -> Vec<Reading> {
         let taken = self.taken.load(Ordering::Relaxed);
-        vec![Reading { what: "memory", of: String::new(), value: taken as u64 }]
+        vec![Reading::one(&MEMORY, taken as u64)]
     }
 }
 

@@ -59,7 +59,7 @@ static CONCURRENCY_TIMEOUT: Cause = Cause {
 /// without the filter there are under 100 a second and the p99 is over 20 s. What counts is the time to the head of the
 /// response; timeouts count as slow, failed connections and answers of 500 and more not at all. A tunnel gives its place
 /// back when it opens. Every 10 s under load the limit is halved for a moment to measure anew. The limit and what is taken of
-/// it are in `weir status` and in the metric `weir_filter_reading`. An upgrade hands the limit to the new process.
+/// it are in `weir status` and in the metrics `weir_concurrency_limit` and `weir_concurrency_taken`. An upgrade hands the limit to the new process.
 ///
 /// A change of the settings begins to count anew: what is under way then does not count.
 ///
@@ -213,6 +213,11 @@ impl ConcurrencySettings {
     }
 }
 
+static ADAPTED: Figure =
+    Figure::gauge("limit", "weir_concurrency_limit", "Requests that may be under way at once, as adapted.");
+static TAKEN: Figure =
+    Figure::gauge("taken", "weir_concurrency_taken", "Requests under way that count against the limit.");
+
 impl Filter for Concurrency {
     fn hooks(&self) -> Hooks {
         match self.gradient {
@@ -269,10 +274,10 @@ impl Filter for Concurrency {
     }
 
     fn readings(&self) -> Vec<Reading> {
-        let reading = |what, value: usize| Reading { what, of: String::new(), value: value as u64 };
+        let reading = |figure, value: usize| Reading::one(figure, value as u64);
         match self.gradient {
             Some(_) => {
-                vec![reading("limit", self.state.all.limit()), reading("taken", self.state.all.taken())]
+                vec![reading(&ADAPTED, self.state.all.limit()), reading(&TAKEN, self.state.all.taken())]
             }
             None => Vec::new(),
         }

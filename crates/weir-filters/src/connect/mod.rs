@@ -167,6 +167,9 @@ impl fmt::Debug for Connect {
     }
 }
 
+static METHODS: Figure =
+    Figure::gauge("methods", "weir_connect_methods", "Methods of the service that are known.");
+
 impl Filter for Connect {
     fn hooks(&self) -> Hooks {
         Hooks::REQUEST | Hooks::REQUEST_BODY | Hooks::RESPONSE | Hooks::RESPONSE_BODY
@@ -238,7 +241,7 @@ impl Filter for Connect {
     fn readings(&self) -> Vec<Reading> {
         let Some(loaded) = self.source.as_ref().and_then(Source::loaded) else { return Vec::new() };
         let methods = loaded.api.methods().len() as u64;
-        vec![Reading { what: "methods", of: String::new(), value: methods }]
+        vec![Reading::one(&METHODS, methods)]
     }
 
     fn explain(&self, _: &RequestHead, path: &[u8]) -> Vec<String> {

@@ -136,6 +136,25 @@ impl fmt::Debug for GrpcJson {
     }
 }
 
+static METHODS: Figure =
+    Figure::gauge("methods", "weir_grpc_json_methods", "Methods of the service that are known.");
+static RULES: Figure = Figure::gauge(
+    "rules",
+    "weir_grpc_json_rules",
+    "Rules by which requests in JSON become calls of the service.",
+);
+static RULES_REFUSED: Figure = Figure::gauge(
+    "rules_refused",
+    "weir_grpc_json_rules_refused",
+    "Rules of the service that contradict each other or the specification, and are not served.",
+);
+static REFUSED: Figure = Figure::gauge(
+    "refused",
+    "weir_grpc_json_method_rules_refused",
+    "Rules of one method that are not served.",
+)
+.of("method");
+
 impl Filter for GrpcJson {
     fn hooks(&self) -> Hooks {
         Hooks::REQUEST | Hooks::REQUEST_BODY | Hooks::RESPONSE | Hooks::RESPONSE_BODY
@@ -215,19 +234,18 @@ impl Filter for GrpcJson {
 
     fn readings(&self) -> Vec<Reading> {
         let Some(loaded) = self.source.loaded() else { return Vec::new() };
-        let reading = |what, value: usize| Reading { what, of: String::new(), value: value as u64 };
+        let reading = |figure, value: usize| Reading::one(figure, value as u64);
         let refused = loaded.api.refused();
         let mut all = vec![
-            reading("methods", loaded.api.methods().len()),
-            reading("rules", loaded.api.bindings()),
-            reading("rules_refused", refused.len()),
+            reading(&METHODS, loaded.api.methods().len()),
+            reading(&RULES, loaded.api.bindings()),
+            reading(&RULES_REFUSED, refused.len()),
         ];
         let mut named: BTreeMap<&str, u64> = BTreeMap::new();
         for rule in refused.iter().take(REFUSED_SHOWN) {
             *named.entry(&rule.method).or_default() += 1;
         }
-        let named = named.into_iter();
-        all.extend(named.map(|(of, value)| Reading { what: "refused", of: of.to_owned(), value }));
+        all.extend(named.into_iter().map(|(method, count)| Reading::of(&REFUSED, method, count)));
         all
     }
 

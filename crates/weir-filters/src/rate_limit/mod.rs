@@ -189,6 +189,30 @@ impl Portable for State {
 
 // === impl RateLimit ===
 
+static STORE_UP: Figure = Figure::gauge(
+    "store_up",
+    "weir_rate_limit_store_up",
+    "Whether the store that rate_limit shares answers.",
+)
+.of("store");
+static GATEWAYS: Figure = Figure::gauge(
+    "gateways",
+    "weir_rate_limit_store_gateways",
+    "How many gateways use the limits of the store.",
+)
+.of("store");
+static ASKED: Figure =
+    Figure::counter("asked", "weir_rate_limit_store_asked", "Questions to the store.").of("store");
+static WAITED: Figure =
+    Figure::counter("waited", "weir_rate_limit_store_waited", "Requests that waited for the store.")
+        .of("store");
+static WITHOUT_STORE: Figure = Figure::counter(
+    "without_store",
+    "weir_rate_limit_without_store",
+    "Requests that were decided without the store, because it did not answer.",
+)
+.of("store");
+
 impl Filter for RateLimit {
     fn hooks(&self) -> Hooks {
         let told = self.limits.iter().any(|limit| limit.fields.is_some());
@@ -288,13 +312,13 @@ impl Filter for RateLimit {
         let Some(shared) = &self.shared else { return Vec::new() };
         let (store, counts) = (&shared.store, shared.counts());
         [
-            ("store_up", u64::from(store.is_up())),
-            ("gateways", store.gateways().into()),
-            ("asked", counts.asked.load(Relaxed)),
-            ("waited", counts.waited.load(Relaxed)),
-            ("without_store", counts.without.load(Relaxed)),
+            (&STORE_UP, u64::from(store.is_up())),
+            (&GATEWAYS, store.gateways().into()),
+            (&ASKED, counts.asked.load(Relaxed)),
+            (&WAITED, counts.waited.load(Relaxed)),
+            (&WITHOUT_STORE, counts.without.load(Relaxed)),
         ]
-        .map(|(what, value)| Reading { what, of: store.name.clone(), value })
+        .map(|(figure, value)| Reading::of(figure, &store.name, value))
         .into()
     }
 

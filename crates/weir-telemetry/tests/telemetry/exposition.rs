@@ -7,7 +7,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use weir_telemetry::series::Closed;
 use weir_telemetry::{
-    Attempt, CertificateEnd, Ejection, Exposition, KeptCertificate, OutReason, Setup, SourceState, Telemetry,
+    Attempt, CertificateEnd, Ejection, Exposition, Figure, FilterReading, KeptCertificate, OutReason,
+    Protocol, Setup, SourceState, Telemetry,
 };
 
 use crate::parser::parse;
@@ -58,6 +59,9 @@ fn sample() -> std::sync::Arc<Telemetry> {
         listener.close(Closed::Idle);
         listener.handshakes_failed.inc();
         listener.sent_bytes.add(10);
+        listener.first_requests.inc();
+        listener.requests[Protocol::Http1 as usize].add(5);
+        listener.requests[Protocol::Http2 as usize].add(2);
         let route = core.route(&telemetry.route("a \\ \"route\"\nof two lines"));
         route.requests.record(200);
         route.requests.record(404);
@@ -135,6 +139,9 @@ fn both_formats_are_well_formed_and_tell_the_same() {
         ("weir_connections_closed_total{listener=\"web\",reason=\"idle\"}".into(), 2.0),
         ("weir_connections_closed_total{listener=\"web\",reason=\"client\"}".into(), 0.0),
         ("weir_connection_sent_bytes_total{listener=\"web\"}".into(), 20.0),
+        ("weir_connection_requests_total{listener=\"web\",protocol=\"http1\"}".into(), 10.0),
+        ("weir_connection_requests_total{listener=\"web\",protocol=\"h2\"}".into(), 4.0),
+        ("weir_keepalive_requests_total{listener=\"web\"}".into(), 12.0),
         ("weir_tls_handshakes_total{listener=\"web\",result=\"failed\"}".into(), 2.0),
         (format!("weir_requests_total{{{route},code=\"200\"}}"), 2.0),
         (format!("weir_requests_total{{{route},code=\"404\"}}"), 2.0),
@@ -187,6 +194,10 @@ fn an_empty_process_is_well_formed() {
 #[test]
 fn every_family_is_documented() {
     let docs = include_str!("../../../../docs/metrics.md");
+    // What filters tell is no part of this crate: weir-testkit/tests/tidy.rs compares it.
+    let (before, filters) = docs.split_once("\n## Filters\n").unwrap();
+    let (_, after) = filters.split_once("\n## ").unwrap();
+    let docs = format!("{before}{after}");
     let page = parse(&sample().expose(Exposition::Text), false);
     for family in page.kinds.keys() {
         assert!(docs.contains(&format!("`{family}`")), "docs/metrics.md does not tell of {family}");
@@ -195,6 +206,43 @@ fn every_family_is_documented() {
         docs.split('`').filter(|word| word.starts_with("weir_") && !word.contains(['{', '*', ' ', '[']))
     {
         assert!(page.kinds.contains_key(word), "docs/metrics.md tells of {word}, which does not exist");
+    }
+}
+
+#[test]
+fn figures_of_filters_have_types_and_units() {
+    static HITS: Figure = Figure::counter("hits", "weir_cache_hits", "Requests answered.");
+    static HELD: Figure = Figure::gauge("bytes", "weir_cache_store_bytes", "Bytes held.").bytes().of("store");
+    let reading = |place: &str, figure, of: &str, value| FilterReading {
+        place: place.to_owned(),
+        figure,
+        of: of.to_owned(),
+        value,
+    };
+    let readings = [
+        reading("routes.a", &HITS, "", 3),
+        reading("routes.a", &HELD, "pages \"x\"", 10),
+        reading("routes.b", &HITS, "", 4),
+        // A route may have a filter twice; a page may have a series once.
+        reading("routes.b", &HITS, "", 5),
+        reading("routes.b", &HELD, "pages", 9),
+        reading("routes.b", &HELD, "pages", 7),
+    ];
+    for (format, open_metrics) in [(Exposition::Text, false), (Exposition::OpenMetrics, true)] {
+        let text = Telemetry::new(Setup::default()).expose_with(format, &readings);
+        let page = parse(&text, open_metrics);
+        for (series, value) in [
+            ("weir_cache_hits_total{place=\"routes.a\"}", 3.0),
+            ("weir_cache_hits_total{place=\"routes.b\"}", 9.0),
+            ("weir_cache_store_bytes{place=\"routes.a\",store=\"pages \\\"x\\\"\"}", 10.0),
+            ("weir_cache_store_bytes{place=\"routes.b\",store=\"pages\"}", 9.0),
+        ] {
+            assert_eq!(page.value(series), value, "{series}");
+        }
+        assert_eq!(text.contains("# UNIT weir_cache_store_bytes bytes\n"), open_metrics);
+        let counter = if open_metrics { "weir_cache_hits" } else { "weir_cache_hits_total" };
+        assert_eq!(page.kinds[counter], "counter");
+        assert_eq!(page.kinds["weir_cache_store_bytes"], "gauge");
     }
 }
 

@@ -152,7 +152,10 @@ fn one_fetch_for_all_who_ask_for_the_same() {
     assert_eq!(upstream.requests().len(), 1);
     clients[7].get("/big").expect_body("firstsecond");
     let counted = metrics(&weir);
-    assert!(counted.contains(&format!("what=\"followed\",of=\"\"}} {}", MANY - 1)), "{counted}");
+    assert!(
+        counted.contains(&format!("weir_cache_followed_total{{place=\"routes.all\"}} {}", MANY - 1)),
+        "{counted}"
+    );
     weir.client().get("/big").expect_header("content-length", "11");
 }
 
@@ -488,7 +491,7 @@ fn memory_is_bounded() {
     eventually("nothing is on its way", || {
         let counted = metrics(&weir);
         let of = |what: &str| {
-            let line = counted.lines().find(|line| line.contains(&format!("what=\"{what}\"")));
+            let line = counted.lines().find(|line| line.starts_with(&format!("weir_cache_store_{what}")));
             line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
                 .unwrap_or_else(|| panic!("{counted}"))
         };

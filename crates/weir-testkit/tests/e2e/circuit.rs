@@ -45,7 +45,7 @@ fn told(weir: &Weir, page: &str) -> String {
 #[track_caller]
 fn state(weir: &Weir) -> String {
     let metrics = told(weir, "/metrics");
-    let line = metrics.lines().find(|line| line.starts_with("weir_filter_reading{"));
+    let line = metrics.lines().find(|line| line.starts_with("weir_circuit_breaker_state{"));
     let Some(line) = line else { panic!("no reading in:\n{metrics}") };
     line.rsplit(' ').next().unwrap_or_default().to_owned()
 }

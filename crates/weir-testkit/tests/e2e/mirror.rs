@@ -17,8 +17,7 @@ fn start(upstream: &Upstream, next: &str, settings: &str) -> Weir {
 fn reading(weir: &Weir, what: &str, of: &str) -> u64 {
     let metrics = weir.admin_client().ask("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").text();
     let line = metrics.lines().find(|line| {
-        line.starts_with("weir_filter_reading{")
-            && line.contains(&format!("\"{what}\""))
+        line.starts_with(&format!("weir_mirror_{what}_total{{"))
             && (of.is_empty() || line.contains(&format!("\"{of}\"")))
     });
     let Some(line) = line else { panic!("no {what} {of} in:\n{metrics}") };

@@ -170,8 +170,7 @@ fn maintenance_by_a_switch() {
     ask("/shop").expect_cause(MAINTENANCE).expect_body("Back soon.");
     ask("/cart").expect_cause(MAINTENANCE);
     ask("/other").expect_status(200);
-    let reading =
-        "weir_filter_reading{place=\"routes.shop\",filter=\"maintenance\",what=\"on\",of=\"shop\"} 1";
+    let reading = "weir_maintenance_on{place=\"routes.shop\",switch=\"shop\"} 1";
     let metrics = weir.admin_client().ask("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").text();
     assert!(metrics.contains(reading), "{metrics}");
     // It is no part of the config: a reload leaves it as it is.

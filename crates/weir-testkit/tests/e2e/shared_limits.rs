@@ -119,8 +119,13 @@ fn gateway(upstream: &Upstream, store: &str, limit: &str) -> Weir {
 
 fn reading(weir: &Weir, what: &str) -> u64 {
     let metrics = weir.admin_client().ask("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").text();
-    let needle = format!("what=\"{what}\"");
-    let line = metrics.lines().find(|l| l.starts_with("weir_filter_reading{") && l.contains(&needle));
+    let families = [
+        format!("weir_rate_limit_store_{what}{{"),
+        format!("weir_rate_limit_store_{what}_total{{"),
+        format!("weir_rate_limit_{what}{{"),
+        format!("weir_rate_limit_{what}_total{{"),
+    ];
+    let line = metrics.lines().find(|line| families.iter().any(|family| line.starts_with(family)));
     line.and_then(|line| line.rsplit(' ').next()?.parse().ok())
         .unwrap_or_else(|| panic!("no {what} in\n{metrics}"))
 }

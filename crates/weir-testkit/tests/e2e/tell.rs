@@ -3,7 +3,7 @@
 use std::time::Instant;
 use weir_testkit::{Authority, ServerTls, Upstream, Weir, eventually};
 
-use crate::support::{OK_BODY, config_for};
+use crate::support::{OK_BODY, WEB, config_for};
 
 const LOG: &str = "access_log: { output: stdout }";
 
@@ -216,6 +216,35 @@ fn requests_are_counted() {
     eventually("three requests are counted", || {
         has(&metrics(&weir, "").text(), "weir_requests_total", &["route=\"all\""], "3")
     });
+}
+
+#[test]
+fn requests_are_counted_by_protocol() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let weir = Weir::start(
+        &config_for(&upstream, "keepalive: 1m")
+            .replace(WEB, "listeners: { web: { address: 127.0.0.1:0, protocols: [http1, h2] } }"),
+    );
+    let mut client = weir.client();
+    for _ in 0..3 {
+        client.get("/").expect_status(200);
+    }
+    let mut h2 = weir.h2();
+    for _ in 0..2 {
+        let stream = h2.get("/");
+        h2.message(stream).expect_status(200);
+    }
+    let counted = |protocol: &str, value| {
+        let label = format!("protocol=\"{protocol}\"");
+        has(
+            &metrics(&weir, "").text(),
+            "weir_connection_requests_total",
+            &["listener=\"web\"", &label],
+            value,
+        )
+    };
+    assert!(counted("http1", "3") && counted("h2", "2"), "{}", metrics(&weir, "").text());
+    assert!(has(&metrics(&weir, "").text(), "weir_keepalive_requests_total", &["listener=\"web\""], "3"));
 }
 
 #[test]

@@ -180,7 +180,7 @@ fn vary_is_no_way_to_fill_the_store() {
         assert_eq!(once, again, "{fields}");
     }
     let page = metrics(&weir);
-    let objects = page.lines().find(|line| line.contains("what=\"objects\"")).unwrap();
+    let objects = page.lines().find(|line| line.starts_with("weir_cache_store_objects{")).unwrap();
     let objects: u64 = objects.rsplit(' ').next().unwrap().parse().unwrap();
     assert!(objects <= 64 + 6, "{objects}");
     for vary in ["Vary: *\r\n", "Vary: X-Forwarded-For\r\n", "Vary: a b\r\n"] {

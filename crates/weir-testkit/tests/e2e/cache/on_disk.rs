@@ -34,7 +34,9 @@ fn weir_with(upstream: &Upstream, folder: &Path) -> Weir {
 /// What the cache says of its store.
 fn reading(weir: &Weir, what: &str) -> u64 {
     let page = metrics(weir);
-    let line = page.lines().find(|line| line.contains(&format!("what=\"{what}\"")));
+    let families = ["", "store_"].map(|part| format!("weir_cache_{part}{what}"));
+    let of = |line: &str| families.iter().any(|family| line.starts_with(&**family));
+    let line = page.lines().find(|line| of(line));
     line.and_then(|line| line.rsplit(' ').next()?.parse().ok())
         .unwrap_or_else(|| panic!("no {what}:\n{page}"))
 }

@@ -56,7 +56,7 @@ fn one_request_fetches_behind_the_answer() {
     client.get("/a").expect_body("new");
     assert_eq!(upstream.requests().len(), 2);
     let counted = metrics(&weir);
-    assert!(counted.contains("what=\"refreshed\",of=\"\"} 1"), "{counted}");
+    assert!(counted.contains("weir_cache_refreshed_total{place=\"routes.all\"} 1"), "{counted}");
     // All that the clients asked are counted, the last one perhaps a moment after it was answered.
     let requests = || -> u64 {
         let counted = metrics(&weir);
