@@ -5,7 +5,7 @@ SHELL := /bin/sh
 
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
 # What the tests speak to. scripts/ensure-tools.sh knows the package of each.
-TEST_TOOLS := cc curl etcd grpcio nghttp nginx openssl pebble prometheus promtool python3 redis-server
+TEST_TOOLS := cc curl etcd grpcio nghttp nginx openssl pebble prometheus promtool python3 redis-server seccomp systemd-analyze
 FUZZ_SECONDS ?= 30
 SOAK_SECONDS ?= 600
 BENCH ?=
@@ -16,10 +16,10 @@ CONFORMANCE ?=
 MUTANTS ?= $(foreach f,route/*.rs upstream/pool.rs upstream/balance/*.rs upstream/discover/*.rs discovery/*.rs reload.rs reload/*.rs,-f 'crates/weir-engine/src/$(f)') \
 	-f 'crates/weir-discover/src/*.rs'
 
-.PHONY: help run test check bench bench-count bench-load fuzz soak upgrade-storm mutants conformance dist fmt
+.PHONY: help run test check bench bench-count bench-load fuzz soak upgrade-storm test-unit-filter mutants conformance dist fmt
 
 help:          ## this list
-	@sed -n 's/^\([a-z-]*\): *## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "make %-13s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\): *## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "make %-16s %s\n", $$1, $$2 }'
 
 run:           ## the gateway, on ./weir.yaml or on its embedded default
 	cargo run --release --locked
@@ -59,6 +59,12 @@ upgrade-storm: ## 200 upgrades under 128 short connections, with a slow exec, on
 	@scripts/ensure-tools.sh cc
 	cargo build --locked --profile ci --workspace --bins
 	WEIR_BIN='$(TARGET)/ci/weir' cargo test --locked --profile ci -p weir-testkit --test e2e -- --ignored --nocapture --test-threads 1 upgrade_storm
+
+test-unit-filter: ## every end-to-end test with weir under the system call filter of dist/weir.service
+	@scripts/ensure-tools.sh $(TEST_TOOLS)
+	cargo build --locked --profile ci --workspace --bins
+	scripts/unit-filter.py dist/weir.service '$(TARGET)/ci/weir' '$(TARGET)/unit-filter/weir'
+	WEIR_BIN='$(TARGET)/unit-filter/weir' cargo test --locked --profile ci -p weir-testkit --test e2e --no-fail-fast
 
 mutants:       ## changes to routes, pools, balancers, names and reload that no unit test notices; MUTANTS="-f 'FILE'"
 	@cargo mutants --version >/dev/null 2>&1 || { echo 'Missing cargo-mutants. Run: cargo install cargo-mutants --locked' >&2; exit 1; }

@@ -18,6 +18,8 @@ package_of() {
     grpcio) echo python3-grpcio ;;
     h2load | nghttp) echo nghttp2-client ;;
     prometheus | promtool) echo prometheus ;;
+    seccomp) echo python3-seccomp ;;
+    systemd-analyze) echo systemd ;;
     testssl) echo testssl.sh ;;
     varnishtest) echo varnish ;;
     venv) echo python3-venv ;;
@@ -29,6 +31,7 @@ package_of() {
 has() {
   case $1 in
     grpcio) /usr/bin/python3 -c 'import grpc' 2>/dev/null ;; # Debian's, whatever stands before it on the path
+    seccomp) /usr/bin/python3 -c 'import seccomp' 2>/dev/null ;;
     venv) python3 -c 'import ensurepip, venv' 2>/dev/null ;;
     *) PATH="$PATH:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1 ;;
   esac

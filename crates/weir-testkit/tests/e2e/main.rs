@@ -63,6 +63,7 @@ mod real;
 mod reload;
 mod retry;
 mod sending;
+mod service;
 mod shared_limits;
 mod signature;
 mod tell;

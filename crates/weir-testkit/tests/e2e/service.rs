@@ -1,0 +1,104 @@
+//! The service as shipped: a gateway under the system call filter of dist/weir.service. `make test-unit-filter` runs all rooms so; this
+//! one has what needs calls of its own: files, TLS, disks, names, threads, a reload and an upgrade.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use weir_testkit::{Authority, Client, Tls, Upstream, Weir, command_for, run_weir, weir_command};
+
+use crate::support::{GET, OK_BODY};
+
+/// A launcher that runs the binary under the filter of this unit; none where the tools for it are missing.
+fn under_filter(unit: &str, dir: &Path) -> Option<PathBuf> {
+    let tools =
+        "import seccomp, shutil, sys; sys.exit(not (shutil.which('systemd-analyze') and shutil.which('cc')))";
+    let has_tools = Command::new("/usr/bin/python3").args(["-c", tools]).output();
+    if !has_tools.is_ok_and(|found| found.status.success()) {
+        eprintln!("SKIPPED: python3-seccomp, systemd-analyze or cc is not installed");
+        return None;
+    }
+    fs::write(dir.join("unit.service"), unit).unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/unit-filter.py");
+    let mut command = Command::new(script);
+    command.arg("unit.service").arg(weir_command(dir).get_program()).arg("launcher");
+    assert!(command.current_dir(dir).status().unwrap().success());
+    Some(dir.join("launcher"))
+}
+
+const UNIT: &str = include_str!("../../../../dist/weir.service");
+
+#[test]
+fn what_the_unit_allows_is_enough() {
+    let tools = tempfile::tempdir().unwrap();
+    let Some(launcher) = under_filter(UNIT, tools.path()) else { return };
+    let (upstream, authority) = (Upstream::listen(), Authority::new());
+    let leaf = authority.leaf(&["weir.test"]).yaml();
+    let address = upstream.address();
+    let yaml = format!(
+        "listeners: {{ web: {{ address: 127.0.0.1:0 }}, tls: {{ address: 127.0.0.1:0, tls: {{ certificates: [ {leaf} ] }} }} }}\n\
+         workers: 2\nwatch: true\naccess_log: {{ output: \"{{dir}}/access.log\" }}\n\
+         admin: {{ address: 127.0.0.1:0, writes: \"{{dir}}/managed.yaml\", state: \"{{dir}}/state\" }}\n\
+         stores: {{ pages: {{ memory: 4MiB, disk: {{ path: \"{{dir}}/pages\", size: 64MiB }} }} }}\n\
+         upstreams: {{ up: {{ endpoints: [\"localhost:{}\"] }} }}\n\
+         routes: {{ files: {{ match: {{ path: \"/files/*\" }}, files: {{ root: \"{{dir}}\" }} }},\n\
+         kept: {{ match: {{ path: \"/*\" }}, filters: [ compress: {{}}, {{ cache: {{ store: pages, ttl: 1h }} }} ], upstream: up }} }}\n",
+        address.port()
+    );
+    let weir = Weir::start_by(&yaml, |dir| {
+        fs::create_dir(dir.join("files")).unwrap();
+        fs::write(dir.join("files/page"), vec![b'x'; 100_000]).unwrap();
+        symlink(&launcher, dir.join("weir")).unwrap();
+        let mut command = command_for(&dir.join("weir"), dir);
+        command.args(["run", "-c", "weir.yaml"]);
+        command
+    });
+    for path in ["/files/page", "/files/page", "/files/missing"] {
+        let status = if path.ends_with("page") { 200 } else { 404 };
+        weir.client().get(path).expect_status(status);
+    }
+    let mut kept = weir.client();
+    kept.send(GET);
+    let mut service = upstream.accept();
+    service.read_request();
+    service.send(OK_BODY);
+    kept.read_response().expect_status(200).expect_body("ok");
+    kept.get("/").expect_status(200).expect_body("ok");
+    let secure = || Client::connect_tls(weir.address("tls"), &Tls::new(&authority, "weir.test"));
+    secure().get("/files/page").expect_status(200);
+    let body = r#"{"endpoints": ["127.0.0.1:9999"]}"#;
+    let written = weir.admin_client().ask(format!(
+        "PUT /api/v1/config/upstreams/more HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nIf-None-Match: *\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    ));
+    written.expect_status(201);
+    assert!(weir.dir().join("managed.yaml").exists());
+    weir.reload().unwrap();
+    weir.upgrade().unwrap();
+    secure().get("/files/page").expect_status(200);
+    weir.client().get("/").expect_body("ok");
+    run_weir(weir.dir(), &["drain", "--admin", &weir.admin()]).expect_code(0);
+}
+
+#[test]
+fn the_filter_of_the_test_is_one() {
+    let tools = tempfile::tempdir().unwrap();
+    let unit = UNIT.replace(" cachestat\n", "\n").replace("SystemCallErrorNumber=EPERM\n", "");
+    assert_ne!(unit, UNIT);
+    let Some(launcher) = under_filter(&unit, tools.path()) else { return };
+    let mut weir = Weir::start_by(
+        "listeners: { web: { address: 127.0.0.1:0 } }\nroutes: { all: { match: { path: \"/*\" }, files: { root: \"{dir}\" } } }\n",
+        |dir| {
+            fs::write(dir.join("page"), vec![b'x'; 100_000]).unwrap();
+            let mut command = command_for(&launcher, dir);
+            command.args(["run", "-c", "weir.yaml"]);
+            command
+        },
+    );
+    let mut client = weir.client();
+    client.send("GET /page HTTP/1.1\r\nHost: weir.test\r\n\r\n");
+    let ended = weir.wait_exit(weir_testkit::DEADLINE);
+    assert_eq!(ended.code, None, "a call that is not listed ends a process of a unit that names no errno");
+}
