@@ -21,6 +21,7 @@ use std::collections::HashSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+pub use routes::TARGETS;
 pub(crate) use source::bootstrap_keys;
 
 use super::diagnostic::{Diagnostic, Diagnostics, nearest_name};
@@ -128,17 +129,18 @@ impl<'a> Checker<'a> {
 
     /// Whether anything was written at `path`, right or wrong.
     fn is_written(&self, path: &str) -> bool {
-        self.find(path).is_some_and(|node| !matches!(node.value, super::Value::Null) || node.is_blank())
+        self.find(path).is_some_and(Node::is_set)
     }
 
     /// The names of a section, those of refused things included.
     fn names(&self, section: &str) -> Vec<&'a str> {
-        self.tree.get(section).map_or(&[][..], Node::entries).iter().map(|(key, _)| &*key.text).collect()
+        let entries = self.tree.get(section).map_or(&[][..], Node::entries).iter();
+        entries.filter(|(_, thing)| thing.is_set()).map(|(key, _)| &*key.text).collect()
     }
 
     /// An error unless `name` is in the section.
     fn must_exist(&mut self, path: impl FnOnce() -> String, section: &str, code: &'static str, name: &str) {
-        if self.tree.get(section).is_some_and(|things| things.get(name).is_some()) {
+        if self.tree.get(section).and_then(|things| things.get(name)).is_some_and(Node::is_set) {
             return;
         }
         if self.is_mistyped(section) {

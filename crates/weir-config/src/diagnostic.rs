@@ -43,6 +43,8 @@ pub struct Diagnostic {
     pub hint: Option<String>,
     /// What may not be told of the values that this is about.
     concealed: Vec<String>,
+    /// It is about something that is not written: the place is the beginning of the config, whose line says nothing of it.
+    is_absent: bool,
 }
 
 /// All mistakes found so far, with the text they point into.
@@ -69,6 +71,7 @@ impl Diagnostic {
             message: message.into(),
             hint: None,
             concealed: Vec::new(),
+            is_absent: false,
         }
     }
 
@@ -83,7 +86,8 @@ impl Diagnostic {
         self
     }
 
-    /// Says where, by the path of the setting: at its value, else at the nearest value around it that is written.
+    /// Says where, by the path of the setting: at its value, else at the nearest value around it that is written, else at the
+    /// beginning of the config.
     pub fn on(mut self, tree: &Node, path: &str) -> Self {
         path.clone_into(&mut self.path);
         if let Some((key, node, found)) = nearest(tree, path) {
@@ -106,6 +110,9 @@ impl Diagnostic {
             if let Some(variable) = node.any_empty_variable() {
                 self.message.push_str(&format!(" ({variable} is empty)"));
             }
+        } else {
+            self.place = Some(tree.at.clone());
+            self.is_absent = true;
         }
         self
     }
@@ -279,7 +286,8 @@ impl Diagnostics {
             let _ = write!(out, "{}: ", diagnostic.path);
         }
         let _ = writeln!(out, "{} [{}]", diagnostic.message, diagnostic.code);
-        let line = diagnostic.place.as_ref().and_then(|place| self.line(place));
+        let place = diagnostic.place.as_ref().filter(|_| !diagnostic.is_absent);
+        let line = place.and_then(|place| self.line(place));
         if let Some(line) = line.filter(|line| !holds(line, &diagnostic.concealed)) {
             let column = diagnostic.place.as_ref().map_or(1, |place| place.column as usize);
             write_line(out, &line, column);
@@ -332,8 +340,9 @@ pub fn nearest_name<'a>(typed: &str, candidates: impl IntoIterator<Item = &'a st
     let near = |name: &&str| {
         let name = name.to_ascii_lowercase();
         let distance = distance(&typed, &name);
-        // A third of the letters may differ; a beginning of three letters also tells what was meant.
-        let fits = distance <= (typed.chars().count().max(name.chars().count()) / 3).max(1)
+        // A third of the letters may differ, but not all of a short name; a beginning of three letters also tells what was meant.
+        let letters = typed.chars().count().max(name.chars().count());
+        let fits = distance <= (letters / 3).max(1) && distance < letters
             || (typed.len() >= 3
                 && (name.starts_with(&typed) || typed.starts_with(&name) && name.len() >= 3));
         fits.then_some(distance)
@@ -387,7 +396,7 @@ mod tests {
 
     #[test]
     fn slips_are_recognised() {
-        let keys = ["endpoints", "protocol", "timeouts", "tls", "host", "keepalive"];
+        let keys = ["endpoints", "protocol", "timeouts", "tls", "host", "keepalive", "b"];
         for (typed, meant) in [
             ("endpoint", Some("endpoints")),
             ("timeout", Some("timeouts")),
@@ -396,6 +405,7 @@ mod tests {
             ("Host", Some("host")),
             ("weight", None),
             ("x", None),
+            ("a", None),
         ] {
             assert_eq!(nearest_name(typed, keys), meant, "{typed}");
         }

@@ -15,6 +15,7 @@ pub mod digest;
 mod foreign;
 pub mod load;
 pub mod managed;
+mod mistakes;
 pub mod node;
 pub mod parse;
 pub mod reach;
@@ -28,6 +29,7 @@ pub mod url;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 pub use load::{Loaded, Source, load, load_instead, read_document};
+pub use mistakes::Mistakes;
 pub use node::{Node, Place, Value};
 pub use reference::schema;
 pub use schema::Config;

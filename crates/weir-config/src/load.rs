@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use super::check::{bootstrap_keys, check};
 use super::de;
 use super::diagnostic::{Diagnostic, Diagnostics, nearest_name};
+use super::mistakes::Mistakes;
 use super::node::{Key, Node, Place, Value};
 use super::parse::{MAX_BYTES, parse, parse_shared};
 use super::schema::Config;
@@ -81,7 +82,7 @@ pub struct Loaded {
 #[derive(Clone, Debug)]
 pub struct Unreadable {
     /// Why.
-    pub diagnostics: Diagnostics,
+    pub diagnostics: Mistakes,
     /// The files to watch for a better one.
     pub files: Vec<PathBuf>,
 }
@@ -136,7 +137,7 @@ pub fn gather(source: &Source, instead: Overrides<'_>) -> Result<Gathered, Unrea
             tree
         }),
     };
-    let Some(mut tree) = tree else { return Err(Unreadable { diagnostics, files }) };
+    let Some(mut tree) = tree else { return Err(Unreadable { diagnostics: diagnostics.into(), files }) };
     let mut awaits = false;
     if instead.written.is_none() && tree.get("source").is_some() {
         texts.bootstrap = texts.written.drain(..).next();
@@ -145,7 +146,7 @@ pub fn gather(source: &Source, instead: Overrides<'_>) -> Result<Gathered, Unrea
             Some(folder) => {
                 let Some(bundle) = read_bundle(&folder, &mut files, &mut diagnostics, &mut texts.written)
                 else {
-                    return Err(Unreadable { diagnostics, files });
+                    return Err(Unreadable { diagnostics: diagnostics.into(), files });
                 };
                 let own = std::mem::replace(&mut tree, bundle);
                 put_over(&mut tree, own);

@@ -255,6 +255,11 @@ impl Node {
         self.value == Value::Null && self.raw().is_empty()
     }
 
+    /// Whether anything is written, right or wrong. `null` and `~` say that nothing is, as templates write it.
+    pub fn is_set(&self) -> bool {
+        self.value != Value::Null || self.is_blank()
+    }
+
     /// The `${VAR}` that left nothing as the value.
     pub fn empty_variable(&self) -> Option<&str> {
         let empty = self.substituted && self.value == Value::Str(CompactString::default());

@@ -324,6 +324,7 @@ impl<'c> Exchange<'c> {
         let local = Rc::clone(&self.local);
         let upstream = match &local.routes[route].handling.target {
             Target::Files(site) => return Box::pin(self.send_file(Arc::clone(site))).await,
+            Target::Filters => return Err(Stop::refuse(&error::NO_ROUTE)), // only past a filter that breaks its word
             Target::Respond(fixed) => match &fixed.mock {
                 Some(mock) => return Box::pin(self.respond_as(route, mock)).await,
                 None => {

@@ -1,6 +1,7 @@
 //! `weir explain`: what would happen to a request, told by the very code that routes live traffic.
 
 use crate::exchange::PREFLIGHT;
+use crate::filter::Hooks;
 mod arrival;
 mod policies;
 
@@ -84,6 +85,11 @@ pub enum TargetShown {
         browse: bool,
         /// The file that answers for what is not there.
         fallback: Option<String>,
+    },
+    /// The answer of a filter that lets no request pass.
+    Filter {
+        /// Its name.
+        name: &'static str,
     },
     /// An answer of the gateway's own.
     Respond {
@@ -339,7 +345,7 @@ fn grpc_of(method: &str, path: &str, target: Option<&TargetShown>) -> GrpcShown 
                 format!("upstream {} speaks http1; gRPC needs `protocol: h2c`, or h2 with tls", u.name)
             }));
         }
-        Some(TargetShown::Files { .. } | TargetShown::Respond { .. }) => {
+        Some(TargetShown::Files { .. } | TargetShown::Filter { .. } | TargetShown::Respond { .. }) => {
             problems.push("the route answers by itself; a gRPC client expects grpc-status".to_owned());
         }
         None => {}
@@ -382,6 +388,12 @@ fn target_of(snapshot: &Snapshot, handling: &Handling) -> TargetShown {
             browse: site.browses(),
             fallback: site.fallback(),
         },
+        Target::Filters => {
+            let filters = handling.chain.iter().filter_map(|&index| snapshot.filters.get(index as usize));
+            let answers = Hooks::ANSWERS | Hooks::ANSWERS_PLAIN;
+            let answering = filters.filter(|filter| filter.hooks.has_any(answers)).map(|filter| filter.name);
+            TargetShown::Filter { name: answering.last().unwrap_or_default() }
+        }
         Target::Respond(answer) => TargetShown::Respond { status: answer.status },
         Target::Upstream(index) => TargetShown::Upstreams(vec![shown(*index, 100.0)]),
         Target::Split(shares) => {
@@ -452,6 +464,7 @@ impl fmt::Display for Explanation {
                 let _ = fallback.as_ref().map(|fallback| write!(f, ", fallback {fallback}"));
                 writeln!(f, "{}", if *browse { ", folders listed" } else { "" })
             }
+            Some(TargetShown::Filter { name }) => writeln!(f, "answer   by the filter {name}"),
             Some(TargetShown::Respond { status }) => writeln!(f, "respond  {status}"),
             Some(TargetShown::Upstreams(upstreams)) => upstreams.iter().try_for_each(|u| {
                 let share = if u.share < 100.0 { format!(" ({}%)", u.share) } else { String::new() };

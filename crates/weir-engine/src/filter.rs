@@ -168,6 +168,11 @@ impl Hooks {
     /// Not a hook: where the filter is written for all routes, it also runs for requests that find none, and sees how the gateway
     /// refuses them. It must not wait.
     pub const UNROUTED: Self = Self(256);
+    /// Not a hook: `on_request` answers or refuses every request, so none reaches the filters and the target behind it. A route
+    /// with such a filter needs no target.
+    pub const ANSWERS: Self = Self(512);
+    /// Not a hook: as [`Self::ANSWERS`], for requests that came without TLS.
+    pub const ANSWERS_PLAIN: Self = Self(1024);
 
     /// Whether all hooks of `other` are among these.
     pub const fn has(self, other: Self) -> bool {
@@ -184,7 +189,10 @@ impl Hooks {
 const _: () = {
     let Hooks(beside) = Hooks::PREFLIGHT;
     let (Hooks(all), Hooks(waits), Hooks(unrouted)) = (Hooks::ALL, Hooks::ATTEMPT_WAIT, Hooks::UNROUTED);
-    assert!(all + beside + waits + unrouted == all | beside | waits | unrouted);
+    let (Hooks(every), Hooks(plain)) = (Hooks::ANSWERS, Hooks::ANSWERS_PLAIN);
+    assert!(
+        all + beside + waits + unrouted + every + plain == all | beside | waits | unrouted | every | plain
+    );
 };
 
 impl BitOr for Hooks {

@@ -10,7 +10,7 @@ pub use changes::Touched;
 
 use crate::config::load::Unreadable;
 use crate::config::schema::Config;
-use crate::config::{Diagnostics, Loaded, Overrides, Source, load};
+use crate::config::{Diagnostics, Loaded, Mistakes, Overrides, Source, load};
 use crate::core::{Leaving, Message, Shared};
 use crate::error::{self, Limit};
 use crate::filter::{FilterKind, Purge};
@@ -86,14 +86,14 @@ pub struct Builder {
 #[derive(Debug)]
 pub enum StartError {
     /// The config has errors.
-    Config(Diagnostics),
+    Config(Mistakes),
     /// The system refused something: an address is taken, a file cannot be written.
     System(String),
 }
 
 /// A config as checked, for `weir check`, `weir explain` and tests.
 pub struct Checked {
-    /// Everything found.
+    /// Everything found. At least one error where there is nothing compiled.
     pub diagnostics: Diagnostics,
     /// The config and what it compiles to, unless there are errors.
     pub compiled: Option<(Loaded, Snapshot)>,
@@ -102,7 +102,7 @@ pub struct Checked {
 impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Config(diagnostics) => f.write_str(diagnostics.to_text().trim_end()),
+            Self::Config(mistakes) => mistakes.fmt(f),
             Self::System(text) => f.write_str(text),
         }
     }
@@ -114,7 +114,9 @@ impl std::error::Error for StartError {}
 pub fn check(source: &Source, kinds: &[&'static FilterKind]) -> Checked {
     let mut loaded = match load(source) {
         Ok(loaded) => loaded,
-        Err(unreadable) => return Checked { diagnostics: unreadable.diagnostics, compiled: None },
+        Err(unreadable) => {
+            return Checked { diagnostics: unreadable.diagnostics.into_diagnostics(), compiled: None };
+        }
     };
     let snapshot = compile(&mut loaded, kinds, &mut Carry::new(Telemetry::new(Setup::default())));
     // What a running gateway decided about these very files.
@@ -127,7 +129,7 @@ pub fn check(source: &Source, kinds: &[&'static FilterKind]) -> Checked {
         loaded.diagnostics.push(reload::taken_back(&taken));
     }
     let diagnostics = loaded.diagnostics.clone();
-    Checked { diagnostics, compiled: snapshot.map(|snapshot| (loaded, snapshot)) }
+    Checked { diagnostics, compiled: snapshot.ok().map(|snapshot| (loaded, snapshot)) }
 }
 
 // === impl Builder ===
@@ -210,9 +212,7 @@ impl Builder {
         });
         let mut carry = Carry::new(Arc::clone(&telemetry));
         carry.inherit(self.inherited.take_state());
-        let Some(snapshot) = compile(&mut loaded, &self.kinds, &mut carry) else {
-            return Err(StartError::Config(loaded.diagnostics));
-        };
+        let snapshot = compile(&mut loaded, &self.kinds, &mut carry).map_err(StartError::Config)?;
         let (telemetry_, config) = (Arc::clone(&telemetry), loaded.config.clone());
         let control = Control::new(self.source, self.kinds, carry, telemetry_, config, self.inherited, books);
         let mut control = control.map_err(|e| system(&e))?;

@@ -20,7 +20,7 @@ pub(crate) use watch::Watching;
 
 use crate::acme;
 use crate::config::schema::{self, Config};
-use crate::config::{Diagnostics, Loaded, Overrides, Place, Severity, Source, Texts};
+use crate::config::{Diagnostics, Loaded, Mistakes, Overrides, Place, Severity, Source, Texts};
 use crate::core::Message;
 use crate::discovery;
 use crate::export::Exporter;
@@ -59,7 +59,7 @@ pub struct Reloaded {
 #[derive(Clone, Debug)]
 pub struct Refused {
     /// What is wrong.
-    pub diagnostics: Diagnostics,
+    pub diagnostics: Mistakes,
 }
 
 impl fmt::Display for Refused {

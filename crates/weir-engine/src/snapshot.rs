@@ -120,6 +120,8 @@ pub(crate) type Chain = Box<[u32]>;
 pub(crate) enum Target {
     /// By files of a folder.
     Files(Arc<Site>),
+    /// Nowhere: one of its filters answers every request ([`Hooks::ANSWERS`](crate::filter::Hooks::ANSWERS)).
+    Filters,
     /// Answered here.
     Respond(Box<Fixed>),
     /// To an upstream, by index.

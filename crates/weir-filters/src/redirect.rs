@@ -9,7 +9,8 @@ use weir_h1::FieldName;
 pub(super) static KIND: FilterKind =
     FilterKind::made_from::<RedirectSettings>("redirect").with_causes(&[&BAD_HOST]);
 
-/// Sends the client to another URL. No upstream sees the request.
+/// Sends the client to another URL. No upstream sees the request, so a route with `to` needs no `upstream`, and neither does one
+/// with `https` that only takes requests without TLS.
 ///
 /// Either `to` or `https`. Values are taken from the canonical path and the checked host and escaped as URLs are, so a
 /// client can put neither a line break nor another host into the answer.
@@ -148,7 +149,7 @@ fn in_authority(to: &str) -> Option<&str> {
 
 impl Filter for Redirect {
     fn hooks(&self) -> Hooks {
-        Hooks::REQUEST
+        Hooks::REQUEST | if self.only_plain { Hooks::ANSWERS_PLAIN } else { Hooks::ANSWERS }
     }
 
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {

@@ -10,6 +10,9 @@ use std::time::{Duration, SystemTime};
 use rcgen::{CertificateParams, KeyPair};
 use weir_gateway::config::{Node, Source, load, reference};
 
+#[path = "config/generated.rs"]
+mod generated;
+
 const DASHES: &str = "--------------------\n";
 const GOOD: &str = "ok\n";
 
@@ -306,7 +309,7 @@ fn no_slip_of_the_keyboard_panics() {
     for attempt in tries {
         let diagnostics = match load(&source(attempt)) {
             Ok(loaded) => loaded.diagnostics,
-            Err(unreadable) => unreadable.diagnostics,
+            Err(unreadable) => unreadable.diagnostics.into_diagnostics(),
         };
         let _ = (diagnostics.to_text(), diagnostics.to_json());
     }

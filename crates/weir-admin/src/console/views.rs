@@ -84,7 +84,7 @@ fn target(route: &schema::Route) -> Target {
     if let Some(files) = &route.files {
         return Target::Own(format!("files of {}", files.root.0.display()));
     }
-    Target::default()
+    Target::Own("answered by its filters".to_owned())
 }
 
 // === config ===

@@ -53,8 +53,8 @@ const METHODS: &[&str] = &[
     "VERSION-CONTROL",
 ];
 
-/// What answers the requests of a route: exactly one of them.
-const TARGETS: &[&str] = &["upstream", "respond", "files"];
+/// What answers the requests of a route that its filters let pass: exactly one of them.
+pub const TARGETS: &[&str] = &["upstream", "respond", "files"];
 
 impl Checker<'_> {
     pub(super) fn routes(&mut self) {
@@ -94,21 +94,12 @@ impl Checker<'_> {
     fn answer(&mut self, at: &Spot<'_, '_>, route: &Route) {
         let answers: Vec<&str> = TARGETS.iter().copied().filter(|key| at.key(key).is_written()).collect();
         match answers[..] {
-            [] if mistyped_answer(at) => {}
-            [] => {
-                let hint = "add `upstream: NAME`, `respond: { status: 200 }` or `files: { root: ./public }`";
-                self.error_hint(
-                    &at.path(),
-                    "no-answer",
-                    "the route has no `upstream`, `respond` or `files`",
-                    hint,
-                );
-            }
+            // Whether its filters answer every request is known when they are built: see `unanswered` in the engine.
+            [] | [_] => {}
             [first, second, ..] => {
                 let message = format!("the route has both `{first}` and `{second}`; expected one of them");
                 self.error(&at.key(second).path(), "two-answers", message);
             }
-            [_] => {}
         }
         if let Some(split) = &route.upstream {
             let at = at.key("upstream");
@@ -290,12 +281,6 @@ impl Checker<'_> {
             }
         }
     }
-}
-
-/// Whether an answer is there under a mistyped key, which was told.
-fn mistyped_answer(at: &Spot<'_, '_>) -> bool {
-    let keys = at.node().map_or(&[][..], Node::entries);
-    keys.iter().any(|(key, _)| nearest_name(&key.text, TARGETS.iter().copied()).is_some())
 }
 
 /// A name of labels, the first of which may be `*`, or an IPv6 address in brackets.

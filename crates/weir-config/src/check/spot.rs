@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use crate::node::{Node, Value};
+use crate::node::Node;
 
 /// A setting on the way from the top of the config down to the values of one thing.
 pub(super) struct Spot<'p, 'n> {
@@ -45,7 +45,7 @@ impl<'n> Spot<'_, 'n> {
 
     /// Whether anything is, right or wrong.
     pub(super) fn is_written(&self) -> bool {
-        self.node.is_some_and(|node| !matches!(node.value, Value::Null) || node.is_blank())
+        self.node.is_some_and(Node::is_set)
     }
 
     /// Its path, such as `routes.orders.match.hosts[0]`.

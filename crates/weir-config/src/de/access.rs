@@ -9,7 +9,7 @@ use super::cx::{Cx, Segment};
 use super::error::Error;
 use super::reader::NodeReader;
 use super::unsupported;
-use crate::node::{Key, Node, Value};
+use crate::node::{Key, Node};
 
 pub(super) struct MapReader<'n> {
     pub(super) parent: &'n Node,
@@ -34,9 +34,7 @@ impl<'n> MapAccess<'n> for MapReader<'n> {
                     self.cx.meant.borrow_mut().insert((self.parent, field));
                 }
             }
-            // `null` says that nothing is set, as templates write it.
-            let unset = node.value == Value::Null && !node.is_blank();
-            if self.cx.is_absent(node) || unset {
+            if self.cx.is_absent(node) || !node.is_set() {
                 continue;
             }
             self.value = Some(node);

@@ -16,7 +16,8 @@ use crate::delay::Delay;
 use crate::node::Node;
 use crate::units::{Duration, Percent};
 
-/// Which requests are meant, and what becomes of them: exactly one of `upstream`, `respond` and `files`.
+/// Which requests are meant, and what becomes of them: exactly one of `upstream`, `respond` and `files`. A route whose filters
+/// answer every request, such as one with `redirect: { to: … }`, needs none.
 //
 // Lists without room for more, and short texts without an allocation each: there may be 200,000 routes.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]

@@ -3,7 +3,7 @@
 use super::{Gateway, check};
 use crate::config::load::gather;
 use crate::config::schema::Route;
-use crate::config::{Diagnostic, Diagnostics, Overrides, Texts};
+use crate::config::{Diagnostic, Diagnostics, Mistakes, Overrides, Texts};
 use crate::explain::{self, Explanation};
 use crate::fleet;
 use crate::history::diff::Differences;
@@ -30,6 +30,11 @@ pub struct Touched {
     pub connections: i64,
 }
 
+/// The refusal of a gateway that drains.
+fn draining() -> Mistakes {
+    Diagnostic::error("draining", NotChanged::Draining.to_string()).into()
+}
+
 impl Gateway {
     /// As [`Self::reload`], for somebody whose name goes into the history.
     ///
@@ -38,9 +43,7 @@ impl Gateway {
     pub fn reload_by(&self, by: &By) -> Result<Reloaded, Refused> {
         let mut control = self.control();
         if !self.is_ready() {
-            let mut diagnostics = Diagnostics::default();
-            diagnostics.push(Diagnostic::error("draining", NotChanged::Draining.to_string()));
-            return Err(Refused { diagnostics });
+            return Err(Refused { diagnostics: draining() });
         }
         let result = control.reload(by, self.cores());
         self.changed(control, result.is_ok());
@@ -51,12 +54,10 @@ impl Gateway {
     ///
     /// # Errors
     /// What is wrong with it. What ran before runs on, untouched.
-    pub(crate) fn run_bundle(&self, folder: &Path, by: &By) -> Result<(), Diagnostics> {
+    pub(crate) fn run_bundle(&self, folder: &Path, by: &By) -> Result<(), Mistakes> {
         let mut control = self.control();
         if !self.is_ready() {
-            let mut diagnostics = Diagnostics::default();
-            diagnostics.push(Diagnostic::error("draining", NotChanged::Draining.to_string()));
-            return Err(diagnostics);
+            return Err(draining());
         }
         let before = control.texts.clone();
         let result = control.run_bundle(folder, by, self.cores());
@@ -194,7 +195,7 @@ impl Gateway {
     ///
     /// # Errors
     /// Why they cannot be read.
-    pub fn texts_on_disk(&self) -> Result<Texts, Diagnostics> {
+    pub fn texts_on_disk(&self) -> Result<Texts, Mistakes> {
         let source = self.control().origin().0.clone();
         let gathered = gather(&source, Overrides::default());
         gathered.map(|gathered| gathered.texts).map_err(|unreadable| unreadable.diagnostics)

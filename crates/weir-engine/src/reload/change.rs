@@ -11,7 +11,7 @@ use crate::config::load::{Gathered, Unreadable, gather};
 use crate::config::managed::{self, Managed, To};
 use crate::config::reach::{self, Reach};
 use crate::config::texts::{Overrides, Text, Texts};
-use crate::config::{Diagnostic, Diagnostics, Node, Place, Source, digest};
+use crate::config::{Diagnostic, Diagnostics, Mistakes, Node, Place, Source, digest};
 use crate::core::Message;
 use crate::history::diff::{self, Differences};
 use crate::history::{self, By, History, OnTrial, Origin, Pin, Restriction, Revision, TakenBack, mark_of};
@@ -104,9 +104,9 @@ pub enum NotChanged {
     /// It is not as the caller knows it: what, and its digest now.
     Stale(String, String),
     /// The config would have mistakes.
-    Refused(Diagnostics),
+    Refused(Mistakes),
     /// What was to go is needed by others, which the mistakes name.
-    Referenced(Diagnostics),
+    Referenced(Mistakes),
     /// It could not be written down.
     Unstored(String),
 }
@@ -321,7 +321,7 @@ impl Control {
         by: &By,
         instead: Overrides<'_>,
         cores: &[mpsc::UnboundedSender<Message>],
-    ) -> Result<Diagnostics, Diagnostics> {
+    ) -> Result<Diagnostics, Mistakes> {
         let _ = self.settle(); // what cannot be written yet stays owed
         let managed = self.owed_managed();
         let managed = managed.as_ref().map(|managed| (&managed.tree, &managed.text));
@@ -339,11 +339,7 @@ impl Control {
         match self.run(candidate, cores) {
             Ok(ran) => Ok(ran.diagnostics),
             Err(NotChanged::Refused(diagnostics)) => Err(diagnostics),
-            Err(other) => {
-                let mut diagnostics = Diagnostics::default();
-                diagnostics.push(Diagnostic::error("system", other.to_string()));
-                Err(diagnostics)
-            }
+            Err(other) => Err(Diagnostic::error("system", other.to_string()).into()),
         }
     }
 
@@ -467,7 +463,7 @@ impl Control {
         let mut carry = Carry::new(Telemetry::new(Setup::default()));
         let compiled =
             reach::within(candidate.instead.reach, || compile(&mut loaded, &self.kinds, &mut carry));
-        let Some(snapshot) = compiled else { return Err(NotChanged::Refused(loaded.diagnostics)) };
+        let snapshot = compiled.map_err(NotChanged::Refused)?;
         let restriction = self.restriction_to(&texts);
         let mut diagnostics = loaded.diagnostics;
         tell_restriction(restriction.as_ref(), candidate.terms, &mut diagnostics);
@@ -542,15 +538,18 @@ impl Control {
         let texts = gathered.texts.clone();
         let mut loaded = gathered.finish(&self.source, instead);
         let compiled = reach::within(instead.reach, || compile(&mut loaded, &self.kinds, &mut self.carry));
-        let Some(snapshot) = compiled else {
-            self.watch_too(loaded.files);
-            return Err(NotChanged::Refused(loaded.diagnostics));
+        let snapshot = match compiled {
+            Ok(snapshot) => snapshot,
+            Err(mistakes) => {
+                self.watch_too(loaded.files);
+                return Err(NotChanged::Refused(mistakes));
+            }
         };
         let (mut diagnostics, files) = (loaded.diagnostics.clone(), loaded.files.clone());
         let prepared = self.prepare(loaded, snapshot, cores.len()).map_err(|text| {
             self.watch_too(files);
             diagnostics.push(Diagnostic::error("system", text));
-            NotChanged::Refused(diagnostics.clone())
+            NotChanged::Refused(diagnostics.clone().into())
         })?;
         let written = self.write_down(&texts, by, managed, terms, urgent.is_some());
         let (staged, unsaved) = match (written, urgent) {
@@ -669,7 +668,7 @@ fn edited(gathered: &Gathered, path: &Path, edits: &[Edit]) -> Result<Managed, N
         managed::set(&mut tree, section, name, to.clone());
     }
     if wrong.errors() > 0 {
-        return Err(NotChanged::Refused(wrong));
+        return Err(NotChanged::Refused(wrong.into()));
     }
     managed::write(tree, path.to_owned()).map_err(NotChanged::Unstored)
 }

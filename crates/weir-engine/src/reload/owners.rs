@@ -150,7 +150,7 @@ impl<'a> Found<'a> {
         if from != to {
             relative_files(&self.called, &self.thing, &from, &mut wrong);
         }
-        if wrong.errors() > 0 { Err(NotChanged::Refused(wrong)) } else { Ok(()) }
+        if wrong.errors() > 0 { Err(NotChanged::Refused(wrong.into())) } else { Ok(()) }
     }
 
     fn release(&self, managed: &mut Node, path: &Path) -> Result<Moved, NotChanged> {

@@ -116,7 +116,9 @@ fn read(text: String, path: PathBuf, before: Option<Node>) -> Result<Managed, No
     let mut wrong = Diagnostics::default();
     let request = parse(&text, &request_file(&path), &mut wrong);
     let tree = parse(&text, &path, &mut Diagnostics::default()); // the same mistakes
-    let (Some(request), Some(mut tree)) = (request, tree) else { return Err(NotChanged::Refused(wrong)) };
+    let (Some(request), Some(mut tree)) = (request, tree) else {
+        return Err(NotChanged::Refused(wrong.into()));
+    };
     if !matches!(request.value, Value::Map(_)) {
         let message = "expected sections with named things, such as `routes:`";
         wrong.push(Diagnostic::error("section-refused", message).at(request.at.clone()));
@@ -143,7 +145,7 @@ fn read(text: String, path: PathBuf, before: Option<Node>) -> Result<Managed, No
         }
     }
     if wrong.errors() > 0 {
-        return Err(NotChanged::Refused(wrong));
+        return Err(NotChanged::Refused(wrong.into()));
     }
     Ok(Managed { tree, text: Text { path, text: text.into() } })
 }

@@ -17,7 +17,7 @@ use crate::acme::Wire;
 use crate::config::diagnostic::nearest_name;
 use crate::config::digest;
 use crate::config::schema;
-use crate::config::{Diagnostic, Diagnostics, Loaded, Node, Severity};
+use crate::config::{Diagnostic, Diagnostics, Loaded, Mistakes, Node, Severity};
 use crate::fetch::{Fetcher, Trust};
 use crate::files::Site;
 use crate::filter::{
@@ -163,11 +163,14 @@ fn policy_of(hex: &str) -> Option<[u8; 32]> {
 }
 
 /// Compiles a config. Mistakes go to its diagnostics; with any error among them there is no snapshot.
+///
+/// # Errors
+/// All diagnostics, also left in `loaded`.
 pub(crate) fn compile(
     loaded: &mut Loaded,
     kinds: &[&'static FilterKind],
     carry: &mut Carry,
-) -> Option<Snapshot> {
+) -> Result<Snapshot, Mistakes> {
     let mut diagnostics = std::mem::take(&mut loaded.diagnostics);
     carry.kept.begin();
     carry.fresh_certificates.clear();
@@ -189,7 +192,14 @@ pub(crate) fn compile(
     loaded.files.sort();
     loaded.files.dedup();
     loaded.diagnostics = diagnostics;
-    if loaded.errors() == 0 { snapshot } else { None }
+    match snapshot {
+        Some(snapshot) if loaded.errors() == 0 => Ok(snapshot),
+        _ => {
+            let mistakes = Mistakes::new(std::mem::take(&mut loaded.diagnostics), Some(&loaded.tree.at));
+            loaded.diagnostics.clone_from(&mistakes);
+            Err(mistakes)
+        }
+    }
 }
 
 struct Compiler<'a> {
@@ -250,10 +260,10 @@ impl Compiler<'_> {
         });
         let plans: Vec<Plan> = plans.collect();
         let trusted_fields = trusted_fields(config, &plans, &filters.made);
-        let table = self.table();
         let written = config.routes.written(self.tree.get("routes"));
         let routes: Vec<Option<Route>> =
             written.map(|route| self.route(route.name, route.thing, &global, &mut filters)).collect();
+        let table = self.table(); // after the routes, so that a refused route causes no conflict as well
         self.collectors();
         let tracing = self.tracing().map(Arc::new);
         let telemetry = Arc::clone(&self.carry.telemetry);
@@ -452,7 +462,7 @@ impl Compiler<'_> {
 
     /// An error, unless there is one for the same value already.
     fn error_once(&mut self, path: &str, code: &'static str, message: impl Into<String>) {
-        if !self.found.iter().any(|d| d.path == path) {
+        if !self.found.iter().any(|d| d.severity == Severity::Error && d.path == path) {
             self.error(path, code, message, None);
         }
     }
@@ -535,16 +545,19 @@ impl Compiler<'_> {
             pattern.map(|p| p.capture_names().into_iter().map(str::to_owned).collect()).unwrap_or_default();
         let shares = written.upstream.iter().flat_map(|split| &split.0);
         filters.targets = shares.map(|share| share.upstream.to_string()).collect();
+        let errors = self.found.errors();
         let own = self.chain(&written.filters, &format!("routes.{name}"), Some(&captures), filters);
         filters.targets.clear();
+        let chain = [global, &own].concat();
         let target = match (&written.respond, &written.files, &written.upstream) {
             (Some(respond), ..) => Target::Respond(Box::new(self.answer(name, respond, &captures)?)),
             (_, Some(files), _) => self.site(name, files)?,
             (.., Some(split)) => self.target(split)?,
-            (None, None, None) => return None, // reported when the config was checked
+            (None, None, None) if self.found.errors() > errors => return None, // the filter that answers may be the broken one
+            (None, None, None) => self.answered_by_filters(name, written, &chain, &filters.made)?,
         };
         let handling = self.share(Handling {
-            chain: [global, &own].concat().into(),
+            chain: chain.into(),
             global: global.len(),
             target,
             escaped_slashes: written.escaped_slashes.map(listeners::escaped_slashes),

@@ -1,10 +1,15 @@
-//! Answers of routes that have no upstream.
+//! Answers of routes that have no upstream: their own, or those of their filters.
 
 use super::Compiler;
+use crate::config::check::TARGETS;
 use crate::config::delay::Delay;
-use crate::config::schema::{Pairs, Respond};
-use crate::snapshot::{Fixed, Mock, Mocked};
+use crate::config::diagnostic::nearest_name;
+use crate::config::schema::{Pairs, Respond, Route};
+use crate::config::{Node, Severity};
+use crate::filter::Hooks;
+use crate::snapshot::{Fixed, Instance, Mock, Mocked, Target};
 use crate::template::{Escape, Template};
+use std::sync::Arc;
 use weir_h1::FieldName;
 
 /// One answer as written.
@@ -77,6 +82,65 @@ impl Compiler<'_> {
             delay,
         };
         (self.found.errors() == before).then_some(mocked)
+    }
+
+    /// The target of a route without `upstream`, `respond` and `files`: one of its filters must answer every request.
+    pub(super) fn answered_by_filters(
+        &mut self,
+        name: &str,
+        written: &Route,
+        chain: &[u32],
+        made: &[Arc<Instance>],
+    ) -> Option<Target> {
+        let path = format!("routes.{name}");
+        if self.is_target_refused(&path) {
+            return None;
+        }
+        let has = |hooks| {
+            let mut chain = chain.iter().filter_map(|&index| made.get(index as usize));
+            chain.any(|filter| filter.hooks.has(hooks))
+        };
+        if has(Hooks::ANSWERS) || (has(Hooks::ANSWERS_PLAIN) && self.is_plain_only(written)) {
+            return Some(Target::Filters);
+        }
+        let mut message = "the route has no `upstream`, `respond` or `files`".to_owned();
+        if !chain.is_empty() {
+            message.push_str(", and none of its filters answers every request");
+        }
+        let hint = if has(Hooks::ANSWERS_PLAIN) && !self.config.trusted_proxies.is_empty() {
+            "a trusted proxy may say that a request came over TLS, which `https: true` lets go on: add an `upstream`"
+        } else if has(Hooks::ANSWERS_PLAIN) {
+            "requests over TLS go on: write `match: { listeners: [ … ] }` with those without TLS, or add an `upstream`"
+        } else {
+            "add `upstream: NAME`, `respond: { status: 200 }` or `files: { root: ./public }`"
+        };
+        self.error(&path, "no-answer", message, Some(hint.to_owned()));
+        None
+    }
+
+    /// Whether the route has a target that was refused, under its own key or a mistyped one: that error is enough.
+    fn is_target_refused(&self, path: &str) -> bool {
+        let keys = self.tree.find(path).map_or(&[][..], Node::entries);
+        keys.iter().any(|(key, node)| {
+            let is_target = TARGETS.contains(&&*key.text) && node.is_set();
+            let refused = |at: &str| {
+                let below =
+                    |d: &str| d.strip_prefix(at).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+                self.found.iter().any(|d| d.severity == Severity::Error && below(&d.path))
+            };
+            (is_target || nearest_name(&key.text, TARGETS.iter().copied()).is_some())
+                && refused(&format!("{path}.{}", key.text))
+        })
+    }
+
+    /// Whether every request of the route comes without TLS, and nobody is believed who says otherwise.
+    fn is_plain_only(&self, route: &Route) -> bool {
+        let only = &route.matches.listeners;
+        let mut listeners = self.config.listeners.iter();
+        self.config.trusted_proxies.is_empty()
+            && listeners.all(|(name, listener)| {
+                listener.tls.is_none() || (!only.is_empty() && !only.iter().any(|one| one == name))
+            })
     }
 
     fn page(&mut self, path: &str, text: &str, captures: &[String]) -> Option<Template> {
