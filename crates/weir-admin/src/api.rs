@@ -403,18 +403,16 @@ impl Api {
             );
         }
         let gateway = self.gateway.clone();
-        let author = who.map_or_else(String::new, |who| who.name);
-        let by = By { author, origin: Origin::Reload, message: String::new() };
+        let Some(who) = who else { return answer::denied(guard::Denied::TokenMissing) };
+        let by = By { author: who.name.clone(), origin: Origin::Reload, message: String::new() };
         elsewhere(move || match gateway.reload_by(&by) {
             Ok(reloaded) => {
                 let mut document = json!({ "revision": reloaded.revision });
-                add(&mut document, reloaded.diagnostics.to_json());
-                document["text"] = reloaded.diagnostics.to_text().into();
+                add(&mut document, config_api::members_for(&reloaded.diagnostics, &who));
                 answer::json(StatusCode::OK, &document)
             }
             Err(refused) => {
-                let mut members = refused.diagnostics.to_json();
-                members["text"] = refused.diagnostics.to_text().into();
+                let members = config_api::members_for(&refused.diagnostics, &who);
                 let detail = "the config has errors; the one before runs on";
                 answer::problem_with(StatusCode::UNPROCESSABLE_ENTITY, detail, members)
             }

@@ -171,7 +171,7 @@ pub(crate) const CALLS: &[Call] = &[
         does: Do::Managed,
         role: READ,
         body: 0,
-        meaning: "the file that the API writes, as a text; secrets in it are shown as `***1`, `***2` …",
+        meaning: "the file that the API writes, as a text; who may not write it sees `***1`, `***2` … in the place of secrets",
         query: &[],
         statuses: &[200, 409, 422],
     },

@@ -60,7 +60,7 @@ pub(crate) fn run(gateway: &Gateway, asked: &Asked) -> Answer {
         Do::Confirm => confirm(gateway, asked),
         Do::Delete | Do::Patch | Do::Put => change_one(gateway, asked),
         Do::Describe => Ok(answer::json(StatusCode::OK, &openapi::document(env!("CARGO_PKG_VERSION")))),
-        Do::Drift => drift(gateway),
+        Do::Drift => drift(gateway, asked),
         Do::Explain => explain(gateway, asked),
         Do::Fleet => Ok(fleet(gateway)),
         Do::Endpoint | Do::Maintenance | Do::Purge | Do::Why => {
@@ -81,7 +81,7 @@ pub(crate) fn run(gateway: &Gateway, asked: &Asked) -> Answer {
 fn config(gateway: &Gateway, asked: &Asked) -> Outcome {
     let origin = flag(&asked.uri, asked.call)?.contains(&"origin");
     let texts = gateway.texts();
-    let tree = tree(&texts)?;
+    let tree = tree(&texts, &asked.who)?;
     let hash = hash(&texts, &tree);
     let mut document = json!({ "hash": hash, "config": diff::shown(&tree) });
     if origin {
@@ -108,7 +108,7 @@ fn origins(tree: &Node) -> Value {
 fn get(gateway: &Gateway, asked: &Asked) -> Outcome {
     flag(&asked.uri, asked.call)?;
     let (section, name) = named(asked)?;
-    let tree = tree(&gateway.texts())?;
+    let tree = tree(&gateway.texts(), &asked.who)?;
     let thing = tree.get(section).and_then(|things| things.get(name));
     let thing = thing.ok_or_else(|| refuse(&NotChanged::Missing(format!("{section}.{name}")), None))?;
     Ok(tagged(answer::json(StatusCode::OK, &diff::shown(thing)), &digest::of(thing)))
@@ -137,7 +137,7 @@ fn revision(gateway: &Gateway, asked: &Asked) -> Outcome {
     let texts = gateway.revision_texts(number).map_err(|not| refuse(&not, None))?;
     let found = revisions.iter().find(|revision| revision.number == number);
     let mut document = found.map_or_else(|| json!({}), about);
-    document["config"] = diff::shown(&tree(&texts)?);
+    document["config"] = diff::shown(&tree(&texts, &asked.who)?);
     Ok(answer::json(StatusCode::OK, &document))
 }
 
@@ -158,22 +158,26 @@ pub(crate) fn about(revision: &Revision) -> Value {
 
 fn compare(gateway: &Gateway, asked: &Asked) -> Outcome {
     let side = |at: usize| asked.parts.get(at).map_or("", String::as_str);
-    Ok(answer::json(StatusCode::OK, &told(&between(gateway, side(0), side(1))?)))
+    Ok(answer::json(StatusCode::OK, &told(&between(gateway, &asked.who, side(0), side(1))?)))
 }
 
 /// What differs between two revisions, of which `running` and `disk` are some.
-pub(crate) fn between(gateway: &Gateway, from: &str, to: &str) -> Result<Differences, Answer> {
+pub(crate) fn between(
+    gateway: &Gateway,
+    who: &Identity,
+    from: &str,
+    to: &str,
+) -> Result<Differences, Answer> {
     let side = |what: &str| -> Result<Node, Answer> {
         match what {
-            "running" => tree(&gateway.texts()),
+            "running" => tree(&gateway.texts(), who),
             "disk" => {
-                let texts =
-                    gateway.texts_on_disk().map_err(|d| mistakes(&d, StatusCode::UNPROCESSABLE_ENTITY))?;
-                tree(&texts)
+                let texts = gateway.texts_on_disk().map_err(|d| unreadable(&d, who))?;
+                tree(&texts, who)
             }
             digits => {
                 let number = digits.parse().map_err(|_| no_number(digits))?;
-                tree(&gateway.revision_texts(number).map_err(|not| refuse(&not, None))?)
+                tree(&gateway.revision_texts(number).map_err(|not| refuse(&not, None))?, who)
             }
         }
     };
@@ -206,15 +210,15 @@ fn fleet(gateway: &Gateway) -> Answer {
     }
 }
 
-fn drift(gateway: &Gateway) -> Outcome {
-    Ok(answer::json(StatusCode::OK, &drift_of(gateway)?))
+fn drift(gateway: &Gateway, asked: &Asked) -> Outcome {
+    Ok(answer::json(StatusCode::OK, &drift_of(gateway, &asked.who)?))
 }
 
 /// Whether the files say something else than what runs.
-pub(crate) fn drift_of(gateway: &Gateway) -> Result<Value, Answer> {
+pub(crate) fn drift_of(gateway: &Gateway, who: &Identity) -> Result<Value, Answer> {
     let running = gateway.texts();
     let (pinned, latest) = (gateway.pinned(), gateway.revisions().and_then(|all| all.last().cloned()));
-    let runs = tree(&running)?;
+    let runs = tree(&running, who)?;
     let mut document = json!({
         "running": hash(&running, &runs),
         "disk": null,
@@ -225,7 +229,7 @@ pub(crate) fn drift_of(gateway: &Gateway) -> Result<Value, Answer> {
     });
     match gateway.texts_on_disk() {
         Ok(disk) => {
-            let there = tree(&disk)?;
+            let there = tree(&disk, who)?;
             let differences = diff::diff(&runs, &there);
             document["disk"] = hash(&disk, &there).into();
             document["drift"] = (!differences.is_empty()).into();
@@ -234,7 +238,8 @@ pub(crate) fn drift_of(gateway: &Gateway) -> Result<Value, Answer> {
         Err(diagnostics) => {
             document["drift"] = true.into();
             document["differences"] = json!([]);
-            document["text"] = format!("the files cannot be read:\n{}", diagnostics.to_text()).into();
+            document["text"] =
+                format!("the files cannot be read:\n{}", told_to(&diagnostics, who).to_text()).into();
         }
     }
     Ok(document)
@@ -530,9 +535,13 @@ pub(crate) fn by(asked: &Asked, origin: Origin) -> By {
 
 // === answers ===
 
-fn tree(texts: &Texts) -> Result<Node, Answer> {
-    texts
-        .tree()
+/// The config as this caller may see it.
+pub(crate) fn seen(texts: &Texts, who: &Identity) -> Option<Node> {
+    if who.writes() { texts.tree_for_writers() } else { texts.tree() }
+}
+
+fn tree(texts: &Texts, who: &Identity) -> Result<Node, Answer> {
+    seen(texts, who)
         .ok_or_else(|| answer::problem(StatusCode::INTERNAL_SERVER_ERROR, "the config cannot be read again"))
 }
 
@@ -552,6 +561,21 @@ pub(crate) fn members(diagnostics: &Diagnostics) -> Value {
     let mut members = diagnostics.to_json();
     members["text"] = diagnostics.to_text().into();
     members
+}
+
+/// Mistakes as this caller may be told them.
+fn told_to(diagnostics: &Diagnostics, who: &Identity) -> Diagnostics {
+    if who.writes() { diagnostics.clone() } else { diagnostics.for_readers() }
+}
+
+/// Mistakes as JSON and text.
+pub(crate) fn members_for(diagnostics: &Diagnostics, who: &Identity) -> Value {
+    members(&told_to(diagnostics, who))
+}
+
+fn unreadable(diagnostics: &Diagnostics, who: &Identity) -> Answer {
+    let detail = "the files cannot be read";
+    answer::problem_with(StatusCode::UNPROCESSABLE_ENTITY, detail, members_for(diagnostics, who))
 }
 
 fn mistakes(diagnostics: &Diagnostics, status: StatusCode) -> Answer {

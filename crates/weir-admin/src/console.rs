@@ -286,7 +286,7 @@ impl Page<'_> {
     }
 
     fn drift(&self) -> Value {
-        crate::config_api::drift_of(self.gateway).unwrap_or_else(|_| json!({}))
+        crate::config_api::drift_of(self.gateway, &self.asked.who).unwrap_or_else(|_| json!({}))
     }
 
     fn routes(&self) -> String {
@@ -349,7 +349,8 @@ impl Page<'_> {
 
     fn config(&self) -> PageResult {
         let texts = self.gateway.texts();
-        let tree = texts.tree().ok_or_else(|| self.nothing("The config cannot be read again."))?;
+        let tree = crate::config_api::seen(&texts, &self.asked.who)
+            .ok_or_else(|| self.nothing("The config cannot be read again."))?;
         let parts: Vec<&str> = self.rest().split('/').collect();
         match parts.as_slice() {
             [""] => Ok(weir_console::config::list(self.frame, &views::config(&texts, &tree, self.drift()))),
@@ -365,7 +366,10 @@ impl Page<'_> {
     }
 
     fn edit(&self) -> PageResult {
-        let managed = self.gateway.managed_text().map_err(|not| self.nothing(&not.to_string()))?;
+        let managed = self
+            .gateway
+            .managed_text(self.asked.who.writes())
+            .map_err(|not| self.nothing(&not.to_string()))?;
         let editor = view::Editor {
             path: managed.path.display().to_string(),
             text: managed.text,
@@ -385,7 +389,7 @@ impl Page<'_> {
                 crate::config_api::revisions_of(self.gateway).ok().map(views::read);
             return Ok(weir_console::history::list(self.frame, revisions.as_ref()));
         };
-        let told = match crate::config_api::between(self.gateway, from, to) {
+        let told = match crate::config_api::between(self.gateway, &self.asked.who, from, to) {
             Ok(differences) => Ok(views::read(crate::config_api::told(&differences))),
             Err(refused) if refused.status() == StatusCode::NOT_FOUND => {
                 Err("There is no such revision any more.".to_owned())
@@ -405,7 +409,8 @@ impl Page<'_> {
     fn consumers(&self) -> String {
         let running = self.gateway.configs().borrow().clone();
         let consumers = views::consumers(self.gateway, &running);
-        let plans = self.gateway.texts().tree().map(|tree| views::plans(&tree, &running)).unwrap_or_default();
+        let tree = crate::config_api::seen(&self.gateway.texts(), &self.asked.who);
+        let plans = tree.map(|tree| views::plans(&tree, &running)).unwrap_or_default();
         weir_console::consumers(self.frame, &consumers, &plans, &self.status.filters)
     }
 }

@@ -68,6 +68,13 @@ pub(crate) struct Identity {
     pub(crate) role: Role,
 }
 
+impl Identity {
+    /// Whether they may change what the API manages, and so see it as it is written.
+    pub(crate) fn writes(&self) -> bool {
+        self.role >= Role::Write
+    }
+}
+
 /// Why someone may not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {

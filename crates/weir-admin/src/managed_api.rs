@@ -1,4 +1,4 @@
-//! `/api/v1/managed`: the managed file as a text, comments and all, for whoever edits it; its secrets are hidden and stay.
+//! `/api/v1/managed`: the managed file as a text, comments and all, for whoever edits it; readers see masks in the place of its secrets.
 
 #![allow(clippy::result_large_err, reason = "a refusal is an answer, made once a call and never in a loop")]
 
@@ -14,7 +14,7 @@ use weir_gateway::{Gateway, NotChanged, Rewrite, Terms};
 /// The text, and its ETag.
 pub(crate) fn read(gateway: &Gateway, asked: &Asked) -> Outcome {
     flag(&asked.uri, asked.call)?;
-    let managed = gateway.managed_text().map_err(|not| refuse(&not, None))?;
+    let managed = gateway.managed_text(asked.who.writes()).map_err(|not| refuse(&not, None))?;
     let document =
         json!({ "path": managed.path.display().to_string(), "text": managed.text, "hidden": managed.hidden });
     Ok(tagged(answer::json(StatusCode::OK, &document), &managed.tag))

@@ -1,6 +1,6 @@
 //! What is wrong with a config: where, what was expected, and what to do. As text for people, as JSON for machines.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,6 +10,7 @@ use serde::ser::SerializeStruct;
 
 use super::conceal::{conceal, holds};
 use super::node::{Node, Place};
+use super::secrecy;
 
 /// Most diagnostics printed; the rest is counted.
 pub const MAX_PRINTED: usize = 100;
@@ -45,6 +46,8 @@ pub struct Diagnostic {
     concealed: Vec<String>,
     /// It is about something that is not written: the place is the beginning of the config, whose line says nothing of it.
     is_absent: bool,
+    /// What of them only whoever wrote it may be told.
+    pub(super) quotable: Vec<String>,
 }
 
 /// All mistakes found so far, with the text they point into.
@@ -55,6 +58,10 @@ pub struct Diagnostics {
     sources: HashMap<Arc<PathBuf>, Arc<str>>,
     /// What came from outside anywhere in the config: a message about one value may quote another.
     outside: Box<[String]>,
+    /// Secrets that only whoever wrote them may be told.
+    quotable: Box<[String]>,
+    /// Lines on which secrets stand.
+    secret_lines: HashSet<(Arc<PathBuf>, u32)>,
 }
 
 // === impl Diagnostic ===
@@ -72,6 +79,7 @@ impl Diagnostic {
             hint: None,
             concealed: Vec::new(),
             is_absent: false,
+            quotable: Vec::new(),
         }
     }
 
@@ -100,8 +108,9 @@ impl Diagnostic {
             self.place = Some(if scalar { node.at.clone() } else { key.unwrap_or(&node.at).clone() });
             if tree.find(path).is_some() {
                 self.value = node.shown();
-                if let Some(text) =
-                    node.as_text().filter(|text| !text.is_empty() && (node.secret || node.substituted))
+                if let Some(text) = node
+                    .as_text()
+                    .filter(|text| !text.is_empty() && (node.is_credential() || node.substituted))
                 {
                     self.message = self.message.replace(&format!("`{text}`"), "the value");
                 }
@@ -127,6 +136,14 @@ impl Diagnostic {
             self.hint = self.hint.map(|hint| conceal(&hint, &values).into_owned());
             self.concealed.extend(values.into_iter().map(str::to_owned));
         }
+        self.with_quotable(node)
+    }
+
+    /// Remembers what may only be told to whoever wrote this value, or one below it.
+    fn with_quotable(mut self, node: &Node) -> Self {
+        let mut values = Vec::new();
+        node.add_quotable(&mut values);
+        self.quotable.extend(values.into_iter().map(str::to_owned));
         self
     }
 
@@ -173,12 +190,46 @@ impl Diagnostics {
     pub(super) fn conceal_outside(&mut self, tree: &Node) {
         /// A shorter piece, such as a port, is in messages that do not mean it; what is about its own value conceals it.
         const LEAST: usize = 6;
-        let mut values = Vec::new();
-        tree.add_concealed(&mut values);
-        values.retain(|value| value.chars().count() >= LEAST);
-        values.sort_unstable();
-        values.dedup();
-        self.outside = values.into_iter().map(str::to_owned).collect();
+        let elsewhere = secrecy::elsewhere(tree);
+        let long = |values: HashSet<&str>| -> Box<[String]> {
+            let mut values: Vec<&str> =
+                values.into_iter().filter(|value| value.chars().count() >= LEAST).collect();
+            values.sort_unstable();
+            values.into_iter().map(str::to_owned).collect()
+        };
+        (self.outside, self.quotable) = (long(elsewhere.concealed), long(elsewhere.quotable));
+        self.secret_lines = HashSet::new();
+        for node in elsewhere.credentials {
+            let lines = node.raw().matches('\n').count() + 1;
+            let lines = (node.at.line..).take(lines).map(|line| (Arc::clone(&node.at.file), line));
+            self.secret_lines.extend(lines);
+        }
+    }
+
+    /// The same for logs, and for people who may look at the gateway and not change its files: no secret of a file, and no line of one.
+    #[must_use]
+    pub fn for_readers(&self) -> Self {
+        let mut found = self.found.clone();
+        for diagnostic in &mut found {
+            let told = |value: &&String| {
+                let hint = diagnostic.hint.as_deref().unwrap_or_default();
+                diagnostic.message.contains(value.as_str()) || hint.contains(value.as_str())
+            };
+            let values: Vec<&str> =
+                self.quotable.iter().filter(told).chain(&diagnostic.quotable).map(String::as_str).collect();
+            if !values.is_empty() {
+                diagnostic.message = conceal(&diagnostic.message, &values).into_owned();
+                diagnostic.hint = diagnostic.hint.take().map(|hint| conceal(&hint, &values).into_owned());
+            }
+            if !diagnostic.quotable.is_empty() {
+                diagnostic.value = None;
+            }
+            // A mistake of the syntax has no setting yet, and its hint may repeat a word of the line.
+            if diagnostic.path.is_empty() {
+                diagnostic.hint = None;
+            }
+        }
+        Self { found, errors: self.errors, ..Self::default() }
     }
 
     /// Adds one.
@@ -302,7 +353,8 @@ impl Diagnostics {
         let text = self.sources.get(&place.file)?;
         let index = (place.line as usize).checked_sub(1)?;
         let line = text.lines().nth(index)?;
-        let shows = !line.trim().is_empty() && !may_hold_secrets(text, index);
+        let secret = self.secret_lines.contains(&(Arc::clone(&place.file), place.line));
+        let shows = !secret && !line.trim().is_empty() && !may_hold_secrets(text, index);
         shows.then(|| line.replace(|c: char| c.is_control() && c != '\t', "\u{fffd}"))
     }
 }

@@ -21,6 +21,7 @@ pub mod parse;
 pub mod reach;
 pub mod reference;
 pub mod schema;
+pub mod secrecy;
 mod slip;
 mod substitute;
 pub mod texts;

@@ -13,6 +13,7 @@ use super::mistakes::Mistakes;
 use super::node::{Key, Node, Place, Value};
 use super::parse::{MAX_BYTES, parse, parse_shared};
 use super::schema::Config;
+use super::secrecy::mark_secrets;
 use super::substitute::substitute;
 use super::texts::{Overrides, Text, Texts};
 use super::{digest, managed, reach};
@@ -248,7 +249,7 @@ impl Gathered {
     /// Fills in variables, reads the tree typed, and checks it.
     pub fn finish(self, source: &Source, instead: Overrides<'_>) -> Loaded {
         let Self { mut tree, texts, mut files, mut diagnostics, awaits } = self;
-        mark_secrets(&mut tree, "", true);
+        mark_secrets(&mut tree);
         let variables = |name: &str| source.variable(name);
         substitute(&mut tree, &variables, &mut files, &mut diagnostics);
         diagnostics.conceal_outside(&tree);
@@ -648,50 +649,7 @@ fn merge_section(tree: &mut Node, key: Key, section: Node, diagnostics: &mut Dia
     }
 }
 
-// === secrets and files ===
-
-/// Marks what must never be printed: credentials of consumers, and whatever stands under a telling name.
-pub fn mark_secrets(node: &mut Node, path: &str, top: bool) {
-    /// What is known of a consumer that is no credential.
-    const PUBLIC: &[&str] = &["allow_ips", "groups", "plan"];
-    const TELLING: &[&str] = &["token", "password", "secret", "client_secret"];
-    /// Secrets whose name tells nothing by itself.
-    const PAIRS: &[(&str, &str)] = &[("sign", "key"), ("sticky", "key")];
-    let in_consumer = path == "consumers";
-    if let Value::Map(entries) = &mut node.value {
-        for (key, child) in entries {
-            if in_consumer {
-                if let Value::Map(settings) = &mut child.value {
-                    let credentials = settings.iter_mut().filter(|(k, _)| !PUBLIC.contains(&&*k.text));
-                    credentials.for_each(|(_, node)| mark_all(node));
-                } else {
-                    mark_all(child);
-                }
-            } else if TELLING.contains(&&*key.text) {
-                mark_all(child);
-            } else {
-                for (_, secret) in PAIRS.iter().filter(|(parent, _)| *parent == &*key.text) {
-                    if let Value::Map(settings) = &mut child.value {
-                        let named = settings.iter_mut().filter(|(key, _)| &*key.text == *secret);
-                        named.for_each(|(_, node)| mark_all(node));
-                    }
-                }
-                mark_secrets(child, if top { &key.text } else { "" }, false);
-            }
-        }
-    } else if let Value::Seq(elements) = &mut node.value {
-        elements.iter_mut().for_each(|element| mark_secrets(element, "", false));
-    }
-}
-
-fn mark_all(node: &mut Node) {
-    node.secret = true;
-    match &mut node.value {
-        Value::Seq(elements) => elements.iter_mut().for_each(mark_all),
-        Value::Map(entries) => entries.iter_mut().for_each(|(_, child)| mark_all(child)),
-        _ => {}
-    }
-}
+// === files ===
 
 /// Certificates and keys that the config names.
 fn named_files(config: &Config) -> Vec<PathBuf> {

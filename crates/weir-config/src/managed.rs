@@ -10,13 +10,11 @@ use super::diagnostic::{Diagnostic, Diagnostics};
 use super::load::{NAMED, merge, read_text};
 use super::node::{Key, Node, Place, Value};
 use super::parse::parse;
+use super::secrecy::MASK;
 use super::substitute::variable_in;
 use super::texts::Text;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// Stands where a secret is not shown. It may not be written back.
-pub const MASK: &str = "***";
 
 /// The key of the managed file that names things which give way, as `routes.orders`.
 const YIELDS: &str = "yields";
@@ -88,7 +86,7 @@ pub fn refuse(path: &str, thing: &Node, diagnostics: &mut Diagnostics) {
             let wrong = Diagnostic::error("variable-refused", message).at(thing.at.clone());
             diagnostics.push(named(wrong, path).hint("write the value, or keep this in a file of your own"));
         }
-        Value::Str(text) if text == MASK => {
+        Value::Str(text) if is_masked(text) => {
             let message = "`***` stands for a secret that was not shown; it cannot be written back";
             let wrong = Diagnostic::error("masked-secret", message).at(thing.at.clone());
             diagnostics
@@ -113,6 +111,11 @@ pub fn refuse(path: &str, thing: &Node, diagnostics: &mut Diagnostics) {
         }
         _ => {}
     }
+}
+
+/// Whether a text is a mask, or a URL with one in the place of its user or its query.
+fn is_masked(text: &str) -> bool {
+    text == MASK || text.contains("://") && (text.contains("://***@") || text.ends_with("?***"))
 }
 
 fn named(mut diagnostic: Diagnostic, path: &str) -> Diagnostic {

@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use compact_str::CompactString;
 
+use super::secrecy::{secret_pieces, without_secrets};
+
 /// Where something was written.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
@@ -33,8 +35,12 @@ pub struct Node {
     pub at: Place,
     /// The value.
     pub value: Value,
-    /// Stands where secrets stand: never print it.
+    /// May not be shown: see [`crate::secrecy`].
     pub secret: bool,
+    /// Beside `secret`: a URL of which only user, password and query may not be shown.
+    pub partly_secret: bool,
+    /// Beside `secret`: messages to whoever wrote it may repeat it.
+    pub quotable: bool,
     /// Came wholly or partly from the environment or a file: never print it either.
     pub substituted: bool,
     /// Already reported as wrong: readers treat it as absent and stay silent about its absence.
@@ -106,7 +112,16 @@ impl PartialEq for Key {
 impl Node {
     /// A node that is not secret and not broken.
     pub fn new(at: Place, value: Value, raw: &str) -> Self {
-        let mut node = Self { at, value, secret: false, substituted: false, broken: false, rare: None };
+        let mut node = Self {
+            at,
+            value,
+            secret: false,
+            partly_secret: false,
+            quotable: false,
+            substituted: false,
+            broken: false,
+            rare: None,
+        };
         node.set_raw(raw);
         node
     }
@@ -283,10 +298,11 @@ impl Node {
     pub fn shown(&self) -> Option<String> {
         /// Longer values say nothing more to a reader.
         const MAX_SHOWN: usize = 80;
-        if self.secret || self.substituted {
+        if self.is_credential() && !self.partly_secret || self.substituted {
             return None;
         }
         let text = self.as_text()?;
+        let text = if self.partly_secret { without_secrets(text) } else { text.into() };
         let mut short: String = text.chars().take(MAX_SHOWN).flat_map(char::escape_debug).collect();
         if text.chars().count() > MAX_SHOWN {
             short.push('…');
@@ -294,14 +310,36 @@ impl Node {
         Some(short.replace("\\\"", "\"").replace("\\'", "'"))
     }
 
-    /// Adds what may not be printed of this value and of all below it.
+    /// Whether no message repeats it, not even to whoever wrote it.
+    pub const fn is_credential(&self) -> bool {
+        self.secret && !self.quotable
+    }
+
+    /// Adds what no message may tell of this value and of all below it.
     pub fn add_concealed<'n>(&'n self, out: &mut Vec<&'n str>) {
-        if self.secret {
-            out.extend(self.as_text());
+        if self.is_credential() {
+            out.extend(self.secret_texts());
         }
         out.extend(self.outside().iter().map(String::as_str));
         self.elements().iter().for_each(|node| node.add_concealed(out));
         self.entries().iter().for_each(|(_, node)| node.add_concealed(out));
+    }
+
+    /// Adds what only messages to whoever wrote it may tell.
+    pub fn add_quotable<'n>(&'n self, out: &mut Vec<&'n str>) {
+        if self.quotable {
+            out.extend(self.secret_texts());
+        }
+        self.elements().iter().for_each(|node| node.add_quotable(out));
+        self.entries().iter().for_each(|(_, node)| node.add_quotable(out));
+    }
+
+    /// What of this value alone is secret as it is written.
+    pub(super) fn secret_texts(&self) -> Vec<&str> {
+        match self.as_text().filter(|_| self.secret) {
+            Some(text) if self.partly_secret => secret_pieces(text),
+            text => text.into_iter().collect(),
+        }
     }
 
     /// What kind of value it is, in words of the config.

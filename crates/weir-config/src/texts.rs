@@ -1,11 +1,12 @@
 //! The files of a config as they were written, so that one can be shown, compared and run again later.
 
 use super::diagnostic::Diagnostics;
-use super::load::{mark_secrets, merge, put_over};
+use super::load::{merge, put_over};
 use super::managed;
 use super::node::{Node, Value};
 use super::parse::parse_shared;
 use super::reach::Reach;
+use super::secrecy::{mark_secrets, unmark_file};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -70,8 +71,17 @@ impl Texts {
         if let Some(managed) = self.managed_tree() {
             managed::merge_into(&mut tree, managed, &mut ignored);
         }
-        mark_secrets(&mut tree, "", true);
+        mark_secrets(&mut tree);
         tree.index();
+        Some(tree)
+    }
+
+    /// As [`Self::tree`], for a caller who may change the managed file: nothing in it is secret.
+    pub fn tree_for_writers(&self) -> Option<Node> {
+        let mut tree = self.tree()?;
+        if let Some(managed) = &self.managed {
+            unmark_file(&mut tree, &managed.path);
+        }
         Some(tree)
     }
 

@@ -286,7 +286,7 @@ impl Builder {
         if found.bundle.is_some() {
             let checked = check(&self.source, &self.kinds);
             if checked.compiled.is_none() {
-                let text = checked.diagnostics.to_text();
+                let text = checked.diagnostics.for_readers().to_text();
                 let first = text.lines().find(|line| line.starts_with("error")).unwrap_or_default();
                 log::error("the last good config does not compile and is not used", &[("first", &first)]);
                 self.source.set_bundle(None);

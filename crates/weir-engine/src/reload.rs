@@ -64,7 +64,7 @@ pub struct Refused {
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.diagnostics.to_text().trim_end())
+        f.write_str(self.diagnostics.for_readers().to_text().trim_end())
     }
 }
 
@@ -321,7 +321,8 @@ impl Control {
     pub(crate) fn log_warnings(diagnostics: &Diagnostics) {
         /// Most of them; `weir check` prints all.
         const MOST: usize = 20;
-        for warning in diagnostics.iter().filter(|d| d.severity == Severity::Warning).take(MOST) {
+        for warning in diagnostics.for_readers().iter().filter(|d| d.severity == Severity::Warning).take(MOST)
+        {
             let place = warning.place.as_ref().map_or_else(String::new, Place::to_string);
             let hint = warning.hint.as_deref().unwrap_or_default();
             log::warn(
@@ -377,7 +378,7 @@ impl Control {
             Err(diagnostics) => {
                 self.telemetry.reload_refused();
                 self.last_reload = Some(ReloadStatus::new(Err(&diagnostics), SystemTime::now()));
-                let text = diagnostics.to_text();
+                let text = diagnostics.for_readers().to_text();
                 let errors = text.lines().filter(|line| line.starts_with("error")); // not a warning that stands before
                 let first = errors.chain(text.lines()).next().unwrap_or_default();
                 let file = self.source.path().map_or_else(String::new, |p| p.display().to_string());

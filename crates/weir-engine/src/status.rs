@@ -273,7 +273,7 @@ pub struct NameStatus {
 
 impl ReloadStatus {
     pub(crate) fn new(result: Result<(), &Diagnostics>, at: SystemTime) -> Self {
-        let error = result.err().map(|diagnostics| cut(diagnostics.to_text()));
+        let error = result.err().map(|diagnostics| cut(diagnostics.for_readers().to_text()));
         Self { at: timestamp(at), result: if error.is_none() { "ok" } else { "refused" }, error }
     }
 }

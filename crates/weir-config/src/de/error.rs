@@ -28,6 +28,8 @@ pub(super) struct Mistake {
     pub(super) path: String,
     /// The wrong thing is the key, not the value.
     pub(super) key: Option<String>,
+    /// What only whoever wrote the value may be told of it.
+    pub(super) quotable: Vec<String>,
 }
 
 /// A node of the tree being read, by its address: it stands still while we read.
@@ -65,6 +67,7 @@ impl Error {
             place: None,
             path: String::new(),
             key: None,
+            quotable: Vec::new(),
         };
         Self(Box::new(mistake))
     }
@@ -87,7 +90,10 @@ impl Error {
             self.0.node = Some(node);
             self.0.place = Some(node.at.clone());
             self.0.path = cx.path();
-            if node.secret || node.substituted {
+            let mut quotable = Vec::new();
+            node.add_quotable(&mut quotable);
+            self.0.quotable = quotable.into_iter().map(str::to_owned).collect();
+            if node.is_credential() || node.substituted {
                 // Hints repeat what was written.
                 self.0.hint = None;
             }
@@ -101,7 +107,7 @@ impl Error {
             }
             if self.0.missing.is_none() {
                 if self.0.hint.is_none()
-                    && !node.secret
+                    && !node.is_credential()
                     && let Some(word) = node.unquoted_word()
                 {
                     self.0.hint = Some(format!("write \"{{{word}}}\" in quotes if that is meant as text"));
@@ -114,7 +120,7 @@ impl Error {
                     Some(shown) => format!("`{shown}`"),
                     None if let Some(written) = node.empty_variable() => format!("{written} is empty, which"),
                     None if let Some(written) = empty => format!("the value ({written} is empty)"),
-                    None if node.secret || node.substituted => "the value".to_owned(),
+                    None if node.is_credential() || node.substituted => "the value".to_owned(),
                     None if node.is_blank() => "an empty value".to_owned(),
                     None => node.kind().to_owned(),
                 };
@@ -150,6 +156,7 @@ impl Mistake {
         }
         diagnostic.hint = self.hint;
         diagnostic.value = self.key;
+        diagnostic.quotable = self.quotable;
         diagnostic
     }
 }

@@ -48,7 +48,7 @@ pub(super) fn of(kept: &Kept, change: &str, tree: Option<&Node>) -> Option<KeySh
     Some(KeyShown {
         key: key.clone(),
         at: Some(format!("{}:{}", at.file.display(), at.line)),
-        value: node.shown(),
+        value: if node.secret { None } else { node.shown() },
         note: None,
     })
 }

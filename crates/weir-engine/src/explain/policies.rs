@@ -1,5 +1,6 @@
 //! What `weir explain` says of the policies of an upstream as they are resolved: retries and health, with every default.
 
+use crate::config::secrecy::MASK;
 use crate::config::units::{ByteSize, Duration};
 use crate::grpc;
 use crate::upstream::{Hedge, Outlier, Probe, ProbeKind, Retry, Upstream};
@@ -65,8 +66,8 @@ pub struct ProbeShown {
     pub host: Option<String>,
     /// The statuses that pass.
     pub expect: Vec<String>,
-    /// What the body must contain.
-    pub body: Option<String>,
+    /// `***` where the body must contain something.
+    pub body: Option<&'static str>,
     /// Time between two probes.
     pub interval: String,
     /// How long one may take.
@@ -142,7 +143,8 @@ impl RetryShown {
 impl ProbeShown {
     fn of(probe: &Probe) -> Self {
         let (expect, body) = match &probe.kind {
-            ProbeKind::Http { expect, body, .. } => (&expect[..], body.as_deref().map(str::to_owned)),
+            // The text itself may be a secret that the service gives to probes alone.
+            ProbeKind::Http { expect, body, .. } => (&expect[..], body.as_ref().map(|_| MASK)),
             ProbeKind::Grpc { .. } | ProbeKind::Tcp => (&[][..], None),
         };
         let range =
@@ -230,7 +232,7 @@ impl fmt::Display for ProbeShown {
         if !self.expect.is_empty() {
             write!(f, "; expects {}", self.expect.join(", "))?;
         }
-        self.body.iter().try_for_each(|body| write!(f, " and {body:?} in the body"))
+        self.body.iter().try_for_each(|body| write!(f, " and {body} in the body"))
     }
 }
 

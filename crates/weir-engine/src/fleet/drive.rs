@@ -699,7 +699,7 @@ impl FleetState {
 
 /// Mistakes in a bundle stay mistakes; what the system refused may be granted later.
 fn judged(diagnostics: &Diagnostics) -> Outcome {
-    let text = diagnostics.to_text();
+    let text = diagnostics.for_readers().to_text();
     let of_system = |code: &str| matches!(code, "system" | "draining" | "state-unusable");
     let mut errors = diagnostics.iter().filter(|d| d.severity == crate::config::Severity::Error);
     if errors.all(|d| of_system(d.code)) {

@@ -108,13 +108,13 @@ impl Gateway {
         result
     }
 
-    /// The file that the admin API writes (`admin.writes`), to be edited as a text; its secrets are hidden.
+    /// The file that the admin API writes (`admin.writes`), as a text. Its secrets are hidden from everybody but `for_writers`.
     ///
     /// # Errors
     /// [`NotChanged::NoWrites`], or why the files cannot be read.
-    pub fn managed_text(&self) -> Result<ManagedText, NotChanged> {
+    pub fn managed_text(&self, for_writers: bool) -> Result<ManagedText, NotChanged> {
         let texts = self.texts_on_disk().map_err(NotChanged::Refused)?;
-        ManagedText::of(&texts).ok_or(NotChanged::NoWrites)
+        ManagedText::of(&texts, for_writers).ok_or(NotChanged::NoWrites)
     }
 
     /// Puts another text in the place of the managed file, and runs it; or says what that would do.

@@ -2,11 +2,10 @@
 
 use crate::config::Node;
 use crate::config::load::NAMED;
-use crate::config::managed::MASK;
 use crate::config::node::{Key, Value};
+use crate::config::secrecy::masked;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
-use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 
@@ -105,8 +104,6 @@ impl Differences {
     fn add(&mut self, at: At<'_>, before: Option<&Node>, after: Option<&Node>) {
         self.things.insert(at.thing.to_owned());
         if self.differences.len() < MOST {
-            let key = at.path.rsplit('.').next().unwrap_or_default();
-            let shown = |node| shown_under(key, node);
             let (before, after) = (before.map(shown), after.map(shown));
             self.differences.push(Difference { path: at.path.to_owned(), before, after });
         } else {
@@ -134,75 +131,32 @@ impl Differences {
 
 /// A value as JSON, without what may not be shown.
 pub fn shown(node: &Node) -> Json {
-    shown_under("", node)
-}
-
-/// The same of a value under this key.
-fn shown_under(key: &str, node: &Node) -> Json {
     match &node.value {
         Value::Null => Json::Null,
-        Value::Seq(elements) => elements.iter().map(|element| shown_under(key, element)).collect(),
+        Value::Seq(elements) => elements.iter().map(shown).collect(),
         Value::Map(entries) => {
-            let under = |key| key_of(entries, key);
-            let shown = entries.iter().map(|(k, value)| (k.text.to_string(), shown_under(under(k), value)));
-            Json::Object(shown.collect())
+            Json::Object(entries.iter().map(|(key, value)| (key.text.to_string(), shown(value))).collect())
         }
-        Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Str(_) => {
-            match (masked(key, node), &node.value) {
-                (Some(mask), _) => json!(mask),
-                (None, Value::Bool(value)) => json!(value),
-                (None, Value::Int(value)) => json!(value),
-                (None, Value::Float(value)) => json!(value),
-                (None, _) => json!(node.as_text()),
-            }
-        }
+        Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Str(_) => match (masked(node), &node.value)
+        {
+            (Some(mask), _) => json!(mask),
+            (None, Value::Bool(value)) => json!(value),
+            (None, Value::Int(value)) => json!(value),
+            (None, Value::Float(value)) => json!(value),
+            (None, _) => json!(node.as_text()),
+        },
     }
-}
-
-/// What is shown of a scalar under this key in its place; `None` where it is shown as it is.
-pub(super) fn masked<'n>(key: &str, node: &'n Node) -> Option<Cow<'n, str>> {
-    match &node.value {
-        // A variable only says where the secret is.
-        Value::Str(text) if is_variable(text) => None,
-        _ if node.secret || key == "key" => Some(MASK.into()),
-        Value::Str(text) if key == "keys" && text.trim_start().starts_with('{') => Some(MASK.into()),
-        Value::Str(text) => Some(without_user(text)).filter(|shown| matches!(shown, Cow::Owned(_))),
-        _ => None,
-    }
-}
-
-/// Under which key the values of a map are looked at: beside a certificate stands the path of its key, and not the key.
-pub(super) fn key_of<'k>(entries: &[(Key, Node)], key: &'k Key) -> &'k str {
-    let names_files = entries.iter().any(|(key, _)| matches!(&*key.text, "cert" | "client_cert"));
-    if names_files { "" } else { &key.text }
-}
-
-/// Whether a text is one variable and nothing else.
-fn is_variable(text: &str) -> bool {
-    let name = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
-    name.is_some_and(|name| !name.contains(['}', '$']) && !name.contains(":-"))
-}
-
-/// A URL without the user and password in it.
-fn without_user(text: &str) -> Cow<'_, str> {
-    let user = || {
-        let (scheme, rest) = text.split_once("://")?;
-        let authority = rest.split(['/', '?', '#']).next()?;
-        let (_, host) = authority.rsplit_once('@')?;
-        Some(format!("{scheme}://{MASK}@{host}{}", rest.get(authority.len()..)?))
-    };
-    user().map_or(Cow::Borrowed(text), Cow::Owned)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Diagnostics, load::mark_secrets, parse::parse};
+    use crate::config::{Diagnostics, parse::parse, secrecy::mark_secrets};
     use std::path::Path;
 
     fn tree(text: &str) -> Node {
         let mut tree = parse(text, Path::new("t"), &mut Diagnostics::default()).unwrap();
-        mark_secrets(&mut tree, "", true);
+        mark_secrets(&mut tree);
         tree
     }
 

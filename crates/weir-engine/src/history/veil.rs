@@ -3,11 +3,10 @@
 //! The secrets are numbered as they stand: `"***1"`. A mask gives its secret back only below the same keys, so nobody can carry a
 //! secret to where it is shown; whoever moves it writes it anew. Numbers mean something for one text alone: its digest goes with them.
 
-use super::diff::{key_of, masked};
-use crate::config::load::mark_secrets;
-use crate::config::managed::{self, MASK};
+use crate::config::managed;
 use crate::config::node::{Place, Value};
 use crate::config::parse::parse;
+use crate::config::secrecy::{MASK, mark_secrets, masked};
 use crate::config::{Diagnostics, Node};
 use std::ops::Range;
 use std::path::Path;
@@ -45,7 +44,7 @@ pub(crate) fn veil(text: &str, path: &Path) -> Veiled {
     }
     let Some(tree) = marked(text, path) else { return Veiled { text: String::new(), hidden: Vec::new() } };
     let mut found = Vec::new();
-    walk("", "", &tree, &mut found);
+    walk("", &tree, &mut found);
     if found.is_empty() {
         return nothing();
     }
@@ -85,7 +84,8 @@ pub(crate) fn is_mask(text: &str) -> bool {
     let numbered = |text: &str| {
         text.strip_prefix(MASK).is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
     };
-    numbered(text) || text.split_once("://").is_some_and(|(_, rest)| numbered(rest) && rest.contains('@'))
+    let user = text.split_once("://").is_some_and(|(_, rest)| numbered(rest) && rest.contains('@'));
+    numbered(text) || user || text.split_once('?').is_some_and(|(_, asked)| numbered(asked))
 }
 
 // === impl Veiled ===
@@ -112,22 +112,22 @@ impl Veiled {
 
 fn marked(text: &str, path: &Path) -> Option<Node> {
     let mut tree = parse(text, path, &mut Diagnostics::default())?;
-    mark_secrets(&mut tree, "", true);
+    mark_secrets(&mut tree);
     Some(tree)
 }
 
 /// Finds what is hidden, in the order of the text.
-fn walk<'n>(path: &str, key: &str, node: &'n Node, found: &mut Vec<Found<'n>>) {
+fn walk<'n>(path: &str, node: &'n Node, found: &mut Vec<Found<'n>>) {
     match &node.value {
         Value::Map(entries) => {
             for (name, value) in entries {
-                walk(&below(path, &name.text), key_of(entries, name), value, found);
+                walk(&below(path, &name.text), value, found);
             }
         }
-        Value::Seq(elements) => elements.iter().for_each(|element| walk(path, key, element, found)),
+        Value::Seq(elements) => elements.iter().for_each(|element| walk(path, element, found)),
         Value::Null => {}
         _ => {
-            if let Some(shown) = masked(key, node) {
+            if let Some(shown) = masked(node) {
                 found.push(Found { path: path.to_owned(), node, shown: shown.into_owned() });
             }
         }

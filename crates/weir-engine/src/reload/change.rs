@@ -478,9 +478,9 @@ impl Control {
         })
     }
 
-    /// What differs between what runs and these files.
+    /// What differs between what runs and these files, as it is told to whoever changes it.
     fn differences(&self, texts: &Texts) -> Differences {
-        let trees = self.texts.tree().zip(texts.tree());
+        let trees = self.texts.tree_for_writers().zip(texts.tree_for_writers());
         trees.map(|(before, after)| diff::diff(&before, &after)).unwrap_or_default()
     }
 
@@ -727,7 +727,7 @@ impl fmt::Display for NotChanged {
             Self::Exists(thing) => write!(f, "there is a `{thing}` already"),
             Self::Stale(thing, _) => write!(f, "{thing} has changed since you read it: read it again"),
             Self::Refused(diagnostics) | Self::Referenced(diagnostics) => {
-                f.write_str(diagnostics.to_text().trim_end())
+                f.write_str(diagnostics.for_readers().to_text().trim_end())
             }
             Self::Unstored(why) => write!(f, "nothing has changed, because it could not be written down: {why}"),
         }

@@ -1,4 +1,5 @@
-//! The managed file as a text that people edit: comments and layout stay, secrets are hidden, and the same text changes nothing at all.
+//! The managed file as a text that people edit: comments and layout stay, secrets are hidden from readers, and the same text changes
+//! nothing at all.
 
 use super::Control;
 use super::change::{Changed, ManagedChange, NotChanged, request_file};
@@ -24,7 +25,7 @@ const YIELDS: &str = "yields";
 pub struct ManagedText {
     /// Where it is, or will be.
     pub path: PathBuf,
-    /// What stands in it, with `***1`, `***2` … in the place of secrets; empty where there is no file yet.
+    /// What stands in it, for readers with `***1`, `***2` … in the place of secrets; empty where there is no file yet.
     pub text: String,
     /// How many secrets are hidden.
     pub hidden: usize,
@@ -35,7 +36,7 @@ pub struct ManagedText {
 /// Another text for the managed file.
 #[derive(Clone, Debug)]
 pub struct Rewrite {
-    /// What it is to say. Where `***1` stands in the place where [`ManagedText`] had it, the secret stays.
+    /// What it is to say. Where `***1` stands in the place where [`ManagedText`] had it for readers, the secret stays.
     pub text: String,
     /// The digests of the text that it may start from; none for any.
     pub only_from: Vec<String>,
@@ -51,10 +52,13 @@ pub struct Rewrite {
 
 impl ManagedText {
     /// `None` where the config names no managed file.
-    pub(crate) fn of(texts: &Texts) -> Option<Self> {
+    pub(crate) fn of(texts: &Texts, for_writers: bool) -> Option<Self> {
         let path = texts.managed_path.clone()?;
         let text = texts.managed.as_ref().map_or("", |managed| &managed.text);
-        let Veiled { text: shown, hidden } = veil::veil(text, &path);
+        let Veiled { text: shown, hidden } = match for_writers {
+            true => Veiled { text: text.to_owned(), hidden: Vec::new() },
+            false => veil::veil(text, &path),
+        };
         Some(Self { tag: digest::of_text(text), hidden: hidden.len(), text: shown, path })
     }
 }
@@ -84,7 +88,8 @@ impl Control {
         }
         let veiled = veil::veil(there, &path);
         // Browsers end lines as they like.
-        if with_plain_ends(&veiled.text) == with_plain_ends(&rewrite.text) {
+        let same = |there: &str| with_plain_ends(there) == with_plain_ends(&rewrite.text);
+        if same(there) || same(&veiled.text) {
             return Ok(Changed {
                 revision: self.snapshot.revision.clone(),
                 hash: gathered.texts.hash,

@@ -686,6 +686,7 @@ fn hide_secrets(shown: &mut serde_json::Value, written: &Node) {
     const LEAST: usize = 3;
     let mut outside = Vec::new();
     written.add_concealed(&mut outside);
+    written.add_quotable(&mut outside);
     if outside.is_empty() {
         return;
     }

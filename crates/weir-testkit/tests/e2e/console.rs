@@ -306,7 +306,15 @@ fn the_managed_file_is_edited_as_a_text() {
     let managed = folder.path().join("managed.yaml");
     let text = "# ours\r\nroutes:\r\n  b: { match: { path: /b }, respond: { body: b } }   # the second\r\nconsumers:\r\n  shop: { key_auth: [ hunter2 ] }\r\n";
     fs::write(&managed, text).unwrap();
-    let weir = Weir::start(&config(folder.path(), "", ""));
+    let token = |name: &str, role: &str| {
+        format!("{{ name: {name}, role: {role}, token: \"{}\" }}", crate::changes::hash(name))
+    };
+    let reader = format!(", tokens: [ {}, {} ]", token("r", "read"), token("w", "write"));
+    let weir = Weir::start(&config(folder.path(), &reader, ""));
+    let ask = |weir: &Weir, line: &str, fields: &str, body: &str| {
+        let token = if fields.contains("Authorization") { "" } else { "Authorization: Bearer w\r\n" };
+        ask(weir, line, &format!("{token}{fields}"), body)
+    };
     let put = |query: &str, etag: &str, text: &str| {
         ask(
             &weir,
@@ -318,8 +326,14 @@ fn the_managed_file_is_edited_as_a_text() {
     let there = ask(&weir, "GET /api/v1/managed", "", "");
     let etag = there.expect_status(200).header("etag").unwrap().to_owned();
     let shown = there.json()["text"].as_str().unwrap().to_owned();
-    assert_eq!(shown, text.replace("hunter2", "\"***1\""));
+    assert_eq!(shown, text, "who may write it sees it");
     let page = ask(&weir, "GET /config/edit", "", "").expect_status(200).text();
+    assert!(page.contains("# ours") && page.contains("hunter2") && !page.contains("is shown as"), "{page}");
+    let reads = "Authorization: Bearer r\r\n";
+    let there = ask(&weir, "GET /api/v1/managed", reads, "").expect_status(200).json();
+    let shown = there["text"].as_str().unwrap().to_owned();
+    assert_eq!(shown, text.replace("hunter2", "\"***1\""));
+    let page = ask(&weir, "GET /config/edit", reads, "").expect_status(200).text();
     assert!(
         page.contains("# ours") && !page.contains("hunter2") && page.contains("one secret is shown"),
         "{page}"
@@ -329,7 +343,7 @@ fn the_managed_file_is_edited_as_a_text() {
     let written = || fs::metadata(&managed).and_then(|file| file.modified()).unwrap();
     let before: SystemTime = written();
     let lines = shown.replace("\r\n", "\n");
-    for same in [&shown, &lines] {
+    for same in [&shown, &lines, &text.to_owned()] {
         let saved = put("", &etag, same);
         assert_eq!(
             (saved.expect_status(200).json()["number"].clone(), fs::read_to_string(&managed).unwrap()),

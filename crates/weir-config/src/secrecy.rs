@@ -1,0 +1,336 @@
+//! Which settings may be shown to callers who may not change them. `disclosure.txt` declares them; a setting that it does not name is secret.
+//!
+//! Marks are set once on a tree ([`mark_secrets`]), and everything that shows a tree obeys them: views, diffs, diagnostics, explanations.
+
+use super::node::{Node, Value};
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::LazyLock;
+
+/// The reviewed list.
+const DECLARED: &str = include_str!("disclosure.txt");
+
+/// Stands where a secret is not shown. It may not be written back.
+pub const MASK: &str = "***";
+
+/// What is declared of a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// It may be shown.
+    Public,
+    /// It may not, and no message repeats it either.
+    Credential,
+    /// It may not; messages to whoever wrote it may repeat it.
+    Secret,
+    /// It may be shown without user, password and query.
+    Url,
+    /// It is a list of filters, each with rules of its own.
+    Filters,
+}
+
+/// The rules of a setting and of those below it.
+#[derive(Default)]
+struct Shape {
+    rule: Option<Rule>,
+    below: HashMap<&'static str, Self>,
+}
+
+struct Shapes {
+    root: Shape,
+    filters: Shape,
+}
+
+static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
+    let mut shapes = Shapes { root: Shape::default(), filters: Shape::default() };
+    for (path, rule) in declared() {
+        let (root, path) = match path.strip_prefix("filter.") {
+            Some(path) => (&mut shapes.filters, path),
+            None => (&mut shapes.root, path),
+        };
+        path.split('.').fold(root, |shape, key| shape.below.entry(key).or_default()).rule = Some(rule);
+    }
+    shapes
+});
+
+/// Each declared setting, such as `listeners.*.address` or `filter.jwt.secret`, with its rule.
+pub fn declared() -> impl Iterator<Item = (&'static str, Rule)> {
+    static PATHS: LazyLock<Vec<(String, Rule)>> = LazyLock::new(|| {
+        let (mut paths, mut parent) = (Vec::new(), "");
+        for line in DECLARED.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
+            let keys = match line.split_once(": ") {
+                Some((name, keys)) if !line.starts_with(' ') => {
+                    parent = name;
+                    keys
+                }
+                _ => line,
+            };
+            for key in keys.split_whitespace() {
+                let (key, rule) = match key.split_at(key.len() - 1) {
+                    (key, "!") => (key, Rule::Credential),
+                    (key, "~") => (key, Rule::Secret),
+                    (key, "@") => (key, Rule::Url),
+                    (key, "#") => (key, Rule::Filters),
+                    _ => (key, Rule::Public),
+                };
+                let path = if parent == "." { key.to_owned() } else { format!("{parent}.{key}") };
+                paths.push((path, rule));
+            }
+        }
+        paths
+    });
+    PATHS.iter().map(|(path, rule)| (path.as_str(), *rule))
+}
+
+impl Shape {
+    fn key(&self, key: &str) -> Option<&Self> {
+        match self.rule {
+            Some(Rule::Filters) => SHAPES.filters.below.get(key),
+            _ => {
+                let found = self.below.get(key).or_else(|| self.below.get("*"));
+                found.or((self.rule == Some(Rule::Credential)).then_some(self))
+            }
+        }
+    }
+}
+
+/// Marks what may not be shown in the tree of a config.
+pub fn mark_secrets(tree: &mut Node) {
+    mark(tree, Some(&SHAPES.root));
+}
+
+/// Depth is bounded by the parser.
+fn mark(node: &mut Node, shape: Option<&Shape>) {
+    let scalar = match &mut node.value {
+        Value::Map(entries) => {
+            for (key, child) in entries {
+                mark(child, shape.and_then(|shape| shape.key(&key.text)));
+            }
+            false
+        }
+        Value::Seq(elements) => {
+            elements.iter_mut().for_each(|element| mark(element, shape));
+            false
+        }
+        Value::Null => false,
+        Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Str(_) => true,
+    };
+    match shape {
+        None => (node.secret, node.quotable) = (true, true),
+        Some(shape) if shape.rule == Some(Rule::Credential) => node.secret = true,
+        Some(shape) if scalar => {
+            let text = node.as_text().unwrap_or_default();
+            let (secret, partly) = match shape.rule {
+                None | Some(Rule::Credential | Rule::Secret) => (true, false),
+                Some(Rule::Url) if text.trim_start().starts_with('{') => (true, false),
+                Some(Rule::Url) => {
+                    let partly = secret_ranges(text, true).next().is_some();
+                    (partly, partly)
+                }
+                Some(Rule::Public | Rule::Filters) => {
+                    let partly = secret_ranges(text, false).next().is_some();
+                    (partly, partly)
+                }
+            };
+            node.quotable = matches!(shape.rule, None | Some(Rule::Secret));
+            (node.secret, node.partly_secret) = (secret, partly);
+        }
+        Some(_) => {}
+    }
+}
+
+/// Takes the marks off what stands in this file: the view of a caller who may change it.
+pub fn unmark_file(node: &mut Node, file: &Path) {
+    if node.at.file.as_path() == file {
+        (node.secret, node.partly_secret, node.quotable) = (false, false, false);
+    }
+    match &mut node.value {
+        Value::Map(entries) => entries.iter_mut().for_each(|(_, child)| unmark_file(child, file)),
+        Value::Seq(elements) => elements.iter_mut().for_each(|element| unmark_file(element, file)),
+        _ => {}
+    }
+}
+
+/// What a message about one setting may not tell of any other.
+#[derive(Debug, Default)]
+pub(super) struct Elsewhere<'n> {
+    /// What came from the environment or a file, and credentials.
+    pub(super) concealed: HashSet<&'n str>,
+    /// Other secrets, which only whoever wrote them may be told.
+    pub(super) quotable: HashSet<&'n str>,
+    /// Where credentials stand.
+    pub(super) credentials: Vec<&'n Node>,
+    /// What stands openly somewhere: as a secret it would take names out of messages, and hides nothing.
+    open: HashSet<&'n str>,
+}
+
+/// Collects it.
+pub(super) fn elsewhere(tree: &Node) -> Elsewhere<'_> {
+    let mut found = Elsewhere::default();
+    collect(tree, &mut found);
+    let Elsewhere { concealed, quotable, open, .. } = &mut found;
+    quotable.retain(|text| !open.contains(text));
+    let mut outside = HashSet::new();
+    add_outside(tree, &mut outside);
+    concealed.retain(|text| !open.contains(text) || outside.contains(text));
+    found
+}
+
+fn collect<'n>(node: &'n Node, found: &mut Elsewhere<'n>) {
+    found.concealed.extend(node.outside().iter().map(String::as_str));
+    node.elements().iter().for_each(|element| collect(element, found));
+    for (key, child) in node.entries() {
+        found.open.insert(&key.text);
+        collect(child, found);
+    }
+    match node.as_text() {
+        Some(_) if node.is_credential() => {
+            found.concealed.extend(node.secret_texts());
+            found.credentials.push(node);
+        }
+        Some(_) if node.secret => found.quotable.extend(node.secret_texts()),
+        Some(text) => {
+            found.open.insert(text);
+        }
+        None => {}
+    }
+}
+
+fn add_outside<'n>(node: &'n Node, out: &mut HashSet<&'n str>) {
+    out.extend(node.outside().iter().map(String::as_str));
+    node.elements().iter().for_each(|element| add_outside(element, out));
+    node.entries().iter().for_each(|(_, child)| add_outside(child, out));
+}
+
+// === texts ===
+
+/// Which pieces of a text that may be shown are secret all the same: the user and password of a URL, and its query if asked for.
+///
+/// A password may hold any character, so all that stands before the last `@` counts as one.
+fn secret_ranges(text: &str, query: bool) -> impl Iterator<Item = Range<usize>> {
+    let begin = text.find("://").map(|at| at + "://".len());
+    let user = begin.zip(text.rfind('@')).filter(|(begin, at)| begin < at).map(|(begin, at)| begin..at);
+    let user = user.filter(|user| !text[user.clone()].contains(char::is_whitespace));
+    let asked = text[user.as_ref().map_or(0, |user| user.end)..].find('?');
+    let asked = asked.map(|at| at + 1 + user.as_ref().map_or(0, |user| user.end));
+    let asked = asked.filter(|at| query && *at < text.len()).map(|at| at..text.len());
+    user.into_iter().chain(asked)
+}
+
+/// The pieces themselves.
+pub(super) fn secret_pieces(text: &str) -> Vec<&str> {
+    secret_ranges(text, true).filter_map(|range| text.get(range)).collect()
+}
+
+/// A URL without its secret pieces.
+pub fn without_secrets(text: &str) -> Cow<'_, str> {
+    let (mut shown, mut from) = (String::new(), 0);
+    for range in secret_ranges(text, true) {
+        shown.push_str(text.get(from..range.start).unwrap_or_default());
+        shown.push_str(MASK);
+        from = range.end;
+    }
+    match from {
+        0 => Cow::Borrowed(text),
+        _ => Cow::Owned(shown + text.get(from..).unwrap_or_default()),
+    }
+}
+
+/// What is shown of a scalar in its place; `None` where it is shown as it is.
+pub fn masked(node: &Node) -> Option<Cow<'_, str>> {
+    match node.as_text() {
+        _ if !node.secret => None,
+        // A variable only says where the secret is.
+        Some(text) if is_variable(text) => None,
+        Some(text) if node.partly_secret => Some(without_secrets(text)),
+        _ => Some(MASK.into()),
+    }
+}
+
+/// Whether a text is one variable and nothing else.
+fn is_variable(text: &str) -> bool {
+    let name = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
+    name.is_some_and(|name| !name.contains(['}', '$']) && !name.contains(":-"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Diagnostics, parse::parse};
+
+    fn tree(text: &str) -> Node {
+        let mut tree = parse(text, Path::new("t"), &mut Diagnostics::default()).unwrap();
+        mark_secrets(&mut tree);
+        tree
+    }
+
+    fn shown(text: &str, path: &str) -> String {
+        let tree = tree(text);
+        let node = tree.find(path).unwrap_or_else(|| panic!("{path}"));
+        masked(node).map_or_else(|| node.as_text().unwrap_or_default().to_owned(), Cow::into_owned)
+    }
+
+    #[test]
+    fn settings_that_nobody_declared_are_secret() {
+        for (text, path) in [
+            ("unheard: { of: hunter2 }", "unheard.of"),
+            ("routes: { a: { unheard_of: hunter2 } }", "routes.a.unheard_of"),
+            ("routes: { a: { match: { path: { x: hunter2 } } } }", "routes.a.match.path.x"),
+            ("filters: [ { of_somebody: { else: hunter2 } } ]", "filters[0].of_somebody.else"),
+            ("consumers: { a: { of_somebody: [ hunter2, 7 ] } }", "consumers.a.of_somebody[1]"),
+            ("consumers: { a: hunter2 }", "consumers.a"),
+            ("filters: [ { any: [ { jwt: { secret: hunter2 } } ] } ]", "filters[0].any[0].jwt.secret"),
+            ("plans: { p: { filters: [ { sign: { key: hunter2 } } ] } }", "plans.p.filters[0].sign.key"),
+            (
+                "routes: { a: { filters: { headers: { request: { set: { x: hunter2 } } } } } }",
+                "routes.a.filters.headers.request.set.x",
+            ),
+            ("filters: [ { jwt: { keys: '{\"k\":\"hunter2\"}' } } ]", "filters[0].jwt.keys"),
+        ] {
+            assert_eq!(shown(text, path), MASK, "{text}");
+        }
+    }
+
+    #[test]
+    fn public_settings_are_shown() {
+        for (text, path, expected) in [
+            ("routes: { a: { match: { hosts: [ b.c ] } } }", "routes.a.match.hosts[0]", "b.c"),
+            ("filters: [ request_id ]", "filters[0]", "request_id"),
+            ("filters: [ { any: [ jwt ] } ]", "filters[0].any[0]", "jwt"),
+            ("stores: { s: { redis: \"redis://u:p?/@w@h/0\" } }", "stores.s.redis", "redis://***@h/0"),
+            ("tracing: { otlp: \"https://h/v1?token=x\" }", "tracing.otlp", "https://h/v1?***"),
+            ("tracing: { otlp: \"https://u@h/v1?token=x\" }", "tracing.otlp", "https://***@h/v1?***"),
+            (
+                "filters: [ { redirect: { to: \"https://{host}/?a=b\" } } ]",
+                "filters[0].redirect.to",
+                "https://{host}/?a=b",
+            ),
+            (
+                "filters: [ { redirect: { to: \"https://u:p@h/\" } } ]",
+                "filters[0].redirect.to",
+                "https://***@h/",
+            ),
+            (
+                "routes: { a: { respond: { body: \"see https://a, mail b@c\" } } }",
+                "routes.a.respond.body",
+                "see https://a, mail b@c",
+            ),
+            ("admin: { token: \"${TOKEN}\" }", "admin.token", "${TOKEN}"),
+            ("admin: { token: \"${file:a.key}\" }", "admin.token", "${file:a.key}"),
+            ("admin: { token: \"${TOKEN:-hunter2}\" }", "admin.token", MASK),
+            ("admin: { token: \"a${TOKEN}\" }", "admin.token", MASK),
+        ] {
+            assert_eq!(shown(text, path), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn whoever_may_change_a_file_sees_what_stands_in_it() {
+        let mut tree = tree("admin: { token: hunter2 }");
+        unmark_file(&mut tree, Path::new("other"));
+        assert!(tree.find("admin.token").unwrap().secret);
+        unmark_file(&mut tree, Path::new("t"));
+        assert!(!tree.find("admin.token").unwrap().secret);
+    }
+}
