@@ -68,8 +68,8 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint { path: "/healthz", action: Action::Healthz, access: Access::Open },
     Endpoint { path: "/readyz", action: Action::Readyz, access: Access::Open },
     Endpoint { path: "/reload", action: Action::Reload, access: Access::Needs(Role::Operate) },
-    // It holds what is written, secrets too.
-    Endpoint { path: bundle::PATH, action: Action::Bundle, access: Access::Needs(Role::Write) },
+    // It holds what is written, secrets too, of files that no other role may change.
+    Endpoint { path: bundle::PATH, action: Action::Bundle, access: Access::Needs(Role::Admin) },
     Endpoint { path: "/drain", action: Action::Drain, access: Access::Needs(Role::Admin) },
     Endpoint { path: by_hand::PATH, action: Action::Endpoint, access: Access::Needs(Role::Operate) },
     Endpoint { path: "/api/v1/openapi.json", action: Action::Described, access: Access::Needs(Role::Read) },

@@ -170,7 +170,12 @@ fn hashed(token: &[u8]) -> String {
 fn of_hash(hash: &str, keys: Keys<'_>) -> Option<Identity> {
     let same =
         |known: &str| constant_time::verify_slices_are_equal(known.as_bytes(), hash.as_bytes()).is_ok();
-    if keys.token.is_some_and(|token| same(&hashed(token.as_bytes()))) {
+    // A config may name the hash in place of the token.
+    let of_text = |token: &str| match token.strip_prefix("sha256:") {
+        Some(hash) => hash.to_ascii_lowercase(),
+        None => hashed(token.as_bytes()),
+    };
+    if keys.token.is_some_and(|token| same(&of_text(token))) {
         return Some(Identity { name: "token".to_owned(), role: Role::Admin });
     }
     let is = |entry: &AdminToken| entry.hash().is_some_and(|known| same(&known.to_ascii_lowercase()));

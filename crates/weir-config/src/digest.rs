@@ -20,6 +20,11 @@ pub fn of_text(text: &str) -> String {
     hex::encode(&Sha256::digest(text))[..16].to_owned()
 }
 
+/// SHA-256 of a token in hex, as `printf %s TOKEN | sha256sum` prints it.
+pub fn of_token(token: &str) -> String {
+    hex::encode(&Sha256::digest(token))
+}
+
 /// A tree going into a hash, through a buffer: as one text 200,000 routes would take 300 MB.
 #[derive(Default)]
 struct Digester {

@@ -3,6 +3,7 @@
 //! Marks are set once on a tree ([`mark_secrets`]), and everything that shows a tree obeys them: views, diffs, diagnostics, explanations.
 
 use super::node::{Node, Value};
+use super::substitute::{read_value, variable_in};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -245,6 +246,19 @@ pub fn masked(node: &Node) -> Option<Cow<'_, str>> {
         Some(text) if is_variable(text) => None,
         Some(text) if node.partly_secret => Some(without_secrets(text)),
         _ => Some(MASK.into()),
+    }
+}
+
+/// What a text of a file in this folder stands for, if no variable of the environment is in it: of `${file:PATH}` what stands there.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn value_of(text: &str, folder: &Path) -> std::io::Result<Option<String>> {
+    let file = text.strip_prefix("${file:").and_then(|rest| rest.strip_suffix('}'));
+    match file {
+        Some(file) if !file.contains(['}', '$']) => read_value(&folder.join(file)).map(Some),
+        _ if variable_in(text) => Ok(None),
+        _ => Ok(Some(text.replace("$$", "$"))),
     }
 }
 

@@ -186,7 +186,8 @@ impl Filler<'_> {
     }
 }
 
-fn read_value(path: &std::path::Path) -> std::io::Result<String> {
+/// What a `${file:PATH}` stands for.
+pub(super) fn read_value(path: &std::path::Path) -> std::io::Result<String> {
     let mut content = String::new();
     let read = std::fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_string(&mut content)?;
     if read as u64 > MAX_FILE_BYTES {

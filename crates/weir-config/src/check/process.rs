@@ -242,6 +242,12 @@ impl Checker<'_> {
         if let Some(token) = &admin.token {
             if token.reveal().is_empty() {
                 self.error("admin.token", "bad-value", "the token is empty, which would guard nothing");
+            } else if let Some(hash) = token.reveal().strip_prefix("sha256:") {
+                if !is_hash(hash) {
+                    let message = "this is no hash of a token; expected sha256: and 64 hex digits";
+                    let hint = "make it with: printf %s TOKEN | sha256sum";
+                    self.error_hint("admin.token", "bad-value", message, hint);
+                }
             } else if self.find("admin.token").is_some_and(|node| !node.substituted) {
                 let hint = "write ${ADMIN_TOKEN} or ${file:PATH}";
                 self.warn(

@@ -159,7 +159,7 @@ pub struct Admin {
     /// Where it listens, or `"off"`. Default `127.0.0.1:9180`; beyond this machine it needs a token.
     pub address: AdminAddress,
     /// Guards all but health and metrics; sent as `Authorization: Bearer TOKEN`. Default none. Write `${ADMIN_TOKEN}`
-    /// or `${file:PATH}` rather than the token itself.
+    /// or `${file:PATH}` rather than the token itself, or its hash as in `tokens`.
     pub token: Option<Secret>,
     /// Who else may ask, and what: by the hash of a token, by a certificate, or by the user id of a process that comes by a Unix socket. Default none: whoever
     /// has `token` may do everything, and without `token` this machine may.

@@ -22,8 +22,10 @@ pub use console::{Console, Fleet, Silent};
 pub(crate) use drive::{Handle, start};
 pub(crate) use etcd::Etcd;
 
+use crate::config::parse::parse;
 use crate::config::schema::{Config, ConfigSource};
-use crate::config::{Source, load};
+use crate::config::{Diagnostics, Node, Source, load};
+use crate::history::veil::hash_token;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -173,6 +175,36 @@ pub(crate) fn pack(texts: &[(PathBuf, Vec<u8>)], files: &[PathBuf]) -> Result<Bu
         all.insert(name, text.clone());
     }
     Bundle::new(all).map_err(|e| e.to_string())
+}
+
+/// The same bundle with the hash of `admin.token` in the place of the token, and without the file that only the token stood in. `folder` is
+/// where its files lie.
+pub(crate) fn without_token(bundle: &Bundle, folder: &Path) -> Result<Bundle, String> {
+    let mut files: BTreeMap<String, Vec<u8>> =
+        bundle.files().map(|(path, text)| (path.to_owned(), text.to_vec())).collect();
+    let Some(main) = files.get(MAIN).and_then(|text| std::str::from_utf8(text).ok()) else {
+        return Ok(bundle.clone());
+    };
+    let Some((hashed, written)) = hash_token(main, &folder.join(MAIN))? else { return Ok(bundle.clone()) };
+    files.insert(MAIN.to_owned(), hashed.into_bytes());
+    if let Some(file) = written.strip_prefix("${file:").and_then(|rest| rest.strip_suffix('}')) {
+        let file = file.strip_prefix("./").unwrap_or(file);
+        let names = |text: &[u8]| {
+            let text = std::str::from_utf8(text).unwrap_or_default();
+            parse(text, Path::new(MAIN), &mut Diagnostics::default()).is_some_and(|tree| names(&tree, file))
+        };
+        if !files.iter().any(|(path, text)| path.ends_with(".yaml") && names(text)) {
+            files.remove(file);
+        }
+    }
+    Bundle::new(files).map_err(|e| e.to_string())
+}
+
+/// Whether a value below names a file, by itself or as what stands in it.
+fn names(node: &Node, file: &str) -> bool {
+    node.as_text().is_some_and(|text| text.ends_with(file) || text.contains(&format!("{file}}}")))
+        || node.elements().iter().any(|node| names(node, file))
+        || node.entries().iter().any(|(_, node)| names(node, file))
 }
 
 #[cfg(test)]

@@ -69,13 +69,14 @@ impl Gateway {
     }
 
     /// The config that runs as a bundle, for gateways that have this one as their source: what people wrote, and the files that it names
-    /// below the folder of the first.
+    /// below the folder of the first. In the place of `admin.token` stands its hash.
     ///
     /// # Errors
     /// It cannot be one: in words.
     pub fn bundle(&self) -> Result<Bundle, String> {
         if let Some(folder) = self.inner.source.bundle() {
-            return Bundle::read_all(&folder).map_err(|e| e.to_string());
+            let bundle = Bundle::read_all(&folder).map_err(|e| e.to_string())?;
+            return fleet::without_token(&bundle, &folder);
         }
         let (texts, files) = {
             let control = self.control();
@@ -87,7 +88,8 @@ impl Gateway {
         }
         let all: Vec<_> =
             texts.written.iter().map(|text| (text.path.clone(), text.text.as_bytes().to_vec())).collect();
-        fleet::pack(&all, &files)
+        let folder = texts.written.first().and_then(|main| main.path.parent()).unwrap_or(Path::new(""));
+        fleet::without_token(&fleet::pack(&all, &files)?, folder)
     }
 
     /// Changes what the admin API manages (`admin.writes`), and runs it; or says what that would do.

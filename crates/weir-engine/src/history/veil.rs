@@ -6,8 +6,8 @@
 use crate::config::managed;
 use crate::config::node::{Place, Value};
 use crate::config::parse::parse;
-use crate::config::secrecy::{MASK, mark_secrets, masked};
-use crate::config::{Diagnostics, Node};
+use crate::config::secrecy::{MASK, mark_secrets, masked, value_of};
+use crate::config::{Diagnostics, Node, digest};
 use std::ops::Range;
 use std::path::Path;
 
@@ -77,6 +77,33 @@ pub(crate) fn veil(text: &str, path: &Path) -> Veiled {
     let hidden = hidden.collect();
     let text = managed::write(expected, path.to_owned()).map(|managed| managed.text.text.to_string());
     Veiled { text: text.unwrap_or_default(), hidden }
+}
+
+/// The text of a config with the hash of `admin.token` in the place of the token, so that whoever runs it knows its callers and cannot be one
+/// of them; and what was written there. `None` where there is no token, its hash already, or a variable, of which each node has its own.
+///
+/// # Errors
+/// The token cannot be taken apart from what stands around it, or not be read.
+pub(crate) fn hash_token(text: &str, path: &Path) -> Result<Option<(String, String)>, String> {
+    let Some(tree) = parse(text, path, &mut Diagnostics::default()) else { return Ok(None) };
+    let Some(node) = tree.find("admin.token") else { return Ok(None) };
+    let Some(written) = node.as_text().filter(|written| !written.starts_with("sha256:")) else {
+        return Ok(None);
+    };
+    let folder = path.parent().unwrap_or(Path::new(""));
+    let token = value_of(written, folder).map_err(|e| format!("admin.token cannot be read: {e}"))?;
+    let Some(token) = token else { return Ok(None) };
+    let hash = format!("sha256:{}", digest::of_token(&token));
+    let spot = Lines::of(text).span(node);
+    let hashed = spot.map(|span| replace(text, std::iter::once((span, format!("\"{hash}\"")))));
+    let is_there = |text: &String| {
+        let tree = parse(text, path, &mut Diagnostics::default());
+        tree.is_some_and(|tree| tree.find("admin.token").and_then(Node::as_text) == Some(&hash))
+    };
+    let hashed = hashed.filter(is_there).ok_or_else(|| {
+        format!("{}: a bundle holds no token, so write `admin.token` on one line", path.display())
+    })?;
+    Ok(Some((hashed, written.to_owned())))
 }
 
 /// Whether a text is a mask with a number, or a URL with one.
@@ -299,6 +326,26 @@ mod tests {
             assert_eq!(tree(&back), tree(text), "{back}");
         }
         assert_eq!(hide("consumers: { a: hunter2").text, "");
+    }
+
+    #[test]
+    fn a_token_is_hashed() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("t"), "secret\n").unwrap();
+        let hash = "\"sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b\"";
+        let hashed = |text: &str| hash_token(text, &folder.path().join("weir.yaml"));
+        for (written, token) in [("secret", "secret"), ("'secret'", "secret"), ("\"${file:t}\"", "${file:t}")]
+        {
+            let text = |token: &str| format!("# a\nadmin:\n  token: {token} # b\nroutes: {{}}\n");
+            assert_eq!(hashed(&text(written)), Ok(Some((text(hash), token.to_owned()))), "{written}");
+            assert_eq!(hashed(&text(hash)), Ok(None));
+        }
+        for text in ["routes: {}\n", "admin: { token: \"${T}\" }\n", "admin: { token: \"a${T}\" }\n", "a: ["]
+        {
+            assert_eq!(hashed(text), Ok(None), "{text}");
+        }
+        assert!(hashed("admin:\n  token: |-\n    secret\n").unwrap_err().contains("on one line"));
+        assert!(hashed("admin: { token: \"${file:gone}\" }\n").unwrap_err().contains("cannot be read"));
     }
 
     #[test]

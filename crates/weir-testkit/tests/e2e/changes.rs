@@ -4,6 +4,7 @@ mod described;
 mod hostile;
 mod kept;
 mod owners;
+mod secrets;
 
 use described::{Api, request};
 use std::fs;
@@ -278,8 +279,10 @@ fn nothing_that_reads_the_machine_can_be_written() {
 fn secrets_are_not_told() {
     let folder = TempDir::new().unwrap();
     let more = "consumers: { shop: { key_auth: [ hunter2-of-the-shop ] } }\nfilters: [ { key_auth: {} } ]\n";
-    let weir = Weir::start(&config(folder.path(), "", more));
-    let api = Api::of(weir, "");
+    let token = |role: &str| format!("{{ name: {role}, role: {role}, token: \"{}\" }}", hash(role));
+    let tokens = format!(", tokens: [ {}, {} ]", token("read"), token("write"));
+    let api = Api::of(Weir::start(&config(folder.path(), &tokens, more)), "write");
+    let read = |line: &str| api.ask_raw(line, "Authorization: Bearer read\r\n", "");
     api.ask("PUT /api/v1/config/consumers/app", NEW, "{\"key_auth\": [\"hunter2-of-the-app\"]}")
         .expect_status(201);
     for line in [
@@ -290,12 +293,12 @@ fn secrets_are_not_told() {
         "GET /api/v1/revisions/1..2",
         "GET /api/v1/drift",
     ] {
-        let answer = api.ask(line, "", "");
+        let answer = read(line);
         answer.expect_status(200);
         assert!(!answer.text().contains("hunter2"), "{line}: {}", answer.text());
     }
     // What is shown in its place is no key.
-    let there = api.ask("GET /api/v1/config/consumers/app", "", "");
+    let there = read("GET /api/v1/config/consumers/app");
     api.ask("PUT /api/v1/config/consumers/app", &if_match(&there), &there.text()).expect_status(422);
     let log = api.weir.stderr();
     assert!(!log.contains("hunter2"), "{log}");

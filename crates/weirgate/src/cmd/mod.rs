@@ -194,7 +194,9 @@ impl AdminArgs {
         let own: Vec<&Path> =
             written.tls.iter().flat_map(|tls| &tls.certificates).map(|pair| &*pair.cert.0).collect();
         let tls = if written.tls.is_some() { Some(self.tls(&own)?) } else { None };
-        let token = token.or_else(|| written.token.map(|t| t.reveal().to_owned()));
+        let written = written.token.map(|token| token.reveal().to_owned());
+        // Of a hash nobody can tell the token.
+        let token = token.or_else(|| written.filter(|token| !token.starts_with("sha256:")));
         Ok(AdminPlace { address, token, tls })
     }
 

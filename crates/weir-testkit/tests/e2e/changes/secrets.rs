@@ -1,0 +1,294 @@
+//! Secrets of a config, planted wherever one may stand, and looked for in whatever the gateway says to each role.
+
+use super::*;
+use std::collections::BTreeSet;
+
+/// What is planted, with the name of its place behind it. Long enough for every place that asks for a length.
+const PLANTED: &str = "zq9planted7f3e-0123456789abcdef0123456789abcdef";
+
+const ROLES: [&str; 4] = ["read", "operate", "write", "admin"];
+
+/// Credentials where people write: no role of the API may change these.
+fn by_hand(folder: &Path) -> String {
+    let (folder, p) = (folder.display(), PLANTED);
+    let tokens: Vec<String> = ROLES
+        .iter()
+        .map(|role| format!("{{ name: {role}, role: {role}, token: \"{}\" }}", hash(role)))
+        .collect();
+    format!(
+        r#"listeners: {{ web: {{ address: 127.0.0.1:0 }} }}
+upstreams:
+  up:
+    endpoints: [ 127.0.0.1:9 ]
+    sticky: {{ key: {p}-sticky }}
+    health: {{ probe: {{ path: "/healthz?token={p}-probe", body: {p}-body, interval: 1h }} }}
+  listed:
+    discover: {{ consul: {{ servers: [ "http://127.0.0.1:9" ], service: s, token: {p}-consul }} }}
+stores: {{ shared: {{ redis: "redis://user:{p}-redis@127.0.0.1:9/0" }} }}
+tracing: {{ otlp: "http://127.0.0.1:9/v1?key={p}-otlp", headers: {{ x-key: {p}-tracing }}, share: 1% }}
+consumers: {{ shop: {{ plan: gold, key_auth: [ {p}-key ] }} }}
+plans: {{ gold: {{ filters: [ {{ headers: {{ request: {{ set: {{ authorization: {p}-plan }} }} }} }} ] }} }}
+filters:
+  - headers: {{ response: {{ set: {{ x-edge: {p}-edge }} }} }}
+routes:
+  hand:
+    match: {{ path: "/hand/*", headers: {{ x-env: {p}-header }}, query: {{ v: {p}-query }} }}
+    filters:
+      - maintenance: {{ switch: works, allow_headers: {{ x-staff: {p}-staff }} }}
+      - any: [ {{ jwt: {{ secret: {p}-jwt, issuers: [ i ], audiences: [ a ] }} }}, key_auth ]
+      - headers: {{ request: {{ set: {{ authorization: "Bearer {p}-set" }}, add: {{ cookie: {p}-add }} }} }}
+      - rewrite: {{ query: {{ set: {{ token: {p}-rewrite }}, add: {{ more: {p}-more }} }} }}
+      - sign: {{ key: {p}-sign, key_id: k, algorithm: hmac-sha256 }}
+    upstream: up
+  near:
+    match: {{ path: "/near/*", headers: {{ x-env: "~{p}-regex" }} }}
+    respond: {{ status: 200, headers: {{ x-secret: {p}-respond }}, mix: [ {{ share: 10%, status: 500, headers: {{ x: {p}-mix }} }} ] }}
+admin:
+  address: 127.0.0.1:0
+  token: {p}-token
+  tokens: [ {tokens} ]
+  writes: {folder}/managed.yaml
+  state: {folder}/state
+watch: false
+"#,
+        tokens = tokens.join(", ")
+    )
+}
+
+/// What a caller with the role `write` sends.
+fn by_api(version: u32) -> String {
+    format!(
+        "{{\"match\": {{\"path\": \"/api/*\", \"headers\": {{\"x-env\": \"{PLANTED}-own-match\"}}}}, \"respond\": {{\"status\": 200}}, \
+         \"filters\": [{{\"headers\": {{\"request\": {{\"set\": {{\"authorization\": \"Bearer {PLANTED}-own-{version}\"}}}}}}}}]}}"
+    )
+}
+
+fn ask(api: &Api, role: &str, line: &str, body: &str) -> Response {
+    let media = if body.is_empty() { "" } else { "Content-Type: application/yaml\r\n" };
+    api.ask_raw(line, &format!("Authorization: Bearer {role}\r\n{media}{ANY}"), body)
+}
+
+fn start(folder: &Path) -> Api {
+    let api = Api::of(Weir::start(&by_hand(folder)), "admin");
+    let put = |line: &str, fields: &str, body: &str| {
+        api.ask_raw(line, &format!("Authorization: Bearer write\r\n{fields}"), body)
+    };
+    put("PUT /api/v1/config/routes/own", NEW, &by_api(1)).expect_status(201);
+    put("PUT /api/v1/config/routes/own", ANY, &by_api(2)).expect_status(200);
+    let consumer = format!("{{\"key_auth\": [\"{PLANTED}-own-key\"]}}");
+    put("PUT /api/v1/config/consumers/own", NEW, &consumer).expect_status(201);
+    api
+}
+
+fn run_command(dir: &Path) -> std::process::Command {
+    let mut command = weir_command(dir);
+    command.args(["run", "-c", "weir.yaml"]);
+    command
+}
+
+/// Every question that any caller may ask, and those of people who look at pages.
+fn questions(api: &Api) -> Vec<(String, String)> {
+    let mut all: Vec<(String, String)> = Vec::new();
+    let mut get = |path: &str| all.push((format!("GET {path}"), String::new()));
+    for (method, path) in api.described() {
+        if method == "GET" && !path.contains('{') {
+            get(&path);
+        }
+    }
+    for (section, names) in [
+        ("routes", &["hand", "near", "own"][..]),
+        ("consumers", &["shop", "own"]),
+        ("plans", &["gold"]),
+        ("upstreams", &["up", "listed"]),
+        ("listeners", &["web"]),
+    ] {
+        for name in names {
+            get(&format!("/api/v1/config/{section}/{name}"));
+            get(&format!("/config/{section}/{name}"));
+        }
+    }
+    for path in [
+        "/api/v1/config?origin",
+        "/api/v1/revisions/1",
+        "/api/v1/revisions/2",
+        "/api/v1/revisions/3",
+        "/api/v1/revisions/1..3",
+        "/api/v1/revisions/3..1",
+        "/api/v1/revisions/2..running",
+        "/api/v1/revisions/disk..1",
+        "/bundle",
+        "/status",
+        "/metrics",
+        "/",
+        "/routes",
+        "/routes?method=GET&url=http%3A%2F%2Fx%2Fapi%2Fa",
+        "/upstreams",
+        "/failures",
+        "/config",
+        "/config/edit",
+        "/history",
+        "/history/1..3",
+        "/certificates",
+        "/consumers",
+        "/fleet",
+    ] {
+        get(path);
+    }
+    for (path, headers) in [
+        ("/hand/a?v=1", "{}"),
+        ("/near/a", "{\"x-env\": \"another\"}"),
+        ("/api/a", "{}"),
+        (&format!("/hand/a?v={PLANTED}-query"), &format!("{{\"x-env\": \"{PLANTED}-header\"}}")),
+    ] as [(&str, &str); 4]
+    {
+        let body = format!("{{\"method\": \"GET\", \"url\": \"http://x{path}\", \"headers\": {headers}}}");
+        all.push(("POST /api/v1/config:explain".to_owned(), body));
+    }
+    all.push(("POST /reload".to_owned(), String::new()));
+    all.push(("POST /api/v1/config:check".to_owned(), String::new()));
+    all
+}
+
+/// The secrets that a text tells, by what stands behind them; those that the question told already do not count.
+fn told(text: &str, question: &str) -> BTreeSet<String> {
+    let names = |text: &str| -> BTreeSet<String> {
+        let ends = |c: char| !c.is_ascii_alphanumeric() && c != '-';
+        let pieces = text.split(PLANTED).skip(1);
+        pieces.map(|rest| rest.split(ends).next().unwrap_or_default().to_owned()).collect()
+    };
+    names(text).difference(&names(question)).cloned().collect()
+}
+
+#[test]
+fn nobody_is_told_a_secret_that_they_may_not_write() {
+    let folder = TempDir::new().unwrap();
+    let api = start(folder.path());
+    // Failures, and warnings of a start, are told too.
+    for path in ["/hand/a", "/near/a", "/api/a", "/none"] {
+        api.weir.client().ask(format!("GET {path} HTTP/1.1\r\nHost: weir.test\r\nX-Env: x\r\n\r\n"));
+    }
+    let own = |name: &String| name.starts_with("-own");
+    let mut seen = BTreeSet::new();
+    for role in ROLES {
+        for (line, body) in questions(&api) {
+            let answer = ask(&api, role, &line, &body);
+            let mut found = told(&answer.text(), &format!("{line} {body}"));
+            if line == "GET /bundle" {
+                assert_eq!(answer.status, if role == "admin" { 409 } else { 403 }, "{role}");
+            }
+            if matches!(role, "write" | "admin") {
+                seen.extend(found.iter().filter(|name| own(name)).cloned());
+                found.retain(|name| !own(name));
+            }
+            assert!(found.is_empty(), "{role} is told {found:?} by {line}: {}", answer.text());
+        }
+    }
+    let own: Vec<&str> = seen.iter().map(String::as_str).collect();
+    assert_eq!(own, ["-own-1", "-own-2", "-own-key", "-own-match"], "who may write sees what was written");
+    let log = format!("{}{}", api.weir.stderr(), api.weir.stdout());
+    assert!(told(&log, "").is_empty(), "{log}");
+}
+
+/// What is wrong is told to whoever wrote it, and neither to others nor to the log.
+#[test]
+fn a_mistake_tells_no_secret() {
+    let folder = TempDir::new().unwrap();
+    let api = start(folder.path());
+    let good = by_hand(folder.path());
+    for (from, to) in [
+        ("sticky: {", "stikcy: {"),
+        ("upstream: up\n", "upstream: nope\n"),
+        ("x-env: \"~", "x-env: \"~("),
+        ("authorization: \"Bearer ", "authorization: \"Bearer {oops "),
+        ("interval: 1h", "interval: 1"),
+        ("share: 1%", "share: one"),
+        ("    sticky: {", "\tsticky: {"),
+        ("token: zq9", "token: [zq9"),
+        ("x-edge: zq9", "x-edge: zq9: {zq9"),
+        ("near:\n", "near: &a\n    <<: *zq9planted\n"),
+    ] {
+        let bad = good.replacen(from, to, 1);
+        assert_ne!(bad, good, "{from}");
+        api.weir.write_config(&bad);
+        for role in ["read", "operate"] {
+            for line in [
+                "POST /reload",
+                "GET /status",
+                "GET /api/v1/drift",
+                "GET /",
+                "GET /api/v1/revisions/running..disk",
+            ] {
+                let answer = ask(&api, role, line, "");
+                assert!(told(&answer.text(), "").is_empty(), "{to}: {role} by {line}: {}", answer.text());
+            }
+        }
+        let log = api.weir.stderr();
+        assert!(log.contains("reload refused") && told(&log, "").is_empty(), "{to}: {log}");
+    }
+    api.weir.write_config(&good);
+    let wrong = by_api(3).replace("Bearer ", "Bearer {oops} ").replace("/api/*", "/api/{");
+    ask(&api, "write", "PUT /api/v1/config/routes/own", &wrong).expect_status(422);
+    assert!(told(&api.weir.stderr(), "").is_empty(), "{}", api.weir.stderr());
+}
+
+/// A history that an earlier version wrote holds what people wrote, whole: it is masked when it is shown.
+#[test]
+fn revisions_on_the_disk_are_masked_when_they_are_shown() {
+    let folder = TempDir::new().unwrap();
+    let config = by_hand(folder.path());
+    drop(start(folder.path()));
+    let kept = fs::read_to_string(folder.path().join("state/revisions/00000002")).unwrap();
+    assert!(kept.contains(&format!("{PLANTED}-set")) && kept.contains(&format!("{PLANTED}-own-1")));
+    let api = Api::of(Weir::start(&config), "admin");
+    for path in
+        ["/api/v1/revisions/2", "/api/v1/revisions/1..2", "/api/v1/revisions/2..running", "/history/2..3"]
+    {
+        let answer = ask(&api, "read", &format!("GET {path}"), "");
+        assert!(answer.status == 200 && told(&answer.text(), "").is_empty(), "{path}: {}", answer.text());
+    }
+}
+
+/// A bundle is for `admin` alone, and even then nobody who has it can ask the gateways that run it.
+#[test]
+fn a_bundle_holds_no_admin_token() {
+    for token in ["hunter2", "\"${file:token}\""] {
+        let folder = TempDir::new().unwrap();
+        fs::write(folder.path().join("token"), "hunter2\n").unwrap();
+        let tokens: Vec<String> = ROLES
+            .iter()
+            .map(|role| format!("{{ name: {role}, role: {role}, token: \"{}\" }}", hash(role)))
+            .collect();
+        let main = format!(
+            "{WEB}\nroutes: {{ a: {{ match: {{ path: /a }}, respond: {{ body: a }} }} }}\n\
+             admin:\n  address: 127.0.0.1:0\n  token: {token} # ours\n  tokens: [ {} ]\n",
+            tokens.join(", ")
+        );
+        let first = Weir::start_by(&main, |dir| {
+            fs::copy(folder.path().join("token"), dir.join("token")).unwrap();
+            run_command(dir)
+        });
+        let bundle = |role: &str| {
+            let host = first.admin();
+            Client::connect(&host).ask(request(
+                &host,
+                "GET /bundle",
+                &format!("Authorization: Bearer {role}\r\n"),
+                "",
+            ))
+        };
+        for role in ["read", "operate", "write"] {
+            bundle(role).expect_status(403);
+        }
+        let packed = bundle("admin").expect_status(200).body.bytes.clone();
+        let text = String::from_utf8_lossy(&weir_testkit::decoded("gzip", &packed)).into_owned();
+        assert!(text.contains(&hash("hunter2")) && !text.contains("hunter2"), "{text}");
+        // Whoever knows the token is known to a gateway that runs the bundle.
+        let second = Weir::start(&main.replace(token, &hash("hunter2")));
+        let status = |token: &str| {
+            let fields = format!("Authorization: Bearer {token}\r\n");
+            Client::connect(second.admin()).ask(request(&second.admin(), "GET /status", &fields, "")).status
+        };
+        assert_eq!(status("hunter2"), 200);
+        assert_eq!(status(&hash("hunter2")), 401, "the hash is no token");
+    }
+}
