@@ -128,10 +128,14 @@ pub fn publish(
     Ok((pointer, unused))
 }
 
-/// What the fleet comes back to where nothing else happens: what was rolled out whole, else what ran before it.
-fn settled(pointer: &Pointer) -> Digest {
+/// What the fleet comes back to where nothing else happens: what every node was told to run, else what ran before it.
+///
+/// With its last step open a rollout has reached every node, though nobody knows yet how that one does: nodes outside of the next canary stay
+/// with it. A halted one failed, so they go back.
+pub fn settled(pointer: &Pointer) -> Digest {
     match (pointer.rollout.state, pointer.from) {
-        (State::Halted | State::Running, Some(from)) => from,
+        (State::Running, Some(from)) if pointer.is_tried() => from,
+        (State::Halted, Some(from)) => from,
         _ => pointer.to,
     }
 }
@@ -277,6 +281,27 @@ mod tests {
         assert_eq!(pointer.wanted("a", &nodes[0].labels), Some(d(1)));
         let nobody = publish(Some(&first()), d(2), Some(canary()), &nodes[..1], Author::default());
         assert_eq!(nobody, Err(NotPlanned::NobodyIn(1)));
+    }
+
+    #[test]
+    fn who_runs_a_bundle_by_the_last_step_keeps_it_beside_the_next_canary() {
+        let nodes = [node("a", false), node("b", true)];
+        let plain = &nodes[0].labels;
+        let publish = |before: &Pointer, to| {
+            publish(Some(before), to, Some(canary()), &nodes, Author::default()).unwrap()
+        };
+        let (mut second, _) = publish(&first(), d(2));
+        // Its first step alone is open: the others never had it.
+        assert_eq!(publish(&second, d(3)).0.wanted("a", plain), Some(d(1)));
+        second.rollout.open = second.rollout.steps.len();
+        let (third, unused) = publish(&second, d(3));
+        assert_eq!((third.wanted("a", plain), third.from), (Some(d(2)), Some(d(2))));
+        assert_eq!(third.wanted("b", &nodes[1].labels), Some(d(3)));
+        assert!(unused.is_empty(), "{unused:?}");
+        assert_eq!(third.earlier, [d(2), d(1)]);
+        // Once it failed, nobody keeps it.
+        let halted = halt(&second, "errors").unwrap();
+        assert_eq!(publish(&halted, d(3)).0.wanted("a", plain), Some(d(1)));
     }
 
     #[test]

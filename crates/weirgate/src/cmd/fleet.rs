@@ -1,5 +1,6 @@
 //! `weir fleet`: publishes a config to many gateways, one step after the other, and says how they do.
 
+mod packed;
 mod place;
 mod publish;
 mod shown;

@@ -1,5 +1,6 @@
 //! `weir fleet publish`: checks a folder, shows what differs, and writes bundle and pointer in one transaction.
 
+use super::packed;
 use super::place::Place;
 use super::{asked, author, done};
 use crate::cmd::print;
@@ -14,7 +15,7 @@ use weir_fleet::bundle::{Bundle, MAIN};
 use weir_fleet::plan::{self, Canary};
 use weir_fleet::pointer::{Labels, STEPS, Step};
 use weir_gateway::config::units::Duration;
-use weir_gateway::config::{Severity, Source};
+use weir_gateway::config::{Loaded, Severity, Source, load};
 use weir_gateway::fleet::{Console, Fleet};
 
 /// How many times larger a bundle may be than the one before: more is a mistake of whatever made it.
@@ -40,6 +41,9 @@ pub(super) struct Publish {
     /// Publish it even if it is ten times as large as the one before
     #[arg(long)]
     force: bool,
+    /// Publish private keys that the config names, for everybody to have who may read the bundle
+    #[arg(long)]
+    with_keys: bool,
     #[command(flatten)]
     pub(super) place: Place,
 }
@@ -66,13 +70,14 @@ impl FromStr for Who {
 
 impl Publish {
     pub(super) fn run(&self) -> Result<ExitCode> {
-        let bundle = Bundle::read(&self.path).map_err(|e| anyhow!("{}: {e}", self.path.display()))?;
         if self.canary.len() >= STEPS {
             bail!("there are more than {} steps", STEPS - 1);
         }
-        if !check(&self.main())? {
-            return Ok(ExitCode::from(1));
+        if !self.main().is_file() {
+            bail!("{}: there is no {MAIN}", self.path.display());
         }
+        let Some(loaded) = check(&self.main())? else { return Ok(ExitCode::from(1)) };
+        let bundle = self.pack(&loaded)?;
         let console = self.place.console()?;
         let fleet = asked(&console)?;
         let steps: Vec<Step> = self.canary.iter().map(|who| who.0.clone()).collect();
@@ -85,9 +90,28 @@ impl Publish {
             author(&self.message),
         );
         let (pointer, unused) = planned?;
+        if let Some(before) = fleet.pointer.as_ref().filter(|before| before.is_tried()) {
+            errln!(
+                "weir: the rollout of {} ends here: nodes that run it and are no canaries of this one go back to {}",
+                before.to.short(),
+                plan::settled(before).short()
+            );
+        }
         self.compare(&console, &fleet, &bundle)?;
         let written = console.write(&pointer, fleet.revision, Some(&bundle), &unused);
         done(&console, written, &pointer)
+    }
+
+    /// What the config names; of one file that file alone.
+    fn pack(&self, loaded: &Loaded) -> Result<Bundle> {
+        if !self.path.is_dir() {
+            return Bundle::read(&self.path).map_err(|e| anyhow!("{}: {e}", self.path.display()));
+        }
+        let (bundle, left) = packed::pack(&self.path, loaded, self.with_keys)?;
+        if !left.is_empty() {
+            errln!("weir: left out, because the config names them nowhere: {}", packed::shown(&left));
+        }
+        Ok(bundle)
     }
 
     fn main(&self) -> PathBuf {
@@ -115,12 +139,16 @@ impl Publish {
     }
 }
 
-/// What `weir check` says. A variable that is missing here may be there on the nodes.
-fn check(main: &Path) -> Result<bool> {
+/// What `weir check` says, and the config unless it has mistakes. A variable that is missing here may be there on the nodes.
+fn check(main: &Path) -> Result<Option<Loaded>> {
     let readers = weir_gateway::filters::KINDS.iter().map(|kind| kind.name);
     let source = Source::file(main)
         .with_credentials(readers.filter(|name| name.ends_with("_auth") || ["jwt", "oidc"].contains(name)));
     let checked = weir_gateway::check(&source, &[]);
+    let loaded = || match &checked.compiled {
+        Some((loaded, _)) => Some(loaded.clone()),
+        None => load(&source).ok(),
+    };
     let text = checked.diagnostics.to_text();
     if !text.is_empty() {
         err!("{text}");
@@ -132,13 +160,13 @@ fn check(main: &Path) -> Result<bool> {
     }
     let mut errors = checked.diagnostics.iter().filter(|d| d.severity == Severity::Error).peekable();
     if errors.peek().is_none() {
-        return Ok(true);
+        return Ok(loaded());
     }
     let only_here = errors.all(|d| matches!(d.code, "missing-variable"));
     if only_here {
         errln!("weir: variables are missing here; each node has its own, so this is published");
     }
-    Ok(only_here)
+    Ok(if only_here { loaded() } else { None })
 }
 
 fn differences(before: &Bundle, after: &Bundle) -> String {
