@@ -1,6 +1,9 @@
 //! What a policy of retries sends again, counted at the origin; and endpoints that are ejected for their answers.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
 
 use weir_testkit::{Upstream, Weir, eventually, refusing_address};
 
@@ -42,7 +45,7 @@ fn another_zone_is_asked_first() {
     let weir_with = |first: SocketAddr| {
         let endpoints = [(first, "west"), (two.address(), "west"), (good.address(), "east")]
             .map(|(address, zone)| format!("{{ address: {address}, zone: {zone} }}"));
-        let retry = "balancer: round_robin, retry: { attempts: 2, on: [503] }";
+        let retry = "balancer: round_robin, retry: { attempts: 2, on: [503], budget: 100% }";
         Weir::start(&config(&format!("endpoints: [{}], {retry}", endpoints.join(", "))))
     };
     let weir = weir_with(one.address());
@@ -221,6 +224,78 @@ fn the_only_endpoint_is_never_ejected() {
     assert_eq!(bad.requests().len(), 10);
 }
 
+// === The budget ===
+
+/// Answers well until `dead` is set, then as `fails` has it: with this answer, or none. Counts what arrives from then on.
+fn until_dead(dead: &Arc<AtomicBool>, arrived: &Arc<AtomicUsize>, fails: Option<&'static str>) -> Upstream {
+    let (dead, arrived) = (Arc::clone(dead), Arc::clone(arrived));
+    Upstream::script(move |conn| {
+        while conn.next_request().is_some() {
+            if !dead.load(Ordering::SeqCst) {
+                // A connection that has answered could race when the next request finds it closed, and races are free.
+                let _ = conn.try_send("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok");
+                return;
+            }
+            arrived.fetch_add(1, Ordering::SeqCst);
+            if fails.is_none_or(|answer| conn.try_send(answer).is_err()) {
+                return;
+            }
+        }
+    })
+}
+
+#[test]
+fn an_outage_after_health_is_not_multiplied() {
+    let asked = "retry: { attempts: 3, on: [reset, 503] }";
+    for (policy, fails) in [(asked, Some(UNAVAILABLE)), (asked, None), ("", None)] {
+        let (dead, arrived) = <(Arc<AtomicBool>, Arc<AtomicUsize>)>::default();
+        let [one, two] = [(); 2].map(|()| until_dead(&dead, &arrived, fails));
+        let endpoints = format!("endpoints: [{}, {}], {policy}", one.address(), two.address());
+        let weir = Weir::start(&format!("workers: 2\n{}", config(&endpoints)));
+        let mut clients = [weir.client(), weir.client()];
+        for i in 0..1_000 {
+            clients[i % 2].get("/").expect_status(200);
+        }
+        let healthy = Instant::now();
+        eventually("a second has passed", || healthy.elapsed().as_millis() > 1_100);
+        dead.store(true, Ordering::SeqCst);
+        let began = Instant::now();
+        for i in 0..400 {
+            assert!(clients[i % 2].get("/").status >= 502);
+        }
+        let seconds = began.elapsed().as_secs() as usize + 1;
+        let (arrived, allowed) = (arrived.load(Ordering::SeqCst), 400 + 400 / 5 + 3 * seconds);
+        assert!(arrived <= allowed, "{arrived} attempts for 400 requests in {seconds} s: {policy}");
+        assert!(arrived > 400, "the budget is used: {policy}");
+    }
+}
+
+#[test]
+fn hedges_and_retries_share_one_count_of_attempts() {
+    for (retry, expected) in [("", 2), ("retry: { attempts: 3, on: [reset, 503] },", 3)] {
+        let upstream = Upstream::listen();
+        let weir = Weir::start(&config(&format!(
+            "endpoints: [{}], {retry} hedge: {{ after: 10ms, budget: 100% }}",
+            upstream.address()
+        )));
+        let mut client = weir.client();
+        client.send(GET);
+        let mut first = upstream.accept();
+        first.read_request();
+        let mut second = upstream.accept();
+        second.read_request();
+        first.reset();
+        second.reset();
+        if expected == 3 {
+            let mut third = upstream.accept();
+            third.read_request();
+            third.reset();
+        }
+        client.read_response().expect_cause(UPSTREAM_RESET);
+        assert_eq!(upstream.requests().len(), expected, "{retry}");
+    }
+}
+
 // === Hedging ===
 
 /// Requests whose first endpoint says nothing until it is told to, in front of one that answers at once; `round_robin` begins with either.
@@ -293,9 +368,15 @@ fn a_slow_answer_wins_over_a_bad_one() {
 fn a_post_is_never_hedged() {
     let (slow, good) = (Upstream::listen(), Upstream::named("good"));
     let weir = hedged(&slow, &good, "hedge: { after: 1ms, budget: 100% }, timeouts: { response: 100ms }");
-    let mut statuses: Vec<u16> = (0..2).map(|_| weir.client().ask(POST).status).collect();
-    statuses.sort_unstable();
-    assert_eq!((statuses, good.requests().len()), (vec![200, 504], 1));
+    // Without a body nothing but the method forbids it.
+    for (i, post) in
+        [POST, "POST /order HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 0\r\n\r\n"].into_iter().enumerate()
+    {
+        let mut statuses: Vec<u16> = (0..2).map(|_| weir.client().ask(post).status).collect();
+        statuses.sort_unstable();
+        assert_eq!((statuses, good.requests().len()), (vec![200, 504], i + 1));
+    }
+    assert!(metrics(&weir).contains("weir_upstream_hedges_total{upstream=\"up\"} 0"));
 }
 
 #[test]

@@ -360,12 +360,13 @@ fn what_refuses_all_sees_a_fifth_more() {
     for leaves in [false, true] {
         let origin = unwilling(leaves);
         let weir = weir(origin.address(), H2C);
-        let mut client = weir.client();
+        let (mut client, began) = (weir.client(), Instant::now());
         for _ in 0..100 {
             client.ask(GET).expect_status(502);
         }
-        // Three are free, and five requests pay for each of the others.
-        assert_eq!(origin.requests(), 100 + 3 + 20, "leaves: {leaves}");
+        // A fifth of the requests of each second, or three where that is more.
+        let (seen, most) = (origin.requests(), 100 + 20 + 3 * began.elapsed().as_secs() as usize);
+        assert!((110..=most).contains(&seen), "{seen} of {most}, leaves: {leaves}");
     }
 }
 
