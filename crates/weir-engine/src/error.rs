@@ -192,6 +192,7 @@ causes! {
     UPGRADE_REFUSED "upgrade_refused" 502 "The upstream switched to a protocol that nobody asked for." "nothing: the upstream is at fault", nature: Nature::Failure;
     UPSTREAM_BODY_TIMEOUT "upstream_body_timeout" 0 "The upstream stopped sending its response." "upstreams.*.timeouts.body", nature: Nature::Failure;
     UPSTREAM_CLOSED "upstream_closed" 502 "The upstream closed the connection without an answer." "nothing: the upstream is at fault; see its log", nature: Nature::Failure;
+    UPSTREAM_NO_STREAMS "upstream_no_streams" 503 "The upstream takes no requests on its HTTP/2 connection for now (SETTINGS_MAX_CONCURRENT_STREAMS is 0)." "nothing: the upstream asks for it; see what it does when it is overloaded or stops", outcome: Outcome::ConnectFailed, nature: Nature::Failure;
     UPSTREAM_PROTOCOL "upstream_protocol" 502 "The upstream does not speak HTTP/2, or takes no WebSocket by it." "upstreams.*.protocol", outcome: Outcome::ProtocolError, nature: Nature::Failure;
     UPSTREAM_RESET "upstream_reset" 502 "The upstream reset the connection." "nothing: the upstream is at fault; see its log", nature: Nature::Failure;
     UPSTREAM_TLS "upstream_tls" 502 "TLS with the upstream failed." "upstreams.*.tls", outcome: Outcome::TlsFailed, nature: Nature::Failure;

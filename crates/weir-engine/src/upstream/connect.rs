@@ -5,7 +5,7 @@ use super::endpoint::{Active, LocalEndpoint};
 use super::gate::Gate;
 use super::health::Health;
 use super::local::{LocalUpstream, Waited};
-use super::open::{Opening, count_failed, open};
+use super::open::{Opening, count_failed, no_streams, open};
 use super::shared::{Room, SharedConnections};
 use super::spec::Protocol;
 use crate::error::{self, Cause};
@@ -210,6 +210,9 @@ async fn enter_shared(
         if avoided {
             return Err(ConnectError::AVOIDED);
         }
+        if shared.is_paused() && !shared.is_dialling() && has_another(upstream, active) {
+            return Err(no_streams(upstream, active.get()));
+        }
         let (end, late, dialled_by) = *end.get_or_insert_with(|| {
             let (own, now) = (upstream.spec.timeouts.connect, Instant::now());
             let left = wanted.left();
@@ -241,6 +244,12 @@ async fn enter_shared(
             return enter_exclusive(upstream, active, wanted).await;
         }
     }
+}
+
+/// Whether another endpoint than that of the attempt is in rotation.
+fn has_another(upstream: &LocalUpstream, active: &Active) -> bool {
+    let (endpoints, index) = active.place();
+    upstream.has_in_rotation(&endpoints, &std::iter::once(index).collect())
 }
 
 /// Whether an endpoint cannot be connected to, and was dialled a moment ago.
@@ -276,6 +285,10 @@ pub(super) fn try_again(upstream: &Rc<LocalUpstream>, endpoints: &Rc<[LocalEndpo
     let at = &endpoints[index];
     if at.pool.shared.is_dialling() {
         return;
+    }
+    if at.pool.shared.is_paused() {
+        // More connections would bring no streams either; the open one tells when it takes requests again.
+        return at.endpoint.health.connect_failed(&error::UPSTREAM_NO_STREAMS, Instant::now());
     }
     let permit = match &upstream.spec.gate {
         None => None,

@@ -3,7 +3,7 @@
 use super::connection::{ConnectError, Connection, Opened, Owner};
 use super::endpoint::{LocalEndpoint, complain};
 use super::local::LocalUpstream;
-use super::shared::Keepalive;
+use super::shared::{Keepalive, Signs};
 use super::spec::Protocol;
 use crate::error::{self, Cause};
 use std::fmt;
@@ -74,6 +74,18 @@ pub(super) async fn open(
     Err(ConnectError { cause, elsewhere: whose == Whose::Endpoint, outcome: Some(cause.outcome) })
 }
 
+/// Notes that an endpoint has a connection and takes no requests on it for now: that is as if it could not be connected to. It is over when the endpoint says
+/// so, or when another connection brings streams.
+pub(super) fn no_streams(upstream: &LocalUpstream, at: &LocalEndpoint) -> ConnectError {
+    let cause = &error::UPSTREAM_NO_STREAMS;
+    complain(&upstream.spec.name, &at.endpoint.label, cause, &cause.meaning);
+    upstream.cells.connect_failures.inc();
+    count_failed(upstream, at, cause);
+    at.pool.shared.note_pause();
+    at.endpoint.health.connect_failed(cause, Instant::now());
+    ConnectError { cause, elsewhere: true, outcome: Some(cause.outcome) }
+}
+
 /// Counts an attempt that failed at an endpoint before there was a connection.
 pub(super) fn count_failed(upstream: &LocalUpstream, at: &LocalEndpoint, cause: &'static Cause) {
     at.cells.fail(upstream.resources.cells.cause_index(cause.code), SystemTime::now());
@@ -129,7 +141,9 @@ async fn try_open(
         Ok(Ok((link, driver))) => {
             let (name, label) = (Arc::clone(&spec.name), Arc::clone(&endpoint.label));
             let silent = move || complain(&name, &label, &error::UPSTREAM_RESET, &SILENT);
-            pool.shared.add(link, driver, opened, keepalive, silent);
+            let health = Arc::clone(&endpoint.health);
+            let resumed = move || health.connected(Instant::now());
+            pool.shared.add(link, driver, opened, keepalive, Signs { silent, resumed });
             Ok(Opening { exclusive: None, connect, tls })
         }
         Ok(Err(Fault::Closed)) => {

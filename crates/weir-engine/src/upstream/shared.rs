@@ -36,6 +36,8 @@ pub(crate) struct SharedConnections {
     /// Rung when a stream or the wait for a connection has ended.
     changed: Arc<Notify>,
     next: Cell<u64>,
+    /// A request found that the endpoint takes none for now.
+    was_paused: Cell<bool>,
 }
 
 struct Held {
@@ -130,27 +132,32 @@ impl SharedConnections {
         self.list.borrow().iter().any(|held| held.link.capacity() == 0)
     }
 
+    /// Notes that a request was sent elsewhere because the endpoint takes none for now.
+    pub(super) fn note_pause(&self) {
+        self.was_paused.set(true);
+    }
+
     /// Reserves the right to connect.
     pub(super) fn begin_dialling(self: &Rc<Self>) -> Dialling {
         self.dialling.set(true);
         Dialling(Rc::clone(self))
     }
 
-    /// Takes a connection in and keeps it moving. `silent` is called when its peer gives no sign of life.
+    /// Takes a connection in and keeps it moving.
     pub(super) fn add(
         self: &Rc<Self>,
         link: Link,
         driver: Driver,
         opened: Opened,
         keepalive: Keepalive,
-        silent: impl FnOnce() + 'static,
+        on: Signs<impl FnOnce() + 'static, impl Fn() + 'static>,
     ) {
         let id = self.next.replace(self.next.get() + 1);
         self.list.borrow_mut().push(Held { id, link, used: false, expires: opened.expires });
         let shared = Rc::downgrade(self);
         drop(tokio::task::spawn_local(async move {
-            if let Ended::Silent = drive(&shared, id, driver, opened, keepalive).await {
-                silent();
+            if let Ended::Silent = drive(&shared, id, driver, opened, (keepalive, on.resumed)).await {
+                (on.silent)();
             }
         }));
     }
@@ -209,6 +216,14 @@ impl SharedConnections {
     }
 }
 
+/// What is called when a connection's peer gives signs.
+pub(super) struct Signs<S, R> {
+    /// It gives no sign of life: the connection was given up.
+    pub(super) silent: S,
+    /// It takes requests again.
+    pub(super) resumed: R,
+}
+
 /// When an idle connection ends.
 pub(super) struct Keepalive {
     limit: Duration,
@@ -242,7 +257,7 @@ async fn drive(
     id: u64,
     mut driver: Driver,
     opened: Opened,
-    keepalive: Keepalive,
+    (keepalive, resumed): (Keepalive, impl Fn()),
 ) -> Ended {
     let mut deadline = Deadline::new();
     let mut idle_since = None;
@@ -254,7 +269,13 @@ async fn drive(
                 return Poll::Ready(Some(fault));
             }
             if driver.take_settings() {
-                with(shared, |it| it.changed.notify_waiters());
+                with(shared, |it| {
+                    it.changed.notify_waiters();
+                    if it.was_paused.get() && !it.is_paused() {
+                        it.was_paused.set(false);
+                        resumed();
+                    }
+                });
             }
             deadline.poll_passed(cx).map(|()| None)
         });

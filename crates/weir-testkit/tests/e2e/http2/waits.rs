@@ -114,6 +114,39 @@ fn an_upstream_that_takes_no_requests_is_not_dialled_for_each() {
 }
 
 #[test]
+fn an_endpoint_that_takes_no_requests_is_as_one_that_cannot_be_connected_to() {
+    let (paused, good) = (Upstream::listen(), H2Origin::fixed("good"));
+    let weir = Weir::start(&format!(
+        "workers: 1\n{BOTH}\nupstreams: {{ up: {{ endpoints: [{}, {}], {H2C}, balancer: round_robin }} }}\n{ALL_TO_UP}\n",
+        paused.address(),
+        good.address()
+    ));
+    std::thread::scope(|scope| {
+        let (tell, told) = std::sync::mpsc::channel();
+        let peer = scope.spawn(move || {
+            let mut peer = H2::server(paused.accept(), &Options::default().with(&[(setting::STREAMS, 0)]));
+            told.recv().unwrap();
+            peer.send(&Frame::settings(&[(setting::STREAMS, 10)]));
+            let (stream, _) = peer.accept_whole();
+            peer.respond(stream, &[(":status", "200")], "again");
+            paused
+        });
+        let mut client = weir.client();
+        for _ in 0..40 {
+            client.ask(GET).expect_status(200).expect_body("good");
+        }
+        let line = weir.wait_log("endpoint out of rotation");
+        assert_eq!(
+            (line.field("reason"), line.field("cause")),
+            (Some("unreachable"), Some("upstream_no_streams"))
+        );
+        tell.send(()).unwrap();
+        eventually("it is asked again", || client.ask(GET).expect_status(200).text() == "again");
+        let _ = peer.join().unwrap();
+    });
+}
+
+#[test]
 fn every_worker_has_a_connection_below_its_limit() {
     // One connection in all, and two workers: each may have one, or the second would never be served.
     let origin = H2Origin::fixed("ok");
