@@ -37,7 +37,7 @@ pub use process::{
     Log, LogFormat, LogLevel, Role, Rotate, Secret, Shutdown, Syslog, Workers,
 };
 pub use route::{Consumer, Credentials, Match, Mixed, Plan, Respond, Route, RouteTimeouts, Share, Split};
-pub use sending::{DeadlineHeader, Hedge, Links, ProxyVersion, SourceAddress};
+pub use sending::{ClientGone, DeadlineHeader, Hedge, Links, ProxyVersion, SourceAddress};
 pub use source::{ConfigSource, EtcdSource, HttpSource};
 pub use store::{FleetStore, Store};
 pub use tracing::{Collector, OtlpProtocol, Parents, Tracing};

@@ -37,17 +37,49 @@ pub(crate) struct Client {
     pub(crate) generation: u64,
 }
 
+/// Which sign of a client's departure ends the exchange that it waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Departure {
+    /// A reset, or the end of what it sends, behind the whole request and with no other request behind it.
+    End,
+    /// None: the exchange goes on without it.
+    Never,
+    /// A reset, or the end of what it sends, whatever stands before that end: a place that others wait for is not kept for it.
+    Queue,
+    /// A reset.
+    Reset,
+}
+
 impl Client {
-    /// Whether the client has given up the exchange that waits, as far as it can be known: one that half-closed still reads.
-    /// A stream of HTTP/2 tells at once and for nothing; a socket is asked only after a while (see [`ConnectionHandle::wait`]).
-    pub(crate) fn is_gone(&mut self, cx: &mut Context<'_>) -> bool {
-        (self.stream.h2().is_some() || self.handle.is_watched()) && self.stream.is_reset(cx)
+    /// Whether the client has given up the exchange that waits, as far as it can be known. One that closed its side may still read, so
+    /// that counts only after a while: an answer that comes within a second reaches it.
+    ///
+    /// A stream of HTTP/2 tells of a reset at once and for nothing. A socket is asked when its core has been told of its end, and
+    /// after a while: see [`ConnectionHandle::wait`].
+    pub(crate) fn has_departed(&mut self, cx: &mut Context<'_>, by: Departure) -> bool {
+        if by == Departure::Never || !self.may_tell() {
+            return false;
+        }
+        if self.stream.is_reset(cx) {
+            return true;
+        }
+        self.handle.is_watched()
+            && match by {
+                Departure::End => self.stream.has_ended(),
+                Departure::Queue => self.stream.is_half_closed(),
+                Departure::Never | Departure::Reset => false,
+            }
     }
 
-    /// As [`Self::is_gone`], of a client that waits in a queue: one that sends nothing more may have closed the connection, which looks
-    /// the same, and a place that others wait for is not kept for it.
-    pub(crate) fn has_left(&mut self, cx: &mut Context<'_>) -> bool {
-        self.is_gone(cx) || self.handle.is_watched() && self.stream.is_half_closed()
+    /// Whether the client may have departed: no system call, for an exchange that has just begun to wait.
+    #[inline]
+    pub(crate) fn may_tell(&self) -> bool {
+        self.handle.is_watched() || self.stream.h2().is_some() || self.stream.is_told_of_end()
+    }
+
+    /// Whether the client, for which an exchange has gone on for a while, has closed its side meanwhile.
+    pub(crate) fn may_have_left(&self) -> bool {
+        self.handle.is_watched() && self.stream.has_ended()
     }
 
     /// The client as the owner of connections to upstreams; none where it came by a Unix socket.

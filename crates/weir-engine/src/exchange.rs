@@ -30,7 +30,7 @@ mod upload;
 
 pub(crate) use local::write_answer;
 
-use crate::client::Client;
+use crate::client::{Client, Departure};
 use crate::core::Local;
 use crate::error::{self, Cause};
 use crate::filter::{Answer, Begun, Cx, FILTER, Failure, Hooks, Refusal, RouteScope};
@@ -50,7 +50,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 use weir_h1::{BodyKind, BodyReader, FieldName, Fields, Known, Method, RequestHead, Step, TargetForm};
 use weir_telemetry::{Closed, log};
@@ -695,14 +695,14 @@ async fn catch_panic<T>(mut work: Pin<&mut impl Future<Output = T>>) -> Result<T
 
 /// Waits, unless the client goes away meanwhile: one that has left must not keep a place that others wait for.
 async fn unless_gone<T>(client: &mut Client, work: Pin<&mut impl Future<Output = T>>) -> Result<T, Stop> {
-    unless(client, work, Client::is_gone).await
+    unless(client, work, Departure::Reset).await
 }
 
-/// Waits, unless the client is found to have gone away meanwhile.
+/// Waits, unless the client is found to have gone away meanwhile, by this sign of it.
 async fn unless<T>(
     client: &mut Client,
     mut work: Pin<&mut impl Future<Output = T>>,
-    is_gone: fn(&mut Client, &mut Context<'_>) -> bool,
+    by: Departure,
 ) -> Result<T, Stop> {
     let mut waiting = None;
     poll_fn(|cx| {
@@ -710,7 +710,11 @@ async fn unless<T>(
             return Poll::Ready(Ok(done));
         }
         waiting.get_or_insert_with(|| client.handle.wait());
-        if is_gone(client, cx) { Poll::Ready(Err(Stop::Cut(&error::CLIENT_CLOSED))) } else { Poll::Pending }
+        if client.has_departed(cx, by) {
+            Poll::Ready(Err(Stop::Cut(&error::CLIENT_CLOSED)))
+        } else {
+            Poll::Pending
+        }
     })
     .await
 }

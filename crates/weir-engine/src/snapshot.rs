@@ -15,7 +15,7 @@ use crate::route::{EscapedSlashes, Headers, NoTrace, Request, RouteId, Slashes, 
 use crate::status::FilterStatus;
 use crate::template::{Escape, Template};
 use crate::tracing::Tracing;
-use crate::upstream::Upstream;
+use crate::upstream::{ClientGone, Upstream};
 use bytes::Bytes;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -111,6 +111,7 @@ pub(crate) struct Handling {
     pub(crate) escaped_slashes: Option<EscapedSlashes>,
     pub(crate) response_timeout: Option<Duration>,
     pub(crate) exchange_timeout: Option<Duration>,
+    pub(crate) client_gone: Option<ClientGone>,
 }
 
 /// Filters in the order they run, by their index in [`Snapshot::filters`].
@@ -234,6 +235,7 @@ impl Snapshot {
             escaped_slashes: None,
             response_timeout: None,
             exchange_timeout: None,
+            client_gone: None,
         };
         let name = Arc::clone(&of.name);
         let route = Route { name, handling: Arc::new(handling), series: of.series.clone() };

@@ -5,7 +5,7 @@ use crate::round_trip::{has_retransmitted, round_trip};
 use crate::sockets::PolledSocket;
 use crate::tls::{self, Socket};
 use bytes::BufMut;
-use rustix::net::RecvFlags;
+use rustix::net::{RecvFlags, recv};
 use std::fs::File;
 use std::future::Future;
 use std::io::{self, IoSlice};
@@ -152,7 +152,7 @@ impl Stream {
         };
         loop {
             ready!(waiting.poll_read_ready(cx))?;
-            let peek = || Ok(rustix::net::recv(&*waiting, &mut byte, RecvFlags::PEEK)?.1);
+            let peek = || Ok(recv(&*waiting, &mut byte, RecvFlags::PEEK)?.1);
             match waiting.try_io(Interest::READABLE, peek) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 Err(e) => return Poll::Ready(Err(e)),
@@ -306,6 +306,39 @@ impl Stream {
         }
     }
 
+    /// Whether the peer sends nothing more, and all that it sent was read: it has closed the connection, or half of it. Asks the kernel.
+    /// With TLS a close_notify may stand before the end. Never of a stream of HTTP/2, nor of a Unix socket.
+    pub fn has_ended(&self) -> bool {
+        let mut seen = [0; 64];
+        match self {
+            Self::H2(_) | Self::Unix(_) => false,
+            Self::Polled(s) => s.peek(&mut seen) == Some(0),
+            Self::Tcp(s) => peek(s, &mut seen) == Some(0),
+            Self::Tls(s) => match s.socket() {
+                Socket::Polled(s) => match s.peek(&mut seen) {
+                    Some(0) => true,
+                    Some(n) => s.is_half_closed() && is_alert(seen.get(..n).unwrap_or_default()),
+                    None => false,
+                },
+                Socket::Tcp(s) => peek(s, &mut seen) == Some(0),
+                Socket::Unix(_) => false,
+            },
+        }
+    }
+
+    /// Whether the driver has told of the end of what the peer sends: by a reset, or by closing. Costs nothing, and knows only of sockets that
+    /// have waited before.
+    pub fn is_told_of_end(&self) -> bool {
+        match self {
+            Self::Polled(s) => s.is_half_closed(),
+            Self::Tls(s) => match s.socket() {
+                Socket::Polled(s) => s.is_half_closed(),
+                Socket::Tcp(_) | Socket::Unix(_) => false,
+            },
+            Self::H2(_) | Self::Tcp(_) | Self::Unix(_) => false,
+        }
+    }
+
     /// Makes the coming close a reset: for a response that was cut short where only the end of the connection would tell
     /// the client that it is complete. TLS needs none: without close_notify the end is no proper one.
     pub fn abort(&mut self) {
@@ -432,6 +465,19 @@ fn is_reset(socket: &TcpStream, cx: &mut Context<'_>) -> bool {
 fn is_half_closed(socket: &TcpStream) -> bool {
     let seen = socket2::SockRef::from(socket).peek(&mut [std::mem::MaybeUninit::uninit()]);
     matches!(seen, Ok(0))
+}
+
+/// What is next to be read, without reading it: how much of it there is, if that is known.
+fn peek(socket: &TcpStream, seen: &mut [u8]) -> Option<usize> {
+    recv(socket, seen, RecvFlags::PEEK).ok().map(|(_, n)| n)
+}
+
+/// Whether these bytes are one TLS record, and an alert as far as can be told: in the clear by its type, else by its length (RFC 9846 §5.2:
+/// two bytes, their type, and a tag of 16 bytes).
+fn is_alert(record: &[u8]) -> bool {
+    let [kind, 3, _, high, low, rest @ ..] = record else { return false };
+    let length = usize::from(u16::from_be_bytes([*high, *low]));
+    length == rest.len() && (*kind == 21 || (*kind == 23 && length == 19))
 }
 
 /// What one read reserves, in bytes: larger than almost every head, so that reads are short and one is enough.

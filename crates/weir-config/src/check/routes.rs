@@ -68,6 +68,10 @@ impl Checker<'_> {
                 let base = at.key("timeouts").path();
                 self.must_fit(&base, ("response", response), ("exchange", exchange));
             }
+            if route.client_gone.is_some() && route.upstream.is_none() {
+                let message = "the route has no upstream whose work could be canceled or finished";
+                self.warn(&at.key("client_gone").path(), "no-effect", message, "remove `client_gone`");
+            }
             self.deadline_of_route(&at, route);
             self.limiter_above_pool(route);
             self.escaped_slash(&at, route);

@@ -29,6 +29,16 @@ impl Hedge {
     }
 }
 
+/// What becomes of a request whose client leaves before the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ClientGone {
+    /// It is canceled, whatever its method and however the client left.
+    Cancel,
+    /// It goes on to its end.
+    Finish,
+}
+
 /// What becomes of the names and paths in a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

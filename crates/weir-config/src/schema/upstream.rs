@@ -11,7 +11,7 @@ use super::balance::{Balancer, Sticky};
 use super::discover::Discover;
 use super::health::Health;
 use super::process::Workers;
-use super::sending::{DeadlineHeader, Hedge, Links, ProxyVersion, SourceAddress};
+use super::sending::{ClientGone, DeadlineHeader, Hedge, Links, ProxyVersion, SourceAddress};
 use super::values::FilePath;
 use crate::de;
 use crate::units::{ByteSize, Duration, Percent};
@@ -77,6 +77,11 @@ pub struct Upstream {
     /// How much one upstream may hold of us.
     #[serde(default)]
     pub limits: UpstreamLimits,
+    /// What becomes of a request whose client leaves before the answer: `cancel` ends it at the endpoint, whatever its method; `finish` lets
+    /// it go on, within `timeouts.response`. Default: a reset cancels every request, and a client of HTTP/1.1 that closes its side behind its request cancels
+    /// idempotent ones.
+    #[serde(default)]
+    pub client_gone: Option<ClientGone>,
     /// A header that tells the endpoint how many milliseconds are left of the exchange, where `timeouts.exchange` or a client of gRPC limits
     /// it. A smaller number from the client stays. Default none; `grpc-timeout` is passed on in any case.
     #[serde(default)]

@@ -1,7 +1,8 @@
 //! What an answer or a failure means for the next attempt: facts for `upstream/retry.rs`, and the log's account of them.
 
 use super::attempt::{Answered, Sent};
-use super::{Exchange, Routed, Stop, end_of_body, unless_gone};
+use super::{Exchange, Routed, Stop, end_of_body, unless};
+use crate::client::Departure;
 use crate::grpc;
 use crate::upstream::{Active, Attempts, Failed, LocalUpstream, Request, retry_after};
 use std::pin::pin;
@@ -48,12 +49,12 @@ impl Exchange<'_> {
         end.is_none_or(|(at, _)| Instant::now() + pause < at).then_some(pause)
     }
 
-    /// Waits before the next attempt, unless the client leaves.
-    pub(super) async fn pause(&mut self, pause: Duration) -> Result<(), Stop> {
+    /// Waits before the next attempt, unless the client leaves by this sign.
+    pub(super) async fn pause(&mut self, pause: Duration, by: Departure) -> Result<(), Stop> {
         if pause.is_zero() {
             return Ok(());
         }
-        unless_gone(self.client, pin!(time::sleep(pause))).await
+        unless(self.client, pin!(time::sleep(pause)), by).await
     }
 
     /// Lets an answer go that nobody will see. Its connection is kept only if all of the answer is here.

@@ -10,13 +10,14 @@ use super::bodies::BodyWatch;
 use super::deadline::sooner;
 use super::hedge::First;
 use super::upload::{Failure, Sending, Upload, Waits, await_head, client_fault, give_back, upstream_failure};
-use super::{Exchange, Routed, Stop, unless_gone};
+use super::{Exchange, Routed, Stop, unless};
 use crate::autopsy::kept::{Outcome as Ended, cut_detail};
+use crate::client::Departure;
 use crate::error;
 use crate::forward::{self, ForwardingFields};
 use crate::upstream::{
-    Active, Attempts, ConnectError, Connection, Failed, LocalUpstream, Measurement, Protocol, Race, Request,
-    Wanted, complain, connect, pooled,
+    Active, Attempts, ClientGone, ConnectError, Connection, Failed, LocalUpstream, Measurement, Protocol,
+    Race, Request, Wanted, complain, connect, pooled,
 };
 use bytes::Bytes;
 use std::rc::Rc;
@@ -135,7 +136,8 @@ impl Exchange<'_> {
                     };
                     self.attempt_failed(&active, Ended::Status(answered.response.status()), began);
                     self.discard(upstream, &active, answered);
-                    self.pause(pause).await?;
+                    let departure = self.departure(routed, &upstream.spec);
+                    self.pause(pause, departure).await?;
                 }
                 Err(Failure::Upstream { raced: Some(race), cause, .. })
                     if attempts.raced(upstream, &active, race) =>
@@ -147,7 +149,9 @@ impl Exchange<'_> {
                     let again =
                         lost.and_then(|(failed, sent)| attempts.again(upstream, &active, failed, sent));
                     let pause = again.and_then(|pause| self.in_time(routed, upstream, pause));
-                    self.pause(pause.ok_or_else(|| Stop::refuse(cause))?).await?;
+                    let pause = pause.ok_or_else(|| Stop::refuse(cause))?;
+                    let departure = self.departure(routed, &upstream.spec);
+                    self.pause(pause, departure).await?;
                 }
                 Err(Failure::Client(stop)) => return Err(stop),
             }
@@ -189,7 +193,8 @@ impl Exchange<'_> {
         let wanted = Wanted { end, another, ..wanted };
         // Boxed: dialling is rare, and its future would make that of every idle connection larger.
         let mut connecting = Box::pin(connect(upstream, active, wanted));
-        let connected = unless_gone(self.client, connecting.as_mut()).await;
+        let departure = self.departure(routed, &upstream.spec);
+        let connected = unless(self.client, connecting.as_mut(), departure).await;
         drop(connecting);
         let connected = match connected {
             Ok(Ok(connected)) => connected,
@@ -248,6 +253,10 @@ impl Exchange<'_> {
                 Ok(()) if response.status() >= 200 || response.status() == 101 => {
                     let first_byte = sent.upload.ended.unwrap_or(began).elapsed();
                     self.record.first_byte = first_byte;
+                    // It may still read, and gets its answer; what is told of the exchange is that it has left.
+                    self.record.left = self.client.may_have_left()
+                        && self.is_last()
+                        && sent.connection.relay.leftover().is_empty();
                     measured.into_iter().for_each(Measurement::answered);
                     upstream.cells.attempt(Outcome::Answered);
                     active.get().cells.answer(first_byte);
@@ -316,6 +325,23 @@ impl Exchange<'_> {
         // first. Whoever wants less sets grpc-timeout, or `timeouts.exchange`.
         let response = self.response_limit(route.response_timeout.unwrap_or(spec.timeouts.tunnel));
         Waits { response, body: spec.timeouts.tunnel, rate: 0, ..waits }
+    }
+
+    /// By what sign a client ends an attempt that has left it: as its route says, or its upstream; else by the method.
+    pub(super) fn departure(&self, routed: Routed, spec: &crate::upstream::Upstream) -> Departure {
+        let of_route = self.local.routes[routed.route].handling.client_gone;
+        let by_end = match of_route.or(spec.client_gone) {
+            Some(ClientGone::Cancel) => true,
+            Some(ClientGone::Finish) => return Departure::Never,
+            None => self.head.method().is_idempotent(),
+        };
+        // Whoever has sent the next request already waits for its answer too.
+        if by_end && self.is_last() { Departure::End } else { Departure::Reset }
+    }
+
+    /// Whether nothing was read yet of a request behind this one.
+    fn is_last(&self) -> bool {
+        self.leftover.is_empty() && self.head.rest().len() <= self.used
     }
 
     /// Counts a failed attempt and decides whether it was the keep-alive race.
@@ -414,7 +440,8 @@ impl Exchange<'_> {
         self.request_over = relay.is_finished();
         self.record.body_in = self.record.body_in.max(relay.taken());
         let state = Sending::Going;
-        Ok(Upload { state, heard: false, keeps, expects_continue, ended: None, detail: None })
+        let departure = self.departure(routed, spec);
+        Ok(Upload { state, heard: false, keeps, expects_continue, ended: None, detail: None, departure })
     }
 
     /// How an endpoint learns where the request's body ends.

@@ -11,7 +11,7 @@ use super::again::is_well;
 use super::attempt::{Sent, Written};
 use super::bodies::BodyWatch;
 use super::upload::{Failure, Waits, await_head};
-use super::{Exchange, Routed, unless_gone};
+use super::{Exchange, Routed, unless};
 use crate::autopsy::kept::Outcome as Ended;
 use crate::call::cause_of;
 use crate::error::{self, Cause};
@@ -196,7 +196,7 @@ impl Exchange<'_> {
                     self.second_lost(upstream, second, Lost::Canceled);
                     return done;
                 };
-                match unless_gone(self.client, Pin::new(&mut asking)).await {
+                match unless(self.client, Pin::new(&mut asking), first.sent.upload.departure).await {
                     Err(stop) => {
                         self.second_lost(upstream, second, Lost::Canceled);
                         Err(Failure::Client(stop))

@@ -6,7 +6,7 @@ use super::attempt::Attempt;
 use super::bodies::{Direction, poll_owed, run_body_hooks};
 use super::{Exchange, Phase, Stop, unless, unless_gone};
 use crate::autopsy::body;
-use crate::client::Client;
+use crate::client::Departure;
 use crate::error::{self, Cause};
 use crate::filter::{self, Answer, Body, BodyUse, Cx, Flow, GrpcStatus, Hooks, Refusal, Waiting};
 use crate::forward;
@@ -176,14 +176,14 @@ impl Exchange<'_> {
         let Some(cx) = &mut self.cx else { return Ok(()) };
         let end = cx.limits.exchange.and_then(|limit| self.started.checked_add(limit));
         let filter = &snapshot.filters[index as usize].filter;
-        let is_gone = if filter.is_queue() { Client::has_left } else { Client::is_gone };
+        let by = if filter.is_queue() { Departure::Queue } else { Departure::Reset };
         let waited = filter.wait(&mut self.head, cx);
         let waited = match end {
             Some(end) => in_time(end, waited),
             None => waited,
         };
         let began = self.record.trace.as_ref().map(|_| Instant::now());
-        let waited = unless(self.client, pin!(waited), is_gone).await;
+        let waited = unless(self.client, pin!(waited), by).await;
         self.trace_wait(snapshot.filters[index as usize].name, began);
         match go_on(waited?)? {
             None => Ok(()),

@@ -1,6 +1,7 @@
 //! Answers of a route that stands for a service: with placeholders, after a delay, one of several by their shares.
 
 use super::{Exchange, Next, Stop};
+use crate::client::Departure;
 use crate::error;
 use crate::filter::Cx;
 use crate::respond;
@@ -37,10 +38,10 @@ impl Exchange<'_> {
         let end = limit.and_then(|limit| self.started.checked_add(limit));
         match end.map(|end| end.saturating_duration_since(Instant::now())) {
             Some(left) if left < delay => {
-                self.pause(left).await?;
+                self.pause(left, Departure::Reset).await?;
                 Err(Stop::refuse(&error::EXCHANGE_TIMEOUT))
             }
-            _ => self.pause(delay).await,
+            _ => self.pause(delay, Departure::Reset).await,
         }
     }
 

@@ -31,6 +31,8 @@ pub(super) struct Record {
     /// The filter that stopped the exchange.
     pub(super) stopped_by: Option<u32>,
     pub(super) status: u16,
+    /// The client was not there any more when the upstream answered.
+    pub(super) left: bool,
     pub(super) cause: Option<&'static Cause>,
     /// Bytes of the request's body.
     pub(super) body_in: u64,
@@ -131,6 +133,12 @@ impl Record {
         self.rare().detail = Some(cut_detail(detail));
     }
 
+    /// The status that is told: of a client that left before it had one, the one that nginx made known for that.
+    fn told_status(&self) -> u16 {
+        let is_gone = self.cause.is_some_and(|cause| *cause == error::CLIENT_CLOSED);
+        if is_gone && (self.left || self.status == 0) { CLIENT_GONE } else { self.status }
+    }
+
     /// The attempts that failed, as the access log tells them: endpoint, cause or status, and time of each.
     fn failed_attempts(&self) -> String {
         let mut text = String::new();
@@ -153,6 +161,9 @@ impl Rare {
         self.steps.push(step);
     }
 }
+
+/// What stands for a status where the client left before there was one. No client gets to see it.
+const CLIENT_GONE: u16 = 499;
 
 /// Most steps of one exchange: as many as its line in the access log has room for.
 const STEPS: usize = 16;
@@ -524,7 +535,7 @@ impl Exchange<'_> {
             endpoint: record.endpoint.as_ref().map_or("", |(list, i)| &list[*i].endpoint.label),
             attempts: self.attempts,
             failed_attempts,
-            status: record.status,
+            status: record.told_status(),
             cause: record.cause.map_or("", |cause| cause.code),
             bytes_in: self.head.wire_len() as u64 + record.body_in,
             bytes_out: record.sent,

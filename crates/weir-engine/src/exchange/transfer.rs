@@ -5,8 +5,8 @@ use super::bodies::{BodyWatch, ResponseWatch};
 use super::record::{BodyNotes, Record};
 use super::upload::Sending;
 use super::{Exchange, Next, Phase, Routed, Stop, can_be_told, deadline, end_of_body};
-use crate::client::{Client, SEND_TIMEOUT};
-use crate::core::Local;
+use crate::client::{Client, Departure, SEND_TIMEOUT};
+use crate::core::{Local, Waiting};
 use crate::error::{self, Cause};
 use crate::filter::Cx;
 use crate::grpc;
@@ -55,6 +55,9 @@ impl Exchange<'_> {
         let mut download = Relay::new(kind, framing, out);
         if let Some(cx) = self.cx.as_ref().filter(|cx| cx.reads_on > 0) {
             download.read_on(cx.reads_on);
+        }
+        if self.record.left {
+            self.record.cause = Some(&error::CLIENT_CLOSED);
         }
         let fault = self.relay_response(&mut attempt, &mut download, kind).await;
         let untold = download.sent() == 0;
@@ -144,7 +147,11 @@ impl Exchange<'_> {
             Ok(_) => {
                 let silent = is_stream(&attempt.response, kind);
                 let body = if silent { timeouts.tunnel } else { timeouts.body };
-                self.pump(&mut attempt.sent, download, body, end.map(|(at, _)| at)).await
+                let departure = attempt.sent.upload.departure;
+                if departure == Departure::Never && !download.reads_on() {
+                    download.read_on(1); // no further than a client that is there would have it read
+                }
+                self.pump(&mut attempt.sent, download, departure, (body, end.map(|(at, _)| at))).await
             }
             Err(e) => Err(TransferError::Download(e, refused)),
         };
@@ -238,8 +245,8 @@ impl Exchange<'_> {
         &mut self,
         sent: &mut Sent,
         download: &mut Relay,
-        body: Duration,
-        end: Option<Instant>,
+        departure: Departure,
+        (body, end): (Duration, Option<Instant>),
     ) -> Result<(), TransferError> {
         let before = self.record.sent;
         let mut pump = Pump {
@@ -250,6 +257,8 @@ impl Exchange<'_> {
             record: &mut self.record,
             sent,
             download,
+            departure,
+            waiting: None,
             stage: Stage::Response,
             armed: None,
         };
@@ -412,6 +421,9 @@ struct Pump<'a> {
     record: &'a mut Record,
     sent: &'a mut Sent,
     download: &'a mut Relay,
+    departure: Departure,
+    /// Set while the upstream is waited for, where it counts for how long.
+    waiting: Option<Waiting>,
     stage: Stage,
     /// At which stage, and after how many steps, the deadline was last set.
     armed: Option<(Stage, u64)>,
@@ -432,7 +444,7 @@ impl Pump<'_> {
             Stage::Response => {}
         }
         let watched = self.sent.upload.is_done() || self.client.stream.h2().is_some();
-        if watched && !self.download.waits_for_writer() && self.client.stream.is_reset(task) {
+        if watched && !self.download.waits_for_writer() && self.has_departed(task) {
             let reset = || std::io::ErrorKind::ConnectionReset.into();
             if !self.download.lose_receiver(reset()) {
                 return Poll::Ready(Err(TransferError::Download(RelayError::Write(reset()), None)));
@@ -440,6 +452,15 @@ impl Pump<'_> {
             return self.advance_response(task).map_or_else(|e| Poll::Ready(Err(e)), |()| Poll::Pending);
         }
         Poll::Pending
+    }
+
+    /// Whether the client has left. One that has closed its side may still read: that counts when the upstream has sent nothing for a while.
+    fn has_departed(&mut self, task: &mut Context<'_>) -> bool {
+        self.client.stream.is_reset(task)
+            || self.departure == Departure::End
+                && self.waiting.is_some()
+                && self.sent.connection.relay.leftover().is_empty()
+                && self.client.may_have_left()
     }
 
     fn advance_request(&mut self, task: &mut Context<'_>) -> Result<(), TransferError> {
@@ -489,6 +510,10 @@ impl Pump<'_> {
             return;
         }
         self.armed = Some((self.stage, steps));
+        self.waiting = None; // before it begins anew
+        if self.departure == Departure::End && self.stage == Stage::Response {
+            self.waiting = Some(self.client.handle.wait());
+        }
         let wait = match self.stage {
             Stage::Rest => AFTERMATH,
             Stage::Response if self.download.waits_for_writer() => SEND_TIMEOUT,

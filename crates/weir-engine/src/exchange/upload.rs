@@ -7,7 +7,7 @@ use super::attempt::Sent;
 use super::bodies::{BodyWatch, Direction};
 use super::{Exchange, Stop, deadline};
 use crate::autopsy::kept::cut_detail;
-use crate::client::Client;
+use crate::client::{Client, Departure};
 use crate::error::{self, Cause};
 use crate::upstream::{Carrier, Failed, Race, Request};
 use std::future::poll_fn;
@@ -31,6 +31,8 @@ pub(super) struct Upload {
     pub(super) ended: Option<Instant>,
     /// What was said as the attempt failed.
     pub(super) detail: Option<Box<str>>,
+    /// By what sign a client ends the attempt that has left it.
+    pub(super) departure: Departure,
 }
 
 /// How far a request is.
@@ -138,10 +140,18 @@ impl HeadWait<'_, '_> {
             return Poll::Ready(came);
         }
         let watched = self.sent.upload.is_done() || self.client.stream.h2().is_some();
-        if watched && self.client.is_gone(cx) {
+        if watched && self.client.may_tell() && self.client.has_departed(cx, self.departure()) {
             return Poll::Ready(Err(Failure::Client(Stop::Cut(&error::CLIENT_CLOSED))));
         }
         self.client.deadline.poll_passed(cx).map(|()| Err(self.late()))
+    }
+
+    /// By what sign the client ends the attempt: requests that it has sent behind this one are answered before its end counts.
+    fn departure(&self) -> Departure {
+        match self.sent.upload.departure {
+            Departure::End if !self.sent.connection.relay.leftover().is_empty() => Departure::Reset,
+            departure => departure,
+        }
     }
 
     /// Moves the request on, and sets the deadline for whoever is waited for.

@@ -29,7 +29,7 @@ use crate::reload::log_tls;
 use crate::route::{Conflict, ConflictKind, EscapedSlashes, Pattern, RouteSpec, Shown, Table};
 use crate::store::Stores;
 use crate::tracing::{Parents, Tracing};
-use crate::upstream::{Healths, Upstream};
+use crate::upstream::{ClientGone, Healths, Upstream};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -218,8 +218,8 @@ struct Compiler<'a> {
     kept: Vec<acme::Kept>,
 }
 
-/// Filters, upstream, the two timeouts, what happens to escaped slashes.
-type Alike = (Chain, usize, Option<Duration>, Option<Duration>, Option<EscapedSlashes>);
+/// Filters, upstream, the two timeouts, what happens to escaped slashes, what becomes of requests whose clients leave.
+type Alike = (Chain, usize, (Option<Duration>, Option<Duration>), Option<EscapedSlashes>, Option<ClientGone>);
 
 impl Compiler<'_> {
     fn error(&mut self, path: &str, code: &'static str, message: impl Into<String>, hint: Option<String>) {
@@ -563,6 +563,7 @@ impl Compiler<'_> {
             escaped_slashes: written.escaped_slashes.map(listeners::escaped_slashes),
             response_timeout: written.timeouts.response.map(|t| t.get()),
             exchange_timeout: written.timeouts.exchange.map(|t| t.get()),
+            client_gone: written.client_gone.map(upstreams::client_gone),
         });
         Some(Route { name: Arc::clone(name), handling, series: self.carry.telemetry.route(name) })
     }
@@ -599,8 +600,10 @@ impl Compiler<'_> {
     /// The same handling for all routes that ask for the same: see [`Handling`]. Chains tell which filters are global.
     fn share(&mut self, handling: Handling) -> Arc<Handling> {
         let Target::Upstream(upstream) = handling.target else { return Arc::new(handling) };
-        let Handling { chain, response_timeout, exchange_timeout, escaped_slashes, .. } = &handling;
-        let key = (chain.clone(), upstream, *response_timeout, *exchange_timeout, *escaped_slashes);
+        let Handling { chain, response_timeout, exchange_timeout, escaped_slashes, client_gone, .. } =
+            &handling;
+        let times = (*response_timeout, *exchange_timeout);
+        let key = (chain.clone(), upstream, times, *escaped_slashes, *client_gone);
         Arc::clone(self.handlings.entry(key).or_insert_with(|| Arc::new(handling)))
     }
 }

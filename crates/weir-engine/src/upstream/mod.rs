@@ -72,6 +72,6 @@ pub(crate) use probe::{Probe, ProbeKind, ProbeTls};
 pub(crate) use probes::probe;
 pub(crate) use resources::Resources;
 pub(crate) use retry::{Conditions, Failed, Hedge, Request, Retry, retry_after};
-pub(crate) use spec::{HostPolicy, Protocol, Timeouts, Upstream};
+pub(crate) use spec::{ClientGone, HostPolicy, Protocol, Timeouts, Upstream};
 pub(crate) use sticky::Sticky;
 pub(crate) use watch::{Watched, watch};

@@ -52,6 +52,8 @@ pub(crate) struct Upstream {
     pub(crate) hedge: Option<Hedge>,
     pub(crate) outlier: Option<Outlier>,
     pub(crate) probe: Option<Arc<Probe>>,
+    /// What becomes of requests whose clients leave, unless their routes say otherwise.
+    pub(crate) client_gone: Option<ClientGone>,
     /// The header that tells what is left of an exchange's time.
     pub(crate) deadline: Option<FieldName>,
     /// How connections are made.
@@ -88,6 +90,15 @@ pub(crate) struct Timeouts {
     pub(crate) body: Duration,
     pub(crate) tunnel: Duration,
     pub(crate) exchange: Duration,
+}
+
+/// What becomes of a request whose client leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum ClientGone {
+    /// It is canceled.
+    Cancel,
+    /// It goes on to its end.
+    Finish,
 }
 
 /// Which Host an upstream is sent.

@@ -102,8 +102,11 @@ fn a_client_that_leaves_gives_its_place_back() {
 fn a_client_that_sends_nothing_more_leaves_the_queue() {
     let upstream = Upstream::listen();
     let weir = start(&upstream, "{ concurrency: { requests: 1, queue: 1, wait: 1h } }");
-    let (mut first, mut conn) = under_way(&weir, &upstream);
-    first.half_close(); // who has a place keeps it, and may read
+    let mut first = weir.client();
+    first.send("POST / HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 0\r\n\r\n");
+    let mut conn = upstream.accept();
+    conn.read_head();
+    first.half_close(); // a POST that has a place keeps it, and its client may read
     let mut second = weir.client();
     second.send(GET);
     second.half_close();

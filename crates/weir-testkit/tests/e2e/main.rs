@@ -27,6 +27,7 @@ mod concurrency;
 mod connect;
 mod console;
 mod cores;
+mod departures;
 mod discovery;
 mod drain;
 mod escapes;

@@ -12,6 +12,11 @@ impl Relay {
         self.ahead = ahead;
     }
 
+    /// Whether the body is read to its end whatever becomes of its receiver.
+    pub const fn reads_on(&self) -> bool {
+        self.ahead > 0
+    }
+
     /// Whether the rest of the body is wanted though its receiver is gone; takes note that it is.
     #[must_use]
     pub fn lose_receiver(&mut self, why: io::Error) -> bool {

@@ -149,6 +149,14 @@ impl PolledSocket {
         self.wait(cx, READ).is_err()
     }
 
+    /// What is next to be read, without reading it: how much of it there is, if that is known. Nothing of a Unix socket.
+    pub(crate) fn peek(&self, seen: &mut [u8]) -> Option<usize> {
+        if self.is_local {
+            return None;
+        }
+        recv(&self.socket, seen, RecvFlags::PEEK).ok().map(|(_, n)| n)
+    }
+
     /// See [`Stream::is_half_closed`](crate::Stream::is_half_closed). The set tells of the end even behind bytes that nobody has read.
     pub(crate) fn is_half_closed(&self) -> bool {
         !self.is_local && self.place.slot.is_ready(ENDED)

@@ -8,8 +8,8 @@ use crate::upstream::balance::{self, Balancer, By, HashSettings};
 use crate::upstream::discover::dns::{Name, Names};
 use crate::upstream::discover::registry::Registry;
 use crate::upstream::{
-    Budget, Conditions, Endpoint, Gate, Hedge, HostPolicy, Outlier, Place, Probe, ProbeKind, ProbeTls,
-    Protocol, Published, Retry, Sticky, Timeouts, Upstream, Way,
+    Budget, ClientGone, Conditions, Endpoint, Gate, Hedge, HostPolicy, Outlier, Place, Probe, ProbeKind,
+    ProbeTls, Protocol, Published, Retry, Sticky, Timeouts, Upstream, Way,
 };
 use sha2::{Digest, Sha256};
 use std::hash::{BuildHasher, RandomState};
@@ -116,6 +116,7 @@ impl Compiler<'_> {
             retry,
             hedge,
             outlier: written.health.as_ref().and_then(|health| health.outlier.as_ref()).map(outlier),
+            client_gone: written.client_gone.map(client_gone),
             deadline: written.deadline_header.as_ref().map(|header| header.0.clone()),
             way: Way {
                 source: written.source.map(|source| source.0),
@@ -277,6 +278,13 @@ impl Compiler<'_> {
 /// Host and port as Host wants them: without the scheme's own port.
 fn authority(host: &str, port: u16, tls: bool) -> String {
     if port == if tls { 443 } else { 80 } { host.to_owned() } else { format!("{host}:{port}") }
+}
+
+pub(super) const fn client_gone(written: schema::ClientGone) -> ClientGone {
+    match written {
+        schema::ClientGone::Cancel => ClientGone::Cancel,
+        schema::ClientGone::Finish => ClientGone::Finish,
+    }
 }
 
 fn retry(written: &schema::Retry) -> Retry {
