@@ -263,7 +263,7 @@ impl Checker<'_> {
         if upstream.retry.as_ref().is_some_and(|retry| retry.attempts < 2) {
             let message = "`retry.attempts` is 1: there is never a second attempt";
             self.warn(
-                path,
+                &format!("{path}.hedge"),
                 "never-hedged",
                 message,
                 "raise `retry.attempts` to 2 or more, or remove `hedge`",
