@@ -135,7 +135,8 @@ fn state(endpoint: &Endpoint) -> Html {
     if endpoint.healthy {
         return html!("<span class=\"state well\"><i aria-hidden=\"true\"></i>in rotation</span>");
     }
-    let class = if matches!(endpoint.state.as_str(), "draining" | "out") { "warn" } else { "bad" };
+    let class =
+        if matches!(endpoint.state.as_str(), "draining" | "out" | "to_be_tried") { "warn" } else { "bad" };
     let why = each(&endpoint.reasons, |reason| {
         let by_hand = reason.cause == "by_hand";
         let ends = if by_hand { "ends" } else { "tried again" };

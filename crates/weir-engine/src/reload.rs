@@ -31,7 +31,7 @@ use crate::history::By;
 use crate::snapshot::{Carry, Snapshot};
 use crate::status::{self, CertificateStatus, Rate, ReloadStatus};
 use crate::upstream::discover::dns;
-use crate::upstream::{Upstream, Watched, probe, watch};
+use crate::upstream::{Upstream, Watched, probe, try_out, watch};
 use outputs::{Change, LogWriter, configure_log};
 use std::collections::HashMap;
 use std::fmt;
@@ -134,14 +134,14 @@ impl Control {
         inherited: Inheritance,
         books: Books,
     ) -> Result<Self, String> {
-        let names = Names::start()?;
+        let watched = Watched::default();
+        let names = Names::start(&watched)?;
         let rate = Arc::new(Rate::new(Instant::now()));
         names.runtime.spawn(status::sample(Arc::clone(&telemetry), Arc::clone(&rate)));
         let told = Arc::clone(&telemetry);
         carry
             .acme
             .watch(Box::new(move |statuses| told.show_kept(statuses.iter().map(acme::figures).collect())));
-        let watched = Watched::default();
         names.runtime.spawn(watch(Arc::clone(&watched)));
         Ok(Self {
             inherited,
@@ -508,7 +508,7 @@ struct Names {
 }
 
 impl Names {
-    fn start() -> Result<Self, String> {
+    fn start(watched: &Watched) -> Result<Self, String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|e| format!("the control runtime: {e}"))?;
         let handle = runtime.handle().clone();
@@ -519,10 +519,12 @@ impl Names {
         let (probes, orders) = mpsc::unbounded_channel();
         let (registries, followed) = mpsc::unbounded_channel();
         let asking = Arc::clone(&environment);
+        let watched = Arc::clone(watched);
         let work = move || {
             let local = tokio::task::LocalSet::new();
             drop(local.spawn_local(fetch::serve(asked, served)));
             drop(local.spawn_local(probe(orders)));
+            drop(local.spawn_local(try_out(watched)));
             drop(local.spawn_local(discovery::follow(followed, asking)));
             drop(local.block_on(&runtime, ended));
         };

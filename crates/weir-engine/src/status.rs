@@ -210,7 +210,7 @@ pub struct EndpointStatus {
     pub zone: Option<String>,
     /// Whether it is in rotation.
     pub healthy: bool,
-    /// `healthy`, or the reason that weighs most for which it is out of rotation.
+    /// `healthy`, `to_be_tried` where it could not be connected to and its time is over, or the reason that weighs most for which it is out of rotation.
     pub state: &'static str,
     /// Every reason for which it is out of rotation, the one that weighs most first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -239,8 +239,7 @@ pub struct OutOfRotation {
     pub detail: Option<String>,
     /// Since when, RFC 3339.
     pub since: String,
-    /// When it ends, or the endpoint is tried again, RFC 3339; a trial that is due waits for the next request. None where
-    /// probes decide.
+    /// When it ends, or the endpoint is tried again, RFC 3339. None where probes decide, and where a trial is due: it is made within a second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
 }
@@ -351,7 +350,14 @@ impl UpstreamStatus {
 
 impl EndpointStatus {
     pub(crate) fn of(endpoint: &Endpoint, telemetry: &Telemetry) -> Self {
+        let now = Instant::now();
+        endpoint.health.tick(now);
         let whys = endpoint.health.whys();
+        let state = match whys.first() {
+            None => "healthy",
+            Some(_) if endpoint.health.is_to_be_tried(now) => "to_be_tried",
+            Some(why) => why.reason.name(),
+        };
         let totals = endpoint.cells.totals();
         Self {
             address: endpoint.label.to_string(),
@@ -359,7 +365,7 @@ impl EndpointStatus {
             priority: endpoint.place.priority,
             zone: endpoint.place.zone.as_deref().map(str::to_owned),
             healthy: whys.is_empty(),
-            state: whys.first().map_or("healthy", |why| why.reason.name()),
+            state,
             reasons: whys.into_iter().map(OutOfRotation::from).collect(),
             answered: totals.answered,
             failed: totals.failed,
@@ -378,7 +384,7 @@ impl From<Why> for OutOfRotation {
             cause: why.cause.into_owned(),
             detail: why.detail.map(String::from),
             since: timestamp(why.since),
-            until: why.until.map(timestamp),
+            until: why.until.filter(|until| *until > SystemTime::now()).map(timestamp),
         }
     }
 }

@@ -69,7 +69,7 @@ pub(crate) use local::LocalUpstream;
 pub(crate) use outlier::Outlier;
 pub(crate) use pool::Way;
 pub(crate) use probe::{Probe, ProbeKind, ProbeTls};
-pub(crate) use probes::probe;
+pub(crate) use probes::{probe, try_out};
 pub(crate) use resources::Resources;
 pub(crate) use retry::{Conditions, Failed, Hedge, Request, Retry, retry_after};
 pub(crate) use spec::{ClientGone, HostPolicy, Protocol, Timeouts, Upstream};

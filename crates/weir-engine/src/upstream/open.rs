@@ -155,6 +155,12 @@ async fn try_open(
     }
 }
 
+/// The cause that an endpoint is to blame for; `None` where our own limits are.
+pub(super) fn blamed(e: &DialError) -> Option<&'static Cause> {
+    let Failed { cause, whose, .. } = Failed::to_dial(e);
+    (whose != Whose::Ours).then_some(cause)
+}
+
 impl Failed {
     fn new(cause: &'static Cause, whose: Whose, e: &dyn fmt::Display) -> Self {
         Self { cause, whose, detail: e.to_string() }

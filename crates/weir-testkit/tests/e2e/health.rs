@@ -221,6 +221,47 @@ fn an_endpoint_that_comes_back_is_found_in_the_background() {
 }
 
 #[test]
+fn an_endpoint_that_comes_back_is_found_without_a_request() {
+    let (closed, address) = refusing_address();
+    let good = Upstream::named("good");
+    let weir = Weir::start(&beside(address, &good, "balancer: round_robin"));
+    let mut client = weir.client();
+    client.get("/").expect_body("good");
+    client.get("/").expect_body("good");
+    assert!(!is_healthy(&weir, address));
+    serve(closed, "back");
+    eventually("it is in rotation again", || is_healthy(&weir, address));
+    assert_eq!(weir.wait_log("endpoint back in rotation").field("endpoint"), Some(&*address.to_string()));
+    assert_eq!(admin(&weir, "/status").matches("\"state\": \"healthy\"").count(), 2);
+}
+
+#[test]
+fn a_dead_endpoint_is_never_due_for_long() {
+    let (_closed, address) = refusing_address();
+    let good = Upstream::named("good");
+    let weir = Weir::start(&beside(address, &good, "balancer: round_robin"));
+    let mut client = weir.client();
+    client.get("/").expect_body("good");
+    client.get("/").expect_body("good");
+    let until = || {
+        let status: serde_json::Value = serde_json::from_str(&admin(&weir, "/status")).unwrap();
+        let endpoints = status["upstreams"]["up"]["endpoints"].as_array().unwrap().clone();
+        let dead = endpoints.into_iter().find(|endpoint| endpoint["address"] == address.to_string()).unwrap();
+        let state = dead["state"].as_str().unwrap().to_owned();
+        let until = dead["reasons"][0]["until"].as_str().map(str::to_owned);
+        // A time that is over is not shown: it is to be tried then, and will be at once.
+        assert_eq!(state == "to_be_tried", until.is_none(), "{dead}");
+        until
+    };
+    let first = until();
+    eventually("it was tried without a request, and is avoided for longer", || {
+        let now = until();
+        now.is_some() && now > first
+    });
+    assert!(!is_healthy(&weir, address));
+}
+
+#[test]
 fn where_all_are_dead_few_are_dialled() {
     let ((one, first), (_two, second)) = (refusing_address(), refusing_address());
     let weir = Weir::start(&config(&format!("endpoints: [{first}, {second}]")));

@@ -125,7 +125,11 @@ fn words(live: &Value) -> String {
                 format!("{reason} ({cause}{detail}) since {since}{until}")
             });
             let reasons: Vec<String> = reasons.collect();
-            let state = if reasons.is_empty() { said(&endpoint["state"]) } else { reasons.join(", ") };
+            let state = match (said(&endpoint["state"]), reasons.is_empty()) {
+                (state, true) => state,
+                (state, false) if state == "to_be_tried" => format!("to be tried: {}", reasons.join(", ")),
+                (_, false) => reasons.join(", "),
+            };
             text.push_str(&format!("live     {name} {}: {state}\n", said(&endpoint["address"])));
         }
     }

@@ -155,6 +155,7 @@ fn endpoint(endpoint: &Value) -> Vec<String> {
     let reasons: Vec<String> = elements(&endpoint["reasons"]).map(reason).collect();
     let health = match (text(endpoint, "state"), reasons.is_empty()) {
         (state, true) => state,
+        (state, false) if state == "to_be_tried" => format!("to be tried: {}", reasons.join(", ")),
         (_, false) => format!("OUT: {}", reasons.join(", ")),
     };
     let first_byte = match endpoint["first_byte_ms"].as_f64() {

@@ -181,6 +181,14 @@ impl Health {
         !self.is_unreachable() || self.claim(now, BETWEEN_DIALS)
     }
 
+    /// Whether nothing is wrong with it but that it could not be connected to, and the time is over for which it is avoided.
+    pub(crate) fn is_to_be_tried(&self, now: Instant) -> bool {
+        let trial = self.trial.load(Ordering::Acquire);
+        self.standing() == RotationState::Unreachable
+            && self.reasons.load(Ordering::Acquire) == reasons::bit(OutReason::Unreachable)
+            && trial <= clock(now)
+    }
+
     /// Whether somebody is finding out if it can be connected to again.
     pub(super) fn is_being_dialled(&self) -> bool {
         self.is_unreachable() && self.is_being_dialled.load(Ordering::Acquire)
@@ -327,7 +335,7 @@ impl Health {
     }
 
     /// Ends what has lasted as long as it should.
-    pub(super) fn tick(&self, now: Instant) {
+    pub(crate) fn tick(&self, now: Instant) {
         if self.ends.load(Ordering::Acquire) > clock(now) {
             return;
         }

@@ -102,6 +102,23 @@ fn one_that_is_ejected_comes_back_in_time_and_not_by_a_connect() {
 }
 
 #[test]
+fn one_whose_time_is_over_is_to_be_tried() {
+    let (health, now) = (health(), Instant::now());
+    assert!(!health.is_to_be_tried(now));
+    health.connect_failed(&CONNECT_REFUSED, now);
+    let due = now + AVOIDED + MS;
+    assert!(!health.is_to_be_tried(now) && health.is_to_be_tried(due));
+    assert!(health.claim_trial(due, AVOIDED) && !health.claim_trial(due, AVOIDED), "by one");
+    health.connect_failed(&CONNECT_REFUSED, due);
+    assert!(!health.is_to_be_tried(due), "it is avoided for longer");
+    health.probe_failed("probe_status", "it answered 503", due);
+    assert!(!health.is_to_be_tried(due + 5 * AVOIDED), "that is not all that is wrong with it");
+    health.probe_passed(due);
+    health.connected(due);
+    assert!(!health.is_out() && !health.is_to_be_tried(due + 5 * AVOIDED));
+}
+
+#[test]
 fn several_reasons_hold_side_by_side() {
     let (health, now) = (health(), Instant::now());
     health.connect_failed(&CONNECT_REFUSED, now);

@@ -5,6 +5,7 @@
 //!    ask     one probe: connects, asks, judges
 //!     grpc   the messages of grpc.health.v1
 //!    streak  when probes that fail or pass in a row decide
+//!   trials   tries endpoints again that could not be connected to, probes or not
 //! ```
 //!
 //! A probe uses what the upstream uses (protocol, TLS, the endpoint's address), and a connection of its own, which counts
@@ -14,5 +15,7 @@ mod ask;
 mod grpc;
 mod streak;
 mod tasks;
+mod trials;
 
 pub(crate) use tasks::probe;
+pub(crate) use trials::try_out;
