@@ -6,6 +6,7 @@ pub(super) mod claims;
 
 use super::key_auth::CONSUMER_ADDRESS;
 use super::prelude::*;
+use super::shared::fair_queue::{FairQueue, Lane};
 use super::shared::jose::algorithm::Algorithm;
 use super::shared::jose::key_set::{KEY_SET_BYTES, KeySet, Secrets, Verdict};
 use super::shared::jose::remote::{Keeping, Remote};
@@ -19,12 +20,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::SystemTime;
+use tokio::sync::oneshot;
 use weir_h1::FieldName;
 
 pub(super) static KIND: FilterKind = FilterKind::made_from::<JwtSettings>("jwt").with_causes(&[
     &CONSUMER_ADDRESS,
     &TOKEN_ALGORITHM,
     &TOKEN_AUDIENCE,
+    &TOKEN_BUSY,
     &TOKEN_CLAIMS,
     &TOKEN_CONSUMER,
     &TOKEN_EXPIRED,
@@ -43,6 +46,8 @@ causes! {
         "The token is signed in a way that is not allowed here, or not signed." "`algorithms` and `keys` of the filter jwt"
     TOKEN_AUDIENCE "token_audience" 401
         "The token is meant for somebody else." "`audiences` of the filter jwt"
+    TOKEN_BUSY "token_busy" 503
+        "Too many tokens wait to be verified." "nothing: 256 may wait, and the client with the most gives way; keys of P-256, or tokens that name their key"
     TOKEN_CLAIMS "token_claims" 403
         "The token does not say what is required here." "`require` of the filter jwt"
     TOKEN_CONSUMER "token_consumer" 403
@@ -171,6 +176,8 @@ enum Presented<'h> {
 
 /// Why a request does not pass now.
 enum Stopped {
+    /// Verifying it would keep this core from its connections.
+    Costly(Costly),
     Refused(&'static Cause),
     /// Other keys may help than those of this number.
     Keys(Option<u64>, &'static Cause),
@@ -369,29 +376,78 @@ impl Filter for Jwt {
     }
 
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
-        match self.decide(head, cx) {
+        match self.decide(head, cx, None) {
             Ok(flow) => flow,
-            Err(Stopped::Keys(..)) => Flow::Wait,
+            Err(Stopped::Costly(_) | Stopped::Keys(..)) => Flow::Wait,
             Err(Stopped::Refused(cause)) => self.refuse(cause),
         }
     }
 
     fn wait<'a>(&'a self, head: &'a mut RequestHead, cx: &'a mut Cx) -> Waiting<'a> {
         Box::pin(async move {
-            if let (Keys::Remote(remote), Err(Stopped::Keys(seen, _))) = (&self.keys, self.decide(head, cx)) {
-                remote.change(seen).await;
+            let mut stopped = self.decide(head, cx, None);
+            if let (Keys::Remote(remote), Err(Stopped::Keys(seen, _))) = (&self.keys, &stopped) {
+                remote.change(*seen).await;
+                stopped = self.decide(head, cx, None);
             }
-            match self.decide(head, cx) {
+            if let Err(Stopped::Costly(costly)) = stopped {
+                let Some(checked) = costly.check(Lane::of(cx.client)).await else {
+                    return self.refuse(&TOKEN_BUSY);
+                };
+                stopped = self.decide(head, cx, Some(checked));
+            }
+            match stopped {
                 Ok(flow) => flow,
                 Err(Stopped::Refused(cause) | Stopped::Keys(_, cause)) => self.refuse(cause),
+                Err(Stopped::Costly(_)) => self.refuse(&TOKEN_BUSY), // its keys changed meanwhile
             }
         })
     }
 }
 
+/// What verifying a token may cost a core, see [`KeySet::cost`]. Dearer ones are verified on threads: P-521 takes ten times as long as P-256,
+/// and a token that names no key is tried with each that fits.
+const COST: u32 = 3;
+
+/// The threads for dear signatures, one for two processors, and how many tokens may wait for them.
+static VERIFYING: FairQueue = FairQueue::new("weir-verify", 256, 2);
+
+/// A token that is not verified on a core.
+struct Costly {
+    token: Vec<u8>,
+    keys: Arc<KeySet>,
+}
+
+/// What a key set said of a token.
+#[derive(Clone, Copy)]
+struct Checked {
+    key_set: u64,
+    verdict: Verdict,
+}
+
+impl Costly {
+    /// Verifies it on a thread; `None` where too many wait.
+    async fn check(self, lane: Lane) -> Option<Checked> {
+        let (done, result) = oneshot::channel();
+        let job = move || {
+            let Self { token, keys } = self;
+            if !done.is_closed()
+                && let Ok(parsed) = parse(&token)
+            {
+                let verdict = keys.verify(&parsed);
+                let _ = done.send(Checked { key_set: keys.number(), verdict }); // whoever asked may have left
+            }
+        };
+        if !VERIFYING.run(lane, Box::new(job)) {
+            return None;
+        }
+        result.await.ok()
+    }
+}
+
 impl Jwt {
     /// What becomes of a request. Called again, it decides again.
-    fn decide(&self, head: &mut RequestHead, cx: &mut Cx) -> Result<Flow, Stopped> {
+    fn decide(&self, head: &mut RequestHead, cx: &mut Cx, checked: Option<Checked>) -> Result<Flow, Stopped> {
         let token = match self.presented(head) {
             Presented::None if self.settings.optional => {
                 for (name, _) in &self.headers {
@@ -404,7 +460,7 @@ impl Jwt {
             Presented::One(token) => token,
             Presented::Several => return Err(Stopped::Refused(&TOKEN_REPEATED)),
         };
-        let verified = self.verified(token, cx)?;
+        let verified = self.verified(token, cx, checked)?;
         self.pass(&verified, head, cx)
     }
 
@@ -437,7 +493,7 @@ impl Jwt {
         }
     }
 
-    fn verified(&self, token: &[u8], cx: &Cx) -> Result<Rc<Verified>, Stopped> {
+    fn verified(&self, token: &[u8], cx: &Cx, checked: Option<Checked>) -> Result<Rc<Verified>, Stopped> {
         let keys = match &self.keys {
             Keys::Here(keys) => Some(Arc::clone(keys)),
             Keys::Remote(remote) => remote.current(),
@@ -457,7 +513,14 @@ impl Jwt {
         if !allowed.is_empty() && !allowed.contains(&parsed.algorithm) {
             return Err(Stopped::Refused(&TOKEN_ALGORITHM));
         }
-        match keys.verify(&parsed) {
+        let verdict = match checked.filter(|checked| checked.key_set == keys.number()) {
+            Some(checked) => checked.verdict,
+            None if keys.cost(&parsed) > COST => {
+                return Err(Stopped::Costly(Costly { token: token.to_vec(), keys }));
+            }
+            None => keys.verify(&parsed),
+        };
+        match verdict {
             Verdict::Valid => {}
             Verdict::Algorithm => return Err(Stopped::Refused(&TOKEN_ALGORITHM)),
             Verdict::Unknown => return Err(self.stopped_by_keys(Some(keys.number()), &TOKEN_KEY)),

@@ -91,6 +91,60 @@ async fn where_it_is_optional_only_a_bad_one_is_refused() {
     bearer(&running, &token(json!({ "sub": "ann" }))).await.expect_header("x-user", "ann");
 }
 
+/// A token that names no key is verified with every key that fits, on a thread where they are many.
+#[tokio::test]
+async fn the_last_of_many_keys_counts() {
+    let signers: Vec<Ed25519KeyPair> = (0..12).map(|_| Ed25519KeyPair::generate().unwrap()).collect();
+    let jwks: Vec<Value> = signers
+        .iter()
+        .enumerate()
+        .map(|(at, key)| {
+            let x = base64::encode_url(key.public_key().as_ref());
+            json!({ "kty": "OKP", "crv": "Ed25519", "x": x, "kid": format!("k{at}") })
+        })
+        .collect();
+    let running = Stand::new(&KIND, json!({ "keys": json!({ "keys": jwks }).to_string() })).build();
+    let signed = |key: &Ed25519KeyPair, header: &Value| {
+        let text = |part: String| base64::encode_url(part.as_bytes());
+        let claims = json!({ "exp": now() + 60 }).to_string();
+        let signed = format!("{}.{}", text(header.to_string()), text(claims));
+        format!("{signed}.{}", base64::encode_url(key.sign(signed.as_bytes()).as_ref()))
+    };
+    for key in [&signers[0], &signers[8], &signers[11]] {
+        bearer(&running, &signed(key, &json!({ "alg": "EdDSA" }))).await.expect_continue();
+    }
+    let forged = Ed25519KeyPair::generate().unwrap();
+    bearer(&running, &signed(&forged, &json!({ "alg": "EdDSA" }))).await.expect_cause(&TOKEN_SIGNATURE);
+    let named = json!({ "alg": "EdDSA", "kid": "k11" });
+    bearer(&running, &signed(&signers[11], &named)).await.expect_continue();
+    bearer(&running, &signed(&signers[10], &named)).await.expect_cause(&TOKEN_SIGNATURE);
+}
+
+#[test]
+fn dear_signatures_leave_the_core() {
+    let token = |header: Value| format!("{}.e30.AAAA", base64::encode_url(header.to_string().as_bytes()));
+    let one = Ed25519KeyPair::generate().unwrap();
+    let x = base64::encode_url(one.public_key().as_ref());
+    let of = |keys: usize| {
+        let keys: Vec<Value> = (0..keys)
+            .map(|at| json!({ "kty": "OKP", "crv": "Ed25519", "x": x, "kid": at.to_string() }))
+            .collect();
+        KeySet::read(json!({ "keys": keys }).to_string().as_bytes(), Secrets::Allowed).unwrap().0
+    };
+    for (keys, header, cost) in [
+        (1, json!({ "alg": "EdDSA" }), 1),
+        (12, json!({ "alg": "EdDSA" }), 12),
+        (12, json!({ "alg": "EdDSA", "kid": "3" }), 1),
+        (12, json!({ "alg": "ES512" }), 0),
+    ] {
+        let token = token(header);
+        assert_eq!(of(keys).cost(&parse(token.as_bytes()).unwrap()), cost, "{keys} {token}");
+    }
+    assert!(
+        Algorithm::ES512.cost() > COST && Algorithm::ES384.cost() > COST && Algorithm::RS256.cost() <= COST
+    );
+}
+
 #[tokio::test]
 async fn two_tokens_are_one_too_many() {
     let good = token(json!({}));

@@ -14,9 +14,6 @@ pub(crate) const KEY_SET_BYTES: usize = 256 * 1024;
 /// Most keys of a set; more are an error, since it would be unclear which are left out.
 pub(crate) const KEYS: usize = 100;
 
-/// Most keys that are tried for one token that names none.
-const TRIES: usize = 8;
-
 /// Several keys. Sets differ in their number, so that what was verified with one is not taken for verified with another.
 #[derive(Debug)]
 pub(crate) struct KeySet {
@@ -119,18 +116,24 @@ impl KeySet {
         self.number
     }
 
-    /// Whether one of these keys signed the token. A key without a name is tried for tokens that name one too: PEM has no
-    /// names.
+    /// What verifying the token may cost, where 1 is a signature of RSA or P-256: the keys that may have made it are tried one after another.
+    pub(crate) fn cost(&self, token: &Token<'_>) -> u32 {
+        let keys = self.candidates(token).filter(|key| key.fits(token.algorithm)).count();
+        u32::try_from(keys).unwrap_or(u32::MAX).saturating_mul(token.algorithm.cost())
+    }
+
+    /// The keys that a token may mean. One without a name is meant by tokens that name one too: PEM has no names.
+    fn candidates<'a>(&'a self, token: &'a Token<'_>) -> impl Iterator<Item = &'a Key> {
+        let named = |key: &Key| token.key_id.is_none() || key.id == token.key_id;
+        let is_named = self.keys.iter().any(named);
+        self.keys.iter().filter(move |key| if is_named { named(key) } else { key.id.is_none() })
+    }
+
+    /// Whether one of these keys signed the token.
     pub(crate) fn verify(&self, token: &Token<'_>) -> Verdict {
-        let named = |key: &&Key| token.key_id.is_none() || key.id == token.key_id;
-        let all: Vec<&Key> = if self.keys.iter().any(|key| named(&key)) {
-            self.keys.iter().filter(named).collect()
-        } else {
-            self.keys.iter().filter(|key| key.id.is_none()).collect()
-        };
-        let mut fit = all.iter().filter(|key| key.fits(token.algorithm)).take(TRIES).peekable();
+        let mut fit = self.candidates(token).filter(|key| key.fits(token.algorithm)).peekable();
         if fit.peek().is_none() {
-            let known = token.key_id.is_some() && !all.is_empty();
+            let known = token.key_id.is_some() && self.candidates(token).next().is_some();
             return if known { Verdict::Algorithm } else { Verdict::Unknown };
         }
         let made = fit.any(|key| key.verify(token.algorithm, token.signed, &token.signature));
