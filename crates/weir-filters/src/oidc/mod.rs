@@ -164,7 +164,7 @@ fn cookie() -> String {
 /// How long a login may take, in seconds.
 const LOGIN_SECONDS: u64 = 600;
 
-/// Most logins that a browser may have under way; more begin by forgetting the others.
+/// Most logins that a browser may have under way: one more forgets the one that was begun first.
 const LOGINS: usize = 5;
 
 /// The largest file of authorities, in bytes.
@@ -481,11 +481,8 @@ impl Oidc {
         let Some(sealed) = self.seal.seal(&format!("login {state}"), &login) else {
             return Flow::refuse(&LOGIN_UNAVAILABLE);
         };
-        let others = self.logins(head);
         let mut cookies = vec![set(&format!("{}{state}", self.login_cookie), &sealed, LOGIN_SECONDS)];
-        if others.len() >= LOGINS {
-            cookies.extend(others.iter().map(|name| set(name, "", 0)));
-        }
+        cookies.extend(self.surplus(head).iter().map(|name| set(name, "", 0)));
         let separator = if known.authorization.contains('?') { '&' } else { '?' };
         self.redirect(&format!("{}{separator}{asked}", known.authorization), cookies)
     }
@@ -507,7 +504,14 @@ impl Oidc {
         let login: Option<Login> =
             sealed.and_then(|sealed| self.seal.open(&format!("login {state}"), sealed));
         let now = now();
-        let Some(login) = login.filter(|login| now < login.until) else { return Flow::refuse(&LOGIN_LOST) };
+        let Some(login) = login.filter(|login| now < login.until) else {
+            // Whoever is logged in has come back to the provider's answer, by the back button or a reload: that login is over.
+            return match self.is_logged_in(head, now).await {
+                Ok(true) => self.redirect(&format!("{}/", self.settings.redirect.origin()), Vec::new()),
+                Ok(false) => Flow::refuse(&LOGIN_LOST),
+                Err(cause) => Flow::refuse(cause),
+            };
+        };
         let Some(known) = self.provider.known().await else { return Flow::refuse(&LOGIN_UNAVAILABLE) };
         // RFC 9207 §2.4: an answer of another provider must not be taken for one of this.
         let issuer = parameter("iss");
@@ -516,7 +520,7 @@ impl Oidc {
         let Some(code) = parameter("code").filter(|_| right) else { return Flow::refuse(&LOGIN_FAILED) };
         let tokens = match self.provider.exchange(&code, &login.verifier).await {
             Ok(tokens) => tokens,
-            Err(Failed::Refused) => return Flow::refuse(&LOGIN_FAILED),
+            Err(Failed::Malformed | Failed::Refused) => return Flow::refuse(&LOGIN_FAILED),
             Err(Failed::Unavailable) => return Flow::refuse(&LOGIN_UNAVAILABLE),
         };
         let asking = &self.provider.asking;
@@ -544,6 +548,18 @@ impl Oidc {
         };
         cookies.push(set(&name, "", 0));
         self.redirect(&format!("{}{}", self.settings.redirect.origin(), login.back), cookies)
+    }
+
+    /// Whether the browser has a session that is not over.
+    async fn is_logged_in(&self, head: &RequestHead, now: u64) -> Result<bool, &'static Cause> {
+        let session = match (self.brings(head), &self.kept) {
+            (SessionCookie::Session(session), _) => Some(session),
+            (SessionCookie::Ticket(ticket), Some(kept)) => {
+                kept.load(&ticket).await.map_err(|Away| &SESSIONS_UNAVAILABLE)?
+            }
+            (SessionCookie::Nothing | SessionCookie::Ticket(_), _) => None,
+        };
+        Ok(session.is_some_and(|session| session.is_alive(now)))
     }
 
     /// Ends the session here, and at the provider.
@@ -608,6 +624,21 @@ impl Oidc {
             None => self.seal.seal("session", session),
         }?;
         set_parts(&self.session_cookie, &sealed, session.until.saturating_sub(now), head)
+    }
+
+    /// The names of the cookies that must go before one more login begins: those that mean nothing any more, then the oldest.
+    fn surplus(&self, head: &RequestHead) -> Vec<String> {
+        let mut logins = self.logins(head);
+        let until = |name: &String| {
+            let state = name.strip_prefix(&self.login_cookie)?;
+            let sealed = cookies::values(head, name).next()?;
+            let login: Login = self.seal.open(&format!("login {state}"), sealed)?;
+            Some(login.until)
+        };
+        logins.sort_by_cached_key(until); // `None` comes first
+        let keep = LOGINS.saturating_sub(1).min(logins.len());
+        logins.truncate(logins.len() - keep);
+        logins
     }
 
     /// The names of the cookies of logins under way.
@@ -708,7 +739,7 @@ async fn refreshed(provider: Arc<Provider>, session: Session, now: u64, forward_
     let tokens = match provider.refresh(token).await {
         Ok(tokens) => tokens,
         Err(Failed::Refused) => return Ok(None),
-        Err(Failed::Unavailable) => return Err(()),
+        Err(Failed::Malformed | Failed::Unavailable) => return Err(()),
     };
     let asking = &provider.asking;
     // Core §12.2: the same issuer, audience and subject; a nonce is not needed.

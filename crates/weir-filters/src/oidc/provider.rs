@@ -74,6 +74,8 @@ pub(super) struct Tokens {
 /// Why there are no tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failed {
+    /// The provider gave an ID token that cannot be one: not signed, or signed in a way that is not done.
+    Malformed,
     /// The provider says no.
     Refused,
     /// The provider does not answer, or not as it should.
@@ -175,7 +177,10 @@ impl Provider {
 
     /// Verifies the signature of an ID token, and gives its claims, which are still to be judged.
     async fn verify(&self, id: &[u8], known: &Known) -> Result<Map<String, Value>, Failed> {
-        let token = parse(id).map_err(|_| self.failed(&"the ID token is malformed"))?;
+        let token = parse(id).map_err(|_| {
+            let _ = self.failed(&"the ID token is malformed or not signed"); // for the log
+            Failed::Malformed
+        })?;
         let mut verdict = known.keys.current().map(|keys| (keys.number(), KeySet::verify(&keys, &token)));
         if !matches!(verdict, Some((_, Verdict::Valid))) && known.keys.may_change() {
             known.keys.change(verdict.map(|(number, _)| number)).await;

@@ -24,6 +24,8 @@ struct Idp {
     fails: Mutex<Option<u16>>,
     seconds: u64,
     signer: Mutex<Option<Ed25519KeyPair>>,
+    /// Whether its ID tokens say `alg: none`.
+    unsigned: Mutex<bool>,
 }
 
 impl Idp {
@@ -35,6 +37,7 @@ impl Idp {
             fails: Mutex::default(),
             seconds,
             signer: Mutex::default(),
+            unsigned: Mutex::default(),
         })
     }
 
@@ -76,6 +79,12 @@ impl Idp {
                     base64::encode_url(br#"{"alg":"EdDSA","kid":"a"}"#),
                     base64::encode_url(Value::Object(claims).to_string().as_bytes())
                 );
+                if *self.unsigned.lock().unwrap() {
+                    let head = base64::encode_url(br#"{"alg":"none"}"#);
+                    let claims = signed.split('.').nth(1).unwrap();
+                    let answer = json!({ "id_token": format!("{head}.{claims}."), "expires_in": self.seconds });
+                    return (200, answer.to_string());
+                }
                 let signer = self.signer.lock().unwrap();
                 let signature = signer.as_ref().unwrap_or(&self.key).sign(signed.as_bytes());
                 let id = format!("{signed}.{}", base64::encode_url(signature.as_ref()));
@@ -240,6 +249,55 @@ async fn a_forged_or_foreign_answer_logs_nobody_in() {
     }
 }
 
+/// With the sixth tab the first one's login is forgotten, and no other.
+#[tokio::test]
+async fn a_tab_more_costs_the_oldest_login() {
+    let idp = Idp::new(3600);
+    let (running, _stand) = start(&idp, json!({}));
+    let mut jar = Jar(vec![("__Host-weir-login-nonsense".to_owned(), "x".to_owned())]);
+    let mut tabs = Vec::new();
+    for tab in 0..=LOGINS {
+        let exchange = open(&running, &format!("/tab{tab}"), &jar).await;
+        jar.keep(&exchange);
+        let to = exchange.header("location").remove(0);
+        tabs.push((parameter(&to, "nonce"), parameter(&to, "state")));
+        let under_way = jar.0.iter().filter(|(name, _)| name.starts_with("__Host-weir-login-")).count();
+        assert!(under_way <= LOGINS, "{under_way}");
+    }
+    // All were begun within one second here, so which one is the oldest is not told; but one alone is forgotten.
+    let mut lost = 0;
+    for (nonce, state) in tabs {
+        let back = format!("/cb?code={nonce}&state={state}&iss={ISSUER}");
+        let mut exchange = open(&running, &back, &jar).await;
+        let Flow::Refuse(refusal) = &exchange.flow else {
+            exchange.expect_status(302);
+            continue;
+        };
+        assert_eq!(refusal.cause, &LOGIN_LOST);
+        lost += 1;
+    }
+    assert_eq!(lost, 1);
+}
+
+/// Back at the provider's answer with a session: not an error, but the page.
+#[tokio::test]
+async fn the_back_button_leads_to_the_page() {
+    let idp = Idp::new(3600);
+    let (running, _stand) = start(&idp, json!({}));
+    let mut jar = Jar::default();
+    let exchange = open(&running, "/a", &jar).await;
+    jar.keep(&exchange);
+    let to = exchange.header("location").remove(0);
+    let back = format!("/cb?code={}&state={}&iss={ISSUER}", parameter(&to, "nonce"), parameter(&to, "state"));
+    let mut first = open(&running, &back, &jar).await;
+    first.expect_status(302).expect_header("location", "https://app.example/a");
+    jar.keep(&first);
+    let mut again = open(&running, &back, &jar).await;
+    again.expect_status(302).expect_header("location", "https://app.example/");
+    again.expect_no_header("set-cookie");
+    open(&running, &back, &Jar::default()).await.expect_cause(&LOGIN_LOST);
+}
+
 #[tokio::test]
 async fn an_id_token_must_be_for_us_and_of_now() {
     let twists: [(&str, Twist); 8] = [
@@ -264,6 +322,10 @@ async fn an_id_token_must_be_for_us_and_of_now() {
     *idp.signer.lock().unwrap() = Some(Ed25519KeyPair::generate().unwrap());
     log_in(&running, &mut Jar::default(), "/").await.expect_cause(&LOGIN_UNAVAILABLE);
     *idp.signer.lock().unwrap() = None;
+    // One that is not signed at all is wrong, whenever it is tried: the provider is there.
+    *idp.unsigned.lock().unwrap() = true;
+    log_in(&running, &mut Jar::default(), "/").await.expect_cause(&LOGIN_FAILED);
+    *idp.unsigned.lock().unwrap() = false;
     *idp.fails.lock().unwrap() = Some(400);
     log_in(&running, &mut Jar::default(), "/").await.expect_cause(&LOGIN_FAILED);
 }
