@@ -66,7 +66,7 @@ async fn serve(name: &str, place: &Place, state: &Arc<State>, mut questions: mps
                     "store is there",
                     &[("store", &name), ("gateways", &gateways), ("away_seconds", &seconds)],
                 );
-                state.gateways.store(gateways, Relaxed);
+                state.counted_anew(gateways, Instant::now());
                 state.up.store(true, Relaxed);
                 let since = Instant::now();
                 let Some(error) = answer(connection, place, state, &registration, &mut questions).await
@@ -222,7 +222,7 @@ impl Registration {
             arguments: self.arguments.clone(),
             answer: Box::new(move |answer| {
                 if let Ok(reply) = answer {
-                    state.gateways.store(gateways(&reply), Relaxed);
+                    state.counted(gateways(&reply), Instant::now());
                 }
             }),
         }

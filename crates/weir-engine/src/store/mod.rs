@@ -19,8 +19,8 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 use weir_wire::time;
 
@@ -129,11 +129,44 @@ struct State {
     up: AtomicBool,
     /// Gateways that use it, this one included, when it was there last.
     gateways: AtomicU32,
+    /// Since when the store counts fewer than that.
+    fewer_since: Mutex<Option<Instant>>,
+}
+
+/// How long a store must count fewer gateways before that is believed: as long as one may be silent before it is forgotten.
+const BELIEVED: Duration = Duration::from_secs(5);
+
+impl Default for State {
+    fn default() -> Self {
+        Self { up: AtomicBool::new(true), gateways: AtomicU32::new(1), fewer_since: Mutex::default() }
+    }
+}
+
+impl State {
+    /// Notes how many gateways the store counts. A store that was restarted, flushed or away has forgotten gateways that have not come back
+    /// yet: each would take all of a limit if it believed that it is alone, above all where the store is gone again a moment later.
+    fn counted(&self, gateways: u32, now: Instant) {
+        let mut fewer_since = self.fewer_since.lock().unwrap_or_else(PoisonError::into_inner);
+        if gateways < self.gateways.load(Relaxed) {
+            let since = *fewer_since.get_or_insert(now);
+            if now.saturating_duration_since(since) < BELIEVED {
+                return;
+            }
+        }
+        *fewer_since = None;
+        self.gateways.store(gateways, Relaxed);
+    }
+
+    /// The same for a store that was away: what it counted before that proves nothing.
+    fn counted_anew(&self, gateways: u32, now: Instant) {
+        *self.fewer_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.counted(gateways, now);
+    }
 }
 
 impl Store {
     pub(crate) fn new(name: String, place: Place) -> Self {
-        let state = State { up: AtomicBool::new(true), gateways: AtomicU32::new(1) };
+        let state = State::default();
         let (questions, leaving) = (OnceLock::new(), OnceLock::new());
         Self { name, place, state: Arc::new(state), questions, leaving }
     }
@@ -235,4 +268,34 @@ impl Script {
 /// Whether a URL can be used; why it cannot.
 pub(crate) fn check(url: &str, ca: Option<&[u8]>) -> Result<(), String> {
     client::check(url, ca)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fewer_gateways_are_believed_after_a_while() {
+        let (state, began) = (State::default(), Instant::now());
+        let at = |millis| began + Duration::from_millis(millis);
+        let known = || state.gateways.load(Relaxed);
+        state.counted_anew(3, at(0));
+        assert_eq!(known(), 3, "more are believed at once");
+        // It comes back empty, for a moment, again and again: nobody believes that they are alone.
+        for back in [10_000, 20_000, 30_000] {
+            state.counted_anew(1, at(back));
+            state.counted(1, at(back + 300));
+            assert_eq!(known(), 3);
+        }
+        state.counted(2, at(34_000));
+        assert_eq!(known(), 3, "one more has come back");
+        state.counted(2, at(35_000));
+        assert_eq!(known(), 2, "and the third has not");
+        state.counted(1, at(40_000));
+        state.counted(2, at(41_000));
+        state.counted(1, at(46_000));
+        assert_eq!(known(), 2, "it was away for a moment only");
+        state.counted(1, at(51_000));
+        assert_eq!(known(), 1);
+    }
 }

@@ -219,6 +219,11 @@ fn without_the_store_each_counts_its_part() {
         weir.wait_log("store is there");
         eventually("it passes again", || weir.client().ask(GET).status == 200);
         assert_eq!(reading(weir, "store_up"), 1);
+        assert_eq!(
+            reading(weir, "gateways"),
+            2,
+            "the other one is taken to be there, whether it has come back or not"
+        );
     }
     let passed: usize = weirs.iter().map(|weir| passed(&mut weir.client(), 100)).sum();
     assert!(passed <= 60 + 2 * (1 + 3), "{passed}");

@@ -390,7 +390,6 @@ fn asked(question: &Question) -> Option<Asked> {
 mod tests {
     use super::*;
     use crate::store::Script;
-    use std::sync::atomic::{AtomicBool, AtomicU32};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     const PATIENCE: Duration = Duration::from_secs(5);
@@ -411,7 +410,7 @@ mod tests {
         LocalSet::new().block_on(&runtime, async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap().to_string();
-            let state = Arc::new(State { up: AtomicBool::new(true), gateways: AtomicU32::new(1) });
+            let state = Arc::new(State::default());
             run(Office::open(listener, "right".to_owned(), state), address).await;
         });
     }
