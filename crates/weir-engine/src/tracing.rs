@@ -3,6 +3,7 @@
 //!
 //! An exchange that is not sampled costs a `traceparent` and no memory: its ids stand in the head that is sent on.
 
+mod b3;
 pub(crate) mod context;
 
 use crate::upstream::Endpoint;
@@ -37,6 +38,7 @@ pub(crate) struct Tracing {
     threshold: u64,
     traceparent: FieldName,
     tracestate: FieldName,
+    b3: b3::Names,
     /// The pattern of each route's path: `http.route`.
     pub(crate) patterns: Box<[Arc<str>]>,
 }
@@ -48,6 +50,8 @@ pub(crate) struct Trace {
     pub(crate) own: Parent,
     /// The caller's span; 0 for none.
     pub(crate) parent: u64,
+    /// The fields of Zipkin that came, which go on with the ids of this trace.
+    b3: b3::Forms,
     /// `tracestate`, as it came.
     pub(crate) state: String,
     /// The pattern of the route's path.
@@ -104,14 +108,16 @@ pub(crate) struct FilterWait {
 
 impl Tracing {
     pub(crate) fn new(parents: Parents, share: f64, patterns: Box<[Arc<str>]>) -> Self {
-        let name =
-            |text| FieldName::new(text).unwrap_or_else(|_| unreachable!("a name in the source is a token"));
+        let name = |text: &'static str| {
+            FieldName::new(text).unwrap_or_else(|_| unreachable!("a name in the source is a token"))
+        };
         let threshold = (share.clamp(0.0, 1.0) * (RANDOM_BITS + 1) as f64) as u64;
         Self {
             parents,
             threshold,
             traceparent: name("traceparent"),
             tracestate: name("tracestate"),
+            b3: b3::Names::new(name),
             patterns,
         }
     }
@@ -130,7 +136,12 @@ impl Tracing {
             Parents::Trusted => trusted,
         };
         let incoming = IncomingContext::of(head);
-        let parent = incoming.parent.filter(|_| followed && incoming.parents == 1);
+        let zipkin = if incoming.b3 { b3::read(head) } else { b3::Incoming::default() };
+        let mut parent = incoming.parent.filter(|_| followed && incoming.parents == 1);
+        let mut decision = parent.map(|parent| parent.sampled);
+        if followed && incoming.parents == 0 {
+            (parent, decision) = (zipkin.parent, zipkin.decision);
+        }
         if incoming.states > 0 && (parent.is_none() || !context::is_state(head.headers.get_all("tracestate")))
         {
             head.headers.remove(&self.tracestate); // it is of another trace, or malformed
@@ -139,12 +150,12 @@ impl Tracing {
             Some(parent) => parent.trace,
             None => (u128::from(random.next()) << 64 | u128::from(random.next())).max(1),
         };
-        let sampled = parent.map_or_else(|| self.samples(trace), |parent| parent.sampled);
+        let sampled = decision.unwrap_or_else(|| self.samples(trace));
         let own = Parent { trace, span: random.next().max(1), sampled };
-        if incoming.parents == 0 {
+        if incoming.parents == 0 && !incoming.b3 {
             let _ = head.headers.append(&self.traceparent, &own.write()); // digits may always be sent
         } else {
-            self.show(head, own);
+            self.show(head, own, zipkin.forms);
         }
         if !sampled {
             return None;
@@ -153,6 +164,7 @@ impl Tracing {
         Some(Box::new(Trace {
             own,
             parent: parent.map_or(0, |parent| parent.span),
+            b3: zipkin.forms,
             state: state.join(","),
             route: None,
             attempts: Vec::new(),
@@ -165,8 +177,11 @@ impl Tracing {
     }
 
     /// Tells the next hop whose child its work is.
-    fn show(&self, head: &mut RequestHead, context: Parent) {
+    fn show(&self, head: &mut RequestHead, context: Parent, forms: b3::Forms) {
         let _ = head.headers.insert(&self.traceparent, &context.write()); // digits may always be sent
+        if forms.any() {
+            b3::write(&self.b3, head, forms, context);
+        }
     }
 }
 
@@ -178,6 +193,8 @@ struct IncomingContext {
     /// How many there are, and how many `tracestate`.
     parents: usize,
     states: usize,
+    /// Whether there are fields of Zipkin.
+    b3: bool,
 }
 
 impl IncomingContext {
@@ -189,6 +206,8 @@ impl IncomingContext {
                 incoming.parents += 1;
             } else if name.eq_ignore_ascii_case(b"tracestate") {
                 incoming.states += 1;
+            } else if b3::form_of(name).any() {
+                incoming.b3 = true;
             }
         }
         incoming
@@ -202,7 +221,7 @@ const RANDOM_BITS: u64 = (1 << 56) - 1;
 impl Trace {
     /// An attempt begins. Its span is what the endpoint sees as its parent.
     pub(crate) fn begin_attempt(&mut self, tracing: &Tracing, head: &mut RequestHead, attempt: AttemptSpan) {
-        tracing.show(head, Parent { span: attempt.id, ..self.own });
+        tracing.show(head, Parent { span: attempt.id, ..self.own }, self.b3);
         if self.attempts.len() < ATTEMPTS {
             self.attempts.push(attempt);
         }
@@ -310,6 +329,57 @@ mod tests {
         let (sent, _) = begin(&tracing(Parents::Trusted, 0.0), &mut believed, true);
         assert_eq!(sent.trace, good.trace);
         assert!(believed.headers.get_str("tracestate").is_none());
+    }
+
+    /// Fields of Zipkin name the trace of the `traceparent`, whoever began it.
+    #[test]
+    fn zipkin_names_the_same_trace() {
+        const ZIPKIN: &str = "80f198ee56343ba864fe8b2a57d3eff7-e457b5a2e4d86bd1";
+        let several = "X-B3-TraceId: 80f198ee56343ba864fe8b2a57d3eff7\r\nx-b3-spanid: e457b5a2e4d86bd1\r\nx-b3-parentspanid: 05e3ac9a4f6e3b90";
+        for (fields, share, followed, sampled) in [
+            (format!("b3: {ZIPKIN}-1"), 0.0, true, true),
+            (format!("B3: {ZIPKIN}-0-05e3ac9a4f6e3b90"), 1.0, true, false),
+            (format!("b3: {ZIPKIN}"), 1.0, true, true),
+            ("b3: 64fe8b2a57d3eff7-e457b5a2e4d86bd1-d".to_owned(), 0.0, false, true),
+            ("b3: 0".to_owned(), 1.0, false, false),
+            ("b3: no-such-thing".to_owned(), 1.0, false, true),
+            (format!("{several}\r\nX-B3-Sampled: 1"), 0.0, true, true),
+            (format!("{several}\r\nX-B3-Flags: 1"), 0.0, true, true),
+            (format!("{several}\r\nb3: {ZIPKIN}-1"), 0.0, true, true),
+            (format!("traceparent: {PARENT}\r\nb3: {ZIPKIN}-0"), 0.0, false, true),
+            (format!("b3: {ZIPKIN}-1\r\nb3: {ZIPKIN}-1"), 1.0, false, true),
+        ] {
+            let mut head = head(&format!("{fields}\r\n"));
+            let (sent, trace) = begin(&tracing(Parents::Always, share), &mut head, false);
+            assert_eq!(sent.trace == 0x80f1_98ee_5634_3ba8_64fe_8b2a_57d3_eff7, followed, "{fields}");
+            assert_eq!((sent.sampled, trace.is_some()), (sampled, sampled), "{fields}");
+            let named = format!("{:032x}-{:016x}-{}", sent.trace, sent.span, u8::from(sampled));
+            let single: Vec<_> = head.headers.get_all("b3").collect();
+            let ids = ["x-b3-traceid", "x-b3-spanid", "x-b3-sampled"].map(|name| head.headers.get_str(name));
+            if fields.to_ascii_lowercase().contains("b3: ") {
+                assert_eq!(single, [named.as_bytes()], "{fields}");
+            }
+            if fields.contains("X-B3-TraceId") {
+                let several = ids.map(|id| String::from_utf8(id.unwrap().to_vec()).unwrap()).join("-");
+                assert_eq!(several, named);
+            } else {
+                assert_eq!(ids, [None; 3]);
+            }
+            assert!(
+                head.headers.get_str("x-b3-parentspanid").is_none()
+                    && head.headers.get_str("x-b3-flags").is_none()
+            );
+        }
+        // Where callers are not followed, they are not.
+        let mut stranger = head(&format!("b3: {ZIPKIN}-1\r\n"));
+        let (sent, _) = begin(&tracing(Parents::Trusted, 0.0), &mut stranger, false);
+        assert_ne!(sent.trace, 0x80f1_98ee_5634_3ba8_64fe_8b2a_57d3_eff7);
+        assert!(!sent.sampled && head_names(&stranger, sent));
+    }
+
+    fn head_names(head: &RequestHead, sent: Parent) -> bool {
+        let named = format!("{:032x}-{:016x}-0", sent.trace, sent.span);
+        head.headers.get_str("b3") == Some(named.as_bytes())
     }
 
     #[test]

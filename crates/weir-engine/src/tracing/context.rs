@@ -71,7 +71,7 @@ pub(crate) fn digits(out: &mut [u8], value: u128) {
 }
 
 /// Lower-case digits only: upper-case ones are malformed (§3.2.2).
-fn hex(text: &[u8]) -> Option<u128> {
+pub(super) fn hex(text: &[u8]) -> Option<u128> {
     text.iter().try_fold(0u128, |value, byte| {
         let digit = match byte {
             b'0'..=b'9' => byte - b'0',
