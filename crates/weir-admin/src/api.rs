@@ -408,7 +408,10 @@ impl Api {
         elsewhere(move || match gateway.reload_by(&by) {
             Ok(reloaded) => {
                 let mut document = json!({ "revision": reloaded.revision });
+                add(&mut document, json!(reloaded.consequences));
                 add(&mut document, config_api::members_for(&reloaded.diagnostics, &who));
+                let text = document["text"].as_str().unwrap_or_default();
+                document["text"] = format!("{text}{}", reloaded.consequences.to_text()).into();
                 answer::json(StatusCode::OK, &document)
             }
             Err(refused) => {

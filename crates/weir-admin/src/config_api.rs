@@ -370,12 +370,14 @@ pub(crate) fn document(gateway: &Gateway, changed: &Changed, dry_run: bool) -> V
         "touched": gateway.touched(&changed.differences),
         "unsaved": changed.unsaved,
     });
+    extend(&mut document, json!(changed.consequences));
     extend(&mut document, members(&changed.diagnostics));
     let unsaved = changed.unsaved.as_ref().map_or_else(String::new, |why| {
         format!("IT RUNS FROM MEMORY ONLY, because it could not be written down: {why}\n")
     });
     let (diagnostics, differences) = (changed.diagnostics.to_text(), changed.differences.to_text());
-    document["text"] = format!("{diagnostics}{differences}{unsaved}").into();
+    let consequences = changed.consequences.to_text();
+    document["text"] = format!("{diagnostics}{differences}{consequences}{unsaved}").into();
     document
 }
 

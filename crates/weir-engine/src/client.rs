@@ -88,11 +88,14 @@ impl Client {
     }
 
     /// Takes the listener as the current snapshot has it. A request that arrived as its listener was taken away is still
-    /// served, by the settings it came in under.
-    pub(crate) fn adopt_listener(&mut self) {
+    /// served, by the settings it came in under. False: the connection was opened under a policy that does not hold any more.
+    pub(crate) fn adopt_listener(&mut self) -> bool {
         let local = self.core.local();
         if local.generation == self.generation {
-            return;
+            return true;
+        }
+        if self.handle.outdated.get() {
+            return false;
         }
         self.generation = local.generation;
         self.listener = match local.listener(&self.handle.listener) {
@@ -105,6 +108,7 @@ impl Client {
             }),
         };
         self.trusted = local.snapshot.trusts(self.peer.ip());
+        true
     }
 
     /// Ends the message that was written, as [`Stream::poll_finish`].

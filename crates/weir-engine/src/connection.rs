@@ -18,9 +18,9 @@ use crate::lane::Lane;
 use crate::respond;
 use bytes::Bytes;
 use head::NoRequest;
-use std::cell::Cell;
 use std::fmt::Display;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
@@ -77,15 +77,12 @@ pub(crate) async fn serve_lane(core: Rc<Core>, lane: Rc<Lane<Arrived>>) {
 async fn serve(core: &Rc<Core>, arrived: Arrived, deadline: &mut Deadline) {
     let Arrived { listener, stream, peer } = arrived;
     let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
-    let address = listener.spec.address.clone();
+    // It may have waited for its turn: the listener as it is now decides what is asked of it.
+    let now = core.local().listener(&listener.spec.address).cloned();
     // One that was still in the queue of a listener that is gone, or of a drained core, gets one answer.
-    let ends = core.leaving.get().is_some() || core.local().listener(&address).is_none();
-    let handle = Rc::new(ConnectionHandle {
-        closing: Cell::new(ends),
-        waiting: Cell::new(0),
-        listener: address,
-        waker,
-    });
+    let ends = core.leaving.get().is_some() || now.is_none();
+    let listener = now.unwrap_or(listener);
+    let handle = Rc::new(ConnectionHandle::new(&listener.spec, ends, waker));
     let held = core.shared.connections.fetch_add(1, Ordering::Relaxed);
     let number = core.enter(&handle);
     let cells = std::sync::Arc::clone(&listener.cells);
@@ -125,7 +122,16 @@ async fn serve(core: &Rc<Core>, arrived: Arrived, deadline: &mut Deadline) {
             } else if plain {
                 Ended::Closed(Box::pin(client.point_to_https()).await)
             } else {
-                client.requests().await
+                let handle = Rc::clone(&client.handle);
+                let mut requests = pin!(client.requests());
+                // In place, because a future that is given away is copied.
+                poll_fn(|cx| {
+                    if handle.cut.get() {
+                        return Poll::Ready(Ended::Closed(Closed::Drain));
+                    }
+                    requests.as_mut().poll(cx)
+                })
+                .await
             };
             match ended {
                 Ended::Closed(why) => {

@@ -9,7 +9,7 @@ use crate::connection::Arrived;
 use crate::export::Outbox;
 use crate::filter::{CoreHandle, RouteScope};
 use crate::lane::Lane;
-use crate::snapshot::{Handling, Listener, Snapshot};
+use crate::snapshot::{Handling, Listener, Policy, Snapshot};
 use crate::upstream::balance::Random;
 use crate::upstream::{LocalUpstream, Resources};
 use foldhash::fast::FixedState;
@@ -140,6 +140,8 @@ pub(crate) struct Core {
     /// What it is for its filters.
     pub(crate) handle: CoreHandle,
     handles: RefCell<Slab<Rc<ConnectionHandle>>>,
+    /// Connections that were opened under a policy that is gone, and when they are cut.
+    outdated: RefCell<Vec<(Instant, Weak<ConnectionHandle>)>>,
     /// Tasks that wait for a connection to serve.
     pub(crate) lanes: RefCell<Vec<Rc<Lane<Arrived>>>>,
     #[allow(clippy::vec_box)]
@@ -194,6 +196,12 @@ pub(crate) struct LocalListener {
 pub(crate) struct ConnectionHandle {
     /// It ends after its exchange, or now if it is idle.
     pub(crate) closing: Cell<bool>,
+    /// It was opened under a policy of its listener that does not hold any more: no request of it is served.
+    pub(crate) outdated: Cell<bool>,
+    /// It is cut, whatever is under way: its time to drain is over.
+    pub(crate) cut: Cell<bool>,
+    /// The policy that it was opened under.
+    pub(crate) policy: Policy,
     /// How long its exchange has waited for an upstream, in rounds of [`Core::watch_waiting`]; 0 when it does not wait.
     pub(crate) waiting: Cell<u8>,
     /// Where it was accepted.
@@ -249,6 +257,7 @@ impl Core {
                 unrouted: telemetry.core(index).route(&telemetry.route(UNROUTED)),
             })),
             handles: RefCell::default(),
+            outdated: RefCell::default(),
             lanes: RefCell::default(),
             requests: RefCell::default(),
             responses: RefCell::default(),
@@ -313,9 +322,18 @@ impl Core {
         for upstream in &local.upstreams {
             upstream.endpoints();
         }
-        let gone = |address: &Address| local.listener(address).is_none();
-        for (_, handle) in self.handles.borrow().iter().filter(|(_, p)| gone(&p.listener)) {
-            handle.close();
+        let cut_at = Instant::now().checked_add(local.snapshot.drain);
+        for (_, handle) in self.handles.borrow().iter() {
+            match local.listener(&handle.listener) {
+                None => handle.close(),
+                Some(listener) if listener.spec.policy != handle.policy => {
+                    if !handle.outdated.replace(true) {
+                        self.outdated.borrow_mut().extend(cut_at.map(|at| (at, Rc::downgrade(handle))));
+                    }
+                    handle.close();
+                }
+                Some(_) => {}
+            }
         }
         *self.local.borrow_mut() = Rc::new(local);
         drop(old);
@@ -343,6 +361,23 @@ impl Core {
                 handle.waker.wake_by_ref();
             }
         }
+    }
+
+    /// Cuts connections that were opened under a policy that is gone, and had `shutdown.drain` to end: tunnels and long streams.
+    pub(crate) fn cut_outdated(&self) {
+        let mut outdated = self.outdated.borrow_mut();
+        if outdated.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        outdated.retain(|(at, handle)| match handle.upgrade() {
+            Some(handle) if *at <= now => {
+                handle.cut.set(true);
+                handle.waker.wake_by_ref();
+                false
+            }
+            handle => handle.is_some(),
+        });
     }
 
     /// Client connections of this core.
@@ -536,6 +571,19 @@ impl Local {
 }
 
 impl ConnectionHandle {
+    /// A handle for a connection of this listener.
+    pub(crate) fn new(listener: &Listener, closing: bool, waker: Waker) -> Self {
+        Self {
+            closing: Cell::new(closing),
+            outdated: Cell::new(false),
+            cut: Cell::new(false),
+            policy: listener.policy,
+            waiting: Cell::new(0),
+            listener: listener.address.clone(),
+            waker,
+        }
+    }
+
     /// Its exchange waits from now on, until what is returned is dropped.
     pub(crate) fn wait(self: &Rc<Self>) -> Waiting {
         self.waiting.set(1);

@@ -75,7 +75,9 @@ pub use gateway::{Builder, Checked, Gateway, StartError, Touched, check};
 pub use handover::{Handover, Inheritance};
 pub use reload::change::Change;
 pub use reload::rewrite::{ManagedText, Rewrite};
-pub use reload::{Changed, Edit, Moved, NotChanged, OnlyIf, Owner, Refused, Reloaded, request_file};
+pub use reload::{
+    Changed, Consequences, Drained, Edit, Moved, NotChanged, OnlyIf, Owner, Refused, Reloaded, request_file,
+};
 pub use respond::reason;
 pub use status::{
     CauseCount, CertificateStatus, EndpointStatus, FilterStatus, LastError, NameStatus, OutOfRotation,

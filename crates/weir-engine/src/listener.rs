@@ -78,6 +78,7 @@ async fn run(start: Start, sockets: Rc<Sockets>) {
                     core.trim();
                     core.give_back();
                     core.watch_waiting();
+                    core.cut_outdated();
                 }
                 if let Some(log) = &mut *core.access_log.borrow_mut() {
                     log.flush_tick();

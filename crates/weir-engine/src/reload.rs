@@ -4,6 +4,7 @@
 //! connections, pools, WebSockets and kept filter state stay with what did not change.
 
 pub(crate) mod change;
+mod consequences;
 mod outputs;
 mod owed;
 mod owners;
@@ -12,6 +13,7 @@ mod watch;
 
 pub(crate) use change::{Books, warning};
 pub use change::{Changed, Edit, NotChanged, OnlyIf, request_file};
+pub use consequences::{Consequences, Drained};
 pub(crate) use outputs::{client_tls_key, log_tls};
 pub(crate) use owed::warning as taken_back;
 pub(crate) use owners::Way;
@@ -53,6 +55,8 @@ pub struct Reloaded {
     pub revision: String,
     /// Warnings about it.
     pub diagnostics: Diagnostics,
+    /// What it did to connections and kept state.
+    pub consequences: Consequences,
 }
 
 /// A reload that was refused. What ran before runs on.
@@ -101,6 +105,8 @@ pub(crate) struct Control {
     handed_over: bool,
     pub(crate) rate: Arc<Rate>,
     pub(crate) last_reload: Option<ReloadStatus>,
+    /// What the last change did to what was there before it.
+    consequences: Consequences,
 }
 
 /// See [`Control::admin_tls`].
@@ -163,6 +169,7 @@ impl Control {
             admin_tls: AdminTls::default(),
             rate,
             last_reload: None,
+            consequences: Consequences::default(),
         })
     }
 
@@ -237,6 +244,7 @@ impl Control {
             Change::Keep => None,
             Change::New(exporter) => Some(std::mem::replace(&mut self.spans, exporter)),
         };
+        let consequences = Consequences::of(&self.snapshot, &snapshot, &self.telemetry);
         let (done, adopted) = std_mpsc::channel();
         for ((index, core), sockets) in cores.iter().enumerate().zip(sockets) {
             let handle = self.access_log.as_ref().map(|log| Box::new(log.writer.core(index)));
@@ -270,6 +278,8 @@ impl Control {
         self.show_drift();
         self.config = Arc::new(loaded.config);
         self.carry.adopted(&self.names.runtime, &self.names.fetcher);
+        consequences.log();
+        self.consequences = consequences;
         self.telemetry.show_certificates(self.certificate_ends());
         self.telemetry.retire();
         let now = SystemTime::now();
@@ -373,7 +383,8 @@ impl Control {
                 if self.config.source != source {
                     log::warn("source changed: that needs a restart", &[]);
                 }
-                Ok(Reloaded { revision: self.snapshot.revision.clone(), diagnostics })
+                let consequences = self.consequences.clone();
+                Ok(Reloaded { revision: self.snapshot.revision.clone(), diagnostics, consequences })
             }
             Err(diagnostics) => {
                 self.telemetry.reload_refused();

@@ -46,6 +46,8 @@ pub struct Snapshot {
     pub(crate) h2: ServerLimits,
     pub(crate) body_bytes: Option<u64>,
     pub(crate) connections: usize,
+    /// How long connections may take to end that were opened under a policy that is gone.
+    pub(crate) drain: Duration,
     /// How much memory a core may take for the exchanges that it keeps.
     pub(crate) autopsy: usize,
     pub(crate) trusted: Vec<ipnet::IpNet>,
@@ -77,8 +79,16 @@ pub(crate) struct Listener {
     pub(crate) slashes: Slashes,
     pub(crate) escaped_slashes: EscapedSlashes,
     pub(crate) timeouts: ListenerTimeouts,
+    /// What a client had to do and show before its first request.
+    pub(crate) policy: Policy,
     pub(crate) series: ListenerId,
 }
+
+/// A digest of what a listener asks of a connection before its first request: TLS, client certificates, a PROXY header, protocols.
+///
+/// A connection that was opened under another policy is not served any more: see `Core::adopt`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Policy(pub(crate) [u8; 16]);
 
 /// The waits of a client connection. Zero means none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,6 +222,7 @@ impl Snapshot {
             h2: ServerLimits { streams: 0, header_bytes: 0, heads: 0, floods: FloodLimits::NONE },
             body_bytes: None,
             connections: 0,
+            drain: Duration::ZERO,
             autopsy: 0,
             trusted: Vec::new(),
             expose_causes: false,

@@ -67,6 +67,8 @@ const IDLE_LANES: usize = 32;
 #[allow(clippy::large_enum_variant)] // it is taken apart at once, and the large one is the frequent one
 enum Event {
     Arrived(Arrival),
+    /// Its time to drain is over.
+    Cut,
     Ended(Closed),
     Faulted(Fault),
     Late,
@@ -142,6 +144,10 @@ pub(super) async fn serve(client: Client, early: Vec<u8>) -> Closed {
                     return why;
                 }
             }
+            Event::Cut => {
+                connection.say_goodbye().await;
+                return Closed::Drain;
+            }
             Event::Ended(why) => return why,
             Event::Faulted(fault) => {
                 connection.shared.end();
@@ -177,6 +183,9 @@ impl Connection {
     async fn next(&mut self) -> Event {
         let mut armed = None;
         poll_fn(|cx| {
+            if self.shared.handle.cut.get() {
+                return Poll::Ready(Event::Cut);
+            }
             loop {
                 match self.server.poll_accept(cx) {
                     Poll::Ready(Ok(Some(arrival))) => return Poll::Ready(Event::Arrived(arrival)),
@@ -290,6 +299,9 @@ impl Connection {
     /// Starts an exchange.
     fn start(&mut self, arrival: Arrival, streams: usize) {
         let shared = &self.shared;
+        if shared.handle.outdated.get() {
+            return arrival.refuse();
+        }
         if shared.open.get() >= streams.saturating_mul(TASKS_A_STREAM) {
             self.server.end(Fault::Flood(Flood::Resets));
             return;
@@ -354,8 +366,14 @@ impl Shared {
                 generation,
                 stream: Stream::H2(Box::new(stream)),
             };
-            client.adopt_listener();
+            let holds = client.adopt_listener();
             match refused {
+                _ if !holds => {
+                    if let Stream::H2(stream) = &mut client.stream {
+                        stream.refuse();
+                    }
+                    self.core.give_request(head);
+                }
                 None => {
                     let (next, head, _) = exchange::run(&mut client, head, started, Duration::ZERO).await;
                     if matches!(next, Next::Abort(_)) {

@@ -65,7 +65,8 @@ impl HeadRead {
             }
         }
         let stays = client.core.leaving.get() == Some(Leaving::Successor);
-        if self.head.is_none() && self.reused && client.handle.closing.get() && !stays {
+        let (handle, none) = (&client.handle, self.head.is_none());
+        if none && handle.closing.get() && (self.reused && !stays || handle.outdated.get()) {
             return Poll::Ready(Err(Unread::Ended));
         }
         self.arm(client);
@@ -136,8 +137,11 @@ impl Client {
         let HeadRead { head, started, armed, .. } = read;
         let since = || started.unwrap_or_else(Instant::now);
         match (outcome, head) {
+            (Ok(_), Some(head)) if !self.adopt_listener() => {
+                self.core.give_request(head);
+                Err(NoRequest::Closed(Closed::Drain))
+            }
             (Ok(since), Some(head)) => {
-                self.adopt_listener();
                 // A head that came in one piece took no time worth a look at the clock.
                 let slow = armed == Some(Awaited::RestOfHead);
                 Ok((head, since, if slow { since.elapsed() } else { Duration::ZERO }))

@@ -12,7 +12,6 @@ use crate::core::{ConnectionHandle, Local};
 use crate::filter::Cx;
 use crate::snapshot::{Handling, Snapshot};
 use smallvec::smallvec;
-use std::cell::Cell;
 use std::future::{pending, poll_fn};
 use std::os::unix::net::UnixStream;
 use std::pin::pin;
@@ -45,12 +44,8 @@ impl Exchange<'_> {
         let [ours, other] =
             [ends.0, ends.1].map(|end| Stream::Polled(client.core.sockets.add_local(end, Class::Upstream)));
         let _ = client.owner(); // what both have of it is told by the client's own socket
-        let handle = ConnectionHandle {
-            closing: Cell::new(false),
-            waiting: Cell::new(0),
-            listener: client.handle.listener.clone(),
-            waker: Waker::noop().clone(), // nobody tells it to end
-        };
+        // Nobody tells it to end.
+        let handle = ConnectionHandle::new(&client.listener.spec, false, Waker::noop().clone());
         let client = Client {
             core: Rc::clone(&client.core),
             listener: Rc::clone(&client.listener),

@@ -5,6 +5,7 @@
 //!                                                any mistake: nothing has happened            from here on nothing can fail
 //! ```
 
+use super::consequences::Consequences;
 use super::owed::{self, Owed, not_kept};
 use super::{Control, Prepared};
 use crate::config::load::{Gathered, Unreadable, gather};
@@ -78,6 +79,8 @@ pub struct Changed {
     pub diagnostics: Diagnostics,
     /// How it restricts access, if it does.
     pub restriction: Option<Restriction>,
+    /// What it did to connections and kept state; nothing where it was only rehearsed.
+    pub consequences: Consequences,
     /// Why it runs from memory only, if it could not be written down: going back does not wait for that.
     pub unsaved: Option<String>,
 }
@@ -474,6 +477,7 @@ impl Control {
             differences,
             diagnostics,
             restriction,
+            consequences: Consequences::default(),
             unsaved: None,
         })
     }
@@ -525,7 +529,8 @@ impl Control {
         );
         tell_restriction(restriction.as_ref(), terms, &mut diagnostics);
         let revision = self.snapshot.revision.clone();
-        Ok(Changed { revision, hash, number, differences, diagnostics, restriction, unsaved })
+        let consequences = self.consequences.clone();
+        Ok(Changed { revision, hash, number, differences, diagnostics, restriction, consequences, unsaved })
     }
 
     /// The one way to a config that runs.

@@ -3,6 +3,7 @@
 
 use super::Control;
 use super::change::{Changed, ManagedChange, NotChanged, request_file};
+use super::consequences::Consequences;
 use crate::config::load::NAMED;
 use crate::config::managed::{self, Managed, To};
 use crate::config::node::Value;
@@ -96,6 +97,7 @@ impl Control {
                 number: None,
                 differences: Differences::default(),
                 restriction: None,
+                consequences: Consequences::default(),
                 diagnostics: Diagnostics::default(),
                 unsaved: None,
             });

@@ -296,6 +296,7 @@ impl Compiler<'_> {
             h2: listeners::h2_limits(limits),
             body_bytes: limits.body_bytes.map(|b| b.get()),
             connections: limits.connections as usize,
+            drain: self.config.shutdown.drain.get(),
             autopsy: limits.autopsy.as_usize(),
             trusted: config.trusted_proxies.iter().map(|n| n.0).collect(),
             expose_causes: config.expose_causes,

@@ -68,6 +68,7 @@ mod service;
 mod shared_limits;
 mod signature;
 mod tell;
+mod tightened;
 mod timeouts;
 mod tls;
 mod tracing;

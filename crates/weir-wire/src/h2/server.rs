@@ -45,6 +45,11 @@ impl Arrival {
         self.0.take_head(text);
         self.0
     }
+
+    /// Refuses it with REFUSED_STREAM: the client may repeat it on another connection.
+    pub fn refuse(mut self) {
+        self.0.refuse();
+    }
 }
 
 impl Server {

@@ -178,6 +178,13 @@ impl H2Stream {
         self.transport().codec.is_reset(self.slot, cx)
     }
 
+    /// Refuses a request that was not begun: the client may repeat it on another connection.
+    pub fn refuse(&mut self) {
+        let mut transport = self.transport();
+        transport.lend().reset(self.slot, code::REFUSED);
+        transport.call();
+    }
+
     /// Resets the stream: for a response that was cut short.
     pub(crate) fn abort(&mut self) {
         let mut transport = self.transport();

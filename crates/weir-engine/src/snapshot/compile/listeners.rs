@@ -3,7 +3,7 @@
 use super::Compiler;
 use crate::config::schema;
 use crate::route::{EscapedSlashes, Slashes};
-use crate::snapshot::{Listener, ListenerTimeouts};
+use crate::snapshot::{Listener, ListenerTimeouts, Policy};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::sync::Arc;
@@ -50,6 +50,7 @@ impl Compiler<'_> {
                         handshake: timeouts.handshake.get(),
                         rate: timeouts.rate.get(),
                     },
+                    policy: policy(written, &protocols, &config.trusted_proxies),
                     series: self.carry.telemetry.listener(name),
                 })
             })
@@ -162,6 +163,44 @@ pub(super) fn h2_limits(limits: &schema::Limits) -> ServerLimits {
     }
 }
 
+/// See [`Policy`]. The certificates that the listener shows are no part of it: a renewal costs nobody his connection.
+fn policy(written: &schema::Listener, protocols: &[schema::Protocol], trusted: &[schema::Network]) -> Policy {
+    let mut hash = Sha256::new();
+    let mut add = |bytes: &[u8]| {
+        hash.update((bytes.len() as u64).to_be_bytes());
+        hash.update(bytes);
+    };
+    for protocol in [schema::Protocol::Http1, schema::Protocol::H2] {
+        add(&[u8::from(protocols.contains(&protocol))]);
+    }
+    // Who may say in a PROXY header where a connection comes from.
+    if written.proxy_protocol {
+        trusted.iter().for_each(|network| add(format!("{network:?}").as_bytes()));
+        add(b"proxy");
+    }
+    match &written.tls {
+        None => add(b"plain"),
+        Some(tls) => {
+            let (mode, ca) = clients_policy(&client_auth(tls.client_auth.as_ref()));
+            add(&[mode, u8::from(tls.min_version == schema::TlsVersion::Tls13)]);
+            add(&ca);
+        }
+    }
+    let mut policy = [0; 16];
+    policy.iter_mut().zip(hash.finalize()).for_each(|(to, from)| *to = from);
+    Policy(policy)
+}
+
+/// What is asked of clients, as digests have it: the mode, and the authorities.
+fn clients_policy(client_auth: &ClientAuth) -> (u8, Vec<u8>) {
+    let file = |path: &Path| std::fs::read(path).unwrap_or_default(); // unreadable: there is no listener then
+    match client_auth {
+        ClientAuth::Off => (0, Vec::new()),
+        ClientAuth::Optional(ca) => (1, file(ca)),
+        ClientAuth::Required(ca) => (2, file(ca)),
+    }
+}
+
 /// What two listeners must have in common to share tickets. Whoever resumes shows no certificate and is shown none, so a
 /// ticket must be worth nothing where the full handshake would have asked for more, or answered with another name. Of a certificate that is
 /// kept up to date its name counts: who resumes after a renewal loses nothing.
@@ -178,18 +217,8 @@ pub(super) fn tickets_key(
     };
     certificates.iter().flat_map(Certificate::chain).for_each(&mut add);
     kept.iter().for_each(|(name, _)| add(name.as_bytes()));
-    let mut file = |path: &Path| add(&std::fs::read(path).unwrap_or_default()); // unreadable: there is no listener then
-    let mode = match client_auth {
-        ClientAuth::Off => 0,
-        ClientAuth::Optional(ca) => {
-            file(ca);
-            1
-        }
-        ClientAuth::Required(ca) => {
-            file(ca);
-            2
-        }
-    };
+    let (mode, ca) = clients_policy(client_auth);
+    add(&ca);
     hash.update([mode, u8::from(only_13)]);
     hash.finalize().into()
 }
