@@ -1,6 +1,7 @@
 //! Changing the config of a running gateway, and going back: over the admin API and by the command line.
 
 mod described;
+mod guard;
 mod hostile;
 mod kept;
 mod owners;
