@@ -21,6 +21,7 @@ mod context;
 mod core_handle;
 mod identity;
 mod kind;
+mod places;
 mod switch;
 
 pub use crate::config::schema::{FilePath, TextOrPath};
@@ -40,6 +41,7 @@ pub use switch::Switch;
 pub use crate::concealed::Conceals;
 pub(crate) use body::{BodyHooks, Hold, Owed, line_of};
 pub(crate) use context::{Begun, FILTER};
+pub(crate) use places::Places;
 
 use crate::error::Cause;
 use std::future::Future;

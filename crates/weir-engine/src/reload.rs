@@ -244,7 +244,7 @@ impl Control {
             Change::Keep => None,
             Change::New(exporter) => Some(std::mem::replace(&mut self.spans, exporter)),
         };
-        let consequences = Consequences::of(&self.snapshot, &snapshot, &self.telemetry);
+        let mut consequences = Consequences::of(&self.snapshot, &snapshot, &self.telemetry);
         let (done, adopted) = std_mpsc::channel();
         for ((index, core), sockets) in cores.iter().enumerate().zip(sockets) {
             let handle = self.access_log.as_ref().map(|log| Box::new(log.writer.core(index)));
@@ -277,7 +277,7 @@ impl Control {
         }
         self.show_drift();
         self.config = Arc::new(loaded.config);
-        self.carry.adopted(&self.names.runtime, &self.names.fetcher);
+        consequences.forgets = self.carry.adopted(&self.names.runtime, &self.names.fetcher);
         consequences.log();
         self.consequences = consequences;
         self.telemetry.show_certificates(self.certificate_ends());

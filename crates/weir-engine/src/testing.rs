@@ -246,7 +246,7 @@ impl Stand {
 
     /// Begins the work on the state that the filter left to the control side, on the runtime of the test.
     pub fn tend(&mut self, fetcher: &Fetcher) {
-        self.kept.sweep(&tokio::runtime::Handle::current(), fetcher);
+        let _ = self.kept.sweep(&tokio::runtime::Handle::current(), fetcher);
     }
 
     /// What building the filter is refused for, each as `key: message; hint`.
@@ -255,6 +255,7 @@ impl Stand {
     }
 
     fn try_build(&mut self) -> Result<Running, Vec<String>> {
+        self.kept.settle(); // what was built before runs
         let consumers: Arc<[Consumer]> = self.consumers.iter().map(copy).collect();
         let captures = self.scope.starts_with("routes.").then_some(self.captures.as_slice());
         let mut build = Build {

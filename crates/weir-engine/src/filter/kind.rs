@@ -1,6 +1,6 @@
 //! How settings become a filter: kinds, what stands in the registry, and what settings can ask for while they are built.
 
-use super::{Consumers, Filter, Switch};
+use super::{Consumers, Filter, Places, Switch};
 use crate::config::diagnostic::nearest_name;
 use crate::config::schema::FilePath;
 use crate::config::{Diagnostics, Node, de};
@@ -11,7 +11,7 @@ use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::fs::File;
 use std::future::Future;
@@ -194,8 +194,8 @@ impl Build<'_> {
         self.warnings.push((code, Mistake { field: field.to_owned(), message: message.into(), hint }));
     }
 
-    /// State that outlives a reload as long as this filter's settings, its place and `key` stay the same: counters of a
-    /// limit, a cache. Made by `make` where there is none yet.
+    /// State that outlives a reload as long as all of this filter's settings, its place and `key` stay the same: what can be made again, such
+    /// as a cache. Made by `make` where there is none yet. What must not be lost is kept by [`Build::keep_for`].
     pub fn keep<T: Send + Sync + 'static>(&mut self, key: &str, make: impl FnOnce() -> T) -> Arc<T> {
         let key = self.key(key);
         self.kept.get_or_make(key, Hooked::default(), make)
@@ -232,20 +232,41 @@ impl Build<'_> {
         Ok(bytes)
     }
 
-    /// As [`Build::keep`], for state that outlives the process too: an upgrade hands it to the next one. `load` makes it
-    /// of what [`Portable::save`] returned there, or returns `None` where it cannot; then `make` makes it anew.
-    pub fn keep_portable<T: Portable>(
+    /// State that is named by what it is for: the place of the filter, its kind, and `purpose`, such as whom a limit counts and in which
+    /// period. No other setting is part of the name, so that the state outlives a change of them, and a renamed route or plan too. Several
+    /// filters of one place with the same purpose are told apart by their order.
+    ///
+    /// `fits` says whether the state can go on as it is; if not, `make` gets it and makes its successor, which takes its place when the
+    /// snapshot runs. State that nobody asks for any more is forgotten, and whoever changed the config is told so.
+    pub fn keep_for<T: Send + Sync + 'static>(
         &mut self,
-        key: &str,
-        load: impl FnOnce(&[u8]) -> Option<T>,
-        make: impl FnOnce() -> T,
+        purpose: &str,
+        fits: impl FnOnce(&T) -> bool,
+        make: impl FnOnce(Option<&T>) -> T,
     ) -> Arc<T> {
-        let key = self.key(key);
-        let inherited = self.kept.inherited.remove(&key);
+        let place = Purpose { scope: self.scope, kind: self.kind, purpose };
+        self.kept.keep_for(place, Hooked::default(), fits, |_| None, make)
+    }
+
+    /// As [`Build::keep_for`], for state that outlives the process too: an upgrade hands it to the next one. `load` makes it of what
+    /// [`Portable::save`] returned there, or returns `None` where it cannot; then `make` makes it anew.
+    pub fn keep_portable_for<T: Portable>(
+        &mut self,
+        purpose: &str,
+        fits: impl FnOnce(&T) -> bool,
+        load: impl FnOnce(&[u8]) -> Option<T>,
+        make: impl FnOnce(Option<&T>) -> T,
+    ) -> Arc<T> {
         let save: Save = |state| state.downcast_ref::<T>().map(Portable::save);
-        self.kept.get_or_make(key, Hooked { save: Some(save), ..Hooked::default() }, || {
-            inherited.and_then(|saved| load(&saved)).unwrap_or_else(make)
-        })
+        let hooked = Hooked { save: Some(save), ..Hooked::default() };
+        let place = Purpose { scope: self.scope, kind: self.kind, purpose };
+        self.kept.keep_for(place, hooked, fits, load, make)
+    }
+
+    /// How many filters of this place and kind have asked for state of this purpose so far.
+    pub fn asked_for(&self, purpose: &str) -> usize {
+        let place = Purpose { scope: self.scope, kind: self.kind, purpose };
+        self.kept.asked.get(&place.name(self.scope)).copied().unwrap_or_default()
     }
 
     /// The switch of a name, which an operator turns: shared by all filters that name it.
@@ -334,6 +355,34 @@ impl Build<'_> {
     }
 }
 
+/// What kept state is for.
+#[derive(Clone, Copy)]
+struct Purpose<'a> {
+    scope: &'a str,
+    kind: &'a str,
+    purpose: &'a str,
+}
+
+impl Purpose<'_> {
+    /// The name of state for this in a scope, but for its number.
+    fn name(self, scope: &str) -> String {
+        format!("{FOR}{scope}\0{}\0{}", self.kind, self.purpose)
+    }
+}
+
+/// What the key of state begins with that is [kept for a purpose](Build::keep_for); scope, kind, purpose and number follow, between NULs.
+const FOR: &str = "\0for\0";
+
+/// The key of the scopes among what a process hands over.
+const PLACES: &str = "\0places";
+
+/// The name of kept state as people read it.
+fn shown(key: &str) -> Option<String> {
+    let mut parts = key.strip_prefix(FOR)?.split('\0');
+    let (scope, kind, purpose) = (parts.next()?, parts.next()?, parts.next()?);
+    Some(if purpose.is_empty() { format!("{scope} {kind}") } else { format!("{scope} {kind} ({purpose})") })
+}
+
 /// What the key of a [`Purgeable`] state begins with; the name of the store is next, up to a NUL.
 const STORED: &str = "\0stored\0";
 
@@ -408,7 +457,7 @@ impl Drop for Working {
     }
 }
 
-/// State of filters that outlives a reload, by place, kind and settings of its filter.
+/// State of filters that outlives a reload: by place, kind and purpose what must not be lost, by place, kind and all settings the rest.
 ///
 /// While a snapshot is built, what it asks for is marked; what nobody asked for is forgotten when it is adopted
 /// (`sweep`), so that memory does not grow with the number of reloads.
@@ -417,6 +466,17 @@ pub struct Kept {
     states: HashMap<String, KeptState>,
     /// What the process before this one saved, until the first snapshot has taken its part.
     inherited: HashMap<String, Vec<u8>>,
+    /// State [kept for a purpose](Build::keep_for) as the snapshot that is being built has it. It takes the place of the one that runs when
+    /// that snapshot does.
+    next: HashMap<String, KeptState>,
+    /// The keys under which state of `next` runs now.
+    taken: HashSet<String>,
+    /// How many asked for state of one name.
+    asked: HashMap<String, usize>,
+    /// The scopes of the snapshot that runs, and of the one that is being built; which of the latter has another name in the former.
+    places: Places,
+    next_places: Places,
+    renamed: HashMap<String, String>,
 }
 
 struct KeptState {
@@ -444,6 +504,34 @@ impl Kept {
             entry.or_insert_with(|| KeptState { state: Arc::new(make()), used: true, hooked, working: None });
         kept.used = true;
         Arc::clone(&kept.state).downcast().expect("the key holds kind and settings, which decide the type")
+    }
+
+    fn keep_for<T: Send + Sync + 'static>(
+        &mut self,
+        of: Purpose<'_>,
+        hooked: Hooked,
+        fits: impl FnOnce(&T) -> bool,
+        load: impl FnOnce(&[u8]) -> Option<T>,
+        make: impl FnOnce(Option<&T>) -> T,
+    ) -> Arc<T> {
+        let name = of.name(of.scope);
+        let number = self.asked.entry(name.clone()).or_default();
+        *number += 1;
+        let key = format!("{name}\0{number}");
+        let before = self.renamed.get(of.scope).map(|scope| format!("{}\0{number}", of.name(scope)));
+        let known = |key: &&String| self.states.contains_key(*key) || self.inherited.contains_key(*key);
+        let source = [Some(&key), before.as_ref()].into_iter().flatten().find(known).unwrap_or(&key);
+        let running = self.states.get(source).and_then(|kept| Arc::clone(&kept.state).downcast::<T>().ok());
+        let saved = self.inherited.get(source);
+        let state = match running {
+            Some(running) if fits(&running) => running,
+            Some(running) => Arc::new(make(Some(&running))),
+            None => Arc::new(saved.and_then(|saved| load(saved)).unwrap_or_else(|| make(None))),
+        };
+        self.taken.insert(source.clone());
+        let kept = KeptState { state: Arc::clone(&state) as Arc<_>, used: true, hooked, working: None };
+        self.next.insert(key, kept);
+        state
     }
 
     /// What is [kept in stores](Build::keep_in_store), by the name of the store.
@@ -477,30 +565,59 @@ impl Kept {
     }
 
     /// Begins the building of a snapshot: nothing is used yet.
-    pub(crate) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self, places: Places) {
         self.states.values_mut().for_each(|kept| kept.used = false);
+        self.asked.clear();
+        self.next.clear();
+        self.taken.clear();
+        self.renamed = self.places.renamed(&places);
+        self.next_places = places;
     }
 
-    /// Forgets what the snapshot that was just adopted does not use, and begins the work on what is new in it.
-    pub(crate) fn sweep(&mut self, control: &Handle, fetcher: &Fetcher) {
-        self.states.retain(|_, kept| kept.used);
+    /// What was built runs now. Tells what is forgotten that was kept for a purpose.
+    pub(crate) fn settle(&mut self) -> Vec<String> {
+        self.asked.clear();
+        let taken = std::mem::take(&mut self.taken);
+        let known = self.states.keys().chain(self.inherited.keys());
+        let mut forgotten: Vec<String> =
+            known.filter(|key| !taken.contains(*key)).filter_map(|key| shown(key)).collect();
+        forgotten.sort();
+        forgotten.dedup();
+        self.states.retain(|key, _| !key.starts_with(FOR));
+        self.states.extend(self.next.drain());
+        self.places = std::mem::take(&mut self.next_places);
         self.inherited.clear();
+        forgotten
+    }
+
+    /// Forgets what the snapshot that was just adopted does not use, and begins the work on what is new in it. Tells what is forgotten that
+    /// was kept for a purpose.
+    pub(crate) fn sweep(&mut self, control: &Handle, fetcher: &Fetcher) -> Vec<String> {
+        let forgotten = self.settle();
+        self.states.retain(|_, kept| kept.used);
         for kept in self.states.values_mut().filter(|kept| kept.working.is_none()) {
             if let Some(tend) = kept.hooked.tend {
                 let work = tend(Arc::clone(&kept.state), fetcher.clone());
                 kept.working = Some(Working(control.spawn(work).abort_handle()));
             }
         }
+        forgotten
     }
 
     /// What the process before this one saved, for the first snapshot.
     pub(crate) fn inherit(&mut self, key: String, saved: Vec<u8>) {
-        self.inherited.insert(key, saved);
+        if key == PLACES {
+            self.places = Places::load(&saved);
+        } else {
+            self.inherited.insert(key, saved);
+        }
     }
 
     /// What can be handed to the next process, by key.
     pub(crate) fn save(&self) -> impl Iterator<Item = (&str, Vec<u8>)> {
-        self.states.iter().filter_map(|(key, kept)| Some((key.as_str(), kept.hooked.save?(&*kept.state)?)))
+        let states = self.states.iter();
+        let states = states.filter_map(|(key, kept)| Some((key.as_str(), kept.hooked.save?(&*kept.state)?)));
+        states.chain([(PLACES, self.places.save())])
     }
 }
 

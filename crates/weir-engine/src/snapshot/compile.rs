@@ -21,8 +21,8 @@ use crate::config::{Diagnostic, Diagnostics, Loaded, Mistakes, Node, Severity};
 use crate::fetch::{Fetcher, Trust};
 use crate::files::Site;
 use crate::filter::{
-    Build, Conceals, Consumer, Consumers, FieldGuards, FilterKind, Hooks, Kept, Mistake, Purgeable, Settings,
-    Switch,
+    Build, Conceals, Consumer, Consumers, FieldGuards, FilterKind, Hooks, Kept, Mistake, Places, Purgeable,
+    Settings, Switch,
 };
 use crate::handover::{Kind, State};
 use crate::reload::log_tls;
@@ -141,12 +141,14 @@ impl Carry {
     }
 
     /// The snapshot just compiled runs now: forgets what only its predecessor used.
-    pub(crate) fn adopted(&mut self, control: &Handle, fetcher: &Fetcher) {
-        self.kept.sweep(control, fetcher);
+    /// Tells which state of filters is forgotten.
+    pub(crate) fn adopted(&mut self, control: &Handle, fetcher: &Fetcher) -> Vec<String> {
+        let forgotten = self.kept.sweep(control, fetcher);
         self.certificates = std::mem::take(&mut self.fresh_certificates);
         self.acme.adopt(|| Arc::new(Wire(fetcher.clone())));
         self.tickets = std::mem::take(&mut self.fresh_tickets);
         self.upstreams = std::mem::take(&mut self.fresh);
+        forgotten
     }
 }
 
@@ -172,7 +174,7 @@ pub(crate) fn compile(
     carry: &mut Carry,
 ) -> Result<Snapshot, Mistakes> {
     let mut diagnostics = std::mem::take(&mut loaded.diagnostics);
-    carry.kept.begin();
+    carry.kept.begin(Places::of(&loaded.config));
     carry.fresh_certificates.clear();
     carry.acme.begin();
     carry.fresh_tickets.clear();

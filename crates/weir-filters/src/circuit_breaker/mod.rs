@@ -182,7 +182,8 @@ impl IntoFilter for CircuitBreakerSettings {
             return None;
         }
         let open = self.open.get();
-        let circuits = build.keep_portable("", |saved| saved::load(saved, open), Circuits::default);
+        let circuits =
+            build.keep_portable_for("", |_| true, |saved| saved::load(saved, open), |_| Circuits::default());
         circuits.keep_only(build.upstreams);
         let slow_share = self.slow.map(|_| self.slow_rate.unwrap_or(half()).ratio());
         let rules = Rules {

@@ -42,7 +42,7 @@ const LOG_MAX: f64 = 64.0;
 const BEGIN: usize = 20;
 
 /// What the limit may be, and how much slower than in calm an upstream may get.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Bounds {
     pub(super) minimum: usize,
     pub(super) maximum: usize,
@@ -121,6 +121,11 @@ impl Gradient {
             limit.window(sum as f64 / SCALE / count as f64, busiest as f64, now, &self.bounds);
             places.set_limit(limit.value.round() as usize);
         }
+    }
+
+    /// Whether these are its bounds.
+    pub(super) fn is_within(&self, bounds: Bounds) -> bool {
+        self.bounds == bounds
     }
 
     /// The limit now.

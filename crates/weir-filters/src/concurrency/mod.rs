@@ -154,7 +154,13 @@ impl IntoFilter for ConcurrencySettings {
             return None;
         }
         let load = |saved: &[u8]| Gradient::load(saved, bounds);
-        let gradient = self.adaptive.then(|| build.keep_portable("gradient", load, || Gradient::new(bounds)));
+        let gradient = self.adaptive.then(|| {
+            let fits = |gradient: &Gradient| gradient.is_within(bounds);
+            let make = |before: Option<&Gradient>| {
+                before.and_then(|before| load(&before.save())).unwrap_or_else(|| Gradient::new(bounds))
+            };
+            build.keep_portable_for("adaptive limit", fits, load, make)
+        });
         // What a process before this one had found out begins here too. What it still answers counts there alone.
         let limit = gradient.as_ref().map_or(bounds.maximum, |gradient| gradient.limit());
         let state = build.keep("", || State::new(limit));

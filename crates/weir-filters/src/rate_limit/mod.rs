@@ -81,6 +81,10 @@ struct RateLimit {
 struct State {
     /// Where the limit is a quota.
     calendar: Option<Calendar>,
+    /// What one request takes: the unit in which everything here counts.
+    interval: Time,
+    /// For how many keys the table is.
+    keys: u32,
     route: Cell,
     table: Table,
     /// The counters of consumers that some snapshot uses, by name: positions change with the config. Locked while a
@@ -114,24 +118,39 @@ impl IntoFilter for RateLimitSettings {
             build.refuse("keys", format!("{keys} is not from 8 to 16777216"), Some("write 65536".to_owned()));
         }
         let shared = self.0.shared(&read, build);
+        // State is named by whom it counts and in which period: the limit may move.
+        let by = self.0.by.to_string();
         let who = Who::new(self.0.by, self.0.ipv6_prefix, build);
         if build.mistakes.len() > before {
             return None;
         }
         let shared = shared.map(|(store, most)| {
-            let leases = build.keep("leases", || Leases::new(keys));
+            let periods: Vec<String> = read.iter().map(|read| read.period()).collect();
+            let purpose = format!("by {by} per {} in {}", periods.join(", "), store.name);
+            let resize = |leases: &Leases| {
+                leases.resize(keys);
+                true
+            };
+            let leases = build.keep_for(&purpose, resize, |_| Leases::new(keys));
             let how = (store, self.0.without_store.unwrap_or_default(), self.0.strict);
-            Box::new(Shared::new(how, build.scope, &read, most, leases))
+            let name = (build.scope, by.as_str(), build.asked_for(&purpose));
+            Box::new(Shared::new(how, name, &read, most, leases))
         });
-        let limits = read.into_iter().enumerate().map(|(at, read)| {
+        let limits = read.into_iter().map(|read| {
             let unit = match read.per {
                 Per::Span(unit) => Some(unit),
                 Per::Time(_) => None,
             };
-            let key = if at == 0 { String::new() } else { at.to_string() };
-            let make = || State::new(keys, unit.map(Calendar::new));
-            let load = |saved: &[u8]| saved::load(saved, keys, unit.map(Calendar::new));
-            let state = build.keep_portable(&key, load, make);
+            let interval = read.rate.interval;
+            let fits = |state: &State| state.interval == interval && state.keys == keys;
+            let load = |saved: &[u8]| saved::load(saved, keys, interval, unit.map(Calendar::new));
+            let make = |before: Option<&State>| {
+                let begin = || State::new(keys, interval, unit.map(Calendar::new));
+                // What was used stays used, in requests, whatever the limit is now.
+                before.and_then(|before| load(&saved::save(before))).unwrap_or_else(begin)
+            };
+            let purpose = format!("by {by} per {}", read.period());
+            let state = build.keep_portable_for(&purpose, fits, load, make);
             Limit::new(read, state, build.consumers, self.0.headers)
         });
         Some(RateLimit {
@@ -154,9 +173,11 @@ fn field_name(name: &str) -> FieldName {
 // === impl State ===
 
 impl State {
-    fn new(keys: u32, calendar: Option<Calendar>) -> Self {
+    fn new(keys: u32, interval: Time, calendar: Option<Calendar>) -> Self {
         Self {
             calendar,
+            interval,
+            keys,
             route: Cell::default(),
             table: Table::new(keys as usize),
             consumers: Mutex::default(),

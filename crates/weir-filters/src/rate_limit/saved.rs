@@ -1,9 +1,11 @@
 //! Counters written down for the process that an upgrade starts, so that a limit does not begin anew.
 //!
 //! ```text
-//!   saved at (ns since 1970) │ route's debt │ table: shared seed, own seed, n × (key, debt) │ n × (name, debt) of consumers
+//!   saved at (ns since 1970) │ interval │ route's debt │ table: shared seed, own seed, n × (key, debt) │ n × (name, debt) of consumers
 //! ```
 //! A quota is saved as at the beginning of its day or month, so that its debts count on in the same one and in no other.
+//!
+//! The *interval* is what one request took. A limit with another one counts on with as many requests: each debt is scaled.
 //!
 //! All numbers are 64 bits, big-endian. A *debt* is how far a TAT lies ahead of the moment of saving: clocks that begin
 //! with a process mean nothing to the next one. Keys travel as hashes, and with them the seeds that they were made with.
@@ -39,15 +41,16 @@ fn clocks(calendar: Option<&Calendar>) -> (Time, u64) {
 }
 
 /// `None` where it was not written by [`save`], or the table's seeds cannot be taken over.
-pub(super) fn load(saved: &[u8], keys: u32, calendar: Option<Calendar>) -> Option<State> {
+pub(super) fn load(saved: &[u8], keys: u32, interval: Time, calendar: Option<Calendar>) -> Option<State> {
     let (now, wall) = clocks(calendar.as_ref());
-    Some(State { calendar, ..load_at(saved, keys, now, wall)? })
+    Some(State { calendar, ..load_at(saved, (keys, interval), now, wall)? })
 }
 
 fn save_at(state: &State, now: Time, wall: u64) -> Vec<u8> {
     let mut out = Vec::new();
     let mut put = |number: u64| out.extend_from_slice(&number.to_be_bytes());
     put(wall);
+    put(state.interval);
     put(state.route.debt(now));
     let seeds = state.table.seeds();
     put(seeds.shared);
@@ -70,11 +73,17 @@ fn save_at(state: &State, now: Time, wall: u64) -> Vec<u8> {
     out
 }
 
-fn load_at(saved: &[u8], keys: u32, now: Time, wall: u64) -> Option<State> {
+fn load_at(saved: &[u8], (keys, interval): (u32, Time), now: Time, wall: u64) -> Option<State> {
     let mut rest = saved;
     // A clock that was set back meanwhile counts as no time at all.
     let passed = wall.saturating_sub(number(&mut rest)?).saturating_mul(16);
-    let tat = |debt: u64| now.saturating_add(debt.saturating_sub(passed));
+    let then = number(&mut rest).filter(|interval| *interval > 0)?;
+    // Multiplied first: as many whole requests as before.
+    let scaled = |debt: u64| u128::from(debt) * u128::from(interval) / u128::from(then);
+    let tat = |debt: u64| {
+        let debt = scaled(debt.saturating_sub(passed));
+        now.saturating_add(u64::try_from(debt).unwrap_or(u64::MAX))
+    };
     let route = Cell::at(tat(number(&mut rest)?));
     let seeds = Seeds { shared: number(&mut rest)?, own: number(&mut rest)? };
     let table = Table::with_seeds(keys as usize, seeds)?;
@@ -94,7 +103,15 @@ fn load_at(saved: &[u8], keys: u32, now: Time, wall: u64) -> Option<State> {
     }
     let known = consumers.iter().map(|(name, cell)| (name.clone(), Arc::downgrade(cell))).collect();
     let inherited = Mutex::new(consumers.into_values().collect());
-    rest.is_empty().then(|| State { calendar: None, route, table, consumers: Mutex::new(known), inherited })
+    rest.is_empty().then(|| State {
+        calendar: None,
+        interval,
+        keys,
+        route,
+        table,
+        consumers: Mutex::new(known),
+        inherited,
+    })
 }
 
 fn number(rest: &mut &[u8]) -> Option<u64> {
@@ -119,7 +136,7 @@ mod tests {
     #[test]
     fn debts_travel_and_shrink_on_the_way() {
         let rate = Rate::new(10, Duration::from_secs(10), 10).unwrap();
-        let old = State::new(64, None);
+        let old = State::new(64, SECOND, None);
         let consumers: Arc<[Consumer]> = [Consumer { name: "shop".into(), ..Consumer::default() }].into();
         let of_consumers = old.cells_of(&consumers);
         let key = old.table.key((b'h', b"tenant".as_slice()));
@@ -132,7 +149,7 @@ mod tests {
 
         // Two seconds later, in a process whose own clock has just begun: two requests fit, and no third.
         let (began, wall) = (SECOND, 7_000_000_000);
-        let new = load_at(&saved, 64, began, wall).unwrap();
+        let new = load_at(&saved, (64, SECOND), began, wall).unwrap();
         let of_consumers = new.cells_of(&consumers);
         let key = new.table.key((b'h', b"tenant".as_slice()));
         for nth in 1..=3 {
@@ -145,15 +162,49 @@ mod tests {
     }
 
     #[test]
+    fn what_was_used_stays_used_when_the_limit_moves() {
+        let of = |requests| Rate::new(requests, Duration::from_secs(60), requests).unwrap();
+        for (before, after, used, left) in [
+            (20, 19, 15, 4),
+            (20, 40, 15, 25),
+            (20, 15, 15, 0),
+            (20, 10, 15, 0),
+            (7, 9, 3, 6),
+            (20, 20, 0, 20),
+        ] {
+            let old = State::new(64, of(before).interval, None);
+            let key = old.table.key(1);
+            for _ in 0..used {
+                assert!(allowed(old.table.charge(key, &of(before), NOW)));
+                assert!(allowed(old.route.charge(&of(before), NOW)));
+            }
+            let saved = save_at(&old, NOW, 0);
+            let new = load_at(&saved, (8, of(after).interval), NOW, 0).unwrap();
+            for nth in 1..=left + 1 {
+                assert_eq!(
+                    allowed(new.table.charge(key, &of(after), NOW)),
+                    nth <= left,
+                    "{before} to {after}: {nth}"
+                );
+                assert_eq!(
+                    allowed(new.route.charge(&of(after), NOW)),
+                    nth <= left,
+                    "{before} to {after}: {nth}"
+                );
+            }
+        }
+    }
+
+    #[test]
     fn what_is_cut_short_or_goes_on_is_refused() {
-        let old = State::new(64, None);
+        let old = State::new(64, SECOND, None);
         let rate = Rate::new(1, Duration::from_secs(1), 1).unwrap();
         old.table.charge(old.table.key(1), &rate, NOW);
         let saved = save_at(&old, NOW, 0);
-        assert!(load_at(&saved, 64, NOW, 0).is_some());
+        assert!(load_at(&saved, (64, SECOND), NOW, 0).is_some());
         for length in 0..saved.len() {
-            assert!(load_at(&saved[..length], 64, NOW, 0).is_none(), "{length} bytes");
+            assert!(load_at(&saved[..length], (64, SECOND), NOW, 0).is_none(), "{length} bytes");
         }
-        assert!(load_at(&[&saved[..], b"x"].concat(), 64, NOW, 0).is_none());
+        assert!(load_at(&[&saved[..], b"x"].concat(), (64, SECOND), NOW, 0).is_none());
     }
 }

@@ -14,9 +14,9 @@ use weir_engine::store::{Store, WINDOW};
 /// Lets a number of requests pass in each period, and refuses the others with 429 and `Retry-After`.
 ///
 /// The limit is exact for the whole process, whatever the number of cores: a bucket of `burst` requests that refills
-/// evenly (GCRA), so that there is no window at whose edge twice the limit passes. Counters survive a reload and an
-/// upgrade as long as the settings stay; they are lost when the process ends otherwise. After an upgrade, what the old
-/// process still answers counts there alone. Refused requests are not counted.
+/// evenly (GCRA), so that there is no window at whose edge twice the limit passes. Counters belong to the place of the filter, `by` and `per`:
+/// they survive a reload, an upgrade and a change of everything else, and what was used stays used when the limit moves. They are lost when
+/// the process ends otherwise. After an upgrade, what the old process still answers counts there alone. Refused requests are not counted.
 ///
 /// `per: day` and `per: month` make a quota: so many requests from midnight to midnight, or from the first of a month to
 /// the next, in UTC. What is used up comes back then and not before; the cause is `quota_exceeded`.
@@ -201,6 +201,14 @@ impl Read {
         match self.per {
             Per::Time(per) => format!("{} in {per}", self.requests),
             Per::Span(unit) => format!("{} in a {}", self.requests, unit.name()),
+        }
+    }
+
+    /// The time that it is for: `1m`, `month`.
+    pub(super) fn period(&self) -> String {
+        match self.per {
+            Per::Time(per) => per.to_string(),
+            Per::Span(unit) => unit.name().to_owned(),
         }
     }
 

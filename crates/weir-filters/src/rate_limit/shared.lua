@@ -1,5 +1,6 @@
 -- Grants a lease of what fits into every limit of a key, and counts it at once. One hash per key: for each limit what is
--- left of it, and when that was (a bucket) or which day or month it is for (a quota). All times are the store's own.
+-- left of it, when that was (a bucket) or which day or month it is for (a quota), and how much there is when nothing is used, so
+-- that what is used stays used when the limit moves. All times are the store's own.
 -- ARGV: what is owed (less than 0: what is given back), what is wanted, what one request costs; then for each limit its kind, requests, µs and burst.
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
@@ -27,14 +28,16 @@ end
 local count = (#ARGV - 3) / 4
 local limits, names = {}, {}
 for i = 1, count do
-  names[2 * i - 1], names[2 * i] = 'v' .. i, 't' .. i
+  names[3 * i - 2], names[3 * i - 1], names[3 * i] = 'v' .. i, 't' .. i, 'b' .. i
 end
 local known = redis.call('HMGET', KEYS[1], unpack(names))
 local grant = want
 for i = 1, count do
   local at = 3 + 4 * (i - 1)
   local kind, requests, per, burst = ARGV[at + 1], tonumber(ARGV[at + 2]), tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
-  local value, since = tonumber(known[2 * i - 1] or nil), tonumber(known[2 * i] or nil)
+  local value, since = tonumber(known[3 * i - 2] or nil), tonumber(known[3 * i - 1] or nil)
+  local of = tonumber(known[3 * i] or nil)
+  if value and of then value = value + burst - of end
   local l = { kind = kind, requests = requests, per = per, burst = burst }
   if kind == 'time' then
     l.since = math.max(now, since or now)
@@ -74,8 +77,9 @@ for i = 1, count do
   end
   if missing > wait then wait, short = missing, i - 1 end
   life = math.max(life, until_whole / 1000 + 1000)
-  set[4 * i - 3], set[4 * i - 2] = 'v' .. i, string.format('%.17g', l.left)
-  set[4 * i - 1], set[4 * i] = 't' .. i, string.format('%.0f', l.since)
+  set[6 * i - 5], set[6 * i - 4] = 'v' .. i, string.format('%.17g', l.left)
+  set[6 * i - 3], set[6 * i - 2] = 't' .. i, string.format('%.0f', l.since)
+  set[6 * i - 1], set[6 * i] = 'b' .. i, string.format('%.0f', l.burst)
   answer[2 * i - 1], answer[2 * i] = math.max(0, math.floor(l.left)), math.ceil(until_whole)
 end
 redis.call('HSET', KEYS[1], unpack(set))

@@ -17,7 +17,7 @@ use crate::shared::by::Key;
 use foldhash::quality::RandomState;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
@@ -42,7 +42,7 @@ const _: () = assert!(lease::SECOND == SECOND);
 pub(super) struct Shared {
     pub(super) store: Arc<Store>,
     pub(super) without: Without,
-    /// What all keys begin with: where the filter stands, and what it limits, so that different limits never mix.
+    /// What all keys begin with: where the filter stands, whom it counts and in which periods, so that different limits never mix.
     prefix: String,
     /// Each limit, as the script wants it.
     limits: Vec<Vec<u8>>,
@@ -54,7 +54,8 @@ pub(super) struct Shared {
 pub(super) struct Leases {
     hasher: RandomState,
     shards: [Mutex<HashMap<u64, Held>>; SHARDS],
-    keys: usize,
+    /// Most leases of a shard.
+    keys: AtomicUsize,
     pub(super) counts: Counts,
 }
 
@@ -92,13 +93,16 @@ pub(super) enum Taken {
 impl Shared {
     pub(super) fn new(
         (store, without, strict): (Arc<Store>, Without, bool),
-        place: &str,
+        (place, by, number): (&str, &str, usize),
         limits: &[Read],
         most: u32,
         leases: Arc<Leases>,
     ) -> Self {
         let arguments: Vec<_> = limits.iter().flat_map(arguments).collect();
-        let fingerprint = Fingerprint::of(&arguments);
+        // What is counted, and not how much may pass: a limit that moves counts on.
+        let counted = limits.iter().map(|limit| limit.period().into_bytes());
+        let counted: Vec<Vec<u8>> = counted.chain([by.into(), number.to_string().into_bytes()]).collect();
+        let fingerprint = Fingerprint::of(&counted);
         Self {
             prefix: format!("{}:{place}:{fingerprint:08x}:", store.place().prefix),
             terms: Terms { cost: limits.first().map_or(1, |limit| limit.cost()), most, strict },
@@ -221,14 +225,23 @@ fn read(reply: &Reply) -> Option<Answer> {
     }
 }
 
+fn keys_of_shard(keys: u32) -> usize {
+    (keys as usize / SHARDS).max(1)
+}
+
 impl Leases {
     pub(super) fn new(keys: u32) -> Self {
         Self {
             hasher: RandomState::default(),
             shards: std::array::from_fn(|_| Mutex::default()),
-            keys: (keys as usize / SHARDS).max(1),
+            keys: AtomicUsize::new(keys_of_shard(keys)),
             counts: Counts::default(),
         }
+    }
+
+    /// Makes it for so many keys.
+    pub(super) fn resize(&self, keys: u32) {
+        self.keys.store(keys_of_shard(keys), Relaxed);
     }
 
     fn shard(&self, number: u64) -> MutexGuard<'_, HashMap<u64, Held>> {
@@ -238,7 +251,7 @@ impl Leases {
     /// Forgets a lease where there are too many: of some, the one that was used longest ago. What it holds unspent is lost
     /// to the limit, never gained.
     fn make_room(&self, shard: &mut HashMap<u64, Held>, number: u64, now: Time) {
-        if shard.len() < self.keys || shard.contains_key(&number) {
+        if shard.len() < self.keys.load(Relaxed) || shard.contains_key(&number) {
             return;
         }
         let idle = |held: &Held| held.waiters.is_empty() && held.lease.is_idle(now);
@@ -304,7 +317,10 @@ mod tests {
         let per = Per::Time(weir_engine::config::units::Duration::from_secs(1));
         let read = Read { rate, requests: 100, per, name: "default".to_owned() };
         let leases = Arc::new(Leases::new(1024));
-        (Shared::new((store, Without::Local, strict), "routes.a", &[read], most, leases), questions)
+        (
+            Shared::new((store, Without::Local, strict), ("routes.a", "address", 1), &[read], most, leases),
+            questions,
+        )
     }
 
     /// What is owed and what is wanted.

@@ -4,6 +4,7 @@ use super::{cookies, query};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_engine::filter::{Build, Cx, RequestHead};
 use weir_engine::template::{Escape, Malformed, Template, Values};
@@ -123,15 +124,21 @@ impl<'de> Deserialize<'de> for By {
     }
 }
 
+impl fmt::Display for By {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address => f.write_str("address"),
+            Self::Consumer => f.write_str("consumer"),
+            Self::Header(name) => write!(f, "header:{name}"),
+            Self::Route => f.write_str("route"),
+            Self::Template(text) => f.write_str(text),
+        }
+    }
+}
+
 impl Serialize for By {
     fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Address => s.serialize_str("address"),
-            Self::Consumer => s.serialize_str("consumer"),
-            Self::Header(name) => s.collect_str(&format_args!("header:{name}")),
-            Self::Route => s.serialize_str("route"),
-            Self::Template(text) => s.serialize_str(text),
-        }
+        s.collect_str(self)
     }
 }
 

@@ -205,8 +205,13 @@ impl IntoFilter for SignatureAuthSettings {
             return None;
         }
         let most = self.remember as usize;
+        let resize = |nonces: &Nonces| {
+            nonces.resize(most);
+            true
+        };
+        let load = |saved: &[u8]| Nonces::load(saved, most);
         let nonces = (most > 0)
-            .then(|| build.keep_portable("nonces", |saved| Nonces::load(saved, most), || Nonces::new(most)));
+            .then(|| build.keep_portable_for("what was signed", resize, load, |_| Nonces::new(most)));
         let items: Vec<Item> = self.components.iter().map(|name| component(name)).collect();
         let wanted = ["created", "keyid"].into_iter().chain(self.nonce.then_some("nonce"));
         let mut accept = "sig=".to_owned();
@@ -401,7 +406,7 @@ impl SignatureAuth {
         if !self.settings.components.iter().all(|wanted| is_covered(wanted, components, head)) {
             return Err(&SIGNATURE_COMPONENTS);
         }
-        let until = self.check_time(parameters, now)?;
+        let created = self.check_time(parameters, now)?;
         let nonce = match parameter(parameters, "nonce") {
             Some(Bare::String(nonce)) => Some(nonce),
             None if !self.settings.nonce => None,
@@ -420,7 +425,7 @@ impl SignatureAuth {
             Some(nonce) => mark(signature.key_id, 0, nonce.as_bytes()),
             None => mark(signature.key_id, 1, &base),
         };
-        match nonces.see(mark, until, now) {
+        match nonces.see(mark, created, now) {
             Seen::Now => Ok(()),
             Seen::Before => Err(&SIGNATURE_REPLAYED),
             Seen::Forgotten => Err(&SIGNATURE_EXPIRED),
@@ -428,8 +433,8 @@ impl SignatureAuth {
         }
     }
 
-    /// Whether the signature is of now; gives the second in which it is too old.
-    fn check_time(&self, parameters: &Parameters, now: u64) -> Result<u64, &'static Cause> {
+    /// Whether the signature is of now; gives the second in which it was made, and for how many it counts.
+    fn check_time(&self, parameters: &Parameters, now: u64) -> Result<(u64, u64), &'static Cause> {
         let second = |name| match parameter(parameters, name) {
             None => Ok(None),
             Some(Bare::Integer(second)) => u64::try_from(*second).map(Some).map_err(|_| &SIGNATURE_EXPIRED),
@@ -437,10 +442,11 @@ impl SignatureAuth {
         };
         let leeway = self.settings.leeway.get().as_secs();
         let created = second("created")?.ok_or(&SIGNATURE_EXPIRED)?;
-        let until = created.saturating_add(self.settings.max_age.get().as_secs()).saturating_add(leeway);
+        let lifetime = self.settings.max_age.get().as_secs().saturating_add(leeway);
+        let until = created.saturating_add(lifetime);
         let expires = second("expires")?.map_or(until, |expires| expires.saturating_add(leeway));
         let early = created > now.saturating_add(leeway);
-        if early || now >= until.min(expires) { Err(&SIGNATURE_EXPIRED) } else { Ok(until) }
+        if early || now >= until.min(expires) { Err(&SIGNATURE_EXPIRED) } else { Ok((created, lifetime)) }
     }
 
     /// The request as the client sent it, whatever filters have made of it since.

@@ -20,15 +20,16 @@ pub(super) enum Seen {
     Before,
     /// It was not, and is now.
     Now,
-    /// Nobody knows: what ended when it ends has been forgotten. So the clock was set back since.
+    /// Nobody knows: what was signed when it was has been forgotten. So the clock was set back since, or signatures count for longer now.
     Forgotten,
     /// It was not, and there is no place to remember it.
     Full,
 }
 
-/// Marks, and until when they count.
+/// Marks, and when what they are of was signed. How long a signature counts is no part of it: a setting that changes makes no signature
+/// count twice.
 pub(super) struct Nonces {
-    most: usize,
+    most: AtomicUsize,
     held: AtomicUsize,
     parts: Box<[Mutex<Part>]>,
 }
@@ -36,57 +37,62 @@ pub(super) struct Nonces {
 #[derive(Default)]
 struct Part {
     marks: HashMap<Mark, u64>,
-    /// The one that ends first on top: one from a moment when the clock was wrong must not keep those behind it.
-    ends: BinaryHeap<Reverse<(u64, Mark)>>,
-    /// The last end of those that were forgotten. A clock that is set back makes what ended before it count again.
+    /// The oldest on top: one from a moment when the clock was wrong must not keep those behind it.
+    oldest: BinaryHeap<Reverse<(u64, Mark)>>,
+    /// When the newest of those that were forgotten was signed. What is as old does not count again, however long signatures count.
     forgotten: u64,
 }
 
 impl Nonces {
     /// A memory for so many.
     pub(super) fn new(most: usize) -> Self {
+        let most = AtomicUsize::new(most);
         Self { most, held: AtomicUsize::new(0), parts: (0..PARTS).map(|_| Mutex::default()).collect() }
     }
 
-    /// Remembers a mark until a second, if it is new.
-    pub(super) fn see(&self, mark: Mark, until: u64, now: u64) -> Seen {
+    /// Makes it a memory for so many. Where there are more already, none is forgotten before it ends.
+    pub(super) fn resize(&self, most: usize) {
+        self.most.store(most, Ordering::Relaxed);
+    }
+
+    /// Remembers the mark of something that was signed at this second and counts for so many, if it is new.
+    pub(super) fn see(&self, mark: Mark, (created, lifetime): (u64, u64), now: u64) -> Seen {
         let part = usize::from(mark[0]) % PARTS;
         let Some(part) = self.parts.get(part) else { return Seen::Full };
-        if self.held.load(Ordering::Relaxed) >= self.most {
-            self.forget(now);
+        if self.held.load(Ordering::Relaxed) >= self.most.load(Ordering::Relaxed) {
+            self.forget(lifetime, now);
         }
         let mut part = part.lock().unwrap_or_else(PoisonError::into_inner);
-        self.drop_ended(&mut part, now);
-        if until <= part.forgotten {
+        self.drop_ended(&mut part, lifetime, now);
+        if created <= part.forgotten && part.forgotten > 0 {
             return Seen::Forgotten;
         }
-        if part.marks.get(&mark).is_some_and(|end| *end > now) {
+        if part.marks.contains_key(&mark) {
             return Seen::Before;
         }
-        if self.held.fetch_add(1, Ordering::Relaxed) >= self.most {
+        if self.held.fetch_add(1, Ordering::Relaxed) >= self.most.load(Ordering::Relaxed) {
             self.held.fetch_sub(1, Ordering::Relaxed);
             return Seen::Full;
         }
-        if part.marks.insert(mark, until).is_some() {
-            self.held.fetch_sub(1, Ordering::Relaxed); // it took the place of one that had ended
-        }
-        part.ends.push(Reverse((until, mark)));
+        part.marks.insert(mark, created);
+        part.oldest.push(Reverse((created, mark)));
         Seen::Now
     }
 
     /// Makes room: what has ended goes, wherever it is.
-    fn forget(&self, now: u64) {
+    fn forget(&self, lifetime: u64, now: u64) {
         for part in &self.parts {
-            self.drop_ended(&mut part.lock().unwrap_or_else(PoisonError::into_inner), now);
+            self.drop_ended(&mut part.lock().unwrap_or_else(PoisonError::into_inner), lifetime, now);
         }
     }
 
-    fn drop_ended(&self, part: &mut Part, now: u64) {
-        while let Some(Reverse((end, mark))) = part.ends.peek().copied().filter(|first| first.0.0 <= now) {
-            part.ends.pop();
-            part.forgotten = part.forgotten.max(end);
-            // A mark that came again later has a later end.
-            if part.marks.get(&mark) == Some(&end) {
+    fn drop_ended(&self, part: &mut Part, lifetime: u64, now: u64) {
+        let ended = |first: &Reverse<(u64, Mark)>| first.0.0.saturating_add(lifetime) <= now;
+        while let Some(Reverse((created, mark))) = part.oldest.peek().copied().filter(ended) {
+            part.oldest.pop();
+            part.forgotten = part.forgotten.max(created);
+            // A mark that came again is newer.
+            if part.marks.get(&mark) == Some(&created) {
                 part.marks.remove(&mark);
                 self.held.fetch_sub(1, Ordering::Relaxed);
             }
@@ -95,19 +101,22 @@ impl Nonces {
 
     /// What [`Portable::save`] wrote in the process before this one.
     pub(super) fn load(saved: &[u8], most: usize) -> Option<Self> {
-        let nonces = Self::new(most);
+        // All of them, also where there may be fewer from now on.
+        let nonces = Self::new(usize::MAX);
         let (entries, rest) = saved.as_chunks::<24>();
         let forgotten = match rest {
             [] => 0,
             rest => u64::from_le_bytes(rest.try_into().ok()?),
         };
+        for entry in entries {
+            let (mark, created) = entry.split_first_chunk::<16>()?;
+            nonces.see(*mark, (u64::from_le_bytes(created.try_into().ok()?), u64::MAX), 0);
+        }
+        // Behind them, because some may be as old as what was forgotten.
         for part in &nonces.parts {
             part.lock().unwrap_or_else(PoisonError::into_inner).forgotten = forgotten;
         }
-        for entry in entries {
-            let (mark, until) = entry.split_first_chunk::<16>()?;
-            nonces.see(*mark, u64::from_le_bytes(until.try_into().ok()?), 0); // one that is too old is refused anyway
-        }
+        nonces.resize(most);
         Some(nonces)
     }
 }
@@ -119,10 +128,11 @@ impl Portable for Nonces {
         for part in &self.parts {
             let part = part.lock().unwrap_or_else(PoisonError::into_inner);
             forgotten = part.forgotten.max(forgotten);
-            all.extend(part.marks.iter().map(|(mark, until)| (*until, *mark)));
+            all.extend(part.marks.iter().map(|(mark, created)| (*created, *mark)));
         }
         all.sort_unstable();
-        let entries = all.into_iter().flat_map(|(until, mark)| mark.into_iter().chain(until.to_le_bytes()));
+        let entries =
+            all.into_iter().flat_map(|(created, mark)| mark.into_iter().chain(created.to_le_bytes()));
         entries.chain(u64::to_le_bytes(forgotten)).collect()
     }
 }
@@ -137,65 +147,91 @@ mod tests {
         mark
     }
 
+    /// Marks of one part.
+    fn alike(n: u32) -> Mark {
+        let mut mark = mark(0);
+        mark[4..8].copy_from_slice(&n.to_le_bytes());
+        mark
+    }
+
     #[test]
     fn once_until_it_ends() {
         let nonces = Nonces::new(10);
-        assert_eq!(nonces.see(mark(1), 20, 10), Seen::Now);
-        assert_eq!(nonces.see(mark(1), 25, 19), Seen::Before);
-        assert_eq!(nonces.see(mark(2), 25, 19), Seen::Now);
-        assert_eq!(nonces.see(mark(1), 30, 20), Seen::Now);
-        assert_eq!(nonces.see(mark(1), 30, 29), Seen::Before);
+        assert_eq!(nonces.see(mark(1), (20, 0), 10), Seen::Now);
+        assert_eq!(nonces.see(mark(1), (25, 0), 19), Seen::Before);
+        assert_eq!(nonces.see(mark(2), (25, 0), 19), Seen::Now);
+        assert_eq!(nonces.see(mark(1), (30, 0), 20), Seen::Now);
+        assert_eq!(nonces.see(mark(1), (30, 0), 29), Seen::Before);
     }
 
     #[test]
     fn a_clock_that_is_set_back_brings_nothing_back() {
         let nonces = Nonces::new(10);
-        let alike = |n: u32| {
-            let mut mark = mark(0);
-            mark[4..8].copy_from_slice(&n.to_le_bytes()); // of the same part
-            mark
-        };
-        assert_eq!(nonces.see(alike(1), 70, 10), Seen::Now);
-        assert_eq!(nonces.see(alike(2), 150, 90), Seen::Now, "the first is forgotten here");
+        assert_eq!(nonces.see(alike(1), (70, 0), 10), Seen::Now);
+        assert_eq!(nonces.see(alike(2), (150, 0), 90), Seen::Now, "the first is forgotten here");
         for now in [69, 10, 0] {
-            assert_eq!(nonces.see(alike(1), 70, now), Seen::Forgotten);
+            assert_eq!(nonces.see(alike(1), (70, 0), now), Seen::Forgotten);
         }
-        assert_eq!(nonces.see(alike(2), 150, 10), Seen::Before);
-        assert_eq!(nonces.see(alike(3), 71, 10), Seen::Now, "what ends later cannot have been forgotten");
+        assert_eq!(nonces.see(alike(2), (150, 0), 10), Seen::Before);
+        assert_eq!(
+            nonces.see(alike(3), (71, 0), 10),
+            Seen::Now,
+            "what ends later cannot have been forgotten"
+        );
         let next = Nonces::load(&nonces.save(), 10).unwrap();
-        assert_eq!(next.see(alike(1), 70, 10), Seen::Forgotten);
+        assert_eq!(next.see(alike(1), (70, 0), 10), Seen::Forgotten);
 
         // What came while the clock was ahead does not keep what came before it.
-        assert_eq!(nonces.see(alike(4), 9000, 8000), Seen::Now);
-        assert_eq!(nonces.see(alike(5), 9100, 100), Seen::Now);
-        assert_eq!(nonces.see(alike(6), 9050, 9020), Seen::Now);
+        assert_eq!(nonces.see(alike(4), (9000, 0), 8000), Seen::Now);
+        assert_eq!(nonces.see(alike(5), (9100, 0), 100), Seen::Now);
+        assert_eq!(nonces.see(alike(6), (9050, 0), 9020), Seen::Now);
         assert_eq!(nonces.held.load(Ordering::Relaxed), 2);
+    }
+
+    #[test]
+    fn signatures_that_count_for_longer_do_not_count_again() {
+        let nonces = Nonces::new(10);
+        assert_eq!(nonces.see(alike(1), (100, 60), 110), Seen::Now);
+        assert_eq!(nonces.see(alike(2), (150, 60), 155), Seen::Now);
+        // It is a minute, and becomes ten: one is remembered, of the other nobody knows any more.
+        assert_eq!(nonces.see(alike(3), (165, 60), 165), Seen::Now);
+        assert_eq!(nonces.see(alike(1), (100, 600), 170), Seen::Forgotten);
+        assert_eq!(nonces.see(alike(2), (150, 600), 700), Seen::Before);
+        // And shorter again: what is new counts at once.
+        assert_eq!(nonces.see(alike(4), (705, 60), 705), Seen::Now);
+        assert_eq!(nonces.see(alike(4), (705, 60), 764), Seen::Before);
     }
 
     #[test]
     fn a_full_memory_forgets_nothing_that_counts() {
         let nonces = Nonces::new(3);
         for n in 0..3 {
-            assert_eq!(nonces.see(mark(n), 20 + u64::from(n), 10), Seen::Now);
+            assert_eq!(nonces.see(mark(n), (20 + u64::from(n), 0), 10), Seen::Now);
         }
-        assert_eq!(nonces.see(mark(9), 30, 10), Seen::Full);
-        assert_eq!(nonces.see(mark(0), 30, 10), Seen::Before);
-        assert_eq!(nonces.see(mark(9), 40, 20), Seen::Now, "one has ended");
-        assert_eq!(nonces.see(mark(8), 40, 20), Seen::Full);
-        assert_eq!(nonces.see(mark(8), 40, 22), Seen::Now);
+        assert_eq!(nonces.see(mark(9), (30, 0), 10), Seen::Full);
+        assert_eq!(nonces.see(mark(0), (30, 0), 10), Seen::Before);
+        assert_eq!(nonces.see(mark(9), (40, 0), 20), Seen::Now, "one has ended");
+        assert_eq!(nonces.see(mark(8), (40, 0), 20), Seen::Full);
+        assert_eq!(nonces.see(mark(8), (40, 0), 22), Seen::Now);
         assert_eq!(nonces.held.load(Ordering::Relaxed), 2);
     }
 
     #[test]
     fn it_goes_to_the_next_process() {
         let nonces = Nonces::new(10);
-        nonces.see(mark(1), 20, 10);
-        nonces.see(mark(2), 30, 10);
+        nonces.see(mark(1), (20, 0), 10);
+        nonces.see(mark(2), (30, 0), 10);
         let next = Nonces::load(&nonces.save(), 10).unwrap();
-        assert_eq!(next.see(mark(1), 20, 19), Seen::Before);
-        assert_eq!(next.see(mark(2), 30, 29), Seen::Before);
-        assert_eq!(next.see(mark(3), 30, 29), Seen::Now);
+        assert_eq!(next.see(mark(1), (20, 0), 19), Seen::Before);
+        assert_eq!(next.see(mark(2), (30, 0), 29), Seen::Before);
+        assert_eq!(next.see(mark(3), (30, 0), 29), Seen::Now);
         assert!(Nonces::load(&[0; 23], 10).is_none());
+        let small = Nonces::load(&nonces.save(), 1).unwrap();
+        assert_eq!(
+            (small.see(mark(1), (20, 0), 19), small.see(mark(2), (30, 0), 19)),
+            (Seen::Before, Seen::Before)
+        );
+        assert_eq!(small.see(mark(3), (30, 0), 19), Seen::Full);
         assert!(Nonces::load(&nonces.save()[..48], 10).is_some(), "of a version that saved no more");
     }
 }

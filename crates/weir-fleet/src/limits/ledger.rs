@@ -68,6 +68,8 @@ pub struct Ledger {
 struct Book {
     /// What is left of each limit, in requests times its µs: whole numbers, so that nothing is lost by rounding.
     left: SmallVec<[i128; 2]>,
+    /// What there was of each when nothing was used: what is used stays used when a limit moves.
+    full: SmallVec<[i128; 2]>,
     at: Time,
     /// From when on it need not be remembered.
     whole: Time,
@@ -131,11 +133,13 @@ impl Ledger {
         let (numbers, whole) = told(&left, asked, granted);
         let term = limits.iter().map(|limit| limit.micros_for(limit.full())).max().unwrap_or(0);
         let whole = (now + micros(whole)).max(self.began + micros(term));
-        if let Some(book) = self.books.get_mut(key.as_slice()) {
-            *book = Book { left, at: now, whole };
+        let full = limits.iter().map(|limit| limit.full()).collect();
+        let book = Book { left, full, at: now, whole };
+        if let Some(known) = self.books.get_mut(key.as_slice()) {
+            *known = book;
         } else {
             self.order.push_back(key.as_slice().into());
-            self.books.insert(key.as_slice().into(), Book { left, at: now, whole });
+            self.books.insert(key.as_slice().into(), book);
         }
         Some(numbers)
     }
@@ -166,8 +170,12 @@ fn micros(micros: i64) -> Duration {
 
 fn refilled(book: &Book, limits: &[Limit], now: Time) -> SmallVec<[i128; 2]> {
     let passed = now.saturating_sub(book.at);
-    let each = book.left.iter().zip(limits);
-    each.map(|(left, limit)| left.saturating_add(limit.comes_back(passed)).min(limit.full())).collect()
+    let each = book.left.iter().zip(&book.full).zip(limits);
+    each.map(|((left, full), limit)| {
+        let left = left.saturating_add(limit.full()).saturating_sub(*full);
+        left.saturating_add(limit.comes_back(passed)).min(limit.full())
+    })
+    .collect()
 }
 
 /// Takes what is owed and what is granted from what is left.
