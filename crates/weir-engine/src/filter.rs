@@ -130,6 +130,9 @@ pub struct AttemptEnd<'a> {
     pub attempt: Attempt<'a>,
     /// The status that the upstream answered with; 0 when it did not.
     pub status: u16,
+    /// The head of the answer as the upstream sent it, before any filter has seen it; `None` without an answer, or where another attempt's
+    /// is taken.
+    pub head: Option<&'a ResponseHead>,
     /// What it came to where the request was a call of gRPC.
     pub grpc: Option<GrpcStatus>,
     /// Why it did not; `None` with a status of 0 where that says nothing about the upstream: the answer to another attempt came

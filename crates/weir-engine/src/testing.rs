@@ -533,7 +533,7 @@ impl Exchange {
     ) {
         let attempt = Attempt { upstream, endpoint: "192.0.2.200:80", number: 1, host: None, tls: false };
         let (status, cause) = (ends.unwrap_or(0), ends.err());
-        let end = AttemptEnd { attempt, status, grpc, cause, took, at: Instant::now() };
+        let end = AttemptEnd { attempt, status, head: None, grpc, cause, took, at: Instant::now() };
         self.filter.on_attempt_end(&end, &mut self.cx);
     }
 

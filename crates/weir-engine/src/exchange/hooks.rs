@@ -332,22 +332,27 @@ impl Exchange<'_> {
         }
         let grpc = self.grpc.then(|| grpc::status_of(&head.headers));
         let grpc = grpc.map(|told| told.map_or(GrpcStatus::ToCome, GrpcStatus::Told));
-        self.attempt_ended(head.status(), grpc, None);
+        self.attempt_ended((head.status(), Some(head)), grpc, None);
     }
 
     /// The same for its end, without one, or with one that nobody will see.
     pub(super) fn attempt_ends(&mut self, status: u16, cause: Option<&'static Cause>) {
-        self.attempt_ended(status, None, cause);
+        self.attempt_ended((status, None), None, cause);
     }
 
-    fn attempt_ended(&mut self, status: u16, grpc: Option<GrpcStatus>, cause: Option<&'static Cause>) {
+    fn attempt_ended(
+        &mut self,
+        (status, head): (u16, Option<&ResponseHead>),
+        grpc: Option<GrpcStatus>,
+        cause: Option<&'static Cause>,
+    ) {
         let Some(cx) = &mut self.cx else { return };
         let Some((began, number, upstream, endpoint)) = cx.attempt.take() else { return };
         let attempt =
             filter::Attempt { upstream: &upstream, endpoint: &endpoint, number, host: None, tls: false };
         let at = Instant::now();
         let took = at.saturating_duration_since(began);
-        let end = filter::AttemptEnd { attempt, status, grpc, cause, took, at };
+        let end = filter::AttemptEnd { attempt, status, head, grpc, cause, took, at };
         let filters = &self.local.snapshot.filters;
         for &index in self.ran.iter().rev().filter(|&&f| filters[f as usize].hooks.has(Hooks::ATTEMPT)) {
             cx.filter = index;

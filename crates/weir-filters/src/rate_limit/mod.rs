@@ -94,6 +94,10 @@ struct State {
     inherited: Mutex<Vec<Arc<Cell>>>,
 }
 
+/// What the upstream's answer says that its request cost, as it came: filters behind this one may replace it or take the field away.
+#[derive(Default)]
+struct CostTold(Option<u32>);
+
 /// What an exchange was charged, where a note does not hold it: the spot, and how much is used, of each limit.
 #[derive(Default)]
 struct Charged(SmallVec<[(Spot, Time); 2]>);
@@ -237,7 +241,11 @@ static WITHOUT_STORE: Figure = Figure::counter(
 impl Filter for RateLimit {
     fn hooks(&self) -> Hooks {
         let told = self.limits.iter().any(|limit| limit.fields.is_some());
-        if told || self.cost.is_some() { Hooks::REQUEST | Hooks::RESPONSE } else { Hooks::REQUEST }
+        match &self.cost {
+            Some(_) => Hooks::REQUEST | Hooks::ATTEMPT | Hooks::RESPONSE,
+            None if told => Hooks::REQUEST | Hooks::RESPONSE,
+            None => Hooks::REQUEST,
+        }
     }
 
     fn guards(&self) -> FieldGuards {
@@ -290,6 +298,13 @@ impl Filter for RateLimit {
         })
     }
 
+    fn on_attempt_end(&self, end: &AttemptEnd<'_>, cx: &mut Cx) {
+        if let (Some(name), Some(head)) = (&self.cost, end.head) {
+            // Of several attempts the last one that was answered counts.
+            cx.state::<CostTold>().0 = cost_told(head, name);
+        }
+    }
+
     fn on_response(&self, head: &mut ResponseHead, cx: &mut Cx) -> Flow {
         if let ([limit], None, None) = (self.limits.as_slice(), &self.cost, &self.shared) {
             if let used @ 1.. = *cx.note() {
@@ -303,7 +318,7 @@ impl Filter for RateLimit {
         // Nothing where the request was refused: the answer tells of the limit itself.
         let Charged(mut charged) = std::mem::take(cx.state());
         if let Some(name) = &self.cost {
-            let cost = cost_told(head, name);
+            let cost = cost_of(head, name, cx);
             head.headers.remove(name);
             let now = gcra::now();
             for (limit, (spot, used)) in self.limits.iter().zip(&mut charged) {
@@ -373,6 +388,11 @@ fn cost_told(head: &ResponseHead, name: &FieldName) -> Option<u32> {
     let text = str::from_utf8(head.headers.get(name)?).ok()?.trim();
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     digits.then(|| text.parse().unwrap_or(COST_MAX).min(COST_MAX))
+}
+
+/// The same of the upstream's answer as it came; of the response as it is where no upstream was asked.
+fn cost_of(head: &ResponseHead, name: &FieldName, cx: &mut Cx) -> Option<u32> {
+    cx.state::<CostTold>().0.take().or_else(|| cost_told(head, name))
 }
 
 /// Tells of a limit in a response.
@@ -473,7 +493,7 @@ impl RateLimit {
     fn on_shared_response(&self, shared: &Shared, head: &mut ResponseHead, cx: &mut Cx) {
         let Leased { told: Some(told), key, .. } = std::mem::take(cx.state()) else { return };
         if let (Some(field), Some((number, name))) = (&self.cost, key)
-            && let Some(cost) = cost_told(head, field)
+            && let Some(cost) = cost_of(head, field, cx)
         {
             shared.settle(number, cost, &name);
         }
