@@ -64,7 +64,7 @@ pub(super) struct Written {
     /// out, so a client has 2^64 addresses to choose from.
     #[serde(default = "ipv6_prefix")]
     pub(super) ipv6_prefix: u8,
-    /// Clients that are counted at the same time, from 8 to 16777216. Default 65536. Memory: 16 bytes each, once in use.
+    /// Clients that are counted at the same time, from 8 to 16777216: so many are never forgotten. Default 65536. Memory: 32 bytes each, once in use.
     #[serde(default = "keys")]
     pub(super) keys: u32,
     /// Name of a store under `stores`, in which all gateways that have this filter count together: a Redis, or the fleet where the burst

@@ -184,10 +184,10 @@ fn four_threads_insert_into_one_bucket_exactly() {
 
 #[test]
 fn a_full_bucket_forgets_who_has_used_least() {
-    let rate = rate(10, SECOND, 10);
+    let rate = rate(20, SECOND, 20);
     let table = Table::new(8);
-    let keys: Vec<_> = (0..9).map(|k| table.key(k)).collect();
-    for (k, key) in keys[..8].iter().enumerate() {
+    let keys: Vec<_> = (0..17).map(|k| table.key(k)).collect();
+    for (k, key) in keys[..16].iter().enumerate() {
         for _ in 0..=k {
             assert!(allowed(table.charge(*key, &rate, SECOND)));
         }
@@ -196,9 +196,26 @@ fn a_full_bucket_forgets_who_has_used_least() {
         Decision::Allowed { used } => used == rate.interval,
         Decision::Denied { .. } => false,
     };
-    assert!(first(keys[8]), "a new key passes");
-    assert!(!first(keys[7]), "who has used most is still known");
+    assert!(first(keys[16]), "a new key passes");
+    assert!(!first(keys[15]), "who has used most is still known");
     assert!(first(keys[0]), "who had used least begins anew");
+}
+
+/// As many clients as `keys` says, all of them active: none is forgotten.
+#[test]
+fn a_table_holds_as_many_keys_as_it_is_for() {
+    let rate = rate(10, SECOND, 10);
+    for keys in [8, 9, 100, 3000, 65_536] {
+        let table = Table::new(keys);
+        for second in 1..=2 {
+            for k in 0..keys {
+                let Decision::Allowed { used } = table.charge(table.key(k), &rate, SECOND) else {
+                    panic!("{k} of {keys}")
+                };
+                assert_eq!(used, second * rate.interval, "client {k} of {keys} was forgotten");
+            }
+        }
+    }
 }
 
 #[test]
