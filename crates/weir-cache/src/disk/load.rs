@@ -6,6 +6,7 @@ use super::format::{FIXED, Fixed, read_head};
 use super::{Disk, Entry};
 use std::fs::{self, File};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
@@ -118,11 +119,14 @@ impl Disk {
         for file in files.flatten() {
             match file.file_name().to_str().and_then(folder::number_of) {
                 Some((number, true)) => heads.push(number),
-                // Those of this process are known.
-                Some((number, false)) if number < self.first => objects.push(number),
-                _ => {}
+                Some((number, false)) => objects.push(number),
+                None => {}
             }
         }
+        // Read behind the list, so that it is above every file of this process there. Those are known.
+        let own = self.own();
+        objects.retain(|number| !own.contains(number));
+        heads.retain(|number| !own.contains(number));
         let mut removed = 0;
         for number in &objects {
             let path = folder::object(&self.path, *number);
@@ -137,10 +141,15 @@ impl Disk {
                 }
             }
         }
-        for number in heads.iter().filter(|number| **number < self.first && !objects.contains(number)) {
+        for number in heads.iter().filter(|number| !objects.contains(number)) {
             let _ = fs::remove_file(folder::newer_head(&self.path, *number));
         }
         removed
+    }
+
+    /// The numbers that this process has given so far.
+    fn own(&self) -> Range<u64> {
+        self.first..self.next.load(Relaxed)
     }
 
     /// An object of a process before this one. What came since, or is newer, stays in its place.
@@ -150,7 +159,9 @@ impl Disk {
             let shard = self.shard(&entry.stem).read().unwrap_or_else(PoisonError::into_inner);
             let same = |known: &Arc<Entry>| known.extra == entry.extra && known.variant == entry.variant;
             let known = shard.get(&entry.stem).and_then(|entries| entries.iter().find(|known| same(known)));
-            known.is_some_and(|known| known.number > entry.number)
+            // The clock may have been set back since: then an older object has the larger number.
+            let own = self.own();
+            known.is_some_and(|known| own.contains(&known.number) || known.number > entry.number)
         };
         if entry.newer_head.load(Relaxed) {
             self.room().heads += super::PAGE;

@@ -371,7 +371,7 @@ fn progress_is_told() {
 }
 
 /// The files of objects in a folder.
-fn files(path: &Path) -> Vec<std::path::PathBuf> {
+fn files(path: &Path) -> Vec<PathBuf> {
     let folders = (0..folder::FOLDERS).map(|number| folder::below(path, number));
     folders.flat_map(|folder| fs::read_dir(folder).unwrap()).map(|file| file.unwrap().path()).collect()
 }
@@ -397,4 +397,40 @@ fn objects_of_an_earlier_form_are_removed() {
     assert!(find(&disk, "r\0u").is_none());
     assert_eq!((disk.readings().objects, files(&path).len()), (0, 0));
     assert!(fs::read_to_string(&mark).unwrap().starts_with("weir-cache 2\n"));
+}
+
+/// A clock that was set back gives numbers below those of files that are there.
+#[test]
+fn objects_that_are_numbered_ahead_of_now_count_too() {
+    let dir = TempDir::new().unwrap();
+    let disk = open(dir.path());
+    for n in 0..20 {
+        put(&disk, named(&format!("r\0u{n}"), "", &[]), b"head", &body(600_000)).unwrap();
+    }
+    let kept = find(&disk, "r\0u7").unwrap();
+    disk.write_newer_head(&kept, b"newer");
+    until(|| kept.newer_head.load(Relaxed));
+    drop(kept);
+    let path = disk.path.clone();
+    close(disk);
+    let ahead = 1 << 62;
+    for file in files(&path) {
+        let (number, is_head) = folder::number_of(file.file_name().unwrap().to_str().unwrap()).unwrap();
+        let to = if is_head { folder::newer_head } else { folder::object };
+        fs::rename(file, to(&path, number | ahead)).unwrap();
+    }
+    let disk = open(&path);
+    let entry = find(&disk, "r\0u7").unwrap();
+    assert_eq!(disk.read(&entry).unwrap().kept, b"newer");
+    assert_eq!((disk.readings().objects, disk.readings().bytes), (20, taken(&path) - PAGE));
+    // They make room like all others, and what came since takes their place.
+    put(&disk, named("r\0u7", "", &[]), b"since", b"x").unwrap();
+    for n in 0..40 {
+        put(&disk, named(&format!("r\0new{n}"), "", &[]), b"head", &body(600_000)).unwrap();
+    }
+    drop(entry);
+    until(|| taken(&path) <= SIZE + PAGE);
+    let disk = again(disk);
+    assert!(disk.readings().bytes <= SIZE);
+    assert!(find(&disk, "r\0u7").is_none_or(|entry| disk.read(&entry).unwrap().kept == b"since"));
 }
