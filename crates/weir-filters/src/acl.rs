@@ -108,6 +108,7 @@ impl Filter for Acl {
             None => self.anonymous,
             Some(consumer) => self.consumers.get(consumer).copied().unwrap_or_default(),
         };
+        cx.restricts();
         if may { Flow::Continue } else { Flow::refuse(&ACL_DENIED) }
     }
 }

@@ -25,6 +25,8 @@ pub struct Caller {
     /// Values of the client that were written into the request or the answer.
     pub(super) told: Told,
     pub(super) authorization: bool,
+    /// How many filters let it pass that turn others away.
+    pub(super) restrictions: u8,
 }
 
 /// Values of the client that a template wrote somewhere, as bits. The consumer's name is none of them: [`Cx::consumer`] tells it.
@@ -50,6 +52,7 @@ pub(crate) struct CallerFacts {
     /// Templates only read the context, and note here what they took from it.
     told: Cell<Told>,
     authorization: Cell<bool>,
+    restrictions: Cell<u8>,
 }
 
 impl Caller {
@@ -86,6 +89,13 @@ impl Cx {
         self.facts.authorization.set(true);
     }
 
+    /// Says that this filter turns other callers away, by something that is no credential: an address, a consumer's name. Every caller
+    /// whom it lets pass may get the same answer, but only behind this filter.
+    pub fn restricts(&self) {
+        let restrictions = &self.facts.restrictions;
+        restrictions.set(restrictions.get().saturating_add(1));
+    }
+
     /// Says that a value of the client is written into the request or the answer.
     pub fn tells(&self, told: Told) {
         self.facts.told.set(Told(self.facts.told.get().0 | told.0));
@@ -104,6 +114,7 @@ impl Cx {
             identities: self.facts.identities.len(),
             told: self.facts.told.get(),
             authorization: self.facts.authorization.get(),
+            restrictions: self.facts.restrictions.get(),
         }
     }
 
@@ -113,6 +124,7 @@ impl Cx {
         self.facts.identities.truncate(before.identities);
         self.facts.told.set(before.told);
         self.facts.authorization.set(before.authorization);
+        self.facts.restrictions.set(before.restrictions);
     }
 
     /// Says who calls. The filters of the consumer's plan run next. Where an earlier filter named another consumer, that one stays among
@@ -139,5 +151,6 @@ impl Cx {
         to.facts.identities.clone_from(&self.facts.identities);
         to.facts.told.set(self.facts.told.get());
         to.facts.authorization.set(self.facts.authorization.get());
+        to.facts.restrictions.set(self.facts.restrictions.get());
     }
 }

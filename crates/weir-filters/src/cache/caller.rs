@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!  verified before the cache   in the key (`caller`), or the answer itself must allow sharing (RFC 9111 §3.5)
-//!  verified behind the cache   not kept
+//!  verified behind the cache   not kept, nor what filters let pass there that turn others away (`ip`, `acl`)
 //!  written behind the cache    not kept where the client's address or certificate went into it, or where `Vary` names the field
 //!  told by a trusted proxy     in the key, but for the client's address
 //! ```

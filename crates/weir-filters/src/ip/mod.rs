@@ -133,6 +133,7 @@ impl Filter for Ip {
     }
 
     fn on_request(&self, _: &mut RequestHead, cx: &mut Cx) -> Flow {
+        cx.restricts();
         if self.deny.contains(cx.client) {
             return Flow::refuse(&IP_DENIED);
         }

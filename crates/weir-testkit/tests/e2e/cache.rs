@@ -6,6 +6,7 @@ mod callers;
 mod hostile;
 mod of_route;
 mod on_disk;
+mod pairs;
 mod stale;
 
 use std::sync::Arc;

@@ -42,12 +42,12 @@ fn weir(upstream: &Upstream, more: &str, filters: &str) -> Weir {
     ))
 }
 
-fn secret() -> String {
+pub(super) fn secret() -> String {
     "a secret of more than thirty-two bytes".to_owned()
 }
 
 /// A token by that secret.
-fn token(claims: &serde_json::Value) -> String {
+pub(super) fn token(claims: &serde_json::Value) -> String {
     let part = |value: &serde_json::Value| weir_wire::base64::encode_url(value.to_string().as_bytes());
     let signed = format!("{}.{}", part(&json!({ "alg": "HS256" })), part(claims));
     let key = hmac::Key::new(hmac::HMAC_SHA256, secret().as_bytes());
