@@ -44,6 +44,7 @@ use hooks::Reply;
 use record::{Record, Recorded, head_for_next};
 use smallvec::SmallVec;
 use std::any::Any;
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -185,6 +186,8 @@ pub(crate) struct Exchange<'c> {
     resumed: Option<Box<Resumed>>,
     /// Whether the client's connection can be kept, as far as the response is concerned.
     can_keep: bool,
+    /// Whether the head that was written lets the client send another request on this connection.
+    promised: Cell<bool>,
     /// Whether the answer says why the request is refused. A client that still sends must get to read it.
     refused: bool,
 }
@@ -271,6 +274,7 @@ impl<'c> Exchange<'c> {
             has_waited: false,
             resumed: None,
             can_keep: true,
+            promised: Cell::new(false),
             refused: false,
         }
     }

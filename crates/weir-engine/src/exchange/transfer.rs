@@ -378,7 +378,9 @@ impl Exchange<'_> {
 
     /// What the client is told about its connection (RFC 9112 §9.3).
     pub(super) fn write_connection(&self, out: &mut Vec<u8>) {
-        if !self.keeps() {
+        let keeps = self.keeps();
+        self.promised.set(keeps);
+        if !keeps {
             out.extend_from_slice(b"connection: close\r\n");
         } else if self.head.version() == Version::Http10 {
             out.extend_from_slice(b"connection: keep-alive\r\n");
@@ -392,8 +394,11 @@ impl Exchange<'_> {
     }
 
     /// What becomes of the connection after a response that was written whole.
+    ///
+    /// A drain that began behind the head changes nothing: the client may have sent its next request by now. The connection is then an
+    /// idle one like any other, which closes at once where the gateway ends, and carries one more request at an upgrade.
     pub(super) fn next(&self) -> Next {
-        match (self.keeps(), self.request_over) {
+        match (self.promised.get() && self.can_keep, self.request_over) {
             (true, _) => Next::Keep,
             (false, false) => Next::Linger(Closed::Finished),
             (false, true) if self.client.handle.closing.get() => Next::Close(Closed::Drain),

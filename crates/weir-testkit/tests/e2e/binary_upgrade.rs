@@ -91,6 +91,28 @@ fn an_idle_connection_brings_one_more_request_and_a_tunnel_lives_on() {
 }
 
 #[test]
+fn a_connection_whose_head_promised_it_carries_one_more_request() {
+    let upstream = Upstream::listen();
+    let weir = Weir::start_installed(&config_for(&upstream, ""));
+    let mut client = weir.client();
+    client.send(GET);
+    let mut service = upstream.accept();
+    service.read_request();
+    service.send("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf");
+    client.expect("HTTP/1.1 200 OK\r\n");
+    weir.upgrade().unwrap();
+    service.send("more");
+    let rest = client.read_until(b"halfmore");
+    assert!(!String::from_utf8_lossy(&rest).to_ascii_lowercase().contains("connection: close"));
+    // The head let the client send another: it must not find the connection closed.
+    client.send(GET);
+    service.read_request();
+    service.send(OK_BODY);
+    client.read_response().expect_status(200).expect_header("connection", "close");
+    client.expect_close();
+}
+
+#[test]
 fn what_was_counted_counts_on_and_sessions_resume() {
     let authority = Authority::new();
     let leaf = authority.leaf(&["weir.test"]).yaml();
