@@ -28,8 +28,9 @@ pub struct Inheritance {
     pub(crate) of_process: bool,
 }
 
-/// What a gateway gives to the process that takes its place. Made by [`Gateway::hand_over`](crate::Gateway::hand_over).
-#[derive(Debug)]
+/// What a gateway gives to the process that takes its place. Made by [`Gateway::hand_over`](crate::Gateway::hand_over); the default is
+/// nothing, with which that process binds its addresses itself.
+#[derive(Debug, Default)]
 pub struct Handover {
     sockets: Vec<Inherited>,
     state: Vec<State>,
@@ -56,7 +57,7 @@ enum Owner {
 }
 
 /// Something that is worth keeping: ticket keys, counters.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct State {
     /// What it is, which says how to read it.
     pub(crate) kind: Kind,
@@ -232,6 +233,15 @@ impl Handover {
         });
     }
 
+    /// The same once more, with descriptors of its own for the same sockets.
+    ///
+    /// # Errors
+    /// When descriptors have run out.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        let sockets = self.sockets.iter().map(Inherited::try_clone).collect::<io::Result<_>>()?;
+        Ok(Self { sockets, state: self.state.clone() })
+    }
+
     /// Sends all of it. Waits at most for the stream's write timeout.
     ///
     /// # Errors
@@ -266,6 +276,12 @@ impl Handover {
 }
 
 impl Inherited {
+    fn try_clone(&self) -> io::Result<Self> {
+        let sockets = self.sockets.iter().map(BoundSocket::try_clone).collect::<io::Result<_>>()?;
+        let (owner, asked) = (self.owner.clone(), self.asked.clone());
+        Ok(Self { owner, asked, actual: self.actual.clone(), sockets })
+    }
+
     fn header(&self) -> SocketsHeader {
         SocketsHeader { owner: self.owner.clone(), asked: self.asked.clone(), count: self.sockets.len() }
     }

@@ -277,6 +277,71 @@ fn a_refused_config_changes_nothing_and_is_told() {
     weir.client().get("/").expect_body("new");
 }
 
+// === The new process dies ===
+
+fn kill(pid: u32, signal: &str) {
+    assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
+}
+
+/// Waits until a fresh process serves instead of one that died; its pid.
+fn taken_over(weir: &Weir, died: u32) -> u32 {
+    let line = weir.wait_log("took over again");
+    assert_eq!(line.field("died"), Some(died.to_string().as_str()));
+    line.field("pid").unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_successor_that_dies_is_replaced() {
+    let upstream = Upstream::listen();
+    let yaml = config_for(&upstream, "") + "watch: false\n";
+    let mut weir = started_with(&yaml, &["--pid-file", "weir.pid"]);
+    let (mut client, mut conn) = tunnel(&weir, &upstream); // the old process drains as long as it is open
+    let dead = weir.upgrade().unwrap();
+    kill(dead, "-KILL");
+    // It waits in the socket, which the old process keeps open, until another accepts.
+    let mut waiting = weir.client();
+    waiting.send(GET);
+    let mut service = upstream.accept();
+    service.read_request();
+    service.send(OK_BODY);
+    waiting.read_response().expect_status(200);
+    let fresh = taken_over(&weir, dead);
+    let written = fs::read_to_string(weir.dir().join("weir.pid")).unwrap();
+    assert_eq!(written.trim(), fresh.to_string());
+    client.send("still here?");
+    conn.expect("still here?");
+
+    // It is a gateway like any other, which can be replaced in its turn.
+    let before = weir.stderr().len();
+    run_weir(weir.dir(), &["upgrade", "--admin", &weir.admin()]).expect_code(0);
+    let last = weir.wait_upgrade_after(before).unwrap();
+    assert!(last != fresh && last != dead);
+    client.close();
+    conn.close();
+    eventually("the old process ends", || !weir.is_running());
+    run_weir(weir.dir(), &["drain", "--admin", &weir.admin()]).expect_code(0);
+}
+
+#[test]
+fn one_that_dies_at_once_is_replaced_by_a_process_without_connections_too() {
+    let weir = Weir::start_installed(&saying("hello"));
+    let dead = weir.upgrade().unwrap();
+    kill(dead, "-ABRT");
+    taken_over(&weir, dead);
+    weir.client().get("/").expect_body("hello");
+    run_weir(weir.dir(), &["drain", "--admin", &weir.admin()]).expect_code(0);
+}
+
+#[test]
+fn one_that_ends_on_purpose_is_not_replaced() {
+    let mut weir = Weir::start_installed(&saying("hello"));
+    let new = weir.upgrade().unwrap();
+    kill(new, "-TERM");
+    eventually("the old process ends", || !weir.is_running());
+    assert!(weir.logged("took over again").is_empty());
+    assert!(std::net::TcpStream::connect(weir.address("web")).is_err());
+}
+
 // === Whoever watches the process ===
 
 /// A gateway in a folder with a link to the binary, run with these arguments more.

@@ -1,6 +1,7 @@
 //! `weir run`: the gateway in the foreground, its signals, and the notes to systemd. `upgrade` is how another takes its place.
 
 mod pid_file;
+mod successor;
 mod upgrade;
 
 use super::ConfigArgs;
@@ -14,7 +15,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use upgrade::{Predecessor, Upgrader};
+use upgrade::{CHANGED, LEAVING, Predecessor, Upgrader};
 use weir_admin::{Admin, Process};
 use weir_gateway::config::load::ORIGIN_VARIABLE;
 use weir_gateway::config::schema::{AdminAddress, Config};
@@ -127,7 +128,7 @@ fn serve(args: &Run, inherited: Inheritance, predecessor: &mut Option<Predecesso
         );
     }
     if let Some(predecessor) = predecessor.take() {
-        predecessor.ready();
+        let _ = upgrader.predecessor.set(predecessor.ready()); // the first and only time
         notify(&format!("MAINPID={}", std::process::id()));
     }
     notify("READY=1");
@@ -135,10 +136,12 @@ fn serve(args: &Run, inherited: Inheritance, predecessor: &mut Option<Predecesso
         welcome(&gateway, &config);
     }
     let signalled = gateway.clone();
-    thread::Builder::new()
-        .name("weir-signals".to_owned())
-        .spawn(move || runtime.block_on(signals.serve(&signalled, &upgrader)))?;
+    thread::Builder::new().name("weir-signals".to_owned()).spawn({
+        let upgrader = Arc::clone(&upgrader);
+        move || runtime.block_on(signals.serve(&signalled, &upgrader))
+    })?;
     gateway.wait();
+    upgrader.successor.see_off();
     drop((admin, pid_file));
     if let Some(origin) = origin {
         origin.stop();
@@ -234,8 +237,16 @@ impl Signals {
     /// SIGHUP reloads, SIGUSR1 reopens logs, SIGUSR2 upgrades, SIGTERM and SIGINT drain; the second SIGINT ends at once.
     async fn serve(mut self, gateway: &Gateway, upgrader: &Arc<Upgrader>) {
         let mut interrupted = false;
+        let mut configs = gateway.configs();
+        configs.mark_unchanged();
+        let say = |what| {
+            if let Some(predecessor) = upgrader.predecessor.get() {
+                predecessor.say(what);
+            }
+        };
         loop {
             tokio::select! {
+                Ok(()) = configs.changed() => say(CHANGED),
                 _ = self.hangup.recv() => {
                     notify("RELOADING=1");
                     let gateway = gateway.clone();
@@ -248,17 +259,32 @@ impl Signals {
                     let upgrader = Arc::clone(upgrader);
                     drop(tokio::task::spawn_blocking(move || drop(upgrader.upgrade()))); // it logs what it did
                 }
-                _ = self.terminate.recv() => drain(gateway),
+                _ = self.terminate.recv() => {
+                    say(LEAVING);
+                    if let Some(pid) = upgrader.successor.pid() {
+                        end(pid);
+                    }
+                    drain(gateway);
+                }
                 _ = self.interrupt.recv() => {
                     if interrupted {
                         gateway.stop();
                         return;
                     }
                     interrupted = true;
+                    say(LEAVING);
                     drain(gateway);
                 }
             }
         }
+    }
+}
+
+/// Passes on that the service is to end to the process that serves, where systemd knows only this one so far.
+fn end(pid: u32) {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    if let Some(Err(e)) = pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::TERM)) {
+        log::warn("the process that serves was not told to end", &[("error", &e)]);
     }
 }
 

@@ -7,8 +7,10 @@
 //!   drains  ◄──────────────────────────── `ready` ── serves
 //!   serves on, and says why  ◄──── `failed: …`, its end, or silence for too long
 //! ```
-//! Both accept from the same sockets until this one stops, so nothing that waits to be accepted is lost.
+//! Both accept from the same sockets until this one stops, so nothing that waits to be accepted is lost. `successor` watches over the next
+//! process from then on.
 
+use super::successor::Successor;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -19,7 +21,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, OnceLock, TryLockError, mpsc};
 use std::time::{Duration, Instant};
 use weir_admin::Handle;
-use weir_gateway::{Gateway, Inheritance};
+use weir_gateway::{Gateway, Handover, Inheritance};
 use weir_telemetry::log;
 
 /// Tells a process that its stdin is the socket of the one whose place it takes.
@@ -37,6 +39,10 @@ const REASON_BYTES: u64 = 64 * 1024;
 
 const READY: u8 = b'R';
 const FAILED: u8 = b'F';
+/// After `READY`: the next process runs another config now, so that its sockets need no longer be those that it was handed.
+pub(super) const CHANGED: u8 = b'C';
+/// After `READY`: it ends on purpose, or another process takes its place. Nobody need watch over it.
+pub(super) const LEAVING: u8 = b'L';
 
 // === the side of the process that serves ===
 
@@ -48,11 +54,22 @@ pub(super) struct Upgrader {
     pub(super) admin: OnceLock<Handle>,
     /// One upgrade at a time. Never given back by one that succeeded.
     turn: Mutex<()>,
+    /// The process that took this one's place.
+    pub(super) successor: Successor,
+    /// The process whose place this one took, while it may watch over this one.
+    pub(super) predecessor: OnceLock<Bond>,
 }
 
 impl Upgrader {
     pub(super) fn new(gateway: Gateway) -> Self {
-        Self { gateway, program: program(), admin: OnceLock::new(), turn: Mutex::new(()) }
+        Self {
+            gateway,
+            program: program(),
+            admin: OnceLock::new(),
+            turn: Mutex::new(()),
+            successor: Successor::default(),
+            predecessor: OnceLock::new(),
+        }
     }
 
     /// Starts the file that now lies at the path Weir was started by, hands everything over, and drains once that is
@@ -87,17 +104,20 @@ impl Upgrader {
             return Err("this process drains already".to_owned());
         }
         let program = self.program.as_deref().ok_or("it is not known where the program lies")?;
-        let (mut child, stream) = start(program)?;
+        let (child, stream) = start(&mut Command::new(program), program)?;
         let pid = child.id();
         log::info("upgrade begun", &[("program", &program.display()), ("pid", &pid)]);
-        let ready = self.hand_over(&stream).and_then(|()| wait_ready(&stream, READY_WAIT));
-        if let Err(why) = ready {
-            return Err(ended(&mut child, program, &why));
-        }
+        let handover = self.handover();
+        // Without it, the process that takes over again would bind its sockets itself.
+        let kept = handover.try_clone().unwrap_or_default();
+        let (child, stream) = install(child, stream, handover, program)?;
         if let Some(admin) = self.admin.get() {
             admin.leave();
         }
-        super::notify(&format!("MAINPID={pid}"));
+        if let Some(predecessor) = self.predecessor.get() {
+            predecessor.say(LEAVING);
+        }
+        self.successor.watch(child, stream, kept);
         let gateway = self.gateway.clone();
         let (stopped, wait) = mpsc::channel::<()>();
         let draining = std::thread::Builder::new().name("weir-drain".to_owned());
@@ -114,15 +134,29 @@ impl Upgrader {
         Ok(pid)
     }
 
-    fn hand_over(&self, stream: &UnixStream) -> Result<(), String> {
+    fn handover(&self) -> Handover {
         let mut handover = self.gateway.hand_over();
         if let Some((asked, actual, socket)) = self.admin.get().and_then(Handle::lend) {
             handover.add_admin(&asked, actual, socket);
         }
-        handover.send(stream).map_err(|e| match e.kind() {
-            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => String::new(), // how it ended says more
-            _ => format!("it did not take what it was handed: {e}"),
-        })
+        handover
+    }
+}
+
+/// Hands over to a process that was started, and waits until it serves; ends it if it does not come to that.
+pub(super) fn install(
+    mut child: Child,
+    stream: UnixStream,
+    handover: Handover,
+    program: &Path,
+) -> Result<(Child, UnixStream), String> {
+    let sent = handover.send(&stream).map_err(|e| match e.kind() {
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => String::new(), // how it ended says more
+        _ => format!("it did not take what it was handed: {e}"),
+    });
+    match sent.and_then(|()| wait_ready(&stream, READY_WAIT)) {
+        Ok(()) => Ok((child, stream)),
+        Err(why) => Err(ended(&mut child, program, &why)),
     }
 }
 
@@ -141,11 +175,11 @@ fn program() -> Option<PathBuf> {
     found.or_else(|| std::env::current_exe().ok())
 }
 
-/// Starts the program as this one was started.
-fn start(program: &Path) -> Result<(Child, UnixStream), String> {
+/// Starts a program as this one was started. `program` is its name for people.
+pub(super) fn start(command: &mut Command, program: &Path) -> Result<(Child, UnixStream), String> {
     let (ours, theirs) = UnixStream::pair().map_err(|e| format!("no socket to hand over by: {e}"))?;
     ours.set_write_timeout(Some(SEND_WAIT)).map_err(|e| e.to_string())?;
-    let child = Command::new(program)
+    let child = command
         .args(std::env::args_os().skip(1))
         .env(VARIABLE, "stdin")
         .stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)))
@@ -217,13 +251,23 @@ impl Predecessor {
     }
 
     /// This process serves.
-    pub(super) fn ready(mut self) {
+    pub(super) fn ready(mut self) -> Bond {
         let _ = self.0.write_all(&[READY]); // one that is gone needs no telling
+        Bond(self.0)
     }
 
     /// This process does not come to serve.
     pub(super) fn failed(mut self, why: &str) {
         let _ = self.0.write_all(&[FAILED]).and_then(|()| self.0.write_all(why.as_bytes())); // as above
+    }
+}
+
+/// What a process that serves tells the one whose place it took.
+pub(super) struct Bond(UnixStream);
+
+impl Bond {
+    pub(super) fn say(&self, what: u8) {
+        let _ = (&self.0).write_all(&[what]); // it may have ended long ago
     }
 }
 
