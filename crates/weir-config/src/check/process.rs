@@ -7,6 +7,7 @@ use crate::schema::{
 };
 use crate::units::Duration;
 use std::collections::HashSet;
+use std::path::Path;
 use weir_telemetry::{LineFormat, Redaction, Server, When};
 
 impl Checker<'_> {
@@ -367,6 +368,12 @@ impl Checker<'_> {
                 let message =
                     format!("there is no folder {} for the file that the API writes", folder.display());
                 self.error("admin.writes", "file-missing", message);
+            } else if let Err((folder, why)) = may_write(folder.unwrap_or(Path::new("."))) {
+                let message = format!(
+                    "this user may not write to {folder} ({why}): every change over the API gets 507"
+                );
+                let hint = "name a file where the service may write, such as `/var/lib/weir/managed.yaml` under the packaged systemd unit";
+                self.warn("admin.writes", "not-writable", message, hint);
             }
             if admin.token.is_none() && admin.tokens.is_empty() && admin.address != AdminAddress::Off {
                 let message =
@@ -393,6 +400,13 @@ impl Checker<'_> {
             }
         }
     }
+}
+
+/// Whether this process may make and replace files in a folder; else its full name, and why not.
+fn may_write(folder: &Path) -> Result<(), (String, std::io::Error)> {
+    let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
+    let full = || folder.canonicalize().unwrap_or_else(|_| folder.to_owned()).display().to_string();
+    rustix::fs::access(folder, access).map_err(|e| (full(), e.into()))
 }
 
 fn is_hash(text: &str) -> bool {

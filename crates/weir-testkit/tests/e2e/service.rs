@@ -102,3 +102,34 @@ fn the_filter_of_the_test_is_one() {
     let ended = weir.wait_exit(weir_testkit::DEADLINE);
     assert_eq!(ended.code, None, "a call that is not listed ends a process of a unit that names no errno");
 }
+
+#[test]
+fn a_file_that_the_api_may_not_write_is_told_of() {
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    const NOBODY: u32 = 65_534;
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("etc");
+    fs::create_dir(&folder).unwrap();
+    let yaml = "listeners: { web: { address: 127.0.0.1:8080 } }\nadmin: { writes: managed.yaml, state: /tmp/none, token: secret }\n\
+                routes: { all: { match: { path: \"/*\" }, respond: { body: hello } } }\n";
+    fs::write(folder.join("weir.yaml"), yaml).unwrap();
+    let check = || {
+        let mut command = weir_command(&folder);
+        command.args(["check", "-c", "weir.yaml"]);
+        // Root may write everywhere, so the service's user is played by another.
+        if fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0) {
+            command.uid(NOBODY);
+        }
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout)
+    };
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+    assert!(!check().contains("[not-writable]"));
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o555)).unwrap();
+    let told = check();
+    assert!(told.contains("admin.writes") && told.contains("[not-writable]"), "{told}");
+    assert!(told.contains(&folder.display().to_string()) && told.contains("/var/lib/weir"), "{told}");
+}
