@@ -441,7 +441,7 @@ fn purges() {
         (&["--all"], 2),
     ] {
         let (done, anew) = purge(what);
-        done.expect_code(0).expect_text(&format!("\"purged\": {fetched}"));
+        done.expect_code(0).expect_text(&format!("{fetched} object"));
         assert_eq!(anew, fetched, "{what:?}");
     }
     purge(&[]).0.expect_code(2);

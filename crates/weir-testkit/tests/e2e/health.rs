@@ -385,7 +385,11 @@ fn an_endpoint_is_drained_and_put_back_by_hand() {
     assert!(bodies().contains(&"one".to_owned()));
     let address = one.address().to_string();
     let said = endpoint(&weir, &["drain", "up", &address, "--for", "10m"]);
-    said.expect_code(0).expect_text("\"state\": \"draining\"").expect_text("\"until\"");
+    said.expect_code(0).expect_text(&format!("{address} of up is draining until 20"));
+    endpoint(&weir, &["drain", "up", &address, "--for", "10m", "--format", "json"])
+        .expect_code(0)
+        .expect_text("\"state\": \"draining\"")
+        .expect_text("\"until\"");
     assert_eq!(bodies(), ["two"; 4]);
     let line = weir.wait_log("endpoint out of rotation");
     assert_eq!((line.field("reason"), line.field("cause")), (Some("draining"), Some("by_hand")));
@@ -394,12 +398,12 @@ fn an_endpoint_is_drained_and_put_back_by_hand() {
     // Nothing of it is in the config, and a reload that changes the upstream changes nothing of it.
     weir.reload_with(&beside(one.address(), &two, "balancer: random, keepalive: 59s")).unwrap();
     assert_eq!(bodies(), ["two"; 4]);
-    endpoint(&weir, &["out", "up", &address]).expect_code(0).expect_text("\"state\": \"out\"");
+    endpoint(&weir, &["out", "up", &address]).expect_code(0).expect_text("is out until 20");
     assert_eq!(bodies(), ["two"; 4]);
     // Also where there is no other.
     endpoint(&weir, &["out", "up", &two.address().to_string()]).expect_code(0);
     weir.client().get("/").expect_cause(NO_HEALTHY_ENDPOINT);
-    endpoint(&weir, &["in", "up", &address]).expect_code(0).expect_text("\"state\": \"healthy\"");
+    endpoint(&weir, &["in", "up", &address]).expect_code(0).expect_text("is healthy\n");
     assert_eq!(bodies(), ["one"; 4]);
 }
 

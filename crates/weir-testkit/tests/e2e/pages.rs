@@ -166,7 +166,7 @@ fn maintenance_by_a_switch() {
     };
     let ask = |target: &str| weir.client().get(target);
     ask("/shop").expect_status(200);
-    turn(&["on", "shop", "--for", "30m"]).expect_code(0).expect_text("\"on\": true");
+    turn(&["on", "shop", "--for", "30m"]).expect_code(0).expect_text("shop is on until 20");
     ask("/shop").expect_cause(MAINTENANCE).expect_body("Back soon.");
     ask("/cart").expect_cause(MAINTENANCE);
     ask("/other").expect_status(200);
@@ -176,7 +176,7 @@ fn maintenance_by_a_switch() {
     // It is no part of the config: a reload leaves it as it is.
     weir.reload_with(&config("limits: { connections: 100 }\n")).unwrap();
     ask("/shop").expect_cause(MAINTENANCE);
-    turn(&["off", "shop"]).expect_code(0).expect_text("\"on\": false");
+    turn(&["off", "shop"]).expect_code(0).expect_text("shop is off");
     ask("/shop").expect_status(200);
     for (args, told) in [
         (&["on", "nothing"][..], "no filter has `switch: nothing`; those there are: other, shop"),

@@ -1,6 +1,6 @@
 //! `weir drain`: makes a running Weir finish what is under way and end.
 
-use super::{AdminArgs, print};
+use super::{AdminArgs, Format, said};
 use anyhow::{Result, anyhow};
 use clap::Args;
 use std::process::ExitCode;
@@ -9,6 +9,9 @@ use std::process::ExitCode;
 pub(super) struct Drain {
     #[command(flatten)]
     pub(super) admin: AdminArgs,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
 }
 
 impl Drain {
@@ -16,7 +19,16 @@ impl Drain {
         let place = self.admin.place()?;
         let answer =
             weir_admin::client::drain(place.at(), place.token.as_deref()).map_err(|e| anyhow!("{e}"))?;
-        print(&answer.body);
-        Ok(ExitCode::from(u8::from(answer.status >= 300)))
+        said(&answer, self.format, |told| {
+            let text = |key: &str| told[key].as_str().unwrap_or_default().to_owned();
+            let refuses = match &*text("delay") {
+                "0s" | "0" | "" => "from now on".to_owned(),
+                delay => format!("in {delay}"),
+            };
+            let deadline = text("deadline");
+            format!(
+                "it refuses new connections {refuses}, and ends with its last exchange, {deadline} later at most"
+            )
+        })
     }
 }

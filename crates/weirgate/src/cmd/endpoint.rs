@@ -1,8 +1,9 @@
 //! `weir endpoint`: drains an endpoint of a running Weir, puts it out, or puts it back in.
 
-use super::{AdminArgs, print};
+use super::{AdminArgs, Format, said};
 use anyhow::{Result, anyhow};
 use clap::{Args, ValueEnum};
+use serde_json::Value;
 use std::process::ExitCode;
 
 #[derive(Args)]
@@ -19,6 +20,9 @@ pub(super) struct Endpoint {
     time: Option<String>,
     #[command(flatten)]
     pub(super) admin: AdminArgs,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -43,10 +47,17 @@ impl Endpoint {
         let time = self.time.as_deref();
         let answer = weir_admin::client::endpoint(place.at(), token, endpoint, verb, time)
             .map_err(|e| anyhow!("{e}"))?;
-        if answer.is_success() {
-            print(&answer.body);
-            return Ok(ExitCode::SUCCESS);
-        }
-        Err(anyhow!("{}", answer.explanation()))
+        said(&answer, self.format, |told| {
+            let endpoints = told["endpoints"].as_array().into_iter().flatten();
+            let lines = endpoints.map(|endpoint| {
+                let text = |value: &Value| value.as_str().map(str::to_owned);
+                let until =
+                    endpoint["reasons"].as_array().into_iter().flatten().find_map(|why| text(&why["until"]));
+                let until = until.map_or_else(String::new, |until| format!(" until {until}"));
+                let text = |key: &str| text(&endpoint[key]).unwrap_or_default();
+                format!("{} of {} is {}{until}", text("address"), self.upstream, text("state"))
+            });
+            lines.collect::<Vec<_>>().join("\n")
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! `weir maintenance`: turns the filters `maintenance` of a running Weir on for a while, or off.
 
-use super::{AdminArgs, print};
+use super::{AdminArgs, Format, said};
 use anyhow::{Result, anyhow};
 use clap::{Args, ValueEnum};
 use std::process::ExitCode;
@@ -17,6 +17,9 @@ pub(super) struct Maintenance {
     time: Option<String>,
     #[command(flatten)]
     pub(super) admin: AdminArgs,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -38,10 +41,9 @@ impl Maintenance {
         let token = place.token.as_deref();
         let answer = weir_admin::client::maintenance(place.at(), token, &self.switch, verb, time)
             .map_err(|e| anyhow!("{e}"))?;
-        if answer.is_success() {
-            print(&answer.body);
-            return Ok(ExitCode::SUCCESS);
-        }
-        Err(anyhow!("{}", answer.explanation()))
+        said(&answer, self.format, |told| match told["until"].as_str() {
+            Some(until) => format!("{} is on until {until}", self.switch),
+            None => format!("{} is off", self.switch),
+        })
     }
 }

@@ -176,6 +176,20 @@ impl ConfigArgs {
     }
 }
 
+/// Prints what became of a command: in words, or the answer as it came.
+fn said(
+    answer: &Answer,
+    format: Format,
+    words: impl FnOnce(&serde_json::Value) -> String,
+) -> Result<ExitCode> {
+    match format {
+        Format::Json => print(&answer.body),
+        Format::Text if answer.is_success() => print(&format!("{}\n", words(&answer.json()))),
+        Format::Text => bail!("{}", answer.explanation()),
+    }
+    Ok(ExitCode::from(u8::from(!answer.is_success())))
+}
+
 impl AdminArgs {
     /// The admin listener to ask: the one named, else that of the config, else where it listens by default.
     pub(crate) fn place(&self) -> Result<AdminPlace> {

@@ -1,6 +1,6 @@
 //! `weir purge`: removes answers from a cache of a running Weir.
 
-use super::{AdminArgs, print};
+use super::{AdminArgs, Format, said};
 use anyhow::{Result, anyhow};
 use clap::{ArgGroup, Args};
 use std::process::ExitCode;
@@ -24,6 +24,9 @@ pub(super) struct Purge {
     all: bool,
     #[command(flatten)]
     pub(super) admin: AdminArgs,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
 }
 
 impl Purge {
@@ -40,10 +43,9 @@ impl Purge {
         }
         let answer = weir_admin::client::purge(place.at(), place.token.as_deref(), &self.store, &what)
             .map_err(|e| anyhow!("{e}"))?;
-        if answer.is_success() {
-            print(&answer.body);
-            return Ok(ExitCode::SUCCESS);
-        }
-        Err(anyhow!("{}", answer.explanation()))
+        said(&answer, self.format, |told| match told["purged"].as_u64() {
+            Some(1) => format!("1 object removed from {}", self.store),
+            count => format!("{} objects removed from {}", count.unwrap_or_default(), self.store),
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! `weir upgrade`: a running Weir starts the program that lies at its path now, and gives way to it.
 
-use super::{AdminArgs, print};
+use super::{AdminArgs, Format, said};
 use anyhow::{Result, anyhow};
 use clap::Args;
 use std::process::ExitCode;
@@ -9,6 +9,9 @@ use std::process::ExitCode;
 pub(super) struct Upgrade {
     #[command(flatten)]
     pub(super) admin: AdminArgs,
+    /// How to print
+    #[arg(long, value_enum, default_value_t)]
+    format: Format,
 }
 
 impl Upgrade {
@@ -16,7 +19,8 @@ impl Upgrade {
         let place = self.admin.place()?;
         let answer =
             weir_admin::client::upgrade(place.at(), place.token.as_deref()).map_err(|e| anyhow!("{e}"))?;
-        print(&answer.body);
-        Ok(ExitCode::from(u8::from(answer.status >= 300)))
+        said(&answer, self.format, |told| {
+            format!("process {} serves now; process {} finishes what it has begun", told["pid"], told["was"])
+        })
     }
 }

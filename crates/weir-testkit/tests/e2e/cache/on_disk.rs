@@ -279,7 +279,7 @@ fn a_purge_reaches_the_disk() {
         eventually("both are known", || reading(&weir, "disk_objects") == 2);
         let admin = weir.admin();
         let done = run_weir(weir.dir(), &["purge", "pages", "--admin", &admin, way, value]);
-        done.expect_code(0).expect_text(&format!("\"purged\": {gone}"));
+        done.expect_code(0).expect_text(&format!("{gone} object"));
         assert_eq!(reading(&weir, "disk_objects"), 2 - gone, "{way}");
         drop(weir);
         weir = weir_with(&upstream, folder.path());
