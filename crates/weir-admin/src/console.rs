@@ -5,7 +5,7 @@
 //!   POST /sign-in  ─► find ─► guard (host and origin alone) ─► a token for a session ─► a cookie
 //! ```
 //!
-//! *Layout:* `session` knows who has signed in, `record` keeps the last quarter of an hour, `views` makes what pages show. What a page
+//! *Layout:* `session` knows who has signed in, `attempts` how often somebody may try, `record` keeps the last quarter of an hour, `views` makes what pages show. What a page
 //! changes, it changes over the API, like everybody.
 
 #![allow(
@@ -13,12 +13,15 @@
     reason = "a refusal is an answer, made once a request and never in a loop"
 )]
 
+mod attempts;
 mod fleet;
 mod record;
 mod session;
 mod views;
 
 pub(crate) use session::Sessions;
+
+use attempts::Attempts;
 
 use crate::answer::{self, Answer};
 use crate::api;
@@ -30,7 +33,7 @@ use hyper::{Method, StatusCode, Uri};
 use record::{Look, Record};
 use serde_json::{Value, json};
 use std::net::IpAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use weir_console::view::{self, Question, Role as Sees, Status, Viewer, WhyQuery};
 use weir_console::{Asset, Frame, Screen};
 use weir_gateway::Gateway;
@@ -64,6 +67,7 @@ pub(crate) enum Visit {
 #[derive(Default)]
 pub(crate) struct Console {
     pub(crate) sessions: Sessions,
+    attempts: Attempts,
     record: Record,
 }
 
@@ -154,11 +158,19 @@ pub(crate) fn sign_in(
     let fields = pairs(form);
     let value = |wanted: &str| fields.iter().find(|(name, _)| name == wanted).map_or("", |(_, value)| value);
     let (token, to) = (value("token").trim(), destination(value("to")));
-    if !known(token.as_bytes()) {
-        let again = format!("{SIGN_IN}?to={}", escaped(&to)).parse().unwrap_or_default();
-        return sign_in_page(&again, headers, Some("This token is not known here."));
+    let again = || format!("{SIGN_IN}?to={}", escaped(&to)).parse().unwrap_or_default();
+    let now = Instant::now();
+    if let Err(wait) = console.attempts.begin(from, now) {
+        return too_often(
+            sign_in_page(&again(), headers, Some("Too many attempts. Try again in a moment.")),
+            wait,
+        );
     }
-    let Some(id) = console.sessions.begin(token.as_bytes(), from, Instant::now()) else {
+    if !known(token.as_bytes()) {
+        return sign_in_page(&again(), headers, Some("This token is not known here."));
+    }
+    console.attempts.succeeded(from, now);
+    let Some(id) = console.sessions.begin(token.as_bytes(), from, now) else {
         return answer::problem(StatusCode::INTERNAL_SERVER_ERROR, "the system gives no random numbers");
     };
     let age = session::AGE.as_secs();
@@ -167,6 +179,16 @@ pub(crate) fn sign_in(
         redirect(&to),
         &format!("{}={id}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age}{secure}", session::COOKIE),
     )
+}
+
+/// The same page for who has tried too often (RFC 6585 §4).
+fn too_often(mut answer: Answer, wait: Duration) -> Answer {
+    let seconds = wait.as_millis().div_ceil(1000).max(1).to_string();
+    *answer.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+    if let Ok(seconds) = HeaderValue::from_str(&seconds) {
+        answer.headers_mut().insert(header::RETRY_AFTER, seconds);
+    }
+    answer
 }
 
 /// The end of a session.

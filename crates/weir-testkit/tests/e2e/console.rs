@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Instant, SystemTime};
 use tempfile::TempDir;
 use weir_testkit::{Client, Response, Upstream, Weir, eventually, table};
 
@@ -298,6 +298,30 @@ fn what_strangers_send_is_text() {
         }
     }
     assert!(ask(&weir, "GET /history", "", "").text().contains("&lt;script&gt;alert(1)"));
+}
+
+/// However fast somebody guesses, few tokens are looked at, and the right one is none of them.
+#[test]
+fn guesses_at_the_way_in_are_few() {
+    let folder = TempDir::new().unwrap();
+    let tokens =
+        format!(", tokens: [ {{ name: w, role: write, token: \"{}\" }} ]", crate::changes::hash("w"));
+    let weir = Weir::start(&config(folder.path(), &tokens, ""));
+    let fields =
+        format!("Origin: http://{}\r\nContent-Type: application/x-www-form-urlencoded\r\n", weir.admin());
+    let guess = |token: &str| ask(&weir, "POST /sign-in", &fields, &format!("token={token}"));
+    let began = Instant::now();
+    let statuses: Vec<u16> = (0..50).map(|n| guess(&format!("no{n}")).status).collect();
+    let looked_at = statuses.iter().filter(|status| **status == 401).count();
+    let due = 11 + began.elapsed().as_secs() as usize / 2;
+    assert!((10..=due).contains(&looked_at), "{statuses:?}");
+    let refused = guess("w");
+    assert!(refused.status == 429 && refused.header("set-cookie").is_none(), "{}", refused.status);
+    let seconds: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=2).contains(&seconds), "{seconds}");
+    // Programs are not slowed, and neither is somebody who waits.
+    ask(&weir, "GET /status", "Authorization: Bearer w\r\n", "").expect_status(200);
+    eventually("the right token is looked at", || guess("w").status == 303);
 }
 
 #[test]
