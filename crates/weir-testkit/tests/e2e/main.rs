@@ -56,6 +56,7 @@ mod mirror;
 mod mistakes;
 mod mock;
 mod names;
+mod operators;
 mod packages;
 mod pages;
 mod pool;

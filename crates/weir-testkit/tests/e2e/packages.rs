@@ -36,7 +36,7 @@ fn packaged(into: &Path, version: &str, kinds: &str) -> Vec<PathBuf> {
 }
 
 /// What every package holds.
-const FILES: [&str; 11] = [
+const FILES: [&str; 13] = [
     "etc/logrotate.d/weir",
     "etc/weir/weir.yaml",
     "usr/bin/weir",
@@ -47,6 +47,8 @@ const FILES: [&str; 11] = [
     "usr/share/fish/vendor_completions.d/weir.fish",
     "usr/share/man/man1/weir-load.1.gz",
     "usr/share/man/man1/weir.1.gz",
+    "usr/share/weir/grafana-gateway.json",
+    "usr/share/weir/prometheus-alerts.yaml",
     "usr/share/zsh/vendor-completions/_weir",
 ];
 
