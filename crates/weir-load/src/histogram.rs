@@ -193,6 +193,12 @@ impl Histogram {
         self.at_rank((q.clamp(0.0, 1.0) * self.count as f64 - 1e-9).ceil() as u64)
     }
 
+    /// As [`Self::quantile`], of these values and `beyond` more that are larger than all of them; none where it is one of those.
+    pub fn quantile_with(&self, q: f64, beyond: u64) -> Option<u64> {
+        let rank = (q.clamp(0.0, 1.0) * (self.count + beyond) as f64 - 1e-9).ceil() as u64;
+        (rank <= self.count).then(|| self.at_rank(rank))
+    }
+
     /// The value at a place of the sorted list, the first being 1, to the upper end of its bucket and never above the largest:
     /// for tools whose percentiles have a rule of their own for the place. 0 when there is none.
     pub fn at_rank(&self, rank: u64) -> u64 {

@@ -508,8 +508,12 @@ mod tests {
 
     #[test]
     fn what_does_not_hold_is_told_with_what_was_seen() {
-        let result =
-            ThresholdResult { threshold: "p99<20ms".to_owned(), measured: Some(51e6), passed: false };
+        let result = ThresholdResult {
+            threshold: "p99<20ms".to_owned(),
+            measured: Some(51e6),
+            passed: false,
+            ..Default::default()
+        };
         let step = Step {
             rate: 220.0,
             responses: 900,

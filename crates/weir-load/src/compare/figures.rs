@@ -27,7 +27,7 @@ pub(super) enum Unit {
 /// All of them, in the order in which they are printed.
 pub(super) static FIGURES: &[Figure] = &[
     Figure { name: "rate", unit: Unit::Rate, value: |m| share(m.in_window, m.window_ns) * 1e9 },
-    Figure { name: "mean", unit: Unit::Latency, value: |m| m.latency.mean() },
+    Figure { name: "mean", unit: Unit::Latency, value: Measured::mean },
     Figure { name: "p50", unit: Unit::Latency, value: |m| m.quantile(0.5) },
     Figure { name: "p75", unit: Unit::Latency, value: |m| m.quantile(0.75) },
     Figure { name: "p90", unit: Unit::Latency, value: |m| m.quantile(0.9) },
@@ -64,6 +64,8 @@ pub(super) struct Measured {
     pub(super) responses: u64,
     pub(super) errors: u64,
     pub(super) latency: Histogram,
+    /// The same, and requests that had no response: each took as long as the timeout allows, and as the slowest response.
+    with_unanswered: Histogram,
     pub(super) work: Work,
     /// What its rate is of.
     in_window: u64,
@@ -76,7 +78,18 @@ impl Measured {
     /// A percentile, 0 to 1, where there are enough responses for it.
     fn quantile(&self, quantile: f64) -> f64 {
         let is_known = Percentiles::are_known(quantile, self.latency.count());
-        if is_known { self.latency.quantile(quantile) as f64 } else { 0.0 }
+        if is_known { self.with_unanswered.quantile(quantile) as f64 } else { 0.0 }
+    }
+
+    /// Of requests without a single response nothing is known.
+    fn mean(&self) -> f64 {
+        if self.latency.is_empty() { 0.0 } else { self.with_unanswered.mean() }
+    }
+
+    fn add_times(&mut self, times: &Histogram, unanswered: u64, timeout_ns: u64) {
+        self.latency.add(times);
+        self.with_unanswered.add(times);
+        self.with_unanswered.record_n(times.max().max(timeout_ns).min(Histogram::MOST), unanswered);
     }
 
     /// A block that was this target's alone: its response time.
@@ -85,7 +98,8 @@ impl Measured {
         self.errors += report.counts.errors.total();
         self.in_window += report.rated().responses;
         self.window_ns += report.rated().length_ns;
-        self.latency.add(&report.latency.response);
+        let unanswered = report.counts.errors.total() + report.counts.unfinished;
+        self.add_times(&report.latency.response, unanswered, report.plan.timeout_ns);
         self.work.add(&Work::of(report));
         if let Some(cost) = &report.target_cost {
             self.cpu_ns += cost.cpu_ns;
@@ -100,7 +114,8 @@ impl Measured {
         self.errors += target.errors;
         self.in_window += if report.window.is_some() { target.in_window } else { target.responses };
         self.window_ns += report.rated().length_ns;
-        self.latency.add(&target.service);
+        let unanswered = target.requests.saturating_sub(target.responses);
+        self.add_times(&target.service, unanswered, report.plan.timeout_ns);
         self.work.add(&Work::of_target(report, index));
     }
 }

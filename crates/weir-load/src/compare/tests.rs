@@ -51,6 +51,26 @@ fn ratios_see_through_what_drifts() {
 }
 
 #[test]
+fn a_target_that_hangs_is_not_the_faster_one() {
+    let mut c = result(&["steady", "hanging"]);
+    for _ in 0..3 {
+        let mut hanging = block(9_700, 1_000_000);
+        hanging.plan.timeout_ns = 300_000_000;
+        (hanging.counts.errors.timeout, hanging.counts.unfinished) = (200, 100);
+        for (target, block) in [block(10_000, 2_000_000), hanging].iter().enumerate() {
+            let mut measured = Measured::default();
+            measured.add(block);
+            c.targets[target].add(&measured);
+        }
+        c.rounds += 1;
+    }
+    c.compute(false, Way::Blocks);
+    let ratios = &c.targets[1].ratios;
+    assert!(ratios["p50"].value < 0.51, "most of its responses are faster: {ratios:?}");
+    assert!(ratios["p99"].value > 100.0 && ratios["mean"].value > 4.0, "but 3 % never came: {ratios:?}");
+}
+
+#[test]
 fn a_percentile_of_few_responses_is_no_figure() {
     let mut c = result(&["a", "b"]);
     // The third round of b has too few for a p99; a p90 all have.

@@ -1,10 +1,10 @@
 //! One rate that was tried: whether it held, what broke it, and whose limit that is.
 //!
-//! A step counts only with enough responses for what is asked: four of them say nothing of a p99. Conditions look at responses. What never came, came as a refusal or failed a check is in no latency, so a step is asked for more than its
-//! conditions: what the verdict calls INVALID breaks it, and so does what goes wrong in more than the verdict's share where no condition speaks of it.
+//! A step counts only with enough responses for what is asked: four of them say nothing of a p99. A refusal or a failed check is in no latency, so a
+//! step is asked for more than its conditions: what the verdict calls INVALID breaks it, and so does what goes wrong in more than the verdict's share where no condition speaks of it.
 
 use crate::report::{Grade, Percentiles, Report, ThresholdResult};
-use crate::threshold::{Threshold, quantile_of};
+use crate::threshold::Threshold;
 use crate::units::time;
 use crate::verdict::{self, Side};
 use schemars::JsonSchema;
@@ -55,20 +55,11 @@ impl Step {
     pub(super) fn of(rate: f64, mut report: Report, conditions: &[Threshold]) -> Self {
         let reasons: Vec<String> = report.verdict.reasons.iter().map(|r| r.code.clone()).collect();
         let unfinished = report.counts.unfinished;
-        // Who waits for ever has no latency and is no error: to the conditions it is a timeout.
-        report.counts.errors.timeout += unfinished;
-        let late = report.counts.errors.timeout as f64 / report.finished().max(1) as f64;
+        // To the conditions on errors too, a request that was open at the end is a timeout.
+        report.counts.errors.timeout += std::mem::take(&mut report.counts.unfinished);
         let hung = unfinished as f64 / report.finished().max(1) as f64;
-        let thresholds: Vec<ThresholdResult> = conditions
-            .iter()
-            .map(|condition| {
-                let mut result = condition.judge(&report);
-                // Nobody knows a percentile of whose tail more is missing than lies beyond it, nor the largest of all where any is.
-                result.passed &= quantile_of(&result.threshold).is_none_or(|q| late <= 1.0 - q);
-                result.passed &= !condition.is_of_largest() || late == 0.0;
-                result
-            })
-            .collect();
+        let thresholds: Vec<ThresholdResult> =
+            conditions.iter().map(|condition| condition.judge(&report)).collect();
         let mut broken_by: Vec<String> =
             thresholds.iter().filter(|t| !t.passed).map(|t| t.threshold.clone()).collect();
         broken_by.extend(reasons.iter().filter(|code| breaks(code, conditions, hung)).cloned());

@@ -225,10 +225,13 @@ pub struct CheckResult {
 pub struct ThresholdResult {
     /// As written: `p99<20ms`.
     pub threshold: String,
-    /// What was measured, in the unit of the metric: nanoseconds, a share, a rate; none when there was nothing to measure, which fails.
+    /// What was measured, in the unit of the metric: nanoseconds, a share, a rate; none when there was nothing to measure, which fails, or
+    /// where `unanswered` is true.
     pub measured: Option<f64>,
     /// Whether it held.
     pub passed: bool,
+    /// Whether the figure falls among requests that had no response, which are slower than any that had one.
+    pub unanswered: bool,
 }
 
 /// What the target's process tree spent in the steady state.
@@ -275,6 +278,8 @@ pub struct Health {
     pub backlog_max: u64,
     /// Longest time without any response while requests were under way.
     pub longest_silence_ns: u64,
+    /// Times of 30 ms and more, each between two responses to one thread, without a response while requests were under way.
+    pub silences: Histogram,
     /// How far the wall clock moved against the monotonic one: a step, if more than a few milliseconds.
     pub clock_step_ns: i64,
     /// Connects that failed because no local port was free.

@@ -305,7 +305,10 @@ fn results(r: &Report, out: &mut String) {
 
 /// What a threshold measured, in the unit its bound is written in.
 pub(crate) fn measured(t: &super::ThresholdResult) -> String {
-    let Some(m) = t.measured else { return "nothing to measure".to_owned() };
+    let Some(m) = t.measured else {
+        let why = if t.unanswered { "that request had no response" } else { "nothing to measure" };
+        return why.to_owned();
+    };
     if t.threshold.contains('%') {
         return format!("{:.3} %", m * 100.0);
     }
@@ -360,8 +363,12 @@ mod tests {
             ("http_req_failed: rate<0.01", 0.004, "0.0040"),
             ("http_reqs: count>100", 2000.0, "2,000"),
         ] {
-            let result =
-                ThresholdResult { threshold: threshold.to_owned(), measured: Some(measured), passed: true };
+            let result = ThresholdResult {
+                threshold: threshold.to_owned(),
+                measured: Some(measured),
+                passed: true,
+                unanswered: false,
+            };
             assert_eq!(super::measured(&result), want, "{threshold}");
         }
     }
@@ -404,8 +411,12 @@ mod tests {
         r.counts.responses = 3000;
         r.latency.service.record_n(1_000_000, 3000);
         r.latency.response.record_n(2_000_000, 3000);
-        r.thresholds =
-            vec![ThresholdResult { threshold: "p99<20ms".to_owned(), measured: Some(2e6), passed: true }];
+        r.thresholds = vec![ThresholdResult {
+            threshold: "p99<20ms".to_owned(),
+            measured: Some(2e6),
+            passed: true,
+            ..Default::default()
+        }];
         let text = print(&r);
         for line in [
             "GET http://a/",

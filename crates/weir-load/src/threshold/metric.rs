@@ -2,7 +2,7 @@
 
 use super::units;
 use crate::Histogram;
-use crate::report::{Report, TargetCost};
+use crate::report::{Counts, Report, TargetCost};
 
 use std::borrow::Cow;
 
@@ -83,17 +83,57 @@ impl Stat {
         }
     }
 
-    pub(super) fn of(self, h: &Histogram) -> Option<f64> {
-        (!h.is_empty()).then(|| match self {
-            Self::Max => h.max() as f64,
-            Self::Mean => h.mean(),
-            Self::Min => h.min() as f64,
-            Self::Quantile(q) => h.quantile(q) as f64,
-        })
+    /// The figure of the times `h` and of requests that had no response, which took longer than any that had one: a figure
+    /// that falls among them is infinite.
+    pub(super) fn of(self, h: &Histogram, unanswered: Unanswered) -> Option<f64> {
+        let Unanswered { all, waited, at_least_ns } = unanswered;
+        match self {
+            Self::Max if all > 0 => Some(f64::INFINITY),
+            Self::Quantile(q) if h.quantile_with(q, all).is_none() => Some(f64::INFINITY),
+            _ if h.is_empty() => None,
+            Self::Max => Some(h.max() as f64),
+            // Those that waited took this long at least; a refused connection took no time worth counting.
+            Self::Mean => {
+                let rest = waited as f64 * h.max().max(at_least_ns) as f64;
+                Some((h.sum() as f64 + rest) / (h.count() + waited) as f64)
+            }
+            Self::Min => Some(h.min() as f64),
+            Self::Quantile(q) => h.quantile_with(q, all).map(|ns| ns as f64),
+        }
+    }
+}
+
+/// Requests that had no response.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Unanswered {
+    /// Errors of any kind, and requests that were open when the run ended.
+    pub(super) all: u64,
+    /// Those of them that waited for one: timeouts, and requests that were open when the run ended.
+    waited: u64,
+    /// How long those waited at least.
+    at_least_ns: u64,
+}
+
+impl Unanswered {
+    fn of(r: &Report) -> Self {
+        let Counts { errors, unfinished, .. } = &r.counts;
+        Self {
+            all: errors.total() + unfinished,
+            waited: errors.timeout + unfinished,
+            at_least_ns: r.plan.timeout_ns,
+        }
     }
 }
 
 impl Trend {
+    /// Whether a request without a response counts to it. The others are steps before the response, or of good responses alone.
+    const fn counts_unanswered(self) -> bool {
+        match self {
+            Self::Iteration | Self::Receiving | Self::Response | Self::Service | Self::Waiting => true,
+            Self::Blocked | Self::Connecting | Self::Expected | Self::Sending | Self::Tls => false,
+        }
+    }
+
     fn of(self, r: &Report) -> Cow<'_, Histogram> {
         Cow::Borrowed(match self {
             Self::Blocked => &r.phases.blocked,
@@ -164,7 +204,9 @@ impl Metric {
             Self::Rate => Some(r.rate()),
             Self::Trend(trend, stat) => {
                 let pause = if trend == Trend::Iteration { r.plan.think_ns as f64 } else { 0.0 };
-                stat.of(&trend.of(r)).map(|ns| ns + pause)
+                let unanswered =
+                    if trend.counts_unanswered() { Unanswered::of(r) } else { Unanswered::default() };
+                stat.of(&trend.of(r), unanswered).map(|ns| ns + pause)
             }
         }
     }

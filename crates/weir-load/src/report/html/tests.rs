@@ -40,8 +40,12 @@ fn report() -> Report {
     r.series.tick_ns = 1_000_000_000;
     r.series.ticks = vec![tick(1, 1500), tick(2, 0), tick(3, 1500), rest];
     r.checks = vec![CheckResult { check: "status=200".to_owned(), passed: 2900, failed: 100 }];
-    r.thresholds =
-        vec![ThresholdResult { threshold: "p99<20ms".to_owned(), measured: Some(9e7), passed: false }];
+    r.thresholds = vec![ThresholdResult {
+        threshold: "p99<20ms".to_owned(),
+        measured: Some(9e7),
+        passed: false,
+        ..Default::default()
+    }];
     let cost = TargetCost {
         command: "nginx".to_owned(),
         cpu_ns: 9_000_000,

@@ -214,6 +214,7 @@ fn thresholds_stand_under_the_metric_of_k6() {
         threshold: threshold.to_owned(),
         measured,
         passed,
+        ..ThresholdResult::default()
     };
     report.thresholds = vec![
         result("service.p99.9<20ms", Some(25e6), false),
