@@ -118,6 +118,18 @@ pub const UNSOLICITED: f64 = 0.01;
 /// Share of responses that may be the last on their connection though keep-alive was asked for.
 pub const REOPENED: f64 = 0.01;
 
+/// A silence that is this many times the usual response time is a pause of the target.
+pub const STILL: u64 = 10;
+
+/// Share of a closed loop's time that the target may stand still.
+pub const STILL_SHARE: f64 = 0.01;
+
+/// How often it must have: a single pause may be the machine's.
+pub const STILL_TIMES: u64 = 3;
+
+/// Requests under way at once, for each thread, below which a silence may be one slow response.
+const FEW: u64 = 4;
+
 /// A step of the clock that is no drift: NTP slews by 0.05 % at most, so this is ten times that, and never less than 10 ms.
 pub const CLOCK_SHARE: f64 = 0.005;
 
@@ -313,6 +325,31 @@ fn stalled(r: &Report) -> Option<String> {
     let usual = r.latency.service.quantile(0.9).max(1);
     (silence > 1_000_000_000 && silence > 3 * usual)
         .then(|| format!("for {} no response came at all, though requests were made", time(silence as f64)))
+        .or_else(|| stood_still(r))
+}
+
+/// How often and how long a target stood still beside a closed loop. Such a loop sends nothing meanwhile, so a pause costs each connection one slow
+/// response, and the percentiles hide it.
+fn stood_still(r: &Report) -> Option<String> {
+    if !r.plan.pace.is_closed() || r.duration_ns < JUDGED_NS {
+        return None;
+    }
+    let threads = r.threads.len().max(1) as u64;
+    let few = r.plan.connections.saturating_mul(r.plan.streams.max(1)) < FEW * threads;
+    // Where few requests are under way at once, a silence may be one slow response.
+    let usual = r.latency.service.quantile(if few { 0.98 } else { 0.9 });
+    let pauses = r.health.silences.buckets().filter(|(ns, _)| *ns > STILL * usual);
+    let (times, all) = pauses.fold((0, 0), |(times, all), (ns, n)| (times + n, all + ns * n));
+    // Every thread sees the same pause. What the generator waited for its own processor is not the target's.
+    let (times, all) = (times.div_ceil(threads), all / threads);
+    let still = all.saturating_sub((r.longest_wait() * r.duration_ns as f64) as u64);
+    (times >= STILL_TIMES && still as f64 > STILL_SHARE * r.duration_ns as f64).then(|| {
+        format!(
+            "the target stood still {} times, for {} in all: a closed loop sends nothing meanwhile, so its percentiles hide this; measure with --rate",
+            grouped(times),
+            time(all as f64)
+        )
+    })
 }
 
 fn generator_busy(r: &Report) -> Option<String> {

@@ -313,6 +313,7 @@ fn add_thread(r: &mut Report, thread: &ThreadEnd) {
     let h: &mut Health = &mut r.health;
     h.backlog_max += t.backlog_max;
     h.longest_silence_ns = h.longest_silence_ns.max(t.longest_silence_ns);
+    h.silences.add(&t.silences);
     h.out_of_ports += t.out_of_ports;
     h.out_of_descriptors += t.out_of_descriptors;
 }

@@ -7,6 +7,9 @@ use crate::grpc::CODES;
 use crate::report::{Bytes, Errors, Latency, Phases, Protocol, Window};
 use std::collections::BTreeMap;
 
+/// The shortest time without a response that is kept: what is shorter may be any machine's scheduling.
+pub(crate) const SILENCE_NS: u64 = 30_000_000;
+
 /// Texts of errors that are kept apart.
 const TEXTS_MOST: usize = 32;
 
@@ -52,6 +55,8 @@ pub(crate) struct Tally {
     /// Connections whose SYN had to be sent again.
     pub(crate) syn_again: u64,
     pub(crate) longest_silence_ns: u64,
+    /// Silences of [`SILENCE_NS`] and more that a response ended.
+    pub(crate) silences: Histogram,
     pub(crate) backlog_max: u64,
     /// When the last counted response came.
     pub(crate) last_response: u64,

@@ -271,6 +271,58 @@ fn a_slow_target_with_one_client_is_not_stalled() {
 }
 
 #[test]
+fn a_closed_loop_notices_pauses_of_the_target() {
+    // 300 ms of each of ten seconds; each of the ten connections sees one slow response in each.
+    let pauses = |r: &mut Report| {
+        r.latency.service.record_n(300_000_000, 100);
+        r.health.silences.record_n(300_000_000, 10 * r.threads.len() as u64);
+        r.health.longest_silence_ns = 300_000_000;
+    };
+    let (grade, told) = codes(pauses);
+    assert_eq!((grade, &*told), (Grade::Suspect, &["stalled".to_owned()][..]));
+    type Change<'a> = Box<dyn Fn(&mut Report) + 'a>;
+    let none: Vec<(&str, Change<'_>)> = vec![
+        (
+            "a fixed rate counts from the planned start",
+            Box::new(|r| {
+                pauses(r);
+                r.plan.pace = Pace::Rate { per_second: 10_000.0 };
+            }),
+        ),
+        (
+            "the generator itself waited",
+            Box::new(|r| {
+                pauses(r);
+                r.threads.iter_mut().for_each(|t| t.waited_ns = 3_000_000_000);
+                r.health.cores = None;
+            }),
+        ),
+        ("one pause may be the machine's", Box::new(|r| r.health.silences.record_n(300_000_000, 2))),
+        ("less than 1 % of the run", Box::new(|r| r.health.silences.record_n(30_000_000, 3))),
+        (
+            "a target that is slow by nature",
+            Box::new(|r| {
+                r.latency.service = Histogram::new();
+                r.latency.service.record_n(300_000_000, 100_000);
+                r.health.silences.record_n(310_000_000, 30);
+            }),
+        ),
+        (
+            "one connection, and 3 of 100 requests slow",
+            Box::new(|r| {
+                r.plan.connections = 1;
+                r.latency.service.record_n(300_000_000, 3_000);
+                r.health.silences.record_n(300_000_000, 30);
+            }),
+        ),
+    ];
+    for (name, change) in none {
+        let told = codes(|r| change(r)).1;
+        assert!(!told.contains(&"stalled".to_owned()), "{name}: {told:?}");
+    }
+}
+
+#[test]
 fn every_reason_is_documented_once() {
     let page = include_str!("../../../../docs/verdict.md");
     for rule in REASONS {

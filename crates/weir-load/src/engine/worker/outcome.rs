@@ -3,7 +3,7 @@
 use super::{Slot, Worker};
 use crate::engine::h1::Failure;
 use crate::engine::reader::Response;
-use crate::engine::tally::Sample;
+use crate::engine::tally::{SILENCE_NS, Sample};
 use crate::grpc::Code;
 use crate::report::CallKind;
 
@@ -110,7 +110,10 @@ impl Worker {
     /// `n` requests came to an end; `answered` when by a response.
     pub(in crate::engine) fn ended(&self, n: u64, answered: bool, now: u64) {
         if answered {
-            self.note_silence(now, self.is_failing.replace(false));
+            let silence = self.note_silence(now, self.is_failing.replace(false));
+            if silence >= SILENCE_NS {
+                self.tally.borrow_mut().silences.record(silence);
+            }
             self.last_event.set(now);
         }
         self.in_flight.set(self.in_flight.get().saturating_sub(n));
@@ -118,12 +121,13 @@ impl Worker {
 
     /// Notes how long no response has come. `is_apart` says that there were failures: where the plan then wanted nothing for a while, the silence is
     /// not that of the request under way now, which may have begun after it.
-    pub(super) fn note_silence(&self, now: u64, is_apart: bool) {
+    pub(super) fn note_silence(&self, now: u64, is_apart: bool) -> u64 {
         let waiting_since = if is_apart { self.waiting_since.get() } else { 0 };
         let since = self.last_event.get().max(waiting_since).max(self.shared.measure_from);
         let silence = now.saturating_sub(since);
         let mut tally = self.tally.borrow_mut();
         tally.longest_silence_ns = tally.longest_silence_ns.max(silence);
+        silence
     }
 
     /// Counts requests that came to no response, each with its target and its intended start.

@@ -184,6 +184,7 @@ impl Sampler {
     fn begin_measuring(&mut self, worker: &Worker, now: u64) {
         let mut tally = worker.tally.borrow_mut();
         (tally.longest_silence_ns, tally.backlog_max) = (0, 0);
+        tally.silences.clear();
         self.measuring = true;
         self.spent_first = Spent::until(now);
         self.cpu = self.spent_first.cpu;

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tempfile::TempDir;
 use weir_load::Report;
@@ -222,6 +223,52 @@ fn a_stall_is_noticed() {
     let r = report(&["-n60", "-c1", &format!("59@{fast}"), &slow]);
     assert!(r.health.longest_silence_ns > 1_300_000_000, "{}", r.health.longest_silence_ns);
     expect_reason(&r, "stalled", Grade::Suspect);
+}
+
+#[test]
+fn a_target_that_stands_still_again_and_again_is_noticed_by_a_closed_loop() {
+    let begun = std::time::Instant::now();
+    let upstream = Upstream::script(move |conn| {
+        while conn.next_request().is_some() {
+            // The last 150 ms of each 500 ms.
+            let within = begun.elapsed().as_millis() % 500;
+            if within >= 350 {
+                std::thread::sleep(Duration::from_millis(500 - within as u64));
+            }
+            conn.send(OK);
+        }
+    });
+    let r = report(&["-c8", "-d2500ms", &url(&upstream)]);
+    let told = r.verdict.reasons.iter().find(|reason| reason.code == "stalled");
+    let told = told.unwrap_or_else(|| panic!("not noticed: {:?} {:?}", r.verdict, r.health.silences));
+    assert!(told.grade == Grade::Suspect && told.text.contains("--rate"), "{told:?}");
+    let (_origin, slow) = origin("/delay/100");
+    let r = report(&["-c2", "-d1500ms", &slow]);
+    assert!(
+        r.verdict.reasons.iter().all(|reason| reason.code != "stalled"),
+        "slow by nature: {:?}",
+        r.verdict
+    );
+}
+
+#[test]
+fn a_timeout_breaks_a_bound_on_time() {
+    let turn = AtomicUsize::new(0);
+    let upstream = Upstream::script(move |conn| {
+        while conn.next_request().is_some() {
+            if turn.fetch_add(1, Ordering::Relaxed) % 20 == 19 {
+                std::thread::sleep(Duration::from_millis(400));
+            }
+            conn.send(OK);
+        }
+    });
+    let args =
+        ["-n200", "-c4", "--timeout=200ms", "--threshold=max<10s", "--threshold=p50<10s", &url(&upstream)];
+    let r = report(&args);
+    assert!(r.counts.errors.timeout > 0, "{:?}", r.counts);
+    let [max, median] = &r.thresholds[..] else { panic!("{:?}", r.thresholds) };
+    assert!(!max.passed && max.unanswered && max.measured.is_none(), "{max:?}");
+    assert!(median.passed && median.measured.is_some(), "{median:?}");
 }
 
 #[test]
