@@ -206,7 +206,7 @@ fn add_texts<'n>(settings: &'n Node, all: bool, texts: &mut HashSet<&'n str>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Diagnostics, load::mark_secrets, parse::parse};
+    use crate::config::{Diagnostics, parse::parse, secrecy::mark_secrets};
     use crate::filter::Settings;
     use std::path::Path;
 
@@ -223,7 +223,7 @@ mod tests {
     fn found(before: &str, after: &str) -> Restriction {
         let tree = |text: &str| {
             let mut tree = parse(text, Path::new("t"), &mut Diagnostics::default()).unwrap();
-            mark_secrets(&mut tree, "", true);
+            mark_secrets(&mut tree);
             tree
         };
         let kinds = [kind("key_auth"), kind("timeout").without_access(), kind("acl")];
