@@ -228,10 +228,14 @@ impl LocalUpstream {
     /// Notes whether an endpoint answered well, where somebody wants to know.
     pub(crate) fn note(&self, active: &Active, ok: bool) {
         let Some(policy) = &self.spec.outlier else { return };
-        active.get().endpoint.health.answered(ok, policy, Instant::now(), || {
+        let now = Instant::now();
+        let is_spared = active.get().endpoint.health.answered(ok, policy, now, || {
             let list = self.spec.published.list();
             (list.iter().filter(|e| e.health.is_out()).count(), list.len())
         });
+        if is_spared {
+            self.spec.published.list().iter().for_each(|other| other.health.doubt_ejection(now));
+        }
     }
 
     /// An endpoint that is to be tried in the background, by its index in the list now.

@@ -224,6 +224,34 @@ fn the_only_endpoint_is_never_ejected() {
     assert_eq!(bad.requests().len(), 10);
 }
 
+#[test]
+fn after_an_outage_of_all_every_endpoint_is_asked_again() {
+    let (dead, arrived) = <(Arc<AtomicBool>, Arc<AtomicUsize>)>::default();
+    dead.store(true, Ordering::SeqCst);
+    let all: Vec<Upstream> = (0..4).map(|_| until_dead(&dead, &arrived, Some(UNAVAILABLE))).collect();
+    let endpoints: Vec<String> = all.iter().map(|upstream| upstream.address().to_string()).collect();
+    let weir = Weir::start(&config(&format!(
+        "endpoints: [{}], balancer: round_robin, health: {{ outlier: {{ errors: 3, eject: 1h }} }}",
+        endpoints.join(", ")
+    )));
+    let mut client = weir.client();
+    eventually("half of them are ejected", || {
+        client.get("/").expect_status(503);
+        weir.logged("endpoint out of rotation").len() == 2
+    });
+    // The other two fail as well: it is not those two that are unwell.
+    for _ in 0..20 {
+        client.get("/").expect_status(503);
+    }
+    dead.store(false, Ordering::SeqCst);
+    let seen = || all.iter().map(|upstream| upstream.requests().len()).collect::<Vec<_>>();
+    let before = seen();
+    eventually("all four are asked", || {
+        client.get("/").expect_status(200);
+        seen().iter().zip(&before).all(|(now, before)| now > before)
+    });
+}
+
 // === The budget ===
 
 /// Answers well until `dead` is set, then as `fails` has it: with this answer, or none. Counts what arrives from then on.

@@ -45,6 +45,10 @@ const AVOIDED_AT_MOST: Duration = Duration::from_secs(30);
 /// How long an endpoint must be well for the doubling, or the growing of ejections, to begin anew.
 const FORGIVEN: Duration = Duration::from_secs(30);
 
+/// How much longer an ejection lasts at most when the endpoints that were not ejected answer as badly: it is the whole upstream that fails, and when that is over all of
+/// them are needed. As HAProxy's `inter`.
+const AFTER_OUTAGE: Duration = Duration::from_secs(2);
+
 /// How often an endpoint is dialled at most while it is avoided.
 const BETWEEN_DIALS: Duration = Duration::from_millis(100);
 
@@ -248,25 +252,27 @@ impl Health {
 
     // === answers and probes ===
 
-    /// Counts an answer where there is a policy for it. `others`: how many endpoints are out, and of how many.
+    /// Counts an answer where there is a policy for it. `others`: how many endpoints are out, and of how many. Tells whether it is spared: it answers as badly
+    /// as those that were ejected, and too many of them were.
+    #[must_use]
     pub(super) fn answered(
         &self,
         ok: bool,
         policy: &Outlier,
         now: Instant,
         others: impl FnOnce() -> (usize, usize),
-    ) {
-        let Some(rule) = self.tally.note(ok, policy, clock(now)) else { return };
+    ) -> bool {
+        let Some(rule) = self.tally.note(ok, policy, clock(now)) else { return false };
         if self.is_out() {
-            return;
+            return false;
         }
         let (out, of) = others();
         if !policy.may_eject(out, of) {
-            return;
+            return of > 1;
         }
         let mut state = self.state();
         if state.get_mut(OutReason::Ejected).is_some() {
-            return; // another core was first
+            return false; // another core was first
         }
         self.tally.clear();
         if state.ended_before(OutReason::Ejected, now, FORGIVEN) {
@@ -277,6 +283,23 @@ impl Health {
         self.cells.eject(rule);
         let (reason, cause) = (OutReason::Ejected, rule.name().into());
         self.begin(&mut state, Begin { reason, cause, detail: None, due }, now);
+        false
+    }
+
+    /// Lets an ejection end within [`AFTER_OUTAGE`]: those that were not ejected answer as badly, so it says nothing of this endpoint.
+    pub(super) fn doubt_ejection(&self, now: Instant) {
+        if self.ends.load(Ordering::Acquire) <= clock(now + AFTER_OUTAGE) {
+            return;
+        }
+        let mut state = self.state();
+        let due = now + AFTER_OUTAGE;
+        let Some(why) = state.get_mut(OutReason::Ejected).filter(|why| why.due.is_some_and(|at| at > due))
+        else {
+            return;
+        };
+        (why.due, why.until) = (Some(due), Some(SystemTime::now() + AFTER_OUTAGE));
+        state.ejections = state.ejections.saturating_sub(1);
+        self.publish(&state);
     }
 
     /// Counts a probe.

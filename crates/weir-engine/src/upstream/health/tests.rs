@@ -82,7 +82,7 @@ fn every_change_is_seen() {
 fn one_that_is_ejected_comes_back_in_time_and_not_by_a_connect() {
     let (health, now) = (health(), Instant::now());
     let policy = policy(2);
-    let fail = || health.answered(false, &policy, now, || (0, 3));
+    let fail = || assert!(!health.answered(false, &policy, now, || (0, 3)));
     fail();
     assert!(!health.is_out());
     fail();
@@ -95,10 +95,43 @@ fn one_that_is_ejected_comes_back_in_time_and_not_by_a_connect() {
     let back = now + 11 * AVOIDED;
     health.tick(back);
     assert!(!health.is_out());
-    let fail = || health.answered(false, &policy, back, || (0, 3));
+    let fail = || assert!(!health.answered(false, &policy, back, || (0, 3)));
     fail();
     fail();
     assert_eq!(seconds_to(&health, back), 20, "twice as long");
+}
+
+#[test]
+fn one_beyond_the_ceiling_is_spared() {
+    let (health, now) = (health(), Instant::now());
+    let policy = policy(1);
+    assert!(health.answered(false, &policy, now, || (1, 2)), "half of two may be out, and is");
+    assert!(!health.answered(false, &policy, now, || (0, 1)) && !health.is_out(), "the only one");
+    assert!(!health.answered(true, &policy, now, || (0, 2)) && !health.is_out(), "it answered well");
+    assert!(!health.answered(false, &policy, now, || (0, 2)) && health.is_out(), "nobody else is out");
+}
+
+#[test]
+fn an_ejection_is_short_when_all_answer_badly() {
+    let (health, now) = (health(), Instant::now());
+    let policy = policy(1);
+    let eject = |at| assert!(!health.answered(false, &policy, at, || (0, 4)));
+    eject(now);
+    health.doubt_ejection(now);
+    assert_eq!(seconds_to(&health, now), 2);
+    health.doubt_ejection(now + AVOIDED);
+    assert_eq!(seconds_to(&health, now), 2, "it is not put off");
+    let back = now + 3 * AVOIDED;
+    health.tick(back);
+    assert!(!health.is_out());
+    eject(back);
+    assert_eq!(seconds_to(&health, back), 10, "the one before does not count");
+    let other = self::health();
+    other.doubt_ejection(now);
+    assert!(!other.is_out());
+    other.put(ByHand::Out(60 * AVOIDED), now);
+    other.doubt_ejection(now);
+    assert_eq!(seconds_to(&other, now), 60, "an operator's word stands");
 }
 
 #[test]
@@ -144,7 +177,7 @@ fn an_operator_ends_all_but_what_probes_say() {
     let (health, now) = (health(), Instant::now());
     health.connect_failed(&CONNECT_REFUSED, now);
     health.probe_failed("probe_status", "it answered 503", now);
-    health.answered(false, &policy(1), now, || (0, 3));
+    assert!(!health.answered(false, &policy(1), now, || (0, 3)));
     health.put(ByHand::Drain(AVOIDED), now);
     health.put(ByHand::In, now);
     assert_eq!(reasons(&health), ["probe_failed"]);
@@ -161,7 +194,7 @@ fn what_is_known_goes_to_the_next_process() {
     let old = Healths::default();
     let (a, b) = (old.of(&upstream, &one, &cells("1")), old.of(&upstream, &two, &cells("2")));
     assert!(old.save().is_empty(), "all is well");
-    a.answered(false, &policy(1), now, || (0, 3));
+    assert!(!a.answered(false, &policy(1), now, || (0, 3)));
     a.put(ByHand::Drain(60 * AVOIDED), now);
     b.probe_failed("probe_status", "it answered 503", now);
     let new = Healths::default();
