@@ -288,7 +288,7 @@ impl Environment {
         }
         let resolver = self.resolver.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let resolver = resolver.ok_or_else(|| FetchError::Name("there is no resolver".to_owned()))?;
-        let found = resolver.lookup_ip(host).await.map_err(|e| FetchError::Name(e.to_string()))?;
+        let found = resolver.lookup_ip(host).await.map_err(|e| FetchError::Name(dns::words(&e)))?;
         let found: Vec<IpAddr> = found.iter().take(ADDRESSES).collect();
         if found.is_empty() { Err(FetchError::Name("it has no address".to_owned())) } else { Ok(found) }
     }

@@ -2,6 +2,7 @@
 
 use super::AskContext;
 use crate::upstream::Upstream;
+use crate::upstream::discover::dns;
 use crate::upstream::discover::registry::{Listed, Registry};
 use hickory_resolver::TokioResolver;
 use std::cell::RefCell;
@@ -226,7 +227,7 @@ async fn look_up(resolver: TokioResolver, name: String) -> (String, Result<(Vec<
                 Ok((addresses, ttl))
             }
         }
-        Err(e) => Err(e.to_string()),
+        Err(e) => Err(dns::words(&e)),
     };
     (name, found)
 }

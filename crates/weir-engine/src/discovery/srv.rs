@@ -2,6 +2,7 @@
 
 use super::AskContext;
 use super::desk::Desk;
+use crate::upstream::discover::dns;
 use hickory_resolver::proto::rr::RData;
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -31,7 +32,7 @@ pub(super) async fn follow(name: &str, around: &AskContext, desk: &Desk) -> Resu
                     ttl.clamp(around.settings.min_ttl, around.settings.max_ttl)
                 }
             }
-            Err(e) => desk.failed(e.to_string()).min(RETRY),
+            Err(e) => desk.failed(dns::words(&e)).min(RETRY),
         };
         tokio::time::sleep(wait).await;
     }

@@ -6,6 +6,8 @@
 use crate::upstream::endpoint::{Endpoint, Place, Published};
 use crate::upstream::health::Healths;
 use hickory_resolver::TokioResolver;
+use hickory_resolver::net::{DnsError, NetError};
+use hickory_resolver::proto::op::ResponseCode;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -150,14 +152,34 @@ async fn look_up(
         }
         Err(e) => {
             static SEEN: log::PerSubject = log::per_subject(1, Duration::from_secs(10));
+            let e = words(&e);
             SEEN.warn(
                 (upstream, &name.host),
                 "name did not resolve",
                 &[("upstream", &upstream), ("name", &name.host), ("error", &e)],
             );
-            name.note(Err(e.to_string()));
+            name.note(Err(e));
             (None, RETRY)
         }
+    }
+}
+
+/// Why a name did not resolve, for people: the resolver's own words show its types.
+pub(crate) fn words(e: &NetError) -> String {
+    let answered = |code: ResponseCode| match code {
+        ResponseCode::NXDomain => "there is no such name (NXDOMAIN)".to_owned(),
+        ResponseCode::NoError => "the name has no record of this kind".to_owned(),
+        ResponseCode::Refused => "the name server refuses to answer (REFUSED)".to_owned(),
+        ResponseCode::ServFail => "the name server failed (SERVFAIL)".to_owned(),
+        other => format!("the name server answered: {other}"),
+    };
+    match e {
+        NetError::Dns(DnsError::NoRecordsFound(none)) => answered(none.response_code),
+        NetError::Dns(DnsError::ResponseCode(code)) => answered(*code),
+        NetError::Io(e) => format!("no name server could be asked: {e}"),
+        NetError::NoConnections => "no name server could be reached".to_owned(),
+        NetError::Timeout => "no name server answered in time".to_owned(),
+        other => other.to_string(),
     }
 }
 
@@ -295,6 +317,26 @@ mod tests {
         publish(&names, &published, &[vec![ip(1), ip(2)]], &telemetry);
         let labels: Vec<String> = published.list().iter().map(|e| e.label.to_string()).collect();
         assert_eq!(labels, ["10.0.0.1:80", "10.0.0.2:80"]);
+    }
+
+    #[test]
+    fn errors_are_told_in_words() {
+        use hickory_resolver::net::NoRecords;
+        use hickory_resolver::proto::op::Query;
+        let none = |code| NetError::Dns(DnsError::NoRecordsFound(NoRecords::new(Query::default(), code)));
+        for (e, said) in [
+            (none(ResponseCode::NXDomain), "there is no such name (NXDOMAIN)"),
+            (none(ResponseCode::NoError), "the name has no record of this kind"),
+            (none(ResponseCode::ServFail), "the name server failed (SERVFAIL)"),
+            (
+                NetError::Dns(DnsError::ResponseCode(ResponseCode::Refused)),
+                "the name server refuses to answer (REFUSED)",
+            ),
+            (NetError::Timeout, "no name server answered in time"),
+            (NetError::NoConnections, "no name server could be reached"),
+        ] {
+            assert_eq!(words(&e), said);
+        }
     }
 
     #[test]
