@@ -71,6 +71,10 @@ impl Tickets {
 
     /// The keys that another process [saved](Self::save); `None` where it is none of ours.
     pub fn load(saved: &[u8]) -> Option<Self> {
+        Self::load_at(saved, now)
+    }
+
+    fn load_at(saved: &[u8], now: fn() -> u64) -> Option<Self> {
         let mut keys = saved.chunks(SAVED_BYTES).map(Key::load);
         let (current, previous) = (keys.next()??, keys.next());
         let previous = match previous {
@@ -106,7 +110,8 @@ impl Ring {
     /// Replaces the key when its time is over. Without randomness the old one goes on, which is tried again each time.
     fn turn(&self) {
         let now = (self.now)();
-        let due = |keys: &Keys| now.saturating_sub(keys.current.made) >= ROTATE_SECONDS;
+        // A key of a clock that was ahead would else make tickets until that time has come.
+        let due = |keys: &Keys| now.abs_diff(keys.current.made) >= ROTATE_SECONDS;
         if !due(&self.read()) {
             return;
         }
@@ -116,7 +121,7 @@ impl Ring {
         {
             let last = std::mem::replace(&mut keys.current, fresh);
             // Nobody may have come for a day: then it is too old as well.
-            keys.previous = (now.saturating_sub(last.made) < 2 * ROTATE_SECONDS).then_some(last);
+            keys.previous = (now.abs_diff(last.made) < 2 * ROTATE_SECONDS).then_some(last);
         }
     }
 }
@@ -228,6 +233,42 @@ mod tests {
         assert_eq!(ours.0.decrypt(&later).unwrap(), b"session");
         CLOCK.set(CLOCK.get() + 2 * ROTATE_SECONDS);
         assert_eq!(ours.0.decrypt(&later), None, "nobody came for twelve hours");
+    }
+
+    #[test]
+    fn a_key_makes_tickets_for_six_hours_wherever_it_came_from() {
+        let ours = tickets();
+        let name = |tickets: &Tickets| tickets.0.encrypt(b"session").unwrap()[..NAME_BYTES].to_vec();
+        let first = name(&ours);
+        CLOCK.set(CLOCK.get() + ROTATE_SECONDS - 1);
+        // Another process, and another snapshot: the key is as old there as here.
+        let theirs = Tickets::load_at(&ours.save(), || CLOCK.get()).unwrap();
+        let same = ours.clone();
+        assert!([&ours, &theirs, &same].map(name).iter().all(|name| *name == first));
+        CLOCK.set(CLOCK.get() + 1);
+        assert_ne!(name(&ours), first);
+        assert_ne!(name(&theirs), first);
+        assert_ne!(name(&theirs), name(&ours), "whoever turns first makes a key of his own");
+        assert_eq!(name(&same), name(&ours));
+        // A ticket alone turns the key, too.
+        let ticket = theirs.0.encrypt(b"session").unwrap();
+        CLOCK.set(CLOCK.get() + 2 * ROTATE_SECONDS);
+        assert_eq!(theirs.0.decrypt(&ticket), None);
+        assert!(
+            theirs.0.read().previous.is_none() && theirs.0.read().current.name[..] != ticket[..NAME_BYTES]
+        );
+    }
+
+    #[test]
+    fn a_key_of_a_clock_that_was_ahead_ages_all_the_same() {
+        CLOCK.set(CLOCK.get() + 100 * ROTATE_SECONDS);
+        let ours = tickets();
+        let ticket = ours.0.encrypt(b"session").unwrap();
+        CLOCK.set(CLOCK.get() - ROTATE_SECONDS + 1);
+        assert!(ours.0.decrypt(&ticket).is_some());
+        CLOCK.set(CLOCK.get() - 99 * ROTATE_SECONDS);
+        assert_ne!(ours.0.encrypt(b"session").unwrap()[..NAME_BYTES], ticket[..NAME_BYTES]);
+        assert_eq!(ours.0.decrypt(&ticket), None);
     }
 
     #[test]
