@@ -84,6 +84,7 @@ const UPSTREAM: &[&str] = &[
     "balance",
     "rotation",
     "retry",
+    "budget",
     "endpoint",
     "excluded",
     "health",

@@ -5,7 +5,7 @@ use crate::error::{self, Cause};
 use crate::upstream::endpoint::Endpoint;
 use crate::upstream::open::blamed;
 use crate::upstream::spec::{Protocol, Upstream};
-use crate::upstream::watch::Watched;
+use arc_swap::ArcSwap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
@@ -19,8 +19,8 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Most trials under way at a time. Others are begun when next is looked.
 const AT_ONCE: usize = 64;
 
-/// Tries endpoints until dropped. On a `LocalSet`: connections do not change threads.
-pub(crate) async fn try_out(watched: Watched) {
+/// Tries endpoints of the upstreams of the snapshot that runs, until dropped. On a `LocalSet`: connections do not change threads.
+pub(crate) async fn try_out(watched: Arc<ArcSwap<Vec<Arc<Upstream>>>>) {
     let places = Arc::new(Semaphore::new(AT_ONCE));
     loop {
         tokio::time::sleep(EVERY).await;
