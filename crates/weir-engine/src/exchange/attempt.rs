@@ -235,7 +235,8 @@ impl Exchange<'_> {
         let _waiting = self.client.handle.wait();
         let mut slot: Option<Box<ResponseHead>> = None;
         let mut now = Some(began); // it is, until something is waited for
-        for _ in 0..MAX_INTERIM {
+        let mut interim = 0;
+        loop {
             let waited = if let Some(hedge) = hedge.take() {
                 let (sent, slot, measured) = (&mut sent, &mut slot, &mut measured);
                 let first = First { active, sent, slot, measured, wait, began: attempt };
@@ -267,7 +268,13 @@ impl Exchange<'_> {
                     }
                     return Ok(Answered { sent, response });
                 }
+                Ok(()) if interim == MAX_INTERIM => {
+                    sent.upload.detail =
+                        Some(cut_detail(&format!("more than {MAX_INTERIM} interim responses")));
+                    upstream_failure(&error::BAD_RESPONSE)
+                }
                 Ok(()) => {
+                    interim += 1;
                     sent.upload.expects_continue &= response.status() != 100;
                     match self.pass_interim(&mut response).await {
                         Ok(()) => {
@@ -293,7 +300,6 @@ impl Exchange<'_> {
             self.unsent = repeat.then(|| Box::new(sent.connection.take_relay()));
             return Err(failure);
         }
-        Err(upstream_failure(&error::BAD_RESPONSE))
     }
 
     /// `attempt` and `began`: when the attempt began, and when there was a connection.

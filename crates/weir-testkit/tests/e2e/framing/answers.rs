@@ -160,6 +160,26 @@ fn an_answer_before_the_question_is_not_taken() {
 }
 
 #[test]
+fn sixteen_interim_responses_are_passed_on_and_no_more() {
+    for (interim, last) in [(16, 200), (17, BAD_RESPONSE.0)] {
+        let upstream = Upstream::fixed(
+            ["HTTP/1.1 103 Early Hints\r\nA: b\r\n\r\n".repeat(interim), OK_BODY.into()].concat(),
+        );
+        let weir = Weir::in_front_of(&upstream);
+        let mut client = weir.client();
+        client.send(GET);
+        for _ in 0..16 {
+            client.read_response().expect_status(103);
+        }
+        client.read_response().expect_status(last);
+        let metrics = weir.admin_client().ask("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").text();
+        let outcome = if last == 200 { "answered" } else { "protocol_error" };
+        let counted = format!("weir_upstream_attempts_total{{upstream=\"up\",outcome=\"{outcome}\"}} 1\n");
+        assert!(metrics.contains(&counted), "{metrics}");
+    }
+}
+
+#[test]
 fn an_endless_row_of_1xx_has_an_end() {
     let upstream = Upstream::script(|conn| {
         conn.next_request();
