@@ -200,6 +200,10 @@ impl HeadWait<'_, '_> {
                         return Poll::Ready(Ok(()));
                     }
                     Ok(Progress::Partial) => {}
+                    Err(_) if is_tls(response.buffer()) => {
+                        upload.detail = Some(cut_detail(SPEAKS_TLS));
+                        return Poll::Ready(Err(upstream_failure(&error::UPSTREAM_TLS)));
+                    }
                     Err(e) => {
                         upload.detail = Some(cut_detail(&e.to_string()));
                         return Poll::Ready(Err(upstream_failure(&error::BAD_RESPONSE)));
@@ -245,6 +249,15 @@ impl HeadWait<'_, '_> {
             On::Response | On::Upstream => upstream_failure(&error::RESPONSE_TIMEOUT),
         }
     }
+}
+
+/// Said of an endpoint that answers a request in the clear by TLS.
+const SPEAKS_TLS: &str =
+    "it answered with TLS, and the upstream has no `tls`: add `tls: {}`, or name the port that speaks HTTP";
+
+/// Whether these bytes are a TLS record and no response: an alert, by which a server of TLS answers what it cannot read, or a handshake.
+fn is_tls(bytes: &[u8]) -> bool {
+    matches!(bytes, [21 | 22, 3, ..])
 }
 
 /// What it means that a response could not be read.

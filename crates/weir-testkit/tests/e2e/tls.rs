@@ -398,6 +398,20 @@ fn an_upstream_that_demands_a_certificate() {
 }
 
 #[test]
+fn an_upstream_that_speaks_tls_where_none_is_configured() {
+    // What servers of TLS answer to a request in the clear: an alert, "unexpected message".
+    let upstream = Upstream::script(|conn| {
+        let _ = conn.try_send([21, 3, 1, 0, 2, 2, 10]);
+        conn.read_to_close();
+    });
+    let weir = Weir::start(&config(&format!("endpoints: [{}]", upstream.address())));
+    weir.client().get("/").expect_cause(UPSTREAM_TLS);
+    let why = format!("GET /api/v1/why?cause=upstream_tls HTTP/1.1\r\nHost: {}\r\n\r\n", weir.admin());
+    let told = weir.admin_client().ask(why).text();
+    assert!(told.contains("add `tls: {}`"), "{told}");
+}
+
+#[test]
 fn an_upstream_that_speaks_no_tls() {
     let upstream = Upstream::script(|conn| {
         let _ = conn.try_send("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");

@@ -48,7 +48,6 @@ const HEADS: &[(&str, &[u8])] = &[
     ("lower-case version", b"http/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"),
     ("another protocol", b"ICY 200 OK\r\nContent-Length: 0\r\n\r\n"),
     ("no head at all", b"hello\r\n\r\n"),
-    ("TLS", b"\x15\x03\x01\x00\x02\x02\x46\r\n\r\n"),
 ];
 
 #[test]
