@@ -224,9 +224,15 @@ impl Rules {
 
     fn wrong(&mut self, at: usize, place: &str, message: impl fmt::Display) {
         let name = self.methods.get(at).map_or("", |m| m.path.trim_start_matches('/'));
-        let (place, message) = (place.to_owned(), format!("{name}: {message}"));
-        self.refused.push(RuleError { place, method: name.to_owned(), message });
+        let (place, message) = (clipped(place), clipped(&format!("{name}: {message}")));
+        self.refused.push(RuleError { place, method: clipped(name), message });
     }
+}
+
+/// A text as logs and metrics can bear it: a service may give its methods names of any length.
+fn clipped(text: &str) -> String {
+    const MOST: usize = 400;
+    text.chars().take(MOST).collect()
 }
 
 /// A rule as written.

@@ -284,6 +284,13 @@ fn rules_that_contradict_are_refused_with_their_line() {
     }
 }
 
+/// A service may give its fields names of any length: what is told of them is short.
+#[test]
+fn what_is_told_is_short() {
+    let api = with_rules(&[&format!("get: \"/a/{{{}}}\"", "n".repeat(100_000))]);
+    assert!(api.refused()[0].message.len() < 500);
+}
+
 #[test]
 fn the_other_rules_are_served() {
     let api = with_rules(&[

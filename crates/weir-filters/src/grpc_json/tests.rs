@@ -66,6 +66,31 @@ async fn metadata_passes_by_list() {
     exchange.expect_header("grpc-timeout", "1S").expect_header("traceparent", "t");
 }
 
+/// What is not served is counted and named, for `weir status` and the metrics.
+#[tokio::test]
+async fn refused_rules_are_counted_and_named() {
+    let dir = TempDir::new().unwrap();
+    let proto = dir.path().join("t.proto");
+    let text = PROTO
+        .replace("/v1/watch", "/v1/watch/{nope}")
+        .replace("post: \"/v1/many\" body: \"*\"", "post: \"/v1/many\"");
+    std::fs::write(&proto, text).unwrap();
+    let running = Stand::new(&KIND, json!({ "proto": [proto] })).build();
+    let read: Vec<_> = running.readings().into_iter().map(|r| (r.what, r.of, r.value)).collect();
+    let want = [
+        ("methods", "", 5),
+        ("rules", "", 4),
+        ("rules_refused", "", 2),
+        ("refused", "t.v1.Greeter/Many", 1),
+        ("refused", "t.v1.Greeter/Watch", 1),
+    ];
+    assert_eq!(read, want.map(|(what, of, value)| (what, of.to_owned(), value)));
+    let mut exchange = running.request("GET /v1/watch/a").await;
+    exchange.expect_status(501);
+    assert_eq!(exchange.cx.because(), Some(&RULE_REFUSED));
+    running.request("GET /v1/hello/a").await.expect_continue();
+}
+
 #[tokio::test]
 async fn what_does_not_fit_is_answered() {
     let (_dir, mut stand) = stand(json!({}));

@@ -327,7 +327,7 @@ routes: {{ all: {{ match: {{ path: \"/*\" }}, filters: [ {{ grpc_json: {{ proto:
             ("te", "trailers"),
         ];
         let stream = h2.request(&fields, false);
-        h2.data(stream, &[0, 0, 0, 0, 2, 0x10, code], true);
+        h2.data(stream, [0, 0, 0, 0, 2, 0x10, code], true);
         h2.message(stream).expect_status(200);
     }
     let all = wait_spans(&collector, 5);
