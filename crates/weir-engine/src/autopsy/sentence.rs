@@ -5,7 +5,8 @@ use super::kept::{Kept, Kind, Outcome, Step, Text};
 use std::time::Duration;
 
 /// What happened to an exchange. `near`: the route that came nearest, where none matched.
-pub(super) fn of(kept: &Kept, near: Option<&Neighbour>) -> String {
+/// `out`: why endpoints of its upstream are out of rotation.
+pub(super) fn of(kept: &Kept, near: Option<&Neighbour>, out: &[String]) -> String {
     // What is told the client begins with the meaning of its cause.
     let said = kept.text(Text::Detail);
     let said = said.strip_prefix(kept.cause.map_or("", |cause| cause.meaning)).unwrap_or(&said).trim();
@@ -19,6 +20,9 @@ pub(super) fn of(kept: &Kept, near: Option<&Neighbour>) -> String {
         ),
         None => went_well(kept),
     };
+    if !out.is_empty() {
+        sentence.push_str(&format!(" Now: {}.", out.join("; ")));
+    }
     if !said.is_empty() && !sentence.contains(said) {
         let whole = said.starts_with(char::is_uppercase);
         sentence.push_str(if whole { " " } else { " It said: " });
@@ -253,9 +257,22 @@ fn place(kept: &Kept) -> String {
 fn tried(kept: &Kept) -> String {
     match kept.attempts {
         0 | 1 => String::new(),
-        2 => " (the second attempt)".to_owned(),
-        n => format!(" (attempt {n}; the timeline has the others)"),
+        n => match first_failed(kept) {
+            Some((at, how)) => format!(" (attempt {n}; the first, at {at}, ended with `{how}`)"),
+            None if n == 2 => " (the second attempt)".to_owned(),
+            None => format!(" (attempt {n}; the timeline has the others)"),
+        },
     }
+}
+
+/// Where the first attempt failed, and how, if not as the last one did: the others often only follow from it.
+fn first_failed(kept: &Kept) -> Option<(&str, String)> {
+    let last = kept.cause.map_or("", |cause| cause.code);
+    let first = kept.steps.iter().find_map(|step| match step {
+        Step::Attempt { endpoint, outcome, .. } => Some((&**endpoint, outcome.to_string())),
+        Step::Waited { .. } => None,
+    });
+    first.filter(|(_, how)| how != last)
 }
 
 /// How long the last attempt took that failed.

@@ -48,7 +48,7 @@ impl ReportContext<'_> {
             id: text(Text::Id),
             kind: kept.kind.name(),
             at: timestamp(kept.began),
-            sentence: sentence::of(kept, route.near.first()),
+            sentence: sentence::of(kept, route.near.first(), &self.out_of_rotation(kept)),
             key: self.key(kept),
             cause: kept.cause.map(|c| CauseShown { code: c.code, meaning: c.meaning, change: c.change }),
             status: kept.status,
@@ -82,6 +82,37 @@ impl ReportContext<'_> {
             revision,
             config_changed,
         }
+    }
+
+    /// Why endpoints are out of rotation at present, the one that left first first: where an exchange found none that was left, the first of
+    /// them is what began it.
+    fn out_of_rotation(&self, kept: &Kept) -> Vec<String> {
+        /// Most endpoints that are told of.
+        const TOLD: usize = 3;
+        if kept.cause.is_none_or(|cause| cause.code != "no_healthy_endpoint") {
+            return Vec::new();
+        }
+        let name = kept.text(Text::Upstream);
+        let Some(upstream) = self.snapshot.upstreams.iter().find(|upstream| *upstream.name == *name) else {
+            return Vec::new();
+        };
+        let list = upstream.published.list();
+        let mut out: Vec<_> = list
+            .iter()
+            .filter_map(|endpoint| {
+                let why = endpoint.health.whys().into_iter().min_by_key(|why| why.since)?;
+                let detail = why.detail.as_deref().map_or_else(String::new, |detail| format!(", {detail}"));
+                let since = timestamp(why.since);
+                Some((
+                    why.since,
+                    format!("{} is out since {since} (`{}`{detail})", endpoint.label, why.cause),
+                ))
+            })
+            .collect();
+        out.sort_by_key(|(since, _)| *since);
+        let more = out.len().saturating_sub(TOLD);
+        let told = out.into_iter().take(TOLD).map(|(_, text)| text);
+        told.chain((more > 0).then(|| format!("and {more} more"))).collect()
     }
 
     fn key(&self, kept: &Kept) -> Option<super::KeyShown> {

@@ -441,7 +441,9 @@ impl RateLimit {
         let seconds = itoa::Buffer::new().format(wait.div_ceil(SECOND)).as_bytes().to_vec();
         headers.push((self.retry_after.clone(), seconds));
         let cause = if limit.calendar().is_some() { &QUOTA_EXCEEDED } else { &RATE_LIMITED };
-        Flow::refuse_with(cause, headers)
+        // Which limit, for `weir why`: a route may have several.
+        let detail = Some(format!("{} The limit is {}.", cause.meaning, limit.described));
+        Flow::Refuse(Box::new(Refusal { cause, detail, headers }))
     }
 
     // === With a store ===
