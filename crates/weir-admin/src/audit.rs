@@ -12,7 +12,7 @@ const TARGET: usize = 200;
 
 /// Somebody was not let in.
 pub(crate) fn refused(peer: Peer, (method, uri): &(Method, Uri), why: Denied) {
-    let (call, why) = (shown(method, uri), format!("{why:?}"));
+    let (call, why) = (shown(method, uri), why.name());
     if changes(method) {
         log::warn("audit", &[("peer", &peer), ("call", &call), ("refused", &why)]);
     } else {

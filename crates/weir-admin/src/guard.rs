@@ -96,6 +96,22 @@ pub(crate) enum Denied {
     TokenWrong,
 }
 
+impl Denied {
+    /// As the log has it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::BadHost => "bad_host",
+            Self::ForeignOrigin => "foreign_origin",
+            Self::ForeignHost => "foreign_host",
+            Self::Forged => "forged",
+            Self::NotLocal => "not_local",
+            Self::Role(_) => "role",
+            Self::TokenMissing => "token_missing",
+            Self::TokenWrong => "token_wrong",
+        }
+    }
+}
+
 /// Fields of which a browser sends at least one with every request, and a scraper none.
 ///
 /// `Sec-Fetch-*` alone would not do: browsers leave them out towards plain-http names, which is what a rebound one is.

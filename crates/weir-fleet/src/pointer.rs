@@ -95,6 +95,17 @@ pub enum State {
     Running,
 }
 
+impl State {
+    /// As the log has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Halted => "halted",
+            Self::Running => "running",
+        }
+    }
+}
+
 /// Whose turn it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -626,7 +626,7 @@ impl Driver {
                 &[
                     ("bundle", &pointer.to.short()),
                     ("open", &rollout.open),
-                    ("state", &format!("{:?}", rollout.state).to_lowercase()),
+                    ("state", &rollout.state.name()),
                     ("why", &rollout.why),
                 ],
             );
