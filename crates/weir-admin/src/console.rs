@@ -30,7 +30,7 @@ use crate::guard::{Access, Denied, Identity};
 use crate::why;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, StatusCode, Uri};
-use record::{Look, Record};
+use record::{Look, Record, Things, ThingsLook};
 use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -51,6 +51,9 @@ const THEME: &str = "weir_theme";
 /// Longest body of a sign-in, in bytes.
 pub(crate) const FORM_BYTES: usize = 8 * 1024;
 
+/// Most failures in one page, or groups of such that are alike.
+const MOST_FAILURES: usize = 50;
+
 /// Most header fields that are explained.
 const FIELDS: usize = 64;
 
@@ -69,6 +72,7 @@ pub(crate) struct Console {
     pub(crate) sessions: Sessions,
     attempts: Attempts,
     record: Record,
+    things: Things,
 }
 
 /// A request for a page.
@@ -94,7 +98,10 @@ pub(crate) fn find(path: &str) -> Option<Visit> {
     }
     let below = |screen: Screen| {
         let rest = path.strip_prefix(screen.path())?;
-        let has_more = matches!(screen, Screen::Failures | Screen::Config | Screen::History);
+        let has_more = matches!(
+            screen,
+            Screen::Config | Screen::Failures | Screen::History | Screen::Routes | Screen::Upstreams
+        );
         (rest.is_empty() || (has_more && rest.starts_with('/') && rest.len() > 1))
             .then_some(Visit::Screen(screen))
     };
@@ -243,15 +250,19 @@ pub(crate) fn page(console: &Console, gateway: &Gateway, asked: &Asked) -> Answe
     let frame = Frame { place: place(&asked.headers), theme, viewer: Some(&viewer), status: Some(&status) };
     let here = Page { console, gateway, asked, frame: &frame, status: &status };
     // A page whose own content stands still asks only for what is around it.
-    let still =
-        !matches!(asked.screen, Screen::Overview | Screen::Upstreams | Screen::Failures | Screen::Fleet);
+    let still = match asked.screen {
+        Screen::Overview | Screen::Upstreams | Screen::Failures | Screen::Fleet => false,
+        Screen::Routes => here.rest().is_empty(),
+        _ => true,
+    };
     if still && here.is_live() {
         return answer::page(StatusCode::OK, weir_console::around(&frame, asked.screen));
     }
     let made = match asked.screen {
         Screen::Overview => Ok(here.overview()),
-        Screen::Routes => Ok(here.routes()),
-        Screen::Upstreams => Ok(weir_console::upstreams(&frame, &status)),
+        Screen::Routes if here.rest().is_empty() => Ok(here.routes()),
+        Screen::Routes => here.route(),
+        Screen::Upstreams => here.upstreams(),
         Screen::Failures => here.failures(),
         Screen::Config => here.config(),
         Screen::History => here.history(),
@@ -298,7 +309,8 @@ impl Page<'_> {
     }
 
     fn overview(&self) -> String {
-        let pulse = views::pulse(self.gateway, &self.console.record);
+        let mut pulse = views::pulse(self.gateway, &self.console.record);
+        pulse.upstreams = self.console.things.seen(&views::look(self.gateway));
         let revisions = self.gateway.revisions().unwrap_or_default();
         let latest: Option<view::Revision> =
             revisions.last().map(|latest| views::read(crate::config_api::about(latest)));
@@ -325,6 +337,32 @@ impl Page<'_> {
         let told = (!asked.url.is_empty()).then(|| self.explain(&asked));
         let listeners: Vec<String> = self.status.listeners.keys().cloned().collect();
         weir_console::routes(self.frame, &routes, &value("q"), &listeners, &asked, told.as_ref())
+    }
+
+    /// One route over time.
+    fn route(&self) -> PageResult {
+        let name = plain(self.rest()).unwrap_or_default();
+        let running = self.gateway.configs().borrow().clone();
+        let (route, trend) = views::route(self.gateway, &running, &self.console.things, &name)
+            .ok_or_else(|| self.nothing("There is no such route."))?;
+        Ok(weir_console::route(self.frame, &route, &trend))
+    }
+
+    /// All upstreams, or one over time.
+    fn upstreams(&self) -> PageResult {
+        let look = views::look(self.gateway);
+        let seen = self.console.things.seen(&look);
+        let name = plain(self.rest()).unwrap_or_default();
+        if name.is_empty() {
+            let query = self.query();
+            let asked =
+                view::UpstreamsQuery { wanted: find_in(&query, "q"), state: find_in(&query, "state") };
+            return Ok(weir_console::upstreams(self.frame, self.status, &seen, &asked));
+        }
+        let running = self.gateway.configs().borrow().clone();
+        let trend = views::upstream(&running, &self.console.things, &look, &name);
+        weir_console::upstream(self.frame, self.status, &seen, &name, &trend)
+            .ok_or_else(|| self.nothing("There is no such upstream."))
     }
 
     fn explain(&self, asked: &Question) -> Result<view::Explanation, String> {
@@ -354,13 +392,18 @@ impl Page<'_> {
             let found = told.found.first().ok_or_else(|| self.nothing(&why::not_found(&known, &told)))?;
             return Ok(weir_console::failure(self.frame, &views::read(json!(found))));
         }
+        let each = value("each") == "1";
         let mut sought =
-            WhyQuery { kind: value("kind"), cause: value("cause"), route: value("route"), wrong: None };
+            WhyQuery { kind: value("kind"), cause: value("cause"), route: value("route"), each, wrong: None };
         let given = [("kind", &sought.kind), ("cause", &sought.cause), ("route", &sought.route)];
         let given = given.iter().filter(|(_, value)| !value.is_empty());
         let given: Vec<String> = given.map(|(name, value)| format!("{name}={}", escaped(value))).collect();
         let told = match question(&format!("?{}", given.join("&"))) {
-            Ok(question) => views::read(json!(self.gateway.why(question))),
+            Ok(question) => {
+                let question =
+                    weir_gateway::autopsy::Question { most: MOST_FAILURES, grouped: !each, ..question };
+                views::read(json!(self.gateway.why(question)))
+            }
             Err(wrong) => {
                 sought.wrong = Some(wrong);
                 view::Why { on: true, held: 1, ..view::Why::default() }
@@ -445,7 +488,9 @@ fn question(target: &str) -> Result<weir_gateway::autopsy::Question, String> {
 
 /// Looks once more. Blocking.
 pub(crate) fn look(console: &Console, gateway: &Gateway) {
-    console.record.add(Look::of(&gateway.figures(), Instant::now()));
+    let (now, figures) = (Instant::now(), gateway.figures());
+    console.record.add(Look::of(&figures, now));
+    console.things.add(now, || ThingsLook::of(&figures, &gateway.upstream_figures(), now));
 }
 
 const fn sees(role: Role) -> Sees {

@@ -96,6 +96,8 @@ function tell(place, { text = "", yaml = "" }) {
 
 let paused = false;
 let away = 0;
+// Hides again what a filter has hidden, once new rows have come.
+let filtered;
 
 // By what something that can have the focus is found again.
 const known = (element) => element.getAttribute("href") ?? element.form?.dataset.url ?? element.dataset.fillUrl ?? element.textContent;
@@ -115,10 +117,16 @@ async function refresh() {
     const selects = !selection.isCollapsed && old.contains(selection.anchorNode);
     if (!fresh || held?.matches("input, select, textarea") || selects || old.matches(":has(.pointed)")) continue;
     times(fresh);
+    // What somebody has opened stays open.
+    for (const details of all("details[id]", old)) {
+      const again = one("#" + CSS.escape(details.id), fresh);
+      if (again) again.open = details.open;
+    }
     if (fresh.innerHTML === old.innerHTML) continue;
     old.replaceChildren(...fresh.childNodes);
     if (held) all(held.tagName, old).find((other) => known(other) === known(held))?.focus({ preventScroll: true });
   }
+  filtered?.();
   const badges = all("nav [data-key]", page);
   all("nav [data-key]").forEach((link, at) => {
     if (badges[at] && link.innerHTML !== badges[at].innerHTML) link.replaceChildren(...badges[at].childNodes);
@@ -165,7 +173,8 @@ function times(root) {
     const at = Date.parse(time.dateTime);
     if (Number.isNaN(at)) continue;
     const seconds = Math.round((Date.now() - at) / 1000);
-    const text = seconds < 0 ? `in ${span(-seconds)}` : seconds < 2 ? "now" : `${span(seconds)} ago`;
+    const due = "due" in time.dataset;
+    const text = seconds < 0 ? `${due ? "tried again " : ""}in ${span(-seconds)}` : due ? "is to be tried again" : seconds < 2 ? "now" : `${span(seconds)} ago`;
     if (!time.title) time.title = time.dateTime;
     if (time.textContent !== text) time.textContent = text;
   }
@@ -177,21 +186,32 @@ setInterval(() => times(document), 1000);
 
 const filter = one("[data-filter]");
 if (filter) {
-  const rows = all(`#${filter.dataset.filter} tbody tr`);
-  const texts = rows.map((row) => row.textContent.toLowerCase());
+  const list = one(`#${filter.dataset.filter}`);
   const count = one("#count");
   const total = count?.textContent;
+  const texts = new WeakMap();
+  const textOf = (row) => {
+    if (!texts.has(row)) texts.set(row, row.textContent.toLowerCase());
+    return texts.get(row);
+  };
   const apply = () => {
     const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
     let shown = 0;
-    rows.forEach((row, at) => {
-      const fits = words.every((word) => texts[at].includes(word));
+    for (const row of all("tbody tr", list)) {
+      const fits = words.every((word) => textOf(row).includes(word));
       if (row.hidden === fits) row.hidden = !fits;
       shown += fits;
-    });
+    }
+    for (const group of all("details.group", list)) {
+      group.hidden = !one("tbody tr:not([hidden])", group);
+      if (words.length) group.open = true;
+    }
     if (count) count.textContent = words.length ? `${shown.toLocaleString("en")} of ${total}` : total;
     one("#none").hidden = shown > 0;
-    one(`#${filter.dataset.filter}`).hidden = shown === 0;
+    list.hidden = shown === 0;
+  };
+  const typed = () => {
+    apply();
     const url = new URL(location.href);
     if (filter.name) {
       if (filter.value) url.searchParams.set(filter.name, filter.value);
@@ -199,8 +219,9 @@ if (filter) {
       history.replaceState(null, "", url);
     }
   };
-  filter.addEventListener("input", apply);
+  filter.addEventListener("input", typed);
   filter.form.addEventListener("submit", (event) => event.preventDefault());
+  filtered = apply;
   if (filter.value) apply();
 }
 
@@ -263,27 +284,53 @@ document.addEventListener("keydown", (event) => {
 
 // === charts ===
 
-document.addEventListener("pointermove", (event) => {
-  const plot = event.target.closest?.(".plot");
+// Shows the values at a share of the width: under a pointer or a finger, or where the arrow keys have come to.
+function point(plot, share) {
   for (const other of all(".plot.pointed")) if (other !== plot) unpoint(other);
-  if (!plot) return;
   const figure = plot.closest(".chart");
-  const box = plot.getBoundingClientRect();
-  const share = Math.min(1, Math.max(0, (event.clientX - box.left) / box.width));
-  for (const key of all(".key", figure)) {
-    const values = key.dataset.values.split("|");
+  const keys = all(".key", figure);
+  const length = Math.max(...keys.map((key) => key.dataset.values.split("|").length));
+  const at = Math.round(Math.min(1, Math.max(0, share)) * (length - 1));
+  for (const key of keys) {
     const bold = one("b", key);
     key.dataset.last ??= bold.textContent;
-    bold.textContent = values[Math.round(share * (values.length - 1))] ?? "–";
+    bold.textContent = key.dataset.values.split("|")[at] ?? "–";
   }
+  const back = (length - 1 - at) * Number(figure.dataset.step);
+  one(".when", figure).textContent = back ? `${span(back)} ago` : "now";
   plot.classList.add("pointed");
-  one(".cursor", plot).setAttribute("d", `M${share * 600} 0V100`);
-});
-function unpoint(plot) {
-  plot.classList.remove("pointed");
-  one(".cursor", plot).setAttribute("d", "");
-  for (const key of all(".key", plot.closest(".chart"))) one("b", key).textContent = key.dataset.last;
+  plot.dataset.at = at;
+  one(".cursor", plot).setAttribute("d", `M${(at / Math.max(1, length - 1)) * 600} 0V100`);
+  return length;
 }
+function unpoint(plot) {
+  const figure = plot.closest(".chart");
+  plot.classList.remove("pointed");
+  delete plot.dataset.at;
+  one(".cursor", plot).setAttribute("d", "");
+  one(".when", figure).textContent = "";
+  for (const key of all(".key", figure)) one("b", key).textContent = key.dataset.last;
+}
+for (const kind of ["pointermove", "pointerdown"]) {
+  document.addEventListener(kind, (event) => {
+    const plot = event.target.closest?.(".plot");
+    if (!plot) return all(".plot.pointed").forEach(unpoint);
+    const box = plot.getBoundingClientRect();
+    point(plot, (event.clientX - box.left) / box.width);
+  });
+}
+document.addEventListener("keydown", (event) => {
+  const plot = event.target.closest?.(".plot");
+  const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+  if (!plot || !step) return;
+  event.preventDefault();
+  const length = one(".key", plot.closest(".chart")).dataset.values.split("|").length;
+  point(plot, (Number(plot.dataset.at ?? length - 1) + step) / Math.max(1, length - 1));
+});
+document.addEventListener("focusout", (event) => {
+  const plot = event.target.closest?.(".plot.pointed");
+  if (plot) unpoint(plot);
+});
 document.documentElement.addEventListener("pointerleave", () => all(".plot.pointed").forEach(unpoint));
 
 // === the editor ===
@@ -375,12 +422,20 @@ function editor(form) {
   }
 
   function differences({ differences = [], more = 0 }) {
-    const short = (value) => (typeof value === "string" ? value : JSON.stringify(value, null, 1).replace(/\n\s*/g, " "));
     const items = differences.map(({ path, before, after }) => {
       const sign = before === undefined ? "+" : after === undefined ? "−" : "~";
-      const sides = [];
-      if (before !== undefined) sides.push(make("span", { class: "gone" }, `− ${short(before)}`));
-      if (after !== undefined) sides.push(make("span", { class: "new" }, `+ ${short(after)}`));
+      const [gone, come] = [before, after].map((value) => (value === undefined ? [] : yaml(value)));
+      // Lines that both begin or end with stand once.
+      let head = 0, tail = 0;
+      while (head < Math.min(gone.length, come.length) && gone[head] === come[head]) head += 1;
+      while (tail < Math.min(gone.length, come.length) - head && gone[gone.length - 1 - tail] === come[come.length - 1 - tail]) tail += 1;
+      const line = (kind, mark) => (text) => make("span", { class: kind }, `${mark} ${text}\n`);
+      const sides = [
+        ...gone.slice(0, head).map(line("same", " ")),
+        ...gone.slice(head, gone.length - tail).map(line("gone", "−")),
+        ...come.slice(head, come.length - tail).map(line("new", "+")),
+        ...gone.slice(gone.length - tail).map(line("same", " ")),
+      ];
       return make("li", {}, make("h3", {}, make("span", { class: "sign" }, sign), " ", make("code", {}, path)), make("pre", { class: "code", tabindex: "0" }, ...sides));
     });
     if (more) items.push(make("li", {}, `… and ${more} more`));
@@ -470,6 +525,24 @@ function editor(form) {
     if (!saved && text.value !== first) event.preventDefault();
   });
   lines();
+}
+
+// A value as lines of YAML, as the pages of the gateway show it.
+function yaml(value, indent = 0) {
+  const pad = "  ".repeat(indent);
+  const plain = (text) => /^[\p{L}\p{N}_./][\p{L}\p{N}_./\-*$:@+%]*$/u.test(text) && !text.endsWith(":") && Number.isNaN(Number(text)) && !/^(true|false|null|yes|no|on|off)$/.test(text);
+  const scalar = (item) => (typeof item === "string" && plain(item) ? item : JSON.stringify(item));
+  const simple = (item) => item === null || typeof item !== "object" || Object.keys(item).length === 0;
+  const short = (item) => (Array.isArray(item) && item.length > 0 ? `[${item.map(scalar).join(", ")}]` : scalar(item));
+  const flat = (item) => simple(item) || (Array.isArray(item) && item.every(simple));
+  if (flat(value)) return [pad + short(value)];
+  if (Array.isArray(value)) {
+    return value.flatMap((item) => {
+      const [first, ...rest] = yaml(item, indent + 1);
+      return [`${pad}- ${first.trimStart()}`, ...rest];
+    });
+  }
+  return Object.entries(value).flatMap(([key, item]) => (flat(item) ? [`${pad}${scalar(key)}: ${short(item)}`] : [`${pad}${scalar(key)}:`, ...yaml(item, indent + 1)]));
 }
 
 // A text in which names stand between backticks.

@@ -16,8 +16,10 @@ pub(crate) struct Line<'a> {
     pub(crate) say: fn(f64) -> String,
 }
 
-/// A chart of lines that share an axis. `ends` are the words below its ends.
-pub(crate) fn chart(id: &str, title: &str, ends: (&str, &str), lines: &[Line<'_>]) -> Html {
+/// A chart of lines that share an axis. `step`: seconds between two values, the last of which is now.
+pub(crate) fn chart(id: &str, title: &str, step: u64, lines: &[Line<'_>]) -> Html {
+    let length = lines.iter().map(|line| line.values.len()).max().unwrap_or(0).saturating_sub(1);
+    let since = format!("{} ago", crate::words::span(step * length as u64));
     let values = || lines.iter().flat_map(|line| line.values.iter().flatten());
     let highest = values().copied().fold(0.0_f64, f64::max);
     let top = ceiling(highest);
@@ -44,19 +46,19 @@ pub(crate) fn chart(id: &str, title: &str, ends: (&str, &str), lines: &[Line<'_>
         )
     });
     html!(
-        "<figure class=\"chart\" id=\"{}\"><figcaption><h2>{}</h2><div class=\"keys-of\">{}</div></figcaption><div class=\"plot\"><span \
+        "<figure class=\"chart\" id=\"{}\" data-step=\"{}\"><figcaption><h2>{}</h2><div class=\"keys-of\">{}</div></figcaption><div class=\"plot\" tabindex=\"0\"><span \
          class=\"top\">{}</span><svg viewBox=\"0 0 600 100\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{}: at most {}\"><path class=\"grid\" \
-         d=\"M0 .5H600M0 50H600M0 99.5H600\"/>{}<path class=\"cursor\" d=\"\"/></svg></div><div class=\"ends\"><span>{}</span><span>{}</span></div>\
+         d=\"M0 .5H600M0 50H600M0 99.5H600\"/>{}<path class=\"cursor\" d=\"\"/></svg></div><div class=\"ends\"><span>{}</span><b class=\"when\"></b><span>now</span></div>\
          </figure>",
         id,
+        step,
         title,
         latest,
         say(top),
         title,
         say(highest),
         drawn,
-        ends.0,
-        ends.1
+        since
     )
 }
 
@@ -138,7 +140,7 @@ mod tests {
             values: vec![Some(3.0), None, Some(7.0)],
             say: words::rate,
         };
-        let text = chart("a", "Requests a second", ("15 min ago", "now"), &[line]).into_string();
+        let text = chart("a", "Requests a second", 5, &[line]).into_string();
         assert!(text.contains("aria-label=\"Requests a second: at most 7.0\""), "{text}");
         assert!(text.contains("data-values=\"3.0|–|7.0\"") && text.contains("<b>7.0</b>"), "{text}");
     }

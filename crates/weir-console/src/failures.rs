@@ -11,10 +11,11 @@ pub fn failures(frame: &Frame<'_>, told: &Why, sought: &WhyQuery) -> String {
     let tabs = each(kinds, |(kind, word)| {
         let here = (kind == sought.kind).then(|| html!(" aria-current=\"true\""));
         html!(
-            "<a href=\"/failures?kind={}&amp;cause={}&amp;route={}\"{}>{}</a>",
+            "<a href=\"/failures?kind={}&amp;cause={}&amp;route={}{}\"{}>{}</a>",
             kind,
             part(&sought.cause),
             part(&sought.route),
+            if sought.each { "&each=1" } else { "" },
             here,
             word
         )
@@ -31,18 +32,34 @@ pub fn failures(frame: &Frame<'_>, told: &Why, sought: &WhyQuery) -> String {
     );
     let wrong =
         sought.wrong.as_ref().map(|wrong| html!("<p class=\"notice bad\" role=\"alert\">{}</p>", wrong));
-    let list = each(&told.found, item);
+    let list = each(&told.found, |autopsy| item(autopsy, sought));
+    let how = if sought.each {
+        html!(
+            "Each one. <a href=\"/failures?kind={}&amp;cause={}&amp;route={}\">One for all alike</a>",
+            sought.kind,
+            part(&sought.cause),
+            part(&sought.route)
+        )
+    } else {
+        html!(
+            "One for all of a cause and route, the most frequent first. <a href=\"/failures?kind={}&amp;cause={}&amp;route={}&amp;each=1\">Each one</a>",
+            sought.kind,
+            part(&sought.cause),
+            part(&sought.route)
+        )
+    };
     let list = if told.found.is_empty() {
         html!("<p class=\"empty\">{}</p>", nothing(told))
     } else {
         html!("<ol class=\"cases\">{}</ol>", list)
     };
     let body = html!(
-        "<nav class=\"tabs\" aria-label=\"Kinds\">{}</nav><div class=\"forms\">{}</div>{}<div id=\"found\" data-live=\"{}\">{}<p class=\"quiet\">{} kept{}. Of \
+        "<nav class=\"tabs\" aria-label=\"Kinds\">{}</nav><div class=\"forms\">{}</div>{}<p class=\"quiet\">{}</p><div id=\"found\" data-live=\"{}\">{}<p class=\"quiet\">{} kept{}. Of \
          those that were well, one in {} is.</p></div>",
         tabs,
         form,
         wrong,
+        how,
         LIVE,
         list,
         count(told.held),
@@ -63,12 +80,23 @@ fn nothing(told: &Why) -> &'static str {
     }
 }
 
-fn item(autopsy: &Autopsy) -> Html {
+fn item(autopsy: &Autopsy, sought: &WhyQuery) -> Html {
     let cause = autopsy.cause.as_ref().map(|cause| html!("<code>{}</code> ", cause.code));
     let request = &autopsy.request;
+    let code = autopsy.cause.as_ref().map_or("", |cause| cause.code.as_str());
+    let route = autopsy.route.name.as_deref().unwrap_or_default();
+    let alike = (autopsy.alike > 0).then(|| {
+        html!(
+            "<a class=\"alike\" href=\"/failures?kind={}&amp;cause={}&amp;route={}&amp;each=1\">{} like it</a>",
+            sought.kind,
+            part(code),
+            part(route),
+            count(autopsy.alike)
+        )
+    });
     html!(
         "<li><a href=\"/failures/{}\"><span class=\"status {}\">{}</span><span class=\"what\"><b>{} {}{}</b> {}</span><span class=\"when\">{} · {}</span><span \
-         class=\"sentence\">{}</span></a>",
+         class=\"sentence\">{}</span></a>{}",
         part(&autopsy.id),
         class(autopsy),
         status(autopsy),
@@ -78,7 +106,8 @@ fn item(autopsy: &Autopsy) -> Html {
         cause,
         moment(&autopsy.at),
         words::us(autopsy.total_us),
-        ticked(&autopsy.sentence)
+        ticked(&autopsy.sentence),
+        alike
     )
 }
 

@@ -9,9 +9,9 @@
 //! - [`view`] has what pages are made of. Most of it is read from the JSON that the admin API answers with, so the console and the API
 //!   cannot disagree.
 //! - `html` is the template: literals with `{}`, where every value is escaped by its type. `frame` is what all pages have around them.
-//! - A module for each screen: [`overview()`], [`routes()`], [`upstreams()`], [`failures()`], [`config`], [`history`], [`certificates()`],
+//! - A module for each screen: [`overview()`], [`routes()`], [`upstreams()`], one of each ([`route()`], [`upstream()`]), [`failures()`], [`config`], [`history`], [`certificates()`],
 //!   [`consumers()`], [`fleet()`], and [`sign_in()`].
-//! - `chart` draws, `yaml` shows values and differences, `words` says numbers and times.
+//! - `condition` judges an upstream, `chart` draws, `yaml` shows values and differences, `words` says numbers and times.
 //! - `assets/` has the style sheet, the mark and the one script, which are compiled in.
 //!
 //! *Why no template crate:* `html!` is 60 lines, builds in no time, is read as HTML, and does what matters: a value cannot get onto a page
@@ -29,6 +29,7 @@ pub mod view;
 
 mod certificates;
 mod chart;
+mod condition;
 mod consumers;
 mod failures;
 mod fleet;
@@ -36,6 +37,7 @@ mod frame;
 mod overview;
 mod routes;
 mod sign_in;
+mod trend;
 mod upstreams;
 mod words;
 mod yaml;
@@ -52,6 +54,7 @@ pub use html::{Html, part};
 pub use overview::overview;
 pub use routes::routes;
 pub use sign_in::sign_in;
+pub use trend::{route, upstream};
 pub use upstreams::upstreams;
 
 /// A file that pages ask for. Its name holds a digest of its content, so that a browser may keep it for good.

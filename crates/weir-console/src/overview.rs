@@ -1,8 +1,9 @@
 //! The first screen: is it well, how much is there to do, what goes wrong and why, and what changed last.
 
 use crate::chart::{Line, chart};
+use crate::condition::{Condition, judged};
 use crate::frame::{Frame, LIVE, Screen};
-use crate::html::{Html, each};
+use crate::html::{Html, each, part};
 use crate::view::{Drift, Point, Pulse, Revision, Role, Status, Upstream};
 use crate::words::{self, count, counted, moment, percent, rate, span};
 
@@ -48,11 +49,7 @@ fn now(status: &Status, pulse: &Pulse) -> Html {
             percent(recent.failed, recent.requests),
             format!("{} answers of 5xx", count(recent.failed)),
         ),
-        (
-            "99 of 100 within",
-            p99,
-            recent.p50_ms.map_or_else(String::new, |ms| format!("half within {}", words::ms(ms))),
-        ),
+        ("p99", p99, quantiles_of(recent.p50_ms, recent.p95_ms)),
         (
             "Under way",
             count(recent.active),
@@ -71,25 +68,42 @@ fn now(status: &Status, pulse: &Pulse) -> Html {
     )
 }
 
+/// The lower quantiles, beside the highest.
+fn quantiles_of(p50: Option<f64>, p95: Option<f64>) -> String {
+    match (p50, p95) {
+        (Some(p50), Some(p95)) => format!("p50 {}, p95 {}", words::ms(p50), words::ms(p95)),
+        _ => String::new(),
+    }
+}
+
 /// The worst thing there is to say, in a sentence.
 fn verdict(status: &Status, pulse: &Pulse) -> (&'static str, Html) {
     let endpoints = || status.upstreams.values().flat_map(|upstream| &upstream.endpoints);
     let out = endpoints().filter(|endpoint| !endpoint.healthy).count();
-    let without: Vec<&str> = status
-        .upstreams
-        .iter()
-        .filter(|(_, upstream)| upstream.panic || !upstream.endpoints.iter().any(|endpoint| endpoint.healthy))
-        .map(|(name, _)| name.as_str())
-        .collect();
+    let upstreams = judged(status, &pulse.upstreams);
+    let failing: Vec<_> = upstreams.iter().filter(|one| one.condition == Condition::Failing).collect();
     let expired = status.certificates.iter().filter(|certificate| certificate.days_left < 0).count();
     let recent = &pulse.recent;
-    if let Some(name) = without.first() {
-        let more = without.len() - 1;
-        let more = (more > 0).then(|| format!(" and {}", counted(more, "other upstream")));
-        return ("bad", html!("<a href=\"/upstreams\">{}{}</a> has no endpoint that is well.", name, more));
+    match failing.as_slice() {
+        [] => {}
+        [one] => {
+            let at = part(one.name);
+            return (
+                "bad",
+                html!("Upstream <a href=\"/upstreams/{}\">{}</a> is failing: {}.", at, one.name, one.why),
+            );
+        }
+        [first, others @ ..] => {
+            let list = html!("<a href=\"/upstreams?state=failing\">{} upstreams</a>", others.len() + 1);
+            return ("bad", html!("{} are failing, the worst is {}: {}.", list, first.name, first.why));
+        }
     }
     if expired > 0 {
-        return ("bad", html!("<a href=\"/certificates\">{}</a> expired.", counted(expired, "certificate")));
+        let have = if expired == 1 { "has" } else { "have" };
+        return (
+            "bad",
+            html!("<a href=\"/certificates\">{}</a> {} expired.", counted(expired, "certificate"), have),
+        );
     }
     // One in twenty over a minute, and more than chance brings.
     if recent.failed >= 10 && recent.failed * 20 >= recent.requests {
@@ -104,10 +118,13 @@ fn verdict(status: &Status, pulse: &Pulse) -> (&'static str, Html) {
     }
     if out > 0 {
         let all = endpoints().count();
-        return (
-            "warn",
-            html!("<a href=\"/upstreams\">{} of {}</a> out of rotation.", out, counted(all, "endpoint")),
-        );
+        let list = html!("<a href=\"/upstreams\">{} of {}</a>", out, counted(all, "endpoint"));
+        return ("warn", html!("{} {} out of rotation.", list, if out == 1 { "is" } else { "are" }));
+    }
+    if let Some(one) = upstreams.iter().find(|one| one.condition == Condition::Degraded && one.seen.bad() > 0)
+    {
+        let at = part(one.name);
+        return ("warn", html!("Upstream <a href=\"/upstreams/{}\">{}</a>: {}.", at, one.name, one.why));
     }
     let away = |upstream: &Upstream| upstream.discovery.as_ref().is_some_and(|it| it.state == "away");
     if let Some((name, _)) = status.upstreams.iter().find(|(_, upstream)| away(upstream)) {
@@ -121,9 +138,10 @@ fn verdict(status: &Status, pulse: &Pulse) -> (&'static str, Html) {
     }
     let soon = status.certificates.iter().filter(|c| c.days_left < crate::certificates::SOON_DAYS).count();
     if soon > 0 {
+        let expire = if soon == 1 { "expires" } else { "expire" };
         return (
             "warn",
-            html!("<a href=\"/certificates\">{}</a> soon to expire.", counted(soon, "certificate")),
+            html!("<a href=\"/certificates\">{}</a> {} soon.", counted(soon, "certificate"), expire),
         );
     }
     if recent.failed > 0 {
@@ -138,8 +156,6 @@ fn charts(pulse: &Pulse) -> Html {
     let of = |value: fn(&Point) -> Option<f64>| -> Vec<Option<f64>> {
         std::iter::repeat_n(None, missing).chain(pulse.points.iter().map(value)).collect()
     };
-    let since = format!("{} ago", span(pulse.step * SPAN as u64));
-    let ends = (since.as_str(), "now");
     let requests = [
         Line { class: "requests", name: "answered", values: of(|p| Some(p.requests)), say: rate },
         Line {
@@ -149,11 +165,15 @@ fn charts(pulse: &Pulse) -> Html {
             say: rate,
         },
     ];
-    let slow = [Line { class: "slow", name: "99 of 100 within", values: of(|p| p.p99_ms), say: words::ms }];
+    let slow = [
+        Line { class: "requests", name: "p50", values: of(|p| p.p50_ms), say: words::ms },
+        Line { class: "slow", name: "p95", values: of(|p| p.p95_ms), say: words::ms },
+        Line { class: "failed", name: "p99", values: of(|p| p.p99_ms), say: words::ms },
+    ];
     html!(
         "{}{}",
-        chart("chart-rate", "Requests a second", ends, &requests),
-        chart("chart-p99", "Response time", ends, &slow)
+        chart("chart-rate", "Requests a second", pulse.step, &requests),
+        chart("chart-p99", "Response time", pulse.step, &slow)
     )
 }
 
@@ -165,7 +185,7 @@ fn causes(status: &Status, pulse: &Pulse) -> Html {
         html!(
             "<tr{}><th scope=\"row\"><a href=\"/failures?cause={}\"><code>{}</code></a><td class=\"num\">{}<td class=\"num\">{}",
             (last == 0).then(|| html!(" class=\"quiet\"")),
-            crate::html::part(&cause.cause),
+            part(&cause.cause),
             cause.cause,
             count(last),
             count(cause.count)

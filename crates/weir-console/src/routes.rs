@@ -73,7 +73,7 @@ fn table(routes: &[&Route]) -> Html {
     html!(
         "<table class=\"stack long\" id=\"routes\"><caption class=\"hide\">Routes</caption><thead><tr><th scope=\"col\">Route<th \
          scope=\"col\">Match<th scope=\"col\">Goes to<th scope=\"col\">Filters<th scope=\"col\" class=\"num\">Req/s<th scope=\"col\" \
-         class=\"num\">5xx<th scope=\"col\" class=\"num\">99 %<tbody>{}</table><p class=\"empty\" id=\"none\" hidden>No route fits the filter.</p>",
+         class=\"num\">5xx<th scope=\"col\" class=\"num\">p99<tbody>{}</table><p class=\"empty\" id=\"none\" hidden>No route fits the filter.</p>",
         rows
     )
 }
@@ -90,7 +90,7 @@ fn row(route: &Route) -> Html {
         let class = if figures.failed > 0 { "num is-bad" } else { "num quiet" };
         let rate_class = if figures.rate > 0.0 { "num" } else { "num quiet" };
         html!(
-            "<td class=\"{}\" data-label=\"req/s\">{}<td class=\"{}\" data-label=\"5xx\">{}<td class=\"num\" data-label=\"99 %\">{}",
+            "<td class=\"{}\" data-label=\"req/s\">{}<td class=\"{}\" data-label=\"5xx\">{}<td class=\"num\" data-label=\"p99\">{}",
             rate_class,
             rate(figures.rate),
             class,
@@ -100,7 +100,7 @@ fn row(route: &Route) -> Html {
     });
     let figures = figures.unwrap_or_else(|| html!("<td class=\"num\"><td class=\"num\"><td class=\"num\">"));
     html!(
-        "<tr><th scope=\"row\"><a class=\"name\" href=\"/config/routes/{}\" title=\"{}\">{}</a><td data-label=\"match\">{}{}<code \
+        "<tr><th scope=\"row\"><a class=\"name\" href=\"/routes/{}\" title=\"{}\">{}</a><td data-label=\"match\">{}{}<code \
          class=\"path\">{}</code>{}{}<td data-label=\"to\">{}<td data-label=\"filters\">{}{}",
         part(&route.name),
         route.name,
@@ -116,7 +116,7 @@ fn row(route: &Route) -> Html {
     )
 }
 
-fn target(target: &Target) -> Html {
+pub(crate) fn target(target: &Target) -> Html {
     match target {
         Target::Own(what) => html!("<small>{}</small>", what),
         Target::Upstreams(all) => {
@@ -124,7 +124,7 @@ fn target(target: &Target) -> Html {
             each(all, |(name, share)| {
                 let share = (!alone).then(|| html!(" <small>{} %</small>", (share * 10.0).round() / 10.0));
                 html!(
-                    "<span class=\"share\"><a href=\"/upstreams#{}\">{}</a>{}</span> ",
+                    "<span class=\"share\"><a href=\"/upstreams/{}\">{}</a>{}</span> ",
                     part(name),
                     name,
                     share

@@ -4,6 +4,7 @@ use crate::frame::{Frame, Screen};
 use crate::view::*;
 use crate::{POLICY, history};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 const EVIL: &str = "<script>alert('1')</script>\"&--></textarea>{x}";
 
@@ -138,11 +139,12 @@ fn pages(frame: &Frame<'_>, status: &Status) -> Vec<(&'static str, String)> {
     let by_hand = ConfigEntry { both: false, ..both.clone() };
     let pulse = Pulse {
         points: vec![
-            Point { requests: 1.0, failed: 0.5, p99_ms: None },
-            Point { requests: 2.0, failed: 0.0, p99_ms: Some(3.0) },
+            Point { requests: 1.0, failed: 0.5, ..Point::default() },
+            Point { requests: 2.0, p99_ms: Some(3.0), ..Point::default() },
         ],
         step: 5,
         recent: Recent { causes: vec![(evil(), 2)], ..Recent::default() },
+        upstreams: BTreeMap::new(),
     };
     let revisions = revisions();
     let question = Question { method: evil(), url: evil(), fields: evil(), listener: evil() };
@@ -163,7 +165,7 @@ fn pages(frame: &Frame<'_>, status: &Status) -> Vec<(&'static str, String)> {
     };
     let plan = Plan { name: evil(), filters: vec![(evil(), json!({ EVIL: EVIL }))], consumers: 1 };
     let why = Why { found: vec![autopsy()], held: 1, since: Some(evil()), sample: 1000, on: true };
-    let sought = WhyQuery { kind: evil(), cause: evil(), route: evil(), wrong: Some(evil()) };
+    let sought = WhyQuery { kind: evil(), cause: evil(), route: evil(), each: false, wrong: Some(evil()) };
     let unreadable = Drift { disk: None, ..drift.clone() };
     let editor = Editor { path: evil(), text: evil(), etag: evil(), hidden: 2, history: true };
     let differences = Ok(Differences { differences: vec![difference()], more: 2 });
@@ -174,7 +176,10 @@ fn pages(frame: &Frame<'_>, status: &Status) -> Vec<(&'static str, String)> {
             crate::routes(frame, &[route()], EVIL, &[evil(), evil()], &question, Some(&Ok(explanation()))),
         ),
         ("no answer", crate::routes(frame, &[], EVIL, &[], &question, Some(&Err(evil())))),
-        ("upstreams", crate::upstreams(frame, status)),
+        ("route", crate::route(frame, &route(), &route_trend())),
+        ("upstream", upstream_page(frame, status)),
+        ("many upstreams", many(frame)),
+        ("upstreams", crate::upstreams(frame, status, &BTreeMap::new(), &UpstreamsQuery::default())),
         ("failures", crate::failures(frame, &why, &sought)),
         ("failure", crate::failure(frame, &autopsy())),
         ("config", crate::config::list(frame, &config)),
@@ -203,6 +208,61 @@ fn pages(frame: &Frame<'_>, status: &Status) -> Vec<(&'static str, String)> {
         ("around", crate::around(frame, Screen::Routes)),
         ("message", crate::message(frame, Screen::Config, EVIL, EVIL)),
     ]
+}
+
+fn route_trend() -> RouteTrend {
+    let quantiles = Quantiles { p50: Some(1.0), p95: Some(2.0), p99: Some(3.0) };
+    let point = RoutePoint {
+        classes: [0.0, 0.0, 9.0, 0.0, 0.0, 1.0],
+        own: 1.0,
+        duration: quantiles,
+        first_byte: quantiles,
+    };
+    RouteTrend {
+        points: vec![point; 3],
+        step: 15,
+        seconds: 45,
+        classes: [0, 0, 90, 0, 0, 10],
+        own: 10,
+        duration: quantiles,
+        statuses: vec![(200, 90), (502, 10)],
+        causes: vec![(evil(), 10)],
+        ..RouteTrend::default()
+    }
+}
+
+fn upstream_page(frame: &Frame<'_>, status: &Status) -> String {
+    let point = UpstreamPoint { answered: 1.0, failed: 1.0, ..UpstreamPoint::default() };
+    let outcomes = vec![("answered", 10), ("connect_failed", 10)];
+    let trend = UpstreamTrend {
+        points: vec![point; 3],
+        step: 15,
+        seconds: 45,
+        outcomes,
+        routes: vec![evil()],
+        ..UpstreamTrend::default()
+    };
+    let name = status.upstreams.keys().next().unwrap();
+    crate::upstream(frame, status, &BTreeMap::new(), name, &trend).unwrap()
+}
+
+fn some_upstreams(number: usize) -> Status {
+    let upstream = |n: usize| {
+        let endpoint = Endpoint { address: format!("10.0.0.{n}:80"), healthy: true, ..Endpoint::default() };
+        (format!("u{n:03}"), Upstream { endpoints: vec![endpoint], ..Upstream::default() })
+    };
+    let mut status = Status { upstreams: (0..number).map(upstream).collect(), ..Status::default() };
+    status.upstreams.insert(evil(), Upstream::default());
+    status
+}
+
+fn many(frame: &Frame<'_>) -> String {
+    crate::upstreams(
+        frame,
+        &some_upstreams(20),
+        &BTreeMap::new(),
+        &UpstreamsQuery { wanted: evil(), state: evil() },
+    )
 }
 
 fn with_frame<T>(role: Role, test: impl FnOnce(&Frame<'_>, &Status) -> T) -> T {
@@ -279,12 +339,15 @@ fn what_is_wrong_is_said_first() {
     assert!(page(well, recent(100, 20)).contains("20.0 % of the last minute"));
     let half =
         json!({ "upstreams": { "up": { "endpoints": [ { "healthy": true }, { "healthy": false } ] } } });
-    assert!(page(half, recent(0, 0)).contains("1 of 2 endpoints</a> out of rotation"));
+    assert!(page(half, recent(0, 0)).contains("1 of 2 endpoints</a> is out of rotation"));
     let none =
         json!({ "upstreams": { "up": { "endpoints": [ { "healthy": false } ] }, "b": { "endpoints": [] } } });
-    assert!(page(none, recent(0, 0)).contains("b and 1 other upstream</a> has no endpoint"));
+    assert!(
+        page(none, recent(0, 0))
+            .contains("2 upstreams</a> are failing, the worst is up: no endpoint in rotation")
+    );
     let expired = json!({ "certificates": [ { "days_left": -1 } ] });
-    assert!(page(expired, recent(0, 0)).contains("1 certificate</a> expired"));
+    assert!(page(expired, recent(0, 0)).contains("1 certificate</a> has expired"));
     let refused = json!({ "last_reload": { "result": "refused", "at": "x", "error": "line 3" } });
     let page = page(refused, recent(0, 0));
     assert!(page.contains("on the config before the last reload") && page.contains("line 3"), "{page}");
@@ -296,7 +359,10 @@ fn a_registry_is_told_of() {
         let upstream = json!({ "endpoints": [ { "healthy": true } ], "discovery": discovery });
         let status = serde_json::from_value(json!({ "upstreams": { "up": upstream } })).unwrap();
         let with = |frame: &Frame<'_>, _: &Status| {
-            (crate::upstreams(frame, &status), crate::overview(frame, &status, &Pulse::default(), None, None))
+            (
+                crate::upstreams(frame, &status, &BTreeMap::new(), &UpstreamsQuery::default()),
+                crate::overview(frame, &status, &Pulse::default(), None, None),
+            )
         };
         with_frame(Role::Read, with)
     };
@@ -362,7 +428,7 @@ fn a_fleet_is_shown_where_there_is_one() {
     let viewer = Viewer::default();
     let page = |status: &Status| {
         let frame = Frame { place: "a", theme: None, viewer: Some(&viewer), status: Some(status) };
-        crate::upstreams(&frame, status)
+        crate::upstreams(&frame, status, &BTreeMap::new(), &UpstreamsQuery::default())
     };
     let alone = Status::default();
     assert!(!page(&alone).contains("/fleet") && page(&alone).contains("data-key=\"n\""));
@@ -392,4 +458,57 @@ fn a_rollout_in_words() {
     assert!(page("halted", 1).contains("is halted at step 1 of 3"));
     let done = page("done", 3);
     assert!(done.contains("is for everybody") && done.contains("hears nothing of its source"));
+}
+
+#[test]
+fn three_hundred_upstreams_show_the_worst_first() {
+    let status = some_upstreams(300);
+    let of = |failed, errors| Seen { attempts: 100, failed, errors, ..Seen::default() };
+    let seen: BTreeMap<String, Seen> =
+        [("u200", of(90, 0)), ("u150", of(0, 100)), ("u299", of(10, 0)), ("u007", of(0, 0))]
+            .map(|(name, seen)| (name.to_owned(), seen))
+            .into();
+    let page = |asked: &UpstreamsQuery| {
+        let frame = Frame { place: "a", theme: None, viewer: None, status: None };
+        crate::upstreams(&frame, &status, &seen, asked)
+    };
+    let all = page(&UpstreamsQuery::default());
+    let at = |text: &str| all.find(text).unwrap_or_else(|| panic!("{text} is not in {all}"));
+    // 100 % of 5xx is worse than 90 % of failures, both worse than 10 %, and all of them than what is well.
+    let order = [at("u150</a>"), at("u200</a>"), at("u299</a>"), at("u000</a>"), at("u007</a>")];
+    assert!(order.is_sorted(), "{order:?}");
+    assert!(all.contains("100.0 % of attempts answered 5xx") && all.contains("90.0 % of attempts fail"));
+    assert!(all.contains("id=\"is-failing\" open") && all.contains("id=\"is-well\"><summary>"), "folded");
+    assert!(all.contains("Failing <small>3</small>") && all.contains("Degraded <small>1</small>"), "{all}");
+    let few = page(&UpstreamsQuery { state: "degraded".to_owned(), ..UpstreamsQuery::default() });
+    assert!(few.contains("u299</a>") && !few.contains("u150</a>"), "{few}");
+}
+
+#[test]
+fn an_endpoint_that_fails_in_rotation_is_not_green() {
+    let endpoint = json!({ "address": "a:1", "healthy": true, "answered": 5, "errors": 5, "failed": 95 });
+    let status = json!({ "upstreams": { "up": { "endpoints": [ endpoint ] } } });
+    let status: Status = serde_json::from_value(status).unwrap();
+    let frame = Frame { place: "a", theme: None, viewer: None, status: None };
+    let page = crate::upstreams(&frame, &status, &BTreeMap::new(), &UpstreamsQuery::default());
+    assert!(
+        page.contains("in rotation, fails</span><small>100.0 % of 100 attempts since the start"),
+        "{page}"
+    );
+    assert!(page.contains("no attempt so far got a good answer"), "{page}");
+}
+
+#[test]
+fn one_stands_for_all_that_are_alike() {
+    let autopsy = |alike: u64| Autopsy {
+        alike,
+        cause: Some(Cause { code: "connect_refused".to_owned(), ..Cause::default() }),
+        ..Autopsy::default()
+    };
+    let told =
+        Why { found: vec![autopsy(41), autopsy(0)], on: true, held: 42, sample: 1000, ..Why::default() };
+    let frame = Frame { place: "a", theme: None, viewer: None, status: None };
+    let page = crate::failures(&frame, &told, &WhyQuery::default());
+    assert_eq!(page.matches(" like it</a>").count(), 1, "{page}");
+    assert!(page.contains("cause=connect_refused&amp;route=&amp;each=1\">41 like it</a>"), "{page}");
 }

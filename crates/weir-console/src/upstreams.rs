@@ -1,9 +1,11 @@
 //! The endpoints of each upstream: which are in rotation, since when they are not, and why; and the way to take one out for a while.
 
+use crate::condition::{Condition, Judged, judged};
 use crate::frame::{Frame, LIVE, Screen};
 use crate::html::{Html, each, part};
-use crate::view::{Discovery, Endpoint, Role, Status, Upstream};
-use crate::words::{self, count, counted, moment, percent};
+use crate::view::{Discovery, Endpoint, Role, Seen, Status, Upstream, UpstreamsQuery};
+use crate::words::{self, count, counted, moment, percent, rate};
+use std::collections::BTreeMap;
 
 /// For how long an endpoint may be taken out: as the API has it, and in words. It always ends.
 const TIMES: &[(&str, &str)] = &[
@@ -15,58 +17,159 @@ const TIMES: &[(&str, &str)] = &[
     ("7d", "7 days"),
 ];
 
-/// The page.
-pub fn upstreams(frame: &Frame<'_>, status: &Status) -> String {
+/// With more upstreams than this the page lists them, and each has its endpoints on its own page.
+const FEW: usize = 12;
+
+/// The page: those that `asked` wants, the worst first. `seen`: what each did in the last minute.
+pub fn upstreams(
+    frame: &Frame<'_>,
+    status: &Status,
+    seen: &BTreeMap<String, Seen>,
+    asked: &UpstreamsQuery,
+) -> String {
     let may = frame.may(Role::Operate);
-    let list = each(&status.upstreams, |(name, upstream)| section(name, upstream, may));
+    let all = judged(status, seen);
+    let wanted: Vec<&Judged<'_>> =
+        all.iter().filter(|one| asked.state.is_empty() || one.condition.name() == asked.state).collect();
     let list = if status.upstreams.is_empty() {
         html!("<p class=\"empty\">The config has no upstream.</p>")
+    } else if all.len() <= FEW {
+        each(&wanted, |one| section(one, may))
     } else {
-        list
+        groups(&wanted, asked)
     };
+    let filter = (all.len() > FEW).then(|| filter(&all, asked));
     let rights =
         (!may).then(|| html!("<p class=\"quiet\">To take an endpoint out you need the role operate.</p>"));
     let dialog = may.then(dialog);
-    let body = html!("<div id=\"upstreams\" data-live=\"{}\">{}</div>{}{}", LIVE, list, rights, dialog);
+    let none = html!("<p class=\"empty\" id=\"none\" hidden>No upstream fits the filter.</p>");
+    let body = html!(
+        "{}<div id=\"upstreams\" data-live=\"{}\">{}</div>{}{}{}",
+        filter,
+        LIVE,
+        list,
+        none,
+        rights,
+        dialog
+    );
     frame.page(Screen::Upstreams, "Upstreams", &Html::default(), &body)
 }
 
-fn section(name: &str, upstream: &Upstream, may: bool) -> Html {
-    let well = upstream.endpoints.iter().filter(|endpoint| endpoint.healthy).count();
-    let all = upstream.endpoints.len();
-    let class = match well {
-        0 => "is-bad",
-        _ if well < all => "is-warn",
-        _ => "quiet",
-    };
+/// The conditions with how many upstreams have each, and a field for words.
+fn filter(all: &[Judged<'_>], asked: &UpstreamsQuery) -> Html {
+    let of = |state: &str| all.iter().filter(|one| state.is_empty() || one.condition.name() == state).count();
+    let states = [("", "All"), ("failing", "Failing"), ("degraded", "Degraded"), ("well", "Well")];
+    let tabs = each(states, |(state, word)| {
+        let here = (state == asked.state).then(|| html!(" aria-current=\"true\""));
+        html!(
+            "<a href=\"/upstreams?state={}&amp;q={}\"{}>{} <small>{}</small></a>",
+            state,
+            part(&asked.wanted),
+            here,
+            word,
+            count(of(state) as u64)
+        )
+    });
+    html!(
+        "<nav class=\"tabs\" aria-label=\"Conditions\">{}</nav><form class=\"filter\" role=\"search\" method=\"get\" action=\"/upstreams\"><label \
+         class=\"hide\" for=\"filter\">Filter upstreams</label><input type=\"hidden\" name=\"state\" value=\"{}\"><input id=\"filter\" name=\"q\" type=\"search\" \
+         placeholder=\"Filter by name, endpoint or cause\" value=\"{}\" autocomplete=\"off\" spellcheck=\"false\" data-filter=\"upstreams\"><output \
+         id=\"count\" class=\"quiet\" for=\"filter\">{}</output></form>",
+        tabs,
+        asked.state,
+        asked.wanted,
+        counted(of(&asked.state), "upstream")
+    )
+}
+
+/// A table for each condition, the worst first. Those that are well stand behind a summary, unless they are asked for.
+fn groups(wanted: &[&Judged<'_>], asked: &UpstreamsQuery) -> Html {
+    each(Condition::ALL, |condition| {
+        let of: Vec<&&Judged<'_>> = wanted.iter().filter(|one| one.condition == condition).collect();
+        if of.is_empty() {
+            return Html::default();
+        }
+        let open = condition != Condition::Well || !asked.state.is_empty() || of.len() == wanted.len();
+        let rows = each(&of, |one| summary_row(one));
+        html!(
+            "<details class=\"group\" id=\"is-{}\"{}><summary><h2 class=\"state {}\"><i aria-hidden=\"true\"></i>{} <small>{}</small></h2></summary><table \
+             class=\"stack long listed\"><caption class=\"hide\">Upstreams that are {}</caption><thead><tr><th scope=\"col\">Upstream<th \
+             scope=\"col\">State<th scope=\"col\" class=\"num\">Endpoints<th scope=\"col\" class=\"num\">Req/s<th scope=\"col\" class=\"num\">Failed<th \
+             scope=\"col\" class=\"num\">First byte<th scope=\"col\">Last error<tbody>{}</table></details>",
+            condition.name(),
+            open.then(|| html!(" open")),
+            condition.class(),
+            condition.name(),
+            count(of.len() as u64),
+            condition.name(),
+            rows
+        )
+    })
+}
+
+fn summary_row(one: &Judged<'_>) -> Html {
+    let endpoints = &one.upstream.endpoints;
+    let well = endpoints.iter().filter(|endpoint| endpoint.healthy).count();
+    let latest = endpoints.iter().filter_map(|endpoint| endpoint.last_error.as_ref());
+    let error = latest.max_by(|a, b| a.at.cmp(&b.at));
+    let error = error.map(|error| html!("<code>{}</code> {}", error.cause, moment(&error.at)));
+    let bad = if one.seen.bad() > 0 { "num is-bad" } else { "num quiet" };
+    // The words of a filter are looked for in the addresses too.
+    let addresses = each(endpoints, |endpoint| html!("{} ", endpoint.address));
+    html!(
+        "<tr><th scope=\"row\"><a class=\"name\" href=\"/upstreams/{}\" title=\"{}\">{}</a><span hidden>{}</span><td \
+         data-label=\"state\"><span class=\"state {}\"><i aria-hidden=\"true\"></i>{}</span><td class=\"num\" data-label=\"endpoints\">{} of {}<td class=\"num\" \
+         data-label=\"req/s\">{}<td class=\"{}\" data-label=\"failed\">{}<td class=\"num\" data-label=\"first byte\">{}<td data-label=\"last error\">{}",
+        part(one.name),
+        one.name,
+        one.name,
+        addresses,
+        one.condition.class(),
+        one.why,
+        well,
+        endpoints.len(),
+        rate(one.seen.rate),
+        bad,
+        percent(one.seen.bad(), one.seen.attempts),
+        one.seen.first_byte_ms.map(words::ms),
+        error
+    )
+}
+
+fn section(one: &Judged<'_>, may: bool) -> Html {
+    let name = one.name;
+    html!(
+        "<section id=\"{}\"><h2><a href=\"/upstreams/{}\">{}</a> <small class=\"state {}\"><i aria-hidden=\"true\"></i>{}</small></h2>{}</section>",
+        part(name),
+        part(name),
+        name,
+        one.condition.class(),
+        one.why,
+        endpoints(name, one.upstream, may)
+    )
+}
+
+/// The endpoints of an upstream, and what lists them.
+pub(crate) fn endpoints(name: &str, upstream: &Upstream, may: bool) -> Html {
     let panic = upstream.panic.then(|| {
         html!("<p class=\"notice bad\"><b>Too few endpoints are in rotation</b>, so those that are unwell get requests too.</p>")
     });
-    let rows = each(&upstream.endpoints, |endpoint| row(name, endpoint, may));
+    // Those that are out, then those that fail most.
+    let mut sorted: Vec<&Endpoint> = upstream.endpoints.iter().collect();
+    sorted.sort_by_key(|endpoint| (endpoint.healthy, std::cmp::Reverse(endpoint.failed + endpoint.errors)));
+    let rows = each(sorted, |endpoint| row(name, endpoint, may));
     let table = if upstream.endpoints.is_empty() {
         html!("<p class=\"empty\">No endpoint is known.</p>")
     } else {
         html!(
             "<table class=\"stack endpoints\"><caption class=\"hide\">Endpoints of {}</caption><thead><tr><th scope=\"col\">Endpoint<th scope=\"col\">State<th \
-             scope=\"col\" class=\"num\">Answered<th scope=\"col\" class=\"num\">Failed<th scope=\"col\" class=\"num\">First byte<th \
+             scope=\"col\" class=\"num\">Answered<th scope=\"col\" class=\"num\">5xx<th scope=\"col\" class=\"num\">Failed<th scope=\"col\" class=\"num\">First byte<th \
              scope=\"col\">Last error<th scope=\"col\" class=\"num\">Weight<th scope=\"col\"><span class=\"hide\">Actions</span><tbody>{}</table>",
             name,
             rows
         )
     };
-    html!(
-        "<section id=\"{}\"><h2><a href=\"/config/upstreams/{}\">{}</a> <small class=\"{}\">{} of {} in rotation</small></h2>{}{}{}{}</section>",
-        part(name),
-        part(name),
-        name,
-        class,
-        well,
-        counted(all, "endpoint"),
-        panic,
-        upstream.discovery.as_ref().map(registry),
-        table,
-        names(upstream)
-    )
+    html!("{}{}{}{}", panic, upstream.discovery.as_ref().map(registry), table, names(upstream))
 }
 
 /// What lists the endpoints, and since when it does not.
@@ -111,16 +214,19 @@ fn row(upstream: &str, endpoint: &Endpoint, may: bool) -> Html {
     let all = endpoint.answered.saturating_add(endpoint.failed);
     let failed = (endpoint.failed > 0).then(|| html!(" <small>{}</small>", percent(endpoint.failed, all)));
     let class = if endpoint.failed > 0 { "num is-bad" } else { "num quiet" };
+    let errors_class = if endpoint.errors > 0 { "num is-bad" } else { "num quiet" };
     let actions = may.then(|| actions(upstream, endpoint, by_hand));
     html!(
         "<tr><th scope=\"row\"><code>{}</code>{}{}<td data-label=\"state\">{}<td class=\"num\" data-label=\"answered\">{}<td class=\"{}\" \
-         data-label=\"failed\">{}{}<td class=\"num\" data-label=\"first byte\">{}<td data-label=\"last error\">{}<td class=\"num\" data-label=\"weight\">{}<td \
+         data-label=\"5xx\">{}<td class=\"{}\" data-label=\"failed\">{}{}<td class=\"num\" data-label=\"first byte\">{}<td data-label=\"last error\">{}<td class=\"num\" data-label=\"weight\">{}<td \
          class=\"end\">{}",
         endpoint.address,
         place,
         spare,
         state(endpoint),
         count(endpoint.answered),
+        errors_class,
+        count(endpoint.errors),
         class,
         count(endpoint.failed),
         failed,
@@ -133,14 +239,26 @@ fn row(upstream: &str, endpoint: &Endpoint, may: bool) -> Html {
 
 fn state(endpoint: &Endpoint) -> Html {
     if endpoint.healthy {
+        let bad = endpoint.failed.saturating_add(endpoint.errors);
+        let all = endpoint.failed.saturating_add(endpoint.answered);
+        // In rotation and no good: nothing takes it out where `health.outlier` is not set.
+        if bad >= 2 && bad * 2 >= all {
+            return html!(
+                "<span class=\"state bad\"><i aria-hidden=\"true\"></i>in rotation, fails</span><small>{} of {} since the start</small>",
+                percent(bad, all),
+                counted(usize::try_from(all).unwrap_or(usize::MAX), "attempt")
+            );
+        }
         return html!("<span class=\"state well\"><i aria-hidden=\"true\"></i>in rotation</span>");
     }
     let class =
         if matches!(endpoint.state.as_str(), "draining" | "out" | "to_be_tried") { "warn" } else { "bad" };
     let why = each(&endpoint.reasons, |reason| {
         let by_hand = reason.cause == "by_hand";
-        let ends = if by_hand { "ends" } else { "tried again" };
-        let until = reason.until.as_ref().map(|until| html!(", {} {}", ends, moment(until)));
+        let until = reason.until.as_ref().map(|until| match by_hand {
+            true => html!(", ends {}", moment(until)),
+            false => html!(", {}", tried_again(until)),
+        });
         let detail = reason.detail.as_ref().map(|detail| html!(": {}", detail));
         let what = (reason.reason != endpoint.state).then(|| words_of(&reason.reason));
         let cause = (!by_hand).then(|| html!(" <code>{}</code>", reason.cause));
@@ -152,6 +270,11 @@ fn state(endpoint: &Endpoint) -> Html {
         words_of(&endpoint.state),
         why
     )
+}
+
+/// When an endpoint is tried again. The script says it anew once that time has passed.
+fn tried_again(at: &str) -> Html {
+    html!("<time data-due datetime=\"{}\">tried again at {}</time>", at, words::clock(at))
 }
 
 /// A reason as people say it.
@@ -180,7 +303,7 @@ fn actions(upstream: &str, endpoint: &Endpoint, by_hand: bool) -> Html {
     )
 }
 
-fn dialog() -> Html {
+pub(crate) fn dialog() -> Html {
     let times = each(TIMES, |(value, words)| {
         html!(
             "<option value=\"{}\"{}>{}</option>",

@@ -1,6 +1,10 @@
 //! What pages show. Types that derive `Deserialize` are read from the answers of the admin API: what a later version adds is left out, and
 //! what an earlier one lacks is empty.
 
+mod trend;
+
+pub use trend::{Quantiles, RoutePoint, RouteTrend, Seen, UpstreamPoint, UpstreamTrend, UpstreamsQuery};
+
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -306,6 +310,7 @@ pub struct Endpoint {
     pub reasons: Vec<Reason>,
     pub answered: u64,
     pub failed: u64,
+    pub errors: u64,
     pub first_byte_ms: Option<f64>,
     pub last_error: Option<LastError>,
 }
@@ -351,6 +356,8 @@ pub struct Pulse {
     pub step: u64,
     /// Over the last minute, or as much of it as there is.
     pub recent: Recent,
+    /// What each upstream did in the last minute.
+    pub upstreams: BTreeMap<String, Seen>,
 }
 
 /// A moment of the last minutes.
@@ -360,7 +367,11 @@ pub struct Point {
     pub requests: f64,
     /// Those of them with 5xx, a second.
     pub failed: f64,
-    /// 99 of 100 took no longer, in milliseconds; `None` where nothing was answered.
+    /// Half took no longer, in milliseconds; `None` where nothing was answered.
+    pub p50_ms: Option<f64>,
+    /// 95 of 100 took no longer.
+    pub p95_ms: Option<f64>,
+    /// 99 of 100 took no longer.
     pub p99_ms: Option<f64>,
 }
 
@@ -375,6 +386,8 @@ pub struct Recent {
     pub failed: u64,
     /// As in [`Point`].
     pub p50_ms: Option<f64>,
+    /// As in [`Point`].
+    pub p95_ms: Option<f64>,
     /// As in [`Point`].
     pub p99_ms: Option<f64>,
     /// Answers of the gateway's own, by cause, the most frequent first.
@@ -545,6 +558,8 @@ pub struct WhyQuery {
     pub cause: String,
     /// A route, or empty.
     pub route: String,
+    /// Each one by itself, where one would stand for those like it.
+    pub each: bool,
     /// Why it could not be asked.
     pub wrong: Option<String>,
 }
@@ -554,6 +569,7 @@ pub struct WhyQuery {
 #[serde(default)]
 #[allow(missing_docs, reason = "docs/why.md describes the answer")]
 pub struct Autopsy {
+    pub alike: u64,
     pub id: String,
     pub kind: String,
     pub at: String,

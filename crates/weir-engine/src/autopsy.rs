@@ -42,6 +42,9 @@ pub struct Answer {
 /// What became of one request, and why.
 #[derive(Clone, Debug, Serialize)]
 pub struct Autopsy {
+    /// How many more are kept of the same kind, status, cause and route, where one was asked to stand for them all.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub alike: u64,
     /// Its id.
     pub id: String,
     /// `failed`, `slow` or `sampled`.
@@ -84,6 +87,11 @@ pub struct Autopsy {
     pub revision: String,
     /// Whether another config runs by now.
     pub config_changed: bool,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A key of the config.

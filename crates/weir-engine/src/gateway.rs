@@ -558,6 +558,10 @@ impl Gateway {
             kept.extend(of_core.kept);
         }
         kept.sort_by_key(|kept| std::cmp::Reverse(kept.began + kept.timing.total));
+        let mut alike = vec![0; kept.len()];
+        if question.grouped {
+            (kept, alike) = autopsy::rings::grouped(kept);
+        }
         kept.truncate(question.most);
         let (snapshot, source) = {
             let control = self.control();
@@ -567,7 +571,11 @@ impl Gateway {
         let files = if kept.is_empty() { None } else { autopsy::Files::read(&source) };
         let context = autopsy::ReportContext { snapshot: &snapshot, files: files.as_ref() };
         autopsy::Answer {
-            found: kept.iter().map(|kept| context.tell(kept)).collect(),
+            found: kept
+                .iter()
+                .zip(alike)
+                .map(|(kept, alike)| autopsy::Autopsy { alike, ..context.tell(kept) })
+                .collect(),
             cursor: after.iter().map(u64::to_string).collect::<Vec<_>>().join("-"),
             held,
             since: since.map(weir_telemetry::timestamp),

@@ -219,6 +219,8 @@ pub struct EndpointStatus {
     pub answered: u64,
     /// Attempts that it failed: no connection, or no valid response.
     pub failed: u64,
+    /// Attempts that it answered with a status of 5xx.
+    pub errors: u64,
     /// Mean milliseconds from sending a request to the first byte of the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first_byte_ms: Option<f64>,
@@ -369,6 +371,7 @@ impl EndpointStatus {
             reasons: whys.into_iter().map(OutOfRotation::from).collect(),
             answered: totals.answered,
             failed: totals.failed,
+            errors: totals.errors,
             first_byte_ms: totals.mean_first_byte().map(|mean| (mean.as_secs_f64() * 1e6).round() / 1e3),
             last_error: totals
                 .last_failure

@@ -482,6 +482,9 @@ fn endpoint_attempts(page: &mut Page, telemetry: &Telemetry, all: &[Arc<Series<E
     let outcomes = ["answered", "failed"].map(|outcome| pair("outcome", outcome));
     let attempts = ("weir_endpoint_attempts", "", "Attempts at the endpoint that have ended, by outcome.");
     page.counters_by(attempts, all, &outcomes, |c, i| [&c.answered, &c.failed][i]);
+    let errors =
+        ("weir_endpoint_errors", "", "Attempts at the endpoint that were answered with a status of 5xx.");
+    page.counters(errors, all, |c| &c.errors);
     let help =
         "From the last byte of a request to the first byte of the answer of the endpoint, over all answers.";
     page.family(Kind::Counter("seconds"), "weir_endpoint_first_byte_seconds", help);

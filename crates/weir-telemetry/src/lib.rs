@@ -44,7 +44,9 @@ pub use exported::{Exported, Lost};
 pub use exposition::{Exposition, FilterReading, negotiate};
 pub use figure::{Figure, FigureKind};
 pub use health::{Ejection, OutReason};
-pub use registry::{CertificateEnd, CoreCells, KeptCertificate, RouteFigures, Setup, SourceState, Telemetry};
+pub use registry::{
+    CertificateEnd, CoreCells, KeptCertificate, RouteFigures, Setup, SourceState, Telemetry, UpstreamFigures,
+};
 pub use series::{
     Attempt, Closed, ConsumerCells, ConsumerId, EndpointCells, EndpointId, EndpointTotals, ListenerCells,
     ListenerId, Protocol, RouteCells, RouteId, UpstreamCells, UpstreamId,

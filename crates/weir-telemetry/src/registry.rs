@@ -7,14 +7,14 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::cell::{Counter, HistogramTotals};
 use crate::exported::{Exported, Lost};
 use crate::exposition::{self, Exposition, FilterReading};
 use crate::series::{
-    ConsumerCells, ConsumerId, EndpointCells, EndpointId, ListenerCells, ListenerId, RouteCells, RouteId,
-    Series, Table, UpstreamCells, UpstreamId,
+    Attempt, ConsumerCells, ConsumerId, EndpointCells, EndpointId, ListenerCells, ListenerId, RouteCells,
+    RouteId, Series, Table, UpstreamCells, UpstreamId,
 };
 
 /// What [`Telemetry::new`] needs to know.
@@ -93,6 +93,21 @@ pub struct RouteFigures {
     pub causes: BTreeMap<&'static str, u64>,
     /// How long exchanges took.
     pub duration: HistogramTotals,
+    /// How long upstreams took to begin their answers.
+    pub first_byte: HistogramTotals,
+}
+
+/// What was counted for one upstream and its endpoints.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UpstreamFigures {
+    /// Attempts that ended, by outcome: in the order of [`Attempt::ALL`].
+    pub attempts: [u64; Attempt::ALL.len()],
+    /// Attempts that its endpoints answered with a status of 5xx.
+    pub errors: u64,
+    /// Attempts that its endpoints answered.
+    pub answered: u64,
+    /// From sending a request to the first byte of its answer, over all that were answered.
+    pub first_byte: Duration,
 }
 
 /// A certificate that clients are shown.
@@ -304,6 +319,28 @@ impl Telemetry {
         routes.into_iter().map(|(name, series)| (name, self.figures_of(&series))).collect()
     }
 
+    /// What was counted so far for every upstream that was ever used; those without a series of their own together as `overflow`.
+    pub fn upstream_figures(&self) -> BTreeMap<String, UpstreamFigures> {
+        let (upstreams, endpoints) = {
+            let series = self.series();
+            (series.upstreams.named(), series.endpoints.named())
+        };
+        let mut all: BTreeMap<String, UpstreamFigures> = BTreeMap::new();
+        for (name, series) in upstreams {
+            let figures = all.entry(name).or_default();
+            for cells in &series.cores {
+                figures.attempts.iter_mut().zip(&cells.attempts).for_each(|(sum, count)| *sum += count.get());
+            }
+        }
+        for (upstream, series) in endpoints {
+            let (figures, totals) = (all.entry(upstream).or_default(), series.totals());
+            figures.errors += totals.errors;
+            figures.answered += totals.answered;
+            figures.first_byte += totals.first_byte;
+        }
+        all
+    }
+
     fn figures_of(&self, series: &Series<RouteCells>) -> RouteFigures {
         let mut figures = RouteFigures::default();
         for cells in &series.cores {
@@ -314,6 +351,7 @@ impl Telemetry {
                 *figures.causes.entry(name).or_default() += n;
             });
             cells.duration.add_to(&mut figures.duration);
+            cells.upstream_duration.add_to(&mut figures.first_byte);
         }
         figures
     }

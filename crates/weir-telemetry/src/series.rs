@@ -321,6 +321,8 @@ pub struct EndpointCells {
     pub answered: Counter,
     /// Attempts that the endpoint failed: no connection, or no valid response.
     pub failed: Counter,
+    /// Attempts that it answered with a status of 5xx.
+    pub errors: Counter,
     /// From sending the request to the first byte of the answer, over all that were answered.
     first_byte_ns: Counter,
     /// The last failure: its second since 1970, and in the low 16 bits the index of its cause. 0: none.
@@ -357,6 +359,8 @@ pub struct EndpointTotals {
     pub answered: u64,
     /// Attempts that the endpoint failed.
     pub failed: u64,
+    /// Attempts that were answered with a status of 5xx.
+    pub errors: u64,
     /// From sending the request to the first byte of the answer, over all that were answered.
     pub first_byte: Duration,
     /// The index of the cause of the last failure, and when it was, to the second.
@@ -525,6 +529,7 @@ impl Series<EndpointCells> {
         EndpointTotals {
             answered: self.cores.iter().map(|cells| cells.answered.get()).sum(),
             failed: self.cores.iter().map(|cells| cells.failed.get()).sum(),
+            errors: self.cores.iter().map(|cells| cells.errors.get()).sum(),
             first_byte: Duration::from_nanos(self.cores.iter().map(|cells| cells.first_byte_ns.get()).sum()),
             last_failure: (last != 0).then_some(((last & 0xffff) as usize, at)),
         }

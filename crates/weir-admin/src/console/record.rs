@@ -1,5 +1,9 @@
 //! The last quarter of an hour, so that who opens the console at night sees how it came about. One look every few seconds.
 
+mod things;
+
+pub(crate) use things::{Things, ThingsLook};
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -69,6 +73,8 @@ impl Look {
         Point {
             requests: self.requests.saturating_sub(before.requests) as f64 / seconds,
             failed: self.failed.saturating_sub(before.failed) as f64 / seconds,
+            p50_ms: quantile(&self.since(before), 0.5),
+            p95_ms: quantile(&self.since(before), 0.95),
             p99_ms: quantile(&self.since(before), 0.99),
         }
     }
@@ -117,11 +123,12 @@ impl Record {
             requests: now.requests.saturating_sub(before.requests),
             failed: now.failed.saturating_sub(before.failed),
             p50_ms: quantile(&buckets, 0.5),
+            p95_ms: quantile(&buckets, 0.95),
             p99_ms: quantile(&buckets, 0.99),
             causes,
             active: now.active,
         };
-        Pulse { points, step: STEP.as_secs(), recent }
+        Pulse { points, step: STEP.as_secs(), recent, ..Pulse::default() }
     }
 
     /// How many requests a second each route had in the last minute.
@@ -146,6 +153,23 @@ pub(crate) fn counted(figures: &RouteFigures) -> (u64, u64) {
 /// The time that a share of all took at most, in milliseconds.
 pub(crate) fn p99(duration: &HistogramTotals) -> Option<f64> {
     quantile(&duration.buckets, 0.99)
+}
+
+/// How much a count has grown. One that has become less belongs to something new of the same name.
+fn grown(now: u32, then: u32) -> u64 {
+    u64::from(if now >= then { now - then } else { now })
+}
+
+/// Values by the buckets of histograms.
+trait Quantile {
+    /// What a share of all took at most, in milliseconds.
+    fn quantile(&self, share: f64) -> Option<f64>;
+}
+
+impl Quantile for [u64; BUCKETS] {
+    fn quantile(&self, share: f64) -> Option<f64> {
+        quantile(self, share)
+    }
 }
 
 /// Within a bucket, values are taken to be spread evenly.
@@ -178,7 +202,10 @@ mod tests {
         let duration = HistogramTotals { buckets, sum_ns: 0 };
         let statuses = [(200, requests - failed), (502, failed)].into();
         let causes = [("connect_refused", failed)].into();
-        vec![("a".to_owned(), RouteFigures { active: 2, statuses, causes, duration })]
+        vec![(
+            "a".to_owned(),
+            RouteFigures { active: 2, statuses, causes, duration, ..RouteFigures::default() },
+        )]
     }
 
     #[test]
@@ -211,7 +238,7 @@ mod tests {
         record.add(Look::of(&figures(1000, 10), start));
         record.add(Look::of(&[], start + STEP));
         let pulse = record.pulse(&Look::of(&[], start + STEP * 2));
-        assert_eq!(pulse.points, [Point { requests: 0.0, failed: 0.0, p99_ms: None }]);
+        assert_eq!(pulse.points, [Point::default()]);
         assert_eq!(pulse.recent.p99_ms, None);
     }
 

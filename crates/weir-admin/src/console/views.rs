@@ -1,11 +1,13 @@
 //! What the pages show, made of what the gateway says of itself. Blocking: it waits for a reload under way, and reads files.
 
-use super::record::{self, Look, Record};
+use super::record::{self, Look, Record, Things, ThingsLook};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::time::Instant;
-use weir_console::view::{self, Config, ConfigEntry, Consumer, Figures, Plan, Route, Target};
+use weir_console::view::{
+    self, Config, ConfigEntry, Consumer, Figures, Plan, Route, RouteTrend, Target, UpstreamTrend,
+};
 use weir_gateway::Gateway;
 use weir_gateway::config::managed;
 use weir_gateway::config::node::Value as NodeValue;
@@ -23,6 +25,38 @@ pub(super) fn read<T: DeserializeOwned + Default>(answer: Value) -> T {
 }
 
 // === routes ===
+
+/// What each route and upstream has counted by now.
+pub(super) fn look(gateway: &Gateway) -> ThingsLook {
+    ThingsLook::of(&gateway.figures(), &gateway.upstream_figures(), Instant::now())
+}
+
+/// One route over time; nothing where there is none of this name.
+pub(super) fn route(
+    gateway: &Gateway,
+    running: &Running,
+    things: &Things,
+    name: &str,
+) -> Option<(Route, RouteTrend)> {
+    let (_, written) = running.routes.iter().find(|(known, _)| *known == name)?;
+    let mut trend = things.route(&look(gateway), name);
+    if let Some((_, figures)) = gateway.figures().into_iter().find(|(known, _)| known == name) {
+        trend.statuses = figures.statuses.into_iter().collect();
+        trend.causes = figures.causes.into_iter().map(|(cause, n)| (cause.to_owned(), n)).collect();
+        trend.causes.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+    }
+    Some((described(name, written), trend))
+}
+
+/// One upstream over time.
+pub(super) fn upstream(running: &Running, things: &Things, look: &ThingsLook, name: &str) -> UpstreamTrend {
+    let leads = |route: &schema::Route| {
+        route.upstream.as_ref().is_some_and(|split| split.0.iter().any(|share| *share.upstream == *name))
+    };
+    let routes = running.routes.iter().filter(|(_, route)| leads(route));
+    let routes: Vec<&str> = routes.map(|(name, _)| name.as_ref()).collect();
+    things.upstream(look, name, &routes)
+}
 
 /// All routes, as they are written, with what was counted of each.
 pub(super) fn routes(gateway: &Gateway, running: &Running, record: &Record) -> Vec<Route> {

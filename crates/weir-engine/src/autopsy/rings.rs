@@ -49,6 +49,8 @@ pub struct Question {
     pub after: Vec<u64>,
     /// At most so many, the latest ones.
     pub most: usize,
+    /// The latest one stands for all of its kind, status, cause and route; of what is found so, the most frequent comes first.
+    pub grouped: bool,
 }
 
 /// What one core has found.
@@ -120,7 +122,9 @@ impl Autopsies {
         let mut fitting: Vec<&Kept> =
             all().filter(|kept| kept.number > after && question.wants(kept)).collect();
         fitting.sort_unstable_by_key(|kept| std::cmp::Reverse(kept.number));
-        fitting.truncate(question.most);
+        if !question.grouped {
+            fitting.truncate(question.most);
+        }
         let failed = &rings.by_kind[Kind::Failed as usize].kept;
         Found {
             core,
@@ -144,6 +148,29 @@ impl Question {
             && is(&self.cause, kept.cause.map_or("", |cause| cause.code))
             && is(&self.route, &kept.text(Text::Route))
     }
+}
+
+/// One for all that are alike, with the number of the others; failures first, the most frequent first. `kept` begins with the latest.
+pub(crate) fn grouped(kept: Vec<Kept>) -> (Vec<Kept>, Vec<u64>) {
+    let mut groups: Vec<(Kept, u64)> = Vec::new();
+    for one in kept {
+        let alike = |other: &Kept| {
+            (other.kind as usize, other.status, other.cause.map(|cause| cause.code))
+                == (one.kind as usize, one.status, one.cause.map(|cause| cause.code))
+                && other.text(Text::Route) == one.text(Text::Route)
+        };
+        match groups.iter_mut().find(|(other, _)| alike(other)) {
+            Some((_, others)) => *others += 1,
+            None => groups.push((one, 0)),
+        }
+    }
+    let weighs = |kept: &Kept| match (kept.kind, kept.status) {
+        (Kind::Failed, 400..=499) => 1, // more often than not the fault of whoever asked
+        (Kind::Failed, _) => 0,
+        _ => 2,
+    };
+    groups.sort_by_key(|(kept, others)| (weighs(kept), std::cmp::Reverse(*others)));
+    groups.into_iter().unzip()
 }
 
 // === impl Rings ===
@@ -211,9 +238,24 @@ impl Usual {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error;
 
     fn keep(autopsies: &Autopsies, kind: Kind, cause: &'static str) {
         autopsies.keep(kind, cause, |kept| kept.kind = kind);
+    }
+
+    #[test]
+    fn one_stands_for_all_that_are_alike() {
+        let of = |kind, status, cause| Kept { kind, status, cause, ..Kept::default() };
+        let (reset, refused) = (Some(&error::UPSTREAM_RESET), Some(&error::CONNECT_REFUSED));
+        let mut kept = vec![of(Kind::Failed, 404, Some(&error::NO_ROUTE)); 9];
+        kept.push(of(Kind::Slow, 200, None));
+        kept.push(of(Kind::Failed, 502, refused));
+        kept.extend(vec![of(Kind::Failed, 502, reset); 3]);
+        let (found, others) = grouped(kept);
+        let told: Vec<_> =
+            found.iter().map(|kept| kept.cause.map_or("", |cause| cause.code)).zip(others).collect();
+        assert_eq!(told, [("upstream_reset", 2), ("connect_refused", 0), ("no_route", 8), ("", 0)]);
     }
 
     fn count(autopsies: &Autopsies, cause: &'static str) -> usize {

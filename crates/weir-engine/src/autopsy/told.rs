@@ -45,6 +45,7 @@ impl ReportContext<'_> {
         };
         let (address, peer) = (kept.client.map(|ip| ip.to_canonical()), kept.peer);
         Autopsy {
+            alike: 0,
             id: text(Text::Id),
             kind: kept.kind.name(),
             at: timestamp(kept.began),

@@ -261,6 +261,9 @@ impl Exchange<'_> {
                     measured.into_iter().for_each(Measurement::answered);
                     upstream.cells.attempt(Outcome::Answered);
                     active.get().cells.answer(first_byte);
+                    if response.status() >= 500 {
+                        active.get().cells.errors.inc();
+                    }
                     upstream.note(active, is_well(response.status(), &response.headers, self.grpc));
                     self.record.body_in = self.record.body_in.max(sent.connection.relay.taken());
                     if response.status() == 101 && (self.head.upgrade().is_none() || !sent.upload.is_done()) {
