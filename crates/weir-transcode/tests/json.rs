@@ -93,6 +93,7 @@ fn a_key_comes_once() {
         (r#"{"byName":{"a":1,"a":2}}"#, "byName[\"a\"]"),
         (r#"{"byNumber":{"1":{},"01":{}}}"#, "byNumber[\"01\"]"),
         (r#"{"any":{"id":"x","id":"y","@type":"a/library.v1.Inner"}}"#, "any"),
+        (r#"{"any":{"value":{"k":{"b":1,"b":[]}},"@type":"a/google.protobuf.Struct"}}"#, "any"),
     ] {
         let told = parsed(&api, text).unwrap_err();
         assert!(told.starts_with(path) && told.contains("comes twice"), "{text}: {told}");

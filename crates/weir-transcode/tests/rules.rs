@@ -362,6 +362,14 @@ fn a_mask_names_what_the_body_sets() {
         assert_eq!(mask("PATCH", "/a", body, "t.Update", "what"), want, "{body}");
         assert_eq!(mask("PUT", "/a", body, "t.Update", "what"), Value::Null, "{body}");
     }
+    // A mask has a limit, since each path may repeat many names.
+    let pool = sources::from_source("t.proto", proto).unwrap();
+    let limits = Limits { message: 30, ..Limits::default() };
+    let small = Api::new(&pool, &Choice::default(), JsonOptions::default(), limits).unwrap();
+    let long = br#"{"innerPart":{"aB":"1","c":2},"name":null}"#;
+    let request = Request { query: None, media: b"application/json", body: long };
+    let told = small.request(&call(&small, "PATCH", "/a"), &request, &mut Vec::new()).unwrap_err();
+    assert_eq!(told.to_string(), "what: the mask of all fields in the body is longer than 30 bytes");
     let body = r#"{"name":"x"}"#;
     assert_eq!(mask("PATCH", "/b", body, "t.Both", "updateMask"), "name");
     assert_eq!(mask("PATCH", "/b", body, "t.Both", "readMask"), Value::Null);

@@ -378,6 +378,31 @@ fn split_port(authority: &[u8]) -> (&[u8], Option<u16>) {
 mod tests {
     use super::*;
 
+    /// Semantic conventions for gRPC, *gRPC Status*.
+    #[test]
+    fn errors_of_servers() {
+        let errors: Vec<u8> = (0..=20).filter(|status| is_server_error(*status)).collect();
+        assert_eq!(errors, [2, 4, 12, 13, 14, 15]);
+        assert_eq!(
+            (status_name(4), status_name(16)),
+            ("DEADLINE_EXCEEDED".to_owned(), "UNAUTHENTICATED".to_owned())
+        );
+    }
+
+    #[test]
+    fn calls_by_their_paths() {
+        for (path, service, method) in [
+            ("/a.b.S/M", "a.b.S", "M"),
+            ("/S/M", "S", "M"),
+            ("/prefix/a.S/M", "prefix/a.S", "M"),
+            ("/nothing", "nothing", ""),
+            ("*", "*", ""),
+        ] {
+            let call = Call { path: path.as_bytes().into(), status: None };
+            assert_eq!(call.parts(), (service.as_bytes(), method.as_bytes()), "{path}");
+        }
+    }
+
     #[test]
     fn hosts_and_ports() {
         for (text, host, port) in [

@@ -5,6 +5,7 @@ use crate::scalar::{self, Token};
 use crate::schema::{Field, Known, Message};
 use crate::time;
 use crate::wire;
+use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
@@ -252,15 +253,8 @@ impl<'de> Visitor<'de> for AnyOf<'_, '_, '_> {
             wire::close(begun, parser.out);
         } else {
             // The type comes later: until then nobody knows what the fields are.
-            let mut all = serde_json::Map::new();
-            let value = map.next_value()?;
-            all.insert(first, value);
-            while let Some((key, value)) = map.next_entry::<String, _>()? {
-                if let Some(key) = all.contains_key(&key).then(|| scalar::short(&key)) {
-                    return Err(parser.refuse(format!("`{key}` comes twice")));
-                }
-                all.insert(key, value);
-            }
+            let Strict(value) = map.next_value()?;
+            let all = strict_entries(serde_json::Map::from_iter([(first, value)]), map)?;
             buffered(parser, all)?;
         }
         parser.any -= 1;
@@ -303,6 +297,75 @@ fn value_of_any<'de, 's, A: MapAccess<'de>>(
         }
     }
     Ok(())
+}
+
+/// Any JSON of which no object has a key twice: a tree would keep the last one in silence.
+struct Strict(serde_json::Value);
+
+impl<'de> Deserialize<'de> for Strict {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(StrictOf).map(Self)
+    }
+}
+
+struct StrictOf;
+
+impl<'de> Visitor<'de> for StrictOf {
+    type Value = serde_json::Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(serde_json::Value::Null)
+    }
+
+    fn visit_bool<E: Error>(self, b: bool) -> Result<Self::Value, E> {
+        Ok(b.into())
+    }
+
+    fn visit_u64<E: Error>(self, n: u64) -> Result<Self::Value, E> {
+        Ok(n.into())
+    }
+
+    fn visit_i64<E: Error>(self, n: i64) -> Result<Self::Value, E> {
+        Ok(n.into())
+    }
+
+    fn visit_f64<E: Error>(self, n: f64) -> Result<Self::Value, E> {
+        Ok(n.into())
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(text.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+        let mut all = Vec::new();
+        while let Some(Strict(value)) = list.next_element()? {
+            all.push(value);
+        }
+        Ok(all.into())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+        strict_entries(serde_json::Map::new(), map).map(serde_json::Value::Object)
+    }
+}
+
+/// Adds what is left of an object to what was read of it.
+fn strict_entries<'de, A: MapAccess<'de>>(
+    mut all: serde_json::Map<String, serde_json::Value>,
+    mut map: A,
+) -> Result<serde_json::Map<String, serde_json::Value>, A::Error> {
+    while let Some((key, Strict(value))) = map.next_entry::<String, _>()? {
+        if all.contains_key(&key) {
+            return Err(A::Error::custom(format_args!("`{}` comes twice", scalar::short(&key))));
+        }
+        all.insert(key, value);
+    }
+    Ok(all)
 }
 
 fn buffered<E: Error>(
