@@ -246,7 +246,11 @@ mod tests {
 
     #[test]
     fn one_stands_for_all_that_are_alike() {
-        let of = |kind, status, cause| Kept { kind, status, cause, ..Kept::default() };
+        let of = |kind, status, cause| {
+            let mut kept = Kept::default();
+            (kept.kind, kept.status, kept.cause) = (kind, status, cause);
+            kept
+        };
         let (reset, refused) = (Some(&error::UPSTREAM_RESET), Some(&error::CONNECT_REFUSED));
         let mut kept = vec![of(Kind::Failed, 404, Some(&error::NO_ROUTE)); 9];
         kept.push(of(Kind::Slow, 200, None));
