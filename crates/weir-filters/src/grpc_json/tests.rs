@@ -76,7 +76,7 @@ async fn refused_rules_are_counted_and_named() {
         .replace("post: \"/v1/many\" body: \"*\"", "post: \"/v1/many\"");
     std::fs::write(&proto, text).unwrap();
     let running = Stand::new(&KIND, json!({ "proto": [proto] })).build();
-    let read: Vec<_> = running.readings().into_iter().map(|r| (r.what, r.of, r.value)).collect();
+    let read: Vec<_> = running.readings().into_iter().map(|r| (r.figure.what, r.of, r.value)).collect();
     let want = [
         ("methods", "", 5),
         ("rules", "", 4),
