@@ -81,13 +81,13 @@ impl Link {
         header_bytes: u32,
         freed: Box<dyn Fn() + Send + Sync>,
     ) -> Result<(Self, Driver), Fault> {
-        // An upstream is not suspected: windows and limits of heads bound the memory.
+        // Windows and limits of heads bound the memory.
         let bounds = Bounds {
             streams: STREAMS as u32,
             text: header_bytes.saturating_mul(2) as usize,
             heads: usize::MAX,
             window,
-            floods: FloodLimits::NONE,
+            floods: FloodLimits::UPSTREAM,
         };
         let shared = Transport::new(stream, Vec::new(), TextCodec::new(Role::Client, bounds));
         let state = Rc::new(State { streams: Cell::new(0), abandoned: Cell::new(false), freed });

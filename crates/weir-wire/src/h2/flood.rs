@@ -78,7 +78,18 @@ impl Default for FloodLimits {
 }
 
 impl FloodLimits {
-    /// For a peer that we chose ourselves.
+    /// For an upstream, which is not suspected but may be broken: a hundred times what one sends that works. What it answers to requests is
+    /// not counted here: each of them is bounded by itself.
+    pub const UPSTREAM: Self = Self {
+        empty_data: 10_000,
+        pings: 10_000,
+        priorities: 10_000,
+        settings: 1_000,
+        window_updates: 100_000,
+        ..Self::NONE
+    };
+
+    /// No limits.
     pub const NONE: Self = Self {
         continuations: u32::MAX,
         empty_data: u32::MAX,
@@ -227,6 +238,25 @@ mod tests {
                 meter.flood().is_none()
             });
             assert!(sent.count() < 1001, "{flood:?}");
+            assert_eq!(meter.flood(), Some(flood));
+        }
+    }
+
+    #[test]
+    fn an_upstream_is_cut_too() {
+        for (kind, flood) in [
+            (Kind::WINDOW_UPDATE, Flood::WindowUpdate),
+            (Kind::SETTINGS, Flood::Settings),
+            (Kind::PING, Flood::Ping),
+            (Kind::PRIORITY, Flood::Priority),
+            (Kind::DATA, Flood::Data),
+        ] {
+            let mut meter = Meter::new(FloodLimits::UPSTREAM);
+            let sent = (0..200_000).take_while(|_| {
+                meter.received(&header(kind, 0), 0);
+                meter.flood().is_none()
+            });
+            assert!(sent.count() <= 100_000, "{flood:?}");
             assert_eq!(meter.flood(), Some(flood));
         }
     }

@@ -178,6 +178,23 @@ fn each_kind_has_its_limit_and_its_cause() {
     );
 }
 
+/// SETTINGS ask for an answer each, and this upstream reads none of them.
+#[test]
+fn an_upstream_that_floods_is_cut() {
+    let has_flooded = AtomicBool::new(false);
+    let origin = H2Origin::new(Options::default(), move |peer, stream, _| {
+        if has_flooded.swap(true, Ordering::Relaxed) {
+            return peer.respond(stream, &[(":status", "200")], "ok");
+        }
+        let frames = Frame::settings(&[]).bytes().repeat(1_000);
+        while peer.wire().try_send(&frames).is_ok() {}
+    });
+    let weir = weir_with(origin.address(), H2C, "");
+    weir.client().get("/").expect_status(502);
+    weir.client().get("/").expect_status(200).expect_body("ok");
+    assert_eq!(origin.connections(), 2);
+}
+
 /// Frames for 60 streams.
 fn many(attacker: &mut H2<Client>, frames: impl Fn(u32) -> Vec<Frame>) -> Vec<u8> {
     (0..60).flat_map(|_| frames(attacker.next_stream())).flat_map(|frame| frame.bytes()).collect()

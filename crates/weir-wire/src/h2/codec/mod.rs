@@ -341,9 +341,6 @@ impl<S: Sink> Codec<S> {
     fn frame(&mut self, header: &Header, payload: &[u8]) -> Result<(), Broken> {
         let content = frame::content(header, payload);
         self.dispatch(header, payload, content)?;
-        if self.role == Role::Client {
-            return Ok(());
-        }
         // Behind it, so that an error is told from the frame that made it.
         self.meter.received(header, content.map_or(0, <[u8]>::len));
         match self.meter.flood() {

@@ -1,7 +1,7 @@
 //! Heads and bodies that are sent, and the windows that let them.
 
 use super::streams::{Ending, Record, WRITE};
-use super::{Broken, Codec, Failed, NOBODY_BEGAN, Role, Sink, WINDOW_MOST, broken};
+use super::{Broken, Codec, Failed, NOBODY_BEGAN, Sink, WINDOW_MOST, broken};
 use crate::h2::frame::{self, FRAME_MOST, HEADER, Header, Kind, code};
 use crate::h2::render;
 use std::io;
@@ -146,9 +146,7 @@ impl<S: Sink> Codec<S> {
         let len = want.min(allowed);
         self.give_grant_back(slot);
         self.write_data(slot, data.get(..len).unwrap_or_default());
-        if self.role == Role::Server {
-            self.meter.sent_data(len); // only clients are metered
-        }
+        self.meter.sent_data(len);
         self.grant_more();
         Poll::Ready(Ok(len))
     }
