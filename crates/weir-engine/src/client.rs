@@ -44,18 +44,19 @@ pub(crate) enum Departure {
     End,
     /// None: the exchange goes on without it.
     Never,
-    /// A reset, or the end of what it sends, whatever stands before that end: a place that others wait for is not kept for it.
+    /// A reset, or the end of what it sends, whatever stands before that end: a place that others wait for is not
+    /// kept for it.
     Queue,
     /// A reset.
     Reset,
 }
 
 impl Client {
-    /// Whether the client has given up the exchange that waits, as far as it can be known. One that closed its side may still read, so
-    /// that counts only after a while: an answer that comes within a second reaches it.
+    /// Whether the client has given up the exchange that waits, as far as it can be known. One that closed its side
+    /// may still read, so that counts only after a while: an answer that comes within a second reaches it.
     ///
-    /// A stream of HTTP/2 tells of a reset at once and for nothing. A socket is asked when its core has been told of its end, and
-    /// after a while: see [`ConnectionHandle::wait`].
+    /// A stream of HTTP/2 tells of a reset at once and for nothing. A socket is asked when its core has been told of
+    /// its end, and after a while: see [`ConnectionHandle::wait`].
     pub(crate) fn has_departed(&mut self, cx: &mut Context<'_>, by: Departure) -> bool {
         if by == Departure::Never || !self.may_tell() {
             return false;

@@ -210,7 +210,8 @@ pub struct EndpointStatus {
     pub zone: Option<String>,
     /// Whether it is in rotation.
     pub healthy: bool,
-    /// `healthy`, `to_be_tried` where it could not be connected to and its time is over, or the reason that weighs most for which it is out of rotation.
+    /// `healthy`, `to_be_tried` where it could not be connected to and its time is over, or the reason that weighs
+    /// most for which it is out of rotation.
     pub state: &'static str,
     /// Every reason for which it is out of rotation, the one that weighs most first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -241,7 +242,8 @@ pub struct OutOfRotation {
     pub detail: Option<String>,
     /// Since when, RFC 3339.
     pub since: String,
-    /// When it ends, or the endpoint is tried again, RFC 3339. None where probes decide, and where a trial is due: it is made within a second.
+    /// When it ends, or the endpoint is tried again, RFC 3339. None where probes decide, and where a trial is due: it
+    /// is made within a second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
 }

@@ -306,8 +306,9 @@ impl Stream {
         }
     }
 
-    /// Whether the peer sends nothing more, and all that it sent was read: it has closed the connection, or half of it. Asks the kernel.
-    /// With TLS a close_notify may stand before the end. Never of a stream of HTTP/2, nor of a Unix socket.
+    /// Whether the peer sends nothing more, and all that it sent was read: it has closed the connection, or half of
+    /// it. Asks the kernel. With TLS a close_notify may stand before the end. Never of a stream of HTTP/2, nor of a
+    /// Unix socket.
     pub fn has_ended(&self) -> bool {
         let mut seen = [0; 64];
         match self {
@@ -326,8 +327,8 @@ impl Stream {
         }
     }
 
-    /// Whether the driver has told of the end of what the peer sends: by a reset, or by closing. Costs nothing, and knows only of sockets that
-    /// have waited before.
+    /// Whether the driver has told of the end of what the peer sends: by a reset, or by closing. Costs nothing, and
+    /// knows only of sockets that have waited before.
     pub fn is_told_of_end(&self) -> bool {
         match self {
             Self::Polled(s) => s.is_half_closed(),
@@ -472,8 +473,8 @@ fn peek(socket: &TcpStream, seen: &mut [u8]) -> Option<usize> {
     recv(socket, seen, RecvFlags::PEEK).ok().map(|(_, n)| n)
 }
 
-/// Whether these bytes are one TLS record, and an alert as far as can be told: in the clear by its type, else by its length (RFC 9846 §5.2:
-/// two bytes, their type, and a tag of 16 bytes).
+/// Whether these bytes are one TLS record, and an alert as far as can be told: in the clear by its type, else by its
+/// length (RFC 9846 §5.2: two bytes, their type, and a tag of 16 bytes).
 fn is_alert(record: &[u8]) -> bool {
     let [kind, 3, _, high, low, rest @ ..] = record else { return false };
     let length = usize::from(u16::from_be_bytes([*high, *low]));

@@ -40,7 +40,8 @@ pub struct Route {
     pub priority: i32,
     /// Timeouts for this route in place of its upstream's.
     pub timeouts: RouteTimeouts,
-    /// What becomes of a request whose client leaves before the answer: `cancel` or `finish`, as for an upstream. Default: what the upstream says.
+    /// What becomes of a request whose client leaves before the answer: `cancel` or `finish`, as for an upstream.
+    /// Default: what the upstream says.
     pub client_gone: Option<ClientGone>,
     /// What happens to a path with `%2F` in it that takes this route as it came: `refuse`, `keep` or `decode`, as for a
     /// listener. Default: what the listener says.

@@ -17,8 +17,8 @@ use crate::units::{Duration, Percent};
 pub struct Hedge {
     /// How long the head of a response may take before another endpoint is asked too; about the p95 of the service is a good choice.
     pub after: Duration,
-    /// In any second, second attempts may be at most this share of the requests of that second, over all workers. Default `5%`. 3 a second are always
-    /// allowed, retries included.
+    /// In any second, second attempts may be at most this share of the requests of that second, over all workers.
+    /// Default `5%`. 3 a second are always allowed, retries included.
     #[serde(default = "Hedge::default_budget")]
     pub budget: Percent,
 }

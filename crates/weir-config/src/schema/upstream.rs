@@ -77,9 +77,9 @@ pub struct Upstream {
     /// How much one upstream may hold of us.
     #[serde(default)]
     pub limits: UpstreamLimits,
-    /// What becomes of a request whose client leaves before the answer: `cancel` ends it at the endpoint, whatever its method; `finish` lets
-    /// it go on, within `timeouts.response`. Default: a reset cancels every request, and a client of HTTP/1.1 that closes its side behind its request cancels
-    /// idempotent ones.
+    /// What becomes of a request whose client leaves before the answer: `cancel` ends it at the endpoint, whatever
+    /// its method; `finish` lets it go on, within `timeouts.response`. Default: a reset cancels every request, and a
+    /// client of HTTP/1.1 that closes its side behind its request cancels idempotent ones.
     #[serde(default)]
     pub client_gone: Option<ClientGone>,
     /// A header that tells the endpoint how many milliseconds are left of the exchange, where `timeouts.exchange` or a client of gRPC limits
@@ -203,8 +203,8 @@ pub struct Retry {
     pub per_try: Option<Duration>,
     /// The pause before the same endpoint is asked again, doubled each time, with jitter. Another one is asked at once. Default `25ms`.
     pub backoff: Duration,
-    /// In any second, retries may be at most this share of the requests of that second, over all workers. Default `20%`, so that retries cannot
-    /// multiply an overload. 3 retries a second are always allowed.
+    /// In any second, retries may be at most this share of the requests of that second, over all workers. Default
+    /// `20%`, so that retries cannot multiply an overload. 3 retries a second are always allowed.
     pub budget: Percent,
     /// How much of a request body is kept for another attempt; a longer one is sent once. Default `64KiB`.
     pub body: ByteSize,

@@ -459,7 +459,8 @@ impl Pump<'_> {
         Poll::Pending
     }
 
-    /// Whether the client has left. One that has closed its side may still read: that counts when the upstream has sent nothing for a while.
+    /// Whether the client has left. One that has closed its side may still read: that counts when the upstream has
+    /// sent nothing for a while.
     fn has_departed(&mut self, task: &mut Context<'_>) -> bool {
         self.client.stream.is_reset(task)
             || self.departure == Departure::End

@@ -146,7 +146,8 @@ impl HeadWait<'_, '_> {
         self.client.deadline.poll_passed(cx).map(|()| Err(self.late()))
     }
 
-    /// By what sign the client ends the attempt: requests that it has sent behind this one are answered before its end counts.
+    /// By what sign the client ends the attempt: requests that it has sent behind this one are answered before its
+    /// end counts.
     fn departure(&self) -> Departure {
         match self.sent.upload.departure {
             Departure::End if !self.sent.connection.relay.leftover().is_empty() => Departure::Reset,
@@ -255,7 +256,8 @@ impl HeadWait<'_, '_> {
 const SPEAKS_TLS: &str =
     "it answered with TLS, and the upstream has no `tls`: add `tls: {}`, or name the port that speaks HTTP";
 
-/// Whether these bytes are a TLS record and no response: an alert, by which a server of TLS answers what it cannot read, or a handshake.
+/// Whether these bytes are a TLS record and no response: an alert, by which a server of TLS answers what it cannot
+/// read, or a handshake.
 fn is_tls(bytes: &[u8]) -> bool {
     matches!(bytes, [21 | 22, 3, ..])
 }

@@ -111,8 +111,9 @@ impl Attempts {
         attempts
     }
 
-    /// Where a second attempt goes beside the first, which takes long: to another endpoint in rotation, or to the only one there is. It is paid for.
-    /// `None` where the request has arrived as often as it may, where no endpoint is left, and where the budget is spent.
+    /// Where a second attempt goes beside the first, which takes long: to another endpoint in rotation, or to the
+    /// only one there is. It is paid for. `None` where the request has arrived as often as it may, where no endpoint
+    /// is left, and where the budget is spent.
     pub(crate) fn hedge(&mut self, upstream: &LocalUpstream, first: &Active) -> Option<Active> {
         let hedge = upstream.spec.hedge.as_ref()?;
         let may_arrive = match &upstream.spec.retry {

@@ -1,10 +1,11 @@
 //! How many attempts an upstream gets beyond one for each request: retries and hedged attempts, counted over all cores.
 //!
-//! In any second an upstream sees at most its share of the requests of that second as extra attempts, or [`FREE`] of them where
-//! that is more. Nothing is saved up beyond that second, so a long healthy time does not multiply the outage that follows it.
+//! In any second an upstream sees at most its share of the requests of that second as extra attempts, or [`FREE`] of
+//! them where that is more. Nothing is saved up beyond that second, so a long healthy time does not multiply the
+//! outage that follows it.
 //!
-//! A request costs one addition to its core's own counter. Everything else happens under a lock that only an extra attempt
-//! takes, and the control thread once a second.
+//! A request costs one addition to its core's own counter. Everything else happens under a lock that only an extra
+//! attempt takes, and the control thread once a second.
 
 use super::health::clock;
 use std::collections::VecDeque;
@@ -44,7 +45,8 @@ struct Books {
     cores: Vec<Arc<Arrivals>>,
     /// The requests of cores that use the upstream no more.
     gone: u64,
-    /// How many requests there had been, oldest first. Invariant: never empty, and only the first is older than [`WINDOW`].
+    /// How many requests there had been, oldest first. Invariant: never empty, and only the first is older than
+    /// [`WINDOW`].
     marks: VecDeque<Mark>,
     /// The extra attempts of the last second, oldest first.
     spent: VecDeque<Spent>,

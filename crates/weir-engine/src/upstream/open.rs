@@ -74,8 +74,8 @@ pub(super) async fn open(
     Err(ConnectError { cause, elsewhere: whose == Whose::Endpoint, outcome: Some(cause.outcome) })
 }
 
-/// Notes that an endpoint has a connection and takes no requests on it for now: that is as if it could not be connected to. It is over when the endpoint says
-/// so, or when another connection brings streams.
+/// Notes that an endpoint has a connection and takes no requests on it for now: that is as if it could not be
+/// connected to. It is over when the endpoint says so, or when another connection brings streams.
 pub(super) fn no_streams(upstream: &LocalUpstream, at: &LocalEndpoint) -> ConnectError {
     let cause = &error::UPSTREAM_NO_STREAMS;
     complain(&upstream.spec.name, &at.endpoint.label, cause, &cause.meaning);

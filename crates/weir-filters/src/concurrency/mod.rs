@@ -47,11 +47,12 @@ static CONCURRENCY_TIMEOUT: Cause = Cause {
 
 /// Lets a number of requests be under way at once. The next ones wait in a queue, or are refused.
 ///
-/// A request holds its place until its response is sent, or its tunnel (WebSocket) ends; a client that resets its connection or
-/// stream gives it back, in the queue too. One that closes its connection, or half of it, leaves the queue, and keeps
-/// a place that it has for as long as its request goes on (`client_gone` of the upstream). The limit is exact for the whole process. Those who wait get their places in the order in which they came,
-/// each limit for itself. No place, and no room in the queue: 503 `concurrency_limit`, or 429 `client_concurrency` where
-/// each client has a limit of its own; waited in vain: 503 `concurrency_timeout`; each with `Retry-After: 1`.
+/// A request holds its place until its response is sent, or its tunnel (WebSocket) ends; a client that resets its
+/// connection or stream gives it back, in the queue too. One that closes its connection, or half of it, leaves the
+/// queue, and keeps a place that it has for as long as its request goes on (`client_gone` of the upstream). The limit
+/// is exact for the whole process. Those who wait get their places in the order in which they came, each limit for
+/// itself. No place, and no room in the queue: 503 `concurrency_limit`, or 429 `client_concurrency` where each client
+/// has a limit of its own; waited in vain: 503 `concurrency_timeout`; each with `Retry-After: 1`.
 ///
 /// With `adaptive: true` the limit finds itself: it grows while the upstream answers as fast as when it has little to do,
 /// and shrinks when more requests at once only make it slower. Measured against a simulated upstream that bears 1,600

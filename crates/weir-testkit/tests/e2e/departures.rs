@@ -8,7 +8,8 @@ use crate::support::{GET, OK_BODY};
 /// A POST without a body.
 const POST: &str = "POST / HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 0\r\n\r\n";
 
-/// An upstream with these settings; the route `/finish` lets requests go on, `/cancel` cancels them, and the rest says nothing.
+/// An upstream with these settings; the route `/finish` lets requests go on, `/cancel` cancels them, and the rest
+/// says nothing.
 fn start(upstream: &Upstream, settings: &str) -> Weir {
     Weir::start(&format!(
         "listeners: {{ web: {{ address: 127.0.0.1:0, protocols: [http1, h2] }} }}\nworkers: 1\n\

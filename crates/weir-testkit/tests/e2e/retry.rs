@@ -254,7 +254,8 @@ fn after_an_outage_of_all_every_endpoint_is_asked_again() {
 
 // === The budget ===
 
-/// Answers well until `dead` is set, then as `fails` has it: with this answer, or none. Counts what arrives from then on.
+/// Answers well until `dead` is set, then as `fails` has it: with this answer, or none. Counts what arrives from then
+/// on.
 fn until_dead(dead: &Arc<AtomicBool>, arrived: &Arc<AtomicUsize>, fails: Option<&'static str>) -> Upstream {
     let (dead, arrived) = (Arc::clone(dead), Arc::clone(arrived));
     Upstream::script(move |conn| {

@@ -78,8 +78,8 @@ impl Default for FloodLimits {
 }
 
 impl FloodLimits {
-    /// For an upstream, which is not suspected but may be broken: a hundred times what one sends that works. What it answers to requests is
-    /// not counted here: each of them is bounded by itself.
+    /// For an upstream, which is not suspected but may be broken: a hundred times what one sends that works. What it
+    /// answers to requests is not counted here: each of them is bounded by itself.
     pub const UPSTREAM: Self = Self {
         empty_data: 10_000,
         pings: 10_000,

@@ -149,7 +149,8 @@ impl PolledSocket {
         self.wait(cx, READ).is_err()
     }
 
-    /// What is next to be read, without reading it: how much of it there is, if that is known. Nothing of a Unix socket.
+    /// What is next to be read, without reading it: how much of it there is, if that is known. Nothing of a Unix
+    /// socket.
     pub(crate) fn peek(&self, seen: &mut [u8]) -> Option<usize> {
         if self.is_local {
             return None;

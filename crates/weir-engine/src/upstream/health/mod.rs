@@ -45,8 +45,8 @@ const AVOIDED_AT_MOST: Duration = Duration::from_secs(30);
 /// How long an endpoint must be well for the doubling, or the growing of ejections, to begin anew.
 const FORGIVEN: Duration = Duration::from_secs(30);
 
-/// How much longer an ejection lasts at most when the endpoints that were not ejected answer as badly: it is the whole upstream that fails, and when that is over all of
-/// them are needed. As HAProxy's `inter`.
+/// How much longer an ejection lasts at most when the endpoints that were not ejected answer as badly: it is the
+/// whole upstream that fails, and when that is over all of them are needed. As HAProxy's `inter`.
 const AFTER_OUTAGE: Duration = Duration::from_secs(2);
 
 /// How often an endpoint is dialled at most while it is avoided.
@@ -185,7 +185,8 @@ impl Health {
         !self.is_unreachable() || self.claim(now, BETWEEN_DIALS)
     }
 
-    /// Whether nothing is wrong with it but that it could not be connected to, and the time is over for which it is avoided.
+    /// Whether nothing is wrong with it but that it could not be connected to, and the time is over for which it is
+    /// avoided.
     pub(crate) fn is_to_be_tried(&self, now: Instant) -> bool {
         let trial = self.trial.load(Ordering::Acquire);
         self.standing() == RotationState::Unreachable
@@ -252,8 +253,8 @@ impl Health {
 
     // === answers and probes ===
 
-    /// Counts an answer where there is a policy for it. `others`: how many endpoints are out, and of how many. Tells whether it is spared: it answers as badly
-    /// as those that were ejected, and too many of them were.
+    /// Counts an answer where there is a policy for it. `others`: how many endpoints are out, and of how many. Tells
+    /// whether it is spared: it answers as badly as those that were ejected, and too many of them were.
     #[must_use]
     pub(super) fn answered(
         &self,
@@ -286,7 +287,8 @@ impl Health {
         false
     }
 
-    /// Lets an ejection end within [`AFTER_OUTAGE`]: those that were not ejected answer as badly, so it says nothing of this endpoint.
+    /// Lets an ejection end within [`AFTER_OUTAGE`]: those that were not ejected answer as badly, so it says nothing
+    /// of this endpoint.
     pub(super) fn doubt_ejection(&self, now: Instant) {
         if self.ends.load(Ordering::Acquire) <= clock(now + AFTER_OUTAGE) {
             return;

@@ -1,5 +1,6 @@
-//! Tries endpoints again that could not be connected to, when their time is over. Requests do so as well, on connections that they then use; without a
-//! request nobody else would, and an endpoint that is well again would stay out of rotation.
+//! Tries endpoints again that could not be connected to, when their time is over. Requests do so as well, on
+//! connections that they then use; without a request nobody else would, and an endpoint that is well again would stay
+//! out of rotation.
 
 use crate::error::{self, Cause};
 use crate::upstream::endpoint::Endpoint;
@@ -19,7 +20,8 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Most trials under way at a time. Others are begun when next is looked.
 const AT_ONCE: usize = 64;
 
-/// Tries endpoints of the upstreams of the snapshot that runs, until dropped. On a `LocalSet`: connections do not change threads.
+/// Tries endpoints of the upstreams of the snapshot that runs, until dropped. On a `LocalSet`: connections do not
+/// change threads.
 pub(crate) async fn try_out(watched: Arc<ArcSwap<Vec<Arc<Upstream>>>>) {
     let places = Arc::new(Semaphore::new(AT_ONCE));
     loop {
@@ -39,7 +41,8 @@ pub(crate) async fn try_out(watched: Arc<ArcSwap<Vec<Arc<Upstream>>>>) {
     }
 }
 
-/// Finds out whether an endpoint can be connected to, and notes it. Where our own limits are in the way, the next trial will tell.
+/// Finds out whether an endpoint can be connected to, and notes it. Where our own limits are in the way, the next
+/// trial will tell.
 async fn try_one(upstream: &Upstream, endpoint: &Endpoint) {
     match connect(upstream, endpoint).await {
         Ok(()) => endpoint.health.connected(Instant::now()),
