@@ -82,7 +82,7 @@ fn upstream_failed(kept: &Kept, code: &str) -> Option<String> {
             "{at} reset the connection or the stream after {waited}, before it answered{tried}{}.",
             said()
         ),
-        "bad_response" => format!("What {at} answered is not valid HTTP{}.", said()),
+        "bad_response" => format!("What {at} answered is not valid HTTP{tried}{}.", said()),
         "truncated" => format!(
             "{at} ended its answer before it was complete, after {} bytes had gone to the client with status {}.",
             kept.bytes_out, kept.status

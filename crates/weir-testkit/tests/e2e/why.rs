@@ -66,7 +66,9 @@ fn refused() {
     assert_eq!((&told["status"], &told["route"]["name"]), (&502.into(), &"all".into()));
     // Nobody tries it again at once.
     weir.client().get("/").expect_status(503);
-    expect(&weir, "no_healthy_endpoint", &["out of rotation"], Some(ENDPOINTS));
+    let first = format!("Now: {address} is out since");
+    let words = ["out of rotation", &first, "(`connect_refused`)"];
+    expect(&weir, "no_healthy_endpoint", &words, Some(ENDPOINTS));
 }
 
 #[test]
@@ -368,6 +370,43 @@ fn filters_that_refuse() {
         );
         assert_eq!(told["filters"], serde_json::json!(["request_id", name]));
     }
+}
+
+#[test]
+fn of_several_limits_the_one_that_refused_is_named() {
+    let upstream = Upstream::fixed(OK);
+    let limits = "{ rate_limit: { requests: 100, per: 1s } }, { rate_limit: { requests: 1, per: 1h } }";
+    let weir = filtered(&upstream, limits, "");
+    let mut client = weir.client();
+    client.get("/").expect_status(200);
+    client.get("/").expect_status(429);
+    let told = last(&weir, "cause=rate_limited");
+    let sentence = told["sentence"].as_str().unwrap();
+    assert!(sentence.contains("The limit is 1 in 1h"), "{sentence}");
+}
+
+/// The last attempt of an exchange often tells only what the first one began.
+#[test]
+fn of_several_attempts_the_first_cause_is_named() {
+    let closing = Upstream::script(|conn| {
+        conn.next_request();
+    });
+    let malformed = Upstream::fixed("HTTP/1.1 200 OK\r\nContent-Length: 1, 2\r\n\r\n");
+    let weir = Weir::start(&config(&format!(
+        "endpoints: [{}, {}], balancer: round_robin, retry: {{ attempts: 2, budget: 100% }}",
+        closing.address(),
+        malformed.address()
+    )));
+    // Of two exchanges in a row one begins at the endpoint that closes.
+    let mut client = weir.client();
+    client.get("/").expect_status(502);
+    client.get("/").expect_status(502);
+    let first = format!("(attempt 2; the first, at {}, ended with `upstream_closed`)", closing.address());
+    eventually("the first cause is named", || {
+        let told = ask(&weir, "/api/v1/why?cause=bad_response&limit=20").json();
+        let found = told["found"].as_array().unwrap();
+        found.iter().any(|found| found["sentence"].as_str().is_some_and(|told| told.contains(&first)))
+    });
 }
 
 #[test]
