@@ -19,7 +19,10 @@ pub(crate) struct Line<'a> {
 /// A chart of lines that share an axis. `step`: seconds between two values, the last of which is now.
 pub(crate) fn chart(id: &str, title: &str, step: u64, lines: &[Line<'_>]) -> Html {
     let length = lines.iter().map(|line| line.values.len()).max().unwrap_or(0).saturating_sub(1);
-    let since = format!("{} ago", crate::words::span(step * length as u64));
+    let seconds = step * length as u64;
+    // Whole minutes, where it is minutes.
+    let seconds = if seconds < 120 { seconds } else { (seconds + 30) / 60 * 60 };
+    let since = format!("{} ago", crate::words::span(seconds));
     let values = || lines.iter().flat_map(|line| line.values.iter().flatten());
     let highest = values().copied().fold(0.0_f64, f64::max);
     let top = ceiling(highest);
