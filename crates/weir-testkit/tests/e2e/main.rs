@@ -75,4 +75,5 @@ mod tls;
 mod tracing;
 mod upgrade;
 mod upgrade_storm;
+mod what_lives;
 mod why;
