@@ -126,7 +126,7 @@ pub(crate) fn revisions_of(gateway: &Gateway) -> Result<Value, Answer> {
         "running": revisions.last().map(|revision| revision.number),
         "pinned": pinned.as_ref().map(|(number, _)| number),
         "why": pinned.as_ref().map(|(_, why)| why),
-        "revisions": revisions.iter().rev().map(about).collect::<Vec<_>>(),
+        "revisions": revisions.iter().rev().map(|revision| about(gateway, revision)).collect::<Vec<_>>(),
     });
     Ok(document)
 }
@@ -136,13 +136,15 @@ fn revision(gateway: &Gateway, asked: &Asked) -> Outcome {
     let revisions = gateway.revisions().unwrap_or_default();
     let texts = gateway.revision_texts(number).map_err(|not| refuse(&not, None))?;
     let found = revisions.iter().find(|revision| revision.number == number);
-    let mut document = found.map_or_else(|| json!({}), about);
+    let mut document = found.map_or_else(|| json!({}), |found| about(gateway, found));
     document["config"] = diff::shown(&tree(&texts, &asked.who)?);
     Ok(answer::json(StatusCode::OK, &document))
 }
 
 /// A revision as it is told; where its files are is nobody's business.
-pub(crate) fn about(revision: &Revision) -> Value {
+pub(crate) fn about(gateway: &Gateway, revision: &Revision) -> Value {
+    // What is kept says `accepted` until there is another verdict.
+    let on_trial = gateway.trial().is_some_and(|trial| trial.number == revision.number);
     json!({
         "number": revision.number,
         "hash": revision.hash,
@@ -151,7 +153,7 @@ pub(crate) fn about(revision: &Revision) -> Value {
         "author": revision.author,
         "source": revision.source,
         "message": revision.message,
-        "verdict": revision.verdict,
+        "verdict": if on_trial { "on trial" } else { revision.verdict.as_str() },
         "changed": revision.changed,
     })
 }
@@ -377,7 +379,11 @@ pub(crate) fn document(gateway: &Gateway, changed: &Changed, dry_run: bool) -> V
     });
     let (diagnostics, differences) = (changed.diagnostics.to_text(), changed.differences.to_text());
     let consequences = changed.consequences.to_text();
-    document["text"] = format!("{diagnostics}{differences}{consequences}{unsaved}").into();
+    let repeated = match changed.repeated {
+        0 => String::new(),
+        n => format!("{n} warnings as before; `weir check` tells them\n"),
+    };
+    document["text"] = format!("{diagnostics}{repeated}{differences}{consequences}{unsaved}").into();
     document
 }
 
@@ -613,9 +619,10 @@ pub(crate) fn refuse(not: &NotChanged, gateway: Option<&Gateway>) -> Answer {
 
 /// The last revisions that changed a thing, the newest first.
 fn meanwhile(thing: &str, gateway: Option<&Gateway>) -> Vec<Value> {
-    let revisions = gateway.and_then(Gateway::revisions).unwrap_or_default();
+    let Some(gateway) = gateway else { return Vec::new() };
+    let revisions = gateway.revisions().unwrap_or_default();
     let changed = revisions.iter().rev().filter(|revision| revision.changed.iter().any(|name| name == thing));
-    changed.take(MEANWHILE).map(about).collect()
+    changed.take(MEANWHILE).map(|revision| about(gateway, revision)).collect()
 }
 
 fn extend(document: &mut Value, members: Value) {

@@ -313,7 +313,7 @@ impl Page<'_> {
         pulse.upstreams = self.console.things.seen(&views::look(self.gateway));
         let revisions = self.gateway.revisions().unwrap_or_default();
         let latest: Option<view::Revision> =
-            revisions.last().map(|latest| views::read(crate::config_api::about(latest)));
+            revisions.last().map(|latest| views::read(crate::config_api::about(self.gateway, latest)));
         // It reads the files, so not every two seconds.
         let drift = (!self.is_live()).then(|| self.drift()).map(views::read);
         weir_console::overview(self.frame, self.status, &pulse, latest.as_ref(), drift.as_ref())

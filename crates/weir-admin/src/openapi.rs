@@ -222,7 +222,13 @@ fn schemas() -> Value {
                 "things": { "type": "array", "items": text }, "touched": { "$ref": "#/components/schemas/Touched" },
                 "errors": number, "warnings": number, "diagnostics": list("Diagnostic"), "text": text,
                 "unsaved": { "type": ["string", "null"], "description": "why it runs from memory only, where it could not be written down" },
+                "drains": list("Drained"), "forgets": { "type": "array", "items": text },
             },
+        },
+        "Drained": {
+            "type": "object",
+            "required": ["listener", "connections"],
+            "properties": { "listener": text, "connections": number },
         },
         "Touched": {
             "type": "object",

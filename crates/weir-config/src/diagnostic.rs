@@ -186,6 +186,26 @@ impl Serialize for Diagnostic {
 // === impl Diagnostics ===
 
 impl Diagnostics {
+    /// Takes out the warnings that `known` has too, but for those of these things, such as `routes.orders`. Tells how many those were.
+    pub fn take_known(&mut self, known: &Self, but: &[String]) -> usize {
+        let before = self.found.len();
+        let known: HashSet<(&str, &str, &str)> = known
+            .found
+            .iter()
+            .map(|known| (known.code, known.path.as_str(), known.message.as_str()))
+            .collect();
+        let is_of = |path: &str, thing: &String| {
+            path.strip_prefix(thing.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+        };
+        self.found.retain(|found| {
+            found.severity == Severity::Error
+                || but.iter().any(|thing| is_of(&found.path, thing))
+                || !known.contains(&(found.code, found.path.as_str(), found.message.as_str()))
+        });
+        before - self.found.len()
+    }
+
     /// From now on nothing tells what came from outside of this config, whichever value it is about.
     pub(super) fn conceal_outside(&mut self, tree: &Node) {
         /// A shorter piece, such as a port, is in messages that do not mean it; what is about its own value conceals it.

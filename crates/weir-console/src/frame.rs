@@ -288,9 +288,19 @@ impl Frame<'_> {
     fn trial(&self, trial: &crate::view::Trial) -> Html {
         let until = |at: &String| html!("<b>{}</b>", moment(at));
         let what = match (&trial.confirm_by, &trial.watched_until) {
+            (Some(by), _) if !trial.revokes.is_empty() => html!(
+                "It must be confirmed {}, and stays all the same: going back would give back <code>{}</code>.",
+                until(by),
+                trial.revokes.join(", ")
+            ),
             (Some(by), _) => html!(
                 "It goes back to revision {} by itself {}, unless it is confirmed before.",
                 trial.back_to,
+                until(by)
+            ),
+            (None, Some(by)) if !trial.restricts.is_empty() => html!(
+                "It is watched and stays, because it restricts access (<code>{}</code>). The watch ends {}.",
+                trial.restricts.join(", "),
                 until(by)
             ),
             (None, Some(by)) => html!(
@@ -300,6 +310,7 @@ impl Frame<'_> {
             ),
             (None, None) => Html::default(),
         };
+        let warnings: Html = trial.warnings.iter().map(|warning| html!("<p>{}</p>", warning)).collect();
         let confirm = self.may(Role::Operate).then(|| {
             html!(
                 "<form data-call=\"POST\" data-url=\"/api/v1/revisions/{}:confirm\" data-done=\"Revision {} stays.\"><button class=\"main\">\
@@ -312,9 +323,10 @@ impl Frame<'_> {
             html!("<a class=\"button\" href=\"/history/running..{}\">Go back now…</a>", trial.back_to)
         });
         html!(
-            "<div class=\"notice trial\"><p><b>Revision {} is on trial.</b> {}</p><div class=\"row\">{}{}</div></div>",
+            "<div class=\"notice trial\"><p><b>Revision {} is on trial.</b> {}</p>{}<div class=\"row\">{}{}</div></div>",
             trial.number,
             what,
+            warnings,
             confirm,
             back
         )

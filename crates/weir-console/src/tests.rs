@@ -25,7 +25,7 @@ fn status() -> Status {
         "version": EVIL, "revision": EVIL, "state": "draining", "number": 7,
         "last_reload": { "at": EVIL, "result": "refused", "error": EVIL },
         "causes": [ { "cause": EVIL, "count": 3 } ],
-        "trial": { "number": 7, "back_to": 6, "confirm_by": EVIL },
+        "trial": { "number": 7, "back_to": 6, "confirm_by": EVIL, "restricts": [EVIL], "revokes": [EVIL], "warnings": [EVIL] },
         "pinned": EVIL, "unsaved": EVIL,
         "fleet": {
             "source": EVIL, "node": EVIL, "labels": { EVIL: EVIL }, "state": EVIL, "bundle": EVIL, "since": EVIL, "contact_seconds_ago": 3,

@@ -195,6 +195,9 @@ pub struct Trial {
     pub back_to: u64,
     pub watched_until: Option<String>,
     pub confirm_by: Option<String>,
+    pub restricts: Vec<String>,
+    pub revokes: Vec<String>,
+    pub warnings: Vec<String>,
 }
 
 /// A figure of a filter's state.

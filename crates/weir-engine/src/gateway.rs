@@ -236,6 +236,7 @@ impl Builder {
         }
         control.commit(prepared, &senders, true);
         Control::log_warnings(&diagnostics);
+        control.note_warnings(&diagnostics);
         let config = Arc::clone(&control.config);
         let gateway = Gateway {
             inner: Arc::new(Inner {

@@ -107,6 +107,8 @@ pub(crate) struct Control {
     pub(crate) last_reload: Option<ReloadStatus>,
     /// What the last change did to what was there before it.
     consequences: Consequences,
+    /// The warnings about the config that runs.
+    warnings: Diagnostics,
 }
 
 /// See [`Control::admin_tls`].
@@ -170,6 +172,7 @@ impl Control {
             rate,
             last_reload: None,
             consequences: Consequences::default(),
+            warnings: Diagnostics::default(),
         })
     }
 
@@ -340,6 +343,11 @@ impl Control {
                 &[("at", &place), ("key", &warning.path), ("warning", &warning.message), ("hint", &hint)],
             );
         }
+    }
+
+    /// The config that runs has these warnings.
+    pub(crate) fn note_warnings(&mut self, diagnostics: &Diagnostics) {
+        self.warnings = diagnostics.clone();
     }
 
     /// Loads, compiles, prepares and commits; or refuses and says why.

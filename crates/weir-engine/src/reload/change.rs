@@ -75,8 +75,10 @@ pub struct Changed {
     pub number: Option<u64>,
     /// What differs from before.
     pub differences: Differences,
-    /// Warnings about it.
+    /// Warnings about it; of a change of things, those that the config did not have before, and those of these things.
     pub diagnostics: Diagnostics,
+    /// How many warnings are left out for that.
+    pub repeated: usize,
     /// How it restricts access, if it does.
     pub restriction: Option<Restriction>,
     /// What it did to connections and kept state; nothing where it was only rehearsed.
@@ -368,7 +370,13 @@ impl Control {
         let managed = edited(&gathered, &path, &change.edits)?;
         let only_takes_away = change.edits.iter().all(|edit| matches!(edit.to, To::Nothing));
         let how = ManagedChange { by: &change.by, terms: change.terms, dry_run: change.dry_run };
-        let outcome = self.put_managed(gathered.texts.written, &managed, how, cores);
+        let known = self.warnings.clone();
+        let mut outcome = self.put_managed(gathered.texts.written, &managed, how, cores);
+        if let Ok(changed) = &mut outcome {
+            let things: Vec<String> =
+                change.edits.iter().map(|edit| format!("{}.{}", edit.section, edit.name)).collect();
+            changed.repeated = changed.diagnostics.take_known(&known, &things);
+        }
         outcome.map_err(|not| match not {
             NotChanged::Refused(diagnostics) if only_takes_away => NotChanged::Referenced(diagnostics),
             not => not,
@@ -476,6 +484,7 @@ impl Control {
             number: None,
             differences,
             diagnostics,
+            repeated: 0,
             restriction,
             consequences: Consequences::default(),
             unsaved: None,
@@ -530,7 +539,18 @@ impl Control {
         tell_restriction(restriction.as_ref(), terms, &mut diagnostics);
         let revision = self.snapshot.revision.clone();
         let consequences = self.consequences.clone();
-        Ok(Changed { revision, hash, number, differences, diagnostics, restriction, consequences, unsaved })
+        let repeated = 0;
+        Ok(Changed {
+            revision,
+            hash,
+            number,
+            differences,
+            diagnostics,
+            repeated,
+            restriction,
+            consequences,
+            unsaved,
+        })
     }
 
     /// The one way to a config that runs.
@@ -563,6 +583,7 @@ impl Control {
             (Err(e), None) => return Err(NotChanged::Unstored(e.to_string())),
         };
         self.finish(prepared, pin, cores);
+        self.note_warnings(&diagnostics);
         Ok(Running { number: staged.and_then(|staged| self.accept(staged)), diagnostics, unsaved })
     }
 

@@ -96,6 +96,7 @@ impl Control {
                 hash: gathered.texts.hash,
                 number: None,
                 differences: Differences::default(),
+                repeated: 0,
                 restriction: None,
                 consequences: Consequences::default(),
                 diagnostics: Diagnostics::default(),

@@ -83,6 +83,9 @@ pub struct TrialStatus {
     /// The settings by which it restricts access, so that figures never take it back.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub restricts: Vec<String>,
+    /// What going back would give back, so that it stays even if nobody confirms it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub revokes: Vec<String>,
     /// What got worse and does not take it back.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
@@ -293,6 +296,7 @@ impl Trial {
             watched_until: self.watched_until.map(at),
             confirm_by: self.confirm_by.map(at),
             restricts: self.restriction.as_ref().map(|found| found.restricts.clone()).unwrap_or_default(),
+            revokes: self.restriction.as_ref().map(|found| found.revokes.clone()).unwrap_or_default(),
             warnings: self.warnings.clone(),
         }
     }

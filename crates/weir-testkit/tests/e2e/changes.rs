@@ -444,6 +444,8 @@ fn a_change_that_is_confirmed_stays() {
     let status = || api.weir.admin_client().ask(request(&api.weir.admin(), "GET /status", "", "")).json();
     apply("?watch=1h&confirm=1h", "one").expect_status(200);
     assert_eq!((&status()["trial"]["number"], &status()["trial"]["back_to"]), (&2.into(), &1.into()));
+    assert_eq!(api.ask("GET /api/v1/revisions/2", "", "").json()["verdict"], "on trial");
+    weir(&api, &["history"]).expect_code(0).expect_text("on trial");
     weir(&api, &["confirm"]).expect_code(0).expect_text("revision 2 stays");
     assert!(status()["trial"].is_null());
     weir(&api, &["confirm"]).expect_code(1).expect_text("no change is on trial");
