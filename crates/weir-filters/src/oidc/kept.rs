@@ -92,7 +92,7 @@ impl Kept {
             let is_ours = claimed.map_err(|Away| ())? == Reply::Numbers(vec![1]);
             // The one before us may have been done between our look and our claim.
             let outcome = match self.load(&ticket).await.map_err(|Away| ())? {
-                Some(newer) if newer != session => Ok(Some(newer)),
+                Some(newer) if newer.is_newer_than(&session) => Ok(Some(newer)),
                 None => Ok(None),
                 Some(_) if is_ours => self.keep(refresh.await, &ticket, now).await,
                 Some(_) if Instant::now() >= ends => return Err(()),

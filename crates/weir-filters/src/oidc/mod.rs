@@ -90,7 +90,7 @@ struct OidcSettings {
     /// `[]`: nothing in any case.
     #[serde(default)]
     prompt: Option<Vec<Prompt>>,
-    /// How long a session lasts at most. Default 8h.
+    /// How long a session lasts at most. A shorter time holds for sessions that live too. Default 8h.
     #[serde(default = "session")]
     session: Duration,
     /// Name of the cookies. Default `weir`: `__Host-weir-0` and on.
@@ -415,11 +415,20 @@ impl Oidc {
     fn brings(&self, head: &RequestHead) -> SessionCookie {
         let Some(sealed) = parts(head, &self.session_cookie) else { return SessionCookie::Nothing };
         match &self.kept {
-            None => self.seal.open("session", &sealed).map_or(SessionCookie::Nothing, SessionCookie::Session),
+            None => {
+                let session = self.seal.open("session", &sealed);
+                session
+                    .map_or(SessionCookie::Nothing, |session| SessionCookie::Session(self.limited(session)))
+            }
             Some(_) => {
                 self.seal.open("ticket", &sealed).map_or(SessionCookie::Nothing, SessionCookie::Ticket)
             }
         }
+    }
+
+    /// A session as it may last now: a shorter `session` holds for those that live too.
+    fn limited(&self, session: Session) -> Session {
+        session.within(self.settings.session.get().as_secs())
     }
 
     /// The session that a browser brings, made fresh; `None` where there is none.
@@ -432,7 +441,8 @@ impl Oidc {
         let session = match (brings, &self.kept) {
             (SessionCookie::Session(session), _) => Some(session),
             (SessionCookie::Ticket(ticket), Some(kept)) => {
-                kept.load(&ticket).await.map_err(|Away| &SESSIONS_UNAVAILABLE)?
+                let session = kept.load(&ticket).await.map_err(|Away| &SESSIONS_UNAVAILABLE)?;
+                session.map(|session| self.limited(session))
             }
             (SessionCookie::Nothing | SessionCookie::Ticket(_), _) => None,
         };

@@ -35,6 +35,9 @@ pub(super) struct Session {
     pub(super) id: String,
     /// When it ends in any case, in seconds since 1970.
     pub(super) until: u64,
+    /// When it began; 0 in those of a version that did not say.
+    #[serde(default)]
+    began: u64,
     /// When its tokens expire.
     fresh: u64,
     pub(super) claims: Map<String, Value>,
@@ -93,6 +96,7 @@ impl Session {
         Self {
             id,
             until: now.saturating_add(seconds),
+            began: now,
             fresh: now.saturating_add(tokens.seconds),
             claims,
             refresh: tokens.refresh.clone(),
@@ -104,10 +108,23 @@ impl Session {
     pub(super) fn renewed(&self, tokens: &Tokens, now: u64, access: bool) -> Self {
         let claims = tokens.id.clone().unwrap_or_else(|| self.claims.clone());
         let mut renewed = Self::new(self.id.clone(), claims, tokens, now, 0, access);
-        renewed.until = self.until;
+        (renewed.until, renewed.began) = (self.until, self.began);
         // RFC 6749 §6: where no new one comes, the one before stays.
         renewed.refresh = renewed.refresh.or_else(|| self.refresh.clone());
         renewed
+    }
+
+    /// The same session where it may last for so many seconds now: it ends earlier if that is less than when it began, and never later.
+    pub(super) fn within(mut self, seconds: u64) -> Self {
+        if self.began > 0 {
+            self.until = self.until.min(self.began.saturating_add(seconds));
+        }
+        self
+    }
+
+    /// Whether somebody has refreshed it since, as far as two forms of one session tell. Its end does not: it may have been brought forward.
+    pub(super) fn is_newer_than(&self, known: &Self) -> bool {
+        Self { until: known.until, ..self.clone() } != *known
     }
 
     /// Whether it serves as it is. One that cannot be refreshed is fresh to its end.
@@ -197,5 +214,30 @@ impl Refreshes {
 
     fn all(&self) -> MutexGuard<'_, HashMap<String, Refresh>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session(until: u64, began: u64) -> Session {
+        let (id, claims) = ("a".to_owned(), Map::new());
+        Session { id, until, began, fresh: 0, claims, refresh: None, access: None }
+    }
+
+    #[test]
+    fn a_shorter_time_holds_for_live_sessions() {
+        for (until, began, seconds, ends) in [
+            (8000, 1000, 7000, 8000),
+            (8000, 1000, 600, 1600),
+            (8000, 1000, 9000, 8000),
+            (8000, 0, 600, 8000), // nobody knows when it began
+        ] {
+            assert_eq!(session(until, began).within(seconds).until, ends, "{seconds}");
+        }
+        let kept = session(8000, 1000);
+        assert!(!kept.is_newer_than(&kept.clone().within(600)));
+        assert!(Session { fresh: 5, ..kept.clone() }.is_newer_than(&kept));
     }
 }
