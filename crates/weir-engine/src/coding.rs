@@ -60,7 +60,7 @@ fn is_named(ours: Coding, coding: &[u8]) -> bool {
 }
 
 /// The quality among the parameters of a coding, in thousandths. What is malformed is no wish.
-fn quality<'a>(mut parameters: impl Iterator<Item = &'a [u8]>) -> u16 {
+pub fn quality<'a>(mut parameters: impl Iterator<Item = &'a [u8]>) -> u16 {
     let Some(text) = parameters.find_map(|p| p.strip_prefix(b"q=").or(p.strip_prefix(b"Q="))) else {
         return 1000;
     };

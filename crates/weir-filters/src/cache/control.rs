@@ -127,19 +127,22 @@ fn each_directive(line: &[u8], mut take: impl FnMut(&[u8], Option<&[u8]>)) {
     }
 }
 
-/// Where the comma stands that ends the first member of a list; the length of the text where there is none.
+/// Where the comma stands that ends the first member of a list; the length of the text where there is none. A quote that nothing closes
+/// quotes nothing: it must not hide a `no-store` behind it.
 pub(super) fn end_of_member(text: &[u8]) -> usize {
     let (mut quoted, mut escaped) = (false, false);
+    let mut within = None;
     for (at, &byte) in text.iter().enumerate() {
         match byte {
             _ if escaped => escaped = false,
             b'\\' if quoted => escaped = true,
-            b'"' => quoted = !quoted,
+            b'"' => (quoted, within) = (!quoted, None),
             b',' if !quoted => return at,
+            b',' => within = within.or(Some(at)),
             _ => {}
         }
     }
-    text.len()
+    within.filter(|_| quoted).unwrap_or(text.len())
 }
 
 #[cfg(test)]
@@ -175,6 +178,9 @@ mod tests {
             ("x=\"max-age=60\", max-age=1", Some(1)),
             ("x=\"a\\\", max-age=60\", max-age=1", Some(1)),
             ("x=\"max-age=60", None),
+            ("max-age=9, x=\"a, max-age=1", Some(1)),
+            ("max-age=9, x=\"a\\\", max-age=1", Some(1)),
+            ("max-age=9, x=\"a\", y=\"b, max-age=1", Some(1)),
             (",, ,max-age=60,", Some(60)),
             ("amax-age=60", None),
             ("", None),
@@ -237,7 +243,7 @@ mod tests {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let parts = [
                     "max-age", "=", "9", ",", " ", "no-store", "s-maxage", "x", "'", "-", ";", "\t",
-                    "private",
+                    "private", "x=\"a",
                 ];
                 text.push_str(parts[(state >> 33) as usize % parts.len()]);
             }

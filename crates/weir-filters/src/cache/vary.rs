@@ -3,6 +3,7 @@
 use super::caller::View;
 use super::control::end_of_member;
 use crate::shared::is_address;
+use weir_engine::coding::quality;
 use weir_h1::{FieldName, Fields};
 
 /// Most fields that an answer may vary by.
@@ -124,10 +125,8 @@ fn coding(member: &[u8]) -> Option<Vec<u8>> {
         None => (member, &b""[..]),
     };
     let name = name.trim_ascii().to_ascii_lowercase();
-    let weight: Vec<u8> = weight.iter().copied().filter(|b| !b.is_ascii_whitespace()).collect();
-    let digits = weight.strip_prefix(b"q=").or_else(|| weight.strip_prefix(b"Q="));
-    let refused =
-        digits.is_some_and(|q| q.first() == Some(&b'0') && q.iter().all(|b| matches!(b, b'0' | b'.')));
+    // As whoever chooses the coding reads it: a weight that is none refuses.
+    let refused = quality(weight.split(|&b| b == b';').map(<[u8]>::trim_ascii)) == 0;
     match (refused, &*name) {
         (_, b"") => None,
         (false, _) => Some(name),
@@ -178,6 +177,13 @@ mod tests {
                 &[("Accept-Encoding", "gzip")],
                 &[("accept-encoding", "identity;q=0,gzip")],
                 false,
+            ),
+            ("accept-encoding", &[("Accept-Encoding", "gzip")], &[("accept-encoding", "gzip;q=abc")], false),
+            (
+                "accept-encoding",
+                &[("Accept-Encoding", "br")],
+                &[("accept-encoding", "gzip;q=2,br;q=1.0")],
+                true,
             ),
             ("accept-encoding", &[], &[("accept-encoding", "gzip")], false),
         ];

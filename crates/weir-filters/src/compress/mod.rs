@@ -385,11 +385,12 @@ impl Compress {
 
     /// A client that holds what we compressed knows it by the weak tag that we gave it.
     fn on_not_modified(&self, head: &mut ResponseHead, cx: &mut Cx) {
+        // RFC 9110 §15.4.5: as its 200 would have it. A 304 names no type, so this may be one that is never compressed.
+        add_vary(&mut head.headers, &self.vary);
         let Some(tag) = head.headers.get(&self.etag) else { return };
         let given = |held: &[u8]| held.trim_ascii().strip_prefix(b"W/").is_some_and(|held| held == tag);
         if cx.state::<WeakTags>().0.split(|&b| b == b',').any(given) {
             self.weaken(head);
-            add_vary(&mut head.headers, &self.vary);
         }
     }
 

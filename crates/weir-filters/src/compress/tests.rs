@@ -131,6 +131,8 @@ async fn vary_is_said_once() {
         let mut exchange = exchange(json!({}), GET).await;
         exchange.response(&format!("{PAGE}\nVary: {said}")).expect_header("vary", expected);
     }
+    let mut not_modified = exchange(json!({}), GET).await;
+    not_modified.response("304\nETag: \"v1\"").expect_header("vary", "accept-encoding");
     let mut other = exchange(json!({}), GET).await;
     let response = other.response(&format!("{PAGE}\nVary: origin"));
     let said: Vec<_> = response.head.headers.get_all("vary").collect();
