@@ -148,6 +148,8 @@ pub struct Cx {
     pub(crate) failure: Option<Box<Failure>>,
     /// Whether the answer is one that the route itself gives: a file, or the text under `respond`.
     pub(crate) is_of_route: bool,
+    /// Whether a filter answers with what it kept of another exchange.
+    is_kept: bool,
     /// The fields of the answer that a filter gives, if they were ready.
     ready: Option<Box<Fields>>,
     /// The request that is to go on behind the answer.
@@ -217,6 +219,7 @@ impl Cx {
             because: None,
             failure: None,
             is_of_route: false,
+            is_kept: false,
             ready: None,
             behind: None,
             states: Vec::new(),
@@ -340,6 +343,17 @@ impl Cx {
     /// many answers have in common, and that are copied as they lie.
     pub fn answer_with(&mut self, fields: Fields) {
         self.ready = Some(Box::new(fields));
+    }
+
+    /// Says that the answer that this filter is about to give was made for another request: what it tells of that one, such as its cost,
+    /// is not this one's.
+    pub const fn answer_with_kept(&mut self) {
+        self.is_kept = true;
+    }
+
+    /// Whether a filter said so.
+    pub const fn is_kept(&self) -> bool {
+        self.is_kept
     }
 
     /// Those fields.

@@ -90,6 +90,10 @@ impl Cache {
     ) -> Box<Answer> {
         let mut more = Vec::with_capacity(3);
         let (code, body) = self.body(meta, whole, asked, &mut more);
+        let mut cx = cx;
+        if let Some(cx) = &mut cx {
+            cx.answer_with_kept();
+        }
         let age = meta.age(Instant::now()).as_secs();
         more.push((&self.names.age, itoa::Buffer::new().format(age).as_bytes().to_vec()));
         more.push((&self.names.cache_status, told(status, meta.lifetime.as_secs(), age)));

@@ -81,8 +81,8 @@ pub(super) enum Stored {
     Memory(Box<[Bytes]>, u64),
 }
 
-/// Fields that belong to one connection or one answer and are not kept (RFC 9111 §3.1), or that the gateway writes itself.
-const NOT_KEPT: [&str; 18] = [
+/// Fields that belong to one connection, one client or one answer and are not kept (RFC 9111 §3.1), or that the gateway writes itself.
+const NOT_KEPT: [&str; 23] = [
     "age",
     "cache-status",
     "connection",
@@ -93,11 +93,16 @@ const NOT_KEPT: [&str; 18] = [
     "proxy-authorization",
     "proxy-connection",
     "proxy-status",
+    "ratelimit",
+    "ratelimit-policy",
     "te",
     "trailer",
     "transfer-encoding",
     "upgrade",
     "via",
+    "x-ratelimit-limit",
+    "x-ratelimit-remaining",
+    "x-ratelimit-reset",
     "x-request-id",
     "x-weir-cause",
     "grpc-status",

@@ -318,7 +318,7 @@ impl Filter for RateLimit {
         // Nothing where the request was refused: the answer tells of the limit itself.
         let Charged(mut charged) = std::mem::take(cx.state());
         if let Some(name) = &self.cost {
-            let cost = cost_of(head, name, cx);
+            let cost = cost_of(head, name, cx).filter(|_| !cx.is_kept());
             head.headers.remove(name);
             let now = gcra::now();
             for (limit, (spot, used)) in self.limits.iter().zip(&mut charged) {
@@ -495,7 +495,7 @@ impl RateLimit {
     fn on_shared_response(&self, shared: &Shared, head: &mut ResponseHead, cx: &mut Cx) {
         let Leased { told: Some(told), key, .. } = std::mem::take(cx.state()) else { return };
         if let (Some(field), Some((number, name))) = (&self.cost, key)
-            && let Some(cost) = cost_of(head, field, cx)
+            && let Some(cost) = cost_of(head, field, cx).filter(|_| !cx.is_kept())
         {
             shared.settle(number, cost, &name);
         }
