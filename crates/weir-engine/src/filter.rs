@@ -350,6 +350,12 @@ pub trait Filter: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// What `weir check` tells of it because of the filters that stand around it on a route, in a sentence each.
+    fn notes_among(&self, before: &[Neighbour<'_>], behind: &[Neighbour<'_>]) -> Vec<String> {
+        let _ = (before, behind);
+        Vec::new()
+    }
+
     /// What `weir explain` tells of a request with this path, in canonical form, beside the settings: a sentence each. Called by no core.
     fn explain(&self, head: &RequestHead, path: &[u8]) -> Vec<String> {
         let _ = (head, path);
@@ -360,6 +366,15 @@ pub trait Filter: Send + Sync + 'static {
     fn on_end(&self, end: &End, cx: &mut Cx) {
         let _ = (end, cx);
     }
+}
+
+/// Another filter of the same route.
+#[derive(Clone, Copy, Debug)]
+pub struct Neighbour<'a> {
+    /// Its name.
+    pub name: &'static str,
+    /// Its settings with every default filled in.
+    pub settings: &'a serde_json::Value,
 }
 
 /// One figure of a filter's state.

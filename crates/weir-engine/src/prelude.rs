@@ -7,8 +7,8 @@ pub use crate::filter::{
     Access, Answer, Attempt, AttemptEnd, Body, BodySource, BodyUse, Build, CALL_BODY_BYTES, CallAnswer,
     CallRequest, Caller, Conceals, Consumer, Consumers, CoreHandle, Cx, End, FetchError, FetchRequest,
     Fetcher, FieldGuards, FilePath, FileRange, Filter, FilterKind, Flow, GrpcStatus, HeaderName, HookResult,
-    Hooks, IntoFilter, PerCore, Piece, Portable, Reading, Refusal, RequestHead, ResponseHead, Switch, Tended,
-    Tending, TextOrPath, Trust, Url, Waiting,
+    Hooks, IntoFilter, Neighbour, PerCore, Piece, Portable, Reading, Refusal, RequestHead, ResponseHead,
+    Switch, Tended, Tending, TextOrPath, Trust, Url, Waiting,
 };
 pub use bytes::Bytes;
 pub use schemars::JsonSchema;

@@ -10,13 +10,14 @@ pub(crate) use compile::{Carry, compile};
 use crate::concealed::split_path_key;
 use crate::config::delay::Delay;
 use crate::files::Site;
-use crate::filter::{Conceals, Consumers, Filter, Hooks, Reading};
+use crate::filter::{Conceals, Consumers, Filter, Hooks, Neighbour, Reading};
 use crate::route::{EscapedSlashes, Headers, NoTrace, Request, RouteId, Slashes, Table};
 use crate::status::FilterStatus;
 use crate::template::{Escape, Template};
 use crate::tracing::Tracing;
 use crate::upstream::{ClientGone, Upstream};
 use bytes::Bytes;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -313,10 +314,30 @@ impl Snapshot {
 
     /// What `weir check` tells of its filters: the place, the filter, and a sentence.
     pub fn notes(&self) -> impl Iterator<Item = (&str, &str, String)> + '_ {
-        self.filters.iter().flat_map(|instance| {
+        let own = self.filters.iter().flat_map(|instance| {
             let notes = instance.filter.notes().into_iter();
             notes.map(|note| (&*instance.place, instance.name, note))
-        })
+        });
+        own.chain(self.notes_of_order())
+    }
+
+    /// What filters tell of those around them: once for each place, though many routes may have the same.
+    fn notes_of_order(&self) -> BTreeSet<(&str, &str, String)> {
+        let neighbours = |chain: &[u32]| -> Vec<Neighbour<'_>> {
+            let instances = chain.iter().map(|&filter| &self.filters[filter as usize]);
+            instances.map(|it| Neighbour { name: it.name, settings: &it.settings }).collect()
+        };
+        let mut notes = BTreeSet::new();
+        for route in &self.routes {
+            let chain = &route.handling.chain;
+            for (at, &filter) in chain.iter().enumerate() {
+                let instance = &self.filters[filter as usize];
+                let (before, behind) = (neighbours(&chain[..at]), neighbours(&chain[at + 1..]));
+                let among = instance.filter.notes_among(&before, &behind);
+                notes.extend(among.into_iter().map(|note| (&*instance.place, instance.name, note)));
+            }
+        }
+        notes
     }
 
     /// What its filters tell of their state.

@@ -24,6 +24,7 @@ mod freshness;
 mod kept;
 mod key;
 mod lead;
+mod notes;
 mod object;
 mod on_disk;
 mod settings;
@@ -190,6 +191,10 @@ static DISK_WRITTEN: Figure = Figure::counter(
 impl Filter for Cache {
     fn hooks(&self) -> Hooks {
         Hooks::REQUEST | Hooks::RESPONSE | Hooks::RESPONSE_BODY | Hooks::ATTEMPT
+    }
+
+    fn notes_among(&self, before: &[Neighbour<'_>], behind: &[Neighbour<'_>]) -> Vec<String> {
+        notes::of(&self.extras, before, behind)
     }
 
     fn guards(&self) -> FieldGuards {

@@ -347,3 +347,74 @@ fn what_an_earlier_build_kept_is_never_served() {
     let mark = fs::read_to_string(folder.path().join("weir-cache")).unwrap();
     assert!(mark.starts_with("weir-cache 2\n"), "{mark}");
 }
+
+/// Whoever writes a config is told who shares the answers of a cache.
+#[test]
+fn check_tells_who_shares_answers() {
+    let dir = TempDir::new().unwrap();
+    let config = |key: &str| {
+        format!(
+            "listeners: {{ web: {{ address: 127.0.0.1:8080 }} }}\nstores: {{ pages: {{ memory: 4MiB }} }}\n\
+             consumers: {{ shop: {{ key_auth: [ \"sha256:{}\" ] }} }}\n\
+             routes:\n  a: {{ match: {{ path: /a }}, filters: [ {{ key_auth: {{}} }}, {{ cache: {{ store: pages, key: {key} }} }} ], \
+             respond: {{ body: ok }} }}\n",
+            "0".repeat(64)
+        )
+    };
+    for (key, told) in [
+        ("[ caller ]", "each caller that key_auth verifies has answers of its own"),
+        ("[ shared ]", "all callers that key_auth lets pass share its answers"),
+        ("[]", "is kept for all if it says public"),
+    ] {
+        fs::write(dir.path().join("weir.yaml"), config(key)).unwrap();
+        let checked = weir_testkit::run_weir(dir.path(), &["check", "-c", "weir.yaml"]);
+        assert_eq!(checked.code, Some(0), "{}{}", checked.stdout, checked.stderr);
+        let line = checked.stdout.lines().find(|line| line.contains("routes.a: cache: ")).unwrap_or_default();
+        assert!(line.contains(told), "{}", checked.stdout);
+    }
+}
+
+/// What one client has left of its limit, and what the fetch cost, is not the next one's.
+#[test]
+fn limits_and_costs_are_of_one_client() {
+    let upstream = echo("Cache-Control: max-age=60\r\nX-Cost: 10\r\n");
+    let limit = "{ rate_limit: { requests: 100, per: 1h, cost: \"header:x-cost\", by: consumer } }";
+    let consumers = "consumers: { shop: { key_auth: [ key ] } }";
+    let left = |response: &Response| response.header("ratelimit").map(str::to_owned).unwrap_or_default();
+    let gateway = weir(
+        &upstream,
+        consumers,
+        &format!("{{ key_auth: {{}} }}, {limit}, {{ cache: {{ store: pages }} }}"),
+    );
+    let ask_one = || ask(&mut gateway.client(), "GET /", "X-API-Key: key\r\n");
+    let first = ask_one();
+    assert!(left(&first).contains("r=90"), "{first:?}");
+    let hit = ask_one();
+    assert!(is_hit(&hit) && left(&hit).contains("r=89"), "a hit costs the upstream nothing: {hit:?}");
+    assert_eq!(hit.header("x-cost"), None);
+    let behind = weir(
+        &upstream,
+        "",
+        &format!("{{ cache: {{ store: pages }} }}, {}", limit.replace(", by: consumer", "")),
+    );
+    let first = ask(&mut behind.client(), "GET /", "");
+    assert!(!left(&first).is_empty(), "{first:?}");
+    let hit = ask(&mut behind.client(), "GET /", "");
+    assert!(is_hit(&hit) && left(&hit).is_empty(), "{hit:?}");
+}
+
+/// The log tells a consumer with its own credential, not with that of a filter before.
+#[test]
+fn the_log_tells_one_caller() {
+    let upstream = echo("");
+    let consumers = "access_log: { output: stdout, format: json }\n\
+                     consumers: { site: { key_auth: [ key ] }, ann: { jwt: [ ann ] } }";
+    let filters = format!("{{ key_auth: {{}} }}, {{ jwt: {{ secret: \"{}\", consumer: sub }} }}", secret());
+    let gateway = weir(&upstream, consumers, &filters);
+    let token = token(&json!({ "sub": "ann", "exp": i64::MAX / 2 }));
+    ask(&mut gateway.client(), "GET /", &format!("X-API-Key: key\r\nAuthorization: Bearer {token}\r\n"))
+        .expect_status(200);
+    weir_testkit::eventually("it is logged", || gateway.stdout().contains("\"consumer\":\"ann\""));
+    let digits = "2c70e12b"; // of SHA-256 of `key`
+    assert!(!gateway.stdout().contains(digits), "{}", gateway.stdout());
+}
