@@ -54,7 +54,7 @@ pub(super) fn upstream(running: &Running, things: &Things, look: &ThingsLook, na
         route.upstream.as_ref().is_some_and(|split| split.0.iter().any(|share| *share.upstream == *name))
     };
     let routes = running.routes.iter().filter(|(_, route)| leads(route));
-    let routes: Vec<&str> = routes.map(|(name, _)| name.as_ref()).collect();
+    let routes: Vec<&str> = routes.map(|(name, _)| name).collect();
     things.upstream(look, name, &routes)
 }
 
