@@ -1,3 +1,5 @@
+//! A socket among those of its core: reading, writing, waiting, and who is told first.
+
 mod reuse;
 
 use super::*;
