@@ -108,7 +108,7 @@ impl Client {
                 cells: std::sync::Arc::clone(&self.listener.cells),
             }),
         };
-        self.trusted = local.snapshot.trusts(self.peer.ip());
+        self.trusted = self.forwarding.believes(&local.snapshot, self.peer.ip());
         true
     }
 

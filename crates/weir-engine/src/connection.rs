@@ -97,10 +97,11 @@ async fn serve(core: &Rc<Core>, arrived: Arrived, deadline: &mut Deadline) {
     }
     left.closed = Some(match greet(&listener, stream, peer, core).await {
         Ok(Greeted::Authority) => Closed::Finished,
-        Ok(Greeted::Client { stream, peer, plain }) => {
+        Ok(Greeted::Client { stream, peer, plain, named }) => {
             let tls = stream.tls().is_some();
-            let trusted = core.local().snapshot.trusts(peer.ip());
-            let forwarding = Rc::new(Forwarding::new(peer.ip(), tls));
+            let forwarding = Forwarding::new(peer.ip(), tls);
+            let forwarding = Rc::new(if named { forwarding } else { forwarding.unnamed() });
+            let trusted = forwarding.believes(&core.local().snapshot, peer.ip());
             let chose_h2 = stream.chose_h2();
             let certificate = stream.peer_certificate().map(Rc::new);
             let mut client = Client {
@@ -161,6 +162,8 @@ enum Greeted {
         peer: Peer,
         /// It speaks plain HTTP where TLS is spoken.
         plain: bool,
+        /// False where a PROXY header names no client.
+        named: bool,
     },
 }
 
@@ -175,10 +178,11 @@ async fn greet(
     core: &Rc<Core>,
 ) -> Result<Greeted, Ungreeted> {
     if !listener.spec.proxy_protocol && listener.spec.tls.is_none() {
-        return Ok(Greeted::Client { stream, peer, plain: false });
+        return Ok(Greeted::Client { stream, peer, plain: false, named: true });
     }
     // Boxed: a handshake's future is large, and the connection outlives it by far.
     let work = Box::pin(async {
+        let mut named = true;
         if listener.spec.proxy_protocol {
             if !core.local().snapshot.trusts(peer.ip()) {
                 return Err((
@@ -187,24 +191,25 @@ async fn greet(
                 ));
             }
             let said = proxy_protocol::read(&mut stream).await;
-            if let Some(said) = said.map_err(|e| (&error::PROXY_HEADER, Some(e.to_string())))? {
-                peer = Peer::Address(said);
+            match said.map_err(|e| (&error::PROXY_HEADER, Some(e.to_string())))? {
+                Some(said) => peer = Peer::Address(said),
+                None => named = false,
             }
         }
         let Some(tls) = &listener.spec.tls else {
-            return Ok(Greeted::Client { stream, peer, plain: false });
+            return Ok(Greeted::Client { stream, peer, plain: false, named });
         };
         // A record of TLS begins with 22, a request of HTTP with a letter.
         let first = poll_fn(|cx| stream.poll_first(cx)).await;
         if matches!(first, Ok(Some(letter)) if letter.is_ascii_alphabetic()) {
             handshake_failed(listener, peer, &"the client speaks plain HTTP");
-            return Ok(Greeted::Client { stream, peer, plain: true });
+            return Ok(Greeted::Client { stream, peer, plain: true, named });
         }
         let silent = matches!(first, Ok(None));
         match tls.accept(stream).await {
             Ok(Handshake::Client(stream)) => {
                 listener.cells.handshakes_ok.inc();
-                Ok(Greeted::Client { stream, peer, plain: false })
+                Ok(Greeted::Client { stream, peer, plain: false, named })
             }
             Ok(Handshake::Proof) => {
                 listener.cells.handshakes_ok.inc();

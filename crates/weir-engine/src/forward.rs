@@ -41,6 +41,8 @@ pub(crate) struct Forwarding {
     /// What upstreams with `proxy_protocol` are told, once one is asked.
     owner: OnceCell<Option<Rc<Owner>>>,
     scheme: &'static str,
+    /// The balancer in front has named no client, by a PROXY header without one. What the client says of itself is then nobody's word.
+    is_unnamed: bool,
 }
 
 /// `x-forwarded-for: ADDRESS CRLF x-forwarded-proto: SCHEME CRLF forwarded: for=ADDRESS;proto=SCHEME;host=`, which stays, and behind it
@@ -83,7 +85,17 @@ impl Forwarding {
             text.extend_from_slice(part.as_bytes());
         }
         let lines = Lines { address, forwarded: forwarded..text.len(), host: text.len(), text };
-        Self { lines: RefCell::new(lines), owner: OnceCell::new(), scheme }
+        Self { lines: RefCell::new(lines), owner: OnceCell::new(), scheme, is_unnamed: false }
+    }
+
+    /// The same where a PROXY header named no client.
+    pub(crate) fn unnamed(self) -> Self {
+        Self { is_unnamed: true, ..self }
+    }
+
+    /// Whether `peer` is a trusted proxy, whose word about the client counts.
+    pub(crate) fn believes(&self, snapshot: &Snapshot, peer: IpAddr) -> bool {
+        !self.is_unnamed && snapshot.trusts(peer)
     }
 
     /// Writes the lines of a request that asked for this host.

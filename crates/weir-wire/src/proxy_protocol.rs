@@ -72,7 +72,8 @@ fn same_family(a: SocketAddr, b: SocketAddr) -> (SocketAddr, SocketAddr) {
     if a.is_ipv4() == b.is_ipv4() { (a, b) } else { (mapped(a), mapped(b)) }
 }
 
-/// Reads the header. `None` when the balancer speaks for itself (`LOCAL`, `UNKNOWN`: its health checks).
+/// Reads the header. `None` when it names no client: the balancer speaks for itself (`LOCAL`, its health checks), does not know the client
+/// (`UNKNOWN`), or has one of a Unix socket.
 ///
 /// # Errors
 /// `InvalidData` when it is none or malformed; else what reading says.
@@ -106,37 +107,60 @@ fn at(bytes: &[u8], index: usize) -> io::Result<u8> {
     bytes.get(index).copied().ok_or_else(bad)
 }
 
-/// `PROXY TCP4 203.0.113.7 198.51.100.1 51234 443 CRLF`
+/// `PROXY TCP4 203.0.113.7 198.51.100.1 51234 443 CRLF`. Both ends are read, though only the source is used: a line with another form than
+/// this is not of a balancer that speaks the protocol.
 fn version1(line: &[u8]) -> io::Result<Option<SocketAddr>> {
-    let text = std::str::from_utf8(line).map_err(|_| bad())?.trim_end_matches("\r\n");
+    let text = std::str::from_utf8(line).ok().and_then(|line| line.strip_suffix("\r\n")).ok_or_else(bad)?;
+    if text.contains(['\r', '\n']) {
+        return Err(bad());
+    }
     let words: Vec<&str> = text.split(' ').collect();
     match words[..] {
         ["PROXY", "UNKNOWN", ..] => Ok(None),
-        ["PROXY", family @ ("TCP4" | "TCP6"), source, _, port, _] => {
-            let ip: IpAddr = source.parse().map_err(|_| bad())?;
-            if ip.is_ipv4() != (family == "TCP4") {
-                return Err(bad());
-            }
-            Ok(Some(SocketAddr::new(ip, port.parse().map_err(|_| bad())?)))
+        ["PROXY", family @ ("TCP4" | "TCP6"), source, destination, port, its_port] => {
+            let end = |ip: &str, port| {
+                let ip: IpAddr = ip.parse().map_err(|_| bad())?;
+                if ip.is_ipv4() != (family == "TCP4") {
+                    return Err(bad());
+                }
+                Ok(SocketAddr::new(ip, decimal_port(port)?))
+            };
+            end(destination, its_port)?;
+            end(source, port).map(Some)
         }
         _ => Err(bad()),
     }
 }
 
+/// Digits alone, without leading zeros.
+fn decimal_port(text: &str) -> io::Result<u16> {
+    let is_decimal = text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
+    text.parse().ok().filter(|_| is_decimal).ok_or_else(bad)
+}
+
 fn version2(command: u8, family: u8, body: &[u8]) -> io::Result<Option<SocketAddr>> {
     let port = |i| Ok::<u16, io::Error>(u16::from_be_bytes([at(body, i)?, at(body, i + 1)?]));
-    match (command, family >> 4) {
-        (0x20, _) => Ok(None),
-        (0x21, 1) => {
+    // Addresses of the family and its transport, and how many bytes they have at least. UDP is none of ours.
+    let needed = match (command, family) {
+        (0x20, _) | (0x21, 0x00) => 0,
+        (0x21, 0x11) => 12,
+        (0x21, 0x21) => 36,
+        (0x21, 0x31) => 216,
+        _ => return Err(bad()),
+    };
+    if body.len() < needed {
+        return Err(bad());
+    }
+    match (command, family) {
+        (0x21, 0x11) => {
             let ip: [u8; 4] = body.get(..4).and_then(|b| b.try_into().ok()).ok_or_else(bad)?;
             Ok(Some(SocketAddr::new(Ipv4Addr::from(ip).into(), port(8)?)))
         }
-        (0x21, 2) => {
+        (0x21, 0x21) => {
             let ip: [u8; 16] = body.get(..16).and_then(|b| b.try_into().ok()).ok_or_else(bad)?;
             Ok(Some(SocketAddr::new(Ipv6Addr::from(ip).into(), port(32)?)))
         }
-        (0x21, _) => Ok(None),
-        _ => Err(bad()),
+        _ => Ok(None),
     }
 }
 
@@ -166,9 +190,21 @@ mod tests {
             assert_eq!(version1(line.as_bytes()).unwrap(), expected.map(|e| e.parse().unwrap()), "{line}");
         }
         assert_eq!(version1(b"PROXY UNKNOWN\r\n").unwrap(), None);
-        for bad in
-            ["GET / HTTP/1.1\r\n", "PROXY TCP4 ::1 ::1 1 2\r\n", "PROXY TCP4 1.2.3.4 5.6.7.8 99999 1\r\n"]
-        {
+        for bad in [
+            "GET / HTTP/1.1\r\n",
+            "PROXY TCP4 ::1 ::1 1 2\r\n",
+            "PROXY TCP4 1.2.3.4 5.6.7.8 99999 1\r\n",
+            "PROXY TCP4 1.2.3.4 garbage 1 2\r\n",
+            "PROXY TCP4 1.2.3.4 ::1 1 2\r\n",
+            "PROXY TCP4 1.2.3.4 5.6.7.8 +1 2\r\n",
+            "PROXY TCP4 1.2.3.4 5.6.7.8 1 +2\r\n",
+            "PROXY TCP4 1.2.3.4 5.6.7.8 01 2\r\n",
+            "PROXY TCP4 1.2.3.4 5.6.7.8 1 x\r\n",
+            "PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\r\n",
+            "PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\n\r\n",
+            "PROXY UNKNOWN a\rb\r\n",
+            "PROXY UNKNOWN",
+        ] {
             assert!(version1(bad.as_bytes()).is_err(), "{bad}");
         }
     }
@@ -214,5 +250,12 @@ mod tests {
         assert_eq!(version2(0x20, 0x00, &[]).unwrap(), None);
         assert!(version2(0x21, 0x11, &body[..5]).is_err());
         assert!(version2(0x31, 0x11, &body).is_err());
+        assert!(version2(0x21, 0x11, &body[..10]).is_err(), "an address without its ports");
+        for family in [0x10, 0x12, 0x22, 0x32, 0x13, 0x41, 0xff] {
+            assert!(version2(0x21, family, &[0; 216]).is_err(), "{family:#x}");
+        }
+        assert_eq!(version2(0x21, 0x31, &[0; 216]).unwrap(), None);
+        assert!(version2(0x21, 0x31, &[0; 215]).is_err());
+        assert_eq!(version2(0x21, 0x00, &[]).unwrap(), None);
     }
 }

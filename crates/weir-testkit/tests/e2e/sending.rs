@@ -155,6 +155,33 @@ fn what_a_balancer_told_is_told_on() {
 }
 
 #[test]
+fn a_balancer_that_names_no_client_vouches_for_nobody() {
+    let upstream = Upstream::fixed(OK_BODY);
+    let yaml = config_for(&upstream, "").replace("127.0.0.1:0 }", "127.0.0.1:0, proxy_protocol: true }");
+    let weir = Weir::start(&format!("{yaml}trusted_proxies: [127.0.0.0/8]\n"));
+    let ask =
+        "GET / HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: 203.0.113.5\r\nForwarded: for=203.0.113.5\r\n\r\n";
+    let local = b"\r\n\r\n\0\r\nQUIT\n\x20\x00\x00\x00".to_vec();
+    let unix = [b"\r\n\r\n\0\r\nQUIT\n\x21\x31\x00\xd8".to_vec(), vec![0; 216]].concat();
+    for header in [b"PROXY UNKNOWN\r\n".to_vec(), local, unix] {
+        let mut client = weir.client();
+        client.send(header);
+        for _ in 0..2 {
+            client.ask(ask).expect_status(200);
+            let head = upstream.take_request().head;
+            assert_eq!(head.all("x-forwarded-for"), ["127.0.0.1"]);
+            assert!(!head.all("forwarded").concat().contains("203.0.113.5"), "{head:?}");
+            weir.reload().unwrap(); // which decides anew whom to trust
+        }
+    }
+    // One that does name him passes on what he, a trusted proxy, says of his own client.
+    let mut client = weir.client();
+    client.send("PROXY TCP4 127.0.0.9 127.0.0.1 1 2\r\n");
+    client.ask(ask).expect_status(200);
+    assert_eq!(upstream.take_request().head.all("x-forwarded-for"), ["203.0.113.5, 127.0.0.9"]);
+}
+
+#[test]
 fn streams_of_http2_are_of_one_client() {
     let upstream = behind_proxy();
     let yaml = config_for(&upstream, "proxy_protocol: v1")
