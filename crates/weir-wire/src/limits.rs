@@ -3,6 +3,15 @@
 #![allow(unsafe_code)] // system calls, and one of libc, that no safe crate of ours wraps
 
 use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// Descriptors that client and endpoint connections leave to others: the admin listener, a reload, an upgrade. An eighth where there are few.
+/// The system gives the lowest number that is free, so a high number says that nearly all are taken, and costs no system call to look at.
+const RESERVE: u32 = 64;
+
+/// The number from which on a descriptor is one of the reserve.
+static RESERVED_FROM: AtomicU32 = AtomicU32::new(u32::MAX);
 
 /// Raises the soft limit of open descriptors to the hard one; returns what it is now.
 ///
@@ -23,7 +32,30 @@ pub fn raise_descriptors() -> io::Result<u64> {
             return Err(io::Error::last_os_error());
         }
     }
+    let all = u32::try_from(limit.rlim_cur).unwrap_or(u32::MAX);
+    RESERVED_FROM.store(all - RESERVE.min(all / 8), Relaxed);
     Ok(limit.rlim_cur)
+}
+
+/// Whether a descriptor is one of the reserve, which connections may not use.
+pub(crate) fn is_reserved(descriptor: &impl AsRawFd) -> bool {
+    u32::try_from(descriptor.as_raw_fd()).is_ok_and(|number| number >= RESERVED_FROM.load(Relaxed))
+}
+
+/// Moves a descriptor to the lowest number that is free, and gives back its old one.
+///
+/// # Errors
+/// That only the reserve is left, as where there are none at all; the descriptor is given back.
+pub(crate) fn leave_reserve<T: AsFd + From<OwnedFd>>(of: T) -> Result<T, (T, io::Error)> {
+    match of.as_fd().try_clone_to_owned().map(T::from) {
+        Ok(moved) if !is_reserved(&moved.as_fd()) => Ok(moved),
+        _ => Err((of, out_of_descriptors())),
+    }
+}
+
+/// The error of a process that has no descriptor left.
+pub(crate) fn out_of_descriptors() -> io::Error {
+    io::Error::from_raw_os_error(libc::EMFILE)
 }
 
 /// Gives memory that is free back to the system. glibc keeps what lies between blocks in use: after 100 connections that each

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)] // the runtime is told that a descriptor stays open
 
-use crate::{Peer, holder};
+use crate::{Peer, holder, limits};
 use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use std::fmt;
@@ -289,6 +289,27 @@ impl Listener {
     }
 }
 
+impl Accepted {
+    /// See [`crate::limits`].
+    pub(crate) fn is_reserved(&self) -> bool {
+        match self {
+            Self::Tcp(stream) => limits::is_reserved(stream),
+            Self::Unix(stream) => limits::is_reserved(stream),
+        }
+    }
+
+    pub(crate) fn leave_reserve(self) -> Result<Self, (Self, io::Error)> {
+        match self {
+            Self::Tcp(stream) => {
+                limits::leave_reserve(stream).map(Self::Tcp).map_err(|(s, e)| (Self::Tcp(s), e))
+            }
+            Self::Unix(stream) => {
+                limits::leave_reserve(stream).map(Self::Unix).map_err(|(s, e)| (Self::Unix(s), e))
+            }
+        }
+    }
+}
+
 /// Accepts a connection, if one waits.
 pub(crate) fn accept(listener: &BoundSocket) -> io::Result<(Accepted, Peer)> {
     // Non-blocking from the first: nothing more need be asked of the system.
@@ -308,7 +329,7 @@ pub(crate) fn queued(accept: impl Fn() -> io::Result<(Accepted, Peer)>) -> Vec<(
     for _ in 0..BACKLOG {
         match accept() {
             Ok(accepted) => all.push(accepted),
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock || crate::limits::ran_out(&e) => break,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock || limits::ran_out(&e) => break,
             Err(_) => {} // this one connection failed before it was ours
         }
     }

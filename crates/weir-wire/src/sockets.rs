@@ -8,6 +8,7 @@ mod connection;
 mod tests;
 
 use crate::Peer;
+use crate::limits::{is_reserved, out_of_descriptors};
 use crate::listen::{Accepted, BoundSocket, accept, queued};
 use slab::Slab;
 use socket2::{SockAddr, Socket};
@@ -66,6 +67,8 @@ pub struct PolledSocket {
 pub struct CoreListener {
     socket: BoundSocket,
     place: Place,
+    /// A connection that was accepted into the [reserve](crate::limits) of descriptors, and waits there for an ordinary one.
+    held: RefCell<Option<(Accepted, Peer)>>,
 }
 
 /// The place of a socket among [`Sockets`].
@@ -132,14 +135,17 @@ impl Sockets {
 
     /// Takes in a listening socket.
     pub fn listen(self: &Rc<Self>, socket: BoundSocket) -> CoreListener {
-        CoreListener { socket, place: self.place(Class::Client, READ) }
+        CoreListener { socket, place: self.place(Class::Client, READ), held: RefCell::default() }
     }
 
     /// Connects a socket, which must not block.
     ///
     /// # Errors
-    /// What the system says.
+    /// What the system says; and that descriptors have run out where only the [reserve](crate::limits) is left.
     pub(crate) async fn connect(self: &Rc<Self>, socket: Socket, to: &SockAddr) -> io::Result<PolledSocket> {
+        if is_reserved(&socket) {
+            return Err(out_of_descriptors());
+        }
         let ready = match socket.connect(to) {
             Ok(()) => READ | WRITE,
             Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => 0,
@@ -360,7 +366,20 @@ impl CoreListener {
     /// # Errors
     /// What the system says; see [`crate::limits::ran_out`].
     pub async fn accept(&self) -> io::Result<(Accepted, Peer)> {
-        poll_fn(|cx| self.place.poll_by(cx, &self.socket, READ, || accept(&self.socket))).await
+        let (accepted, peer) = match self.held.take() {
+            Some(held) => held,
+            None => poll_fn(|cx| self.place.poll_by(cx, &self.socket, READ, || accept(&self.socket))).await?,
+        };
+        if !accepted.is_reserved() {
+            return Ok((accepted, peer));
+        }
+        match accepted.leave_reserve() {
+            Ok(accepted) => Ok((accepted, peer)),
+            Err((accepted, e)) => {
+                *self.held.borrow_mut() = Some((accepted, peer));
+                Err(e)
+            }
+        }
     }
 
     /// The socket once more, for another process.
@@ -374,7 +393,9 @@ impl CoreListener {
     /// Stops listening; returns what waits in the kernel's queue, which the close would reset. The system itself is asked:
     /// the core may not have heard of the last ones yet.
     pub fn close(self) -> Vec<(Accepted, Peer)> {
-        queued(|| accept(&self.socket))
+        let mut all = queued(|| accept(&self.socket));
+        all.extend(self.held.take());
+        all
     }
 }
 

@@ -34,6 +34,30 @@ fn no_descriptor_left_is_no_fault_of_the_upstream() {
 }
 
 #[test]
+fn connections_leave_descriptors_to_the_admin_listener() {
+    let upstream = Upstream::fixed(OK);
+    let yaml = crate::support::config_for(&upstream, "");
+    let weir = Weir::start_by(&yaml, |dir| {
+        let program = weir_testkit::weir_command(dir).get_program().to_owned();
+        let mut command = weir_testkit::command_for("/bin/sh".as_ref(), dir);
+        command.args(["-c", "ulimit -n 160; exec \"$0\" run -c weir.yaml"]).arg(program);
+        command
+    });
+    let mut held: Vec<_> = (0..200).map(|_| weir.client()).collect();
+    held.iter_mut().for_each(|client| client.send("GET / HT"));
+    weir.wait_log("out of descriptors: accepting pauses");
+    // An eighth of them, less what waits in it.
+    eventually("the reserve is left", || (130..=150).contains(&weir.open_files()));
+    weir.admin_client().ask("GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n").expect_status(200);
+    weir.reload().unwrap();
+    // Who waited is served as soon as others go.
+    let mut last = held.pop().unwrap();
+    held.clear();
+    last.send("TP/1.1\r\nHost: weir.test\r\n\r\n");
+    last.read_response().expect_status(200);
+}
+
+#[test]
 fn header_bytes() {
     let upstream = Upstream::fixed(OK);
     let weir = Weir::in_front_of_with(&upstream, "limits: { header_bytes: 4KiB }");
