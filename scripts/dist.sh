@@ -41,7 +41,7 @@ install -D -m 644 dist/grafana-gateway.json "$tree/usr/share/weir/grafana-gatewa
 install -D -m 644 dist/grafana-load.json "$tree/usr/share/weir/grafana-load.json"
 install -D -m 644 dist/prometheus-alerts.yaml "$tree/usr/share/weir/prometheus-alerts.yaml"
 install -D -m 644 dist/logrotate "$tree/etc/logrotate.d/weir"
-install -D -m 644 dist/container.yaml "$tree/etc/weir/weir.yaml"
+install -D -m 644 dist/weir.yaml "$tree/etc/weir/weir.yaml"
 
 # === the tarball ===
 

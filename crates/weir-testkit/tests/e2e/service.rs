@@ -133,3 +133,28 @@ fn a_file_that_the_api_may_not_write_is_told_of() {
     assert!(told.contains("admin.writes") && told.contains("[not-writable]"), "{told}");
     assert!(told.contains(&folder.display().to_string()) && told.contains("/var/lib/weir"), "{told}");
 }
+
+// === The first config ===
+
+#[test]
+fn the_first_config_serves_this_machine() {
+    let first = include_str!("../../../../dist/weir.yaml");
+    for address in ["\"127.0.0.1:8080\"", "\"127.0.0.1:9180\"", "state: /var/lib/weir\n"] {
+        assert!(first.contains(address), "{address}");
+    }
+    assert!(include_str!("../../../../dist/weir.socket").contains("ListenStream=127.0.0.1:8080\n"));
+    let writable = ["/var/lib/weir", "/var/log/weir"];
+    for path in first.split([' ', '"', '\n']).filter(|word| word.starts_with("/var/")) {
+        assert!(
+            writable.iter().any(|folder| path.starts_with(folder)),
+            "the unit does not let it write {path}"
+        );
+    }
+    let anywhere = first.replace("127.0.0.1:8080", "127.0.0.1:0").replace("127.0.0.1:9180", "127.0.0.1:0");
+    let weir = Weir::start(&anywhere.replace("/var/lib/weir", "{dir}/state"));
+    let answer = weir.client().get("/");
+    answer.expect_status(200);
+    assert!(answer.text().contains("/etc/weir/weir.yaml"), "it says what to do next");
+    let ready = "GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    weir.admin_client().ask(ready).expect_status(200);
+}
