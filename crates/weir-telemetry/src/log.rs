@@ -10,9 +10,15 @@ pub use pace::{Every, PerSubject, SUBJECTS, every, per_subject};
 
 use std::fmt::{Display, Write as _};
 use std::io::Write as _;
+<<<<<<< HEAD
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
+=======
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::{PoisonError, RwLock};
+use std::time::{Duration, SystemTime};
+>>>>>>> 20b3837d (Give lines in the journal their priority)
 
 use crate::error::{Error, Result};
 use crate::sink::{Outcome, Output, Sink};
@@ -63,6 +69,18 @@ impl Level {
             Self::Warn => "warn",
             Self::Info => "info",
             Self::Debug => "debug",
+        }
+    }
+}
+
+impl Level {
+    /// What a line in the journal begins with (sd-daemon(3)).
+    const fn priority(self) -> &'static [u8; 3] {
+        match self {
+            Self::Error => b"<3>",
+            Self::Warn => b"<4>",
+            Self::Info => b"<6>",
+            Self::Debug => b"<7>",
         }
     }
 }
@@ -118,6 +136,7 @@ pub fn configure(settings: &Settings) -> Result<()> {
         *global = Some(Sink::start("weir-log", settings.output.clone(), None, WAITING_LINES, count)?);
     }
     LOG.level.store(settings.level as u8, Relaxed);
+    LOG.in_journal.store(is_journal(&settings.output), Relaxed);
     LOG.format.store(settings.format as u8, Relaxed);
     Ok(())
 }
@@ -176,8 +195,13 @@ pub fn write(level: Level, message: &str, fields: Fields<'_>) {
         return;
     }
     let format = if LOG.format.load(Relaxed) == Format::Json as u8 { Format::Json } else { Format::Text };
-    let line = line(SystemTime::now(), level, format, message, fields);
-    match &*LOG.sink.read().unwrap_or_else(PoisonError::into_inner) {
+    let mut line = line(SystemTime::now(), level, format, message, fields);
+    let sink = LOG.sink.read().unwrap_or_else(PoisonError::into_inner);
+    let in_journal = if sink.is_some() { LOG.in_journal.load(Relaxed) } else { is_journal(&Output::Stderr) };
+    if format == Format::Text && in_journal {
+        drop(line.splice(..0, level.priority().iter().copied()));
+    }
+    match &*sink {
         Some(sink) => {
             if sink.hand_over(line, 1).is_err() {
                 LOG.dropped.fetch_add(1, Relaxed);
@@ -191,6 +215,8 @@ pub fn write(level: Level, message: &str, fields: Fields<'_>) {
 struct Log {
     level: AtomicU8,
     format: AtomicU8,
+    /// Whether the output is the journal of systemd, which reads a priority from the front of each line.
+    in_journal: AtomicBool,
     dropped: AtomicU64,
     sink: RwLock<Option<Sink>>,
 }
@@ -198,10 +224,287 @@ struct Log {
 static LOG: Log = Log {
     level: AtomicU8::new(Level::Info as u8),
     format: AtomicU8::new(Format::Text as u8),
+    in_journal: AtomicBool::new(false),
     dropped: AtomicU64::new(0),
     sink: RwLock::new(None),
 };
 
+/// Whether an output is the journal of systemd: it is the stream that JOURNAL_STREAM names by device and inode (systemd.exec(5)).
+fn is_journal(output: &Output) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let Some(stream) = std::env::var_os("JOURNAL_STREAM") else { return false };
+    if !matches!(output, Output::Stderr | Output::Stdout) {
+        return false;
+    }
+    let named = |meta: std::fs::Metadata| *stream == *format!("{}:{}", meta.dev(), meta.ino());
+    output.open().is_ok_and(|file| file.metadata().is_ok_and(named))
+}
+
+/// The same text as the log would write it: each line of a diagnostic gets the priority of its first, where stderr is the journal.
+pub fn diagnostics(text: &str) -> String {
+    if !is_journal(&Output::Stderr) {
+        return text.to_owned();
+    }
+    let mut priority = Level::Info.priority();
+    let mut out = String::with_capacity(text.len() + text.len() / 8);
+    for line in text.split_inclusive('\n') {
+        match line.split(':').next() {
+            Some("error") => priority = Level::Error.priority(),
+            Some("warning") => priority = Level::Warn.priority(),
+            _ => {}
+        }
+        out.push_str(&String::from_utf8_lossy(priority));
+        out.push_str(line);
+    }
+    out
+}
+
+
+use crate::error::{Error, Result};
+use crate::sink::{Outcome, Output, Sink};
+use crate::text::{self, Style};
+use crate::time::Stamp;
+
+/// How much of one value a line keeps, in bytes.
+pub const VALUE_BYTES: usize = 4096;
+
+/// How many lines may wait for the writer thread; further ones are dropped and counted. A line is seldom above 1 KiB, so about 1 MiB;
+/// worst case six times [`VALUE_BYTES`] for each value of each line.
+pub const WAITING_LINES: usize = 1024;
+
+/// How serious a line is. The log shows its level and those above.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Level {
+    /// Something does not work and somebody must act.
+    Error,
+    /// Something is wrong, and the gateway goes on.
+    Warn,
+    /// What an operator wants to see: starts, reloads, drains. The default.
+    #[default]
+    Info,
+    /// Details for the one who looks for a mistake.
+    Debug,
+}
+
+impl Level {
+    /// Reads the config's value.
+    ///
+    /// # Errors
+    /// For anything but the four names; lists them.
+    pub fn parse(value: &str) -> Result<Self> {
+        match value {
+            "error" => Ok(Self::Error),
+            "warn" => Ok(Self::Warn),
+            "info" => Ok(Self::Info),
+            "debug" => Ok(Self::Debug),
+            _ => Err(Error::new(format!("unknown log level `{value}`: expected error, warn, info or debug"))),
+        }
+    }
+
+    /// Its name in the config and in JSON lines.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Warn => "warn",
+            Self::Info => "info",
+            Self::Debug => "debug",
+        }
+    }
+}
+
+impl Level {
+    /// What a line in the journal begins with (sd-daemon(3)).
+    const fn priority(self) -> &'static [u8; 3] {
+        match self {
+            Self::Error => b"<3>",
+            Self::Warn => b"<4>",
+            Self::Info => b"<6>",
+            Self::Debug => b"<7>",
+        }
+    }
+}
+
+/// How a line looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// One JSON object: `time`, `level`, `message`, then the keys; all values are strings.
+    Json,
+    /// `2026-03-01T12:00:00.000Z INFO  reload revision=7f3a`. The default.
+    #[default]
+    Text,
+}
+
+/// The settings of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Lines below it are not written. Default info.
+    pub level: Level,
+    /// How lines look. Default text.
+    pub format: Format,
+    /// Where lines go. Default stderr.
+    pub output: Output,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { level: Level::Info, format: Format::Text, output: Output::Stderr }
+    }
+}
+
+/// The key-values of a line.
+pub type Fields<'a> = &'a [(&'a str, &'a dyn Display)];
+
+/// Installs the settings, at start and at each reload.
+///
+/// # Errors
+/// If the output cannot be opened; the log stays as it was.
+pub fn configure(settings: &Settings) -> Result<()> {
+    let mut global = LOG.sink.write().unwrap_or_else(PoisonError::into_inner);
+    if global.as_ref().is_none_or(|sink| *sink.output() != settings.output) {
+        let mut lost = 0;
+        let count = Box::new(move |outcome: Outcome<'_>| match outcome {
+            Outcome::Failed(lines, _) => {
+                LOG.dropped.fetch_add(lines, Relaxed);
+                lost += lines;
+            }
+            Outcome::Written if lost > 0 => {
+                warn("log written again", &[("lost", &std::mem::take(&mut lost))])
+            }
+            Outcome::Written => {}
+        });
+        *global = Some(Sink::start("weir-log", settings.output.clone(), None, WAITING_LINES, count)?);
+    }
+    LOG.level.store(settings.level as u8, Relaxed);
+    LOG.in_journal.store(is_journal(&settings.output), Relaxed);
+    LOG.format.store(settings.format as u8, Relaxed);
+    Ok(())
+}
+
+/// Opens a log file anew after it was moved away (SIGUSR1).
+///
+/// # Errors
+/// If the file cannot be opened; the log goes on in the old one.
+pub fn reopen() -> Result<()> {
+    match &*LOG.sink.read().unwrap_or_else(PoisonError::into_inner) {
+        Some(sink) => sink.reopen(),
+        None => Ok(()),
+    }
+}
+
+/// Waits until all lines are written, at most `limit`; says whether they are. To be called before the process ends.
+pub fn flush(limit: Duration) -> bool {
+    let sink = LOG.sink.read().unwrap_or_else(PoisonError::into_inner).clone();
+    sink.is_none_or(|sink| sink.flush(limit))
+}
+
+/// Lines lost so far, because the output was slow or failed.
+pub fn dropped() -> u64 {
+    LOG.dropped.load(Relaxed)
+}
+
+/// Whether lines of this level are written; to spare the work for those that are not.
+#[inline]
+pub fn enabled(level: Level) -> bool {
+    level as u8 <= LOG.level.load(Relaxed)
+}
+
+/// Writes a line of level error.
+pub fn error(message: &str, fields: Fields<'_>) {
+    write(Level::Error, message, fields);
+}
+
+/// Writes a line of level warn.
+pub fn warn(message: &str, fields: Fields<'_>) {
+    write(Level::Warn, message, fields);
+}
+
+/// Writes a line of level info.
+pub fn info(message: &str, fields: Fields<'_>) {
+    write(Level::Info, message, fields);
+}
+
+/// Writes a line of level debug.
+pub fn debug(message: &str, fields: Fields<'_>) {
+    write(Level::Debug, message, fields);
+}
+
+/// Writes a line.
+pub fn write(level: Level, message: &str, fields: Fields<'_>) {
+    if !enabled(level) {
+        return;
+    }
+    let format = if LOG.format.load(Relaxed) == Format::Json as u8 { Format::Json } else { Format::Text };
+    let mut line = line(SystemTime::now(), level, format, message, fields);
+    let sink = LOG.sink.read().unwrap_or_else(PoisonError::into_inner);
+    let in_journal = if sink.is_some() { LOG.in_journal.load(Relaxed) } else { is_journal(&Output::Stderr) };
+    if format == Format::Text && in_journal {
+        drop(line.splice(..0, level.priority().iter().copied()));
+    }
+    match &*sink {
+        Some(sink) => {
+            if sink.hand_over(line, 1).is_err() {
+                LOG.dropped.fetch_add(1, Relaxed);
+            }
+        }
+        // Before there is a thread, and nowhere to report a failure to.
+        None => drop(std::io::stderr().write_all(&line)),
+    }
+}
+
+struct Log {
+    level: AtomicU8,
+    format: AtomicU8,
+    /// Whether the output is the journal of systemd, which reads a priority from the front of each line.
+    in_journal: AtomicBool,
+    dropped: AtomicU64,
+    sink: RwLock<Option<Sink>>,
+}
+
+static LOG: Log = Log {
+    level: AtomicU8::new(Level::Info as u8),
+    format: AtomicU8::new(Format::Text as u8),
+    in_journal: AtomicBool::new(false),
+    dropped: AtomicU64::new(0),
+    sink: RwLock::new(None),
+};
+
+/// Whether an output is the journal of systemd: it is the stream that JOURNAL_STREAM names by device and inode (systemd.exec(5)).
+fn is_journal(output: &Output) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let Some(stream) = std::env::var_os("JOURNAL_STREAM") else { return false };
+    if !matches!(output, Output::Stderr | Output::Stdout) {
+        return false;
+    }
+    let named = |meta: std::fs::Metadata| *stream == *format!("{}:{}", meta.dev(), meta.ino());
+    output.open().is_ok_and(|file| file.metadata().is_ok_and(named))
+}
+
+/// The same text as the log would write it: each line of a diagnostic gets the priority of its first, where stderr is the journal.
+pub fn diagnostics(text: &str) -> String {
+    if !is_journal(&Output::Stderr) {
+        return text.to_owned();
+    }
+    let mut priority = Level::Info.priority();
+    let mut out = String::with_capacity(text.len() + text.len() / 8);
+    for line in text.split_inclusive('\n') {
+        match line.split(':').next() {
+            Some("error") => priority = Level::Error.priority(),
+            Some("warning") => priority = Level::Warn.priority(),
+            _ => {}
+        }
+        out.push_str(&String::from_utf8_lossy(priority));
+        out.push_str(line);
+    }
+    out
+}
+
+fn started() -> Instant {
+    static STARTED: OnceLock<Instant> = OnceLock::new();
+    *STARTED.get_or_init(Instant::now)
+}
+
+>>>>>>> 20b3837d (Give lines in the journal their priority)
 /// One whole line, its break included.
 fn line(time: SystemTime, level: Level, format: Format, message: &str, fields: Fields<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use weir_testkit::{Authority, Client, Tls, Upstream, Weir, command_for, run_weir, weir_command};
 
-use crate::support::{GET, OK_BODY};
+use crate::support::{GET, OK_BODY, WEB};
 
 /// A launcher that runs the binary under the filter of this unit; none where the tools for it are missing.
 fn under_filter(unit: &str, dir: &Path) -> Option<PathBuf> {
@@ -132,6 +132,33 @@ fn a_file_that_the_api_may_not_write_is_told_of() {
     let told = check();
     assert!(told.contains("admin.writes") && told.contains("[not-writable]"), "{told}");
     assert!(told.contains(&folder.display().to_string()) && told.contains("/var/lib/weir"), "{told}");
+}
+
+// === What systemd is told ===
+
+#[test]
+fn lines_in_the_journal_have_a_priority() {
+    let start = |stream: &str| {
+        Weir::start_by(
+            &format!(
+                "{WEB}\nroutes: {{ all: {{ match: {{ path: \"/*\" }}, respond: {{ body: hello }} }} }}\n"
+            ),
+            |dir| {
+                let mut command = command_for("/bin/sh".as_ref(), dir);
+                let script = format!("JOURNAL_STREAM={stream} exec \"$0\" run -c weir.yaml");
+                command.args(["-c", &script]).arg(weir_command(dir).get_program());
+                command
+            },
+        )
+    };
+    let weir = start("$(stat -L -c %d:%i /proc/self/fd/2)");
+    let (info, warn) = (weir.wait_log("ready"), weir.wait_log("config"));
+    assert_eq!((info.level.as_str(), warn.level.as_str()), ("info", "warn"));
+    let text = weir.stderr();
+    assert!(text.lines().all(|line| line.starts_with("<6>20") || line.starts_with("<4>20")), "{text}");
+    // Its stderr is no journal: somebody started it within a service, and looks at a file.
+    let text = start("1:1").stderr();
+    assert!(text.lines().all(|line| line.starts_with("20")), "{text}");
 }
 
 // === The first config ===

@@ -80,7 +80,7 @@ fn serve(args: &Run, inherited: Inheritance, predecessor: &mut Option<Predecesso
         Ok(gateway) => gateway,
         Err(StartError::Config(diagnostics)) => {
             let text = diagnostics.to_text();
-            let _ = write!(std::io::stderr(), "{text}");
+            let _ = write!(std::io::stderr(), "{}", log::diagnostics(&text));
             return Err(Told(text).into());
         }
         Err(e) => return Err(anyhow!("{e}")),
