@@ -50,6 +50,8 @@ pub(crate) enum Message {
     Lend { to: mpsc_std::Sender<(Address, BoundSocket)> },
     /// End now.
     Stop,
+    /// Say that the loop turns.
+    Turn { to: mpsc_std::Sender<()> },
     /// Tell which of the exchanges that are kept fit a question.
     Why { question: Arc<Question>, to: mpsc_std::Sender<Found> },
 }

@@ -373,6 +373,22 @@ impl Gateway {
         self.finish(drain.get());
     }
 
+    /// Whether the loop of every core takes a message and answers it within `limit`. Blocks until then: a core that is stuck in one task, or
+    /// whose thread has ended, does not.
+    pub fn turns(&self, limit: Duration) -> bool {
+        let (to, turned) = mpsc_std::channel();
+        self.tell_all(|| Message::Turn { to: to.clone() });
+        drop(to);
+        let by = Instant::now() + limit;
+        let left = || by.saturating_duration_since(Instant::now());
+        self.inner.cores.iter().all(|_| turned.recv_timeout(left()).is_ok())
+    }
+
+    /// Whether it was stopped, or has drained.
+    pub fn has_ended(&self) -> bool {
+        *self.inner.ended.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Accepts nothing more, and has every connection end after its exchange.
     fn close_doors(&self, leaving: Leaving) {
         // No authority would reach us any more. What is under way goes on in the process that comes next.

@@ -113,6 +113,7 @@ async fn run(start: Start, sockets: Rc<Sockets>) {
             Some(Message::Why { question, to }) => {
                 let _ = to.send(core.autopsies.find(core.index, &question)); // whoever asked may have given up
             }
+            Some(Message::Turn { to }) => drop(to.send(())), // whoever asked may have given up
             Some(Message::Stop) | None => return,
         }
     }

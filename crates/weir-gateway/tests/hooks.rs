@@ -118,6 +118,23 @@ impl Filter for Counts {
     }
 }
 
+static BLOCKS: FilterKind = FilterKind::of::<Blocks>("blocks");
+
+/// Blocks its core until the test lets go.
+#[derive(Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[derive(Default)]
+struct Blocks {}
+
+static BLOCKED: Mutex<()> = Mutex::new(());
+
+impl Filter for Blocks {
+    fn on_request(&self, _: &mut RequestHead, _: &mut Cx) -> Flow {
+        drop(BLOCKED.lock());
+        Flow::Continue
+    }
+}
+
 /// A gateway with these filters in front of an upstream.
 fn gateway(upstream: &Upstream, filters: &str) -> Gateway {
     gateway_to(upstream.address(), filters)
@@ -130,7 +147,7 @@ fn gateway_to(address: std::net::SocketAddr, filters: &str) -> Gateway {
          routes: {{ all: {{ match: {{ path: \"/*\" }}, filters: [ {filters} ], upstream: up }} }}\n",
     );
     let builder = weir_gateway::builder(Source::text("test.yaml", &config));
-    let kinds = [&PANICS, &COUNTS, &SHOUTS, &LISTENS, &READS, &HOLDS, &ANSWERS, &NUMBERS, &TALLIES];
+    let kinds = [&PANICS, &COUNTS, &SHOUTS, &LISTENS, &READS, &HOLDS, &ANSWERS, &NUMBERS, &TALLIES, &BLOCKS];
     kinds.into_iter().fold(builder, Builder::filter).start().expect("the config is good")
 }
 
@@ -811,4 +828,21 @@ fn a_core_keeps_state_and_runs_tasks() {
         count.is_some_and(|count| count != "0")
     });
     gateway.stop();
+}
+
+#[test]
+fn a_core_that_is_stuck_does_not_turn() {
+    let upstream = Upstream::fixed(OK);
+    let gateway = gateway(&upstream, "blocks: {}");
+    let (long, short) = (std::time::Duration::from_secs(20), std::time::Duration::from_millis(50));
+    assert!(gateway.turns(long));
+    let held = BLOCKED.lock().unwrap();
+    let mut client = client(&gateway);
+    client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+    eventually("the core is stuck", || !gateway.turns(short));
+    drop(held);
+    client.read_response().expect_status(200);
+    assert!(gateway.turns(long));
+    gateway.stop();
+    assert!(!gateway.turns(short), "one that has ended does not either");
 }

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -159,6 +160,49 @@ fn lines_in_the_journal_have_a_priority() {
     // Its stderr is no journal: somebody started it within a service, and looks at a file.
     let text = start("1:1").stderr();
     assert!(text.lines().all(|line| line.starts_with("20")), "{text}");
+}
+
+#[test]
+fn the_watchdog_is_told_while_the_loops_turn() {
+    let heard = tempfile::tempdir().unwrap();
+    let path = heard.path().join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(weir_testkit::DEADLINE)).unwrap();
+    let next = || {
+        let mut text = [0; 256];
+        let length = socket.recv(&mut text).expect("a message for systemd");
+        String::from_utf8_lossy(&text[..length]).into_owned()
+    };
+    let mut weir = Weir::start_by(
+        &format!("{WEB}\nroutes: {{ all: {{ match: {{ path: \"/*\" }}, respond: {{ body: hello }} }} }}\n"),
+        |dir| {
+            weir_testkit::install(&dir.join("weir"));
+            let mut command = command_for(&dir.join("weir"), dir);
+            command
+                .args(["run", "-c", "weir.yaml"])
+                .env("NOTIFY_SOCKET", &path)
+                .env("WATCHDOG_USEC", "300000");
+            command
+        },
+    );
+    assert_eq!(
+        (next(), next(), next()),
+        ("READY=1".to_owned(), "WATCHDOG=1".to_owned(), "WATCHDOG=1".to_owned())
+    );
+    weir.upgrade().unwrap();
+    // Who tells systemd something waits where nobody reads.
+    let read_all = || {
+        socket.set_nonblocking(true).unwrap();
+        while socket.recv(&mut [0; 256]).is_ok() {}
+        socket.set_nonblocking(false).unwrap();
+    };
+    weir_testkit::eventually("the old process ends", || {
+        read_all();
+        !weir.is_running()
+    });
+    assert!(weir.logged("a core does not turn: the watchdog of systemd is not told").is_empty());
+    read_all();
+    assert_eq!(next(), "WATCHDOG=1", "of the new process");
 }
 
 // === The first config ===

@@ -3,6 +3,7 @@
 mod pid_file;
 mod successor;
 mod upgrade;
+mod watchdog;
 
 use super::ConfigArgs;
 use anyhow::{Context, Result, anyhow};
@@ -132,6 +133,7 @@ fn serve(args: &Run, inherited: Inheritance, predecessor: &mut Option<Predecesso
         notify(&format!("MAINPID={}", std::process::id()));
     }
     notify("READY=1");
+    watchdog::start(&gateway);
     if embedded {
         welcome(&gateway, &config);
     }

@@ -11,6 +11,7 @@
 //! process from then on.
 
 use super::successor::Successor;
+use super::watchdog;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -182,6 +183,7 @@ pub(super) fn start(command: &mut Command, program: &Path) -> Result<(Child, Uni
     let child = command
         .args(std::env::args_os().skip(1))
         .env(VARIABLE, "stdin")
+        .env_remove(watchdog::PID)
         .stdin(Stdio::from(std::os::fd::OwnedFd::from(theirs)))
         .spawn()
         .map_err(|e| format!("{} cannot be started: {e}", program.display()))?;
