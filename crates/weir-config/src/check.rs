@@ -17,6 +17,7 @@ mod tracing;
 mod upstreams;
 mod user;
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -102,7 +103,7 @@ impl<'a> Checker<'a> {
         self.find(path).is_none_or(|node| node.elements().len() == length)
     }
 
-    fn error(&mut self, path: &str, code: &'static str, message: impl Into<String>) {
+    fn error(&mut self, path: &str, code: &'static str, message: impl Into<Cow<'static, str>>) {
         self.diagnostics.push(Diagnostic::error(code, message).on(self.tree, path));
     }
 
@@ -110,8 +111,8 @@ impl<'a> Checker<'a> {
         &mut self,
         path: &str,
         code: &'static str,
-        message: impl Into<String>,
-        hint: impl Into<String>,
+        message: impl Into<Cow<'static, str>>,
+        hint: impl Into<Cow<'static, str>>,
     ) {
         let hint = hint.into();
         let mut diagnostic = Diagnostic::error(code, message).on(self.tree, path);
@@ -123,7 +124,13 @@ impl<'a> Checker<'a> {
         self.diagnostics.push(diagnostic);
     }
 
-    fn warn(&mut self, path: &str, code: &'static str, message: impl Into<String>, hint: impl Into<String>) {
+    fn warn(
+        &mut self,
+        path: &str,
+        code: &'static str,
+        message: impl Into<Cow<'static, str>>,
+        hint: impl Into<Cow<'static, str>>,
+    ) {
         self.diagnostics.push(Diagnostic::warning(code, message).on(self.tree, path).hint(hint));
     }
 

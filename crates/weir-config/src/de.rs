@@ -50,13 +50,17 @@ pub fn read<T: DeserializeOwned>(node: &Node, path: &str, diagnostics: &mut Diag
     result
 }
 
-/// The error of a value that is not what was expected: `expected` continues "`3x` is not …".
-pub fn refuse<E: serde::de::Error>(expected: &str, hint: Option<&str>) -> E {
+/// The error of a value that is not what was expected: `expected` continues "`3x` is not …". It is a literal of ours, so no example in it is
+/// taken for a part of the value.
+pub fn refuse<E: serde::de::Error>(expected: &'static str, hint: Option<&str>) -> E {
     match hint {
-        Some(hint) => E::custom(format_args!("is not {expected}{HINT}{hint}")),
-        None => E::custom(format_args!("is not {expected}")),
+        Some(hint) => E::custom(format_args!("{FIXED}is not {expected}{HINT}{hint}")),
+        None => E::custom(format_args!("{FIXED}is not {expected}")),
     }
 }
+
+/// What an error begins with that says only what was expected. No text of a config has it there: those are quoted.
+const FIXED: char = '\u{2}';
 
 /// What separates message and hint within an error.
 const HINT: &str = "; hint: ";

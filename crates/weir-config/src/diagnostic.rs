@@ -1,5 +1,6 @@
 //! What is wrong with a config: where, what was expected, and what to do. As text for people, as JSON for machines.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -46,6 +47,8 @@ pub struct Diagnostic {
     concealed: Vec<String>,
     /// It is about something that is not written: the place is the beginning of the config, whose line says nothing of it.
     is_absent: bool,
+    /// The message and the hint are words of ours, in which no value stands.
+    fixed: (bool, bool),
     /// What of them only whoever wrote it may be told.
     pub(super) quotable: Vec<String>,
 }
@@ -68,14 +71,18 @@ pub struct Diagnostics {
 
 impl Diagnostic {
     /// A mistake that keeps the config from running.
-    pub fn error(code: &'static str, message: impl Into<String>) -> Self {
+    ///
+    /// A message that is a literal of ours is told as it is. Of any other, what may not be told of a value is taken out.
+    pub fn error(code: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
+        let message = message.into();
         Self {
+            fixed: (matches!(message, Cow::Borrowed(_)), false),
             severity: Severity::Error,
             code,
             place: None,
             path: String::new(),
             value: None,
-            message: message.into(),
+            message: message.into_owned(),
             hint: None,
             concealed: Vec::new(),
             is_absent: false,
@@ -84,7 +91,7 @@ impl Diagnostic {
     }
 
     /// A mistake that the config runs with.
-    pub fn warning(code: &'static str, message: impl Into<String>) -> Self {
+    pub fn warning(code: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(code, message) }
     }
 
@@ -132,8 +139,7 @@ impl Diagnostic {
         let mut values = Vec::new();
         node.add_concealed(&mut values);
         if !values.is_empty() {
-            self.message = conceal(&self.message, &values).into_owned();
-            self.hint = self.hint.map(|hint| conceal(&hint, &values).into_owned());
+            self.conceal(&values);
             self.concealed.extend(values.into_iter().map(str::to_owned));
         }
         self.with_quotable(node)
@@ -147,11 +153,30 @@ impl Diagnostic {
         self
     }
 
-    /// Says what to do.
-    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+    /// Says what to do. A literal of ours is told as it is.
+    pub fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
+        let hint = hint.into();
+        self.fixed.1 = matches!(hint, Cow::Borrowed(_));
         let values: Vec<&str> = self.concealed.iter().map(String::as_str).collect();
-        self.hint = Some(conceal(&hint.into(), &values).into_owned());
+        self.hint = Some(if self.fixed.1 { hint.into_owned() } else { conceal(&hint, &values).into_owned() });
         self
+    }
+
+    /// The same, of a message whose text a deserializer passes on: whether it is ours is known there.
+    pub(super) const fn with_fixed(mut self, message: bool) -> Self {
+        self.fixed.0 = message;
+        self
+    }
+
+    /// Takes values out of what is not ours.
+    fn conceal(&mut self, values: &[&str]) {
+        let (message, hint) = self.fixed;
+        if !message {
+            self.message = conceal(&self.message, values).into_owned();
+        }
+        if !hint {
+            self.hint = self.hint.take().map(|hint| conceal(&hint, values).into_owned());
+        }
     }
 }
 
@@ -231,17 +256,17 @@ impl Diagnostics {
     pub fn for_readers(&self) -> Self {
         let mut found = self.found.clone();
         for diagnostic in &mut found {
+            let own = std::mem::take(&mut diagnostic.quotable);
             let told = |value: &&String| {
                 let hint = diagnostic.hint.as_deref().unwrap_or_default();
                 diagnostic.message.contains(value.as_str()) || hint.contains(value.as_str())
             };
             let values: Vec<&str> =
-                self.quotable.iter().filter(told).chain(&diagnostic.quotable).map(String::as_str).collect();
+                self.quotable.iter().filter(told).chain(&own).map(String::as_str).collect();
             if !values.is_empty() {
-                diagnostic.message = conceal(&diagnostic.message, &values).into_owned();
-                diagnostic.hint = diagnostic.hint.take().map(|hint| conceal(&hint, &values).into_owned());
+                diagnostic.conceal(&values);
             }
-            if !diagnostic.quotable.is_empty() {
+            if !own.is_empty() {
                 diagnostic.value = None;
             }
             // A mistake of the syntax has no setting yet, and its hint may repeat a word of the line.
@@ -261,8 +286,7 @@ impl Diagnostics {
         };
         let values: Vec<&str> = self.outside.iter().filter(told).map(String::as_str).collect();
         if !values.is_empty() {
-            diagnostic.message = conceal(&diagnostic.message, &values).into_owned();
-            diagnostic.hint = diagnostic.hint.map(|hint| conceal(&hint, &values).into_owned());
+            diagnostic.conceal(&values);
         }
         self.errors += usize::from(diagnostic.severity == Severity::Error);
         self.found.push(diagnostic);

@@ -1,5 +1,6 @@
 //! From a file, or from nothing, to a checked config: find, read, include, substitute, read typed, cross-check.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -470,7 +471,7 @@ impl Loaded {
         &mut self,
         path: &str,
         code: &'static str,
-        message: impl Into<String>,
+        message: impl Into<Cow<'static, str>>,
         hint: Option<String>,
     ) {
         self.add(Diagnostic::error(code, message), path, hint);
@@ -481,7 +482,7 @@ impl Loaded {
         &mut self,
         path: &str,
         code: &'static str,
-        message: impl Into<String>,
+        message: impl Into<Cow<'static, str>>,
         hint: Option<String>,
     ) {
         self.add(Diagnostic::warning(code, message), path, hint);
@@ -732,6 +733,38 @@ mod tests {
         let loaded = load(&Source::text("t.yaml", text).with_variable("N", FOLDER)).unwrap();
         let told = format!("{}{}", loaded.diagnostics.to_text(), loaded.diagnostics.to_json());
         assert!(told.contains("cannot read ***") && !told.contains(FOLDER), "{told}");
+    }
+
+    /// What is ours in a message stays, however much of it a value has in common with it.
+    #[test]
+    fn a_value_takes_no_example_away() {
+        let text = "listeners: { a: { address: \"${N}\" } }\n\
+                    upstreams: { u: { endpoints: [ \"${N}\" ], timeouts: { connect: \"${N}\" } } }\n\
+                    consumers: { c: { key_auth: [ \"write$$or ${X}\" ] }, d: { key_auth: [ \"VAR-or-file:PATH$$\" ] } }\n";
+        let value = "http://127.0.0.1:8000 250ms 0.0.0.0:8080 orders.internal";
+        let source = Source::text("t.yaml", text).with_variable("N", value).with_variable("X", "visible");
+        let told = load(&source).unwrap().diagnostics.to_text();
+        for example in [
+            "expected e.g. 0.0.0.0:8080, [::]:8080, unix:/run/weir.sock",
+            "expected e.g. 127.0.0.1:8000, orders.internal:8000",
+            "expected e.g. 250ms, 3s, 5m, 1h",
+            "expected visible ASCII characters without spaces",
+            "write \"${VAR}\" or \"${file:PATH}\", or sha256: and its hash",
+        ] {
+            assert!(told.contains(example), "{example}: {told}");
+        }
+        assert!(!told.contains(value) && !told.contains("***"), "{told}");
+    }
+
+    #[test]
+    fn a_file_may_begin_with_a_byte_order_mark() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("key"), "\u{feff}a-key\r\n").unwrap();
+        let text = "consumers: { c: { key_auth: [ \"${file:key}\" ] } }\n";
+        let loaded = load(&Source::text(folder.path().join("t.yaml"), text)).unwrap();
+        assert!(!loaded.diagnostics.to_text().contains("key_auth"), "{}", loaded.diagnostics.to_text());
+        let key = loaded.tree.find("consumers.c.key_auth[0]").and_then(Node::as_text);
+        assert_eq!(key, Some("a-key"));
     }
 
     #[test]

@@ -193,8 +193,10 @@ pub(super) fn read_value(path: &std::path::Path) -> std::io::Result<String> {
     if read as u64 > MAX_FILE_BYTES {
         return Err(std::io::Error::other("it is larger than 1 MiB"));
     }
+    // What some editors begin every file with is no part of a key.
+    let content = content.strip_prefix('\u{feff}').unwrap_or(&content);
     let trimmed = content.strip_suffix('\n').map(|c| c.strip_suffix('\r').unwrap_or(c));
-    Ok(trimmed.unwrap_or(&content).to_owned())
+    Ok(trimmed.unwrap_or(content).to_owned())
 }
 
 #[cfg(test)]

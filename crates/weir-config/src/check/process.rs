@@ -250,7 +250,7 @@ impl Checker<'_> {
                     self.error_hint("admin.token", "bad-value", message, hint);
                 }
             } else if self.find("admin.token").is_some_and(|node| !node.substituted) {
-                let hint = "write ${ADMIN_TOKEN} or ${file:PATH}";
+                let hint = "write \"${ADMIN_TOKEN}\" or \"${file:PATH}\"";
                 self.warn(
                     "admin.token",
                     "literal-credential",
@@ -264,7 +264,7 @@ impl Checker<'_> {
             AdminAddress::At(ListenAddress::Tcp(address)) if !address.ip().is_loopback() => {
                 if !guarded {
                     let message = format!("`{address}` can be reached by others, and there is no token");
-                    let hint = "add `token: ${ADMIN_TOKEN}`, or listen on 127.0.0.1";
+                    let hint = "add `token: \"${ADMIN_TOKEN}\"`, or listen on 127.0.0.1";
                     self.error_hint("admin.address", "admin-open", message, hint);
                 } else if address.ip().is_unspecified() {
                     let message = format!("`{address}` listens on every network of this machine");

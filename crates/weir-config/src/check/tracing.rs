@@ -76,7 +76,7 @@ impl Checker<'_> {
             } else if name.eq_ignore_ascii_case("authorization")
                 && self.find(&path).is_some_and(|node| !node.substituted)
             {
-                let hint = "write ${OTLP_TOKEN} or ${file:PATH}";
+                let hint = "write \"${OTLP_TOKEN}\" or \"${file:PATH}\"";
                 self.warn(&path, "literal-credential", "the credential stands readable in this file", hint);
             }
         }

@@ -4,8 +4,8 @@ use std::fmt;
 
 use serde::de::{Expected, Unexpected};
 
-use super::HINT;
 use super::cx::Cx;
+use super::{FIXED, HINT};
 use crate::conceal::conceal;
 use crate::diagnostic::{Diagnostic, nearest_name};
 use crate::node::{Key, Node, Place};
@@ -30,6 +30,8 @@ pub(super) struct Mistake {
     pub(super) key: Option<String>,
     /// What only whoever wrote the value may be told of it.
     pub(super) quotable: Vec<String>,
+    /// It is fixed, and the subject that was put before it tells nothing of the value either.
+    pub(super) told_fixed: bool,
 }
 
 /// A node of the tree being read, by its address: it stands still while we read.
@@ -68,6 +70,7 @@ impl Error {
             path: String::new(),
             key: None,
             quotable: Vec::new(),
+            told_fixed: false,
         };
         Self(Box::new(mistake))
     }
@@ -124,6 +127,7 @@ impl Error {
                     None if node.is_blank() => "an empty value".to_owned(),
                     None => node.kind().to_owned(),
                 };
+                self.0.told_fixed = self.0.fixed && node.shown().is_none();
                 let says = std::mem::take(&mut self.0.says);
                 let joined = says.starts_with("is not ");
                 self.0.says = if joined { format!("{subject} {says}") } else { format!("{subject}: {says}") };
@@ -147,7 +151,7 @@ impl Error {
 
 impl Mistake {
     pub(super) fn into_diagnostic(self, root: &Node, root_path: &str) -> Diagnostic {
-        let mut diagnostic = Diagnostic::error(self.code, self.says);
+        let mut diagnostic = Diagnostic::error(self.code, self.says).with_fixed(self.told_fixed);
         diagnostic.place = Some(self.place.unwrap_or_else(|| root.at.clone()));
         diagnostic.path = if self.node.is_some() { self.path } else { root_path.to_owned() };
         if let Some(field) = self.missing {
@@ -172,10 +176,15 @@ impl std::error::Error for Error {}
 impl serde::de::Error for Error {
     fn custom<T: fmt::Display>(message: T) -> Self {
         let message = message.to_string();
-        match message.split_once(HINT) {
-            Some((says, hint)) => Self::new("bad-value", says.to_owned()).hint(Some(hint.to_owned())),
-            None => Self::new("bad-value", message),
-        }
+        let (message, fixed) = match message.strip_prefix(FIXED) {
+            Some(message) => (message, true),
+            None => (&*message, false),
+        };
+        let (says, hint) =
+            message.split_once(HINT).map_or((message, None), |(says, hint)| (says, Some(hint)));
+        let mut error = Self::new("bad-value", says.to_owned()).hint(hint.map(str::to_owned));
+        error.0.fixed = fixed;
+        error
     }
 
     fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {

@@ -30,6 +30,7 @@ use crate::route::{Conflict, ConflictKind, EscapedSlashes, Pattern, RouteSpec, S
 use crate::store::Stores;
 use crate::tracing::{Parents, Tracing};
 use crate::upstream::{ClientGone, Healths, Upstream};
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -224,7 +225,13 @@ struct Compiler<'a> {
 type Alike = (Chain, usize, (Option<Duration>, Option<Duration>), Option<EscapedSlashes>, Option<ClientGone>);
 
 impl Compiler<'_> {
-    fn error(&mut self, path: &str, code: &'static str, message: impl Into<String>, hint: Option<String>) {
+    fn error(
+        &mut self,
+        path: &str,
+        code: &'static str,
+        message: impl Into<Cow<'static, str>>,
+        hint: Option<String>,
+    ) {
         let mut diagnostic = Diagnostic::error(code, message).on(self.tree, path);
         if let Some(hint) = hint {
             diagnostic = diagnostic.hint(hint);
@@ -248,7 +255,7 @@ impl Compiler<'_> {
         let stores = self.stores();
         let hidden = self.config.access_log.hidden_parameters().map(str::to_owned).collect();
         let mut filters = Filters {
-            conceals: Conceals { path_key: false, query: hidden },
+            conceals: Conceals { query: hidden, ..Conceals::default() },
             made: Vec::new(),
             consumers: &consumers,
             upstreams: &names,
@@ -464,7 +471,7 @@ impl Compiler<'_> {
     }
 
     /// An error, unless there is one for the same value already.
-    fn error_once(&mut self, path: &str, code: &'static str, message: impl Into<String>) {
+    fn error_once(&mut self, path: &str, code: &'static str, message: impl Into<Cow<'static, str>>) {
         if !self.found.iter().any(|d| d.severity == Severity::Error && d.path == path) {
             self.error(path, code, message, None);
         }
