@@ -11,7 +11,12 @@ pub struct Conceals {
     pub path_key: bool,
     /// Query parameters of these names.
     pub query: Vec<String>,
+    /// Paths to which a provider sends browsers back, with a code in the query that is worth a session: see [`CALLBACK`].
+    pub callbacks: Vec<String>,
 }
+
+/// Parameters of a callback that may be logged (RFC 6749 §4.1.2.1, RFC 9207 §2): they say why somebody was not logged in.
+const CALLBACK: &[&str] = &["error", "error_description", "error_uri", "iss"];
 
 /// What stands in a log for a secret.
 const HIDDEN: &[u8] = b"***";
@@ -22,11 +27,12 @@ impl Conceals {
     pub fn and(mut self, other: Self) -> Self {
         self.path_key |= other.path_key;
         self.query.extend(other.query);
+        self.callbacks.extend(other.callbacks);
         self
     }
 
     pub(crate) const fn is_empty(&self) -> bool {
-        !self.path_key && self.query.is_empty()
+        !self.path_key && self.query.is_empty() && self.callbacks.is_empty()
     }
 
     /// A path as it may be logged. However it came: what is refused for its form may hold a key too.
@@ -49,7 +55,7 @@ impl Conceals {
     pub(crate) fn referer<'r>(&self, referer: &'r [u8]) -> Cow<'r, [u8]> {
         let (page, query) = referer.split_at(memchr::memchr(b'?', referer).unwrap_or(referer.len()));
         let asked = query.strip_prefix(b"?").unwrap_or_default();
-        match (self.path(page), self.query(asked)) {
+        match (self.path(page), self.query(page, asked)) {
             (Cow::Borrowed(_), Cow::Borrowed(_)) => Cow::Borrowed(referer),
             (page, asked) if query.is_empty() => Cow::Owned([&page[..], &asked].concat()),
             (page, asked) => Cow::Owned([&page[..], b"?", &asked].concat()),
@@ -71,14 +77,18 @@ impl Conceals {
         }
     }
 
-    /// A query as it may be logged.
-    pub(crate) fn query<'q>(&self, query: &'q [u8]) -> Cow<'q, [u8]> {
+    /// A query as it may be logged, of a request for this path or URL.
+    pub(crate) fn query<'q>(&self, path: &[u8], query: &'q [u8]) -> Cow<'q, [u8]> {
+        let is_callback =
+            !query.is_empty() && self.callbacks.iter().any(|one| one.as_bytes() == &*decoded(bare(path)));
         let name_of = |piece: &'q [u8]| piece.split(|&b| b == b'=').next().unwrap_or_default();
         let hidden = |piece: &'q [u8]| {
             let name = decoded(name_of(piece));
-            piece.len() > name_of(piece).len() && self.query.iter().any(|n| n.as_bytes() == &*name)
+            let named = |names: &[&str]| names.iter().any(|n| n.as_bytes() == &*name);
+            let tells = self.query.iter().any(|n| n.as_bytes() == &*name) || is_callback && !named(CALLBACK);
+            piece.len() > name_of(piece).len() && tells
         };
-        if self.query.is_empty() || !query.split(|&b| b == b'&').any(hidden) {
+        if self.query.is_empty() && !is_callback || !query.split(|&b| b == b'&').any(hidden) {
             return Cow::Borrowed(query);
         }
         let show = |piece: &'q [u8]| match hidden(piece) {
@@ -87,6 +97,14 @@ impl Conceals {
         };
         Cow::Owned(query.split(|&b| b == b'&').map(show).collect::<Vec<_>>().join(&b'&'))
     }
+}
+
+/// The path of a URL; a path is its own.
+fn bare(url: &[u8]) -> &[u8] {
+    let behind = url.windows(3).position(|bytes| bytes == b"://").and_then(|at| url.get(at + 3..));
+    let behind = behind.filter(|_| !url.starts_with(b"/"));
+    behind
+        .map_or(url, |rest| rest.get(memchr::memchr(b'/', rest).unwrap_or(rest.len())..).unwrap_or_default())
 }
 
 /// Takes the first segment that begins with `~` out of a canonical path: the path without it, and the key in it, decoded.
@@ -141,7 +159,7 @@ mod tests {
 
     #[test]
     fn no_key_stays_in_a_referer() {
-        let conceals = Conceals { path_key: true, query: vec!["key".to_owned()] };
+        let conceals = Conceals { path_key: true, query: vec!["key".to_owned()], ..Conceals::default() };
         for (sent, left) in [
             ("Referer: https://a/x?b=1", vec!["https://a/x?b=1"]),
             ("Referer: https://a/~secret/x?b=1", vec!["https://a/~***/x?b=1"]),
@@ -159,8 +177,29 @@ mod tests {
     }
 
     #[test]
+    fn what_a_provider_sends_is_hidden_where_it_sends_browsers() {
+        let conceals = Conceals { callbacks: vec!["/oidc/callback".to_owned()], ..Conceals::default() };
+        for (path, query, shown) in [
+            ("/oidc/callback", "code=c&state=s&x=", "code=***&state=***&x=***"),
+            ("/oidc/c%61llback", "c%6fde=c", "c%6fde=***"),
+            ("/oidc/callback", "error=denied&state=s&iss=i", "error=denied&state=***&iss=i"),
+            ("/oidc/callback", "", ""),
+            ("/elsewhere", "code=c&state=s", "code=c&state=s"),
+        ] {
+            assert_eq!(text(conceals.query(path.as_bytes(), query.as_bytes())), shown, "{path}?{query}");
+        }
+        for (referer, shown) in [
+            ("https://a/oidc/callback?code=c", "https://a/oidc/callback?code=***"),
+            ("https://a/b?code=c", "https://a/b?code=c"),
+            ("https://a?code=c", "https://a?code=c"),
+        ] {
+            assert_eq!(text(conceals.referer(referer.as_bytes())), shown);
+        }
+    }
+
+    #[test]
     fn what_logs_show() {
-        let conceals = Conceals { path_key: true, query: vec!["key".to_owned()] };
+        let conceals = Conceals { path_key: true, query: vec!["key".to_owned()], ..Conceals::default() };
         for (path, shown) in [
             ("/spot/~secret/price", "/spot/~***/price"),
             ("/spot/%7esecret", "/spot/%7e***"),
@@ -175,7 +214,7 @@ mod tests {
             ("key&keys=1", "key&keys=1"),
             ("", ""),
         ] {
-            assert_eq!(text(conceals.query(query.as_bytes())), shown);
+            assert_eq!(text(conceals.query(b"/", query.as_bytes())), shown);
         }
         for (referer, shown) in [
             (
@@ -190,6 +229,6 @@ mod tests {
             assert_eq!(text(conceals.referer(referer.as_bytes())), shown);
         }
         assert_eq!(text(Conceals::default().path(b"/~a")), "/~a");
-        assert_eq!(text(Conceals::default().query(b"key=a")), "key=a");
+        assert_eq!(text(Conceals::default().query(b"/", b"key=a")), "key=a");
     }
 }

@@ -380,7 +380,11 @@ impl Filter for KeyAuth {
     }
 
     fn conceals(&self) -> Conceals {
-        Conceals { path_key: self.settings.path, query: self.settings.query.iter().cloned().collect() }
+        Conceals {
+            path_key: self.settings.path,
+            query: self.settings.query.iter().cloned().collect(),
+            ..Conceals::default()
+        }
     }
 
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {

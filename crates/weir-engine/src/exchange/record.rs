@@ -309,7 +309,7 @@ impl Exchange<'_> {
             match &self.local.snapshot.conceals {
                 None => log.record(&Entry { headers: &headers, ..entry }),
                 Some(conceals) => {
-                    let (path, query) = (conceals.path(entry.path), conceals.query(entry.query));
+                    let (path, query) = (conceals.path(entry.path), conceals.query(entry.path, entry.query));
                     let referer = conceals.referer(entry.referer);
                     log.record(&Entry {
                         headers: &headers,

@@ -201,7 +201,7 @@ impl Exchange<'_> {
         match &self.local.snapshot.conceals {
             Some(conceals) => {
                 to.text("url.path", conceals.path(path));
-                to.text("url.query", conceals.query(query));
+                to.text("url.query", conceals.query(path, query));
             }
             None => {
                 to.text("url.path", path);
@@ -315,7 +315,7 @@ impl Exchange<'_> {
         if !query.is_empty() {
             url.push(b'?');
             match conceals {
-                Some(conceals) => url.extend_from_slice(&conceals.query(query)),
+                Some(conceals) => url.extend_from_slice(&conceals.query(path, query)),
                 None => url.extend_from_slice(query),
             }
         }

@@ -354,6 +354,11 @@ impl Filter for Oidc {
         Hooks::REQUEST | Hooks::RESPONSE
     }
 
+    fn conceals(&self) -> Conceals {
+        // Whoever is quicker than the browser could make a session of the code.
+        Conceals { callbacks: vec![self.settings.redirect.target().to_owned()], ..Conceals::default() }
+    }
+
     fn guards(&self) -> FieldGuards {
         FieldGuards {
             request: self.headers.iter().map(|(name, _)| name.clone()).collect(),

@@ -84,7 +84,7 @@ fn a_browser_logs_in() {
         )
     };
     let weir = Weir::start(&format!(
-        "{WEB}\nworkers: 2\nupstreams: {{ up: {{ endpoints: [{}] }} }}\nroutes:\n  a: {{ match: {{ path: \"/*\" }}, filters: [ {} ], upstream: up }}\n  \
+        "{WEB}\nworkers: 2\naccess_log: {{}}\nupstreams: {{ up: {{ endpoints: [{}] }} }}\nroutes:\n  a: {{ match: {{ path: \"/*\" }}, filters: [ {} ], upstream: up }}\n  \
          b: {{ match: {{ path: \"/b\" }}, filters: [ {} ], upstream: up }}\n",
         upstream.address(),
         oidc("x-user: sub"),
@@ -99,6 +99,9 @@ fn a_browser_logs_in() {
         let head = upstream.take_request().head;
         assert_eq!((head.all(name), head.header("cookie")), (vec![value], Some("theirs=1")));
     }
+    // What the provider sent along is worth a session, until it is used.
+    let log = weir.wait_stdout("/cb?");
+    assert!(log.contains("/cb?code=***&state=***\""), "{log}");
     // Another gateway with the same secret knows the session; one that was changed nobody does.
     let changed = session.replacen("-0=", "-0=A", 1);
     open(&mut weir.client(), "/a", &changed).expect_status(302);
