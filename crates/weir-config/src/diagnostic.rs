@@ -59,12 +59,19 @@ pub struct Diagnostics {
     found: Vec<Diagnostic>,
     errors: usize,
     sources: HashMap<Arc<PathBuf>, Arc<str>>,
-    /// What came from outside anywhere in the config: a message about one value may quote another.
-    outside: Box<[String]>,
+    /// What no message may tell, whichever value it is about.
+    elsewhere: Box<Concealed>,
+}
+
+/// What may not be told of any part of a config: a message about one value may quote another.
+#[derive(Clone, Debug, Default)]
+struct Concealed {
+    /// What came from outside, and credentials.
+    outside: Vec<String>,
     /// Secrets that only whoever wrote them may be told.
-    quotable: Box<[String]>,
-    /// Lines on which secrets stand.
-    secret_lines: HashSet<(Arc<PathBuf>, u32)>,
+    quotable: Vec<String>,
+    /// Lines on which credentials stand.
+    lines: HashSet<(Arc<PathBuf>, u32)>,
 }
 
 // === impl Diagnostic ===
@@ -236,19 +243,23 @@ impl Diagnostics {
         /// A shorter piece, such as a port, is in messages that do not mean it; what is about its own value conceals it.
         const LEAST: usize = 6;
         let elsewhere = secrecy::elsewhere(tree);
-        let long = |values: HashSet<&str>| -> Box<[String]> {
+        let long = |values: HashSet<&str>| -> Vec<String> {
             let mut values: Vec<&str> =
                 values.into_iter().filter(|value| value.chars().count() >= LEAST).collect();
             values.sort_unstable();
             values.into_iter().map(str::to_owned).collect()
         };
-        (self.outside, self.quotable) = (long(elsewhere.concealed), long(elsewhere.quotable));
-        self.secret_lines = HashSet::new();
+        let mut concealed = Concealed {
+            outside: long(elsewhere.concealed),
+            quotable: long(elsewhere.quotable),
+            lines: HashSet::new(),
+        };
         for node in elsewhere.credentials {
             let lines = node.raw().matches('\n').count() + 1;
             let lines = (node.at.line..).take(lines).map(|line| (Arc::clone(&node.at.file), line));
-            self.secret_lines.extend(lines);
+            concealed.lines.extend(lines);
         }
+        *self.elsewhere = concealed;
     }
 
     /// The same for logs, and for people who may look at the gateway and not change its files: no secret of a file, and no line of one.
@@ -262,7 +273,7 @@ impl Diagnostics {
                 diagnostic.message.contains(value.as_str()) || hint.contains(value.as_str())
             };
             let values: Vec<&str> =
-                self.quotable.iter().filter(told).chain(&own).map(String::as_str).collect();
+                self.elsewhere.quotable.iter().filter(told).chain(&own).map(String::as_str).collect();
             if !values.is_empty() {
                 diagnostic.conceal(&values);
             }
@@ -284,7 +295,7 @@ impl Diagnostics {
             let mut texts = [Some(&diagnostic.message), diagnostic.hint.as_ref()].into_iter().flatten();
             texts.any(|text| text.contains(value.as_str()) || text.contains(&lower))
         };
-        let values: Vec<&str> = self.outside.iter().filter(told).map(String::as_str).collect();
+        let values: Vec<&str> = self.elsewhere.outside.iter().filter(told).map(String::as_str).collect();
         if !values.is_empty() {
             diagnostic.conceal(&values);
         }
@@ -397,7 +408,7 @@ impl Diagnostics {
         let text = self.sources.get(&place.file)?;
         let index = (place.line as usize).checked_sub(1)?;
         let line = text.lines().nth(index)?;
-        let secret = self.secret_lines.contains(&(Arc::clone(&place.file), place.line));
+        let secret = self.elsewhere.lines.contains(&(Arc::clone(&place.file), place.line));
         let shows = !secret && !line.trim().is_empty() && !may_hold_secrets(text, index);
         shows.then(|| line.replace(|c: char| c.is_control() && c != '\t', "\u{fffd}"))
     }

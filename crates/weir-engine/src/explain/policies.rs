@@ -1,6 +1,6 @@
 //! What `weir explain` says of the policies of an upstream as they are resolved: retries and health, with every default.
 
-use crate::config::secrecy::MASK;
+use crate::config::secrecy::{MASK, without_secrets};
 use crate::config::units::{ByteSize, Duration};
 use crate::grpc;
 use crate::upstream::{Hedge, Outlier, Probe, ProbeKind, Retry, Upstream};
@@ -150,7 +150,8 @@ impl ProbeShown {
         let range =
             |(from, to): &(u16, u16)| if from == to { from.to_string() } else { format!("{from}-{to}") };
         Self {
-            what: probe.what(),
+            // Its query may hold a token.
+            what: without_secrets(&probe.what()).into_owned(),
             host: probe.host.as_deref().map(str::to_owned),
             expect: expect.iter().map(range).collect(),
             body,

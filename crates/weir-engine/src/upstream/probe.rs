@@ -1,6 +1,5 @@
 //! What probes ask, and when: the policy, without any I/O. `probes` does it.
 
-use crate::config::secrecy::without_secrets;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_wire::tls::ClientTls;
@@ -58,12 +57,12 @@ pub(crate) enum ProbeKind {
 }
 
 impl Probe {
-    /// What it asks, in a few words and without the query: that may hold a token.
+    /// What it asks, in a few words.
     pub(crate) fn what(&self) -> String {
         match &self.kind {
             ProbeKind::Grpc { service } if service.is_empty() => "grpc health of the server".to_owned(),
             ProbeKind::Grpc { service } => format!("grpc health of {service}"),
-            ProbeKind::Http { path, .. } => format!("GET {}", without_secrets(path)),
+            ProbeKind::Http { path, .. } => format!("GET {path}"),
             ProbeKind::Tcp => "tcp connect".to_owned(),
         }
     }
