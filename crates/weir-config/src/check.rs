@@ -6,9 +6,11 @@
 mod balancing;
 mod consumers;
 mod discovery;
+mod doubtful;
 mod filters;
 mod health;
 mod listeners;
+mod migration;
 mod process;
 mod routes;
 mod source;
@@ -78,6 +80,8 @@ pub fn check(
     checker.consumers();
     checker.routes();
     checker.filter_lists();
+    checker.migrations();
+    checker.doubtful();
     checker.process();
     checker.tracing();
     // What a refused value would have used cannot be known.
@@ -254,7 +258,7 @@ impl<'a> Checker<'a> {
     }
 
     /// All filters with the lists they stand in.
-    fn filters(&self) -> impl Iterator<Item = &'a FilterNode> {
+    fn filters(&self) -> impl Iterator<Item = &'a FilterNode> + use<'a> {
         let config = self.config;
         let plans = config.plans.iter().flat_map(|(_, plan)| &plan.filters);
         let routes = config.routes.iter().flat_map(|(_, route)| &route.filters);

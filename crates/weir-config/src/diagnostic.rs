@@ -306,10 +306,14 @@ impl Diagnostics {
     /// Takes back what was told of a setting, because more is known now. Whether something was.
     pub(super) fn forget(&mut self, code: &str, path: &str) -> bool {
         let before = self.found.len();
-        let errors = |found: &[Diagnostic]| found.iter().filter(|d| d.severity == Severity::Error).count();
-        self.found.retain(|d| d.code != code || d.path != path);
-        self.errors = errors(&self.found);
+        self.retain(|d| d.code != code || d.path != path);
         self.found.len() < before
+    }
+
+    /// Takes out what is not to be told.
+    pub fn retain(&mut self, keep: impl Fn(&Diagnostic) -> bool) {
+        self.found.retain(|diagnostic| keep(diagnostic));
+        self.errors = self.found.iter().filter(|d| d.severity == Severity::Error).count();
     }
 
     /// Adds all of another, with its sources.

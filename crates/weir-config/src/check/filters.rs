@@ -21,7 +21,7 @@ const DECIDE: &[&str] = &["acl", "ip"];
 const CALL_GRPC: &[&str] = &["connect", "grpc_json", "grpc_web"];
 
 /// Whether a filter turns away whoever brings no credentials.
-fn asks_for_credentials(filter: &FilterNode) -> bool {
+pub(super) fn asks_for_credentials(filter: &FilterNode) -> bool {
     let optional = |node: &Node| node.get("optional").and_then(Node::as_text) == Some("true");
     let optional = optional(&filter.node)
         || filter.node.elements().iter().flat_map(Node::entries).any(|(_, n)| optional(n));

@@ -56,7 +56,7 @@ pub struct Match {
     #[schemars(with = "Vec<String>")]
     pub hosts: Box<[CompactString]>,
     /// The path: literal (`/hello`), with names (`/users/{id}`), with a tail (`/beta/*`, `/spot/{rest*}`) or a regular
-    /// expression (`~^/v[0-9]+/`). Default `/*`. `/beta/*` matches `/beta`, `/beta/` and all below, never `/betax`.
+    /// expression for the whole path (`~/v[0-9]+/.*`). Default `/*`. `/beta/*` matches `/beta`, `/beta/` and all below, never `/betax`.
     #[schemars(with = "String")]
     pub path: CompactString,
     /// Methods in capitals, such as `[GET, POST]`. Default: any method.

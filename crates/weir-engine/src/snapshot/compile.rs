@@ -221,6 +221,9 @@ struct Compiler<'a> {
     kept: Vec<acme::Kept>,
 }
 
+/// Warnings about paths, whose hints are better than that of a pattern which cannot be read.
+const MIGRATED: &[&str] = &["literal-parameter", "query-in-path", "whole-path"];
+
 /// Filters, upstream, the two timeouts, what happens to escaped slashes, what becomes of requests whose clients leave.
 type Alike = (Chain, usize, (Option<Duration>, Option<Duration>), Option<EscapedSlashes>, Option<ClientGone>);
 
@@ -525,7 +528,14 @@ impl Compiler<'_> {
                     let name = names.get(c.route).copied().unwrap_or_default();
                     let example = c.example.map(|e| format!("; see `weir explain {e}`")).unwrap_or_default();
                     let path = format!("routes.{name}.{}", c.field);
-                    let hint = format!("{}{example}", c.hint);
+                    let mut hint = format!("{}{example}", c.hint);
+                    // Of a path written for another gateway it is known what was meant.
+                    let is_meant = |d: &Diagnostic| d.path == path && MIGRATED.contains(&d.code);
+                    let better = self.found.iter().find(|d| is_meant(d)).and_then(|d| d.hint.clone());
+                    if let Some(better) = better.filter(|_| c.kind == ConflictKind::BadPattern) {
+                        hint = better;
+                        self.found.retain(|d| !is_meant(d));
+                    }
                     let mut diagnostic = Diagnostic::error(code, c.message).on(self.tree, &path).hint(hint);
                     // The example is of both, whatever the field is.
                     for route in [Some(c.route), c.other].into_iter().flatten() {

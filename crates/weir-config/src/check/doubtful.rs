@@ -1,0 +1,200 @@
+//! Settings that are valid alone and doubtful where they stand: all are warnings, and say when they are right.
+
+use std::net::IpAddr;
+
+use super::Checker;
+use super::spot::Spot;
+use crate::node::{Node, Value};
+use crate::schema::{FilterNode, Route, Written};
+use crate::units::Percent;
+
+impl Checker<'_> {
+    pub(super) fn doubtful(&mut self) {
+        let config = self.config;
+        let section = Spot::section(self.tree, "routes");
+        for Written { name, thing: route, node } in config.routes.written(section.node()) {
+            let at = section.thing(name, node);
+            self.folder(&at.key("files"), route);
+            for filter in route.filters.iter().filter(|filter| filter.name == "mirror") {
+                self.mirrored_to_itself(filter, route);
+            }
+            let before = |at: usize| config.filters.iter().chain(route.filters.iter().take(at));
+            for (index, cache) in
+                route.filters.iter().enumerate().filter(|(_, filter)| filter.name == "cache")
+            {
+                let asks = before(index).find(|filter| super::filters::asks_for_credentials(filter));
+                let key = cache.node.get("key");
+                if let (Some(asks), true) = (asks, key.is_some_and(|key| key.value == Value::Seq(Vec::new())))
+                {
+                    let message = format!(
+                        "`{}` tells callers apart and an empty key does not: all of them share what the cache has",
+                        asks.shown
+                    );
+                    let hint = "right for answers that are the same for all callers; else leave `key` out";
+                    let path = format!("{}.key", cache.path);
+                    self.warn(&path, "shared-by-callers", message, hint);
+                }
+            }
+        }
+        for filter in self.filters() {
+            match filter.name.as_str() {
+                "fault" => self.always_fails(filter),
+                "redirect" => self.https_of_nobody(filter),
+                "jwt" => self.any_token(&filter.node, &filter.path),
+                "any" => {
+                    for (index, member) in filter.node.elements().iter().enumerate() {
+                        let path = || format!("{}[{index}].jwt", filter.path);
+                        member.get("jwt").into_iter().for_each(|jwt| self.any_token(jwt, &path()));
+                    }
+                }
+                _ => {}
+            }
+        }
+        let listeners = Spot::section(self.tree, "listeners");
+        for (name, listener) in config.listeners.iter() {
+            let Some(acme) = listener.tls.as_ref().and_then(|tls| tls.acme.as_ref()) else { continue };
+            // An authority of one's own may know names that the Internet does not.
+            if acme.directory.is_some() || acme.ca.is_some() {
+                continue;
+            }
+            let at = listeners.key(name);
+            let (tls, domains) = (at.key("tls"), acme.domains.iter().enumerate());
+            for (index, domain) in domains.filter(|(_, domain)| is_local(domain)) {
+                let path = format!("{}.acme.domains[{index}]", tls.path());
+                let message = format!(
+                    "Let's Encrypt cannot issue a certificate for {domain}: it is not on the Internet"
+                );
+                let hint = "use `certificates`, or the `directory` of an authority of your own";
+                self.warn(&path, "not-public", message, hint);
+            }
+        }
+        let stores = Spot::section(self.tree, "stores");
+        for (name, _) in config.stores.iter().filter(|(_, store)| store.fleet.is_some()) {
+            if config.source.is_none() {
+                let message = "this config has no `source`, so no other node shares the store and each gateway counts alone";
+                let hint = "right in a bundle of a fleet, whose nodes have a `source`; else write one, or use `redis`";
+                self.warn(&stores.key(name).key("fleet").path(), "fleet-without-source", message, hint);
+            }
+        }
+    }
+
+    fn folder(&mut self, at: &Spot<'_, '_>, route: &Route) {
+        let Some(files) = &route.files else { return };
+        if files.root.0 == std::path::Path::new("/") {
+            let message =
+                "all files of this machine that Weir may read are served, keys and configs among them";
+            self.warn(&at.key("root").path(), "whole-machine", message, "name the folder that is meant");
+            return;
+        }
+        if files.hidden && files.browse {
+            let message = "hidden files are listed and served: .git, .env and .htpasswd are among them where they exist";
+            let hint = "leave `hidden` out: /.well-known/ is served without it";
+            self.warn(&at.key("hidden").path(), "hidden-listed", message, hint);
+        }
+        // A filter may change the path in many ways; without one the whole path is looked for below the root.
+        let changes = |filter: &FilterNode| filter.name == "rewrite";
+        if self.config.filters.iter().chain(&route.filters).any(changes) {
+            return;
+        }
+        let path = route.matches.path.as_str();
+        let prefix =
+            path.strip_suffix("/*").filter(|prefix| prefix.len() > 1 && !prefix.contains(['{', '*', '~']));
+        let Some(prefix) = prefix else { return };
+        let below = files.root.0.join(prefix.trim_start_matches('/'));
+        if files.root.0.is_dir() && !below.exists() && files.fallback.is_none() {
+            let message = format!(
+                "the whole path is looked for below the root, and {} does not exist",
+                below.display()
+            );
+            let hint = format!("add `filters: [ rewrite: {{ strip_prefix: {prefix} }} ]`");
+            self.warn(&at.key("root").path(), "files-under-prefix", message, hint);
+        }
+    }
+
+    fn mirrored_to_itself(&mut self, filter: &FilterNode, route: &Route) {
+        let Some(to) = filter.node.get("upstream").and_then(Node::as_text) else { return };
+        let own = route.upstream.iter().flat_map(|split| &split.0);
+        if own.filter(|share| share.weight > 0).any(|share| share.upstream == to) {
+            let message = format!("upstream `{to}` answers this route: it gets these requests twice");
+            let hint = "mirror to another upstream; what a request changes would happen twice";
+            self.warn(&format!("{}.upstream", filter.path), "mirror-to-itself", message, hint);
+        }
+    }
+
+    fn always_fails(&mut self, filter: &FilterNode) {
+        let text = |key: &str| filter.node.get(key).and_then(Node::as_text);
+        let share = text("share").map_or(Some(Percent::new(100)), |share| share.parse().ok());
+        if text("status").is_some() && share.is_some_and(|share| share.ratio() >= 1.0) {
+            let message = "every request fails: no share is written, or 100%";
+            self.warn(&filter.path, "always-fails", message, "write how many: share: 1%");
+        }
+    }
+
+    /// Warns of a redirect to https on this very host where no listener speaks TLS.
+    fn https_of_nobody(&mut self, filter: &FilterNode) {
+        let text = |key: &str| filter.node.get(key).and_then(Node::as_text);
+        let own = text("https") == Some("true")
+            || text("to")
+                .is_some_and(|to| to.starts_with("https://{host}") || to.starts_with("https://{authority}"));
+        let speaks = self.config.listeners.iter().any(|(_, listener)| listener.tls.is_some());
+        // Behind a proxy that ends TLS, what it says of the scheme counts.
+        if own && !speaks && self.config.trusted_proxies.is_empty() {
+            let message =
+                "no listener has `tls`: a client that follows the redirect finds nobody, or comes back here";
+            let hint = "add `tls` to a listener, or name the proxy that ends TLS in `trusted_proxies`";
+            self.warn(&filter.path, "https-of-nobody", message, hint);
+        }
+    }
+
+    /// Keys of a URL sign tokens for every service of that provider.
+    fn any_token(&mut self, jwt: &Node, path: &str) {
+        let remote = jwt.get("keys").and_then(Node::as_text).is_some_and(|keys| keys.starts_with("http"));
+        let none = |key: &str| jwt.get(key).is_none_or(|node| !node.is_set() || node.elements().is_empty());
+        if remote && none("issuers") && none("audiences") && none("require") {
+            let message =
+                "every token that the provider signed is accepted, also one for another service or client";
+            let hint = "write audiences: [ … ], and issuers: [ … ]";
+            self.warn(path, "any-token", message, hint);
+        }
+    }
+}
+
+/// Whether no public authority can look at the name.
+fn is_local(name: &str) -> bool {
+    if let Ok(address) = name.trim_matches(['[', ']']).parse::<IpAddr>() {
+        return match address {
+            IpAddr::V4(a) => a.is_private() || a.is_loopback() || a.is_link_local() || a.is_unspecified(),
+            IpAddr::V6(a) => a.is_loopback() || a.is_unspecified() || (a.segments()[0] & 0xfe00) == 0xfc00,
+        };
+    }
+    // RFC 6761, 6762, 8375, and `.internal` as ICANN reserved it.
+    const LOCAL: &[&str] = &["home.arpa", "internal", "invalid", "local", "localhost", "test", "lan"];
+    let name = name.trim_end_matches('.').to_ascii_lowercase();
+    let is = |last: &str| name == last || name.strip_suffix(last).is_some_and(|rest| rest.ends_with('.'));
+    LOCAL.iter().any(|last| is(last)) || !name.contains('.')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn local_names() {
+        for (name, local) in [
+            ("localhost", true),
+            ("gw", true),
+            ("api.corp.internal", true),
+            ("printer.local", true),
+            ("10.1.2.3", true),
+            ("192.168.0.1", true),
+            ("api.example.com", false),
+            ("*.example.com", false),
+            ("203.0.113.7", false),
+            ("internal.example.com", false),
+            ("mylocal", true),
+            ("notlocal.com", false),
+        ] {
+            assert_eq!(is_local(name), local, "{name}");
+        }
+    }
+}

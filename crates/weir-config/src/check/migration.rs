@@ -1,0 +1,248 @@
+//! Spellings of other gateways that are valid here and mean something else. All are warnings: each may be meant as it is written.
+
+use super::Checker;
+use super::spot::Spot;
+use crate::node::Node;
+use crate::schema::{FilterNode, Match, Route, Written};
+
+/// Variables of nginx, and the placeholder for each here; none where there is no such placeholder.
+const VARIABLES: &[(&str, Option<&str>)] = &[
+    ("args", Some("{query}")),
+    ("host", Some("{host}")),
+    ("http_host", Some("{authority}")),
+    ("is_args", None),
+    ("proxy_add_x_forwarded_for", None),
+    ("query_string", Some("{query}")),
+    ("remote_addr", Some("{client}")),
+    ("remote_user", Some("{consumer}")),
+    ("request_id", Some("{request_id}")),
+    ("request_method", Some("{method}")),
+    ("request_uri", Some("{path}")),
+    ("scheme", Some("{scheme}")),
+    ("server_name", Some("{host}")),
+    ("ssl_client_s_dn", Some("{tls_client_subject}")),
+    ("uri", Some("{path}")),
+];
+
+/// Filters with templates, and the keys or maps of templates in their settings.
+const TEMPLATES: &[(&str, &[&str])] = &[
+    ("headers", &["request.set", "request.add", "response.set", "response.add"]),
+    ("redirect", &["to"]),
+    ("rewrite", &["path", "host", "query.set", "query.add"]),
+];
+
+/// Header fields whose values are longer than the word that people look for in them.
+const LONG_FIELDS: &[&str] = &["accept", "cookie", "referer", "user-agent"];
+
+/// Statuses that keep a client out.
+const DENIALS: &[u16] = &[401, 403, 404, 410];
+
+impl Checker<'_> {
+    /// Warns of what other gateways would read differently.
+    pub(super) fn migrations(&mut self) {
+        let config = self.config;
+        let section = Spot::section(self.tree, "routes");
+        for Written { name, thing: route, node } in config.routes.written(section.node()) {
+            let at = section.thing(name, node);
+            let at_match = at.key("match");
+            self.path_of_another(&at_match.key("path"), &route.matches);
+            for (key, values) in [("headers", &route.matches.headers), ("query", &route.matches.query)] {
+                let at = at_match.key(key);
+                for (name, value) in &values.0 {
+                    self.value_of_another(&at.key(name), name, value);
+                }
+            }
+            if let Some(body) = at.key("respond").key("body").node() {
+                self.variable(&at.key("respond").key("body").path(), body, false);
+            }
+            self.outranked(&at, name, route);
+        }
+        let plans = config.plans.iter().flat_map(|(_, plan)| &plan.filters);
+        let routes = config.routes.iter().flat_map(|(_, route)| &route.filters);
+        for filter in config.filters.iter().chain(plans).chain(routes) {
+            self.variables(filter);
+        }
+    }
+
+    fn path_of_another(&mut self, at: &Spot<'_, '_>, matches: &Match) {
+        if at.node().is_none_or(|node| node.substituted) {
+            return;
+        }
+        let path = matches.path.as_str();
+        if let Some(regex) = path.strip_prefix('~') {
+            // `.` behind the beginning of a path is no beginning of one: nothing would match.
+            if regex.starts_with("\\.") {
+                let message = format!(
+                    "no path begins so, and a regular expression matches the whole path: {path} takes none"
+                );
+                self.warn(&at.path(), "whole-path", message, format!("write ~.*{regex}"));
+                return;
+            }
+            // Whoever writes `^`, which is not needed, thinks of regular expressions that find a part.
+            let open = regex.starts_with('^') && !regex.ends_with('$') && !ends_open(regex);
+            if open {
+                let message = "a regular expression matches the whole path: nothing may follow this one";
+                let hint = format!("write {path}.* for all that begins so, or {path}$ if this is meant");
+                self.warn(&at.path(), "whole-path", message, hint);
+            }
+            return;
+        }
+        if let Some((at_key, query)) = path.split_once('?').filter(|(path, _)| path.starts_with('/')) {
+            let hint = match query.split_once('=') {
+                Some((name, value)) => {
+                    format!("write path: {at_key}, and query: {{ {name}: \"{value}\" }} beside it")
+                }
+                None => format!("write path: {at_key}, and query: {{ NAME: \"*\" }} beside it"),
+            };
+            let message = "a path holds no query: no request takes this route";
+            self.warn(&at.path(), "query-in-path", message, hint);
+            return;
+        }
+        for segment in path.split('/') {
+            let named = |open: char, close: &str| segment.strip_prefix(open)?.strip_suffix(close);
+            let name = named(':', "").or_else(|| named('<', ">")).or_else(|| named('[', "]"));
+            let name =
+                name.map(|name| name.rsplit(':').next().unwrap_or(name).trim_end_matches(['?', '*', '+']));
+            let is_name = |name: &&str| {
+                !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+            };
+            if let Some(name) = name.filter(is_name) {
+                let message = format!("`{segment}` stands for itself here, and takes no other segment");
+                let hint = format!("write {{{name}}} for any segment");
+                self.warn(&at.path(), "literal-parameter", message, hint);
+            }
+        }
+    }
+
+    /// A condition on a header field or a query parameter.
+    fn value_of_another(&mut self, at: &Spot<'_, '_>, name: &str, value: &str) {
+        if at.node().is_none_or(|node| node.substituted) {
+            return;
+        }
+        let negated = ["!~", "!=", "~!"].iter().any(|sign| value.starts_with(sign)) || value == "!*";
+        if negated {
+            let message = format!("there is no negation: {name} must hold `{value}` as it is written");
+            let hint =
+                "give requests that have the value a route of their own; this one then takes the others";
+            self.warn(&at.path(), "no-negation", message, hint);
+            return;
+        }
+        let Some(regex) = value.strip_prefix('~') else { return };
+        let plain = regex.bytes().all(|b| b.is_ascii_alphanumeric() || b"|()-_ /".contains(&b));
+        let a_word = LONG_FIELDS.contains(&name.to_ascii_lowercase().as_str()) && plain;
+        let begins = regex.starts_with('^') && !regex.ends_with('$') && !ends_open(regex);
+        let ends = regex.ends_with('$') && !regex.starts_with('^') && !regex.starts_with(".*");
+        if a_word || begins || ends {
+            let message =
+                "a regular expression matches the whole value, and this one leaves no room for more";
+            let core = regex.trim_start_matches('^').trim_end_matches('$');
+            let form = match (begins, ends) {
+                (true, _) => format!("~{core}.*"),
+                (_, true) => format!("~.*{core}"),
+                _ => format!("~.*({core}).*"),
+            };
+            let exact = if core.contains('|') { format!("~^({core})$") } else { format!("~^{core}$") };
+            let hint = format!("write \"{form}\", or \"{exact}\" if this is meant");
+            self.warn(&at.path(), "whole-value", message, hint);
+        }
+    }
+
+    fn variables(&mut self, filter: &FilterNode) {
+        let Some((_, keys)) = TEMPLATES.iter().find(|(name, _)| *name == filter.name) else { return };
+        for key in *keys {
+            let Some(node) = filter.node.find(key) else { continue };
+            let path = format!("{}.{key}", filter.path);
+            if node.as_text().is_some() {
+                self.variable(&path, node, true);
+            }
+            for (name, value) in node.entries() {
+                self.variable(&format!("{path}.{}", name.text), value, false);
+            }
+        }
+    }
+
+    /// A text in which nginx would fill something in. `numbered` says that `$1` means nothing else here, such as an amount.
+    fn variable(&mut self, path: &str, node: &Node, numbered: bool) {
+        let Some(text) = node.as_text().filter(|_| !node.substituted && !node.secret) else { return };
+        for (at, _) in text.match_indices('$') {
+            let rest = &text[at + 1..];
+            let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+            let name = &rest[..end];
+            let (meant, hint) = match VARIABLES.iter().find(|(known, _)| *known == name) {
+                Some((_, Some(_))) => (true, format!("write {}", translated(text))),
+                Some((_, None)) => (true, "leave it out: the gateway adds what is needed".to_owned()),
+                None if name.starts_with("http_")
+                    || name.starts_with("arg_")
+                    || name.starts_with("cookie_") =>
+                {
+                    (true, "no placeholder holds a field, a parameter or a cookie of the request".to_owned())
+                }
+                None => {
+                    let hint =
+                        "name the part in the path of the route, such as /api/{rest*}, and write {rest}";
+                    (numbered && matches!(name.as_bytes(), [b'0'..=b'9']), hint.to_owned())
+                }
+            };
+            if meant {
+                let message = format!("`${name}` is no placeholder and is sent as it is written");
+                self.warn(path, "literal-variable", message, hint);
+                return;
+            }
+        }
+    }
+
+    /// Warns of a route that keeps clients out on any host, where a route of a host takes the same paths: the host decides first.
+    fn outranked(&mut self, at: &Spot<'_, '_>, name: &str, route: &Route) {
+        let denies = route.respond.as_ref().is_some_and(|respond| DENIALS.contains(&respond.status));
+        let own = route.matches.path.as_str();
+        if !denies || !route.matches.hosts.is_empty() || !own.starts_with('/') || literal(own) == "/" {
+            return;
+        }
+        let takes = |path: &str| path.ends_with('*') || path.ends_with("*}");
+        let covers = |m: &Match| {
+            let (path, own) = (m.path.as_str(), literal(own));
+            let prefix = literal(path);
+            let is_open = m.headers.0.is_empty() && m.query.0.is_empty() && m.methods.is_empty();
+            !m.hosts.is_empty() && is_open && path.starts_with('/') && takes(path) && own.starts_with(prefix)
+        };
+        let same = |host: &str| {
+            let mut all = self.config.routes.iter();
+            all.any(|(other, r)| {
+                other != name
+                    && r.matches.path == route.matches.path
+                    && r.matches.hosts.iter().any(|h| h == host)
+            })
+        };
+        let others = self.config.routes.iter().filter(|(_, other)| covers(&other.matches));
+        let hole = others.flat_map(|(other, r)| r.matches.hosts.iter().map(move |host| (other, host)));
+        if let Some((other, host)) = hole.into_iter().find(|(_, host)| !same(host)) {
+            let message = format!(
+                "route `{other}` takes these requests on {host}, because a route with a host beats one without: they are not refused there"
+            );
+            let hint = format!("write it once more with hosts: [ {host} ]");
+            self.warn(&at.key("match").path(), "outranked-by-host", message, hint);
+        }
+    }
+}
+
+/// A text with placeholders in place of nginx's variables, where there is one.
+fn translated(text: &str) -> String {
+    let mut out = text.to_owned();
+    // The longest first: `$host` is no part of `$http_host`, but `$uri` might be of another.
+    let mut known: Vec<_> = VARIABLES.iter().filter_map(|(name, to)| Some((name, (*to)?))).collect();
+    known.sort_unstable_by_key(|(name, _)| std::cmp::Reverse(name.len()));
+    for (name, to) in known {
+        out = out.replace(&format!("${name}"), to);
+    }
+    out
+}
+
+/// Whether a regular expression ends so that more may follow.
+fn ends_open(regex: &str) -> bool {
+    [".*", ".+", ".*)", ".+)", ".*)?", ".+)?", ".*?", "]*", "]+"].iter().any(|end| regex.ends_with(end))
+}
+
+/// What a path begins with before its first placeholder or `*`.
+fn literal(path: &str) -> &str {
+    &path[..path.find(['{', '*']).unwrap_or(path.len())]
+}
