@@ -22,6 +22,9 @@ pub(super) struct Cx {
     pub(super) meant: RefCell<HashSet<(Identity, &'static str)>>,
 }
 
+/// Most names that are listed beside the one that was probably meant.
+const LISTED: usize = 8;
+
 pub(super) enum Segment {
     Index(usize),
     Key(Arc<str>),
@@ -103,6 +106,8 @@ impl Cx {
             nearest_name(&key.text, unused).or_else(|| nearest_name(&key.text, fields.iter().copied()));
         let message = match fields {
             [] => format!("unknown key `{}`; there are no settings here", key.text),
+            // A list of forty names hides the one that was meant.
+            _ if near.is_some() && fields.len() > LISTED => format!("unknown key `{}`", key.text),
             _ => format!("unknown key `{}`; expected {}", key.text, one_of(fields)),
         };
         let mut diagnostic = Diagnostic::error("unknown-key", message).at(key.at.clone());

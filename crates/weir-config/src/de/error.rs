@@ -197,8 +197,11 @@ impl serde::de::Error for Error {
 
     fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
         let near = nearest_name(variant, expected.iter().copied());
-        Self::fixed("bad-value", format!("is not known here; expected {}", one_of(expected)))
-            .hint(near.map(|near| format!("did you mean {near}?")))
+        let hint = match variant.to_ascii_lowercase().as_str() {
+            "h3" | "http3" | "http/3" | "quic" => Some("HTTP/3 is not supported; leave it out".to_owned()),
+            _ => near.map(|near| format!("did you mean {near}?")),
+        };
+        Self::fixed("bad-value", format!("is not known here; expected {}", one_of(expected))).hint(hint)
     }
 
     /// Where a map is read in place of something else that may stand there: elsewhere unknown keys are noted as they are met.

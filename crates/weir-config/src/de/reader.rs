@@ -55,6 +55,18 @@ impl<'n> NodeReader<'n> {
             (Value::Str(text), "a map") if text.contains(':') && !text.contains(": ") => {
                 Some("put a space after the `:` of a key".to_owned())
             }
+            (Value::Bool(false), "a map") => Some("leave it out".to_owned()),
+            (Value::Bool(true), "a map") => {
+                let path = self.cx.path();
+                let key = path.rsplit('.').next().unwrap_or(&path).to_owned();
+                Some(match (key.as_str(), path.starts_with("listeners.")) {
+                    ("tls", true) => {
+                        "write tls: { certificates: [ { cert: api.pem, key: api.key } ] }, or tls: { acme: { domains: [ … ] } }".to_owned()
+                    }
+                    ("access_log", _) => "write access_log: { output: stdout }".to_owned(),
+                    _ => format!("write {key}: {{}} for its defaults"),
+                })
+            }
             (Value::Map(_), "a list") => Some("begin each item with `- `, or write [ … ]".to_owned()),
             (Value::Seq(_), "a map") => Some("write `key: value` without the leading `- `".to_owned()),
             _ => None,

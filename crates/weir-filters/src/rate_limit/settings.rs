@@ -7,6 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use weir_engine::config::de;
 use weir_engine::config::units::Duration;
 use weir_engine::filter::{Build, HeaderName};
 use weir_engine::store::{Store, WINDOW};
@@ -376,7 +377,16 @@ impl<'de> Deserialize<'de> for Per {
             "day" => Ok(Self::Span(Unit::Day)),
             "month" => Ok(Self::Span(Unit::Month)),
             other => other.parse().map(Self::Time).map_err(|e: weir_engine::config::units::UnitError| {
-                serde::de::Error::custom(format!("`{text}` {e}, day or month"))
+                let hint = match text.trim_start_matches("1 ").trim_end_matches('s') {
+                    "hour" => Some("write 1h"),
+                    "minute" | "min" => Some("write 1m"),
+                    "second" | "sec" => Some("write 1s"),
+                    _ => None,
+                };
+                match hint {
+                    Some(_) => de::refuse("a duration; expected e.g. 1s, 5m, 1h, day or month", hint),
+                    None => serde::de::Error::custom(format!("`{text}` {e}, day or month")),
+                }
             }),
         }
     }

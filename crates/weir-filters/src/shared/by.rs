@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use weir_engine::config::de;
 use weir_engine::filter::{Build, Cx, RequestHead};
 use weir_engine::template::{Escape, Malformed, Template, Values};
 use weir_h1::FieldName;
@@ -116,10 +117,22 @@ impl<'de> Deserialize<'de> for By {
                 FieldName::new(name.trim()).map(Self::Header).map_err(serde::de::Error::custom)
             }
             (template, _) if template.contains('{') => Ok(Self::Template(text)),
-            _ => Err(serde::de::Error::custom(format!(
-                "`{text}` is no one to count by; expected address, consumer, route, header:NAME or a text with \
-                 placeholders such as {{consumer}} {{path}}"
-            ))),
+            _ => {
+                const EXPECTED: &str = "known here; expected address, consumer, route, header:NAME or a text with \
+                                        placeholders such as {consumer} {path}";
+                let hint = match text.to_ascii_lowercase().replace(['-', '_'], "").as_str() {
+                    "client" | "clientip" | "ip" | "remoteaddr" | "remoteip" | "sourceip" => {
+                        Some("write address")
+                    }
+                    "apikey" | "credential" | "key" | "token" | "user" => {
+                        Some("write consumer, behind a filter that says who calls")
+                    }
+                    "all" | "global" | "service" => Some("write route"),
+                    "header" => Some("name it: header:x-tenant"),
+                    _ => None,
+                };
+                Err(de::refuse(EXPECTED, hint))
+            }
         }
     }
 }

@@ -85,7 +85,7 @@ impl Certificate {
         let of_key = |text: String| TlsError::of(Part::Key, text);
         let leaf = chain.first().ok_or_else(|| of_cert(format!("{cert_place} holds no certificate")))?;
         rustls::server::ParsedCertificate::try_from(leaf)
-            .map_err(|e| of_cert(format!("{cert_place} holds no valid certificate: {e}")))?;
+            .map_err(|e| of_cert(format!("{cert_place} holds no valid certificate: {}", why_unusable(&e))))?;
         let (names, validity) = (dns_names(leaf), der::validity(leaf));
         let key = aws_lc_rs::sign::any_supported_type(&key)
             .map_err(|e| of_key(format!("{key_place} holds no key that can be used: {e}")))?;
@@ -184,6 +184,18 @@ fn dns_names(certificate: &[u8]) -> Vec<String> {
     found.sort();
     found.dedup();
     found
+}
+
+/// Why a certificate cannot be read, in words: what the library says of some cases is for its own developers.
+fn why_unusable(error: &rustls::Error) -> String {
+    let text = error.to_string();
+    if text.contains("UnsupportedCertVersion") {
+        return "it has version 1, which clients refuse; expected version 3, with the names under subjectAltName".to_owned();
+    }
+    if text.contains("Other(") || text.contains("OtherError") {
+        return "it is not encoded as X.509 asks for".to_owned();
+    }
+    text.trim_start_matches("invalid peer certificate: ").to_owned()
 }
 
 #[cfg(test)]

@@ -41,7 +41,17 @@ impl Compiler<'_> {
             Ok(new) => new,
             Err(e) => {
                 let at = if e.part == Part::Key { "key" } else { "cert" };
-                self.error(&format!("{path}.{at}"), "tls-unusable", e.text, None);
+                let holds = |file: &Path, what: &str| {
+                    std::fs::read_to_string(file).is_ok_and(|text| text.contains(what))
+                };
+                let swapped = holds(&identity.cert, "PRIVATE KEY-----")
+                    && holds(&identity.key, "BEGIN CERTIFICATE-----");
+                let both =
+                    |file: &Path| holds(file, "PRIVATE KEY-----") && holds(file, "BEGIN CERTIFICATE-----");
+                let swapped = swapped && !both(&identity.cert) && !both(&identity.key);
+                let hint = swapped
+                    .then(|| "`cert` names the key and `key` the certificate: swap the two".to_owned());
+                self.error(&format!("{path}.{at}"), "tls-unusable", e.text, hint);
                 return None;
             }
         };
