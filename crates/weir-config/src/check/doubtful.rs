@@ -100,8 +100,10 @@ impl Checker<'_> {
         let prefix =
             path.strip_suffix("/*").filter(|prefix| prefix.len() > 1 && !prefix.contains(['{', '*', '~']));
         let Some(prefix) = prefix else { return };
+        // A root that ends as the prefix does is meant for what stands behind the prefix. Another may have the prefix later.
         let below = files.root.0.join(prefix.trim_start_matches('/'));
-        if files.root.0.is_dir() && !below.exists() && files.fallback.is_none() {
+        if files.root.0.ends_with(prefix.trim_start_matches('/')) && files.root.0.is_dir() && !below.exists()
+        {
             let message = format!(
                 "the whole path is looked for below the root, and {} does not exist",
                 below.display()
