@@ -42,6 +42,7 @@ targets:
   big: {{ url: "http://{big}/", start: [weir, origin, --http, "{big}", -t1, --fixed, 1MiB], stop: INT }}
   none: {{ url: "http://127.0.0.1:1/", start: [./no-such-program], optional: true }}
   breaks: {{ url: "http://127.0.0.1:1/", start: [sh, -c, 'echo it is broken; exit 3'], optional: true }}
+  gone: {{ url: "http://127.0.0.1:1/", pid: auto, optional: true }}
 workloads:
   post:
     connections: 1
@@ -71,7 +72,8 @@ workloads:
     assert!(small_result.url.ends_with("/any?a=b") && small_result.errors == 0, "{set:#?}");
     assert!(big_result.ratios["cost"].value > 1.0, "the cost of processes it started is told: {set:#?}");
     let left: Vec<&str> = set.left_out.iter().map(|l| l.target.as_str()).collect();
-    assert_eq!(left, ["none", "breaks"]);
+    assert_eq!(left, ["none", "breaks", "gone"]);
+    assert!(set.left_out[2].reason.contains("nothing listens"), "{:?}", set.left_out);
     assert!(set.left_out[1].reason.contains("it is broken"), "{:?}", set.left_out);
     assert!(set.versions["small"].starts_with("weir "), "{:?}", set.versions);
     assert_eq!(post.published[0].figures["p99"], 68_650_000.0);

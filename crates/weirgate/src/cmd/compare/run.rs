@@ -132,6 +132,11 @@ impl<'a> Bench<'a> {
             self.result.versions.insert(name.to_owned(), line.trim().to_owned());
         }
         if service.start.is_empty() {
+            // Another process serves it, which may have been left out.
+            let place = service.url.as_deref().and_then(authority).filter(|_| service.optional);
+            if let Some(place) = place.filter(|place| !connects(place)) {
+                return Err(anyhow!("nothing listens on {place}"));
+            }
             if service.pid == Some(Pid::Auto) {
                 self.pids.insert(name.to_owned(), "auto".to_owned());
             }
