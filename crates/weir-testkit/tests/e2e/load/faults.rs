@@ -239,9 +239,13 @@ fn a_target_that_stands_still_again_and_again_is_noticed_by_a_closed_loop() {
         }
     });
     let r = report(&["-c8", "-d2500ms", &url(&upstream)]);
-    let told = r.verdict.reasons.iter().find(|reason| reason.code == "stalled");
-    let told = told.unwrap_or_else(|| panic!("not noticed: {:?} {:?}", r.verdict, r.health.silences));
-    assert!(told.grade == Grade::Suspect && told.text.contains("--rate"), "{told:?}");
+    assert!(r.health.silences.count() >= 3, "{:?}", r.verdict);
+    let told = |code: &str| r.verdict.reasons.iter().find(|reason| reason.code == code);
+    match told("stalled") {
+        Some(told) => assert!(told.grade == Grade::Suspect && told.text.contains("--rate"), "{told:?}"),
+        // On a machine that has no processor for the generator, nobody knows whose the pauses are.
+        None => assert!(told("generator_waited").is_some(), "not noticed: {:?}", r.verdict),
+    }
     let (_origin, slow) = origin("/delay/100");
     let r = report(&["-c2", "-d1500ms", &slow]);
     assert!(
