@@ -58,7 +58,7 @@ soak:          ## all faults at once for SOAK_SECONDS (600), every request accou
 upgrade-storm: ## 200 upgrades under 128 short connections, with a slow exec, on one core and on two
 	@scripts/ensure-tools.sh cc
 	cargo build --locked --profile ci --workspace --bins
-	WEIR_BIN='$(TARGET)/ci/weir' cargo test --locked --profile ci -p weir-testkit --test e2e -- --ignored --nocapture --test-threads 1 upgrade_storm
+	WEIR_BIN='$(TARGET)/ci/weir' cargo test --locked --profile ci -p weir-testkit --test upgrade_storm -- --nocapture --test-threads 1
 
 test-unit-filter: ## every end-to-end test with weir under the system call filter of dist/weir.service
 	@scripts/ensure-tools.sh $(TEST_TOOLS)

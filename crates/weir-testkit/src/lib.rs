@@ -59,7 +59,7 @@ pub use pty::Pty;
 pub use table::table;
 pub use tls::{ServerTls, Tls, TlsSeen};
 pub use upstream::{Conn, Request, Upstream, black_hole, refusing_address, stop_listening, unused_address};
-pub use wait::{eventually, eventually_within};
+pub use wait::{eventually, eventually_within, pause};
 pub use weir::{Finished, Weir, command_for, install, run_weir, weir_command};
 pub use wire::{DEADLINE, Wire};
 

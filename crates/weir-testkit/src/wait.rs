@@ -5,6 +5,11 @@ use std::time::{Duration, Instant};
 
 use crate::DEADLINE;
 
+/// Plays a peer that says nothing for so long: part of a scripted conversation, never a wait for something to happen.
+pub fn pause(time: Duration) {
+    thread::sleep(time);
+}
+
 /// Asks again and again until the condition holds; panics with `what` when it does not within 5 s.
 ///
 /// The one place that polls. Everything that can be waited for as an event (bytes on a socket, lines of a log, the end of

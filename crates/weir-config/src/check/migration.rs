@@ -163,7 +163,10 @@ impl Checker<'_> {
 
     /// A text in which nginx would fill something in. `numbered` says that `$1` means nothing else here, such as an amount.
     fn variable(&mut self, path: &str, node: &Node, numbered: bool) {
-        let Some(text) = node.as_text().filter(|_| !node.substituted && !node.secret) else { return };
+        let Some(text) = node.as_text().filter(|_| !node.substituted && (!node.secret || node.quotable))
+        else {
+            return;
+        };
         for (at, _) in text.match_indices('$') {
             let rest = &text[at + 1..];
             let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());

@@ -74,6 +74,5 @@ mod timeouts;
 mod tls;
 mod tracing;
 mod upgrade;
-mod upgrade_storm;
 mod what_lives;
 mod why;

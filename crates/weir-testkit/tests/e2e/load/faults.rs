@@ -233,7 +233,7 @@ fn a_target_that_stands_still_again_and_again_is_noticed_by_a_closed_loop() {
             // The last 150 ms of each 500 ms.
             let within = begun.elapsed().as_millis() % 500;
             if within >= 350 {
-                std::thread::sleep(Duration::from_millis(500 - within as u64));
+                weir_testkit::pause(Duration::from_millis(500 - within as u64));
             }
             conn.send(OK);
         }
@@ -261,7 +261,7 @@ fn a_timeout_breaks_a_bound_on_time() {
     let upstream = Upstream::script(move |conn| {
         while conn.next_request().is_some() {
             if turn.fetch_add(1, Ordering::Relaxed) % 20 == 19 {
-                std::thread::sleep(Duration::from_millis(400));
+                weir_testkit::pause(Duration::from_millis(400));
             }
             conn.send(OK);
         }

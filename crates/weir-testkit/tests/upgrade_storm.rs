@@ -4,6 +4,8 @@
 //! A fork copies every descriptor, and the copies last until the exec, which is slow on a busy disk. Here they last [`COPIES`] ms: a
 //! library that is loaded before the C library's `posix_spawn` first starts a process that only holds them so long, and waits for it.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "this is test code: a panic is how a test fails")]
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -14,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use weir_origin::{Options, Origin};
-use weir_testkit::{Weir, command_for, eventually, install};
+use weir_testkit::{Weir, command_for, eventually, install, pause};
 
 /// Upgrades on each count of cores.
 const UPGRADES: usize = 100;
@@ -33,6 +35,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 const LINGER: &str = r"
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <poll.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -43,7 +46,7 @@ typedef int spawns(pid_t *, const char *, const posix_spawn_file_actions_t *, co
 static void linger(void) {
     pid_t beside = fork();
     if (beside == 0) {
-        usleep(COPIES * 1000);
+        poll(0, 0, COPIES);
         _exit(0);
     }
     if (beside > 0) waitpid(beside, 0, 0);
@@ -91,7 +94,7 @@ fn ask(account: &Account, address: &str, number: usize) {
         let done = TcpStream::connect(address).map_err(|e| format!("connect: {e}")).and_then(|mut stream| {
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             for _ in 0..times {
-                thread::sleep(PAUSE); // Weir must wait for the request: only then does its set know the socket
+                pause(PAUSE); // Weir must wait for the request: only then does its set know the socket
                 let since = Instant::now();
                 stream.write_all(request.as_bytes()).map_err(|e| format!("write: {e}"))?;
                 let stays = answer(&mut stream)?;
@@ -178,13 +181,11 @@ fn storm(cores: usize) {
 }
 
 #[test]
-#[ignore = "takes minutes: make upgrade-storm"]
 fn on_one_core() {
     storm(1);
 }
 
 #[test]
-#[ignore = "takes minutes: make upgrade-storm"]
 fn on_two_cores() {
     storm(2);
 }
