@@ -252,6 +252,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_used_stays_used_when_a_limit_moves() {
+        for (to, left) in [(90, 10), (200, 120), (80, 0), (50, 0)] {
+            let mut ledger = Ledger::new(BEGAN);
+            let now = BEGAN + Duration::from_secs(60);
+            assert_eq!(ledger.answer(now, &asked("a", 80, 0)).unwrap()[4], 20);
+            let limit = Limit { requests: to, micros: 1_000_000, burst: to };
+            let moved = Asked { limits: [limit].into_iter().collect(), ..asked("a", 0, 0) };
+            assert_eq!(ledger.answer(now, &moved).unwrap()[4], left, "{to}");
+        }
+    }
+
+    #[test]
     fn what_is_owed_is_paid_and_what_is_given_back_is_there() {
         let mut ledger = Ledger::new(BEGAN);
         let now = BEGAN + Duration::from_secs(60);
