@@ -176,6 +176,7 @@ pub(crate) fn compile(
 ) -> Result<Snapshot, Mistakes> {
     let mut diagnostics = std::mem::take(&mut loaded.diagnostics);
     carry.kept.begin(Places::of(&loaded.config));
+    carry.healths.begin(loaded.config.upstreams.names());
     carry.fresh_certificates.clear();
     carry.acme.begin();
     carry.fresh_tickets.clear();

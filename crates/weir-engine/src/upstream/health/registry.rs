@@ -3,11 +3,11 @@
 use super::Health;
 use super::reasons::Why;
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use weir_telemetry::{EndpointId, OutReason};
+use weir_telemetry::{EndpointId, OutReason, log};
 
 /// The health of every endpoint, by upstream and address. An endpoint keeps its health for as long as any snapshot has it.
 #[derive(Debug, Default)]
@@ -18,13 +18,15 @@ struct Known {
     healths: HashMap<Name, Weak<Health>>,
     /// What the process before this one knew of endpoints that are still to come.
     inherited: HashMap<Name, (Saved, Instant)>,
+    /// The upstreams of the config that is being built.
+    upstreams: HashSet<String>,
 }
 
 /// The names of an upstream and of an endpoint.
 type Name = (Arc<str>, Arc<str>);
 
 /// What is known of one endpoint, to be read by the next process.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Saved {
     upstream: String,
     endpoint: String,
@@ -36,7 +38,7 @@ struct Saved {
     whys: Vec<SavedWhy>,
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct SavedWhy {
     reason: String,
     cause: String,
@@ -50,7 +52,13 @@ struct SavedWhy {
 }
 
 impl Healths {
-    /// The health of an endpoint.
+    /// A config with these upstreams is being built.
+    pub(crate) fn begin<'n>(&self, upstreams: impl Iterator<Item = &'n str>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.upstreams = upstreams.map(str::to_owned).collect();
+    }
+
+    /// The health of an endpoint. What an operator said of it stays where its upstream has another name now.
     pub(crate) fn of(&self, upstream: &Arc<str>, endpoint: &Arc<str>, cells: &EndpointId) -> Arc<Health> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let name = (Arc::clone(upstream), Arc::clone(endpoint));
@@ -60,6 +68,12 @@ impl Healths {
         known.healths.retain(|_, health| health.strong_count() > 0);
         let health = Health::new(Arc::clone(upstream), Arc::clone(endpoint), cells.clone());
         if let Some((saved, at)) = known.inherited.remove(&name) {
+            health.restore(saved, at);
+        } else if let Some((saved, at)) = known.renamed(endpoint) {
+            log::info(
+                "endpoint stays as an operator put it: its upstream was renamed",
+                &[("upstream", upstream), ("endpoint", endpoint), ("before", &saved.upstream)],
+            );
             health.restore(saved, at);
         }
         known.healths.insert(name, Arc::downgrade(&health));
@@ -82,6 +96,32 @@ impl Healths {
         let name = |saved: &Saved| (saved.upstream.as_str().into(), saved.endpoint.as_str().into());
         let named = all.into_iter().map(|saved| (name(&saved), (saved, now)));
         self.0.lock().unwrap_or_else(PoisonError::into_inner).inherited.extend(named);
+    }
+}
+
+impl Known {
+    /// What an operator said of an endpoint with this address, of the one upstream that has it and is no longer in the config.
+    fn renamed(&self, endpoint: &Arc<str>) -> Option<(Saved, Instant)> {
+        let now = Instant::now();
+        let is_gone = |(upstream, label): &&Name| label == endpoint && !self.upstreams.contains(&**upstream);
+        let running = self.healths.iter().filter(|(name, _)| is_gone(name));
+        let running = running.filter_map(|(_, health)| Some((health.upgrade()?.save(now)?, now)));
+        let inherited = self.inherited.iter().filter(|(name, _)| is_gone(name));
+        let inherited = inherited.map(|(_, (saved, at))| (saved.clone(), *at));
+        let mut found = running.chain(inherited).filter_map(|(saved, at)| Some((saved.by_hand()?, at)));
+        let only = found.next()?;
+        found.next().is_none().then_some(only)
+    }
+}
+
+impl Saved {
+    /// As much of it as an operator said.
+    fn by_hand(mut self) -> Option<Self> {
+        self.whys.retain(|why| {
+            [OutReason::Draining, OutReason::Out].iter().any(|reason| why.reason == reason.name())
+        });
+        (self.failures, self.ejections) = (0, 0);
+        (!self.whys.is_empty()).then_some(self)
     }
 }
 

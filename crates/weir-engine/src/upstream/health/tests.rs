@@ -212,6 +212,38 @@ fn what_is_known_goes_to_the_next_process() {
 }
 
 #[test]
+fn what_an_operator_said_stays_when_the_upstream_is_renamed() {
+    let telemetry = Telemetry::new(Setup::default());
+    let now = Instant::now();
+    let of = |healths: &Healths, upstream: &str| {
+        healths.of(&upstream.into(), &"1".into(), &telemetry.endpoint(upstream, "1"))
+    };
+    let begin = |healths: &Healths, upstreams: &[&str]| healths.begin(upstreams.iter().copied());
+    let healths = Healths::default();
+    begin(&healths, &["old", "other"]);
+    let old = of(&healths, "old");
+    old.put(ByHand::Drain(60 * AVOIDED), now);
+    old.probe_failed("probe_status", "it answered 503", now);
+    assert!(reasons(&of(&healths, "other")).is_empty(), "both are there: it is no other name");
+
+    begin(&healths, &["new"]);
+    let new = of(&healths, "new");
+    assert_eq!(reasons(&new), ["draining"], "what probes say is theirs to say again");
+    assert_eq!(old.whys()[0].until.is_some(), new.whys()[0].until.is_some());
+
+    // By an upgrade too.
+    let next = Healths::default();
+    next.inherit(&healths.save());
+    begin(&next, &["newer"]);
+    assert!(reasons(&of(&next, "newer")).is_empty(), "two are gone that have it: nobody knows which it was");
+    drop(old);
+    let next = Healths::default();
+    next.inherit(&healths.save());
+    begin(&next, &["newer"]);
+    assert_eq!(reasons(&of(&next, "newer")), ["draining"]);
+}
+
+#[test]
 fn one_that_is_gone_is_not_counted_as_unwell() {
     let cells = Telemetry::new(Setup::default()).endpoint("u", "e");
     let health = Health::new("u".into(), "e".into(), cells.clone());
