@@ -16,7 +16,7 @@ use crate::error::{self, Limit};
 use crate::filter::{FilterKind, Purge};
 use crate::fleet;
 use crate::handover::{Handover, Inheritance};
-use crate::history::{By, Origin, Pin, TakenBack};
+use crate::history::{By, History, Origin, Pin, TakenBack};
 use crate::listener::{self, Start};
 use crate::reload::{self, AdminTls, Books, Control, Refused, Reloaded, Watching};
 use crate::snapshot::{Carry, Snapshot, compile};
@@ -211,6 +211,9 @@ impl Builder {
             ..Setup::default()
         });
         let mut carry = Carry::new(Arc::clone(&telemetry));
+        let switches = books.history.as_ref().map(History::switches).unwrap_or_default();
+        carry
+            .inherit_switches(switches.into_iter().map(|(name, until)| (name, until.to_le_bytes().to_vec())));
         carry.inherit(self.inherited.take_state());
         let snapshot = compile(&mut loaded, &self.kinds, &mut carry).map_err(StartError::Config)?;
         let (telemetry_, config) = (Arc::clone(&telemetry), loaded.config.clone());
@@ -653,8 +656,8 @@ impl Gateway {
         self.inner.fleet.get()?.look()
     }
 
-    /// Turns a switch that filters name on for a while, or off; tells until when it is on. It lasts through reloads and upgrades, and not
-    /// through a restart.
+    /// Turns a switch that filters name on for a while, or off; tells until when it is on. It lasts through reloads and upgrades, and with
+    /// `admin.state` through a restart and a crash.
     ///
     /// # Errors
     /// No filter names such a switch: in words, with those that there are.
@@ -667,6 +670,7 @@ impl Gateway {
             return Err(format!("no filter has `switch: {switch}`; those there are: {there}"));
         };
         found.turn(time);
+        self.control().keep_switches();
         Ok(found.until())
     }
 

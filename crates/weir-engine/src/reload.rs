@@ -303,6 +303,26 @@ impl Control {
         self.carry.switches()
     }
 
+    /// Writes down which switches are on, so that a process that was killed does not turn them off.
+    pub(crate) fn keep_switches(&self) {
+        let Some(history) = &self.books.history else {
+            return log::warn(
+                "the switch ends with this process: a crash turns it off",
+                &[("hint", &"set admin.state")],
+            );
+        };
+        let unix =
+            |until: SystemTime| until.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let on = self.switches().into_iter().filter_map(|(name, switch)| Some((name, unix(switch.until()?))));
+        if let Err(e) = history.write_switches(&on.collect()) {
+            let folder = history.folder().display();
+            log::error(
+                "the switch is not written down: a crash turns it off",
+                &[("folder", &folder), ("error", &e)],
+            );
+        }
+    }
+
     /// When each certificate ends, where its dates can be read.
     fn certificate_ends(&self) -> Vec<CertificateEnd> {
         let end = |(identity, certificate): (&Identity, &Certificate)| {

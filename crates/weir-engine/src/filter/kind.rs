@@ -613,6 +613,11 @@ impl Kept {
         }
     }
 
+    /// How a switch was turned, for the first snapshot.
+    pub(crate) fn inherit_switch(&mut self, name: &str, saved: Vec<u8>) {
+        self.inherited.insert(format!("{SWITCH}{name}"), saved);
+    }
+
     /// What can be handed to the next process, by key.
     pub(crate) fn save(&self) -> impl Iterator<Item = (&str, Vec<u8>)> {
         let states = self.states.iter();

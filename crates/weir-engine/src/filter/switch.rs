@@ -4,7 +4,8 @@ use super::kind::Portable;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A switch that settings name. It is shared by all filters that name it, and lasts through reloads and upgrades, not through a restart.
+/// A switch that settings name. It is shared by all filters that name it, and lasts through reloads and upgrades, and
+/// through a restart where the config has a history to write it down in.
 #[derive(Debug, Default)]
 pub struct Switch {
     /// Until when it is on, in seconds since 1970; 0 while it is off.

@@ -7,6 +7,7 @@
 //!   state/refused              which hand-written files may not run again, and which revision runs in their place
 //!   state/taken-back           the same of a whole config, where the disk was too full for more: a link whose target says it
 //!   state/baseline             the figures that the change on trial is compared with
+//!   state/switches             the switches of `maintenance` that are on
 //! ```
 //!
 //! *Layout:* `durable` writes files that survive a crash, `store` keeps revisions, `diff` compares two trees, `access` says whether a change restricts access, `veil` hides secrets in a

@@ -5,6 +5,7 @@ use super::{ACCEPTED, By, Kept, MOST_CHANGED, OnTrial, Revision};
 use crate::config::{Text, Texts};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::DirBuilderExt;
@@ -27,6 +28,9 @@ const REVISION_BYTES: u64 = 512 << 20;
 
 /// Largest baseline of a trial that is read back, in bytes.
 const BASELINE_BYTES: u64 = 16 << 20;
+
+/// The longest text of switches that is read.
+const SWITCHES_BYTES: u64 = 1 << 20;
 
 /// The revisions of a config, oldest first.
 pub(crate) struct History {
@@ -332,6 +336,26 @@ impl History {
         let file = File::open(self.baseline_path()).ok()?;
         file.take(BASELINE_BYTES).read_to_end(&mut text).ok()?;
         Some(text)
+    }
+
+    /// Writes down which switches are on, and until when in Unix time.
+    pub(crate) fn write_switches(&self, on: &BTreeMap<String, u64>) -> io::Result<()> {
+        let text = serde_json::to_vec(on).unwrap_or_default();
+        durable::write(&self.folder.join("switches"), &[&text], &*self.steps)
+    }
+
+    /// Those that were written last, if they can be read.
+    pub(crate) fn switches(&self) -> BTreeMap<String, u64> {
+        let read = || {
+            let mut text = Vec::new();
+            File::open(self.folder.join("switches"))
+                .ok()?
+                .take(SWITCHES_BYTES)
+                .read_to_end(&mut text)
+                .ok()?;
+            serde_json::from_slice(&text).ok()
+        };
+        read().unwrap_or_default()
     }
 
     /// Writes the managed file by the same rules as what is kept here.

@@ -93,6 +93,11 @@ impl Carry {
         }
     }
 
+    /// How switches were turned before this process began, for the first snapshot: the latest word, by name.
+    pub(crate) fn inherit_switches(&mut self, switches: impl Iterator<Item = (String, Vec<u8>)>) {
+        switches.for_each(|(name, saved)| self.kept.inherit_switch(&name, saved));
+    }
+
     /// What the next process is to know.
     pub(crate) fn save(&self) -> Vec<State> {
         let tickets = self.tickets.iter().map(|(policy, tickets)| State {

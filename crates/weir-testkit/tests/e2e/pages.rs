@@ -186,3 +186,29 @@ fn maintenance_by_a_switch() {
         turn(args).expect_code(1).expect_text(told);
     }
 }
+
+/// The switch is written down with the history: a process that is killed does not open what an operator closed.
+#[test]
+fn a_switch_outlives_a_crash() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let config = format!(
+        "{WEB}\nexpose_causes: true\nadmin: {{ address: 127.0.0.1:0, state: {}/state }}\nroutes: {{ shop: {{ match: {{ path: /shop }}, \
+         filters: [ {{ maintenance: {{ switch: shop }} }} ], respond: {{ status: 200 }} }} }}\n",
+        folder.path().display()
+    );
+    let turned = |weir: &Weir, how: &[&str]| {
+        let admin = weir.admin();
+        weir_testkit::run_weir(weir.dir(), &[&["maintenance"][..], how, &["--admin", &admin]].concat())
+            .expect_code(0);
+    };
+    let weir = Weir::start(&config);
+    turned(&weir, &["on", "shop", "--for", "30m"]);
+    weir.signal(9);
+    drop(weir);
+    let weir = Weir::start(&config);
+    weir.client().get("/shop").expect_cause(MAINTENANCE);
+    turned(&weir, &["off", "shop"]);
+    weir.signal(9);
+    drop(weir);
+    Weir::start(&config).client().get("/shop").expect_status(200);
+}
