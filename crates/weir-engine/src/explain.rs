@@ -391,8 +391,9 @@ fn target_of(snapshot: &Snapshot, handling: &Handling) -> TargetShown {
         Target::Filters => {
             let filters = handling.chain.iter().filter_map(|&index| snapshot.filters.get(index as usize));
             let answers = Hooks::ANSWERS | Hooks::ANSWERS_PLAIN;
-            let answering = filters.filter(|filter| filter.hooks.has_any(answers)).map(|filter| filter.name);
-            TargetShown::Filter { name: answering.last().unwrap_or_default() }
+            let mut answering =
+                filters.filter(|filter| filter.hooks.has_any(answers)).map(|filter| filter.name);
+            TargetShown::Filter { name: answering.next_back().unwrap_or_default() }
         }
         Target::Respond(answer) => TargetShown::Respond { status: answer.status },
         Target::Upstream(index) => TargetShown::Upstreams(vec![shown(*index, 100.0)]),

@@ -156,7 +156,7 @@ fn named(query: &str) -> (Vec<(String, BTreeSet<String>)>, BTreeSet<String>) {
             let selected =
                 after.strip_prefix('{').map_or("", |inner| inner.split('}').next().unwrap_or_default());
             let labels = selected.split("\",").filter_map(|pair| pair.split(['=', '!']).next());
-            metrics.push((word.to_owned(), labels.flat_map(|label| words(label)).collect()));
+            metrics.push((word.to_owned(), labels.flat_map(&words).collect()));
             rest = &after[selected.len()..];
         } else if matches!(word, "by" | "on" | "ignoring" | "group_left") {
             let list = after
