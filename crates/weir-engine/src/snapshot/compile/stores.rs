@@ -1,8 +1,8 @@
 //! Stores: where they are, and whether they can be spoken to. Nothing is connected before the first question.
 
 use super::Compiler;
-use crate::config::schema;
 use crate::config::units::ByteSize;
+use crate::config::{Diagnostic, schema};
 use crate::store::{self, Place, Room, Server, Stores};
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -121,13 +121,10 @@ impl Compiler<'_> {
         {
             // What is wrong is told without the URL, which may hold a password.
             if let Err(e) = store::check(url, ca.as_deref()) {
+                // The hint is a text of ours: the URL, which may be its example, is not taken out of it.
                 let hint = "write redis://HOST:PORT, or rediss://HOST:PORT for TLS";
-                self.error(
-                    &format!("{path}.{key}"),
-                    "store-unusable",
-                    format!("the URL cannot be used: {e}"),
-                    Some(hint.to_owned()),
-                );
+                let diagnostic = Diagnostic::error("store-unusable", format!("the URL cannot be used: {e}"));
+                self.found.push(diagnostic.on(self.tree, &format!("{path}.{key}")).hint(hint));
             }
         }
         (self.found.errors() == before).then(|| Place {

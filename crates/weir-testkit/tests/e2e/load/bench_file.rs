@@ -50,7 +50,7 @@ workloads:
     method: POST
     path: /any?a=b
     body: hello
-    duration: 1500ms
+    duration: 1800ms
     block: 150ms
     warmup: 10ms
     checks: [status=200]
