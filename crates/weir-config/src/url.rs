@@ -66,6 +66,13 @@ impl Url {
         format!("{}://{}", if self.tls { "https" } else { "http" }, self.authority)
     }
 
+    /// The URL for a log or a status: without its query, in which tokens travel.
+    pub fn shown(&self) -> String {
+        let (path, query) =
+            self.target.split_once('?').map_or((&*self.target, ""), |(path, _)| (path, "?***"));
+        format!("{}{path}{query}", self.origin())
+    }
+
     /// Whether nobody on the way can read or change what is sent: TLS, or it does not leave the machine.
     pub fn is_safe(&self) -> bool {
         let address = self.host.parse::<IpAddr>();

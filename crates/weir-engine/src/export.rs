@@ -336,8 +336,8 @@ impl Work {
             return;
         }
         self.next_told = Some(now + TELL);
-        let (url, total) = (&self.destination.url, self.exported.lost());
-        log::warn(what, &[("url", url), ("lost", &lost), ("lost_so_far", &total), ("why", &why)]);
+        let (url, total) = (self.destination.url.shown(), self.exported.lost());
+        log::warn(what, &[("url", &url), ("lost", &lost), ("lost_so_far", &total), ("why", &why)]);
     }
 }
 

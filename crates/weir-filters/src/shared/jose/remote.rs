@@ -112,9 +112,9 @@ impl Remote {
         }
         let (keys, left_out) = KeySet::read(&answer.body, Secrets::Refused)?;
         for why in left_out {
-            log::warn("a key was left out", &[("url", &self.keeping.url), ("why", &why)]);
+            log::warn("a key was left out", &[("url", &self.keeping.url.shown()), ("why", &why)]);
         }
-        log::info("keys fetched", &[("url", &self.keeping.url), ("keys", &keys.len())]);
+        log::info("keys fetched", &[("url", &self.keeping.url.shown()), ("keys", &keys.len())]);
         *last = answer.body;
         self.current.store(Some(Arc::new(keys)));
         Ok(())
@@ -157,11 +157,15 @@ impl Remote {
         let known = self.current.load().is_some();
         if known && age > self.keeping.refresh.saturating_add(self.keeping.stale) {
             self.current.store(None);
-            log::error("keys are too old and no longer used", &[("url", &self.keeping.url), ("why", &why)]);
+            log::error(
+                "keys are too old and no longer used",
+                &[("url", &self.keeping.url.shown()), ("why", &why)],
+            );
             return;
         }
         let still = if known { "the keys from before are used" } else { "there are no keys yet" };
-        let fields: log::Fields<'_> = &[("url", &self.keeping.url), ("why", &why), ("meanwhile", &still)];
+        let fields: log::Fields<'_> =
+            &[("url", &self.keeping.url.shown()), ("why", &why), ("meanwhile", &still)];
         SEEN.warn(&self.keeping.url, "keys not fetched", fields);
     }
 }
