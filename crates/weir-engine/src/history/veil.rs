@@ -79,6 +79,17 @@ pub(crate) fn veil(text: &str, path: &Path) -> Veiled {
     Veiled { text: text.unwrap_or_default(), hidden }
 }
 
+/// A text for those who may not write it: without its secrets, and without its comments, in which old ones may stand. One that is no YAML is
+/// hidden whole.
+pub(crate) fn for_readers(text: &str, path: &Path) -> Veiled {
+    let veiled = veil(text, path);
+    let Some(tree) = parse(&veiled.text, path, &mut Diagnostics::default()) else {
+        return Veiled { text: String::new(), ..veiled };
+    };
+    let text = managed::write(tree, path.to_owned()).map(|managed| managed.text.text.to_string());
+    Veiled { text: text.unwrap_or_default(), ..veiled }
+}
+
 /// The text of a config with the hash of `admin.token` in the place of the token, so that whoever runs it knows its callers and cannot be one
 /// of them; and what was written there. `None` where there is no token, its hash already, or a variable, of which each node has its own.
 ///

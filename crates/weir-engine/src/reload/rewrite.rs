@@ -58,7 +58,7 @@ impl ManagedText {
         let text = texts.managed.as_ref().map_or("", |managed| &managed.text);
         let Veiled { text: shown, hidden } = match for_writers {
             true => Veiled { text: text.to_owned(), hidden: Vec::new() },
-            false => veil::veil(text, &path),
+            false => veil::for_readers(text, &path),
         };
         Some(Self { tag: digest::of_text(text), hidden: hidden.len(), text: shown, path })
     }
