@@ -314,6 +314,7 @@ impl Var {
     const fn told(&self) -> Option<Told> {
         match self {
             Self::Client => Some(Told::ADDRESS),
+            Self::Consumer => Some(Told::CONSUMER),
             Self::TlsClientFingerprint | Self::TlsClientSan | Self::TlsClientSubject => {
                 Some(Told::CERTIFICATE)
             }
@@ -369,7 +370,8 @@ impl<'a> Values<'a> {
         if let Some(at) = self.kept.0.iter().position(|v| v == var) {
             return out.extend_from_slice(self.kept.1.get(at).map_or(b"", Vec::as_slice));
         }
-        if let Some(told) = var.told() {
+        // A caller without a name is told apart from nobody.
+        if let Some(told) = var.told().filter(|told| *told != Told::CONSUMER || self.cx.consumer.is_some()) {
             self.cx.tells(told);
         }
         let of_head = |get: fn(&RequestHead) -> &[u8]| self.head.map_or(&b""[..], get);

@@ -3,6 +3,7 @@
 use super::prelude::*;
 use super::shared::{allow_name, is_address};
 use std::collections::BTreeMap;
+use weir_engine::filter::Told;
 use weir_engine::template::{Escape, Template, Values, Var};
 use weir_h1::{FieldName, Fields, Prepared};
 
@@ -232,7 +233,7 @@ impl Filter for Headers {
         let caller = cx.caller();
         let rendered = self.request.render(&Values::of(head, cx));
         if self.request.only_forwards {
-            cx.tells_no_more_than(caller);
+            cx.untell(Told::ADDRESS, caller);
         }
         self.request.apply(&mut head.headers, &rendered);
         Flow::Continue

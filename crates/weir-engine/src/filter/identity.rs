@@ -29,7 +29,7 @@ pub struct Caller {
     pub(super) restrictions: u8,
 }
 
-/// Values of the client that a template wrote somewhere, as bits. The consumer's name is none of them: [`Cx::consumer`] tells it.
+/// Values of the client that a template wrote somewhere, as bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Told(u8);
 
@@ -38,6 +38,10 @@ impl Told {
     pub const ADDRESS: Self = Self(1);
     /// The certificate that the client showed.
     pub const CERTIFICATE: Self = Self(2);
+    /// The name of the consumer.
+    pub const CONSUMER: Self = Self(4);
+    /// Each of them.
+    pub const ALL: Self = Self(7);
 
     /// Whether all of `other` are among these.
     pub const fn has(self, other: Self) -> bool {
@@ -64,6 +68,12 @@ impl Caller {
     /// The client's values that were written somewhere.
     pub const fn told(&self) -> Told {
         self.told
+    }
+
+    /// The same but for these values: for a cache whose key holds them whether they were written or not.
+    #[must_use]
+    pub const fn but(self, told: Told) -> Self {
+        Self { told: Told(self.told.0 & !told.0), ..self }
     }
 
     /// Whether a filter verified what `Authorization` brought, and took it out of the request.
@@ -101,9 +111,10 @@ impl Cx {
         self.facts.told.set(Told(self.facts.told.get().0 | told.0));
     }
 
-    /// Forgets what [`Cx::tells`] said since `before`: what was written is no news to the upstream.
-    pub fn tells_no_more_than(&self, before: Caller) {
-        self.facts.told.set(before.told);
+    /// Forgets that [`Cx::tells`] named this value since `before`: the upstream learns it anyway.
+    pub fn untell(&self, told: Told, before: Caller) {
+        let now = self.facts.told.get();
+        self.facts.told.set(Told(now.0 & !told.0 | before.told.0 & told.0));
     }
 
     /// What is known of the caller now.

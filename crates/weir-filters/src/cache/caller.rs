@@ -25,6 +25,8 @@ pub(super) struct View {
     /// Why an answer is kept only if it says itself that it may be shared.
     private: Option<WhyNot>,
     caller: Caller,
+    /// Whether the key holds the caller.
+    by_caller: bool,
     /// More is known of the caller, or was told of him, than when the key was made.
     is_told: bool,
     /// Fields that went to the upstream with another value.
@@ -40,11 +42,13 @@ const CODINGS: &str = "accept-encoding";
 impl View {
     /// The request of this exchange, which a cache with these parts of a key is about to fetch for.
     pub(super) fn of(head: &RequestHead, cx: &Cx, extras: &[Extra]) -> Self {
+        let by_caller = extras.contains(&Extra::Caller);
         let caller = cx.caller();
         Self {
             fields: copy(&head.headers),
             private: private(head, caller, extras),
-            caller,
+            caller: known(caller, by_caller),
+            by_caller,
             ..Self::default()
         }
     }
@@ -67,7 +71,7 @@ impl View {
 
     /// The answer is there. Compares the caller with the one that the key was made for.
     pub(super) fn returns(&mut self, caller: Caller) {
-        self.is_told |= self.caller != caller;
+        self.is_told |= self.caller != known(caller, self.by_caller);
     }
 
     /// Why the answer is not kept, whatever else it says; `shared`: it says that caches may share it.
@@ -99,6 +103,11 @@ impl View {
         let private = private(&head, Caller::default(), &[Extra::Caller]);
         Self { fields: head.headers, private, ..Self::default() }
     }
+}
+
+/// A caller as a key with (`by_caller`) or without him sees him: with him it holds the consumer's name anyway.
+const fn known(caller: Caller, by_caller: bool) -> Caller {
+    if by_caller { caller.but(Told::CONSUMER) } else { caller }
 }
 
 /// RFC 9111 §3.5, for the request as it came: a filter may have taken the credential out of it.

@@ -130,7 +130,8 @@ pub(super) fn of(head: &RequestHead, cx: &Cx, extras: &[Extra]) -> Key {
                     add(b"h", value, &mut key);
                 }
             }
-            Extra::Shared => {}
+            // What was stored for all is not found once `shared` is taken out of the config.
+            Extra::Shared => add(b"s", b"", &mut key),
         }
     }
     Key { bytes: key.into(), stem }

@@ -347,8 +347,8 @@ impl ForwardAuth {
         }
     }
 
-    /// The caller is whoever brought these credentials, and whatever the service made of them. Without either the service decided by
-    /// what everybody may ask, such as the path.
+    /// The caller is whoever brought these credentials, and whatever the service made of them. Without either the service may still have
+    /// turned others away, by their addresses for instance.
     fn identify(&self, made: &[(FieldName, Vec<u8>)], head: &RequestHead, cx: &mut Cx) {
         let mut who = Vec::new();
         let mut add = |name: &str, value: &[u8]| {
@@ -361,6 +361,7 @@ impl ForwardAuth {
             head.headers.get_all(name.as_str()).for_each(|value| add(name.as_str(), value));
         }
         made.iter().for_each(|(name, value)| add(name.as_str(), value));
+        cx.restricts();
         if !who.is_empty() {
             cx.identify("forward_auth", &who);
         }

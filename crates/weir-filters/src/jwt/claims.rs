@@ -41,11 +41,12 @@ pub(crate) fn claim<'c>(claims: &'c Claims, name: &str) -> Option<&'c Value> {
 }
 
 /// What tells the holder of a token from others: a hash of every claim but those that differ between two tokens of one holder,
-/// its times and its number (RFC 7519 §4.1.4 to §4.1.7).
-pub(super) fn holder(claims: &Claims) -> [u8; 32] {
+/// its times and its number (RFC 7519 §4.1.4 to §4.1.7). Those count too where the upstream is told of them.
+pub(super) fn holder(claims: &Claims, is_told: impl Fn(&str) -> bool) -> [u8; 32] {
     const OF_ONE_TOKEN: [&str; 4] = ["exp", "iat", "jti", "nbf"];
     let mut hash = Sha256::new();
-    for (name, value) in claims.iter().filter(|(name, _)| !OF_ONE_TOKEN.contains(&name.as_str())) {
+    let counts = |name: &str| !OF_ONE_TOKEN.contains(&name) || is_told(name);
+    for (name, value) in claims.iter().filter(|(name, _)| counts(name)) {
         let value = value.to_string();
         for part in [name, &value] {
             hash.update(part.len().to_le_bytes()); // no two lists of parts are the same bytes

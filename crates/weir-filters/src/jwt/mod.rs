@@ -569,7 +569,8 @@ impl Jwt {
         let value =
             |name: &str| claim(&claims, name).and_then(as_text).map(|text| text.into_owned().into_bytes());
         let headers = self.headers.iter().map(|(_, name)| value(name)).collect();
-        Ok(Verified { consumer, headers, who: holder(&claims), until })
+        let who = holder(&claims, |name| self.headers.iter().any(|(_, told)| told == name));
+        Ok(Verified { consumer, headers, who, until })
     }
 
     fn consumer(&self, claims: &Claims) -> Result<Option<usize>, &'static Cause> {

@@ -109,6 +109,44 @@ fn a_token_that_is_hidden_keeps_its_answers_apart() {
     }
 }
 
+/// A claim that differs between two tokens of one user counts where the upstream is told of it.
+#[test]
+fn a_claim_that_is_passed_on_is_part_of_the_caller() {
+    let until = i64::MAX / 2;
+    let [one, two] = ["1", "2"].map(|id| token(&json!({ "sub": "u", "jti": id, "exp": until })));
+    let upstream = echo("Cache-Control: max-age=60\r\n");
+    let jwt = format!("{{ jwt: {{ secret: \"{}\", hide: true, headers: {{ x-session: jti }} }} }}", secret());
+    let weir = weir(&upstream, "", &format!("{jwt}, {{ cache: {{ store: pages }} }}"));
+    let of = |token: &str| format!("Authorization: Bearer {token}\r\n");
+    assert_eq!(stays_apart(&weir, &of(&one), &of(&two)), [true; 2]);
+}
+
+/// The name of a consumer that is written behind the cache stands in no key but that of the caller.
+#[test]
+fn a_consumer_that_is_named_behind_the_cache_is_kept_out() {
+    let upstream = echo("Cache-Control: public, max-age=60\r\n");
+    let consumers = "consumers: { alice: { key_auth: [ ka ] }, bob: { key_auth: [ kb ] } }";
+    let [alice, bob] = ["X-Api-Key: ka\r\n", "X-Api-Key: kb\r\n"];
+    let names = "{ headers: { request: { set: { x-you: \"{consumer}\" } } } }";
+    for (key, hits) in [("[ shared ]", false), ("[]", false), ("[ caller ]", true)] {
+        let filters = format!("{{ key_auth: {{}} }}, {{ cache: {{ store: pages, key: {key} }} }}, {names}");
+        assert_eq!(stays_apart(&weir(&upstream, consumers, &filters), alice, bob), [hits; 2], "{key}");
+    }
+}
+
+/// A service behind the cache may turn others away by what no credential tells.
+#[test]
+fn what_an_auth_service_behind_the_cache_lets_pass_is_not_stored() {
+    let upstream = echo("Cache-Control: public, max-age=60\r\n");
+    let weir = weir(&upstream, "", "{ cache: { store: pages } }, { forward_auth: { upstream: auth } }");
+    let mut client = weir.client();
+    for _ in 0..2 {
+        let answer = ask(&mut client, "GET /account", "");
+        answer.expect_status(200);
+        assert!(!is_hit(&answer), "{answer:?}");
+    }
+}
+
 /// A consumer may stand for many users.
 #[test]
 fn users_of_one_consumer_are_not_one_user() {
