@@ -7,14 +7,19 @@ use weir_discover::{Book, Choice, INSTANCES, Listing, Verdict, consul, place, sr
 /// The first byte says what the rest is: an answer of etcd and lines of its watch, an answer of Consul, records of DNS, or a host with its port.
 pub fn discover(data: &[u8]) {
     let Some((&what, rest)) = data.split_first() else { return };
-    let choice = Choice { scheme: "grpc".to_owned(), tls: what & 0x40 != 0, version: (what & 0x20 != 0).then(|| "v1".to_owned()) };
+    let choice = Choice {
+        scheme: "grpc".to_owned(),
+        tls: what & 0x40 != 0,
+        version: (what & 0x20 != 0).then(|| "v1".to_owned()),
+    };
     match what % 4 {
         0 => etcd(rest, if what & 0x10 == 0 { Format::Kratos } else { Format::GoZero }, choice),
         1 => consul_answers(rest, choice),
         2 => records(rest),
         _ => {
             if let Ok((host, port)) = place(&String::from_utf8_lossy(rest)) {
-                let written = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+                let written =
+                    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
                 assert_eq!(place(&written), Ok((host, port)), "one form");
             }
         }
@@ -53,7 +58,12 @@ fn consul_answers(text: &[u8], choice: Choice) {
 fn records(bytes: &[u8]) {
     let records = bytes.chunks(8).map(|chunk| {
         let at = |n: usize| u16::from(chunk.get(n).copied().unwrap_or_default()) * 257;
-        srv::Record { priority: at(0), weight: at(1), port: at(2), target: String::from_utf8_lossy(chunk.get(3..).unwrap_or_default()).into_owned() }
+        srv::Record {
+            priority: at(0),
+            weight: at(1),
+            port: at(2),
+            target: String::from_utf8_lossy(chunk.get(3..).unwrap_or_default()).into_owned(),
+        }
     });
     sound(&srv::listing(&records.collect::<Vec<_>>()));
 }
@@ -78,8 +88,12 @@ fn sound(listing: &Listing) {
 fn follow(book: &mut Book, listing: Listing, went_back: bool) {
     let (before, empty) = (book.good().map(|good| good.instances.len()), listing.instances.is_empty());
     match book.answered(listing, went_back) {
-        Verdict::Kept => assert!(empty && before.is_some_and(|before| before > 0) && book.trouble().is_some()),
-        Verdict::Publish | Verdict::Same => assert_eq!(book.good().map(|good| good.instances.is_empty()), Some(empty)),
+        Verdict::Kept => {
+            assert!(empty && before.is_some_and(|before| before > 0) && book.trouble().is_some())
+        }
+        Verdict::Publish | Verdict::Same => {
+            assert_eq!(book.good().map(|good| good.instances.is_empty()), Some(empty))
+        }
     }
     let mut random = Random(7);
     for _ in 0..random.below(3) {

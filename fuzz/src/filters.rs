@@ -24,7 +24,8 @@ pub fn token(data: &[u8]) {
     assert_eq!(again, data, "one spelling");
 
     let header = token.signed.split(|&b| b == b'.').next().unwrap_or_default();
-    let header: Value = serde_json::from_slice(&base64::decode_url(header).expect("it was decoded")).expect("it was read");
+    let header: Value =
+        serde_json::from_slice(&base64::decode_url(header).expect("it was decoded")).expect("it was read");
     let named = header["alg"].as_str().and_then(algorithm::Algorithm::of);
     assert_eq!(named, Some(token.algorithm));
     assert_eq!(header["kid"].as_str(), token.key_id.as_deref());

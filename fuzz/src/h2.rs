@@ -30,7 +30,8 @@ use frame::{FRAME_MOST, HEADER, Header, Kind, PREFACE};
 use std::task::{Context, Poll, Waker};
 
 /// Small, so that a fuzzer reaches them.
-const BOUNDS: Bounds = Bounds { streams: 4, text: 512, heads: 1024, window: 128 * 1024, floods: FloodLimits::NONE };
+const BOUNDS: Bounds =
+    Bounds { streams: 4, text: 512, heads: 1024, window: 128 * 1024, floods: FloodLimits::NONE };
 
 /// A request, streams of ours that carry it, and its answers.
 const REQUEST: &[u8] = b"POST /p HTTP/1.1\r\nHost: h\r\nX-A: b\r\n\r\n";

@@ -35,6 +35,7 @@ mod testing;
 mod vary;
 
 use super::prelude::*;
+use crate::shared::is_address;
 use answer::{Asked, Names, Whole};
 use conditional::is_for_origin;
 use control::Control;
@@ -50,6 +51,7 @@ use std::time::{Duration as Time, Instant};
 use storable::SetCookie;
 use store::Pages;
 use weir_cache::disk::Entry;
+use weir_engine::coding::quality;
 use weir_h1::{BodyKind, Fields, Method};
 use weir_wire::time;
 

@@ -2,8 +2,7 @@
 
 use super::caller::View;
 use super::control::end_of_member;
-use crate::shared::is_address;
-use weir_engine::coding::quality;
+use super::{is_address, quality};
 use weir_h1::{FieldName, Fields};
 
 /// Most fields that an answer may vary by.
