@@ -362,15 +362,20 @@ impl EndpointStatus {
             Some(_) if endpoint.health.is_to_be_tried(now) => "to_be_tried",
             Some(why) => why.reason.name(),
         };
+        let mut reasons: Vec<OutOfRotation> = whys.into_iter().map(OutOfRotation::from).collect();
+        // The time is over by the clock that decides; the one that is shown may be a moment behind it.
+        if state == "to_be_tried" {
+            reasons.iter_mut().for_each(|reason| reason.until = None);
+        }
         let totals = endpoint.cells.totals();
         Self {
             address: endpoint.label.to_string(),
             weight: endpoint.weight,
             priority: endpoint.place.priority,
             zone: endpoint.place.zone.as_deref().map(str::to_owned),
-            healthy: whys.is_empty(),
+            healthy: reasons.is_empty(),
             state,
-            reasons: whys.into_iter().map(OutOfRotation::from).collect(),
+            reasons,
             answered: totals.answered,
             failed: totals.failed,
             errors: totals.errors,
@@ -382,6 +387,9 @@ impl EndpointStatus {
     }
 }
 
+/// How far the clock that is shown may be ahead of the one that decides.
+const BEHIND: Duration = Duration::from_millis(5);
+
 impl From<Why> for OutOfRotation {
     fn from(why: Why) -> Self {
         Self {
@@ -389,7 +397,7 @@ impl From<Why> for OutOfRotation {
             cause: why.cause.into_owned(),
             detail: why.detail.map(String::from),
             since: timestamp(why.since),
-            until: why.until.filter(|until| *until > SystemTime::now()).map(timestamp),
+            until: why.until.filter(|until| *until + BEHIND > SystemTime::now()).map(timestamp),
         }
     }
 }
