@@ -150,7 +150,8 @@ fn where_all_are_killed_few_are_dialled_and_all_are_answered() {
         let expected = if *status == 502 { CONNECT_REFUSED } else { NO_HEALTHY_ENDPOINT };
         assert!(*status == expected.0 && text.contains(expected.1), "{status} {text}");
     }
-    assert!(seen.slowest < Duration::from_millis(50), "{:?}", seen.slowest);
+    // Nobody waited for a dial: a second is how long an endpoint is avoided, three how long a connect may take.
+    assert!(seen.slowest < Duration::from_millis(900), "{:?}", seen.slowest);
     assert!(seen.failed.iter().any(|(status, _)| *status == 503));
     eventually("it is said", || weir.stderr().contains("endpoint out of rotation"));
 }
