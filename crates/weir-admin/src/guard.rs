@@ -489,6 +489,22 @@ mod tests {
     }
 
     #[test]
+    fn sessions() {
+        let tokens = [entry("dash", Some("look"), None, Role::Read)];
+        let ask = |token: &str, proven| {
+            let headers = HeaderMap::from_iter([(header::HOST, "127.0.0.1".parse().unwrap())]);
+            let uri = Uri::from_static("/status");
+            let session = Session { token: hashed(token.as_bytes()), csrf: String::new(), proven };
+            let caller = Caller { session: Some(&session), ..caller(Peer::Local, &uri, &headers) };
+            let keys = Keys { tokens: &tokens, ..NO_KEYS };
+            check(Access::Needs(Role::Read), caller, keys).map(|who| who.unwrap().name)
+        };
+        assert_eq!(ask("look", true), Ok("dash".to_owned()));
+        assert_eq!(ask("look", false), Err(Denied::Forged), "a page from elsewhere made the browser ask");
+        assert_eq!(ask("gone", true), Err(Denied::TokenMissing), "a session ends with its token");
+    }
+
+    #[test]
     fn certificates() {
         let ci = AdminToken {
             certificate: Some("dns:ci.internal".to_owned()),
