@@ -233,6 +233,10 @@ mod tests {
         assert_eq!(ours.0.decrypt(&later).unwrap(), b"session");
         CLOCK.set(CLOCK.get() + 2 * ROTATE_SECONDS);
         assert_eq!(ours.0.decrypt(&later), None, "nobody came for twelve hours");
+        let last = ours.0.encrypt(b"session").unwrap();
+        CLOCK.set(CLOCK.get() + 2 * ROTATE_SECONDS - 1);
+        assert_eq!(ours.0.decrypt(&last).unwrap(), b"session", "nobody came for nearly as long");
+        assert_eq!(ours.0.lifetime(), 12 * 60 * 60, "what clients are told");
     }
 
     #[test]
