@@ -80,7 +80,7 @@ impl Attempts {
     /// Of a request that nothing ties to an endpoint.
     #[inline] // it is built where it will stand, and not copied there
     pub(crate) fn new(upstream: &LocalUpstream) -> Self {
-        upstream.arrivals.count();
+        upstream.arrivals.count(Instant::now);
         Self {
             endpoints: upstream.endpoints(),
             key: None,

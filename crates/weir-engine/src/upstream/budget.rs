@@ -4,12 +4,17 @@
 //! them where that is more. Nothing is saved up beyond that second, so a long healthy time does not multiply the
 //! outage that follows it.
 //!
-//! A request costs one addition to its core's own counter. Everything else happens under a lock that only an extra
-//! attempt takes, and the control thread once a second.
+//! How many requests there were in that second is never guessed: only those count of which a mark shows that they came
+//! within it. Marks are made by each core as it counts, by the control thread once a second, and by extra attempts. So
+//! requests from before a pause pay for nothing behind it, and an endpoint that takes the requests under way along still
+//! finds most of the share of the last second.
+//!
+//! A request costs one addition to its core's own counter, and every [`NOTED`]th a look at the clock. Everything else
+//! happens under a lock that only an extra attempt takes, and the control thread once a second.
 
 use super::health::clock;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -21,6 +26,13 @@ const WINDOW: u64 = 1_000;
 
 /// How exact the books are, in milliseconds. Rounding goes against the extra attempt.
 const SLOT: u64 = 64;
+
+/// After how many requests a core looks at the clock, to note when they came. A request that has come since the last
+/// note may be taken for one from before the window, and then pays for nothing. The look costs 100 instructions.
+const NOTED: u64 = 32;
+
+/// How many notes a core keeps: enough for [`WINDOW`], as they are at least a [`SLOT`] apart.
+const NOTES: usize = (WINDOW / SLOT + 1) as usize;
 
 /// What an extra attempt is made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,10 +47,21 @@ pub(crate) enum Extra {
 #[derive(Debug)]
 pub(crate) struct Budget(Mutex<Books>);
 
-/// The requests of one core. Only that core writes it; a line of its own.
+/// The requests of one core. Only that core writes it; lines of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(super) struct Arrivals(AtomicU64);
+pub(super) struct Arrivals {
+    count: AtomicU64,
+    /// Where the next note goes.
+    next: AtomicUsize,
+    /// When how many had come, each a [`Note`].
+    notes: [AtomicU64; NOTES],
+}
+
+/// How many requests of a core had come at that time, in milliseconds on [`clock`]: one word, so that a core can write
+/// it while another reads. Of the number only the last [`Note::BITS`] bits, enough for the requests of a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Note(u64);
 
 #[derive(Debug)]
 struct Books {
@@ -101,14 +124,54 @@ impl Budget {
 }
 
 impl Arrivals {
-    /// Counts a request. There is one writer, so no atomic addition is needed.
+    /// Counts a request. There is one writer, so no atomic addition is needed. `now`: asked now and then.
     #[inline]
-    pub(super) fn count(&self) {
-        self.0.store(self.get().wrapping_add(1), Ordering::Relaxed);
+    pub(super) fn count(&self, now: impl FnOnce() -> Instant) {
+        let count = self.get().wrapping_add(1);
+        self.count.store(count, Ordering::Relaxed);
+        if count.is_multiple_of(NOTED) {
+            self.note(count, now);
+        }
     }
 
     fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.count.load(Ordering::Relaxed)
+    }
+
+    #[cold]
+    fn note(&self, count: u64, now: impl FnOnce() -> Instant) {
+        let (next, now) = (self.next.load(Ordering::Relaxed), clock(now()));
+        let last = &self.notes[(next + NOTES - 1) % NOTES];
+        if Note(last.load(Ordering::Relaxed)).at() + SLOT <= now {
+            self.notes[next].store(Note::new(now, count).0, Ordering::Relaxed);
+            self.next.store((next + 1) % NOTES, Ordering::Relaxed);
+        }
+    }
+
+    /// How many requests have certainly come since then.
+    fn since(&self, at: u64) -> u64 {
+        let notes = self.notes.iter().map(|note| Note(note.load(Ordering::Relaxed)));
+        let first = notes.filter(|note| note.at() >= at).min_by_key(|note| note.at());
+        first.map_or(0, |first| first.until(self.get()))
+    }
+}
+
+impl Note {
+    const BITS: u32 = 24;
+
+    const fn new(at: u64, count: u64) -> Self {
+        Self(at << Self::BITS | count & Self::COUNT)
+    }
+
+    const COUNT: u64 = (1 << Self::BITS) - 1;
+
+    const fn at(self) -> u64 {
+        self.0 >> Self::BITS
+    }
+
+    /// How many more there are when there are so many.
+    const fn until(self, count: u64) -> u64 {
+        count.wrapping_sub(self.0) & Self::COUNT
     }
 }
 
@@ -129,22 +192,17 @@ impl Books {
         requests
     }
 
-    /// How many requests there had been at that time: between two marks they are taken to have come evenly.
-    fn requests_at(&self, at: u64) -> f64 {
-        let after = self.marks.partition_point(|mark| mark.at <= at);
-        let before = after.checked_sub(1).and_then(|before| self.marks.get(before));
-        match (before, self.marks.get(after)) {
-            (Some(before), Some(after)) => {
-                let part = (at - before.at) as f64 / (after.at - before.at) as f64;
-                before.requests as f64 + part * (after.requests - before.requests) as f64
-            }
-            (Some(mark), None) | (None, Some(mark)) => mark.requests as f64,
-            (None, None) => 0.0,
-        }
+    /// How many requests have certainly come since then, where `requests` have come in all: by the marks, or by what the
+    /// cores noted, whichever knows of more.
+    fn since(&self, at: u64, requests: u64) -> u64 {
+        let marked = self.marks.partition_point(|mark| mark.at < at);
+        let marked = self.marks.get(marked).map_or(0, |mark| requests - mark.requests);
+        marked.max(self.cores.iter().map(|arrivals| arrivals.since(at)).sum())
     }
 
     fn spend(&mut self, extra: Extra, share: f64, now: u64) -> bool {
-        let requests = self.mark(now) as f64 - self.requests_at(now.saturating_sub(WINDOW - SLOT));
+        let requests = self.mark(now);
+        let requests = self.since(now.saturating_sub(WINDOW - SLOT), requests) as f64;
         while self.spent.front().is_some_and(|first| first.at + SLOT + WINDOW <= now) {
             self.spent.pop_front();
         }

@@ -27,7 +27,8 @@ impl Outage {
         let cores: Vec<_> = (0..cores).map(|_| budget.join()).collect();
         for second in 1..=health {
             for i in 0..rate {
-                cores[i as usize % cores.len()].count();
+                let at = (second - 1) * SECOND + i * SECOND / rate;
+                cores[i as usize % cores.len()].count(|| began + Duration::from_micros(at));
             }
             budget.mark(began + Duration::from_secs(second));
         }
@@ -61,7 +62,7 @@ impl Outage {
             }
             if made == 0 {
                 turn += 1;
-                self.cores[turn % self.cores.len()].count();
+                self.cores[turn % self.cores.len()].count(|| now);
                 self.requests.push(at);
             } else if made == 3 || !self.budget.spend(Extra::Retry, share, now) {
                 continue;
@@ -99,12 +100,39 @@ fn evenly(rate: u64, seconds: u64) -> impl Iterator<Item = u64> {
 #[test]
 fn an_outage_after_an_hour_of_health_is_not_multiplied() {
     for rate in [20, 100, 300, 1_000] {
-        for (how, fails_after) in FAILURES {
-            let mut outage = Outage::after(3_600, rate, 2);
-            outage.run(evenly(rate, 12), fails_after, 0.2);
-            assert_eq!(outage.excess(0.2), None, "{rate} requests a second that fail {how}");
-            let ratio = outage.ratio();
-            assert!((1.1..=1.2).contains(&ratio), "the budget is used: {ratio} at {rate} that fail {how}");
+        for (cores, health) in [(1, 60), (2, 3_600), (8, 60)] {
+            for (how, fails_after) in FAILURES {
+                let mut outage = Outage::after(health, rate, cores);
+                outage.run(evenly(rate, 12), fails_after, 0.2);
+                assert_eq!(outage.excess(0.2), None, "{rate} requests a second that fail {how}");
+                let ratio = outage.ratio();
+                assert!(
+                    (1.1..=1.2).contains(&ratio),
+                    "the budget is used: {ratio} at {rate} that fail {how}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn what_came_before_a_pause_pays_for_nothing_behind_it() {
+    for (paused, cores) in [(1_000, 1), (1_000, 2), (1_100, 2), (1_500, 8), (1_900, 2)] {
+        for rate in [20, 100, 300, 1_000] {
+            for (how, fails_after) in FAILURES {
+                // The control thread has marked right before the requests came, and marks a second later.
+                let mut outage = Outage::after(10, rate, cores);
+                let marked = outage.began;
+                for i in 0..1_000 {
+                    outage.cores[i % cores].count(|| marked);
+                }
+                outage.budget.mark(marked + Duration::from_secs(1));
+                outage.began = marked + Duration::from_millis(paused);
+                outage.run(evenly(rate, 4), fails_after, 0.2);
+                let case =
+                    format!("{rate} requests a second on {cores} cores that fail {how}, after {paused} ms");
+                assert_eq!(outage.excess(0.2), None, "{case}");
+            }
         }
     }
 }
@@ -147,7 +175,8 @@ fn few_requests_have_three_retries_a_second() {
 fn what_dies_with_requests_under_way_costs_none_of_them() {
     let outage = Outage::after(10, 1_000, 2);
     let granted = (0..300).filter(|_| outage.budget.spend(Extra::Retry, 0.2, outage.began)).count();
-    assert!((180..=200).contains(&granted), "the share of the last second: {granted}");
+    // Up to twice 32 requests at the beginning of the window are in doubt.
+    assert!((160..=200).contains(&granted), "the share of the last second: {granted}");
     let later = |ms| outage.began + Duration::from_millis(ms);
     assert!(!outage.budget.spend(Extra::Retry, 0.2, later(900)));
     let granted = (0..300).filter(|_| outage.budget.spend(Extra::Retry, 0.2, later(10_000))).count();
@@ -162,7 +191,7 @@ fn hedges_and_retries_share_what_is_free() {
     assert!(spend(Extra::Hedge, 0.05) && spend(Extra::Retry, 0.2) && spend(Extra::Hedge, 0.05));
     assert!(!spend(Extra::Hedge, 0.05) && !spend(Extra::Retry, 0.2));
     let core = budget.join();
-    (0..100).for_each(|_| core.count());
+    (0..100).for_each(|_| core.count(|| now));
     let granted = |extra, share| (0..100).filter(|_| spend(extra, share)).count();
     assert_eq!(
         (granted(Extra::Hedge, 0.05), granted(Extra::Retry, 0.2)),
@@ -176,10 +205,10 @@ fn cores_that_leave_take_no_request_along() {
     let now = Instant::now();
     let budget = Budget::new(now);
     let first = budget.join();
-    (0..50).for_each(|_| first.count());
+    (0..50).for_each(|_| first.count(|| now));
     drop(first);
     let second = budget.join();
-    (0..50).for_each(|_| second.count());
+    (0..50).for_each(|_| second.count(|| now));
     let books = budget.books();
     assert_eq!((books.requests(), books.cores.len()), (100, 1));
 }
