@@ -362,11 +362,7 @@ impl EndpointStatus {
             Some(_) if endpoint.health.is_to_be_tried(now) => "to_be_tried",
             Some(why) => why.reason.name(),
         };
-        let mut reasons: Vec<OutOfRotation> = whys.into_iter().map(OutOfRotation::from).collect();
-        // The time is over by the clock that decides; the one that is shown may be a moment behind it.
-        if state == "to_be_tried" {
-            reasons.iter_mut().for_each(|reason| reason.until = None);
-        }
+        let reasons: Vec<_> = whys.into_iter().map(|why| OutOfRotation::of(why, now)).collect();
         let totals = endpoint.cells.totals();
         Self {
             address: endpoint.label.to_string(),
@@ -387,17 +383,14 @@ impl EndpointStatus {
     }
 }
 
-/// How far the clock that is shown may be ahead of the one that decides.
-const BEHIND: Duration = Duration::from_millis(5);
-
-impl From<Why> for OutOfRotation {
-    fn from(why: Why) -> Self {
+impl OutOfRotation {
+    fn of(why: Why, now: Instant) -> Self {
         Self {
+            until: why.left(now).map(|left| timestamp(SystemTime::now() + left)),
             reason: why.reason.name(),
             cause: why.cause.into_owned(),
             detail: why.detail.map(String::from),
             since: timestamp(why.since),
-            until: why.until.filter(|until| *until + BEHIND > SystemTime::now()).map(timestamp),
         }
     }
 }

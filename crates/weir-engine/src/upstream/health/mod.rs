@@ -299,7 +299,7 @@ impl Health {
         else {
             return;
         };
-        (why.due, why.until) = (Some(due), Some(SystemTime::now() + AFTER_OUTAGE));
+        why.due = Some(due);
         state.ejections = state.ejections.saturating_sub(1);
         self.publish(&state);
     }
@@ -374,13 +374,13 @@ impl Health {
 
     /// A reason holds from now on, or for another time.
     fn begin(&self, state: &mut State, Begin { reason, cause, detail, due }: Begin, now: Instant) {
-        let until = due.map(|due| SystemTime::now() + due.saturating_duration_since(Instant::now()));
         let known = state.get_mut(reason).is_some_and(|why| {
-            (why.cause, why.detail, why.due, why.until) = (cause.clone(), detail.clone(), due, until);
+            (why.cause, why.detail, why.due) = (cause.clone(), detail.clone(), due);
             true
         });
         let by_hand = matches!(reason, OutReason::Draining | OutReason::Out);
         if !known || by_hand {
+            let until = due.map(|due| SystemTime::now() + due.saturating_duration_since(Instant::now()));
             let until = until.map_or_else(String::new, timestamp);
             let detail = detail.as_deref().unwrap_or_default();
             let fields: [(&str, &dyn std::fmt::Display); 5] = [
@@ -398,7 +398,7 @@ impl Health {
             let since = SystemTime::now();
             self.cells.begin_out(reason, since, true);
             self.cells.set_healthy(false);
-            state.insert(Why { reason, cause, detail, since, until, began: now, due });
+            state.insert(Why { reason, cause, detail, since, began: now, due });
         }
         self.publish(state);
     }

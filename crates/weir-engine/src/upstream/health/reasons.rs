@@ -1,5 +1,6 @@
-//! Why an endpoint is out of rotation, and what that means for new exchanges. No clock, no lock.
+//! Why an endpoint is out of rotation, and what that means for new exchanges. No lock, and the time is passed in.
 
+use super::clock;
 use std::borrow::Cow;
 use std::time::{Duration, Instant, SystemTime};
 use weir_telemetry::OutReason;
@@ -39,9 +40,8 @@ pub(crate) struct Why {
     /// More about it, for people.
     pub(crate) detail: Option<Box<str>>,
     pub(crate) since: SystemTime,
-    /// When it ends, or the endpoint is tried again, if it does so by itself.
-    pub(crate) until: Option<SystemTime>,
     pub(super) began: Instant,
+    /// When it ends, or the endpoint is tried again, if it does so by itself.
     pub(super) due: Option<Instant>,
 }
 
@@ -56,6 +56,15 @@ pub(super) struct State {
     pub(super) failures: u32,
     /// How often in a row it was ejected.
     pub(super) ejections: u32,
+}
+
+impl Why {
+    /// How long it still holds, or until the endpoint is tried again; `None` where that does not come by itself, and
+    /// where it is over. To the millisecond, as cores see it.
+    pub(crate) fn left(&self, now: Instant) -> Option<Duration> {
+        let due = self.due.filter(|due| clock(*due) > clock(now))?;
+        Some(due.saturating_duration_since(now))
+    }
 }
 
 /// The bit of a reason.

@@ -174,7 +174,6 @@ impl SavedWhy {
             cause: self.cause.into(),
             detail: self.detail,
             since,
-            until: left.and_then(|left| SystemTime::now().checked_add(left)),
             began: Instant::now().checked_sub(ago).unwrap_or(at),
             due: left.and_then(|left| at.checked_add(left)),
         })
