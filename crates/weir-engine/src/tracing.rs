@@ -245,9 +245,10 @@ impl Trace {
         self.attempts.retain(|attempt| attempt.began != began || attempt.ended.is_some());
     }
 
-    /// The attempt that is still under way was answered.
-    pub(crate) fn answered(&mut self, status: u16, by_http2: bool) {
-        if let Some(attempt) = self.attempts.iter_mut().rev().find(|attempt| attempt.ended.is_none()) {
+    /// The attempt that began then was answered.
+    pub(crate) fn answered(&mut self, began: Option<Instant>, status: u16, by_http2: bool) {
+        let is_it = |attempt: &&mut AttemptSpan| Some(attempt.began) == began && attempt.ended.is_none();
+        if let Some(attempt) = self.attempts.iter_mut().rev().find(is_it) {
             attempt.status = status;
             attempt.protocol = if by_http2 { "2" } else { "1.1" };
         }

@@ -125,7 +125,8 @@ impl Exchange<'_> {
                     let Some(pause) = pause else {
                         let Answered { mut sent, response } = answered;
                         if let Some(trace) = &mut self.record.trace {
-                            trace.answered(response.status(), sent.connection.stream.h2().is_some());
+                            let by_http2 = sent.connection.stream.h2().is_some();
+                            trace.answered(self.record.attempt, response.status(), by_http2);
                         }
                         if sent.upload.keeps {
                             sent.connection.relay.forget();
@@ -259,12 +260,8 @@ impl Exchange<'_> {
                         && self.is_last()
                         && sent.connection.relay.leftover().is_empty();
                     measured.into_iter().for_each(Measurement::answered);
-                    upstream.cells.attempt(Outcome::Answered);
-                    active.get().cells.answer(first_byte);
-                    if response.status() >= 500 {
-                        active.get().cells.errors.inc();
-                    }
-                    upstream.note(active, is_well(response.status(), &response.headers, self.grpc));
+                    let is_well = is_well(response.status(), &response.headers, self.grpc);
+                    upstream.answered(active, response.status(), first_byte, is_well);
                     self.record.body_in = self.record.body_in.max(sent.connection.relay.taken());
                     if response.status() == 101 && (self.head.upgrade().is_none() || !sent.upload.is_done()) {
                         return Err(upstream_failure(&error::UPGRADE_REFUSED));

@@ -55,8 +55,8 @@ enum Lost {
     /// It was dropped.
     Canceled,
     Failed(&'static Cause),
-    /// It was answered, and badly.
-    Unwell(u16),
+    /// It was answered, and badly: by this status, after this time.
+    Unwell(u16, Duration),
 }
 
 /// The answer to the second attempt, and the connection that brought it.
@@ -131,6 +131,10 @@ impl Exchange<'_> {
             Err(stop) => Err(stop),
         };
         if begun.is_err() {
+            self.attempts -= 1;
+            if let Some(trace) = &mut self.record.trace {
+                trace.attempt_avoided(began);
+            }
             self.swap_shown(second.first);
             return None;
         }
@@ -180,7 +184,7 @@ impl Exchange<'_> {
             answer = &mut asking => Won::Second(answer),
         };
         match won {
-            Won::Second(answer) => match self.good(answer) {
+            Won::Second(answer) => match self.good(answer, second.began) {
                 Ok((connection, head)) => {
                     self.overtake(upstream, first, second, (connection, head), Lost::Canceled);
                     Ok(())
@@ -191,7 +195,7 @@ impl Exchange<'_> {
                 }
             },
             Won::First(done) => {
-                let Some(lost) = self.unwell(&done, first.slot.as_deref()) else {
+                let Some(lost) = self.unwell(&done, &first) else {
                     drop(asking);
                     self.second_lost(upstream, second, Lost::Canceled);
                     return done;
@@ -201,7 +205,7 @@ impl Exchange<'_> {
                         self.second_lost(upstream, second, Lost::Canceled);
                         Err(Failure::Client(stop))
                     }
-                    Ok(answer) => match self.good(answer) {
+                    Ok(answer) => match self.good(answer, second.began) {
                         Ok(answer) => {
                             self.overtake(upstream, first, second, answer, lost);
                             Ok(())
@@ -261,20 +265,25 @@ impl Exchange<'_> {
         }))
     }
 
-    /// Whether the answer to the second attempt may win.
-    fn good(&self, (connection, answer): Answer) -> Result<(Connection, Box<ResponseHead>), Lost> {
+    /// Whether the answer to the second attempt, which began then, may win.
+    fn good(
+        &self,
+        (connection, answer): Answer,
+        began: Instant,
+    ) -> Result<(Connection, Box<ResponseHead>), Lost> {
         match answer {
             Ok(head) if is_well(head.status(), &head.headers, self.grpc) => Ok((connection, head)),
-            Ok(head) => Err(Lost::Unwell(head.status())),
+            Ok(head) => Err(Lost::Unwell(head.status(), began.elapsed())),
             Err(cause) => Err(Lost::Failed(cause)),
         }
     }
 
     /// Whether the first attempt has ended so that the second may bring something better.
-    fn unwell(&self, done: &Result<(), Failure>, head: Option<&ResponseHead>) -> Option<Lost> {
-        match (done, head) {
+    fn unwell(&self, done: &Result<(), Failure>, first: &First<'_>) -> Option<Lost> {
+        match (done, first.slot.as_deref()) {
             (Ok(()), Some(head)) if !is_well(head.status(), &head.headers, self.grpc) => {
-                Some(Lost::Unwell(head.status()))
+                let sent = first.sent.upload.ended.unwrap_or(first.wait.began);
+                Some(Lost::Unwell(head.status(), sent.elapsed()))
             }
             (Err(Failure::Upstream { cause, .. }), _) => Some(Lost::Failed(cause)),
             _ => None,
@@ -332,10 +341,9 @@ impl Exchange<'_> {
                 self.attempt_ends(0, None);
                 self.attempt_failed(active, Ended::Canceled, began);
             }
-            Lost::Unwell(status) => {
+            Lost::Unwell(status, first_byte) => {
                 measured.into_iter().for_each(Measurement::answered);
-                upstream.cells.attempt(Outcome::Answered);
-                upstream.note(active, false);
+                upstream.answered(active, status, first_byte, false);
                 self.attempt_ends(status, None);
                 self.attempt_failed(active, Ended::Status(status), began);
             }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use weir_h1::RequestHead;
-use weir_telemetry::UpstreamCells;
+use weir_telemetry::{Attempt, UpstreamCells};
 use weir_wire::listen::Address;
 use weir_wire::time;
 
@@ -223,6 +223,18 @@ impl LocalUpstream {
         }
         // The endpoints have changed since the request began: the balancer does not know these.
         weighted(&mut Random::new(self.resources.seed()), from, NONE)
+    }
+
+    /// Counts an attempt that its endpoint answered, with this status and after this time.
+    #[inline]
+    pub(crate) fn answered(&self, active: &Active, status: u16, first_byte: Duration, is_well: bool) {
+        self.cells.attempt(Attempt::Answered);
+        let cells = &active.get().cells;
+        cells.answer(first_byte);
+        if status >= 500 {
+            cells.errors.inc();
+        }
+        self.note(active, is_well);
     }
 
     /// Notes whether an endpoint answered well, where somebody wants to know.

@@ -338,6 +338,10 @@ fn metrics(weir: &Weir) -> String {
     weir.admin_client().ask(format!("GET /metrics HTTP/1.1\r\nHost: {}\r\n\r\n", weir.admin())).text()
 }
 
+fn status(weir: &Weir) -> String {
+    weir.admin_client().ask(format!("GET /status HTTP/1.1\r\nHost: {}\r\n\r\n", weir.admin())).text()
+}
+
 /// The value of a series.
 fn sample(metrics: &str, series: &str) -> usize {
     let value = metrics.lines().find_map(|line| line.strip_prefix(series)).map(str::trim);
@@ -391,6 +395,33 @@ fn a_slow_answer_wins_over_a_bad_one() {
     first.send(OK_BODY);
     client.read_response().expect_status(200).expect_body("ok");
     assert!(metrics(&weir).contains("weir_upstream_hedges_won_total{upstream=\"up\"} 0"));
+}
+
+#[test]
+fn an_error_that_loses_counts_at_its_endpoint() {
+    for second_is_bad in [false, true] {
+        let upstream = Upstream::listen();
+        let weir = Weir::start(&config(&format!(
+            "endpoints: [{}], hedge: {{ after: 10ms, budget: 100% }}",
+            upstream.address()
+        )));
+        let mut client = weir.client();
+        client.send(GET);
+        let mut first = upstream.accept();
+        first.read_request();
+        let mut second = upstream.accept();
+        second.read_request();
+        let (bad, good) = if second_is_bad { (&mut second, &mut first) } else { (&mut first, &mut second) };
+        bad.send(UNAVAILABLE);
+        if second_is_bad {
+            bad.expect_close(); // it was read, and let go
+        }
+        good.send(OK_BODY);
+        client.read_response().expect_status(200).expect_body("ok");
+        let status: serde_json::Value = serde_json::from_str(&status(&weir)).unwrap();
+        let endpoint = &status["upstreams"]["up"]["endpoints"][0];
+        assert_eq!((&endpoint["errors"], &endpoint["answered"]), (&1.into(), &2.into()), "{endpoint}");
+    }
 }
 
 #[test]

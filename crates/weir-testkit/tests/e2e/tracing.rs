@@ -6,7 +6,7 @@ use weir_origin::{Options as OriginOptions, Origin};
 use weir_testkit::h2::{H2, Options};
 use weir_testkit::{Upstream, Weir, eventually, refusing_address};
 
-use crate::support::OK_BODY;
+use crate::support::{OK, OK_BODY, WEB};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CALLER: &str = "00f067aa0ba902b7";
@@ -290,6 +290,45 @@ routes:
         let resent = if number == 0 { String::new() } else { number.to_string() };
         assert_eq!(attempt.get("http.request.resend_count"), resent);
     }
+}
+
+/// A second attempt that a filter refuses leaves no span, and takes the answer of the first from none.
+#[test]
+fn a_hedge_that_a_filter_refuses_is_no_attempt() {
+    let (upstream, collector) = (Upstream::listen(), Upstream::fixed(TAKEN));
+    let weir = Weir::start(&format!(
+        "{WEB}\nadmin: {{ address: 127.0.0.1:0 }}
+upstreams: {{ up: {{ endpoints: [{}], hedge: {{ after: 500ms, budget: 100% }} }} }}
+routes:
+  all: {{ match: {{ path: \"/*\" }}, filters: [ {{ circuit_breaker: {{ minimum: 2, open: 1h }} }} ], upstream: up }}
+{}\n",
+        upstream.address(),
+        tracing(&collector, ""),
+    ));
+    let mut slow = weir.client();
+    slow.send(get("/slow", ""));
+    let mut first = upstream.accept();
+    first.read_request();
+    let mut client = weir.client();
+    for _ in 0..2 {
+        client.send(get("/bad", ""));
+        let mut conn = upstream.accept();
+        conn.read_request();
+        conn.send("HTTP/1.1 500 Bad\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
+        client.read_response().expect_status(500);
+    }
+    weir.wait_log("the circuit is open");
+    eventually("the second attempt is refused", || {
+        metric(&weir, "weir_upstream_hedges_total{upstream=\"up\"}") == Some(1)
+    });
+    first.send(OK);
+    slow.read_response().expect_status(200);
+    let all = wait_spans(&collector, 3);
+    let server = all.iter().find(|span| span.kind == 2 && span.get("url.path") == "/slow").unwrap();
+    let attempts: Vec<&Span> = all.iter().filter(|span| span.kind == 3 && span.parent == server.id).collect();
+    let told: Vec<_> =
+        attempts.iter().map(|span| (span.get("http.response.status_code"), span.failed)).collect();
+    assert_eq!(told, [("200", false)]);
 }
 
 /// Calls of gRPC: attributes of their own, and an error wherever the status is one, though HTTP says 200.
