@@ -2,7 +2,7 @@
 """Counts what a request costs: instructions, cache misses and system calls, which hardly differ between runs and machines.
 
 Each program is run under `valgrind --tool=cachegrind` and under strace, for two lengths of load; the difference is divided by the requests
-between them. The table of it is committed, bench/counts.json and bench/counts.md: docs/benchmarks.md says how to read it.
+between them. The table of it is committed, bench/counts.json and bench/counts.md: docs/dev/benchmarks.md says how to read it.
 
   bench/count.py                   every row with the profile dist, nginx and wrk beside, compared with the table; ten minutes
   bench/count.py --row h1-64       one of them

@@ -3,7 +3,7 @@
 
 Builds weir with `--profile dist`, installs what is missing, starts every gateway with one worker and the same duties in
 front of the same origin, and writes a table and every sample of it to bench/results/. How to read the figures, and how
-not to: docs/benchmarks.md. Everything listens on loopback, on ports that were free.
+not to: docs/dev/benchmarks.md. Everything listens on loopback, on ports that were free.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 """Limits kept in a Redis cluster of three nodes: while a slot moves (ASK, then MOVED), and while a node is gone.
 
 Two gateways share 60 requests a day. Whatever the cluster does, no request fails, and all of them together are not more than the bound of
-docs/limits.md.
+docs/guide/limits.md.
 """
 
 import http.client

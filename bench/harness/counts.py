@@ -92,7 +92,7 @@ def write(table, path, about):
 def picture(table, about):
     lines = ["# What a request costs, counted", ""]
     lines += ["Instructions in user space, lines fetched from memory (misses of a last level of 1 MiB) and system calls other than waits, for one request. Made by"]
-    lines += ["`make bench-count BENCH_COUNT=--bless`; how, and how to read it: [docs/benchmarks.md](../docs/benchmarks.md).", ""]
+    lines += ["`make bench-count BENCH_COUNT=--bless`; how, and how to read it: [docs/dev/benchmarks.md](../docs/dev/benchmarks.md).", ""]
     for profile, made in sorted(table.items()):
         lines += [f"## Profile `{profile}`", ""]
         lines += columns(made["rows"], about)

@@ -1,4 +1,4 @@
-//! The config described: as JSON Schema for editors, as Markdown for docs/config.md. Both are made from `schema`.
+//! The config described: as JSON Schema for editors, as Markdown for docs/reference/config.md. Both are made from `schema`.
 
 use std::fmt::Write;
 
@@ -43,7 +43,7 @@ pub fn schema(filters: &[(&str, Schema)]) -> Value {
     root
 }
 
-/// The reference in docs/config.md: each section with its keys.
+/// The reference in docs/reference/config.md: each section with its keys.
 pub fn markdown() -> String {
     let root = schema(&[]);
     let mut out = PREFACE.to_owned();

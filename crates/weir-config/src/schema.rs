@@ -1,5 +1,5 @@
 //! The config as an operator writes it. Units, defaults and reasons stand beside each key; `weir schema`, the reference
-//! in docs/config.md and the diagnostics are made from them.
+//! in docs/reference/config.md and the diagnostics are made from them.
 //!
 //! Reading these types checks each value alone; what concerns several values is in `check`.
 

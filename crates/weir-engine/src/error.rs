@@ -1,7 +1,7 @@
 //! Why the gateway itself answered: causes, and the errors that carry one.
 //!
 //! A [`Cause`] is a stable code with its status, its meaning and the key that would change it. The catalogue in
-//! `docs/causes.md` is made from these texts; a filter's causes stand in the filter's file.
+//! `docs/reference/causes.md` is made from these texts; a filter's causes stand in the filter's file.
 
 use std::fmt;
 use weir_telemetry::Attempt as Outcome;
@@ -131,7 +131,7 @@ causes! {
     BAD_FRAMING "bad_framing" 400 "The request's Content-Length or Transfer-Encoding is ambiguous." "nothing: the client is at fault (RFC 9112 §6)";
     BAD_HEAD "bad_head" 400 "The request head is malformed." "nothing: the client is at fault (RFC 9112 §2 to §5)";
     BAD_HOST "bad_host" 400 "The request's Host is missing, doubled, malformed or disagrees with its target." "nothing: the client is at fault (RFC 9112 §3.2)";
-    BAD_PATH "bad_path" 400 "The request path has no canonical form." "nothing: see docs/routing.md for what is refused";
+    BAD_PATH "bad_path" 400 "The request path has no canonical form." "nothing: see docs/reference/routing.md for what is refused";
     BAD_RESPONSE "bad_response" 502 "The upstream's response is malformed or ambiguous." "nothing: the upstream is at fault; the log line names the rule", outcome: Outcome::ProtocolError, nature: Nature::Failure;
     BAD_TARGET "bad_target" 400 "The request target is malformed." "nothing: the client is at fault (RFC 9112 §3.2)";
     BLOCKING_LIMIT "blocking_limit" 503 "Too much work waits for the threads that may block." "nothing: 1,024 jobs is the limit; see which filter gives them so much to do";

@@ -24,7 +24,7 @@ static GRPC_WEB_MALFORMED: Cause = Cause {
 /// A gRPC-Web call goes on as gRPC. The trailers of the answer become the last frame of its body, where a browser can read them.
 /// Everything else passes as it is. The upstream must speak HTTP/2: `protocol: h2c`. For pages of other origins, put `cors` before it with
 /// `headers: [ content-type, x-grpc-web, x-user-agent, grpc-timeout ]` and `expose: [ grpc-status, grpc-message, grpc-status-details-bin ]`.
-/// [grpc.md](grpc.md#grpc-web) has more.
+/// [grpc.md](../guide/grpc.md#grpc-web) has more.
 ///
 /// ```yaml
 /// - grpc_web: {}

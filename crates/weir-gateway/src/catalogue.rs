@@ -1,4 +1,4 @@
-//! `docs/causes.md`, made from the declarations of the causes: those of `error.rs` and those of each filter.
+//! `docs/reference/causes.md`, made from the declarations of the causes: those of `error.rs` and those of each filter.
 //!
 //! A test compares the page with this; run it with `WEIR_BLESS=1` to write the page.
 
@@ -64,12 +64,12 @@ mod tests {
 
     #[test]
     fn the_page_is_up_to_date() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/causes.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/causes.md");
         if std::env::var_os("WEIR_BLESS").is_some_and(|bless| !bless.is_empty()) {
             std::fs::write(path, page()).unwrap();
         }
         let written = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(written == page(), "docs/causes.md is out of date: run this test with WEIR_BLESS=1");
+        assert!(written == page(), "docs/reference/causes.md is out of date: run this test with WEIR_BLESS=1");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `docs/filters.md`, made from the same declarations that read the settings.
+//! `docs/reference/filters.md`, made from the same declarations that read the settings.
 //!
 //! A test compares the page with this; run it with `WEIR_BLESS=1` to write the page.
 
@@ -173,12 +173,12 @@ mod tests {
 
     #[test]
     fn the_page_is_up_to_date() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/filters.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/filters.md");
         if std::env::var_os("WEIR_BLESS").is_some_and(|bless| !bless.is_empty()) {
             std::fs::write(path, page()).unwrap();
         }
         let written = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(written == page(), "docs/filters.md is out of date: run this test with WEIR_BLESS=1");
+        assert!(written == page(), "docs/reference/filters.md is out of date: run this test with WEIR_BLESS=1");
     }
 
     #[test]

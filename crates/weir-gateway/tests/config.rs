@@ -1,5 +1,5 @@
 //! Golden tests of the config: each `config/*.case` holds a config, a line of dashes, and the diagnostics it gives.
-//! Adding a case is adding a file. `WEIR_BLESS=1` rewrites what is expected, and docs/config.md.
+//! Adding a case is adding a file. `WEIR_BLESS=1` rewrites what is expected, and docs/reference/config.md.
 
 #![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
 
@@ -317,14 +317,14 @@ fn no_slip_of_the_keyboard_panics() {
 
 #[test]
 fn the_reference_is_what_the_types_say() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/config.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/config.md");
     let actual = reference::markdown();
     if bless() {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, &actual).unwrap();
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(written == actual, "docs/config.md is not what the types say; WEIR_BLESS=1 rewrites it");
+    assert!(written == actual, "docs/reference/config.md is not what the types say; WEIR_BLESS=1 rewrites it");
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! bytes plus an arena for what filters add, and writes itself out again in as few copies as there are untouched runs.
 //! `scan` finds the ends of names and values.
 //! `body` finds where a message ends and re-frames chunks. `name` is the table of field names the gateway itself acts on.
-//! What is accepted and refused, and why, stands in `docs/framing.md`.
+//! What is accepted and refused, and why, stands in `docs/explain/framing.md`.
 //!
 //! *Architecture Invariant:* nothing here knows a socket, a clock or a runtime; nothing here panics on any input.
 

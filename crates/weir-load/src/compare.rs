@@ -40,7 +40,7 @@ const ROUNDS_LEAST: usize = 5;
 /// How many mean response times a block must hold at least.
 const TURNS_LEAST: f64 = 10.0;
 
-/// The reason against blocks that are shorter, or too short to judge what the processor did. docs/verdict.md has it with the others.
+/// The reason against blocks that are shorter, or too short to judge what the processor did. docs/explain/verdict.md has it with the others.
 const SHORT_BLOCKS: &str = "short_blocks";
 
 /// A comparison that can begin.

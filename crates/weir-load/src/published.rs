@@ -21,7 +21,7 @@ mod tests {
     #[test]
     fn the_published_schemas_are_those_of_the_models() {
         for (name, schema) in schemas() {
-            let path = format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"));
+            let path = format!("{}/../../docs/reference/{name}", env!("CARGO_MANIFEST_DIR"));
             let want = format!("{schema:#}\n");
             if std::env::var_os("WEIR_BLESS").is_some() {
                 std::fs::write(&path, &want).unwrap();

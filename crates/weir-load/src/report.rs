@@ -307,7 +307,7 @@ pub enum Grade {
     Invalid,
 }
 
-/// One reason. Codes and what to do about each: docs/verdict.md.
+/// One reason. Codes and what to do about each: docs/explain/verdict.md.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Reason {

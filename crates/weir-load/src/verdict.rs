@@ -1,7 +1,7 @@
 //! Whether a result can be believed: a pure function over the report, so that a saved one can be judged again.
 //!
 //! Each reason is a function from a [`Report`] to a sentence, or nothing. What each code means and what to do about it
-//! stands in docs/verdict.md.
+//! stands in docs/explain/verdict.md.
 
 mod contention;
 

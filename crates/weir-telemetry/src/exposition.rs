@@ -1,6 +1,6 @@
 //! `/metrics`: everything that is counted, as Prometheus text or OpenMetrics.
 //!
-//! docs/metrics.md says what each family means; a test compares the two. Names follow the conventions of Prometheus: base units,
+//! docs/reference/metrics.md says what each family means; a test compares the two. Names follow the conventions of Prometheus: base units,
 //! `_total` on counters, a unit at the end.
 
 use std::collections::BTreeMap;

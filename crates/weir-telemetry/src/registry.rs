@@ -285,7 +285,7 @@ impl Telemetry {
 
     /// The page for `/metrics`.
     ///
-    /// Runs on the control thread and takes no lock that a core ever takes. Cost: see docs/metrics.md.
+    /// Runs on the control thread and takes no lock that a core ever takes. Cost: see docs/reference/metrics.md.
     pub fn expose(&self, format: Exposition) -> String {
         self.expose_with(format, &[])
     }

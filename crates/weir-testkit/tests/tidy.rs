@@ -295,9 +295,9 @@ fn upstreams_know_only_what_is_below_them() {
 #[test]
 fn every_figure_of_a_filter_is_documented() {
     check(
-        "a row in the part Filters of docs/metrics.md for each figure, and a figure for each row",
+        "a row in the part Filters of docs/reference/metrics.md for each figure, and a figure for each row",
         |broken| {
-            let docs = read(&root().join("docs/metrics.md"));
+            let docs = read(&root().join("docs/reference/metrics.md"));
             let (_, part) = docs.split_once("\n## Filters\n").expect("a part Filters");
             let rows = part.split("\n## ").next().unwrap_or_default().lines();
             let documented: Vec<&str> =
@@ -318,7 +318,7 @@ fn every_figure_of_a_filter_is_documented() {
             broken.extend(found.iter().filter(|name| !documented.contains(&&***name)).cloned());
             let exists = |row: &&&str| found.iter().any(|name| name == **row);
             broken.extend(
-                documented.iter().filter(|row| !exists(row)).map(|row| format!("docs/metrics.md: {row}")),
+                documented.iter().filter(|row| !exists(row)).map(|row| format!("docs/reference/metrics.md: {row}")),
             );
         },
     );

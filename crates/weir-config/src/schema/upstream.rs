@@ -23,7 +23,7 @@ pub struct Upstream {
     /// Where the service is reached. At least one, unless there is `discover`.
     #[serde(default)]
     pub endpoints: Vec<Endpoint>,
-    /// A registry that lists the endpoints, in place of `endpoints`: etcd, Consul, SRV records or a file. See docs/discovery.md.
+    /// A registry that lists the endpoints, in place of `endpoints`: etcd, Consul, SRV records or a file. See docs/guide/discovery.md.
     #[serde(default)]
     pub discover: Option<Discover>,
     /// What the endpoints speak: `http1`, `h2c` (HTTP/2 in cleartext), `h2` (HTTP/2 over TLS) or `auto` (by ALPN with TLS,

@@ -13,7 +13,7 @@
 //!      └ with `%2F` or `;` ──readings::settle──▶ the route that every reading of it takes, or none
 //! ```
 //!
-//! `docs/routing.md` tells the same to operators, with worked examples.
+//! `docs/reference/routing.md` tells the same to operators, with worked examples.
 
 mod conflict;
 mod explain;

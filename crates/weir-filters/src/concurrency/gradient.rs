@@ -299,7 +299,7 @@ mod tests {
         }
     }
 
-    /// The figures of docs/limits.md, which `--nocapture` shows. 16 workers of 10 ms bear 1,600 requests a second; twice as many come for a minute.
+    /// The figures of docs/guide/limits.md, which `--nocapture` shows. 16 workers of 10 ms bear 1,600 requests a second; twice as many come for a minute.
     #[test]
     fn a_saturating_upstream_is_protected() {
         let without = Upstream::new(16, 10.0, false).load(3200.0, 60.0);

@@ -10,7 +10,7 @@ use weir_transcode::{Choice, JsonOptions};
 /// A call of Connect goes on as gRPC: deadline, metadata, compression and error details are translated both ways. gRPC, gRPC-Web and everything
 /// else pass as they are. The upstream must speak HTTP/2: `protocol: h2c`. Without descriptors messages pass as they are, so that clients must
 /// send Protocol Buffers. With them (`proto`, `descriptors` or `reflection`) clients may send JSON, and call methods that have
-/// `option idempotency_level = NO_SIDE_EFFECTS` by GET, which the filter `cache` can answer. [grpc.md](grpc.md#connect) has more.
+/// `option idempotency_level = NO_SIDE_EFFECTS` by GET, which the filter `cache` can answer. [grpc.md](../guide/grpc.md#connect) has more.
 ///
 /// ```yaml
 /// - connect: { reflection: true, upstream: next }

@@ -20,7 +20,7 @@ const MAX_PAGES: usize = 256;
 
 /// The operator's own pages in place of the gateway's errors, and of an upstream's where that is wanted.
 ///
-/// Each key is a status (`404`), a class of them (`4xx`, `5xx`) or a cause (`rate_limited`; docs/causes.md has them all). The cause
+/// Each key is a status (`404`), a class of them (`4xx`, `5xx`) or a cause (`rate_limited`; docs/reference/causes.md has them all). The cause
 /// counts first, then the status, then the class. A page is a `body` or a watched `file`, at most 256 KiB; one that cannot be read, or
 /// that holds a placeholder which means nothing, is refused with its place. `type` is its media type: by default that of the file's
 /// suffix, or of how the text begins. Of several pages in a list the client gets the one that its `Accept` prefers, else the first.
@@ -162,7 +162,7 @@ fn refuse_key(key: &str, build: &mut Build<'_>) {
     let message =
         format!("`{key}` is no error; expected a status such as 404, 4xx or 5xx, a cause, or upstream");
     let hint =
-        near.map_or_else(|| "docs/causes.md lists the causes".to_owned(), |near| format!("write {near}"));
+        near.map_or_else(|| "docs/reference/causes.md lists the causes".to_owned(), |near| format!("write {near}"));
     build.refuse(key, message, Some(hint));
 }
 

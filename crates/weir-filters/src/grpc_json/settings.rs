@@ -15,7 +15,7 @@ use weir_transcode::{Choice, ErrorStyle, JsonOptions};
 ///
 /// What the service looks like is read from `.proto` files (`google/api` and `google/rpc` are built in), from a descriptor set, or asked of the
 /// service itself (`reflection`). A rule that does not fit its method is refused with the file and line of the proto; the others are served.
-/// `weir explain GET /v1/..` tells which method a path means. [grpc.md](grpc.md) has more.
+/// `weir explain GET /v1/..` tells which method a path means. [grpc.md](../guide/grpc.md) has more.
 ///
 /// ```yaml
 /// - grpc_json: { reflection: true, upstream: next, openapi: { path: /openapi.json, page: /docs } }

@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    /// Prints a figure of docs/benchmarks.md, which says how; in a release build on a quiet machine it means something.
+    /// Prints a figure of docs/dev/benchmarks.md, which says how; in a release build on a quiet machine it means something.
     #[test]
     fn measured_among_100_000_networks() {
         const LOOK_UPS: u32 = 1_000_000;

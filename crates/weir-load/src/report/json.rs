@@ -1,6 +1,6 @@
 //! `json`: the whole report, raw histograms included, and the figures computed from it. What `weir report` reads.
 //!
-//! Its schema, docs/load-report.schema.json, is among those that `published` keeps.
+//! Its schema, docs/reference/load-report.schema.json, is among those that `published` keeps.
 
 use super::figures::Figures;
 use super::{Format, Report};

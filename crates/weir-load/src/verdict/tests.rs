@@ -324,11 +324,11 @@ fn a_closed_loop_notices_pauses_of_the_target() {
 
 #[test]
 fn every_reason_is_documented_once() {
-    let page = include_str!("../../../../docs/verdict.md");
+    let page = include_str!("../../../../docs/explain/verdict.md");
     for rule in REASONS {
         let row = format!("| `{}` | {} |", rule.code, rule.grade);
-        assert_eq!(page.matches(&row).count(), 1, "docs/verdict.md: {row}");
+        assert_eq!(page.matches(&row).count(), 1, "docs/explain/verdict.md: {row}");
     }
     let rows = page.lines().filter(|l| l.starts_with("| `")).count();
-    assert_eq!(rows, REASONS.len(), "docs/verdict.md tells of reasons that are not there");
+    assert_eq!(rows, REASONS.len(), "docs/explain/verdict.md tells of reasons that are not there");
 }

@@ -146,7 +146,7 @@ impl Default for Entry<'_> {
 
 /// A field of the log: a key in JSON, `{name}` in a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "docs/access-log.md and the fields of `Entry` say what each is")]
+#[allow(missing_docs, reason = "docs/reference/access-log.md and the fields of `Entry` say what each is")]
 pub enum Field {
     Time,
     TimeClf,

@@ -369,9 +369,9 @@ fn cores_share_a_file_by_whole_lines() {
 
 #[test]
 fn every_field_is_documented() {
-    let docs = include_str!("../../../../docs/access-log.md");
+    let docs = include_str!("../../../../docs/reference/access-log.md");
     for (_, name) in Field::ALL {
-        assert!(docs.contains(&format!("| `{name}` |")), "docs/access-log.md does not tell of {name}");
+        assert!(docs.contains(&format!("| `{name}` |")), "docs/reference/access-log.md does not tell of {name}");
     }
 }
 

@@ -193,19 +193,19 @@ fn an_empty_process_is_well_formed() {
 
 #[test]
 fn every_family_is_documented() {
-    let docs = include_str!("../../../../docs/metrics.md");
+    let docs = include_str!("../../../../docs/reference/metrics.md");
     // What filters tell is no part of this crate: weir-testkit/tests/tidy.rs compares it.
     let (before, filters) = docs.split_once("\n## Filters\n").unwrap();
     let (_, after) = filters.split_once("\n## ").unwrap();
     let docs = format!("{before}{after}");
     let page = parse(&sample().expose(Exposition::Text), false);
     for family in page.kinds.keys() {
-        assert!(docs.contains(&format!("`{family}`")), "docs/metrics.md does not tell of {family}");
+        assert!(docs.contains(&format!("`{family}`")), "docs/reference/metrics.md does not tell of {family}");
     }
     for word in
         docs.split('`').filter(|word| word.starts_with("weir_") && !word.contains(['{', '*', ' ', '[']))
     {
-        assert!(page.kinds.contains_key(word), "docs/metrics.md tells of {word}, which does not exist");
+        assert!(page.kinds.contains_key(word), "docs/reference/metrics.md tells of {word}, which does not exist");
     }
 }
 

@@ -15,7 +15,7 @@ use weir_testkit::{Client, Upstream, Weir, eventually, eventually_within, unused
 use crate::support::OK_BODY;
 
 const DASHBOARD: &str = include_str!("../../../../dist/grafana-gateway.json");
-const METRICS_PAGE: &str = include_str!("../../../../docs/metrics.md");
+const METRICS_PAGE: &str = include_str!("../../../../docs/reference/metrics.md");
 
 /// Families that a gateway alone cannot show: they need a registry, a fleet, an authority, certificates, a store or a second process.
 const ELSEWHERE: &[&str] = &[
@@ -185,7 +185,7 @@ fn scraped(page: &str) -> BTreeMap<String, BTreeSet<String>> {
     found
 }
 
-/// The labels that docs/metrics.md tells of a metric.
+/// The labels that docs/reference/metrics.md tells of a metric.
 fn documented(metric: &str) -> Option<BTreeSet<String>> {
     let row = METRICS_PAGE.lines().find(|line| line.starts_with(&format!("| `{metric}` |")))?;
     let labels = row.split('|').nth(3)?.split('`').skip(1).step_by(2).map(str::to_owned);

@@ -1,4 +1,4 @@
-//! What a change of the config does to state that filters keep: walks the table in docs/operations.md.
+//! What a change of the config does to state that filters keep: walks the table in docs/guide/operations.md.
 
 use std::fs;
 use std::path::Path;
@@ -132,7 +132,7 @@ const CHANGES: [(bool, bool, bool); 5] = [
 
 /// The rows of the table: the state, and what becomes of it.
 fn table() -> Vec<(String, Vec<String>)> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operations.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/operations.md");
     let page = fs::read_to_string(path).unwrap();
     let from = page.find("## What a change does to what lives").unwrap();
     let rows = page[from..].lines().skip_while(|line| !line.starts_with("|---")).skip(1);

@@ -253,7 +253,7 @@ mod tests {
         assert_ne!(read(&text).unwrap().0.number(), read(&text).unwrap().0.number());
     }
 
-    /// Prints a figure of docs/benchmarks.md, which says how; in a release build on a quiet machine it means something.
+    /// Prints a figure of docs/dev/benchmarks.md, which says how; in a release build on a quiet machine it means something.
     #[test]
     fn measured_es256_against_the_library_alone() {
         use aws_lc_rs::rand::SystemRandom;
