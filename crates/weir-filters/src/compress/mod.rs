@@ -41,7 +41,7 @@ static COMPRESS_FAILED: Cause = Cause {
 /// response or the request), gRPC, and bodies whose length is known to be below `minimum`.
 ///
 /// A page that shows a secret next to what a stranger can choose tells the secret by its compressed length (BREACH): leave `compress`
-/// out of routes for such pages. [compression.md](../guide/compression.md) has more.
+/// out of routes for such pages. [content.md](../guide/content.md#compression) has more.
 ///
 /// ```yaml
 /// - compress: {}
