@@ -137,7 +137,7 @@ impl IntoFilter for SignSettings {
                 Ok(key) => Some(key),
                 Err(why) => {
                     let hint = (*algorithm != Algorithm::HS256)
-                        .then(|| format!("make one for {name}: see docs/guide/tokens.md"));
+                        .then(|| format!("make one for {name}: see docs/guide/authentication.md"));
                     build.refuse("key", why, hint);
                     None
                 }
