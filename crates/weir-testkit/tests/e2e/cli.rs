@@ -248,13 +248,13 @@ fn status_of_a_running_one() {
 #[test]
 fn every_option_of_the_load_tester_stands_in_its_document() {
     let documents: &[(&str, &[&str])] = &[
-        ("bench", &[include_str!("../../../../docs/guide/bench.md"), LOAD]),
-        ("compare", &[include_str!("../../../../docs/guide/compare.md"), LOAD]),
+        ("bench", &[include_str!("../../../../docs/reference/bench.md"), LOAD]),
+        ("compare", &[include_str!("../../../../docs/reference/compare.md"), LOAD]),
         ("load", &[LOAD]),
         ("origin", &[include_str!("../../../../docs/reference/origin.md"), LOAD]),
         ("report", &[LOAD]),
     ];
-    const LOAD: &str = include_str!("../../../../docs/guide/load.md");
+    const LOAD: &str = include_str!("../../../../docs/reference/load.md");
     for (command, texts) in documents {
         let help = run("", &[command, "--help"]);
         // Options begin their line; `protoc --include_imports` in a description does not.

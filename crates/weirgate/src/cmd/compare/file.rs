@@ -1,4 +1,4 @@
-//! A bench file as written, and what is wrong with it. docs/guide/compare.md tells it to users.
+//! A bench file as written, and what is wrong with it. docs/reference/compare.md tells it to users.
 
 use crate::cmd::load::Unequal;
 use serde::Deserialize;
