@@ -215,7 +215,7 @@ impl Api {
             }
             _ => answer::problem(
                 StatusCode::NOT_FOUND,
-                "there is no such path; /api/v1/openapi.json and docs/reference/admin.md list those there are",
+                "there is no such path; /api/v1/openapi.json and docs/reference/admin-api.md list those there are",
             ),
         };
         audit::done(from.peer, &name, &line, &answer);

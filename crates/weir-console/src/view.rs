@@ -48,7 +48,7 @@ pub struct Viewer {
 /// What `GET /status` answers.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin.md describes the answer")]
+#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
 pub struct Status {
     pub version: String,
     pub revision: String,
@@ -170,7 +170,7 @@ pub struct FleetNode {
 /// What became of the last reload.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin.md describes the answer")]
+#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
 pub struct Reload {
     pub at: String,
     pub result: String,
@@ -180,7 +180,7 @@ pub struct Reload {
 /// How often a cause was met.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin.md describes the answer")]
+#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
 pub struct CauseCount {
     pub cause: String,
     pub count: u64,
@@ -189,7 +189,7 @@ pub struct CauseCount {
 /// A change on trial.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin.md describes the answer")]
+#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
 pub struct Trial {
     pub number: u64,
     pub back_to: u64,
@@ -203,7 +203,7 @@ pub struct Trial {
 /// A figure of a filter's state.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin.md describes the answer")]
+#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
 pub struct FilterFigure {
     pub place: String,
     pub filter: String,
@@ -222,7 +222,7 @@ impl FilterFigure {
 /// A listener.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin.md describes the answer")]
+#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
 pub struct Listener {
     pub address: String,
 }
@@ -230,7 +230,7 @@ pub struct Listener {
 /// A certificate that clients are shown.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin.md describes the answer")]
+#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
 pub struct Certificate {
     pub cert: String,
     pub names: Vec<String>,
@@ -242,7 +242,7 @@ pub struct Certificate {
 /// How a certificate fares that is kept up to date by ACME.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin.md describes the answer")]
+#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
 pub struct Acme {
     pub state: String,
     pub challenge: String,
@@ -255,7 +255,7 @@ pub struct Acme {
 /// Why there is no new certificate.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin.md describes the answer")]
+#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
 pub struct AcmeError {
     pub reason: String,
     pub text: String,
@@ -265,7 +265,7 @@ pub struct AcmeError {
 /// An upstream.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin.md describes the answer")]
+#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
 pub struct Upstream {
     pub panic: bool,
     pub endpoints: Vec<Endpoint>,
@@ -302,7 +302,7 @@ pub struct LeftOut {
 /// An endpoint.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin.md describes the answer")]
+#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
 pub struct Endpoint {
     pub address: String,
     pub weight: u64,
@@ -321,7 +321,7 @@ pub struct Endpoint {
 /// Why an endpoint is out of rotation.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin.md describes the answer")]
+#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
 pub struct Reason {
     pub reason: String,
     pub cause: String,
@@ -333,7 +333,7 @@ pub struct Reason {
 /// The last failure of an endpoint.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin.md describes the answer")]
+#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
 pub struct LastError {
     pub cause: String,
     pub at: String,
@@ -342,7 +342,7 @@ pub struct LastError {
 /// A DNS name among the endpoints.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin.md describes the answer")]
+#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
 pub struct Name {
     pub name: String,
     pub addresses: Vec<String>,
@@ -543,7 +543,7 @@ pub struct FilterShown {
 /// What `GET /api/v1/why` answers.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs, reason = "docs/guide/why.md describes the answer")]
+#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
 pub struct Why {
     pub found: Vec<Autopsy>,
     pub held: u64,
@@ -570,7 +570,7 @@ pub struct WhyQuery {
 /// What became of one exchange.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs, reason = "docs/guide/why.md describes the answer")]
+#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
 pub struct Autopsy {
     pub alike: u64,
     pub id: String,
@@ -599,7 +599,7 @@ pub struct Autopsy {
 /// The key that would change it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs, reason = "docs/guide/why.md describes the answer")]
+#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
 pub struct KeyShown {
     pub key: String,
     pub at: Option<String>,
@@ -610,7 +610,7 @@ pub struct KeyShown {
 /// A cause.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs, reason = "docs/guide/why.md describes the answer")]
+#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
 pub struct Cause {
     pub code: String,
     pub meaning: String,
@@ -620,7 +620,7 @@ pub struct Cause {
 /// A moment of an exchange.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs, reason = "docs/guide/why.md describes the answer")]
+#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
 pub struct Moment {
     pub at_us: u64,
     pub took_us: Option<u64>,
@@ -630,7 +630,7 @@ pub struct Moment {
 /// Who asked.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs, reason = "docs/guide/why.md describes the answer")]
+#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
 pub struct Client {
     pub address: Option<String>,
     pub peer: Option<String>,
@@ -642,7 +642,7 @@ pub struct Client {
 /// What was asked for, without values.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs, reason = "docs/guide/why.md describes the answer")]
+#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
 pub struct Request {
     pub method: String,
     pub host: String,
@@ -655,7 +655,7 @@ pub struct Request {
 /// Its route, and the others that came near.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs, reason = "docs/guide/why.md describes the answer")]
+#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
 pub struct RouteShown {
     pub name: Option<String>,
     pub runner_up: Option<Other>,
@@ -665,7 +665,7 @@ pub struct RouteShown {
 /// What `GET /api/v1/revisions` answers.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin.md describes the answer")]
+#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
 pub struct Revisions {
     pub running: Option<u64>,
     pub pinned: Option<u64>,
@@ -676,7 +676,7 @@ pub struct Revisions {
 /// A revision.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin.md describes the answer")]
+#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
 pub struct Revision {
     pub number: u64,
     pub hash: String,
@@ -692,7 +692,7 @@ pub struct Revision {
 /// What differs between two configs.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin.md describes the answer")]
+#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
 pub struct Differences {
     pub differences: Vec<Difference>,
     pub more: u64,
@@ -701,7 +701,7 @@ pub struct Differences {
 /// A setting that differs.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin.md describes the answer")]
+#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
 pub struct Difference {
     pub path: String,
     pub before: Option<Value>,
@@ -711,7 +711,7 @@ pub struct Difference {
 /// What `GET /api/v1/drift` answers.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin.md describes the answer")]
+#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
 pub struct Drift {
     pub drift: bool,
     pub disk: Option<String>,
