@@ -83,6 +83,8 @@ pub struct Exchange {
     pub cx: Cx,
     /// What it decided.
     pub flow: Flow,
+    /// Whether it had to wait before it decided.
+    pub waited: bool,
     filter: Rc<dyn Filter>,
     script: Rc<Script>,
 }
@@ -399,10 +401,12 @@ impl Running {
             cx.path_key = Some(key.into()); // taken out before the route is known
         }
         let mut flow = self.filter.on_request(&mut head, &mut cx);
-        if matches!(flow, Flow::Wait) {
+        let waited = matches!(flow, Flow::Wait);
+        if waited {
             flow = self.script.run_beside(self.filter.wait(&mut head, &mut cx)).await;
         }
-        Exchange { head, cx, flow, filter: Rc::clone(&self.filter), script: Rc::clone(&self.script) }
+        let (filter, script) = (Rc::clone(&self.filter), Rc::clone(&self.script));
+        Exchange { head, cx, flow, waited, filter, script }
     }
 }
 

@@ -252,10 +252,15 @@ impl Users {
         if let Some(user) = user.filter(|user| user.hash.verify(password)) {
             return Some(user.consumer);
         }
-        for hash in self.costs.iter().filter(|hash| !user.is_some_and(|user| user.hash.costs_as(hash))) {
+        for hash in self.unpaid(user) {
             std::hint::black_box(hash.verify(password));
         }
         None
+    }
+
+    /// One hash of each cost that a wrong login of this user has not taken yet.
+    fn unpaid(&self, user: Option<&User>) -> impl Iterator<Item = &PasswordHash> {
+        self.costs.iter().filter(move |hash| !user.is_some_and(|user| user.hash.costs_as(hash)))
     }
 }
 
@@ -542,6 +547,7 @@ mod tests {
         assert_eq!(remembered.find(tag, core, now), Some(3));
         assert_eq!(remembered.find(tag ^ 1 << 100, core, now), None);
         assert_eq!(remembered.find(tag, core, now + minute), None);
+        assert_eq!(remembered.find(tag, core, now + 2 * minute), None);
         // Its time is over, and it is still known to have been right.
         assert!(remembered.was_right(tag) && !remembered.was_right(tag ^ 1));
         // Another core knows it too.
@@ -557,6 +563,17 @@ mod tests {
         assert_eq!(remembered.find(tag, core, now), None);
         assert_eq!(remembered.find(tag ^ 1 << 100, core, now), Some(4));
         assert_ne!(remembered.tag(b"a", b"b:c"), remembered.tag(b"ab", b":c"));
+    }
+
+    #[tokio::test]
+    async fn nothing_is_remembered_for_no_time() {
+        for (remember, kept) in [("0s", false), ("5m", true)] {
+            let running = stand(json!({ "remember": remember })).build();
+            let first = ask(&running, "ann:secret").await;
+            assert!(first.waited, "{remember}");
+            let second = ask(&running, "ann:secret").await;
+            assert_eq!(!second.waited, kept, "{remember}");
+        }
     }
 
     /// 200 wrong logins of one client wait at once: logins of others still pass, and a pair that was right before is first.
@@ -612,6 +629,10 @@ mod tests {
             users.note_cost(&PasswordHash::parse(pair.split_once(':').unwrap().1).unwrap());
         }
         assert_eq!(users.costs.len(), 3, "one of each kind and cost");
+        assert_eq!(users.unpaid(None).count(), 3, "nobody's hash was tried");
+        let dan = User { consumer: 0, hash: argon(long) };
+        assert!(users.unpaid(Some(&dan)).all(|hash| !hash.costs_as(&dan.hash)));
+        assert_eq!(users.unpaid(Some(&dan)).count(), 2, "the third was tried");
     }
 
     #[tokio::test]
