@@ -57,6 +57,8 @@ pub(crate) struct CallerFacts {
     told: Cell<Told>,
     authorization: Cell<bool>,
     restrictions: Cell<u8>,
+    /// How many caches were asked.
+    caches: Cell<u8>,
 }
 
 impl Caller {
@@ -68,6 +70,12 @@ impl Caller {
     /// The client's values that were written somewhere.
     pub const fn told(&self) -> Told {
         self.told
+    }
+
+    /// How many filters let it pass that turn others away, by a credential or otherwise. Who passed fewer must not get what is kept for
+    /// those who passed more.
+    pub fn gates(&self) -> usize {
+        self.identities + usize::from(self.consumer.is_some()) + usize::from(self.restrictions)
     }
 
     /// The same but for these values: for a cache whose key holds them whether they were written or not.
@@ -104,6 +112,13 @@ impl Cx {
     pub fn restricts(&self) {
         let restrictions = &self.facts.restrictions;
         restrictions.set(restrictions.get().saturating_add(1));
+    }
+
+    /// Says that a cache is asked, and tells how many were before it: two that share a store must not take each other's answers, or wait
+    /// for each other's fetches.
+    pub fn asks_cache(&self) -> u8 {
+        let caches = &self.facts.caches;
+        caches.replace(caches.get().saturating_add(1))
     }
 
     /// Says that a value of the client is written into the request or the answer.
@@ -163,5 +178,6 @@ impl Cx {
         to.facts.told.set(self.facts.told.get());
         to.facts.authorization.set(self.facts.authorization.get());
         to.facts.restrictions.set(self.facts.restrictions.get());
+        to.facts.caches.set(self.facts.caches.get());
     }
 }

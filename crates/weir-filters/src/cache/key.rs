@@ -97,8 +97,32 @@ impl Key {
     }
 }
 
-/// The key of a request.
-pub(super) fn of(head: &RequestHead, cx: &Cx, extras: &[Extra]) -> Key {
+/// Where a cache stands, as keys tell it: its section of the config, unless that is the route, which stands in every key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place(Option<Box<[u8]>>);
+
+impl Place {
+    /// The place of a filter in this scope: `filters`, `plans.NAME` or `routes.NAME`.
+    pub(super) fn of(scope: &str) -> Self {
+        Self((!scope.starts_with("routes.")).then(|| scope.as_bytes().into()))
+    }
+
+    /// Adds the place, how many caches this request was shown to before, and how many filters let it pass that turn others away. So a cache
+    /// never serves what one behind such a filter keeps in the same store, nor what it kept itself before the filters changed places.
+    fn add(&self, cx: &Cx, key: &mut Vec<u8>) {
+        if let Some(scope) = &self.0 {
+            add(b"l", scope, key);
+        }
+        for (kind, number) in [(b"n", usize::from(cx.asks_cache())), (b"g", cx.caller().gates())] {
+            if number > 0 {
+                add(kind, itoa::Buffer::new().format(number).as_bytes(), key);
+            }
+        }
+    }
+}
+
+/// The key of a request. Made once for each cache that the request meets.
+pub(super) fn of(head: &RequestHead, cx: &Cx, (place, extras): (&Place, &[Extra])) -> Key {
     let (path, query) = (head.routed_path(), head.query());
     let mut key = Vec::with_capacity(cx.route().len() + path.len() + query.map_or(0, <[u8]>::len) + 64);
     key.extend_from_slice(cx.route().as_bytes());
@@ -110,6 +134,7 @@ pub(super) fn of(head: &RequestHead, cx: &Cx, extras: &[Extra]) -> Key {
         key.extend_from_slice(query);
     }
     let stem = key.len();
+    place.add(cx, &mut key);
     // What a filter before this one has made of the request decides what the upstream answers.
     if head.path() != path {
         add(b"p", head.path(), &mut key);

@@ -42,7 +42,7 @@ use control::Control;
 use counters::{Count, Counters};
 use fill::{Fill, Head, News, Role};
 use freshness::Defaults;
-use key::{Extra, Key};
+use key::{Extra, Key, Place};
 use lead::Lead;
 use object::{Meta, Object};
 use settings::CacheSettings;
@@ -89,6 +89,7 @@ const OVERRIDES: [&str; 9] = [
 struct Cache {
     defaults: Defaults,
     extras: Vec<Extra>,
+    place: Place,
     coalesce: bool,
     stale_if_error: Time,
     stale_while_revalidate: Time,
@@ -216,7 +217,7 @@ impl Filter for Cache {
             Method::Get | Method::Head => {}
             Method::Options | Method::Trace | Method::Connect => return self.pass(cx, "fwd=method"),
             _ => {
-                let key = key::of(head, cx, &self.extras);
+                let key = key::of(head, cx, (&self.place, &self.extras));
                 self.pass(cx, "fwd=method");
                 cx.state::<State>().what = What::Changes(key);
                 return Flow::Continue;
@@ -231,7 +232,7 @@ impl Filter for Cache {
         if head.upgrade().is_some() {
             return self.pass(cx, "fwd=bypass; detail=upgrade");
         }
-        let key = key::of(head, cx, &self.extras);
+        let key = key::of(head, cx, (&self.place, &self.extras));
         match self.decide(head, cx, key, None, Looks { disk: true, follow: self.coalesce }) {
             Decision::Answer(answer) => {
                 *cx.note() = SERVED;

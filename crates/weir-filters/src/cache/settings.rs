@@ -1,7 +1,7 @@
 //! What a config says about a cache.
 
 use super::freshness::Defaults;
-use super::key::Extra;
+use super::key::{Extra, Place};
 use super::storable::SetCookie;
 use super::store::Pages;
 use super::{Cache, Counters, Names};
@@ -139,6 +139,7 @@ impl IntoFilter for CacheSettings {
                 with_cookie: self.key.iter().any(|extra| extra.is_header("cookie")),
             },
             extras: self.key,
+            place: Place::of(build.scope),
             coalesce: self.coalesce,
             stale_if_error: self.stale_if_error.map(Duration::get).unwrap_or_default(),
             stale_while_revalidate: self.stale_while_revalidate.map(Duration::get).unwrap_or_default(),

@@ -7,6 +7,7 @@ mod hostile;
 mod of_route;
 mod on_disk;
 mod pairs;
+mod places;
 mod stale;
 
 use std::sync::Arc;

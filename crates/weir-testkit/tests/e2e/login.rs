@@ -11,7 +11,7 @@ use crate::jwt::{Signer, in_an_hour};
 use crate::shared_limits::Redis;
 use crate::support::{OK, WEB};
 
-/// A provider. The code that it expects is the nonce that the ID token gets.
+/// A provider. The code that it expects is the nonce that the ID token gets, and perhaps behind a dot who logs in: `ann` if nobody is named.
 pub(crate) fn provider() -> Upstream {
     let signer = Signer::new("a");
     Upstream::script(move |conn| {
@@ -27,9 +27,10 @@ pub(crate) fn provider() -> Upstream {
                 _ => {
                     let code =
                         form.split('&').find_map(|pair| pair.strip_prefix("code=")).unwrap_or_default();
+                    let (nonce, user) = code.split_once('.').unwrap_or((code, "ann"));
                     let times = format!(r#""exp":{},"iat":{}"#, in_an_hour(), in_an_hour() - 3600);
                     let claims = format!(
-                        r#"{{"iss":"{issuer}","aud":"app","sub":"ann","email":"ann@a.example","nonce":"{code}",{times}}}"#
+                        r#"{{"iss":"{issuer}","aud":"app","sub":"{user}","email":"{user}@a.example","nonce":"{nonce}",{times}}}"#
                     );
                     format!(r#"{{"id_token":"{}","expires_in":3600}}"#, signer.token(&claims))
                 }
@@ -58,6 +59,11 @@ fn open(client: &mut Client, target: &str, cookies: &str) -> Response {
 
 /// Logs in, and gives the cookies of the session and where the browser is sent.
 pub(crate) fn log_in(weir: &Weir, target: &str, callback: &str) -> (String, String) {
+    log_in_as(weir, target, callback, "ann")
+}
+
+/// The same for a user whom [`provider`] is to name.
+pub(crate) fn log_in_as(weir: &Weir, target: &str, callback: &str, user: &str) -> (String, String) {
     let mut client = weir.client();
     let begun = open(&mut client, target, "");
     begun.expect_status(302);
@@ -68,7 +74,8 @@ pub(crate) fn log_in(weir: &Weir, target: &str, callback: &str) -> (String, Stri
             .unwrap_or_default()
             .to_owned()
     };
-    let back = format!("{callback}?code={}&state={}", parameter("nonce"), parameter("state"));
+    let who = if user == "ann" { String::new() } else { format!(".{user}") };
+    let back = format!("{callback}?code={}{who}&state={}", parameter("nonce"), parameter("state"));
     let done = open(&mut client, &back, &cookies(&begun));
     done.expect_status(302);
     (cookies(&done), done.header("location").unwrap().to_owned())

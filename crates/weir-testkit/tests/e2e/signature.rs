@@ -35,7 +35,7 @@ impl Signing {
     }
 
     /// A head that is signed for this body, without its framing and its end.
-    fn head(&self, method: &str, host: &str, target: &str, body: &[u8]) -> String {
+    pub(crate) fn head(&self, method: &str, host: &str, target: &str, body: &[u8]) -> String {
         let content_digest = format!("sha-256=:{}:", encode(digest(&SHA256, body).as_ref()));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         let input = format!(
