@@ -10,25 +10,10 @@ use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::rc::Rc;
-use weir_h1::{BodyKind, Known, RequestHead, is_token};
+use weir_h1::{BodyKind, Known, RequestHead, is_token, split_unquoted};
 use weir_wire::Peer;
 use weir_wire::proxy_protocol::Ends;
 use weir_wire::relay::Framing;
-
-const FORWARDING: [Known; 6] = [
-    Known::Forwarded,
-    Known::XForwardedFor,
-    Known::XForwardedHost,
-    Known::XForwardedOther,
-    Known::XForwardedProto,
-    Known::XRealIp,
-];
-
-/// What a client that is not trusted may not say: who asked, by what way, and for which other path.
-const DISTRUSTED: [Known; 7] = {
-    let [forwarded, x_for, x_host, x_other, x_proto, x_real_ip] = FORWARDING;
-    [forwarded, x_for, x_host, x_other, x_proto, x_real_ip, Known::XOriginalUrl]
-};
 
 /// Most addresses of an X-Forwarded-For that are walked for the client's.
 const MAX_HOPS: usize = 64;
@@ -168,10 +153,10 @@ fn write_address(address: IpAddr, out: &mut Vec<u8>) {
     }
 }
 
-/// Drops the forwarding headers of a client that is not trusted to set them.
+/// Drops what a client that is not trusted may not say: who asked, by what way, and for which other path.
 pub(crate) fn distrust(head: &mut RequestHead) {
-    if head.headers.has_any(&DISTRUSTED) {
-        for known in DISTRUSTED {
+    if head.headers.has_any(&Known::CLAIMED) {
+        for known in Known::CLAIMED {
             head.headers.remove_known(known);
         }
     }
@@ -211,32 +196,16 @@ fn walk<'a>(hops: impl Iterator<Item = &'a [u8]>, peer: IpAddr, trusts: impl Fn(
 
 /// The elements of a Forwarded field: one for each hop (RFC 7239 §4).
 fn forwarded_elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    split_unquoted(value, b',')
+    split_unquoted(value, |b| b == b',')
 }
 
 /// What an element says under `for`, without its quotes.
 fn forwarded_for(element: &[u8]) -> Option<&[u8]> {
-    split_unquoted(element, b';').find_map(|pair| {
+    split_unquoted(element, |b| b == b';').find_map(|pair| {
         let (name, value) = pair.split_at_checked(4)?;
         let value = name.eq_ignore_ascii_case(b"for=").then_some(value)?;
         Some(value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value))
     })
-}
-
-/// The parts of a text between separators that stand outside of quotes, trimmed.
-fn split_unquoted(text: &[u8], separator: u8) -> impl Iterator<Item = &[u8]> {
-    let (mut quoted, mut escaped) = (false, false);
-    let parts = text.split(move |&b| {
-        if escaped {
-            escaped = false;
-        } else if quoted && b == b'\\' {
-            escaped = true;
-        } else if b == b'"' {
-            quoted = !quoted;
-        }
-        b == separator && !quoted
-    });
-    parts.map(<[u8]>::trim_ascii)
 }
 
 /// An address with or without port and brackets.

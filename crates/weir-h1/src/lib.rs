@@ -5,7 +5,7 @@
 //! bytes plus an arena for what filters add, and writes itself out again in as few copies as there are untouched runs.
 //! `scan` finds the ends of names and values.
 //! `body` finds where a message ends and re-frames chunks. `name` is the table of field names the gateway itself acts on.
-//! What is accepted and refused, and why, stands in `docs/explain/framing.md`.
+//! `list` splits values that are lists. What is accepted and refused, and why, stands in `docs/explain/framing.md`.
 //!
 //! *Architecture Invariant:* nothing here knows a socket, a clock or a runtime; nothing here panics on any input.
 
@@ -13,6 +13,7 @@ mod body;
 mod error;
 mod fields;
 mod head;
+mod list;
 mod name;
 mod parse;
 mod scan;
@@ -22,5 +23,6 @@ pub use body::{BodyKind, BodyReader, CHUNK_LINE_BYTES, Step, TRAILER_BYTES, writ
 pub use error::{Error, Kind};
 pub use fields::{Fields, InvalidValue, Prepared};
 pub use head::{Connection, Method, RequestHead, ResponseHead, TargetForm, Version};
-pub use name::{FieldName, InvalidName, Known, NameSet, is_token};
+pub use list::split_unquoted;
+pub use name::{Claim, FieldName, InvalidName, Known, NameSet, is_token};
 pub use parse::{Limits, Progress, parse_request, parse_response};

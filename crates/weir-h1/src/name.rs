@@ -49,20 +49,59 @@ pub enum Known {
     /// `X-Forwarded-Host`
     XForwardedHost,
     /// Any other `X-Forwarded-…`: `-Port`, `-Prefix`, `-Ssl`, … Each is trusted by some framework. So are `Front-End-Https`, `X-Scheme`,
-    /// `X-URL-Scheme` and `X-Envoy-Original-Path`, which tell the same.
+    /// `X-URL-Scheme`, `X-Envoy-Original-Path`, `X-Envoy-Original-Host` and `X-Envoy-Internal`, which tell the same or who is trusted.
     XForwardedOther,
     /// `X-Forwarded-Proto`
     XForwardedProto,
     /// `X-Original-URL` or `X-Rewrite-URL`: frameworks that believe them serve another path than the one in the request
     /// line, by which access was decided.
     XOriginalUrl,
-    /// `X-Real-IP`
+    /// `X-Real-IP`, or `X-Envoy-External-Address`, which tells the same
     XRealIp,
     /// `X-Weir-Cause`
     XWeirCause,
 }
 
+/// What a field says of a request that came through a proxy. It is a stranger's word unless a trusted proxy said it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// The client's address, and nothing else.
+    Address,
+    /// Both, as `Forwarded` does.
+    AddressAndUrl,
+    /// The URL that the client asked for, or anything else by which an upstream may answer.
+    Url,
+}
+
 impl Known {
+    /// The fields that count only from a trusted proxy, and what they say. Whoever drops them, passes them on or keeps answers goes by
+    /// this list.
+    pub const CLAIMS: [(Self, Claim); 7] = [
+        (Self::Forwarded, Claim::AddressAndUrl),
+        (Self::XForwardedFor, Claim::Address),
+        (Self::XForwardedHost, Claim::Url),
+        (Self::XForwardedOther, Claim::Url),
+        (Self::XForwardedProto, Claim::Url),
+        (Self::XOriginalUrl, Claim::Url),
+        (Self::XRealIp, Claim::Address),
+    ];
+
+    /// Those fields.
+    pub const CLAIMED: [Self; Self::CLAIMS.len()] = {
+        let mut claimed = [Self::Other; Self::CLAIMS.len()];
+        let mut at = 0;
+        while at < claimed.len() {
+            claimed[at] = Self::CLAIMS[at].0;
+            at += 1;
+        }
+        claimed
+    };
+
+    /// What the field says, if it counts only from a trusted proxy.
+    pub fn claim(self) -> Option<Claim> {
+        Self::CLAIMS.iter().find(|(known, _)| *known == self).map(|(_, claim)| *claim)
+    }
+
     /// Its bit in a set of known names.
     pub(crate) const fn bit(self) -> u32 {
         1 << self as u8
@@ -99,10 +138,12 @@ impl Known {
             15 if is("x-forwarded-for") => Self::XForwardedFor,
             16 if is("proxy-connection") => Self::ProxyConnection,
             16 if is("x-forwarded-host") => Self::XForwardedHost,
+            16 if is("x-envoy-internal") => Self::XForwardedOther,
             16 if is("content-location") => Self::ContentLocation,
             17 if is("transfer-encoding") => Self::TransferEncoding,
             17 if is("x-forwarded-proto") => Self::XForwardedProto,
-            21 if is("x-envoy-original-path") => Self::XForwardedOther,
+            21 if is("x-envoy-original-path") || is("x-envoy-original-host") => Self::XForwardedOther,
+            24 if is("x-envoy-external-address") => Self::XRealIp,
             _ => Self::other(name),
         }
     }
@@ -126,7 +167,10 @@ impl Known {
                     12 => alias("x-url-scheme"),
                     13 => alias("x-rewrite-url"),
                     14 => alias("x-original-url"),
+                    16 => alias("x-envoy-internal"),
+                    21 if reads_as(name, b"x-envoy-original-host") => Self::Alias,
                     21 => alias("x-envoy-original-path"),
+                    24 => alias("x-envoy-external-address"),
                     _ => Self::Other,
                 }
             }
@@ -372,6 +416,12 @@ mod tests {
             ("front_end_https", Known::Alias),
             ("X-Envoy-Original-Path", Known::XForwardedOther),
             ("x_envoy_original-path", Known::Alias),
+            ("X-Envoy-Original-Host", Known::XForwardedOther),
+            ("x-envoy-original_host", Known::Alias),
+            ("X-Envoy-Internal", Known::XForwardedOther),
+            ("X_Envoy_Internal", Known::Alias),
+            ("X-Envoy-External-Address", Known::XRealIp),
+            ("X_Envoy_External_Address", Known::Alias),
             ("x_scheme", Known::Alias),
             ("X-Forwarded-Port", Known::XForwardedOther),
             ("x-forwarded-", Known::XForwardedOther),

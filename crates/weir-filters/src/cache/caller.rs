@@ -12,7 +12,7 @@
 use super::key::Extra;
 use super::storable::WhyNot;
 use weir_engine::filter::{Caller, Cx, RequestHead, Told};
-use weir_h1::{FieldName, Fields, Known};
+use weir_h1::{Claim, FieldName, Fields, Known, split_unquoted};
 use weir_wire::base64;
 
 use sha2::{Digest, Sha256};
@@ -149,54 +149,38 @@ pub(super) fn add_caller(cx: &Cx, mut add: impl FnMut(&[u8], &[u8])) {
 }
 
 /// Adds what a trusted proxy tells of the URL that its client asked for: host, port, scheme and prefix. What a client says itself was
-/// dropped before any filter ran. The client's address stays out, as the gateway tells it to every upstream.
+/// dropped before any filter ran, by the same list. The client's address stays out, as the gateway tells it to every upstream.
 pub(super) fn add_forwarded(head: &RequestHead, mut add: impl FnMut(&[u8], &[u8])) {
-    const TELLS_URL: [Known; 4] =
-        [Known::Forwarded, Known::XForwardedHost, Known::XForwardedOther, Known::XForwardedProto];
-    if !head.headers.has_any(&TELLS_URL) {
+    if !head.headers.has_any(&Known::CLAIMED) {
         return;
     }
     for (name, value) in head.headers.iter() {
-        match Known::of(name) {
-            Known::XForwardedHost | Known::XForwardedOther | Known::XForwardedProto => {
+        match Known::of(name).claim() {
+            None | Some(Claim::Address) => {}
+            Some(Claim::Url) => {
                 let mut field = name.to_ascii_lowercase();
                 field.push(b':');
                 field.extend_from_slice(value);
                 add(b"f", &field);
             }
-            Known::Forwarded => {
-                for pair in forwarded_pairs(value).filter(|pair| !is_node(pair)) {
-                    add(b"f", pair);
-                }
+            Some(Claim::AddressAndUrl) => {
+                let pairs = split_unquoted(value, |b| matches!(b, b';' | b','));
+                pairs.filter(|pair| !pair.is_empty() && !is_node(pair)).for_each(|pair| add(b"f", pair));
             }
-            _ => {}
         }
     }
 }
 
-/// The pairs of `Forwarded` (RFC 7239 §4). What is no well-formed list comes in parts that hold all of it.
-fn forwarded_pairs(value: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let (mut quoted, mut escaped) = (false, false);
-    let pairs = value.split(move |&b| {
-        let ends = !quoted && matches!(b, b';' | b',');
-        match b {
-            _ if escaped => escaped = false,
-            b'\\' if quoted => escaped = true,
-            b'"' => quoted = !quoted,
-            _ => {}
-        }
-        ends
-    });
-    pairs.map(<[u8]>::trim_ascii).filter(|pair| !pair.is_empty())
-}
-
-/// Whether a pair names a machine: the client, or a proxy.
+/// Whether a pair of `Forwarded` names a machine, the client or a proxy, and can be read as nothing else (RFC 7239 §6). An upstream may
+/// read what is no node, or stands in a quote that does not end, in another way than we do.
 fn is_node(pair: &[u8]) -> bool {
     let is = |name: &[u8]| {
-        let rest = pair.split_at_checked(name.len()).filter(|(begin, _)| begin.eq_ignore_ascii_case(name));
-        rest.is_some_and(|(_, rest)| rest.starts_with(b"="))
+        let (begin, value) = pair.split_at_checked(name.len())?;
+        value.strip_prefix(b"=").filter(|_| begin.eq_ignore_ascii_case(name))
     };
-    is(b"for") || is(b"by")
+    let Some(value) = is(b"for").or_else(|| is(b"by")) else { return false };
+    let bare = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value);
+    bare.iter().all(|b| b.is_ascii_alphanumeric() || b".:[]_-".contains(b))
 }
 
 /// The fields of a request as they are now.
@@ -214,6 +198,7 @@ fn copy(fields: &Fields) -> Fields {
 mod tests {
     use super::super::testing::fields;
     use super::*;
+    use crate::shared::is_address;
     use serde_json::json;
     use weir_engine::testing::{Stand, request_head};
 
@@ -227,9 +212,12 @@ mod tests {
             parts
         };
         assert!(
-            parts("GET /\nx-forwarded-for: 192.0.2.1\nx-real-ip: 192.0.2.1\nforwarded: for=\"[::1]:4;,\"")
-                .is_empty()
+            parts(
+                "GET /\nx-forwarded-for: 192.0.2.1\nx-real-ip: 192.0.2.1\nforwarded: for=\"[::1]:4\", By=_a"
+            )
+            .is_empty()
         );
+        assert!(parts("GET /\nx-envoy-external-address: 192.0.2.1").is_empty());
         assert_eq!(
             parts("GET /\nX-Forwarded-Host: a\nx-forwarded-prefix: /p"),
             ["fx-forwarded-host:a", "fx-forwarded-prefix:/p"]
@@ -238,10 +226,34 @@ mod tests {
             parts("GET /\nforwarded: for=1;host=a;proto=https, by=2;Host=b"),
             ["fhost=a", "fproto=https", "fHost=b"]
         );
-        assert_eq!(parts("GET /\nforwarded: for=\"x;host=a"), Vec::<String>::new());
-        assert_eq!(parts("GET /\nforwarded: for=\"x\\\";host=a\";host=b"), ["fhost=b"]);
+        // What somebody may read in another way counts.
+        assert_eq!(parts("GET /\nforwarded: for=\"x;host=a"), ["ffor=\"x;host=a"]);
+        assert_eq!(
+            parts("GET /\nforwarded: for=\"x\\\";host=a\";host=b"),
+            ["ffor=\"x\\\";host=a\"", "fhost=b"]
+        );
         assert_eq!(parts("GET /\nforwarded: host=\"a;b,c\""), ["fhost=\"a;b,c\""]);
         assert_eq!(parts("GET /\nforwarded: format=1"), ["fformat=1"]);
+        for (name, url) in [
+            ("front-end-https", true),
+            ("x-envoy-external-address", false),
+            ("x-envoy-internal", true),
+            ("x-envoy-original-host", true),
+            ("x-envoy-original-path", true),
+            ("x-forwarded-for", false),
+            ("x-forwarded-host", true),
+            ("x-forwarded-ssl", true),
+            ("x-original-url", true),
+            ("x-real-ip", false),
+            ("x-rewrite-url", true),
+            ("x-scheme", true),
+        ] {
+            let told = parts(&format!("GET /\n{name}: 1"));
+            let expected = url.then(|| format!("f{name}:1"));
+            assert_eq!(told, Vec::from_iter(expected), "{name}");
+            assert!(Known::of(name.as_bytes()).claim().is_some(), "{name}");
+            assert!(url || is_address(name), "{name}: no answer may vary by it");
+        }
     }
 
     #[tokio::test]

@@ -37,13 +37,14 @@ pub(super) fn after_scheme<'v>(value: &'v [u8], scheme: &str) -> Option<&'v [u8]
 
 /// Whether a field tells nothing but the client's address, as every proxy does. Upstreams may not vary by one.
 pub(super) fn is_address(name: &str) -> bool {
-    const ADDRESSES: [&str; 8] = [
+    const ADDRESSES: [&str; 9] = [
         "cf-connecting-ip",
         "forwarded",
         "true-client-ip",
         "via",
         "x-client-ip",
         "x-cluster-client-ip",
+        "x-envoy-external-address",
         "x-forwarded-for",
         "x-real-ip",
     ];
