@@ -30,7 +30,7 @@ use weir_cache::disk::{Disk, Entry, Going};
 use weir_engine::error::{self, Cause};
 use weir_engine::filter::{self, BodySource};
 use weir_h1::Fields;
-use weir_wire::time::timeout;
+use weir_wire::time::{timeout, timeout_at};
 
 /// Most fetches of one key at a time that are known: one for each variant.
 const MOST_FILLS: usize = 64;
@@ -53,6 +53,11 @@ const MOST_OVER: u64 = 256 * 1024;
 /// How long a fetch stands still for a disk that writes nothing. Then it goes on without the store, and who follows it is cut.
 pub(super) const DISK_PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long others wait for a fetch that has not been sent: filters behind the cache may hold up its leader, such as a delay that its client
+/// asked for. Then one of those who wait fetches too, and the rest follow that one. nginx waits 5 s (`proxy_cache_lock_age`), whatever the
+/// leader waits for; Varnish has no limit. So much is long for a filter but a queue, which few join in that time. Our guess.
+const DEPARTURE: Duration = Duration::from_millis(500);
+
 /// How often a fetch that stands still looks whether others have left room.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -60,6 +65,7 @@ const LOOK: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub(super) struct Fill {
     key: Key,
+    began: Instant,
     state: Mutex<State>,
     /// The store must not keep it: it was purged meanwhile.
     unwanted: AtomicBool,
@@ -67,6 +73,9 @@ pub(super) struct Fill {
 
 #[derive(Debug)]
 struct State {
+    /// The request is on its way to the upstream; or it was not in time, as somebody found who waited.
+    departed: bool,
+    held_up: bool,
     head: Option<Head>,
     /// What has come, but for what was let go of: so many bytes.
     pieces: Vec<Bytes>,
@@ -203,6 +212,8 @@ impl Fills {
 impl Fill {
     fn new(key: Key) -> Self {
         let state = State {
+            departed: false,
+            held_up: false,
             head: None,
             pieces: Vec::new(),
             base: 0,
@@ -215,20 +226,29 @@ impl Fill {
             full: None,
             stalled: false,
         };
-        Self { key, state: Mutex::new(state), unwanted: AtomicBool::new(false) }
+        Self { key, began: Instant::now(), state: Mutex::new(state), unwanted: AtomicBool::new(false) }
     }
 
     pub(super) fn is_unwanted(&self) -> bool {
         self.unwanted.load(SeqCst)
     }
 
-    /// While nothing is known it may.
+    /// The request is on its way to the upstream.
+    pub(super) fn departs(&self) {
+        let mut state = self.state();
+        if !state.departed {
+            state.departed = true;
+            state.wake();
+        }
+    }
+
+    /// While nothing is known it may, unless its leader is held up.
     fn may_answer(&self, asked: &Fields) -> bool {
         let state = self.state();
         match (&state.head, state.end) {
             (_, Some(End::Again | End::Broken | End::Released | End::Validated)) => false,
             (Some(head), _) => head.meta.variant.answers(asked),
-            (None, _) => true,
+            (None, _) => state.departed || !state.held_up,
         }
     }
 
@@ -343,25 +363,16 @@ impl Fill {
         }
     }
 
-    /// Waits for the head, or for the end without one.
+    /// Waits for the head, or for the end without one. What is not sent in time is asked for again, by one of those who wait.
     pub(super) async fn news(self: &Arc<Self>) -> News {
         let mut waiting = Waiting { fill: self, place: None };
-        poll_fn(|cx| {
-            let mut state = waiting.fill.state();
-            let news = match (&state.head, state.end) {
-                (_, Some(End::Again | End::Broken)) => News::Again,
-                (_, Some(End::Released)) => News::Released,
-                (_, Some(End::Validated)) => News::Validated,
-                (Some(head), _) => News::Head(head.clone()),
-                (None, Some(End::Whole)) => News::Again, // there is no whole without a head
-                (None, None) => {
-                    state.wait(&mut waiting.place, cx.waker());
-                    return Poll::Pending;
-                }
-            };
-            Poll::Ready(news)
-        })
-        .await
+        let departs =
+            poll_fn(|cx| waiting.poll(cx, |state| (state.departed || state.has_news()).then_some(())));
+        if timeout_at(self.began + DEPARTURE, departs).await.is_err() {
+            self.state().held_up = true;
+            return News::Again;
+        }
+        poll_fn(|cx| waiting.poll(cx, |state| state.news())).await
     }
 
     /// Its body, as it comes.
@@ -375,6 +386,21 @@ impl Fill {
 }
 
 impl State {
+    fn has_news(&self) -> bool {
+        self.head.is_some() || self.end.is_some()
+    }
+
+    fn news(&self) -> Option<News> {
+        Some(match (&self.head, self.end) {
+            (_, Some(End::Again | End::Broken)) => News::Again,
+            (_, Some(End::Released)) => News::Released,
+            (_, Some(End::Validated)) => News::Validated,
+            (Some(head), _) => News::Head(head.clone()),
+            (None, Some(End::Whole)) => News::Again, // there is no whole without a head
+            (None, None) => return None,
+        })
+    }
+
     /// Whether there is room for what is held; counts it.
     fn fits(&mut self) -> bool {
         let held = self.held;
@@ -421,6 +447,18 @@ impl State {
 struct Waiting<'a> {
     fill: &'a Arc<Fill>,
     place: Option<usize>,
+}
+
+impl Waiting<'_> {
+    /// Waits until there is something to be found.
+    fn poll<T>(&mut self, cx: &Context<'_>, find: impl Fn(&State) -> Option<T>) -> Poll<T> {
+        let mut state = self.fill.state();
+        if let Some(found) = find(&state) {
+            return Poll::Ready(found);
+        }
+        state.wait(&mut self.place, cx.waker());
+        Poll::Pending
+    }
 }
 
 impl Drop for Waiting<'_> {

@@ -14,6 +14,8 @@ use super::{Cache, State, What, kept, on_disk};
 use std::sync::Arc;
 use std::time::{Duration as Time, Instant, SystemTime};
 use weir_cache::disk::Writer;
+use weir_h1::Fields;
+
 /// How long nobody asks an upstream again that failed while there was a stale object to serve.
 const SPARED: Time = Time::from_secs(2);
 
@@ -323,6 +325,14 @@ impl Cache {
 }
 
 impl Lead {
+    /// The request is about to leave, with these fields.
+    pub(super) fn departs(&mut self, sent: &Fields) {
+        self.asked.departs(sent);
+        if let Some(leader) = &self.leader {
+            leader.fill.departs();
+        }
+    }
+
     fn received(&self) -> Received {
         let at = Instant::now();
         Received { at, time: SystemTime::now(), took: at.saturating_duration_since(self.began) }

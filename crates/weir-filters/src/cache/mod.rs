@@ -293,7 +293,7 @@ impl Filter for Cache {
         if *cx.note() == STATED
             && let What::Leads(lead) = &mut cx.state::<State>().what
         {
-            lead.asked.departs(&head.headers);
+            lead.departs(&head.headers);
         }
         Ok(())
     }

@@ -41,11 +41,6 @@ pub(super) fn of(extras: &[Extra], before: &[Neighbour<'_>], behind: &[Neighbour
     for filter in behind.iter().filter(|it| verifies(it) || RESTRICT.contains(&it.name)) {
         notes.push(format!("it keeps nothing that `{}` behind it lets pass", filter.name));
     }
-    if behind.iter().any(|it| it.name == "fault" && it.settings.get("ask").is_some_and(|ask| !ask.is_null()))
-    {
-        let message = "a delay that one client asks `fault` behind it for holds up all that follow its fetch: put `fault` before it";
-        notes.push(message.to_owned());
-    }
     for filter in behind.iter().filter(|it| writes_client(it)) {
         notes.push(format!("it keeps nothing: `{}` behind it writes the client's values", filter.name));
     }
@@ -97,9 +92,6 @@ mod tests {
             first(&[Extra::Caller], &[], &[at("maintenance", &none)]).contains("`maintenance` behind it")
         );
         assert!(first(&[Extra::Caller], &[], &[at("ip", &none)]).contains("that `ip` behind it"));
-        let (asks, silent) = (json!({ "ask": "x-fault" }), json!({ "ask": null }));
-        assert!(first(&[Extra::Caller], &[], &[at("fault", &asks)]).contains("put `fault` before it"));
-        assert_eq!(first(&[Extra::Caller], &[], &[at("fault", &silent)]), "");
         let several = of(&[Extra::Caller], &[at("oidc", &none), at("forward_auth", &none)], &jwt);
         assert!(several[0].contains("oidc and forward_auth") && several.len() == 2, "{several:?}");
     }

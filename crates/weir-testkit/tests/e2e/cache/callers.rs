@@ -387,6 +387,33 @@ fn nobody_follows_the_fetch_of_another_caller() {
     assert_eq!(bodies, ["0", "1"]);
 }
 
+/// A delay that the leader of a fetch asked for, in a filter behind the cache, is his alone: those who ask for the same do not wait for it.
+#[test]
+fn nobody_waits_for_the_delay_of_another() {
+    let upstream = echo("Cache-Control: max-age=60\r\n");
+    let fault = "{ fault: { share: 0%, ask: x-fault, ask_delay: 5m } }";
+    let admin = "admin: { address: 127.0.0.1:0 }";
+    let gateway = weir(&upstream, admin, &format!("{{ cache: {{ store: pages }} }}, {fault}"));
+    let mut slow = gateway.client();
+    slow.send("GET / HTTP/1.1\r\nHost: weir.test\r\nX-Fault: delay=5m\r\n\r\n");
+    weir_testkit::eventually("it waits", || slow_requests(&gateway) == 1);
+    // They come to the upstream as one, too.
+    let mut others: Vec<Client> = (0..20).map(|_| gateway.client()).collect();
+    others.iter_mut().for_each(|client| client.send("GET / HTTP/1.1\r\nHost: weir.test\r\n\r\n"));
+    for client in &mut others {
+        client.read_response().expect_status(200);
+    }
+    assert_eq!(upstream.requests().len(), 1);
+    drop(slow);
+}
+
+/// How many requests the filter `fault` has delayed.
+fn slow_requests(gateway: &Weir) -> u64 {
+    let metrics = super::metrics(gateway);
+    let delayed = metrics.lines().filter(|line| line.starts_with("weir_fault_delayed_total"));
+    delayed.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+}
+
 /// What an earlier build kept on a disk may stand under a key that does not hold its caller.
 #[test]
 fn what_an_earlier_build_kept_is_never_served() {
