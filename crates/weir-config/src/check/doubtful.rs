@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::Checker;
 use super::spot::Spot;
-use crate::node::{Node, Value};
+use crate::node::Node;
 use crate::schema::{FilterNode, Route, Written};
 use crate::units::Percent;
 
@@ -17,23 +17,6 @@ impl Checker<'_> {
             self.folder(&at.key("files"), route);
             for filter in route.filters.iter().filter(|filter| filter.name == "mirror") {
                 self.mirrored_to_itself(filter, route);
-            }
-            let before = |at: usize| config.filters.iter().chain(route.filters.iter().take(at));
-            for (index, cache) in
-                route.filters.iter().enumerate().filter(|(_, filter)| filter.name == "cache")
-            {
-                let asks = before(index).find(|filter| super::filters::asks_for_credentials(filter));
-                let key = cache.node.get("key");
-                if let (Some(asks), true) = (asks, key.is_some_and(|key| key.value == Value::Seq(Vec::new())))
-                {
-                    let message = format!(
-                        "`{}` tells callers apart and an empty key does not: all of them share what the cache has",
-                        asks.shown
-                    );
-                    let hint = "right for answers that are the same for all callers; else leave `key` out";
-                    let path = format!("{}.key", cache.path);
-                    self.warn(&path, "shared-by-callers", message, hint);
-                }
             }
         }
         for filter in self.filters() {
