@@ -351,6 +351,11 @@ impl<'c> Exchange<'c> {
             if let Reply::Local(instead) = reply {
                 return Ok(self.send_local(instead).await);
             }
+            if self.cx.as_ref().is_some_and(|cx| cx.hides_body)
+                && let Some(attempt) = attempt.take()
+            {
+                return Ok(Box::pin(self.tell_head(attempt)).await);
+            }
         }
         match attempt {
             Some(attempt) if attempt.response.status() == 101 => self.tunnel(attempt).await,

@@ -75,6 +75,8 @@ pub struct Relay {
     ahead: usize,
     /// Writing failed, and the rest is read for the watcher alone.
     lost: Option<io::Error>,
+    /// All of it is read for the watcher alone, and nothing is written.
+    discards: bool,
     /// The watcher knows of the end, or of the pause that there is.
     told_end: bool,
     told_pause: bool,
@@ -109,6 +111,7 @@ impl Relay {
             gathers: None,
             ahead: 0,
             lost: None,
+            discards: false,
             told_end: matches!(kind, BodyKind::Empty), // of no body it hears nothing
             told_pause: true,
             owed: false,
@@ -227,6 +230,9 @@ impl Relay {
             if self.lost.is_some() && self.owed {
                 ready!(self.poll_owed(cx, reborrow(&mut watch)))?;
                 continue;
+            }
+            if self.finished && self.discards {
+                return Poll::Ready(Ok(()));
             }
             if self.lost.is_some() {
                 ready!(self.poll_read_on(cx, from, reborrow(&mut watch)))?;

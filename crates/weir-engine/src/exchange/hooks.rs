@@ -415,7 +415,12 @@ impl Exchange<'_> {
             cx.own_length = local.body.length();
         }
         let is_bare = self.answers_head() && matches!(reply, Reply::Local(_));
-        if instance.hooks.has(Hooks::RESPONSE_BODY) && !is_bare && reply.has_body(self.head.method()) {
+        let is_hidden = self.cx.as_ref().is_some_and(|cx| cx.hides_body);
+        if instance.hooks.has(Hooks::RESPONSE_BODY)
+            && !is_bare
+            && !is_hidden
+            && reply.has_body(self.head.method())
+        {
             let (cx, head) = (self.cx.as_mut()?, reply.head()?);
             cx.filter = index;
             match instance.filter.response_body(head, cx) {
@@ -431,8 +436,9 @@ impl Exchange<'_> {
         if !instance.hooks.has(Hooks::RESPONSE) {
             return None;
         }
+        let is_relayed = matches!(reply, Reply::Upstream(_));
         let (cx, head) = (self.cx.as_mut()?, reply.head()?);
-        cx.filter = index;
+        (cx.filter, cx.is_relayed) = (index, is_relayed);
         match instance.filter.on_response(head, cx) {
             Flow::Continue => None,
             Flow::Wait => Some(Due::Wait),
@@ -525,6 +531,7 @@ impl Exchange<'_> {
         if let Some(cx) = &mut self.cx {
             cx.response_bodies.clear();
             cx.whole = None;
+            cx.hides_body = false;
             (cx.owed, cx.held) = (None, None);
             self.record.stopped_by = Some(cx.filter);
         }

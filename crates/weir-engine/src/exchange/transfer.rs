@@ -87,6 +87,44 @@ impl Exchange<'_> {
         }
     }
 
+    /// Tells the client the head alone, and reads the body for the filters that watch it. Whatever becomes of that, the client has its answer.
+    #[cold]
+    pub(super) async fn tell_head(&mut self, mut attempt: Attempt) -> Next {
+        self.stick(&mut attempt);
+        let response = &mut attempt.response;
+        response.headers.remove_known(Known::XWeirCause); // as above
+        let kind = response.body(self.head.method());
+        self.can_keep &= attempt.sent.upload.is_done();
+        self.record.status = response.status();
+        self.phase = Phase::Begun(Framing::Length);
+        self.keep_fields(response);
+        let mut out = Vec::new();
+        self.write_head(response, Framing::Length, &mut out);
+        let length = out.len() as u64;
+        let told = match self.client.write_all(out).await {
+            Ok(()) => self.client.finish(&[]).await,
+            Err(cause) => Err(cause),
+        };
+        let mut download = Relay::new(kind, Framing::Close, Vec::new());
+        download.discard();
+        let fault = self.relay_response(&mut attempt, &mut download, kind).await;
+        let over = if fault.is_none() { Some(Instant::now()) } else { None };
+        self.ended = over;
+        let response = self.release(attempt, over);
+        self.client.core.give_response(response);
+        self.record.body_out = 0; // none of it left
+        match told {
+            Ok(()) => {
+                self.record.sent += length;
+                self.next()
+            }
+            Err(cause) => {
+                self.record.cause.get_or_insert(cause);
+                self.cut(cause)
+            }
+        }
+    }
+
     /// Tells the client how to come back to this endpoint, where that is wanted and it does not know. Behind all filters, so
     /// that none stores the answer with the cookie.
     fn stick(&self, attempt: &mut Attempt) {

@@ -140,6 +140,9 @@ pub struct Cx {
     pub(crate) limits: TimeLimits,
     /// How far ahead of the client the response is read: see [`Cx::read_on`].
     pub(crate) reads_on: usize,
+    /// Whether the response is an upstream's that has not been read, and whether its body is to be: see [`Cx::hide_body`].
+    pub(crate) is_relayed: bool,
+    pub(crate) hides_body: bool,
     /// What was taken from the beginning of the path, and behind it what was put in its place; and how long the first is.
     pub(crate) prefix: Option<(Box<[u8]>, usize)>,
     /// Why the answer is one of the gateway, or of a filter that said so.
@@ -215,6 +218,8 @@ impl Cx {
             length_dropped: false,
             limits: TimeLimits::default(),
             reads_on: 0,
+            is_relayed: false,
+            hides_body: false,
             prefix: None,
             because: None,
             failure: None,
@@ -435,6 +440,15 @@ impl Cx {
     /// a filter that watches it on behalf of others. Memory: that many bytes.
     pub const fn read_on(&mut self, ahead: usize) {
         self.reads_on = ahead;
+    }
+
+    /// Has the client told the head of this response alone, which this filter has made one that no body follows (a 304), while the body is
+    /// read to its end for the filters that watch it. Those that see the head later do not see the body. False where that cannot be: the
+    /// body has been read, or is no upstream's.
+    #[must_use]
+    pub const fn hide_body(&mut self) -> bool {
+        self.hides_body = self.is_relayed;
+        self.is_relayed
     }
 
     /// Now. While the request has not been waited for, that is when it began: what filters do meanwhile takes less time than matters

@@ -30,6 +30,7 @@ pub(super) struct Names {
     age: FieldName,
     cache_status: FieldName,
     content_range: FieldName,
+    of_body: [FieldName; 7],
     pub(super) if_modified_since: FieldName,
     pub(super) if_none_match: FieldName,
     pub(super) if_range: FieldName,
@@ -46,6 +47,17 @@ const OF_304: [&str; 8] = [
     "expires",
     "last-modified",
     "vary",
+];
+
+/// Fields that tell of a body that follows.
+const OF_BODY: [&str; 7] = [
+    "accept-ranges",
+    "content-digest",
+    "content-encoding",
+    "content-language",
+    "content-length",
+    "content-type",
+    "repr-digest",
 ];
 
 impl<'a> Asked<'a> {
@@ -65,10 +77,20 @@ impl Names {
             age: name("age"),
             cache_status: name("cache-status"),
             content_range: name("content-range"),
+            of_body: OF_BODY.map(name),
             if_modified_since: name("if-modified-since"),
             if_none_match: name("if-none-match"),
             if_range: name("if-range"),
             range: name("range"),
+        }
+    }
+
+    /// Makes a response that says that nothing has changed of one that has a body. As nginx does: what is told of the body goes, but for its
+    /// validators (RFC 9110 §15.4.5).
+    pub(super) fn make_304(&self, head: &mut ResponseHead) {
+        head.set_status(304);
+        for name in &self.of_body {
+            head.headers.remove(name);
         }
     }
 

@@ -4,6 +4,7 @@ use super::super::prelude::*;
 use super::account::Charge;
 use super::answer::{Asked, Names, Whole};
 use super::caller::View;
+use super::conditional::{Validators, client_has_it};
 use super::counters::Count;
 use super::fill::{self, End, Fill, Head, Leader, Pushed};
 use super::freshness::Told;
@@ -188,6 +189,10 @@ impl Cache {
                 if lead._ahead.is_some() {
                     cx.read_on(usize::try_from(ahead).unwrap_or(usize::MAX));
                 }
+                // Who has what was fetched need not get it again; those who follow, and the store, do.
+                if status == 200 && client_has_it(&lead.asked.fields, &lead.validators()) && cx.hide_body() {
+                    self.names.make_304(head);
+                }
                 cx.state::<State>().what = What::Leads(lead);
             }
             Err(why) => {
@@ -331,6 +336,15 @@ impl Lead {
         if let Some(leader) = &self.leader {
             leader.fill.departs();
         }
+    }
+
+    /// What tells whether a client has what is about to be kept.
+    fn validators(&self) -> Validators<'_> {
+        self.decided
+            .as_ref()
+            .and_then(|decided| decided.as_ref().ok())
+            .map(|meta| meta.validators())
+            .unwrap_or_default()
     }
 
     fn received(&self) -> Received {

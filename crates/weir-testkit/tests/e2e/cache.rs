@@ -89,6 +89,79 @@ fn what_is_fresh_is_served_again() {
     client.get("/%61").expect_body("answer 2");
 }
 
+/// A client whose copy is what is fetched for it gets a 304, as nginx answers; what was fetched is kept, and those who follow get it.
+#[test]
+fn who_has_what_is_fetched_does_not_get_it_again() {
+    let body = "x".repeat(300_000);
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nETag: \"e\"\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n\
+         Content-Type: text/plain\r\nX-Own: 1\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    let upstream = Upstream::fixed([&*head, &*body].concat());
+    let both = "listeners: { web: { address: 127.0.0.1:0, protocols: [ http1, h2 ] } }";
+    let weir = Weir::start(&config(&upstream.address().to_string(), "").replace(WEB, both));
+    let mut client = weir.client();
+    for (n, condition) in
+        ["If-None-Match: W/\"e\"", "If-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT"].into_iter().enumerate()
+    {
+        let had = ask(&mut client, &format!("GET /{n}"), &format!("{condition}\r\n"));
+        had.expect_status(304).expect_body("").expect_header("etag", "\"e\"").expect_header("x-own", "1");
+        had.expect_header("cache-status", "weir; fwd=uri-miss; fwd-status=200; stored");
+        assert_eq!((had.header("content-length"), had.header("content-type")), (None, None));
+        let kept = client.get(&format!("/{n}"));
+        kept.expect_status(200).expect_body(&body).expect_header("content-type", "text/plain");
+        assert!(kept.header("cache-status").unwrap().starts_with("weir; hit"), "{kept:?}");
+    }
+    ask(&mut client, "GET /2", "If-None-Match: \"other\"\r\n").expect_status(200).expect_body(&body);
+    let mut h2 = weir.h2();
+    let fields = [(":method", "GET"), (":scheme", "http"), (":authority", "weir.test"), (":path", "/3")];
+    let stream = h2.request(&[&fields[..], &[("if-none-match", "\"e\"")]].concat(), true);
+    h2.message(stream).expect_status(304).expect_frames(&["HEADERS END"]);
+    client.get("/3").expect_status(200).expect_body(&body);
+    assert_eq!(upstream.requests().len(), 4);
+
+    // It has its answer before the body has come, and what follows on its connection comes behind that.
+    let upstream = Upstream::listen();
+    let weir = weir_with(&upstream, "");
+    let (begin, end) = body.split_at(100_000);
+    for leaves in [false, true] {
+        let target = format!("/{leaves}");
+        let (mut leader, mut follower) = (weir.client(), weir.client());
+        leader.send(format!("GET {target} HTTP/1.1\r\nHost: weir.test\r\nIf-None-Match: \"e\"\r\n\r\n"));
+        let mut conn = upstream.accept();
+        conn.read_request();
+        conn.send([&*head, begin].concat());
+        leader.read_response().expect_status(304);
+        follower.send(format!("GET {target} HTTP/1.1\r\nHost: weir.test\r\n\r\n"));
+        if leaves {
+            drop(leader);
+        } else {
+            leader.send(format!("GET {target} HTTP/1.1\r\nHost: weir.test\r\n\r\n"));
+            conn.send(end);
+            leader.read_response().expect_status(200).expect_body(&body);
+            follower.read_response().expect_status(200).expect_body(&body);
+            continue;
+        }
+        conn.send(end);
+        follower.read_response().expect_status(200).expect_body(&body);
+        drop(conn);
+    }
+    // One that breaks off is not kept, and the client that had it all is none the worse.
+    let mut client = weir.client();
+    client.send("GET /broken HTTP/1.1\r\nHost: weir.test\r\nIf-None-Match: \"e\"\r\n\r\n");
+    let mut conn = upstream.accept();
+    conn.read_request();
+    conn.send([&*head, begin].concat());
+    client.read_response().expect_status(304);
+    drop(conn);
+    client.send("GET /broken HTTP/1.1\r\nHost: weir.test\r\n\r\n");
+    let mut conn = upstream.accept();
+    conn.read_request();
+    conn.send([&*head, &*body].concat());
+    client.read_response().expect_status(200).expect_body(&body);
+}
+
 #[test]
 fn what_is_stale_is_asked_about() {
     let upstream = Upstream::listen();

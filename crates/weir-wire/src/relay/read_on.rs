@@ -12,6 +12,14 @@ impl Relay {
         self.ahead = ahead;
     }
 
+    /// Reads the body to its end for the watcher's sake, and writes nothing: its receiver has had all that it is to get. The framing must be
+    /// [`Framing::Close`](super::Framing::Close).
+    pub fn discard(&mut self) {
+        self.discards = true;
+        self.ahead = 1;
+        self.lost = Some(io::ErrorKind::ConnectionReset.into());
+    }
+
     /// Whether the body is read to its end whatever becomes of its receiver.
     pub const fn reads_on(&self) -> bool {
         self.ahead > 0
