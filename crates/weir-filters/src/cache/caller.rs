@@ -320,6 +320,12 @@ mod tests {
         let mut view = View::of(&anonymous, &cx, &apart);
         view.returns(verified);
         assert_eq!(view.refuses(false), None);
+        let alike = View::of(&anonymous, &cx, &none);
+        assert_eq!((alike.refuses(false), alike.refuses(true)), (Some("caller"), None));
+        // Behind the cache the upstream is told the consumer's name, which the key holds.
+        cx.tells(Told::CONSUMER);
+        view.returns(cx.caller());
+        assert_eq!(view.refuses(false), None);
         cx.identify("jwt", b"alice");
         view.returns(cx.caller());
         assert_eq!((view.refuses(false), view.refuses(true)), (Some("caller"), Some("caller")));

@@ -136,6 +136,7 @@ mod tests {
             (200, &[fresh, ("Vary", "*")], &[], Err("vary")),
             (200, &[fresh, ("Set-Cookie", "a=b")], &[], Err("set-cookie")),
             (200, &[fresh], &[("Cookie", "a=b")], Ok(9)),
+            (200, &[("Expires", "Thu, 01 Jan 1970 00:00:09 GMT")], &[("Cookie", "a=b")], Ok(9)),
         ];
         for (status, answer, asked, expected) in cases {
             assert_eq!(decide(*status, answer, asked, SetCookie::Refuse), *expected, "{status} {answer:?}");
