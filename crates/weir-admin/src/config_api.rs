@@ -197,7 +197,10 @@ pub(crate) fn told(differences: &Differences) -> Value {
 
 fn fleet(gateway: &Gateway) -> Answer {
     let Some(status) = gateway.status().fleet else {
-        return answer::problem(StatusCode::NOT_FOUND, "this gateway is no node of a fleet (docs/guide/fleet.md)");
+        return answer::problem(
+            StatusCode::NOT_FOUND,
+            "this gateway is no node of a fleet (docs/guide/fleet.md)",
+        );
     };
     match gateway.fleet().map(|seen| seen.to_json(&status.node)) {
         Some(Some(Ok(fleet))) => answer::json(StatusCode::OK, &fleet),

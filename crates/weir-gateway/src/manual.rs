@@ -178,7 +178,10 @@ mod tests {
             std::fs::write(path, page()).unwrap();
         }
         let written = std::fs::read_to_string(path).unwrap_or_default();
-        assert!(written == page(), "docs/reference/filters.md is out of date: run this test with WEIR_BLESS=1");
+        assert!(
+            written == page(),
+            "docs/reference/filters.md is out of date: run this test with WEIR_BLESS=1"
+        );
     }
 
     #[test]

@@ -324,7 +324,10 @@ fn the_reference_is_what_the_types_say() {
         std::fs::write(&path, &actual).unwrap();
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(written == actual, "docs/reference/config.md is not what the types say; WEIR_BLESS=1 rewrites it");
+    assert!(
+        written == actual,
+        "docs/reference/config.md is not what the types say; WEIR_BLESS=1 rewrites it"
+    );
 }
 
 #[test]

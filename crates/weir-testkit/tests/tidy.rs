@@ -318,7 +318,10 @@ fn every_figure_of_a_filter_is_documented() {
             broken.extend(found.iter().filter(|name| !documented.contains(&&***name)).cloned());
             let exists = |row: &&&str| found.iter().any(|name| name == **row);
             broken.extend(
-                documented.iter().filter(|row| !exists(row)).map(|row| format!("docs/reference/metrics.md: {row}")),
+                documented
+                    .iter()
+                    .filter(|row| !exists(row))
+                    .map(|row| format!("docs/reference/metrics.md: {row}")),
             );
         },
     );

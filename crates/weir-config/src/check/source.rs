@@ -16,7 +16,8 @@ impl Checker<'_> {
         }
         let Some(source) = &config.source else {
             if self.is_written("labels") && !self.is_written("source") {
-                let hint = "they choose the nodes of a fleet that take a new config first: see docs/guide/fleet.md";
+                let hint =
+                    "they choose the nodes of a fleet that take a new config first: see docs/guide/fleet.md";
                 self.warn("labels", "unused", "there is no `source`, so nobody reads these labels", hint);
             }
             return;

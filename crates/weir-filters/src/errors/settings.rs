@@ -161,8 +161,10 @@ fn refuse_key(key: &str, build: &mut Build<'_>) {
     let near = nearest_name(key, causes(build).chain(["upstream"]));
     let message =
         format!("`{key}` is no error; expected a status such as 404, 4xx or 5xx, a cause, or upstream");
-    let hint =
-        near.map_or_else(|| "docs/reference/causes.md lists the causes".to_owned(), |near| format!("write {near}"));
+    let hint = near.map_or_else(
+        || "docs/reference/causes.md lists the causes".to_owned(),
+        |near| format!("write {near}"),
+    );
     build.refuse(key, message, Some(hint));
 }
 

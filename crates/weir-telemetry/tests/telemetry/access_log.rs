@@ -371,7 +371,10 @@ fn cores_share_a_file_by_whole_lines() {
 fn every_field_is_documented() {
     let docs = include_str!("../../../../docs/reference/access-log.md");
     for (_, name) in Field::ALL {
-        assert!(docs.contains(&format!("| `{name}` |")), "docs/reference/access-log.md does not tell of {name}");
+        assert!(
+            docs.contains(&format!("| `{name}` |")),
+            "docs/reference/access-log.md does not tell of {name}"
+        );
     }
 }
 

@@ -205,7 +205,10 @@ fn every_family_is_documented() {
     for word in
         docs.split('`').filter(|word| word.starts_with("weir_") && !word.contains(['{', '*', ' ', '[']))
     {
-        assert!(page.kinds.contains_key(word), "docs/reference/metrics.md tells of {word}, which does not exist");
+        assert!(
+            page.kinds.contains_key(word),
+            "docs/reference/metrics.md tells of {word}, which does not exist"
+        );
     }
 }
 
