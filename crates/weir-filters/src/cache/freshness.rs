@@ -186,6 +186,18 @@ mod tests {
     }
 
     #[test]
+    fn what_must_not_be_used_when_it_is_stale() {
+        for (control, must) in [
+            ("max-age=9", false),
+            ("max-age=9, must-revalidate", true),
+            ("max-age=9, proxy-revalidate", true),
+            ("no-cache", true),
+        ] {
+            assert_eq!(told(200, &[("cache-control", control)]).must_be_fresh(), must, "{control}");
+        }
+    }
+
+    #[test]
     fn guesses() {
         let heuristic = Defaults { heuristic: true, ..Defaults::default() };
         let changed = ("Last-Modified", "Sun, 06 Nov 1994 08:39:37 GMT");

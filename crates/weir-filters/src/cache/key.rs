@@ -216,6 +216,34 @@ pub(super) fn stem_of_reference(stem: &[u8], reference: &[u8]) -> Option<Vec<u8>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+    use weir_engine::testing::Stand;
+
+    #[tokio::test]
+    async fn what_a_key_holds() {
+        let kind = crate::KINDS.iter().find(|kind| kind.name == "request_id").unwrap();
+        let running = Stand::new(kind, json!({})).build();
+        let route = Place::of("routes.r");
+        let extras = [Extra::Header(FieldName::new("x-env").unwrap()), Extra::Shared];
+        // The request, the path and authority that a filter gave it, and the key behind the route's name.
+        for (request, path, authority, extras, expected) in [
+            ("GET /x", None, None, &extras[..0], "\0http://example.com/x"),
+            ("GET /x?y=1\nhost: A.Example:80", None, None, &[], "\0http://a.example/x?y=1"),
+            ("GET /x\nhost: a:8080", None, None, &[], "\0http://a:8080/x"),
+            ("GET /x", Some("/y"), None, &[], "\0http://example.com/x\0p/y"),
+            ("GET /x", None, Some("b"), &[], "\0http://example.com/x\0ab"),
+            ("GET /x\nx-env: blue", None, None, &extras, "\0http://example.com/x\0\0hblue\0s"),
+            ("GET /x\nx-env: a\nx-env: b", None, None, &extras, "\0http://example.com/x\0\0ha\0hb\0s"),
+        ] {
+            let mut exchange = running.request(request).await;
+            let head = &mut exchange.head;
+            path.iter().for_each(|path: &&str| head.set_path(path.as_bytes()).unwrap());
+            authority.iter().for_each(|name: &&str| head.set_authority(name.as_bytes()).unwrap());
+            let key = of(head, &exchange.cx, (&route, extras));
+            let key = String::from_utf8(key.bytes.into()).unwrap();
+            assert_eq!(key.strip_prefix(exchange.cx.route()), Some(expected), "{request}");
+        }
+    }
 
     #[test]
     fn references() {
