@@ -217,7 +217,7 @@ pub(super) fn stem_of_reference(stem: &[u8], reference: &[u8]) -> Option<Vec<u8>
 mod tests {
     use super::*;
     use serde_json::json;
-    use weir_engine::testing::Stand;
+    use weir_engine::testing::{Stand, request_head};
 
     #[tokio::test]
     async fn what_a_key_holds() {
@@ -243,6 +243,35 @@ mod tests {
             let key = String::from_utf8(key.bytes.into()).unwrap();
             assert_eq!(key.strip_prefix(exchange.cx.route()), Some(expected), "{request}");
         }
+    }
+
+    /// Two caches that one request meets have different keys, also with nothing between them; so has one that stands elsewhere, or behind
+    /// a filter that turns others away.
+    #[tokio::test]
+    async fn where_a_cache_stands() {
+        let cx = || async {
+            let kind = crate::KINDS.iter().find(|kind| kind.name == "request_id").unwrap();
+            Stand::new(kind, json!({})).build().request("GET /").await.cx
+        };
+        let key = |cx: &Cx, scope: &str| {
+            let key = of(&request_head("GET /a"), cx, (&Place::of(scope), &[]));
+            (key.stem().to_vec(), key.extra().to_vec())
+        };
+        let one = cx().await;
+        let mut keys = vec![key(&one, "routes.test"), key(&one, "routes.test"), key(&one, "routes.test")];
+        assert!(keys[0].1.is_empty(), "the usual place adds nothing");
+        for scope in ["filters", "plans.a", "plans.b"] {
+            keys.push(key(&cx().await, scope));
+        }
+        let guarded = cx().await;
+        guarded.restricts();
+        keys.push(key(&guarded, "routes.test"));
+        let stem = keys[0].0.clone();
+        assert!(keys.iter().all(|(known, _)| *known == stem), "a purge finds all of them");
+        let count = keys.len();
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), count);
     }
 
     #[test]
