@@ -5,8 +5,8 @@
 
 use crate::core::Core;
 use crate::error::{self, Cause};
-use crate::filter::{CallAnswer, CallRequest, CoreHandle, Job, Services, Task, Waiting};
-use crate::talk::{self, render, talk};
+use crate::filter::{CoreHandle, Job, Services, Task, Waiting};
+use crate::talk::{self, CallAnswer, CallRequest, render, talk};
 use crate::upstream::{
     Attempts, ConnectError, Connection, Failed, LocalUpstream, Measurement, Race, Request, Wanted, connect,
     retry_after,

@@ -9,7 +9,7 @@ mod head;
 pub(crate) use head::cause_of;
 
 use crate::client::Client;
-use crate::core::{ConnectionHandle, Core, LocalListener};
+use crate::core::{Arrived, ConnectionHandle, Core, LocalListener};
 use crate::error::{self, Cause};
 use crate::exchange::{self, Next};
 use crate::filter::{Body, Refusal};
@@ -47,13 +47,6 @@ enum Ended {
     Closed(Closed),
     /// There were none: the client speaks HTTP/2. These bytes were read of it.
     Http2(Vec<u8>),
-}
-
-/// A connection that was accepted.
-pub(crate) struct Arrived {
-    pub(crate) listener: Rc<LocalListener>,
-    pub(crate) stream: Stream,
-    pub(crate) peer: Peer,
 }
 
 /// Most lanes of a core that wait for a connection; those of a burst end.

@@ -5,7 +5,6 @@
 use crate::autopsy::kept::Kind;
 use crate::autopsy::{Autopsies, Found, Question, Usual, connection_kept};
 use crate::blocking::Blocking;
-use crate::connection::Arrived;
 use crate::export::Outbox;
 use crate::filter::{CoreHandle, RouteScope};
 use crate::lane::Lane;
@@ -27,7 +26,14 @@ use tokio::sync::mpsc;
 use weir_h1::{RequestHead, ResponseHead};
 use weir_telemetry::{AccessLog, ConsumerCells, CoreCells, ListenerCells, RouteCells, Telemetry};
 use weir_wire::listen::{Address, BoundSocket};
-use weir_wire::{Peer, Sockets};
+use weir_wire::{Peer, Sockets, Stream};
+
+/// A connection that was accepted.
+pub(crate) struct Arrived {
+    pub(crate) listener: Rc<LocalListener>,
+    pub(crate) stream: Stream,
+    pub(crate) peer: Peer,
+}
 
 /// What other threads tell a core.
 pub(crate) enum Message {

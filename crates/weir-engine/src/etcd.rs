@@ -1,6 +1,8 @@
 //! A client of etcd over its JSON gateway, for whoever asks one: a fleet (`fleet`) and discovery (`discovery`). On one thread: connections do not
 //! change threads.
 
+pub(crate) mod fleet;
+
 use crate::fetch::{Environment, FetchRequest, Following, Trust, Url, Version, fetch};
 use bytes::Bytes;
 use std::cell::{Cell, RefCell};

@@ -14,8 +14,7 @@ pub(crate) use follow::Following;
 pub use crate::config::url::Url;
 
 use crate::config::schema::FilePath;
-use crate::filter::{CallAnswer, CallRequest};
-use crate::talk::{self, render, talk};
+use crate::talk::{self, CallAnswer, CallRequest, render, talk};
 use crate::upstream::discover::dns;
 use bytes::Bytes;
 use hickory_resolver::TokioResolver;

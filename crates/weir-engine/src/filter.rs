@@ -26,11 +26,10 @@ mod switch;
 
 pub use crate::config::schema::{FilePath, TextOrPath};
 pub use crate::fetch::{FetchError, FetchRequest, Fetcher, Trust, Url, Version};
+pub use crate::talk::{CALL_BODY_BYTES, CallAnswer, CallRequest, DISCARDED};
 pub use body::{Answer, Body, BodySource, BodyUse, FileRange, Mark, Piece};
 pub use context::{Consumer, Consumers, Cx, Failure, RouteScope, TimeLimits};
-pub use core_handle::{
-    CALL_BODY_BYTES, CallAnswer, CallRequest, CoreHandle, DISCARDED, Job, PerCore, Services, Task,
-};
+pub use core_handle::{CoreHandle, Job, PerCore, Services, Task};
 pub use identity::{Caller, Identity, Told};
 pub use kind::{
     Access, Build, Built, FilterKind, HeaderName, IntoFilter, Kept, Mistake, Portable, Purge, Purgeable,

@@ -3,6 +3,7 @@
 use crate::autopsy::{self, Question};
 mod changes;
 mod figures;
+mod followed;
 mod guard;
 mod warm;
 
@@ -272,7 +273,7 @@ impl Builder {
         gateway.start_guard();
         if let Some(found) = found {
             let telemetry = Arc::clone(&gateway.inner.telemetry);
-            match fleet::start(found, &gateway, telemetry, self.version) {
+            match fleet::start(found, gateway.downgrade(), telemetry, self.version) {
                 Ok(handle) => drop(gateway.inner.fleet.set(handle)), // the first and only time
                 Err(e) => {
                     gateway.stop();
@@ -463,7 +464,7 @@ impl Gateway {
     }
 
     /// So that a thread of the gateway's own does not keep it alive.
-    pub(crate) fn downgrade(&self) -> Weak<Inner> {
+    fn downgrade(&self) -> Weak<Inner> {
         Arc::downgrade(&self.inner)
     }
 

@@ -3,7 +3,7 @@
 //! Source: "gRPC over HTTP2" (PROTOCOL-HTTP2.md) and "HTTP to gRPC Status Code Mapping" of the gRPC project.
 
 use crate::error::Cause;
-use crate::respond;
+use crate::phrases::neutral;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::time::Duration;
 use weir_h1::Fields;
@@ -139,7 +139,7 @@ pub(crate) fn framed(message: &[u8]) -> Vec<u8> {
 /// The trailers that end a response which the gateway cut: without them a client would see a reset and guess. `expose`:
 /// the cause is named.
 pub(crate) fn trailers(cause: &Cause, expose: bool) -> Vec<u8> {
-    let message = if expose { message(cause, cause.meaning) } else { escape(respond::neutral(0)) };
+    let message = if expose { message(cause, cause.meaning) } else { escape(neutral(0)) };
     format!("grpc-status: {}\r\ngrpc-message: {message}\r\n", status(cause)).into_bytes()
 }
 

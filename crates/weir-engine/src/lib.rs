@@ -61,6 +61,7 @@ mod id;
 mod lane;
 mod links;
 mod listener;
+mod phrases;
 mod reload;
 mod respond;
 mod status;
@@ -73,15 +74,16 @@ pub use acme::{AcmeError, AcmeStatus};
 pub use filter::Purge;
 pub use gateway::{Builder, Checked, Gateway, StartError, Touched, check};
 pub use handover::{Handover, Inheritance};
+pub use phrases::reason;
 pub use reload::change::Change;
 pub use reload::rewrite::{ManagedText, Rewrite};
 pub use reload::{
     Changed, Consequences, Drained, Edit, Moved, NotChanged, OnlyIf, Owner, Refused, Reloaded, request_file,
 };
-pub use respond::reason;
+pub use snapshot::FilterStatus;
 pub use status::{
-    CauseCount, CertificateStatus, EndpointStatus, FilterStatus, LastError, NameStatus, OutOfRotation,
-    ReloadStatus, Status, UpstreamStatus,
+    CauseCount, CertificateStatus, EndpointStatus, LastError, NameStatus, OutOfRotation, ReloadStatus,
+    Status, UpstreamStatus,
 };
 pub use trial::{Terms, TrialStatus};
 pub use upstream::ByHand;

@@ -1,8 +1,8 @@
 //! One core: its thread, its mailbox, and the accept loop of each of its listening sockets.
 
 use crate::call;
-use crate::connection::{self, Arrived};
-use crate::core::{Core, LocalListener, Message, Parts, Shared};
+use crate::connection;
+use crate::core::{Arrived, Core, LocalListener, Message, Parts, Shared};
 use crate::lane::Lane;
 use crate::snapshot::Snapshot;
 use std::cell::RefCell;

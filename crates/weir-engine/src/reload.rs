@@ -14,7 +14,6 @@ mod watch;
 pub(crate) use change::{Books, warning};
 pub use change::{Changed, Edit, NotChanged, OnlyIf, request_file};
 pub use consequences::{Consequences, Drained};
-pub(crate) use outputs::{client_tls_key, log_tls};
 pub(crate) use owed::warning as taken_back;
 pub(crate) use owners::Way;
 pub use owners::{Moved, Owner};

@@ -5,18 +5,18 @@
 
 mod compile;
 
-pub(crate) use compile::{Carry, compile};
+pub(crate) use compile::{Carry, compile, log_tls};
 
 use crate::concealed::split_path_key;
 use crate::config::delay::Delay;
 use crate::files::Site;
 use crate::filter::{Conceals, Consumers, Filter, Hooks, Neighbour, Reading};
 use crate::route::{EscapedSlashes, Headers, NoTrace, Request, RouteId, Slashes, Table};
-use crate::status::FilterStatus;
 use crate::template::{Escape, Template};
 use crate::tracing::Tracing;
 use crate::upstream::{ClientGone, Upstream};
 use bytes::Bytes;
+use serde::Serialize;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -65,6 +65,25 @@ pub struct Snapshot {
     pub(crate) tracing: Option<Arc<Tracing>>,
     /// The tokens that certificate authorities may ask for in clear text.
     pub(crate) tokens: Option<Tokens>,
+}
+
+/// One figure of a filter's state.
+#[derive(Clone, Debug, Serialize)]
+pub struct FilterStatus {
+    /// Where the filter stands: `routes.NAME`, `plans.NAME` or `filters`.
+    pub place: String,
+    /// Its name.
+    pub filter: &'static str,
+    /// What it is.
+    pub what: &'static str,
+    /// Of what it is, such as an upstream.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub of: String,
+    /// The figure.
+    pub value: u64,
+    /// The family of metrics that it belongs to.
+    #[serde(skip)]
+    pub figure: &'static weir_telemetry::Figure,
 }
 
 /// A listener as run.

@@ -3,6 +3,7 @@
 use crate::acme::{self, AcmeStatus};
 use crate::config::Diagnostics;
 use crate::fleet::FleetStatus;
+use crate::snapshot::FilterStatus;
 use crate::trial::TrialStatus;
 use crate::upstream::discover::dns::Name;
 use crate::upstream::discover::registry::Registry;
@@ -66,25 +67,6 @@ pub struct Status {
     /// What filters tell of their state.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub filters: Vec<FilterStatus>,
-}
-
-/// One figure of a filter's state.
-#[derive(Clone, Debug, Serialize)]
-pub struct FilterStatus {
-    /// Where the filter stands: `routes.NAME`, `plans.NAME` or `filters`.
-    pub place: String,
-    /// Its name.
-    pub filter: &'static str,
-    /// What it is.
-    pub what: &'static str,
-    /// Of what it is, such as an upstream.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub of: String,
-    /// The figure.
-    pub value: u64,
-    /// The family of metrics that it belongs to.
-    #[serde(skip)]
-    pub figure: &'static weir_telemetry::Figure,
 }
 
 /// What became of a reload.

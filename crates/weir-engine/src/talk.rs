@@ -2,12 +2,54 @@
 //! the control side (`fetch.rs`) or a probe (`upstream/probes/`) have in common; an attempt beside another (`exchange/hedge.rs`)
 //! reads no more than the head.
 
-use crate::filter::{CallAnswer, CallRequest, DISCARDED};
+use bytes::Bytes;
 use std::future::poll_fn;
 use weir_h1::{
     BodyKind, BodyReader, Connection, FieldName, Limits, Method, Progress, ResponseHead, Step, parse_response,
 };
 use weir_wire::Stream;
+
+/// Longest body that a filter's own call may be answered with, in bytes, unless it asks for less or more.
+pub const CALL_BODY_BYTES: usize = 64 * 1024;
+
+/// As the limit of a call: its answer may have a body of any length, which is read to its end and thrown away.
+pub const DISCARDED: usize = usize::MAX;
+
+/// A filter's own request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallRequest {
+    /// Method, such as `GET`.
+    pub method: String,
+    /// Path and query.
+    pub target: String,
+    /// Host and port.
+    pub authority: Vec<u8>,
+    /// Fields beside Host and Content-Length.
+    pub headers: Vec<(FieldName, Vec<u8>)>,
+    /// The body; where it is empty none is sent.
+    pub body: Bytes,
+    /// Longest body of the answer, in bytes: [`CALL_BODY_BYTES`] for most; or [`DISCARDED`].
+    pub limit: usize,
+}
+
+/// What a filter's own request was answered with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallAnswer {
+    /// Status code.
+    pub status: u16,
+    /// Fields without framing ones.
+    pub headers: Vec<(FieldName, Vec<u8>)>,
+    /// The whole body.
+    pub body: Bytes,
+}
+
+impl CallAnswer {
+    /// The last field of that name: trailers come behind the fields of the head.
+    pub fn field(&self, name: &str) -> Option<&[u8]> {
+        let found = self.headers.iter().rev().find(|(known, _)| known.as_str().eq_ignore_ascii_case(name));
+        found.map(|(_, value)| &**value)
+    }
+}
 
 /// Why there was no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

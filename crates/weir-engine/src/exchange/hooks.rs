@@ -11,6 +11,7 @@ use crate::error::{self, Cause};
 use crate::filter::{self, Answer, Body, BodyUse, Cx, Flow, GrpcStatus, Hooks, Refusal, Waiting};
 use crate::forward;
 use crate::grpc;
+use crate::phrases::neutral;
 use crate::respond::{self, LocalResponse};
 use crate::snapshot::{Handling, Snapshot};
 use crate::upstream::{LocalEndpoint, LocalUpstream};
@@ -374,7 +375,7 @@ impl Exchange<'_> {
         }
         let status = reply.head().map_or(0, |head| head.status());
         if status >= 400 && self.cx.as_ref().is_some_and(|cx| cx.failure.is_none()) {
-            let failure = self.failure(None, respond::neutral(status).to_owned());
+            let failure = self.failure(None, neutral(status).to_owned());
             if let Some(cx) = &mut self.cx {
                 cx.failure = Some(failure);
             }

@@ -10,7 +10,7 @@ use crate::core::{Local, Waiting};
 use crate::error::{self, Cause};
 use crate::filter::Cx;
 use crate::grpc;
-use crate::respond::reason;
+use crate::phrases::reason;
 use crate::upstream::{Carrier, complain};
 use bytes::Bytes;
 use smallvec::SmallVec;

@@ -2,7 +2,7 @@
 
 use super::Protocol;
 use crate::fetch::FetchError;
-use crate::filter::CallAnswer;
+use crate::talk::CallAnswer;
 use crate::upstream::retry_after;
 use std::time::{Duration, SystemTime};
 use weir_telemetry::otlp::{PartialSuccess, partial_success};

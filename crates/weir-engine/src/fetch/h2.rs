@@ -1,8 +1,7 @@
 //! One request by HTTP/2, on a connection of its own.
 
 use super::FetchError;
-use crate::filter::CallAnswer;
-use crate::talk::{End, Failed, answer, read_body, receive_head, send};
+use crate::talk::{CallAnswer, End, Failed, answer, read_body, receive_head, send};
 use std::pin::pin;
 use std::time::Duration;
 use weir_h1::{FieldName, Limits, Method};

@@ -3,6 +3,7 @@
 use super::identity::CallerFacts;
 use super::{BodyHooks, CallAnswer, CallRequest, CoreHandle, Hold, Owed};
 use crate::error::Cause;
+use crate::phrases::neutral;
 use crate::route::{Captures, RouteId, Table};
 use crate::upstream::balance::Random;
 use bytes::Bytes;
@@ -466,7 +467,7 @@ impl Cx {
 
     /// What a client is told in place of a cause, where causes are not exposed: the same for all causes of a status.
     pub const fn neutral(status: u16) -> &'static str {
-        crate::respond::neutral(status)
+        neutral(status)
     }
 
     /// The cause that a filter gave with [`Cx::answer_because`].

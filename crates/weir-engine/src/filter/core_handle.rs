@@ -2,7 +2,7 @@
 
 use super::Waiting;
 use crate::error::{self, Cause};
-use bytes::Bytes;
+use crate::talk::{CallAnswer, CallRequest};
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
@@ -11,49 +11,6 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::oneshot;
-use weir_h1::FieldName;
-
-/// Longest body that a filter's own call may be answered with, in bytes, unless it asks for less or more.
-pub const CALL_BODY_BYTES: usize = 64 * 1024;
-
-/// As the limit of a call: its answer may have a body of any length, which is read to its end and thrown away.
-pub const DISCARDED: usize = usize::MAX;
-
-/// A filter's own request.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CallRequest {
-    /// Method, such as `GET`.
-    pub method: String,
-    /// Path and query.
-    pub target: String,
-    /// Host and port.
-    pub authority: Vec<u8>,
-    /// Fields beside Host and Content-Length.
-    pub headers: Vec<(FieldName, Vec<u8>)>,
-    /// The body; where it is empty none is sent.
-    pub body: Bytes,
-    /// Longest body of the answer, in bytes: [`CALL_BODY_BYTES`] for most; or [`DISCARDED`].
-    pub limit: usize,
-}
-
-/// What a filter's own request was answered with.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CallAnswer {
-    /// Status code.
-    pub status: u16,
-    /// Fields without framing ones.
-    pub headers: Vec<(FieldName, Vec<u8>)>,
-    /// The whole body.
-    pub body: Bytes,
-}
-
-impl CallAnswer {
-    /// The last field of that name: trailers come behind the fields of the head.
-    pub fn field(&self, name: &str) -> Option<&[u8]> {
-        let found = self.headers.iter().rev().find(|(known, _)| known.as_str().eq_ignore_ascii_case(name));
-        found.map(|(_, value)| &**value)
-    }
-}
 
 /// A task that runs beside exchanges.
 pub type Task = Pin<Box<dyn Future<Output = ()>>>;

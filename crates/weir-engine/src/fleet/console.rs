@@ -1,7 +1,7 @@
 //! What `weir fleet` asks an etcd with: questions that block until they are answered.
 
-use super::etcd::Etcd;
 use crate::config::schema::EtcdSource;
+use crate::etcd::fleet::Etcd;
 use crate::fetch::Environment;
 use std::sync::Arc;
 use std::time::Duration;

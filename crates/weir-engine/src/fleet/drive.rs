@@ -3,11 +3,11 @@
 
 use super::remote::Remote;
 use super::{FleetStatus, Found, Seen};
-use crate::config::Diagnostics;
-use crate::gateway::{Gateway, Inner};
+use crate::config::{Diagnostics, Mistakes};
+use crate::etcd::fleet::machine;
 use crate::history::{By, Origin};
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc as std_mpsc;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
@@ -29,6 +29,24 @@ const LOOKING: Duration = Duration::from_secs(2);
 
 /// How long a leaving node waits for its report to be taken away.
 const LEAVING: Duration = Duration::from_millis(1500);
+
+/// The gateway that follows a source, as the thread needs it.
+pub(crate) trait Follows: Send + Sync {
+    /// Runs the bundle in this folder.
+    ///
+    /// # Errors
+    /// What is wrong with it. What ran before runs on, untouched.
+    fn run_bundle(self: Arc<Self>, folder: &Path, by: &By) -> Result<(), Mistakes>;
+
+    /// Watches the bundle that has just begun to run until [`Self::end_bundle_trial`], as closely as it takes for steps that hold so long.
+    fn try_bundle(self: Arc<Self>, hold: Duration);
+
+    /// The rollout of what was on trial is over, or something else runs.
+    fn end_bundle_trial(self: Arc<Self>);
+
+    /// What the bundle on trial is blamed for, once.
+    fn bundle_blamed(self: Arc<Self>) -> Option<String>;
+}
 
 /// The gateway's hold on its thread.
 pub(crate) struct Handle {
@@ -75,14 +93,13 @@ impl Handle {
 /// Starts to follow.
 pub(crate) fn start(
     found: Found,
-    gateway: &Gateway,
+    gateway: Weak<dyn Follows>,
     telemetry: Arc<Telemetry>,
     version: &'static str,
 ) -> Result<Handle, String> {
     let (tell, told) = mpsc::unbounded_channel();
     let status = Arc::new(Mutex::new(FleetStatus::default()));
     let handle = Handle { tell: tell.clone(), status: Arc::clone(&status) };
-    let gateway = gateway.downgrade();
     let (started, start) = std_mpsc::channel();
     let work = move || {
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -105,7 +122,7 @@ pub(crate) fn start(
 }
 
 struct Driver {
-    gateway: Weak<Inner>,
+    gateway: Weak<dyn Follows>,
     telemetry: Arc<Telemetry>,
     status: Arc<Mutex<FleetStatus>>,
     tell: mpsc::UnboundedSender<Message>,
@@ -144,14 +161,14 @@ struct Driver {
 impl Driver {
     fn new(
         found: Found,
-        gateway: Weak<Inner>,
+        gateway: Weak<dyn Follows>,
         telemetry: Arc<Telemetry>,
         status: Arc<Mutex<FleetStatus>>,
         tell: mpsc::UnboundedSender<Message>,
         version: &'static str,
     ) -> Result<Self, String> {
         let remote = Remote::new(&found.source)?;
-        let node = remote.etcd().map_or_else(super::machine, |etcd| etcd.node.clone());
+        let node = remote.etcd().map_or_else(machine, |etcd| etcd.node.clone());
         let (boot, seeds) = (random(0), [random(1), random(2), random(3)]);
         let settings = follower::Settings {
             node: node.clone(),
@@ -385,14 +402,14 @@ impl Driver {
             let (outcome, folder) = match (laid_out, gateway.upgrade()) {
                 (Err(e), _) => (Outcome::Failed(format!("its files cannot be written: {e}")), None),
                 (_, None) => return,
-                (Ok(folder), Some(inner)) => {
+                (Ok(folder), Some(gateway)) => {
                     let by = By {
                         author: "fleet".to_owned(),
                         origin: Origin::Source,
                         message: format!("bundle {}", digest.short()),
                     };
                     let (began, held) = (Instant::now(), memory());
-                    match Gateway::from(inner).run_bundle(&folder, &by) {
+                    match gateway.run_bundle(&folder, &by) {
                         Ok(()) => {
                             let weight = Weight { compile: began.elapsed(), held, memory: memory() };
                             (Outcome::Running, Some((folder, weight)))
@@ -495,9 +512,9 @@ impl Driver {
         let hold = Duration::from_millis(pointer.rollout.hold_ms);
         if pointer.rollout.state == State::Running
             && !hold.is_zero()
-            && let Some(inner) = self.gateway.upgrade()
+            && let Some(gateway) = self.gateway.upgrade()
         {
-            Gateway::from(inner).try_bundle(hold);
+            gateway.try_bundle(hold);
             self.on_trial = true;
         }
     }
@@ -511,8 +528,8 @@ impl Driver {
             .is_some_and(|pointer| pointer.rollout.state != State::Done && Some(pointer.to) == running);
         if self.on_trial && !is_under_way {
             self.on_trial = false;
-            if let Some(inner) = self.gateway.upgrade() {
-                Gateway::from(inner).end_bundle_trial();
+            if let Some(gateway) = self.gateway.upgrade() {
+                gateway.end_bundle_trial();
             }
         }
     }
@@ -532,8 +549,8 @@ impl Driver {
     fn looks_at_trial(&mut self) {
         let Some(digest) = self.follower.running() else { return };
         if self.unwell.is_none()
-            && let Some(inner) = self.gateway.upgrade()
-            && let Some(why) = Gateway::from(inner).bundle_blamed()
+            && let Some(gateway) = self.gateway.upgrade()
+            && let Some(why) = gateway.bundle_blamed()
         {
             log::error("bundle does badly", &[("bundle", &digest.short()), ("why", &why)]);
             self.unwell = Some(Reason::new(digest, &why));

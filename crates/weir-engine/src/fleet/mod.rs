@@ -14,13 +14,11 @@
 
 mod console;
 mod drive;
-mod etcd;
 mod http;
 mod remote;
 
 pub use console::{Console, Fleet, Silent};
-pub(crate) use drive::{Handle, start};
-pub(crate) use etcd::Etcd;
+pub(crate) use drive::{Follows, Handle, start};
 
 use crate::config::parse::parse;
 use crate::config::schema::{Config, ConfigSource};
@@ -147,13 +145,6 @@ impl Found {
 
 fn labels(config: &Config) -> Labels {
     config.labels.0.iter().cloned().collect()
-}
-
-/// The name of the machine.
-fn machine() -> String {
-    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let name = name.trim();
-    if name.is_empty() { "node".to_owned() } else { name.to_owned() }
 }
 
 /// A bundle of the files of a config that is none: those that people wrote, and those that they name, as far as they lie below the folder of the

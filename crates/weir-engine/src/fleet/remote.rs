@@ -1,8 +1,8 @@
 //! A source: etcd, or a web server.
 
-use super::etcd::Etcd;
 use super::http::Http;
 use crate::config::schema::ConfigSource;
+use crate::etcd::fleet::Etcd;
 use crate::fetch::Environment;
 use std::rc::Rc;
 use std::sync::Arc;

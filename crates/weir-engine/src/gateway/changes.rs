@@ -54,7 +54,7 @@ impl Gateway {
     ///
     /// # Errors
     /// What is wrong with it. What ran before runs on, untouched.
-    pub(crate) fn run_bundle(&self, folder: &Path, by: &By) -> Result<(), Mistakes> {
+    pub(super) fn run_bundle(&self, folder: &Path, by: &By) -> Result<(), Mistakes> {
         let mut control = self.control();
         if !self.is_ready() {
             return Err(draining());

@@ -139,7 +139,7 @@ impl Gateway {
 
     /// Watches the bundle that has just begun to run until its rollout is over ([`Self::end_bundle_trial`]), as closely as it takes for steps
     /// that hold so long: what is worse than before is the fleet's matter.
-    pub(crate) fn try_bundle(&self, hold: Duration) {
+    pub(super) fn try_bundle(&self, hold: Duration) {
         let routes =
             self.inner.configs.borrow().routes.names().map(Arc::from).chain([Arc::from(ALL)]).collect();
         let terms = Terms { watch: Some(hold), confirm: None };
@@ -155,13 +155,13 @@ impl Gateway {
     }
 
     /// The rollout of what was on trial is over, or something else runs.
-    pub(crate) fn end_bundle_trial(&self) {
+    pub(super) fn end_bundle_trial(&self) {
         let mut guard = self.guard_state();
         (guard.bundle, guard.blamed) = (None, None);
     }
 
     /// What the bundle on trial is blamed for, once.
-    pub(crate) fn bundle_blamed(&self) -> Option<String> {
+    pub(super) fn bundle_blamed(&self) -> Option<String> {
         self.guard_state().blamed.take()
     }
 

@@ -4,6 +4,7 @@ use super::Control;
 use crate::config::schema;
 use crate::export::{Destination, Exporter, Protocol, Signal};
 use crate::fetch::{Trust, Url};
+use crate::snapshot::log_tls;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,6 @@ use weir_telemetry::{
     AccessLogWriter, Duplex, LineFormat, Output, Rotation, Secure, Server, Syslog, When, log,
 };
 use weir_wire::hex;
-use weir_wire::tls::{ClientTls, Part};
 
 /// How long the end waits for log lines to be written, and as long for spans to be sent.
 const FLUSH: Duration = Duration::from_secs(2);
@@ -157,29 +157,6 @@ fn syslog(written: &schema::Syslog) -> Result<Option<Syslog>, String> {
     let Some(server) = Server::parse(&written.server) else { return Ok(None) };
     let secure = matches!(server, Server::Tls(_)).then(|| secure(written)).transpose()?;
     Ok(Some(Syslog { server, facility: written.facility as u8, name: written.name.clone(), secure }))
-}
-
-/// The policy of TLS towards a syslog server.
-///
-/// # Errors
-/// Which key cannot be used, and why.
-pub(crate) fn log_tls(written: &schema::Syslog) -> Result<ClientTls, (&'static str, String)> {
-    let identity = written.client_cert.as_ref().zip(written.client_key.as_ref());
-    let identity = identity.map(|(cert, key)| (&*cert.0, &*key.0));
-    let ca = written.ca.as_ref().map(|ca| &*ca.0);
-    ClientTls::new(ca, identity, written.server_name.as_deref(), true, &[])
-        .map_err(|e| (client_tls_key(e.part), e.text))
-}
-
-/// The key of a section of client TLS that names this part, with its point.
-pub(crate) const fn client_tls_key(part: Part) -> &'static str {
-    match part {
-        Part::Authority => ".ca",
-        Part::Certificate => ".client_cert",
-        Part::Key => ".client_key",
-        Part::Policy => "",
-        Part::ServerName => ".server_name",
-    }
 }
 
 /// TLS towards a syslog server. It is another one where a file has changed under the same name.

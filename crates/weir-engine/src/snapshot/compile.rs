@@ -6,11 +6,14 @@ mod acme;
 mod admin;
 mod answers;
 mod certificates;
+mod client_tls;
 mod listeners;
 mod logins;
 mod redirects;
 mod stores;
 mod upstreams;
+
+pub(crate) use client_tls::log_tls;
 
 use super::{Chain, Guards, Handling, Instance, Plan, Route, Snapshot, Target};
 use crate::acme::Wire;
@@ -25,7 +28,6 @@ use crate::filter::{
     Settings, Switch,
 };
 use crate::handover::{Kind, State};
-use crate::reload::log_tls;
 use crate::route::{Conflict, ConflictKind, EscapedSlashes, Pattern, RouteSpec, Shown, Table};
 use crate::store::Stores;
 use crate::tracing::{Parents, Tracing};

@@ -1,6 +1,7 @@
 //! Upstreams, their TLS, and their endpoints.
 
 use super::Compiler;
+use super::client_tls::client_tls_key;
 use super::listeners::{alpn, header_bytes};
 use crate::config::schema;
 use crate::discovery;
@@ -175,7 +176,7 @@ impl Compiler<'_> {
         match ClientTls::new(ca, identity, written.server_name.as_deref(), written.verify, alpn) {
             Ok(tls) => Some(tls),
             Err(e) => {
-                let key = crate::reload::client_tls_key(e.part);
+                let key = client_tls_key(e.part);
                 self.error(&format!("{path}{key}"), "tls-unusable", e.text, None);
                 None
             }

@@ -1,8 +1,7 @@
 //! What a fleet asks of its etcd.
 
-use super::machine;
+use super::{AskError, Client, SMALL};
 use crate::config::schema::EtcdSource;
-use crate::etcd::{AskError, Client, SMALL};
 use crate::fetch::{Environment, Trust};
 use bytes::Bytes;
 use std::cell::{Cell, RefCell};
@@ -274,4 +273,11 @@ impl Etcd {
             }
         }
     }
+}
+
+/// The name of the machine.
+pub(crate) fn machine() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.trim();
+    if name.is_empty() { "node".to_owned() } else { name.to_owned() }
 }
