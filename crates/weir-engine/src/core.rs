@@ -297,7 +297,7 @@ impl Core {
             usual: usual(i, &route.name),
             scope: Rc::new(RouteScope {
                 name: Arc::clone(&route.name),
-                matched: Some((Arc::clone(&snapshot.table), crate::route::RouteId(i as u32))),
+                matched: Some((Arc::clone(&snapshot.table), weir_route::RouteId(i as u32))),
                 consumers: Arc::clone(&snapshot.consumers),
                 core: self.handle.clone(),
                 exposes_causes: snapshot.expose_causes,

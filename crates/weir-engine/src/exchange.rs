@@ -36,7 +36,6 @@ use crate::error::{self, Cause};
 use crate::filter::{Answer, Begun, Cx, FILTER, Failure, Hooks, Refusal, RouteScope};
 use crate::links::LINKS;
 use crate::respond::{self, LocalResponse};
-use crate::route::{self, Ambiguity, Canonical, NoTrace};
 use crate::snapshot::Target;
 use crate::{forward, grpc};
 use behind::Resumed;
@@ -54,6 +53,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 use weir_h1::{BodyKind, BodyReader, FieldName, Fields, Known, Method, RequestHead, Step, TargetForm};
+use weir_route::{Ambiguity, Canonical, NoTrace};
 use weir_telemetry::{Closed, log};
 use weir_wire::relay::{Framing, Relay};
 
@@ -402,7 +402,7 @@ impl<'c> Exchange<'c> {
         let mut ambiguity = Ambiguity::default();
         if head.form() != TargetForm::Asterisk {
             let mut canonical = Vec::new(); // allocates only when the path must change
-            let form = route::examine(head.path(), spec.slashes, &mut canonical);
+            let form = weir_route::examine(head.path(), spec.slashes, &mut canonical);
             let (form, found) = form.map_err(|e| refuse_path(&e))?;
             ambiguity = found;
             if form == Canonical::Rewritten {
@@ -411,7 +411,7 @@ impl<'c> Exchange<'c> {
         }
         let path_key = if self.local.snapshot.conceals.is_some() { self.hide_keys() } else { None };
         let (head, spec) = (&mut *self.head, &self.client.listener.spec);
-        let mut request = route::Request {
+        let mut request = weir_route::Request {
             listener: self.client.listener.number,
             host: head.authority(),
             method: head.method_name(),
@@ -432,8 +432,9 @@ impl<'c> Exchange<'c> {
         let mut found = snapshot.table.find(&request, &mut NoTrace);
         if ambiguity != Ambiguity::default() {
             let setting = |route| snapshot.escaped_slashes(route, spec);
-            let settled = route::settle(&snapshot.table, &request, found, ambiguity, spec.slashes, setting)
-                .map_err(|_| Stop::refuse(&error::AMBIGUOUS_PATH))?;
+            let settled =
+                weir_route::settle(&snapshot.table, &request, found, ambiguity, spec.slashes, setting)
+                    .map_err(|_| Stop::refuse(&error::AMBIGUOUS_PATH))?;
             found = settled.route;
             if let Some(path) = settled.decoded {
                 head.set_path(&path).map_err(|_| Stop::refuse(&error::BAD_PATH))?;
@@ -464,7 +465,7 @@ impl<'c> Exchange<'c> {
     /// Takes a key out of the path before it is routed, so that whoever has one reaches no other route than without.
     fn take_path_key(&mut self) -> Option<Box<[u8]>> {
         let head = &mut *self.head;
-        let request = route::Request {
+        let request = weir_route::Request {
             listener: self.client.listener.number,
             host: head.authority(),
             method: head.method_name(),
@@ -724,7 +725,7 @@ async fn unless<T>(
 }
 
 /// Refuses a path, and says what is wrong with it.
-fn refuse_path(e: &route::PathError) -> Stop {
+fn refuse_path(e: &weir_route::PathError) -> Stop {
     let detail = Some(format!("The request path is refused: {e}."));
     Stop::Refuse(Box::new(Refusal { cause: &error::BAD_PATH, detail, headers: Vec::new() }))
 }
@@ -738,7 +739,7 @@ fn can_be_told(cause: &Cause) -> bool {
 #[derive(Clone, Copy)]
 struct Received<'a>(&'a Fields);
 
-impl route::Headers for Received<'_> {
+impl weir_route::Headers for Received<'_> {
     fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         self.0.get_all(name)
     }

@@ -7,12 +7,12 @@ mod policies;
 
 pub use policies::{HealthShown, HedgeShown, OutlierShown, PoliciesShown, ProbeShown, RetryShown};
 
-use crate::route::{self, Ambiguity, Decision, EscapedSlashes, NEAR_MISSES, NoTrace, RouteId};
 use crate::snapshot::{Handling, Listener, Snapshot, Target};
 use crate::upstream::Place;
 use serde::Serialize;
 use std::fmt::{self, Write};
 use weir_h1::{Limits, Method, Progress, RequestHead, TargetForm, parse_request};
+use weir_route::{Ambiguity, Decision, EscapedSlashes, NEAR_MISSES, NoTrace, RouteId};
 
 /// What would happen to a request.
 #[derive(Clone, Debug, Serialize)]
@@ -176,12 +176,12 @@ pub fn explain(
     let (path, ambiguity) = if head.form() == TargetForm::Asterisk {
         (b"/".as_slice(), Ambiguity::default())
     } else {
-        let (form, ambiguity) = route::examine(head.path(), shown.slashes, &mut canonical)
+        let (form, ambiguity) = weir_route::examine(head.path(), shown.slashes, &mut canonical)
             .map_err(|e| format!("400 bad_path: the path is refused: {e}"))?;
         (form.choose(head.path(), &canonical), ambiguity)
     };
     let fields: Vec<(&[u8], &[u8])> = head.headers.iter().collect();
-    let mut request = route::Request {
+    let mut request = weir_route::Request {
         listener: number as u16,
         host: head.authority(),
         method: head.method_name(),
@@ -207,7 +207,7 @@ pub fn explain(
     let note = note.into_iter().chain(preflight).reduce(|a, b| format!("{a}; {b}"));
     request.path = decoded.as_deref().unwrap_or(path);
     let path = request.path;
-    let decision = route::explain(&snapshot.table, &request, NEAR_MISSES);
+    let decision = weir_route::explain(&snapshot.table, &request, NEAR_MISSES);
     let winner = decision.winner.as_ref().and_then(|w| snapshot.routes.get(w.index));
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let filters = winner.map(|route| {
@@ -249,7 +249,7 @@ pub fn explain(
 fn readings_of(
     snapshot: &Snapshot,
     listener: &Listener,
-    request: &route::Request<'_, &[(&[u8], &[u8])]>,
+    request: &weir_route::Request<'_, &[(&[u8], &[u8])]>,
     ambiguity: Ambiguity,
 ) -> Result<(Option<String>, Option<Vec<u8>>), String> {
     if ambiguity == Ambiguity::default() {
@@ -262,7 +262,7 @@ fn readings_of(
     };
     let found = table.find(request, &mut NoTrace);
     let mode = snapshot.escaped_slashes(found, listener);
-    let settled = route::settle(table, request, found, ambiguity, listener.slashes, |_| mode);
+    let settled = weir_route::settle(table, request, found, ambiguity, listener.slashes, |_| mode);
     let settled = settled.map_err(|contested| {
         format!(
             "400 ambiguous_path: a server may read the path as `{}`, which takes {} and not {}",

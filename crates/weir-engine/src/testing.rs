@@ -19,7 +19,6 @@ use crate::filter::{
     Failure, Fetcher, Filter, FilterKind, Flow, GrpcStatus, HookResult, Hooks, Job, Kept, Piece, Reading,
     RouteScope, Services, Settings, Task, Waiting,
 };
-use crate::route::{Canonical, RouteId, RouteSpec, Slashes, Table, canonical};
 use crate::store::{Place, Room, Server, Stores};
 use serde_json::Value;
 use std::any::Any;
@@ -34,6 +33,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use weir_h1::{BodyKind, Fields, Limits, Progress, RequestHead, ResponseHead, parse_request, parse_response};
+use weir_route::{Canonical, RouteId, RouteSpec, Slashes, Table, canonical};
 use weir_wire::relay::{Mark, Seen};
 use weir_wire::tls::PeerCertificate;
 

@@ -4,9 +4,9 @@ use super::kept::{Kept, Kind, Outcome, Step, Text};
 use super::{Autopsy, CauseShown, ClientShown, Moment, Neighbour, RequestShown, RouteShown, keys, sentence};
 use crate::config::digest;
 use crate::config::{Node, Source, load};
-use crate::route::{self, NearMiss};
 use crate::snapshot::Snapshot;
 use std::time::{Duration, SystemTime};
+use weir_route::NearMiss;
 use weir_telemetry::timestamp;
 
 /// The config as it stands in its files now.
@@ -154,11 +154,11 @@ impl ReportContext<'_> {
             (kept.text(Text::Path), kept.text(Text::Host), kept.text(Text::Method));
         let mut canonical = Vec::new();
         let slashes = self.snapshot.listeners[listener].slashes;
-        let Ok((form, _)) = route::examine(received.as_bytes(), slashes, &mut canonical) else {
+        let Ok((form, _)) = weir_route::examine(received.as_bytes(), slashes, &mut canonical) else {
             return shown;
         };
         let none: &[(&[u8], &[u8])] = &[];
-        let request = route::Request {
+        let request = weir_route::Request {
             listener: u16::try_from(listener).unwrap_or(u16::MAX),
             host: host.as_bytes(),
             method: method.as_bytes(),
@@ -166,7 +166,7 @@ impl ReportContext<'_> {
             query: None,
             headers: none,
         };
-        let decision = route::explain(&self.snapshot.table, &request, route::NEAR_MISSES);
+        let decision = weir_route::explain(&self.snapshot.table, &request, weir_route::NEAR_MISSES);
         if shown.name.is_none() {
             let near = decision.near_misses.into_iter().take(3).map(neighbour);
             return RouteShown { near: near.collect(), ..shown };

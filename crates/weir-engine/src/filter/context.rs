@@ -4,7 +4,6 @@ use super::identity::CallerFacts;
 use super::{BodyHooks, CallAnswer, CallRequest, CoreHandle, Hold, Owed};
 use crate::error::Cause;
 use crate::phrases::neutral;
-use crate::route::{Captures, RouteId, Table};
 use crate::upstream::balance::Random;
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -16,6 +15,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_h1::{Fields, RequestHead, ResponseHead};
+use weir_route::{Captures, RouteId, Table};
 use weir_wire::tls::PeerCertificate;
 
 /// Who calls, as written under `consumers`.

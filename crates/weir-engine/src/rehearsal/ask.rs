@@ -2,10 +2,10 @@
 
 use super::{Ask, Credentials, FilterPlace, Rehearsed};
 use crate::config::schema::{ClientAuthMode, Config, Consumer, FilterNode, Protocol};
-use crate::route::{NoTrace, RouteId, Sample};
 use crate::snapshot::{Snapshot, Target};
 use serde_json::Value;
 use std::net::{IpAddr, Ipv4Addr};
+use weir_route::{NoTrace, RouteId, Sample};
 
 /// Where the load comes from.
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);

@@ -28,7 +28,6 @@ use crate::filter::{
     Settings, Switch,
 };
 use crate::handover::{Kind, State};
-use crate::route::{Conflict, ConflictKind, EscapedSlashes, Pattern, RouteSpec, Shown, Table};
 use crate::store::Stores;
 use crate::tracing::{Parents, Tracing};
 use crate::upstream::{ClientGone, Healths, Upstream};
@@ -40,6 +39,7 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use weir_acme::Acme;
 use weir_h1::{FieldName, NameSet};
+use weir_route::{Conflict, ConflictKind, EscapedSlashes, Pattern, RouteSpec, Shown, Table};
 use weir_telemetry::{Server, Telemetry};
 use weir_wire::hex;
 use weir_wire::tls::{self, Certificate, Identity, Tickets};

@@ -3,7 +3,7 @@
 use super::Compiler;
 use crate::config::{Diagnostic, Node, schema::FilterNode};
 use crate::filter::Url;
-use crate::route::{NoTrace, RouteId, Table};
+use weir_route::{NoTrace, RouteId, Table};
 
 impl Compiler<'_> {
     /// Warns of each filter `oidc` whose `redirect` or `logout` leads to a route without it.

@@ -2,7 +2,7 @@
 
 use super::Compiler;
 use crate::config::{Diagnostic, schema};
-use crate::route::{NoTrace, RouteId, Table};
+use weir_route::{NoTrace, RouteId, Table};
 
 impl Compiler<'_> {
     /// Warns of each route whose `redirect` leads back to itself.

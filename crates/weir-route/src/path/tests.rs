@@ -145,7 +145,7 @@ fn is_idempotent_and_leaves_nothing_to_climb() {
         "/", "/", "/", "//", ".", "..", "...", "%2e", "%2E", "%2f", "%2F", "%252e", "%25", "%", "a", "B",
         "%61", "%c3%a9", "|", "%7c", "~", "%5c", "%00", ":", ";", "é", "%3F", "\u{1}",
     ];
-    let mut random = crate::route::testing::Random::new(7);
+    let mut random = crate::testing::Random::new(7);
     let (mut accepted, mut again) = (0, Vec::new());
     for _ in 0..200_000 {
         let mut raw = b"/".to_vec();
@@ -176,7 +176,7 @@ fn is_idempotent_and_leaves_nothing_to_climb() {
 
 #[test]
 fn never_panics() {
-    let mut random = crate::route::testing::Random::new(11);
+    let mut random = crate::testing::Random::new(11);
     let mut out = Vec::new();
     for _ in 0..100_000 {
         let raw: Vec<u8> = (0..random.below(24)).map(|_| random.below(256) as u8).collect();
