@@ -10,11 +10,11 @@ use std::hash::{BuildHasher, Hash, Hasher};
 
 use foldhash::fast::RandomState;
 
+use super::compiled::Route;
 use super::host::HostPattern;
 use super::matcher::{Conditions, Field, Test};
 use super::pattern::Shape;
 use super::sample::Sample;
-use super::table::Route;
 
 /// Ties and unreachable routes that are reported for one set of routes; more tell nothing new.
 pub const MAX_TIES: usize = 100;

@@ -9,9 +9,10 @@ use std::fmt;
 
 use serde::Serialize;
 
+use super::compiled::Route;
 use super::host::{self, HostBuffer, HostPattern};
-use super::table::{Route, Table};
-use super::{Failed, Headers, Request, RouteId, Trace};
+use super::request::{Failed, Headers, Request, RouteId, Trace};
+use super::table::Table;
 
 /// Near misses that are told, unless the caller asks for another number.
 pub const NEAR_MISSES: usize = 10;

@@ -112,6 +112,7 @@ impl HostPattern {
 /// The form in which hosts are compared: no port, no trailing dot, lower case. Empty when no named host could match.
 ///
 /// Copies only where a letter has to change or an IPv6 address is written; never allocates.
+#[inline]
 pub(super) fn normalize<'a>(raw: &'a [u8], buffer: &'a mut HostBuffer) -> &'a [u8] {
     buffer.clear();
     if raw.first() == Some(&b'[') {

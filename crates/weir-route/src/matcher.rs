@@ -8,7 +8,7 @@ use regex::bytes::Regex;
 use regex_syntax::hir::Hir;
 
 use super::pattern::{self, PatternError};
-use super::{Failed, Headers, Request};
+use super::request::{Failed, Headers, Request};
 
 /// All conditions of a route but host and path.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +41,7 @@ pub(super) enum Test {
 
 impl Conditions {
     /// How many there are. All methods together are one, all listeners too, each header and each parameter is one.
+    #[inline]
     pub(super) fn count(&self) -> usize {
         usize::from(!self.methods.is_empty())
             + usize::from(!self.listeners.is_empty())
@@ -112,6 +113,7 @@ impl Test {
         }
     }
 
+    #[inline]
     fn holds(&self, value: &[u8]) -> bool {
         match self {
             Self::Exact(want) => **want == *value,
@@ -161,6 +163,7 @@ pub(super) fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
+#[inline]
 fn query_holds(query: &[u8], field: &Field) -> bool {
     let mut seen = false;
     let mut held = false;

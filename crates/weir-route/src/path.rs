@@ -40,6 +40,7 @@ pub enum Canonical {
 
 impl Canonical {
     /// The canonical path: `raw` or `out`, as given to [`canonical`].
+    #[inline]
     pub fn choose<'a>(self, raw: &'a [u8], out: &'a [u8]) -> &'a [u8] {
         match self {
             Self::AsIs => raw,
@@ -117,6 +118,7 @@ pub fn canonical(raw: &[u8], slashes: Slashes, out: &mut Vec<u8>) -> Result<Cano
 
 /// As [`canonical`], and tells what in the path may be read in another way: found on the way, so that the common path,
 /// which has nothing of it, pays nothing.
+#[inline]
 pub fn examine(raw: &[u8], slashes: Slashes, out: &mut Vec<u8>) -> Result<(Canonical, Ambiguity), PathError> {
     let mut ambiguity = Ambiguity::default();
     if is_plain(raw, slashes) {
@@ -127,6 +129,7 @@ pub fn examine(raw: &[u8], slashes: Slashes, out: &mut Vec<u8>) -> Result<(Canon
 }
 
 /// Says that `raw` is canonical beyond doubt. A path with escapes or odd characters is left to [`rewrite`].
+#[inline]
 fn is_plain(raw: &[u8], slashes: Slashes) -> bool {
     if raw.first() != Some(&b'/') {
         return false;

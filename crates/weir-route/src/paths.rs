@@ -18,8 +18,8 @@ use std::num::NonZeroU32;
 use foldhash::fast::RandomState;
 use smallvec::{SmallVec, smallvec};
 
-use super::RouteId;
 use super::pattern::{PathRegex, Pattern, Segment, Shape, Tail};
+use super::request::RouteId;
 
 type Map<K, V> = HashMap<K, V, RandomState>;
 
@@ -42,10 +42,12 @@ impl Candidate {
         Self(route.0 | if conditional { CONDITIONAL } else { 0 })
     }
 
+    #[inline]
     pub(super) fn route(self) -> RouteId {
         RouteId(self.0 & !CONDITIONAL)
     }
 
+    #[inline]
     pub(super) fn is_conditional(self) -> bool {
         self.0 & CONDITIONAL != 0
     }
@@ -226,6 +228,7 @@ impl Paths {
 
     /// Goes down the trie along the segments of `path`, all nodes of a level at once, a literal before a `{name}`: so
     /// each level is in the order of precedence. Ends where the path ends (true) or no node fits any more (false).
+    #[inline]
     fn walk(
         &self,
         path: &[u8],
@@ -259,6 +262,7 @@ impl Paths {
     }
 
     /// Adds to `visited` where one more segment leads.
+    #[inline]
     fn step(&self, from: Cursor, segment: &[u8], visited: &mut SmallVec<[Cursor; INLINE_NODES]>) {
         let start = |place| Cursor { place, step: 0 };
         match from.place {
@@ -277,11 +281,13 @@ impl Paths {
         }
     }
 
+    #[inline]
     fn part(&self, rest: NonZeroU32, step: u32) -> Option<&Option<Name>> {
         self.rests.get(rest.get() as usize)?.parts.get(step as usize)
     }
 
     /// Whether no segment leads on from there.
+    #[inline]
     fn is_end(&self, at: Cursor) -> bool {
         match at.place {
             Place::Node(node) => self.nodes.get(node as usize).is_none_or(Node::is_end),
@@ -290,6 +296,7 @@ impl Paths {
     }
 
     /// The routes that end there: exact templates, or prefixes.
+    #[inline]
     fn leaf_at(&self, at: Cursor, exact: bool) -> Leaf {
         let leaf = match at.place {
             Place::Node(node) => {
@@ -410,6 +417,7 @@ impl Paths {
 // === impl Node ===
 
 impl Node {
+    #[inline]
     fn is_end(&self) -> bool {
         self.capture.is_none() && matches!(self.literals, Children::None)
     }
@@ -418,6 +426,7 @@ impl Node {
 // === impl Children ===
 
 impl Children {
+    #[inline]
     fn get(&self, segment: &[u8]) -> Option<Place> {
         match self {
             Self::Many(children) => children.get(segment).copied(),
@@ -464,6 +473,7 @@ fn whole_literal(segments: &[Segment], tail: &Tail) -> Option<Box<[u8]>> {
     Some(path.into())
 }
 
+#[inline]
 fn first_segment(path: &[u8]) -> Option<&[u8]> {
     let inner = path.get(1..)?;
     inner.get(..memchr::memchr(b'/', inner).unwrap_or(inner.len()))

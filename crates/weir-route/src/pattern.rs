@@ -122,6 +122,7 @@ impl Pattern {
     /// What the pattern captures in a canonical path; none where it does not match.
     ///
     /// Segments are captured without allocation (up to four names); a regular expression allocates.
+    #[inline]
     pub fn captures<'t, 'p>(&'t self, path: &'p [u8]) -> Option<Captures<'t, 'p>> {
         let mut found = SmallVec::new();
         match &self.shape {
@@ -428,6 +429,7 @@ pub struct Captures<'t, 'p> {
 
 impl<'t, 'p> Captures<'t, 'p> {
     /// The bytes that `name` captured.
+    #[inline]
     pub fn get(&self, name: &str) -> Option<&'p [u8]> {
         self.iter().find(|(found, _)| *found == name).map(|(_, value)| value)
     }

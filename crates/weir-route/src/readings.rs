@@ -6,7 +6,8 @@
 //! are the well-known ways around a lock on `/admin/*`. So a path takes its route only where every reading takes it too.
 
 use super::path::{Ambiguity, Slashes, canonical};
-use super::{Headers, NoTrace, Request, RouteId, Table};
+use super::request::{Headers, NoTrace, Request, RouteId};
+use super::table::Table;
 
 /// What becomes of a path with `%2F` in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -4,12 +4,12 @@ use std::fmt;
 
 use regex_syntax::hir::{Class, Hir, HirKind};
 
+use super::compiled::Route;
 use super::host::HostPattern;
 use super::matcher::{Field, Test};
 use super::path::{Canonical, Slashes, canonical};
 use super::pattern::{Pattern, Segment, Shape, Tail};
-use super::table::{Route, Table};
-use super::{Request, RouteId};
+use super::request::Request;
 
 /// Bytes that the sample of one regular expression may have; a longer one is given up.
 const SAMPLE_BYTES: usize = 1024;
@@ -31,20 +31,15 @@ pub struct Sample {
     pub headers: Vec<(String, String)>,
 }
 
-impl Table {
-    /// A request that has the host, the path and the conditions of `route`; none where a regex is too hard to satisfy.
-    ///
-    /// A more specific route may win it all the same: ask [`Table::find`].
-    pub fn sample(&self, route: RouteId) -> Option<Sample> {
-        let route = self.route(route)?;
-        Sample::new(route, None)
-    }
-}
-
 impl Sample {
     /// A request that both match.
     pub(super) fn of_both(a: &Route, b: &Route) -> Option<Self> {
         Self::new(a, Some(b)).or_else(|| Self::new(b, Some(a)))
+    }
+
+    /// A request that `route` matches.
+    pub(super) fn of(route: &Route) -> Option<Self> {
+        Self::new(route, None)
     }
 
     /// A request that `route` matches, and `also` does.
@@ -81,7 +76,7 @@ impl Sample {
         (holds(route) && also.is_none_or(holds)).then_some(sample)
     }
 
-    /// The request that [`Table::find`] takes.
+    /// The request that [`Table::find`](crate::Table::find) takes.
     pub fn request(&self) -> Request<'_, &[(String, String)]> {
         Request {
             listener: self.listener,
