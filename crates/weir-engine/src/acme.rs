@@ -1,12 +1,12 @@
 //! Certificates by ACME as this gateway has them: how its authorities are reached, and how it tells the fare of its certificates. The work is
 //! weir-acme's.
 
-use crate::fetch::{FetchRequest, Fetcher, Trust, Url};
 use serde::Serialize;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use weir_acme::{ANSWER_BYTES, Answer, Answered, Ask, Status, Transport};
 use weir_h1::FieldName;
 use weir_telemetry::{KeptCertificate, timestamp};
+use weir_upstream::fetch::{FetchRequest, Fetcher, Trust, Url};
 
 /// How long a request to an authority may take: some answer when the work is done.
 const ANSWER: Duration = Duration::from_secs(60);

@@ -10,7 +10,6 @@ pub(crate) use head::cause_of;
 
 use crate::client::Client;
 use crate::core::{Arrived, ConnectionHandle, Core, LocalListener};
-use crate::error::{self, Cause};
 use crate::exchange::{self, Next};
 use crate::filter::{Body, Refusal};
 use crate::forward::Forwarding;
@@ -27,6 +26,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use weir_h1::{FieldName, RequestHead};
 use weir_telemetry::{Closed, Protocol, log};
+use weir_upstream::error::{self, Cause};
 use weir_wire::tls::Handshake;
 use weir_wire::{Deadline, Peer, Stream, proxy_protocol, time, tls};
 

@@ -9,8 +9,6 @@ use crate::export::Outbox;
 use crate::filter::{CoreHandle, RouteScope};
 use crate::lane::Lane;
 use crate::snapshot::{Handling, Listener, Policy, Snapshot};
-use crate::upstream::balance::Random;
-use crate::upstream::{LocalUpstream, Resources};
 use foldhash::fast::FixedState;
 use slab::Slab;
 use std::any::Any;
@@ -25,6 +23,8 @@ use std::time::{Instant, SystemTime};
 use tokio::sync::mpsc;
 use weir_h1::{RequestHead, ResponseHead};
 use weir_telemetry::{AccessLog, ConsumerCells, CoreCells, ListenerCells, RouteCells, Telemetry};
+use weir_upstream::upstream::balance::Random;
+use weir_upstream::upstream::{LocalUpstream, Resources};
 use weir_wire::listen::{Address, BoundSocket};
 use weir_wire::{Peer, Sockets, Stream};
 
@@ -472,12 +472,12 @@ impl Core {
     }
 
     /// Counts a cause.
-    pub(crate) fn count(&self, cause: &crate::error::Cause) {
+    pub(crate) fn count(&self, cause: &weir_upstream::error::Cause) {
         self.count_indexed(cause);
     }
 
     /// Counts a cause, and tells its index among the causes.
-    pub(crate) fn count_indexed(&self, cause: &crate::error::Cause) -> usize {
+    pub(crate) fn count_indexed(&self, cause: &weir_upstream::error::Cause) -> usize {
         let index = self.cells.cause_index(cause.code);
         self.cells.cause(index).inc();
         if let Some(limit) = cause.limit {
@@ -488,7 +488,13 @@ impl Core {
 
     /// Counts the cause for which a connection ended that has no request, and keeps it for `weir why`. `said`: what TLS or a parser said.
     #[cold]
-    pub(crate) fn lost(&self, cause: &'static crate::error::Cause, listener: &str, peer: Peer, said: &str) {
+    pub(crate) fn lost(
+        &self,
+        cause: &'static weir_upstream::error::Cause,
+        listener: &str,
+        peer: Peer,
+        said: &str,
+    ) {
         self.count(cause);
         let peer = if let Peer::Address(peer) = peer { Some(peer) } else { None };
         let revision = &self.local.borrow().snapshot.revision;

@@ -32,7 +32,6 @@ pub(crate) use local::write_answer;
 
 use crate::client::{Client, Departure};
 use crate::core::Local;
-use crate::error::{self, Cause};
 use crate::filter::{Answer, Begun, Cx, FILTER, Failure, Hooks, Refusal, RouteScope};
 use crate::links::LINKS;
 use crate::respond::{self, LocalResponse};
@@ -55,6 +54,7 @@ use std::time::{Duration, Instant};
 use weir_h1::{BodyKind, BodyReader, FieldName, Fields, Known, Method, RequestHead, Step, TargetForm};
 use weir_route::{Ambiguity, Canonical, NoTrace};
 use weir_telemetry::{Closed, log};
+use weir_upstream::error::{self, Cause};
 use weir_wire::relay::{Framing, Relay};
 
 /// The field by which a browser's preflight tells the method that it asks about (Fetch §3.3.2).

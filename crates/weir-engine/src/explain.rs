@@ -8,11 +8,11 @@ mod policies;
 pub use policies::{HealthShown, HedgeShown, OutlierShown, PoliciesShown, ProbeShown, RetryShown};
 
 use crate::snapshot::{Handling, Listener, Snapshot, Target};
-use crate::upstream::Place;
 use serde::Serialize;
 use std::fmt::{self, Write};
 use weir_h1::{Limits, Method, Progress, RequestHead, TargetForm, parse_request};
 use weir_route::{Ambiguity, Decision, EscapedSlashes, NEAR_MISSES, NoTrace, RouteId};
+use weir_upstream::upstream::Place;
 
 /// What would happen to a request.
 #[derive(Clone, Debug, Serialize)]

@@ -10,7 +10,6 @@
 
 mod answer;
 
-use crate::fetch::{FetchRequest, Fetcher, Trust, Url, Version};
 use crate::grpc;
 use answer::Verdict;
 use bytes::Bytes;
@@ -22,6 +21,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use weir_h1::FieldName;
 use weir_telemetry::{Exported, Lost, TakesRecords, log, otlp};
+use weir_upstream::fetch::{FetchRequest, Fetcher, Trust, Url, Version};
 
 /// A core hands its buffer over once it holds this much.
 const PIECE_BYTES: usize = 32 * 1024;

@@ -1,6 +1,5 @@
 //! A part of a file as the body of an answer: from memory in place, from the disk on a thread that may wait for it.
 
-use crate::error::{self, Cause};
 use crate::filter::{BodySource, CoreHandle, FileRange, Waiting};
 use bytes::Bytes;
 use rustix::io::{ReadWriteFlags, preadv2};
@@ -8,6 +7,7 @@ use std::fs::File;
 use std::io::IoSliceMut;
 use std::os::unix::fs::FileExt;
 use std::task::{Context, Poll, ready};
+use weir_upstream::error::{self, Cause};
 
 /// How much of a file is read at once, in bytes.
 const FILE_BYTES: u64 = 64 * 1024;

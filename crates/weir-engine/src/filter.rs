@@ -25,8 +25,6 @@ mod places;
 mod switch;
 
 pub use crate::config::schema::{FilePath, TextOrPath};
-pub use crate::fetch::{FetchError, FetchRequest, Fetcher, Trust, Url, Version};
-pub use crate::talk::{CALL_BODY_BYTES, CallAnswer, CallRequest, DISCARDED};
 pub use body::{Answer, Body, BodySource, BodyUse, FileRange, Mark, Piece};
 pub use context::{Consumer, Consumers, Cx, Failure, RouteScope, TimeLimits};
 pub use core_handle::{CoreHandle, Job, PerCore, Services, Task};
@@ -36,13 +34,14 @@ pub use kind::{
     Settings, Tended, Tending,
 };
 pub use switch::Switch;
+pub use weir_upstream::fetch::{FetchError, FetchRequest, Fetcher, Trust, Url, Version};
+pub use weir_upstream::talk::{CALL_BODY_BYTES, CallAnswer, CallRequest, DISCARDED};
 
 pub use crate::concealed::Conceals;
 pub(crate) use body::{BodyHooks, Hold, Owed, line_of};
 pub(crate) use context::{Begun, FILTER};
 pub(crate) use places::Places;
 
-use crate::error::Cause;
 use std::future::Future;
 use std::ops::BitOr;
 use std::pin::Pin;
@@ -50,6 +49,7 @@ use std::time::{Duration, Instant};
 use weir_h1::FieldName;
 pub use weir_h1::{RequestHead, ResponseHead};
 use weir_telemetry::Figure;
+use weir_upstream::error::Cause;
 
 /// What happens next with an exchange.
 #[derive(Debug)]

@@ -13,7 +13,6 @@ use crate::config::load::Unreadable;
 use crate::config::schema::Config;
 use crate::config::{Diagnostics, Loaded, Mistakes, Overrides, Source, load};
 use crate::core::{Leaving, Message, Shared};
-use crate::error::{self, Limit};
 use crate::filter::{FilterKind, Purge};
 use crate::fleet;
 use crate::handover::{Handover, Inheritance};
@@ -22,7 +21,6 @@ use crate::listener::{self, Start};
 use crate::reload::{self, AdminTls, Books, Control, Refused, Reloaded, Watching};
 use crate::snapshot::{Carry, Snapshot, compile};
 use crate::status::{self, CauseCount, EndpointStatus, Status, UpstreamStatus};
-use crate::upstream::{ByHand, Watched};
 use std::collections::HashSet;
 use std::fmt;
 use std::path::PathBuf;
@@ -34,6 +32,8 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::sync::{mpsc, watch};
 use weir_acme::Acme;
 use weir_telemetry::{Exposition, FilterReading, Setup, Telemetry, log};
+use weir_upstream::error::{self, Limit};
+use weir_upstream::upstream::{ByHand, Watched};
 use weir_wire::tls::ServerTls;
 
 /// A running gateway. Cheap to clone; it runs until [`Gateway::stop`] or [`Gateway::drain`] ends it, whoever else is gone.

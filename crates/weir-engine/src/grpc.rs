@@ -2,11 +2,11 @@
 //!
 //! Source: "gRPC over HTTP2" (PROTOCOL-HTTP2.md) and "HTTP to gRPC Status Code Mapping" of the gRPC project.
 
-use crate::error::Cause;
 use crate::phrases::neutral;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::time::Duration;
 use weir_h1::Fields;
+use weir_upstream::error::Cause;
 
 /// Whether a message is gRPC, grpc-web included.
 pub fn is_grpc(fields: &Fields) -> bool {
@@ -146,7 +146,7 @@ pub(crate) fn trailers(cause: &Cause, expose: bool) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error;
+    use weir_upstream::error;
 
     #[test]
     fn timeouts() {

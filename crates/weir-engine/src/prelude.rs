@@ -2,7 +2,6 @@
 
 pub use crate::config::delay::Delay;
 pub use crate::config::units::{ByteSize, Duration, Percent};
-pub use crate::error::{Cause, Nature};
 pub use crate::filter::{
     Access, Answer, Attempt, AttemptEnd, Body, BodySource, BodyUse, Build, CALL_BODY_BYTES, CallAnswer,
     CallRequest, Caller, Conceals, Consumer, Consumers, CoreHandle, Cx, End, FetchError, FetchRequest,
@@ -14,3 +13,4 @@ pub use bytes::Bytes;
 pub use schemars::JsonSchema;
 pub use serde::{Deserialize, Serialize};
 pub use weir_telemetry::Figure;
+pub use weir_upstream::error::{Cause, Nature};

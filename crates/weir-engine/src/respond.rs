@@ -2,7 +2,6 @@
 //!
 //! `application/problem+json` (RFC 9457), or a small HTML page for a client that prefers it: a browser.
 
-use crate::error::{self, Cause};
 use crate::filter::{Answer, Body, Refusal};
 use crate::grpc;
 use crate::phrases::{neutral, reason};
@@ -10,6 +9,7 @@ use crate::snapshot::Fixed;
 use std::fmt::Write;
 use std::time::SystemTime;
 use weir_h1::{FieldName, Fields, Known, ResponseHead};
+use weir_upstream::error::{self, Cause};
 
 /// An answer ready to be written: a head without framing fields, and its body.
 pub(crate) struct LocalResponse {

@@ -5,15 +5,15 @@ use crate::config::Diagnostics;
 use crate::fleet::FleetStatus;
 use crate::snapshot::FilterStatus;
 use crate::trial::TrialStatus;
-use crate::upstream::discover::dns::Name;
-use crate::upstream::discover::registry::Registry;
-use crate::upstream::{Endpoint, Upstream, Why};
 use serde::Serialize;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use weir_acme::Status as Kept;
 use weir_telemetry::{Telemetry, timestamp};
+use weir_upstream::upstream::discover::dns::Name;
+use weir_upstream::upstream::discover::registry::Registry;
+use weir_upstream::upstream::{Endpoint, Upstream, Why};
 use weir_wire::tls::{Certificate, Identity, Validity};
 
 /// How many causes a status tells: the most frequent ones.

@@ -13,7 +13,6 @@
 
 use crate::concealed::split_path_key;
 use crate::config::{Diagnostics, Node};
-use crate::error::Cause;
 use crate::filter::{
     Attempt, AttemptEnd, Begun, BodyUse, Build, CallAnswer, CallRequest, Consumer, CoreHandle, Cx, End,
     Failure, Fetcher, Filter, FilterKind, Flow, GrpcStatus, HookResult, Hooks, Job, Kept, Piece, Reading,
@@ -34,6 +33,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use weir_h1::{BodyKind, Fields, Limits, Progress, RequestHead, ResponseHead, parse_request, parse_response};
 use weir_route::{Canonical, RouteId, RouteSpec, Slashes, Table, canonical};
+use weir_upstream::error::Cause;
 use weir_wire::relay::{Mark, Seen};
 use weir_wire::tls::PeerCertificate;
 
@@ -691,7 +691,7 @@ impl Services for Script {
     ) -> Waiting<'a, Result<CallAnswer, &'static Cause>> {
         self.calls.borrow_mut().push((upstream.to_owned(), request));
         let answer = self.answers.borrow_mut().pop_front();
-        Box::pin(std::future::ready(answer.unwrap_or(Err(&crate::error::NO_ENDPOINT))))
+        Box::pin(std::future::ready(answer.unwrap_or(Err(&weir_upstream::error::NO_ENDPOINT))))
     }
 
     /// Keeps the task: it runs while a filter of this stand waits, and in [`Exchange::tasks`].

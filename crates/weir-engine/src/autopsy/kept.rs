@@ -1,12 +1,12 @@
 //! What a core keeps of one exchange, bounded in bytes, and without anything secret: no value of a header, a cookie or a query; of a body
 //! only what an error of an upstream says (see `body`).
 
-use crate::error::Cause;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use weir_telemetry::{Entry, Timing};
+use weir_upstream::error::Cause;
 
 /// Most steps that are kept of one exchange: the last ones.
 pub(crate) const STEPS: usize = 8;
@@ -327,7 +327,7 @@ pub(crate) fn micros(time: Duration) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error;
+    use weir_upstream::error;
 
     fn filled(size: usize) -> Kept {
         let long = "x".repeat(size);

@@ -6,8 +6,8 @@ use super::kept::{Kept, Outcome, Step, Text};
 use crate::config::Node;
 use crate::config::node::Key;
 use crate::config::units;
-use crate::error::{self, Cause};
 use std::time::Duration;
+use weir_upstream::error::{self, Cause};
 
 /// The sections that a key may stand in.
 const SECTIONS: [&str; 9] = [

@@ -238,7 +238,7 @@ impl Usual {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error;
+    use weir_upstream::error;
 
     fn keep(autopsies: &Autopsies, kind: Kind, cause: &'static str) {
         autopsies.keep(kind, cause, |kept| kept.kind = kind);

@@ -290,7 +290,7 @@ fn ending(kept: &Kept) -> String {
 /// A connection that ended before there was a request.
 pub(crate) fn connection(
     kept: &mut Kept,
-    cause: &'static crate::error::Cause,
+    cause: &'static weir_upstream::error::Cause,
     listener: &str,
     peer: Option<std::net::SocketAddr>,
     revision: &str,

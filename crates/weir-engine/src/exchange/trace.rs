@@ -3,11 +3,11 @@
 use super::{Exchange, Phase};
 use crate::grpc;
 use crate::tracing::{AttemptSpan, Call, Trace, context};
-use crate::upstream::{Active, LocalUpstream};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use weir_h1::{ResponseHead, Version};
 use weir_telemetry::otlp::{Attributes, Span, SpanKind};
+use weir_upstream::upstream::{Active, LocalUpstream};
 use weir_wire::listen::Address;
 
 /// The moment at which spans are written, by both clocks.

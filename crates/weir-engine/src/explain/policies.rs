@@ -3,9 +3,9 @@
 use crate::config::secrecy::{MASK, without_secrets};
 use crate::config::units::{ByteSize, Duration};
 use crate::grpc;
-use crate::upstream::{Hedge, Outlier, Probe, ProbeKind, Retry, Upstream};
 use serde::Serialize;
 use std::fmt;
+use weir_upstream::upstream::{Hedge, Outlier, Probe, ProbeKind, Retry, Upstream};
 
 /// What is done for a request that fails.
 #[derive(Clone, Debug, Serialize)]

@@ -13,7 +13,6 @@ mod path;
 
 use crate::coding::{self, Coding};
 use crate::config::schema;
-use crate::error::{self, Cause};
 use crate::file_source::read_resident;
 use crate::filter::{Answer, Body, CoreHandle, FileRange, PerCore, Refusal};
 use bytes::Bytes;
@@ -29,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use weir_h1::{FieldName, Method, RequestHead};
+use weir_upstream::error::{self, Cause};
 
 /// How long a core keeps the root open. After that it is opened anew, so that a folder that was put in its place is found.
 const ROOT_FOR: Duration = Duration::from_secs(1);

@@ -12,7 +12,7 @@ use weir_h1::FieldName;
 pub use weir_wire::relay::Mark;
 use weir_wire::relay::Seen;
 
-use crate::error::Cause;
+use weir_upstream::error::Cause;
 
 /// What a filter does with a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,9 +2,7 @@
 
 use super::identity::CallerFacts;
 use super::{BodyHooks, CallAnswer, CallRequest, CoreHandle, Hold, Owed};
-use crate::error::Cause;
 use crate::phrases::neutral;
-use crate::upstream::balance::Random;
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::any::Any;
@@ -16,6 +14,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_h1::{Fields, RequestHead, ResponseHead};
 use weir_route::{Captures, RouteId, Table};
+use weir_upstream::error::Cause;
+use weir_upstream::upstream::balance::Random;
 use weir_wire::tls::PeerCertificate;
 
 /// Who calls, as written under `consumers`.
@@ -482,7 +482,7 @@ impl Cx {
 
     /// A new id: 128 random bits as 32 hexadecimal digits. Unique, not secret.
     pub fn new_id(&mut self) -> [u8; 32] {
-        crate::id::digits([self.random.next(), self.random.next()])
+        weir_upstream::id::digits([self.random.next(), self.random.next()])
     }
 
     /// The whole body of the message whose head this filter sees, if it said [`BodyUse::Whole`].

@@ -1,8 +1,6 @@
 //! What a core does for its filters: calls to upstreams, tasks beside the exchange, work that would block, state of its own.
 
 use super::Waiting;
-use crate::error::{self, Cause};
-use crate::talk::{CallAnswer, CallRequest};
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
@@ -11,6 +9,8 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use tokio::sync::oneshot;
+use weir_upstream::error::{self, Cause};
+use weir_upstream::talk::{CallAnswer, CallRequest};
 
 /// A task that runs beside exchanges.
 pub type Task = Pin<Box<dyn Future<Output = ()>>>;

@@ -4,8 +4,6 @@ use super::{Consumers, Filter, Places, Switch};
 use crate::config::diagnostic::nearest_name;
 use crate::config::schema::FilePath;
 use crate::config::{Diagnostics, Node, de};
-use crate::error::Cause;
-use crate::fetch::Fetcher;
 use crate::store::{Place, Room, Server, Store, Stores};
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
@@ -23,6 +21,8 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 use weir_h1::FieldName;
+use weir_upstream::error::Cause;
+use weir_upstream::fetch::Fetcher;
 
 /// A kind of filter: what stands in the registry.
 pub struct FilterKind {

@@ -1,12 +1,12 @@
 //! What `weir fleet` asks an etcd with: questions that block until they are answered.
 
 use crate::config::schema::EtcdSource;
-use crate::etcd::fleet::Etcd;
-use crate::fetch::Environment;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_fleet::follower::{Found, Seen};
 use weir_fleet::{Bundle, Digest, NodeReport, Pointer, bundle};
+use weir_upstream::etcd::fleet::Etcd;
+use weir_upstream::fetch::Environment;
 
 /// Questions to the etcd of a fleet, from a thread that may block.
 pub struct Console {

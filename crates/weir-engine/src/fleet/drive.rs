@@ -4,7 +4,6 @@
 use super::remote::Remote;
 use super::{FleetStatus, Found, Seen};
 use crate::config::{Diagnostics, Mistakes};
-use crate::etcd::fleet::machine;
 use crate::history::{By, Origin};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -20,6 +19,7 @@ use weir_fleet::report::Reason;
 use weir_fleet::session::{self, Session};
 use weir_fleet::{Bundle, Cache, Digest, NodeReport, Time, Weight};
 use weir_telemetry::{Telemetry, log, timestamp};
+use weir_upstream::etcd::fleet::machine;
 
 /// How often it looks at what nobody tells it: how a bundle on trial does.
 const LOOK: Duration = Duration::from_secs(1);

@@ -1,7 +1,6 @@
 //! A bundle at a URL: asked for with its ETag, and held open where the server waits with its answer until there is another.
 
 use crate::config::schema::HttpSource;
-use crate::fetch::{Environment, FetchRequest, Trust, Url, Version, fetch};
 use bytes::Bytes;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -10,6 +9,7 @@ use weir_fleet::follower::{Found, Seen, Told};
 use weir_fleet::pointer::{Pointer, Rollout, State, VERSION};
 use weir_fleet::{Bundle, Digest, bundle};
 use weir_h1::FieldName;
+use weir_upstream::fetch::{Environment, FetchRequest, Trust, Url, Version, fetch};
 
 /// How long an answer may take.
 const WAIT: Duration = Duration::from_secs(12);

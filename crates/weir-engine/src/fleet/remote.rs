@@ -2,12 +2,12 @@
 
 use super::http::Http;
 use crate::config::schema::ConfigSource;
-use crate::etcd::fleet::Etcd;
-use crate::fetch::Environment;
 use std::rc::Rc;
 use std::sync::Arc;
 use weir_fleet::follower::{Seen, Told};
 use weir_fleet::{Bundle, Digest};
+use weir_upstream::etcd::fleet::Etcd;
+use weir_upstream::fetch::Environment;
 
 /// Where a config comes from.
 #[derive(Clone)]

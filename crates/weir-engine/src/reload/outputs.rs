@@ -3,7 +3,6 @@
 use super::Control;
 use crate::config::schema;
 use crate::export::{Destination, Exporter, Protocol, Signal};
-use crate::fetch::{Trust, Url};
 use crate::snapshot::log_tls;
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
@@ -12,6 +11,7 @@ use weir_h1::FieldName;
 use weir_telemetry::{
     AccessLogWriter, Duplex, LineFormat, Output, Rotation, Secure, Server, Syslog, When, log,
 };
+use weir_upstream::fetch::{Trust, Url};
 use weir_wire::hex;
 
 /// How long the end waits for log lines to be written, and as long for spans to be sent.

@@ -21,7 +21,6 @@ use crate::config::diagnostic::nearest_name;
 use crate::config::digest;
 use crate::config::schema;
 use crate::config::{Diagnostic, Diagnostics, Loaded, Mistakes, Node, Severity};
-use crate::fetch::{Fetcher, Trust};
 use crate::files::Site;
 use crate::filter::{
     Build, Conceals, Consumer, Consumers, FieldGuards, FilterKind, Hooks, Kept, Mistake, Places, Purgeable,
@@ -30,7 +29,6 @@ use crate::filter::{
 use crate::handover::{Kind, State};
 use crate::store::Stores;
 use crate::tracing::{Parents, Tracing};
-use crate::upstream::{ClientGone, Healths, Upstream};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
@@ -41,6 +39,8 @@ use weir_acme::Acme;
 use weir_h1::{FieldName, NameSet};
 use weir_route::{Conflict, ConflictKind, EscapedSlashes, Pattern, RouteSpec, Shown, Table};
 use weir_telemetry::{Server, Telemetry};
+use weir_upstream::fetch::{Fetcher, Trust};
+use weir_upstream::upstream::{ClientGone, Healths, Upstream};
 use weir_wire::hex;
 use weir_wire::tls::{self, Certificate, Identity, Tickets};
 

@@ -1,9 +1,9 @@
 //! Attackers against the guard, simulated: one vetoes changes by having strangers refused, one wants a tightening taken back.
 
 use super::*;
-use crate::error::{CAUSES, Cause};
 use std::collections::BTreeMap;
 use weir_telemetry::RouteFigures;
+use weir_upstream::error::{CAUSES, Cause};
 
 /// A cause that a filter of tomorrow declares, with no more than it must say.
 static OF_TOMORROW: Cause = Cause { code: "of_tomorrow", status: 401, ..Cause::USUAL };

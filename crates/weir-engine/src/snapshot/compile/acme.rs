@@ -2,12 +2,12 @@
 
 use super::Compiler;
 use crate::config::{Diagnostic, schema};
-use crate::fetch::Trust;
 use rustix::fs::{Access, access};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_acme::{Challenge, Entry, External, Hook, LETS_ENCRYPT, Name, Settings, Spec};
+use weir_upstream::fetch::Trust;
 use weir_wire::base64;
 use weir_wire::tls::Certificate;
 

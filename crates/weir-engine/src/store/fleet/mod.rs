@@ -14,8 +14,6 @@ use self::link::Link;
 use self::office::Office;
 use super::{Away, Place, Question, Reply, Server, State};
 use crate::config::schema::EtcdSource;
-use crate::etcd::fleet::Etcd;
-use crate::fetch::Environment;
 use sha2::{Digest as _, Sha256};
 use std::net::{SocketAddr, UdpSocket};
 use std::rc::Rc;
@@ -30,6 +28,8 @@ use weir_fleet::limits::Election;
 use weir_fleet::limits::election::{Action, Event, Holder};
 use weir_fleet::limits::ledger::{Asked, KEY_BYTES, Limit};
 use weir_telemetry::log;
+use weir_upstream::etcd::fleet::Etcd;
+use weir_upstream::fetch::Environment;
 
 /// How long a node that leaves answers on, so that what others and it itself give back is counted.
 const LAST_WORDS: Duration = Duration::from_millis(30);
