@@ -4,11 +4,11 @@
 //! up to the limit that the filter names.
 
 use crate::core::Core;
-use crate::filter::{CoreHandle, Job, Services, Task, Waiting};
 use std::any::Any;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
+use weir_filter::filter::{CoreHandle, Job, Services, Task, Waiting};
 use weir_h1::Method;
 use weir_telemetry::Attempt as Outcome;
 use weir_upstream::error::{self, Cause};

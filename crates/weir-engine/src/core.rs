@@ -4,9 +4,7 @@
 
 use crate::autopsy::kept::Kind;
 use crate::autopsy::{Autopsies, Found, Question, Usual, connection_kept};
-use crate::blocking::Blocking;
 use crate::export::Outbox;
-use crate::filter::{CoreHandle, RouteScope};
 use crate::lane::Lane;
 use crate::snapshot::{Handling, Listener, Policy, Snapshot};
 use foldhash::fast::FixedState;
@@ -21,6 +19,8 @@ use std::sync::mpsc as mpsc_std;
 use std::task::Waker;
 use std::time::{Instant, SystemTime};
 use tokio::sync::mpsc;
+use weir_filter::blocking::Blocking;
+use weir_filter::filter::{CoreHandle, RouteScope};
 use weir_h1::{RequestHead, ResponseHead};
 use weir_telemetry::{AccessLog, ConsumerCells, CoreCells, ListenerCells, RouteCells, Telemetry};
 use weir_upstream::upstream::balance::Random;

@@ -1,7 +1,7 @@
 //! `weir explain`: what would happen to a request, told by the very code that routes live traffic.
 
 use crate::exchange::PREFLIGHT;
-use crate::filter::Hooks;
+use weir_filter::filter::Hooks;
 mod arrival;
 mod policies;
 
@@ -225,7 +225,7 @@ pub fn explain(
     });
     let target = winner.map(|route| target_of(snapshot, &route.handling));
     Ok(Explanation {
-        grpc: crate::grpc::is_grpc(&head.headers)
+        grpc: weir_filter::grpc::is_grpc(&head.headers)
             .then(|| grpc_of(&text(head.method_name()), &text(path), target.as_ref())),
         request: Understood {
             method: text(head.method_name()),

@@ -10,7 +10,6 @@
 
 mod answer;
 
-use crate::grpc;
 use answer::Verdict;
 use bytes::Bytes;
 use std::fmt;
@@ -19,6 +18,7 @@ use std::sync::mpsc as std_mpsc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
+use weir_filter::grpc;
 use weir_h1::FieldName;
 use weir_telemetry::{Exported, Lost, TakesRecords, log, otlp};
 use weir_upstream::fetch::{FetchRequest, Fetcher, Trust, Url, Version};

@@ -70,7 +70,7 @@ pub(crate) struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
-    /// State of a filter, by [`Build::keep`](crate::filter::Build::keep)'s key.
+    /// State of a filter, by [`Build::keep`](weir_filter::filter::Build::keep)'s key.
     Filter,
     /// Why endpoints are out of rotation.
     Health,

@@ -22,34 +22,21 @@
 //!
 //! *Architecture Invariant:* only `exchange.rs` sees all; a filter sees `filter.rs` and what is named beside it above.
 
-pub mod autopsy;
-pub mod blocking;
-pub mod coding;
 pub use weir_config as config;
-pub use weir_route as route;
-pub use weir_upstream::{error, fetch};
+pub mod autopsy;
 pub mod explain;
-pub mod filter;
 pub mod fleet;
-pub mod grpc;
 pub mod history;
-pub mod password;
-pub mod prelude;
 pub mod rehearsal;
 pub mod snapshot;
-pub mod store;
-pub mod template;
-pub mod testing;
 
 mod acme;
 mod call;
 mod client;
-mod concealed;
 mod connection;
 mod core;
 mod exchange;
 mod export;
-mod file_source;
 mod files;
 mod forward;
 mod gateway;
@@ -57,7 +44,6 @@ mod handover;
 mod lane;
 mod links;
 mod listener;
-mod phrases;
 mod reload;
 mod respond;
 mod status;
@@ -65,10 +51,8 @@ mod tracing;
 mod trial;
 
 pub use acme::{AcmeError, AcmeStatus};
-pub use filter::Purge;
 pub use gateway::{Builder, Checked, Gateway, StartError, Touched, check};
 pub use handover::{Handover, Inheritance};
-pub use phrases::reason;
 pub use reload::change::Change;
 pub use reload::rewrite::{ManagedText, Rewrite};
 pub use reload::{
@@ -80,4 +64,3 @@ pub use status::{
     Status, UpstreamStatus,
 };
 pub use trial::{Terms, TrialStatus};
-pub use weir_upstream::upstream::ByHand;

@@ -9,10 +9,10 @@ mod tree;
 
 use crate::config::schema::{Config, UpstreamProtocol};
 use crate::config::{Loaded, Node, Value};
-use crate::password::Algorithm;
 use crate::snapshot::Snapshot;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use weir_filter::password::Algorithm;
 use weir_wire::base64;
 
 /// Requests a second that limits of rate are raised to: faster than any gateway.
@@ -315,7 +315,7 @@ fn basic_pair() -> Option<(String, String)> {
     let mut secret = [0; 18];
     aws_lc_rs::rand::fill(&mut secret).ok()?;
     let (user, password) = ("weir-bench", base64::encode_url(&secret));
-    let hash = crate::password::hash(password.as_bytes(), Algorithm::Argon2id).ok()?;
+    let hash = weir_filter::password::hash(password.as_bytes(), Algorithm::Argon2id).ok()?;
     let pair = base64::encode(format!("{user}:{password}").as_bytes());
     Some((format!("Basic {pair}"), format!("{user}:{hash}")))
 }

@@ -2,12 +2,12 @@
 //!
 //! `application/problem+json` (RFC 9457), or a small HTML page for a client that prefers it: a browser.
 
-use crate::filter::{Answer, Body, Refusal};
-use crate::grpc;
-use crate::phrases::{neutral, reason};
 use crate::snapshot::Fixed;
 use std::fmt::Write;
 use std::time::SystemTime;
+use weir_filter::filter::{Answer, Body, Refusal};
+use weir_filter::grpc;
+use weir_filter::phrases::{neutral, reason};
 use weir_h1::{FieldName, Fields, Known, ResponseHead};
 use weir_upstream::error::{self, Cause};
 

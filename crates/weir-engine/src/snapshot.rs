@@ -7,11 +7,8 @@ mod compile;
 
 pub(crate) use compile::{Carry, compile, log_tls};
 
-use crate::concealed::split_path_key;
 use crate::config::delay::Delay;
 use crate::files::Site;
-use crate::filter::{Conceals, Consumers, Filter, Hooks, Neighbour, Reading};
-use crate::template::{Escape, Template};
 use crate::tracing::Tracing;
 use bytes::Bytes;
 use serde::Serialize;
@@ -20,6 +17,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_acme::Tokens;
+use weir_filter::concealed::split_path_key;
+use weir_filter::filter::{Conceals, Consumers, Filter, Hooks, Neighbour, Reading};
+use weir_filter::template::{Escape, Template};
 use weir_h1::{FieldName, NameSet};
 use weir_route::{EscapedSlashes, Headers, NoTrace, Request, RouteId, Slashes, Table};
 use weir_telemetry::{ConsumerId, ListenerId, RouteId as RouteSeries};
@@ -151,7 +151,7 @@ pub(crate) type Chain = Box<[u32]>;
 pub(crate) enum Target {
     /// By files of a folder.
     Files(Arc<Site>),
-    /// Nowhere: one of its filters answers every request ([`Hooks::ANSWERS`](crate::filter::Hooks::ANSWERS)).
+    /// Nowhere: one of its filters answers every request ([`Hooks::ANSWERS`](weir_filter::filter::Hooks::ANSWERS)).
     Filters,
     /// Answered here.
     Respond(Box<Fixed>),

@@ -36,7 +36,12 @@ pub mod catalogue;
 pub mod manual;
 
 pub use weir_engine::*;
+pub use weir_filter::filter::Purge;
+pub use weir_filter::{blocking, coding, filter, grpc, password, prelude, reason, store, template, testing};
 pub use weir_filters as filters;
+pub use weir_route as route;
+pub use weir_upstream::upstream::ByHand;
+pub use weir_upstream::{error, fetch};
 
 use filter::FilterKind;
 

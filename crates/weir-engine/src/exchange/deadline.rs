@@ -1,8 +1,8 @@
 //! When an exchange must be over, and how its upstream learns of it.
 
 use super::{Exchange, Routed};
-use crate::grpc;
 use std::time::{Duration, Instant};
+use weir_filter::grpc;
 use weir_h1::FieldName;
 use weir_upstream::error::{self, Cause};
 use weir_upstream::upstream::Upstream;

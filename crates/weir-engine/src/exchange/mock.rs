@@ -2,12 +2,12 @@
 
 use super::{Exchange, Next, Stop};
 use crate::client::Departure;
-use crate::filter::Cx;
 use crate::respond;
 use crate::snapshot::{Mock, Mocked};
-use crate::template::{Escape, Values};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use weir_filter::filter::Cx;
+use weir_filter::template::{Escape, Values};
 use weir_upstream::error;
 
 impl Exchange<'_> {

@@ -3,7 +3,6 @@
 use super::{Exchange, Next, Phase};
 use crate::autopsy::body;
 use crate::autopsy::kept::{Details, Kind, Outcome, Step, cut_detail, micros};
-use crate::filter::{Cx, End, FILTER, Hooks};
 use crate::tracing::Trace;
 use smallvec::SmallVec;
 use std::borrow::Cow;
@@ -12,6 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+use weir_filter::filter::{Cx, End, FILTER, Hooks};
 use weir_h1::{RequestHead, ResponseHead, Version};
 use weir_telemetry::{Closed, Entry, Header, Timing, log};
 use weir_upstream::error::{self, Cause};

@@ -2,9 +2,9 @@
 
 use crate::config::secrecy::{MASK, without_secrets};
 use crate::config::units::{ByteSize, Duration};
-use crate::grpc;
 use serde::Serialize;
 use std::fmt;
+use weir_filter::grpc;
 use weir_upstream::upstream::{Hedge, Outlier, Probe, ProbeKind, Retry, Upstream};
 
 /// What is done for a request that fails.

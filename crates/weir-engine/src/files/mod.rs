@@ -11,10 +11,7 @@ mod open;
 mod parts;
 mod path;
 
-use crate::coding::{self, Coding};
 use crate::config::schema;
-use crate::file_source::read_resident;
-use crate::filter::{Answer, Body, CoreHandle, FileRange, PerCore, Refusal};
 use bytes::Bytes;
 use conditions::{Part, Validators, Verdict, Wanted, ranges};
 use open::{OpenError, Waiting, open, open_root};
@@ -27,6 +24,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+use weir_filter::coding::{self, Coding};
+use weir_filter::file_source::read_resident;
+use weir_filter::filter::{Answer, Body, CoreHandle, FileRange, PerCore, Refusal};
 use weir_h1::{FieldName, Method, RequestHead};
 use weir_upstream::error::{self, Cause};
 

@@ -7,8 +7,8 @@
 use super::diff::diff;
 use crate::config::Node;
 use crate::config::node::Value;
-use crate::filter::{Access, FilterKind};
 use std::collections::{BTreeSet, HashSet};
+use weir_filter::filter::{Access, FilterKind};
 
 /// How a change restricts access.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -207,11 +207,14 @@ fn add_texts<'n>(settings: &'n Node, all: bool, texts: &mut HashSet<&'n str>) {
 mod tests {
     use super::*;
     use crate::config::{Diagnostics, parse::parse, secrecy::mark_secrets};
-    use crate::filter::Settings;
     use std::path::Path;
+    use weir_filter::filter::Settings;
 
     fn kind(name: &'static str) -> FilterKind {
-        fn build(_: &mut Settings<'_>, _: &mut crate::filter::Build<'_>) -> Option<crate::filter::Built> {
+        fn build(
+            _: &mut Settings<'_>,
+            _: &mut weir_filter::filter::Build<'_>,
+        ) -> Option<weir_filter::filter::Built> {
             None
         }
         fn schema() -> schemars::Schema {

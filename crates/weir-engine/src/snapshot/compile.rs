@@ -22,12 +22,7 @@ use crate::config::digest;
 use crate::config::schema;
 use crate::config::{Diagnostic, Diagnostics, Loaded, Mistakes, Node, Severity};
 use crate::files::Site;
-use crate::filter::{
-    Build, Conceals, Consumer, Consumers, FieldGuards, FilterKind, Hooks, Kept, Mistake, Places, Purgeable,
-    Settings, Switch,
-};
 use crate::handover::{Kind, State};
-use crate::store::Stores;
 use crate::tracing::{Parents, Tracing};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -36,6 +31,11 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use weir_acme::Acme;
+use weir_filter::filter::{
+    Build, Conceals, Consumer, Consumers, FieldGuards, FilterKind, Hooks, Kept, Mistake, Places, Purgeable,
+    Settings, Switch,
+};
+use weir_filter::store::Stores;
 use weir_h1::{FieldName, NameSet};
 use weir_route::{Conflict, ConflictKind, EscapedSlashes, Pattern, RouteSpec, Shown, Table};
 use weir_telemetry::{Server, Telemetry};

@@ -11,7 +11,7 @@
 
 use super::key::Extra;
 use super::storable::WhyNot;
-use weir_engine::filter::{Caller, Cx, RequestHead, Told};
+use weir_filter::filter::{Caller, Cx, RequestHead, Told};
 use weir_h1::{FieldName, Fields, Known};
 use weir_wire::base64;
 
@@ -215,7 +215,7 @@ mod tests {
     use super::super::testing::fields;
     use super::*;
     use serde_json::json;
-    use weir_engine::testing::{Stand, request_head};
+    use weir_filter::testing::{Stand, request_head};
 
     #[test]
     fn what_a_proxy_tells_of_the_url() {

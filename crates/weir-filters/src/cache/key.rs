@@ -9,7 +9,7 @@
 
 use super::caller::{add_caller, add_forwarded};
 use serde::{Deserialize, Serialize};
-use weir_engine::filter::{Cx, RequestHead};
+use weir_filter::filter::{Cx, RequestHead};
 use weir_h1::FieldName;
 
 /// What is added to keys, as written.
@@ -183,7 +183,7 @@ pub(super) fn stem_of_reference(stem: &[u8], reference: &[u8]) -> Option<Vec<u8>
         None => (&target[..], &b""[..]),
     };
     let mut canonical = Vec::new();
-    weir_engine::route::canonical(target, weir_engine::route::Slashes::Keep, &mut canonical).ok()?;
+    weir_filter::route::canonical(target, weir_filter::route::Slashes::Keep, &mut canonical).ok()?;
     let target = if canonical.is_empty() { target } else { &canonical };
     Some([route, b"\0", origin, target, query].concat())
 }

@@ -6,7 +6,7 @@
 //!                                                  └──► names resolved, endpoints published, at most ten times a second
 //! ```
 //!
-//! *Layout:* [`desk`] is what all kinds of registries share; each kind has a file that asks and nothing else. What an answer means is decided in
+//! *Layout:* `desk` is what all kinds of registries share; each kind has a file that asks and nothing else. What an answer means is decided in
 //! weir-discover; how endpoints come of it stands in `upstream/discover/registry.rs`.
 
 mod consul;

@@ -56,7 +56,7 @@ impl Entered {
 pub struct Wanted {
     /// Not from the pool.
     pub fresh: bool,
-    /// For a request that must not be sent twice: see [`Pool::take`](super::Pool::take).
+    /// For a request that must not be sent twice: see `Pool::take`.
     pub once: bool,
     /// When the exchange must be over, and the cause if it is not.
     pub end: Option<(Instant, &'static Cause)>,

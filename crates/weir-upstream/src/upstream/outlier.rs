@@ -11,7 +11,7 @@ pub struct Outlier {
     pub errors: u32,
     /// The time in which errors are counted.
     pub window: Duration,
-    /// The share of errors within `window` that ejects, from 0 to 1, of at least [`FEWEST`] requests.
+    /// The share of errors within `window` that ejects, from 0 to 1, of at least `FEWEST` requests.
     pub rate: Option<f64>,
     /// For how long; each further time for as long again.
     pub eject: Duration,

@@ -6,10 +6,10 @@ use crate::config::delay::Delay;
 use crate::config::diagnostic::nearest_name;
 use crate::config::schema::{Pairs, Respond, Route};
 use crate::config::{Node, Severity};
-use crate::filter::Hooks;
 use crate::snapshot::{Fixed, Instance, Mock, Mocked, Target};
-use crate::template::{Escape, Template};
 use std::sync::Arc;
+use weir_filter::filter::Hooks;
+use weir_filter::template::{Escape, Template};
 use weir_h1::FieldName;
 
 /// One answer as written.

@@ -2,7 +2,7 @@
 
 use super::Compiler;
 use crate::config::{Diagnostic, Node, schema::FilterNode};
-use crate::filter::Url;
+use weir_filter::filter::Url;
 use weir_route::{NoTrace, RouteId, Table};
 
 impl Compiler<'_> {

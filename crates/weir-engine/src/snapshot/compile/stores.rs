@@ -3,9 +3,9 @@
 use super::Compiler;
 use crate::config::units::ByteSize;
 use crate::config::{Diagnostic, schema};
-use crate::store::{self, Place, Room, Server, Stores};
 use std::ops::RangeInclusive;
 use std::path::Path;
+use weir_filter::store::{self, Place, Room, Server, Stores};
 
 /// Most bytes of a file of certificates.
 const CA_BYTES: u64 = 1024 * 1024;

@@ -1,7 +1,5 @@
 //! What a filter's file needs.
 
-pub use crate::config::delay::Delay;
-pub use crate::config::units::{ByteSize, Duration, Percent};
 pub use crate::filter::{
     Access, Answer, Attempt, AttemptEnd, Body, BodySource, BodyUse, Build, CALL_BODY_BYTES, CallAnswer,
     CallRequest, Caller, Conceals, Consumer, Consumers, CoreHandle, Cx, End, FetchError, FetchRequest,
@@ -12,5 +10,7 @@ pub use crate::filter::{
 pub use bytes::Bytes;
 pub use schemars::JsonSchema;
 pub use serde::{Deserialize, Serialize};
+pub use weir_config::delay::Delay;
+pub use weir_config::units::{ByteSize, Duration, Percent};
 pub use weir_telemetry::Figure;
 pub use weir_upstream::error::{Cause, Nature};

@@ -30,32 +30,38 @@ pub enum BodyUse {
 
 /// The filters that see a body, in the order in which they do. Empty for most exchanges.
 #[derive(Debug, Default)]
-pub(crate) struct BodyHooks(SmallVec<[(u32, BodyUse); 2]>);
+pub struct BodyHooks(SmallVec<[(u32, BodyUse); 2]>);
 
 impl BodyHooks {
     /// One more. What has its body whole sees no pieces.
-    pub(crate) fn add(&mut self, filter: u32, body: BodyUse) {
+    #[inline]
+    pub fn add(&mut self, filter: u32, body: BodyUse) {
         if matches!(body, BodyUse::Change | BodyUse::Watch) {
             self.0.push((filter, body));
         }
     }
 
     /// One of them, copied out, so that its hook can have the context that holds this.
-    pub(crate) fn get(&self, at: usize) -> Option<(u32, BodyUse)> {
+    #[inline]
+    pub fn get(&self, at: usize) -> Option<(u32, BodyUse)> {
         self.0.get(at).copied()
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Whether one of them may replace pieces.
-    pub(crate) fn change(&self) -> bool {
+    #[inline]
+    pub fn change(&self) -> bool {
         self.0.iter().any(|(_, body)| *body == BodyUse::Change)
     }
 
     /// They have seen all of it.
-    pub(crate) fn clear(&mut self) {
+    #[inline]
+    pub fn clear(&mut self) {
         self.0.clear();
     }
 }
@@ -72,18 +78,20 @@ pub struct Piece<'a> {
 }
 
 /// What a body waits for before more of it is read.
-pub(crate) struct Hold(pub(crate) Waiting<'static, ()>);
+pub struct Hold(pub Waiting<'static, ()>);
 
 /// Bytes that are still being made.
-pub(crate) struct Later(pub(crate) Waiting<'static, Result<Vec<u8>, &'static Cause>>);
+pub struct Later(pub Waiting<'static, Result<Vec<u8>, &'static Cause>>);
 
 /// What a filter owes of a response: its own piece, and what it means to the filters behind it.
 #[derive(Debug)]
-pub(crate) struct Owed {
-    pub(crate) later: Later,
+pub struct Owed {
+    /// Its own piece, once it is made.
+    pub later: Later,
     /// The place of the next filter that sees it.
-    pub(crate) next: usize,
-    pub(crate) mark: Mark,
+    pub next: usize,
+    /// What it means to the filters behind.
+    pub mark: Mark,
 }
 
 impl fmt::Debug for Hold {
@@ -100,6 +108,7 @@ impl fmt::Debug for Later {
 
 impl<'a> Piece<'a> {
     /// A piece as read; `last` when the message ends with it (it may then be empty).
+    #[inline]
     pub const fn new(data: &'a [u8], last: bool) -> Self {
         Self {
             data,
@@ -116,23 +125,28 @@ impl<'a> Piece<'a> {
         Self { data: &[], replaced: None, mark: Mark::Pause, trailers: None, later: None, hold: None }
     }
 
-    pub(crate) const fn seen(seen: Seen<'a>) -> Self {
+    /// A piece as the filter before left it.
+    #[inline]
+    pub const fn seen(seen: Seen<'a>) -> Self {
         let Seen { data, mark, trailers } = seen;
         Self { data, replaced: None, mark, trailers, later: None, hold: None }
     }
 
     /// The bytes.
+    #[inline]
     pub fn data(&self) -> &[u8] {
         self.replaced.as_deref().unwrap_or(self.data)
     }
 
     /// Whether the message ends with this piece.
+    #[inline]
     pub const fn is_last(&self) -> bool {
         matches!(self.mark, Mark::Last)
     }
 
     /// Whether the sender pauses here: there is no data but what a filter before this one lets go. One that holds some back
     /// lets it go too, by [`Piece::replace`].
+    #[inline]
     pub const fn is_pause(&self) -> bool {
         matches!(self.mark, Mark::Pause)
     }
@@ -167,11 +181,14 @@ impl<'a> Piece<'a> {
     }
 
     /// What the body is to wait for, if anything.
-    pub(crate) fn take_hold(&mut self) -> Option<Hold> {
+    #[inline]
+    pub fn take_hold(&mut self) -> Option<Hold> {
         self.hold.take()
     }
 
-    pub(crate) fn into_replaced(self) -> (Option<Vec<u8>>, Option<Later>) {
+    /// What a filter made of it, or will.
+    #[inline]
+    pub fn into_replaced(self) -> (Option<Vec<u8>>, Option<Later>) {
         (self.replaced, self.later)
     }
 
@@ -202,7 +219,7 @@ pub(crate) fn lines(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
 }
 
 /// The value of one of them.
-pub(crate) fn line_of<'a>(text: &'a [u8], name: &str) -> Option<&'a [u8]> {
+pub fn line_of<'a>(text: &'a [u8], name: &str) -> Option<&'a [u8]> {
     lines(text).find(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
 }
 
@@ -252,6 +269,7 @@ pub trait BodySource {
 
 impl Body {
     /// How long it is, if that is known.
+    #[inline]
     pub fn length(&self) -> Option<u64> {
         match self {
             Self::Bytes(bytes) => Some(bytes.len() as u64),

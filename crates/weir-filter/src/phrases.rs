@@ -2,7 +2,7 @@
 
 /// What a stranger is told, where causes are not exposed: the same words for every cause of a status, so that nobody
 /// learns from them what stands behind us and how it fares.
-pub(crate) const fn neutral(status: u16) -> &'static str {
+pub const fn neutral(status: u16) -> &'static str {
     match status {
         0 => "The answer was cut short.",
         400 => "The request was not understood.",

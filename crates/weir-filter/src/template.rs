@@ -2,10 +2,10 @@
 //!
 //! A template is compiled when the config is, so that a misspelt placeholder is a mistake and not an empty text at night.
 
-use crate::config::diagnostic::nearest_name;
 use crate::filter::{Cx, RequestHead, Told};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode, utf8_percent_encode};
 use std::io::Write;
+use weir_config::diagnostic::nearest_name;
 
 /// A compiled text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -411,7 +411,7 @@ pub fn without_port(authority: &[u8]) -> &[u8] {
 }
 
 /// What is escaped in a URL: everything but unreserved characters (RFC 3986 §2.3).
-pub(crate) static RESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+pub static RESERVED: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Escapes everything but unreserved characters (RFC 3986 §2.3).
 pub fn escape(text: &str) -> Vec<u8> {

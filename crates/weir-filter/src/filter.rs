@@ -24,7 +24,6 @@ mod kind;
 mod places;
 mod switch;
 
-pub use crate::config::schema::{FilePath, TextOrPath};
 pub use body::{Answer, Body, BodySource, BodyUse, FileRange, Mark, Piece};
 pub use context::{Consumer, Consumers, Cx, Failure, RouteScope, TimeLimits};
 pub use core_handle::{CoreHandle, Job, PerCore, Services, Task};
@@ -34,13 +33,14 @@ pub use kind::{
     Settings, Tended, Tending,
 };
 pub use switch::Switch;
+pub use weir_config::schema::{FilePath, TextOrPath};
 pub use weir_upstream::fetch::{FetchError, FetchRequest, Fetcher, Trust, Url, Version};
 pub use weir_upstream::talk::{CALL_BODY_BYTES, CallAnswer, CallRequest, DISCARDED};
 
 pub use crate::concealed::Conceals;
-pub(crate) use body::{BodyHooks, Hold, Owed, line_of};
-pub(crate) use context::{Begun, FILTER};
-pub(crate) use places::Places;
+pub use body::{BodyHooks, Hold, Owed, line_of};
+pub use context::{Begun, FILTER};
+pub use places::Places;
 
 use std::future::Future;
 use std::ops::BitOr;
@@ -179,12 +179,14 @@ impl Hooks {
     pub const ANSWERS_PLAIN: Self = Self(1024);
 
     /// Whether all hooks of `other` are among these.
+    #[inline]
     pub const fn has(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
     /// Whether one of them is among these.
-    pub(crate) const fn has_any(self, of: Self) -> bool {
+    #[inline]
+    pub const fn has_any(self, of: Self) -> bool {
         self.0 & of.0 != 0
     }
 }

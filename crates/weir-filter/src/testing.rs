@@ -12,7 +12,6 @@
 //! Everything here panics where a test should fail.
 
 use crate::concealed::split_path_key;
-use crate::config::{Diagnostics, Node};
 use crate::filter::{
     Attempt, AttemptEnd, Begun, BodyUse, Build, CallAnswer, CallRequest, Consumer, CoreHandle, Cx, End,
     Failure, Fetcher, Filter, FilterKind, Flow, GrpcStatus, HookResult, Hooks, Job, Kept, Piece, Reading,
@@ -31,6 +30,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
+use weir_config::{Diagnostics, Node};
 use weir_h1::{BodyKind, Fields, Limits, Progress, RequestHead, ResponseHead, parse_request, parse_response};
 use weir_route::{Canonical, RouteId, RouteSpec, Slashes, Table, canonical};
 use weir_upstream::error::Cause;

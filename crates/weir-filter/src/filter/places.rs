@@ -3,17 +3,18 @@
 //! A route is known by the requests that it takes, a plan by the consumers that have it. So state follows a renamed one, over reloads and
 //! upgrades alike.
 
-use crate::config::schema::Config;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
+use weir_config::schema::Config;
 
 /// The scopes of a config, each with a digest of what it is known by.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Places(BTreeMap<String, String>);
+pub struct Places(BTreeMap<String, String>);
 
 impl Places {
-    pub(crate) fn of(config: &Config) -> Self {
+    /// The scopes of this config.
+    pub fn of(config: &Config) -> Self {
         let routes =
             config.routes.iter().map(|(name, route)| (format!("routes.{name}"), digest(&route.matches)));
         let plans = config.plans.names().map(|plan| {

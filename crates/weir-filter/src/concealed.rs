@@ -11,7 +11,7 @@ pub struct Conceals {
     pub path_key: bool,
     /// Query parameters of these names.
     pub query: Vec<String>,
-    /// Paths to which a provider sends browsers back, with a code in the query that is worth a session: see [`CALLBACK`].
+    /// Paths to which a provider sends browsers back, with a code in the query that is worth a session: see `CALLBACK`.
     pub callbacks: Vec<String>,
 }
 
@@ -31,12 +31,14 @@ impl Conceals {
         self
     }
 
-    pub(crate) const fn is_empty(&self) -> bool {
+    /// Whether there is nothing to hide.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
         !self.path_key && self.query.is_empty() && self.callbacks.is_empty()
     }
 
     /// A path as it may be logged. However it came: what is refused for its form may hold a key too.
-    pub(crate) fn path<'p>(&self, path: &'p [u8]) -> Cow<'p, [u8]> {
+    pub fn path<'p>(&self, path: &'p [u8]) -> Cow<'p, [u8]> {
         if !self.path_key || next_tilde(path).is_none() {
             return Cow::Borrowed(path);
         }
@@ -52,7 +54,7 @@ impl Conceals {
     }
 
     /// A Referer: path and query of the page before, which may have been asked for with a key (RFC 9110 §10.1.3).
-    pub(crate) fn referer<'r>(&self, referer: &'r [u8]) -> Cow<'r, [u8]> {
+    pub fn referer<'r>(&self, referer: &'r [u8]) -> Cow<'r, [u8]> {
         let (page, query) = referer.split_at(memchr::memchr(b'?', referer).unwrap_or(referer.len()));
         let asked = query.strip_prefix(b"?").unwrap_or_default();
         match (self.path(page), self.query(page, asked)) {
@@ -63,7 +65,7 @@ impl Conceals {
     }
 
     /// Takes keys out of the Referer of a request: a browser repeats the address of the page before.
-    pub(crate) fn hide_in_referer(&self, fields: &mut Fields) {
+    pub fn hide_in_referer(&self, fields: &mut Fields) {
         let mut hidden = None;
         for referer in fields.get_all("referer") {
             if let Cow::Owned(shown) = self.referer(referer) {
@@ -78,7 +80,7 @@ impl Conceals {
     }
 
     /// A query as it may be logged, of a request for this path or URL.
-    pub(crate) fn query<'q>(&self, path: &[u8], query: &'q [u8]) -> Cow<'q, [u8]> {
+    pub fn query<'q>(&self, path: &[u8], query: &'q [u8]) -> Cow<'q, [u8]> {
         let is_callback =
             !query.is_empty() && self.callbacks.iter().any(|one| one.as_bytes() == &*decoded(bare(path)));
         let name_of = |piece: &'q [u8]| piece.split(|&b| b == b'=').next().unwrap_or_default();
@@ -108,7 +110,8 @@ fn bare(url: &[u8]) -> &[u8] {
 }
 
 /// Takes the first segment that begins with `~` out of a canonical path: the path without it, and the key in it, decoded.
-pub(crate) fn split_path_key(path: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+#[inline]
+pub fn split_path_key(path: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let at = path.windows(3).position(|bytes| bytes.starts_with(b"/~") && bytes.last() != Some(&b'/'))?;
     let key = path.get(at + 2..)?;
     let (key, rest) = key.split_at(key.iter().position(|&b| b == b'/').unwrap_or(key.len()));

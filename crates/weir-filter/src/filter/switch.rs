@@ -25,7 +25,7 @@ impl Switch {
     }
 
     /// Turns it on for a while, or off.
-    pub(crate) fn turn(&self, time: Option<Duration>) {
+    pub fn turn(&self, time: Option<Duration>) {
         let until = time.map_or(0, |time| seconds(SystemTime::now()).saturating_add(time.as_secs().max(1)));
         self.until.store(until, Relaxed);
     }

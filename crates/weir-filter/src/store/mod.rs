@@ -14,7 +14,6 @@ mod fleet;
 pub use weir_fleet::limits::lease;
 pub use weir_fleet::limits::ledger::WINDOW;
 
-use crate::config::schema::EtcdSource;
 use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -22,6 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
+use weir_config::schema::EtcdSource;
 use weir_wire::time;
 
 /// Most questions that wait for the thread; more are answered with [`Away`] at once. A question is some 200 bytes.
@@ -56,15 +56,16 @@ pub enum Server {
 
 /// The stores of a config, by name.
 #[derive(Debug, Default)]
-pub(crate) struct Stores {
-    pub(crate) shared: HashMap<String, Place>,
+pub struct Stores {
+    /// Those that gateways share.
+    pub shared: HashMap<String, Place>,
     /// Those that are memory of this gateway, and perhaps a disk of it.
-    pub(crate) memory: HashMap<String, Room>,
+    pub memory: HashMap<String, Room>,
 }
 
 impl Stores {
     /// The store that has its disk in a folder.
-    pub(crate) fn on_disk(&self, path: &Path) -> Option<&str> {
+    pub fn on_disk(&self, path: &Path) -> Option<&str> {
         let in_it = |room: &Room| room.disk.as_ref().is_some_and(|(known, _)| known == path);
         self.memory.iter().find(|(_, room)| in_it(room)).map(|(name, _)| name.as_str())
     }
@@ -266,7 +267,7 @@ impl Script {
 }
 
 /// Whether a URL can be used; why it cannot.
-pub(crate) fn check(url: &str, ca: Option<&[u8]>) -> Result<(), String> {
+pub fn check(url: &str, ca: Option<&[u8]>) -> Result<(), String> {
     client::check(url, ca)
 }
 

@@ -19,7 +19,7 @@ const PIECES: u8 = 16;
 type Reading = Waiting<'static, Result<std::io::Result<Vec<u8>>, &'static Cause>>;
 
 /// Reads a part of a file, a piece ahead of the client at most.
-pub(crate) struct FileSource {
+pub struct FileSource {
     range: FileRange,
     core: CoreHandle,
     reading: Option<Reading>,
@@ -27,7 +27,8 @@ pub(crate) struct FileSource {
 }
 
 impl FileSource {
-    pub(crate) fn new(range: FileRange, core: CoreHandle) -> Self {
+    /// This part of a file, read by the threads that may block.
+    pub fn new(range: FileRange, core: CoreHandle) -> Self {
         Self { range, core, reading: None, given: 0 }
     }
 
@@ -80,7 +81,7 @@ impl BodySource for FileSource {
 
 /// Reads what the kernel has in memory of a part of a file, as far as that goes; none where it would have to wait for the disk,
 /// or cannot tell (a file system without RWF_NOWAIT, a kernel before 4.14).
-pub(crate) fn read_resident(file: &File, offset: u64, length: u64) -> Option<Vec<u8>> {
+pub fn read_resident(file: &File, offset: u64, length: u64) -> Option<Vec<u8>> {
     let mut piece = vec![0; usize::try_from(length).ok()?];
     let read = preadv2(file, &mut [IoSliceMut::new(&mut piece)], offset, ReadWriteFlags::NOWAIT).ok()?;
     piece.truncate(read);

@@ -45,7 +45,7 @@ impl Consumer {
 }
 
 /// The bits of [`Cx::filter`] that are an index; those above tell one member of a filter from another.
-pub(crate) const FILTER: u32 = 0x00ff_ffff;
+pub const FILTER: u32 = 0x00ff_ffff;
 
 /// No filter.
 const NOBODY: u32 = u32::MAX;
@@ -112,43 +112,47 @@ pub struct Cx {
     pub(crate) consumer: Option<usize>,
     /// Whether a filter let the request pass because it has no credentials: for `any`.
     pub(crate) unnamed: bool,
-    pub(crate) filter: u32,
+    /// The filter that runs; see [`FILTER`].
+    pub filter: u32,
     /// The key that stood in a segment of the path.
     pub(crate) path_key: Option<Box<[u8]>>,
     /// Which of the consumer's credentials it was, for the log.
-    pub(crate) credential: Option<[u8; 8]>,
+    pub credential: Option<[u8; 8]>,
     pub(super) facts: CallerFacts,
     /// Who sees the body of the request, and of the response.
-    pub(crate) request_bodies: BodyHooks,
-    pub(crate) response_bodies: BodyHooks,
+    pub request_bodies: BodyHooks,
+    /// Who sees the body of the response.
+    pub response_bodies: BodyHooks,
     /// The body of the message that is looked at, where a filter asked for all of it.
-    pub(crate) whole: Option<Bytes>,
+    pub whole: Option<Bytes>,
     /// The request's, once all filters have seen its head: what every attempt sends.
-    pub(crate) request_whole: Option<Bytes>,
+    pub request_whole: Option<Bytes>,
     /// The trailers behind a response's body that was wanted whole.
-    pub(crate) whole_trailers: Vec<u8>,
+    pub whole_trailers: Vec<u8>,
     /// Whether a filter has made a call of gRPC of the request.
-    pub(crate) calls_grpc: bool,
+    pub calls_grpc: bool,
     /// The attempt that filters were shown: when it began, its number, its upstream and endpoint.
-    pub(crate) attempt: Option<(Instant, u32, Arc<str>, Arc<str>)>,
+    pub attempt: Option<(Instant, u32, Arc<str>, Arc<str>)>,
     /// What a filter owes of the response's body.
-    pub(crate) owed: Option<Box<Owed>>,
+    pub owed: Option<Box<Owed>>,
     /// What the response's body waits for before more of it is read.
-    pub(crate) held: Option<Hold>,
+    pub held: Option<Hold>,
     /// How long the body of an answer of the gateway's own is, and whether the client is told.
-    pub(crate) own_length: Option<u64>,
-    pub(crate) length_dropped: bool,
-    pub(crate) limits: TimeLimits,
+    pub own_length: Option<u64>,
+    /// Whether a filter took it away.
+    pub length_dropped: bool,
+    /// The limits of time that filters set.
+    pub limits: TimeLimits,
     /// How far ahead of the client the response is read: see [`Cx::read_on`].
-    pub(crate) reads_on: usize,
+    pub reads_on: usize,
     /// What was taken from the beginning of the path, and behind it what was put in its place; and how long the first is.
-    pub(crate) prefix: Option<(Box<[u8]>, usize)>,
+    pub prefix: Option<(Box<[u8]>, usize)>,
     /// Why the answer is one of the gateway, or of a filter that said so.
-    pub(crate) because: Option<&'static Cause>,
+    pub because: Option<&'static Cause>,
     /// What is known of an answer of a status from 400 on.
-    pub(crate) failure: Option<Box<Failure>>,
+    pub failure: Option<Box<Failure>>,
     /// Whether the answer is one that the route itself gives: a file, or the text under `respond`.
-    pub(crate) is_of_route: bool,
+    pub is_of_route: bool,
     /// Whether a filter answers with what it kept of another exchange.
     is_kept: bool,
     /// The fields of the answer that a filter gives, if they were ready.
@@ -165,16 +169,21 @@ pub struct Cx {
 }
 
 /// What an exchange knows when its first filter runs.
-pub(crate) struct Begun {
-    pub(crate) scope: Rc<RouteScope>,
-    pub(crate) client: IpAddr,
-    pub(crate) tls: bool,
-    pub(crate) certificate: Option<Rc<PeerCertificate>>,
-    pub(crate) path_key: Option<Box<[u8]>>,
+pub struct Begun {
+    /// What all exchanges of the route share.
+    pub scope: Rc<RouteScope>,
+    /// The address of the client.
+    pub client: IpAddr,
+    /// Whether it came by TLS.
+    pub tls: bool,
+    /// Its certificate.
+    pub certificate: Option<Rc<PeerCertificate>>,
+    /// The key that stood in a segment of the path.
+    pub path_key: Option<Box<[u8]>>,
     /// Seeds [`Cx::new_id`].
-    pub(crate) random: u64,
+    pub random: u64,
     /// When, unless something was waited for since.
-    pub(crate) at: Option<Instant>,
+    pub at: Option<Instant>,
 }
 
 impl fmt::Debug for Cx {
@@ -189,7 +198,7 @@ impl fmt::Debug for Cx {
 impl Cx {
     /// The context of an exchange whose first filter is about to run.
     #[inline(always)] // it is built where it will stand: 180 instructions less than with a copy of it
-    pub(crate) fn new(begun: Begun) -> Self {
+    pub fn new(begun: Begun) -> Self {
         let Begun { scope, client, tls, certificate, path_key, random, at } = begun;
         Self {
             client,
@@ -232,6 +241,7 @@ impl Cx {
     }
 
     /// Name of the route.
+    #[inline]
     pub fn route(&self) -> &str {
         &self.scope.name
     }
@@ -247,11 +257,13 @@ impl Cx {
     }
 
     /// Who calls, once a filter has said so.
+    #[inline]
     pub fn consumer(&self) -> Option<&Consumer> {
         self.consumer.and_then(|i| self.scope.consumers.get(i))
     }
 
     /// The index of who calls among [`Cx::consumers`].
+    #[inline]
     pub const fn consumer_index(&self) -> Option<usize> {
         self.consumer
     }
@@ -262,6 +274,7 @@ impl Cx {
     }
 
     /// Whether a filter let the request pass without credentials since this was asked last: for a filter that has members.
+    #[inline]
     pub const fn take_unnamed(&mut self) -> bool {
         std::mem::replace(&mut self.unnamed, false)
     }
@@ -277,6 +290,7 @@ impl Cx {
     }
 
     /// The key that a filter said it [conceals](super::Filter::conceals): decoded, and already taken out of the path.
+    #[inline]
     pub fn path_key(&self) -> Option<&[u8]> {
         self.path_key.as_deref()
     }
@@ -290,6 +304,7 @@ impl Cx {
     }
 
     /// The same for one that waits: until [`Cx::leave`] with what this returned.
+    #[inline]
     pub const fn enter(&mut self, at: usize) -> u32 {
         let outer = self.filter;
         self.filter = outer & FILTER | (at as u32 + 1) << FILTER.count_ones();
@@ -297,6 +312,7 @@ impl Cx {
     }
 
     /// Ends what [`Cx::enter`] began.
+    #[inline]
     pub const fn leave(&mut self, outer: u32) {
         self.filter = outer;
     }
@@ -353,22 +369,25 @@ impl Cx {
     }
 
     /// Whether a filter said so.
+    #[inline]
     pub const fn is_kept(&self) -> bool {
         self.is_kept
     }
 
     /// Those fields.
-    pub(crate) fn take_ready(&mut self) -> Option<Fields> {
+    #[inline]
+    pub fn take_ready(&mut self) -> Option<Fields> {
         self.ready.take().map(|fields| *fields)
     }
 
     /// Whether a filter asked for that.
-    pub(crate) const fn goes_on_behind(&self) -> bool {
+    #[inline]
+    pub const fn goes_on_behind(&self) -> bool {
         self.behind.is_some()
     }
 
     /// That request, with a context of its own.
-    pub(crate) fn part_behind(&mut self) -> Option<(Self, Box<RequestHead>)> {
+    pub fn part_behind(&mut self) -> Option<(Self, Box<RequestHead>)> {
         let Behind { head, filter, state, note } = *self.behind.take()?;
         let mut cx = Self::new(Begun {
             scope: Rc::clone(&self.scope),
@@ -391,7 +410,7 @@ impl Cx {
     }
 
     /// The filters have new indexes: their position in `old`.
-    pub(crate) fn renumber(&mut self, scope: Rc<RouteScope>, old: &[u32]) {
+    pub fn renumber(&mut self, scope: Rc<RouteScope>, old: &[u32]) {
         let new = |index: &mut u32| {
             let at = old.iter().position(|&o| o == *index & FILTER).unwrap_or(old.len()) as u32;
             *index = *index & !FILTER | at;
@@ -417,17 +436,20 @@ impl Cx {
     }
 
     /// The limits of this exchange that filters have set.
+    #[inline]
     pub const fn limits(&self) -> TimeLimits {
         self.limits
     }
 
     /// Says that `taken` was taken from the beginning of the path, and `put` was put in its place: links of the response are
     /// translated back by it.
+    #[inline]
     pub fn moved_path(&mut self, taken: &[u8], put: &[u8]) {
         self.prefix = Some(([taken, put].concat().into(), taken.len()));
     }
 
     /// What a filter said by [`Cx::moved_path`]: what was taken, and what was put in its place.
+    #[inline]
     pub fn path_moved(&self) -> Option<(&[u8], &[u8])> {
         self.prefix.as_ref().and_then(|(text, taken)| text.split_at_checked(*taken))
     }
@@ -440,12 +462,14 @@ impl Cx {
 
     /// Now. While the request has not been waited for, that is when it began: what filters do meanwhile takes less time than matters
     /// to them, and the clock need not be read.
+    #[inline]
     pub fn now(&self) -> Instant {
         self.began.unwrap_or_else(Instant::now)
     }
 
     /// Something is waited for.
-    pub(crate) const fn waits(&mut self) {
+    #[inline]
+    pub const fn waits(&mut self) {
         self.began = None;
     }
 
@@ -461,6 +485,7 @@ impl Cx {
     }
 
     /// Whether a client is told why it is refused, and what happens behind the gateway; see [`Cx::neutral`].
+    #[inline]
     pub fn exposes_causes(&self) -> bool {
         self.scope.exposes_causes
     }
@@ -485,7 +510,7 @@ impl Cx {
         weir_upstream::id::digits([self.random.next(), self.random.next()])
     }
 
-    /// The whole body of the message whose head this filter sees, if it said [`BodyUse::Whole`].
+    /// The whole body of the message whose head this filter sees, if it said [`BodyUse::Whole`](super::BodyUse::Whole).
     pub fn whole(&self) -> &[u8] {
         self.whole.as_deref().unwrap_or_default()
     }

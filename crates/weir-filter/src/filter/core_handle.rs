@@ -43,6 +43,7 @@ pub struct CoreHandle(Rc<dyn Services>);
 
 impl CoreHandle {
     /// A handle to what stands behind it.
+    #[inline]
     pub fn new(services: Rc<dyn Services>) -> Self {
         Self(services)
     }
@@ -94,6 +95,7 @@ pub struct PerCore<T> {
 
 impl<T: Default + 'static> PerCore<T> {
     /// A key to state that each core makes on first use.
+    #[inline]
     pub fn new() -> Self {
         Self { key: Arc::new(()), made: PhantomData }
     }

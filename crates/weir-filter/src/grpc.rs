@@ -9,18 +9,21 @@ use weir_h1::Fields;
 use weir_upstream::error::Cause;
 
 /// Whether a message is gRPC, grpc-web included.
+#[inline]
 pub fn is_grpc(fields: &Fields) -> bool {
     fields.is_media("application/grpc")
 }
 
 /// Whether a message is gRPC-Web.
-pub(crate) fn is_grpc_web(fields: &Fields) -> bool {
+#[inline]
+pub fn is_grpc_web(fields: &Fields) -> bool {
     fields.is_media("application/grpc-web")
 }
 
 /// The client's deadline, from when the request came. What is malformed counts as none, and is passed on for the upstream
 /// to judge.
-pub(crate) fn timeout(fields: &Fields) -> Option<Duration> {
+#[inline]
+pub fn timeout(fields: &Fields) -> Option<Duration> {
     parse_timeout(fields.get_str("grpc-timeout")?)
 }
 
@@ -30,6 +33,7 @@ pub fn is_timeout(text: &[u8]) -> bool {
 }
 
 /// At most eight digits and a unit.
+#[inline]
 fn parse_timeout(text: &[u8]) -> Option<Duration> {
     let (unit, digits) = text.split_last()?;
     if digits.is_empty() || digits.len() > 8 || !digits.iter().all(u8::is_ascii_digit) {
@@ -48,7 +52,7 @@ fn parse_timeout(text: &[u8]) -> Option<Duration> {
 }
 
 /// A deadline as gRPC writes it: milliseconds while eight digits hold them, else seconds; never zero.
-pub(crate) fn write_timeout(left: Duration) -> String {
+pub fn write_timeout(left: Duration) -> String {
     match left.as_millis().max(1) {
         millis @ ..=99_999_999 => format!("{millis}m"),
         millis => format!("{}S", (millis / 1000).min(99_999_999)),
@@ -56,11 +60,13 @@ pub(crate) fn write_timeout(left: Duration) -> String {
 }
 
 /// The status in the head of an answer that has no message.
-pub(crate) fn status_of(fields: &Fields) -> Option<u8> {
+#[inline]
+pub fn status_of(fields: &Fields) -> Option<u8> {
     read_status(fields.get_str("grpc-status")?)
 }
 
 /// A status as it is sent: a number.
+#[inline]
 pub fn read_status(text: &[u8]) -> Option<u8> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
@@ -112,23 +118,23 @@ const NAMES: [&str; 17] = [
 ];
 
 /// The name of a status, as a config writes it.
-pub(crate) fn name(status: u8) -> &'static str {
+pub fn name(status: u8) -> &'static str {
     NAMES.get(usize::from(status)).copied().unwrap_or("unknown")
 }
 
 /// `grpc-message`: the cause and what it means, escaped as the protocol wants it.
-pub(crate) fn message(cause: &Cause, detail: &str) -> String {
+pub fn message(cause: &Cause, detail: &str) -> String {
     escape(&format!("{}: {detail}", cause.code))
 }
 
 /// A text as `grpc-message` carries it.
-pub(crate) fn escape(message: &str) -> String {
+pub fn escape(message: &str) -> String {
     const SPECIAL: &AsciiSet = &CONTROLS.add(b'%');
     utf8_percent_encode(message, SPECIAL).to_string()
 }
 
 /// A message as gRPC sends it: not compressed, its length before it.
-pub(crate) fn framed(message: &[u8]) -> Vec<u8> {
+pub fn framed(message: &[u8]) -> Vec<u8> {
     let mut framed = Vec::with_capacity(message.len() + 5);
     framed.push(0);
     framed.extend_from_slice(&u32::try_from(message.len()).unwrap_or(u32::MAX).to_be_bytes());
@@ -138,7 +144,7 @@ pub(crate) fn framed(message: &[u8]) -> Vec<u8> {
 
 /// The trailers that end a response which the gateway cut: without them a client would see a reset and guess. `expose`:
 /// the cause is named.
-pub(crate) fn trailers(cause: &Cause, expose: bool) -> Vec<u8> {
+pub fn trailers(cause: &Cause, expose: bool) -> Vec<u8> {
     let message = if expose { message(cause, cause.meaning) } else { escape(neutral(0)) };
     format!("grpc-status: {}\r\ngrpc-message: {message}\r\n", status(cause)).into_bytes()
 }

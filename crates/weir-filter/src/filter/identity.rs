@@ -118,6 +118,7 @@ impl Cx {
     }
 
     /// What is known of the caller now.
+    #[inline]
     pub fn caller(&self) -> Caller {
         Caller {
             consumer: self.consumer,

@@ -1,9 +1,6 @@
 //! How settings become a filter: kinds, what stands in the registry, and what settings can ask for while they are built.
 
 use super::{Consumers, Filter, Places, Switch};
-use crate::config::diagnostic::nearest_name;
-use crate::config::schema::FilePath;
-use crate::config::{Diagnostics, Node, de};
 use crate::store::{Place, Room, Server, Store, Stores};
 use schemars::{JsonSchema, Schema};
 use serde::Serialize;
@@ -20,6 +17,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
+use weir_config::diagnostic::nearest_name;
+use weir_config::schema::FilePath;
+use weir_config::{Diagnostics, Node, de};
 use weir_h1::FieldName;
 use weir_upstream::error::Cause;
 use weir_upstream::fetch::Fetcher;
@@ -146,7 +146,7 @@ pub struct Build<'a> {
     /// Those that the route leads to; none where the filter stands for several routes.
     pub targets: &'a [String],
     /// Where the stores of the config are, by name.
-    pub(crate) stores: &'a Stores,
+    pub stores: &'a Stores,
     /// Names that the route's path captures. `None` where the filter stands for several routes (`filters`, `plans.NAME`),
     /// so that which names there are is known for each request only.
     pub captures: Option<&'a [String]>,
@@ -155,7 +155,7 @@ pub struct Build<'a> {
     /// State of earlier snapshots.
     pub kept: &'a mut Kept,
     /// Files that a change of makes a new snapshot: see [`Build::read_file`].
-    pub(crate) files: &'a mut Vec<PathBuf>,
+    pub files: &'a mut Vec<PathBuf>,
     /// Name of the kind that is built.
     pub kind: &'static str,
     /// The settings as resolved, where the filter is made from some. Part of the key of kept state.
@@ -535,7 +535,7 @@ impl Kept {
     }
 
     /// What is [kept in stores](Build::keep_in_store), by the name of the store.
-    pub(crate) fn stored(&self) -> Vec<(String, Arc<dyn Purgeable>)> {
+    pub fn stored(&self) -> Vec<(String, Arc<dyn Purgeable>)> {
         let found = self.states.iter().filter_map(|(key, kept)| {
             let (store, _) = key.strip_prefix(STORED)?.split_once('\0')?;
             Some((store.to_owned(), (kept.hooked.purgeable?)(Arc::clone(&kept.state))))
@@ -544,7 +544,7 @@ impl Kept {
     }
 
     /// The switches of the snapshot that runs, by name.
-    pub(crate) fn switches(&self) -> Vec<(String, Arc<Switch>)> {
+    pub fn switches(&self) -> Vec<(String, Arc<Switch>)> {
         let found = self.states.iter().filter_map(|(key, kept)| {
             let name = key.strip_prefix(SWITCH)?;
             Some((name.to_owned(), Arc::clone(&kept.state).downcast().ok()?))
@@ -553,7 +553,7 @@ impl Kept {
     }
 
     /// Opens what the snapshot that was just built keeps in stores.
-    pub(crate) fn open_stores(&self, successor: bool) -> Result<(), String> {
+    pub fn open_stores(&self, successor: bool) -> Result<(), String> {
         for (key, kept) in self.states.iter().filter(|(_, kept)| kept.used) {
             if let (Some(key), Some(purgeable)) = (key.strip_prefix(STORED), kept.hooked.purgeable) {
                 let store = key.split('\0').next().unwrap_or_default();
@@ -565,7 +565,7 @@ impl Kept {
     }
 
     /// Begins the building of a snapshot: nothing is used yet.
-    pub(crate) fn begin(&mut self, places: Places) {
+    pub fn begin(&mut self, places: Places) {
         self.states.values_mut().for_each(|kept| kept.used = false);
         self.asked.clear();
         self.next.clear();
@@ -592,7 +592,7 @@ impl Kept {
 
     /// Forgets what the snapshot that was just adopted does not use, and begins the work on what is new in it. Tells what is forgotten that
     /// was kept for a purpose.
-    pub(crate) fn sweep(&mut self, control: &Handle, fetcher: &Fetcher) -> Vec<String> {
+    pub fn sweep(&mut self, control: &Handle, fetcher: &Fetcher) -> Vec<String> {
         let forgotten = self.settle();
         self.states.retain(|_, kept| kept.used);
         for kept in self.states.values_mut().filter(|kept| kept.working.is_none()) {
@@ -605,7 +605,7 @@ impl Kept {
     }
 
     /// What the process before this one saved, for the first snapshot.
-    pub(crate) fn inherit(&mut self, key: String, saved: Vec<u8>) {
+    pub fn inherit(&mut self, key: String, saved: Vec<u8>) {
         if key == PLACES {
             self.places = Places::load(&saved);
         } else {
@@ -614,12 +614,12 @@ impl Kept {
     }
 
     /// How a switch was turned, for the first snapshot.
-    pub(crate) fn inherit_switch(&mut self, name: &str, saved: Vec<u8>) {
+    pub fn inherit_switch(&mut self, name: &str, saved: Vec<u8>) {
         self.inherited.insert(format!("{SWITCH}{name}"), saved);
     }
 
     /// What can be handed to the next process, by key.
-    pub(crate) fn save(&self) -> impl Iterator<Item = (&str, Vec<u8>)> {
+    pub fn save(&self) -> impl Iterator<Item = (&str, Vec<u8>)> {
         let states = self.states.iter();
         let states = states.filter_map(|(key, kept)| Some((key.as_str(), kept.hooked.save?(&*kept.state)?)));
         states.chain([(PLACES, self.places.save())])

@@ -1,6 +1,6 @@
 //! Which content coding a client wants: Accept-Encoding (RFC 9110 §12.5.3).
 
-pub use crate::config::schema::Coding;
+pub use weir_config::schema::Coding;
 
 /// Most codings that are read of a request; those behind them count as not named.
 const CODINGS: usize = 32;
