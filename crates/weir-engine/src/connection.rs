@@ -6,7 +6,7 @@
 mod h2;
 mod head;
 
-pub(crate) use head::cause_of;
+pub use head::cause_of;
 
 use crate::client::Client;
 use crate::core::{Arrived, ConnectionHandle, Core, LocalListener};

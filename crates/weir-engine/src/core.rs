@@ -36,35 +36,61 @@ pub(crate) struct Arrived {
 }
 
 /// What other threads tell a core.
-pub(crate) enum Message {
+pub enum Message {
     /// A connection that another core accepted and has no room for.
-    Accepted { stream: std::net::TcpStream, peer: Peer, listener: Address },
+    Accepted {
+        /// The connection.
+        stream: std::net::TcpStream,
+        /// Who opened it.
+        peer: Peer,
+        /// The listener that accepted it.
+        listener: Address,
+    },
     /// The next snapshot, the sockets of its new listeners, and the new access log. Answered when it is adopted.
     Adopt {
+        /// The snapshot.
         snapshot: Arc<Snapshot>,
+        /// The sockets of its new listeners.
         sockets: Vec<(Address, BoundSocket)>,
         /// `None`: as it was. Boxed: it is larger than all other messages.
         log: Option<Option<Box<AccessLog>>>,
         /// The same for spans.
         spans: Option<Option<Outbox>>,
+        /// Answered, or hung up, when it is done.
         done: mpsc_std::Sender<()>,
     },
     /// Accept nothing more and end every connection after its exchange. `done` is hung up when all that waited to be
     /// accepted were.
-    Drain { leaving: Leaving, done: mpsc_std::Sender<()> },
+    Drain {
+        /// How.
+        leaving: Leaving,
+        /// Hung up when it is done.
+        done: mpsc_std::Sender<()>,
+    },
     /// Give each listening socket once more, for the process that takes this one's place.
-    Lend { to: mpsc_std::Sender<(Address, BoundSocket)> },
+    Lend {
+        /// Where they go.
+        to: mpsc_std::Sender<(Address, BoundSocket)>,
+    },
     /// End now.
     Stop,
     /// Say that the loop turns.
-    Turn { to: mpsc_std::Sender<()> },
+    Turn {
+        /// Whom it is said to.
+        to: mpsc_std::Sender<()>,
+    },
     /// Tell which of the exchanges that are kept fit a question.
-    Why { question: Arc<Question>, to: mpsc_std::Sender<Found> },
+    Why {
+        /// The question.
+        question: Arc<Question>,
+        /// Who asks.
+        to: mpsc_std::Sender<Found>,
+    },
 }
 
 /// How a core drains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Leaving {
+pub enum Leaving {
     /// The gateway ends: an idle connection is closed at once, so that the end comes soon.
     End,
     /// Another process listens already. Nothing hurries, so an idle connection may bring one more request, and is closed
@@ -74,9 +100,9 @@ pub(crate) enum Leaving {
 
 /// The process-wide facts that cores may touch on accept, never on a request.
 #[derive(Debug, Default)]
-pub(crate) struct Shared {
+pub struct Shared {
     /// Client connections of all cores: `limits.connections`.
-    pub(crate) connections: AtomicUsize,
+    pub connections: AtomicUsize,
     /// Accepted, and not among `connections` yet: on their way to another core, or to the first poll of their task.
     arriving: AtomicUsize,
     /// Client connections of each core, for the hand-over of new ones.
@@ -92,7 +118,8 @@ pub(crate) struct Shared {
 pub(crate) struct CoreCount(pub(crate) AtomicUsize);
 
 impl Shared {
-    pub(crate) fn new(cores: usize) -> Self {
+    /// The facts of so many cores.
+    pub fn new(cores: usize) -> Self {
         Self { by_core: (0..cores).map(|_| CoreCount::default()).collect(), ..Self::default() }
     }
 
@@ -107,7 +134,7 @@ impl Shared {
     }
 
     /// Whether there is no connection, wherever it stands.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         // In this order: one that arrives between the two looks is seen by the second.
         self.arriving.load(Ordering::Acquire) == 0 && self.connections.load(Ordering::Relaxed) == 0
     }
@@ -219,7 +246,7 @@ pub(crate) struct ConnectionHandle {
 }
 
 /// The route label of requests that no route matched. No route can have this name.
-pub(crate) const UNROUTED: &str = "-";
+pub const UNROUTED: &str = "-";
 
 /// Most scratch objects of each kind kept for the next exchange: 3 × 1,024 × 32 KiB a core at the very most, given back by
 /// [`Core::trim`] when the burst is over.

@@ -59,7 +59,7 @@ use weir_upstream::error::{self, Cause};
 use weir_wire::relay::{Framing, Relay};
 
 /// The field by which a browser's preflight tells the method that it asks about (Fetch §3.3.2).
-pub(crate) const PREFLIGHT: &str = "access-control-request-method";
+pub const PREFLIGHT: &str = "access-control-request-method";
 
 /// What becomes of the client's connection after an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -147,11 +147,11 @@ pub(crate) struct Details<'a> {
 
 /// One exchange, or a connection that ended before there was one.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
+pub struct Kept {
     /// Counts what this core kept.
     pub(crate) number: u64,
     pub(crate) kind: Kind,
-    pub(crate) began: SystemTime,
+    pub began: SystemTime,
     pub(crate) client: Option<IpAddr>,
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) protocol: &'static str,
@@ -167,7 +167,7 @@ pub(crate) struct Kept {
     pub(crate) usual: Option<Duration>,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
-    pub(crate) timing: Timing,
+    pub timing: Timing,
     pub(crate) steps: Vec<Step>,
     text: Vec<u8>,
     /// Where each text ends, and which of them were cut.

@@ -2,29 +2,30 @@
 
 use super::kept::{Kept, Kind, Outcome, Step, Text};
 use super::{Autopsy, CauseShown, ClientShown, Moment, Neighbour, RequestShown, RouteShown, keys, sentence};
-use crate::config::digest;
-use crate::config::{Node, Source, load};
 use crate::snapshot::Snapshot;
 use std::time::{Duration, SystemTime};
+use weir_config::digest;
+use weir_config::{Node, Source, load};
 use weir_route::NearMiss;
 use weir_telemetry::timestamp;
 
 /// The config as it stands in its files now.
-pub(crate) struct Files {
+pub struct Files {
     tree: Node,
     revision: String,
 }
 
 /// What a report needs beside what was kept.
-pub(crate) struct ReportContext<'a> {
+pub struct ReportContext<'a> {
     /// The config that runs.
-    pub(crate) snapshot: &'a Snapshot,
+    pub snapshot: &'a Snapshot,
     /// Nothing where the files cannot be read any more.
-    pub(crate) files: Option<&'a Files>,
+    pub files: Option<&'a Files>,
 }
 
 impl Files {
-    pub(crate) fn read(source: &Source) -> Option<Self> {
+    /// The config of this source; none where it cannot be read.
+    pub fn read(source: &Source) -> Option<Self> {
         let tree = load(source).ok()?.tree;
         Some(Self { revision: digest::of(&tree), tree })
     }
@@ -32,7 +33,7 @@ impl Files {
 
 impl ReportContext<'_> {
     /// The report on one exchange.
-    pub(crate) fn tell(&self, kept: &Kept) -> Autopsy {
+    pub fn tell(&self, kept: &Kept) -> Autopsy {
         let text = |which| kept.text(which).into_owned();
         let some = |which| Some(text(which)).filter(|text| !text.is_empty());
         let list = |which| text(which).split_whitespace().map(str::to_owned).collect::<Vec<_>>();
@@ -288,7 +289,7 @@ fn ending(kept: &Kept) -> String {
 }
 
 /// A connection that ended before there was a request.
-pub(crate) fn connection(
+pub fn connection(
     kept: &mut Kept,
     cause: &'static weir_upstream::error::Cause,
     listener: &str,

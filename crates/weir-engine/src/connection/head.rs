@@ -194,7 +194,7 @@ impl Client {
 }
 
 /// The cause for a broken rule of the parser.
-pub(crate) const fn cause_of(kind: Kind) -> &'static Cause {
+pub const fn cause_of(kind: Kind) -> &'static Cause {
     match kind {
         Kind::Chunk | Kind::Trailers => &error::BAD_CHUNK,
         Kind::ContentLength | Kind::Framing | Kind::TransferEncoding => &error::BAD_FRAMING,

@@ -1,13 +1,13 @@
 //! Client TLS as it is written in a config: the policy towards a syslog server, and the key that names what of it cannot be used.
 
-use crate::config::schema;
+use weir_config::schema;
 use weir_wire::tls::{ClientTls, Part};
 
 /// The policy of TLS towards a syslog server.
 ///
 /// # Errors
 /// Which key cannot be used, and why.
-pub(crate) fn log_tls(written: &schema::Syslog) -> Result<ClientTls, (&'static str, String)> {
+pub fn log_tls(written: &schema::Syslog) -> Result<ClientTls, (&'static str, String)> {
     let identity = written.client_cert.as_ref().zip(written.client_key.as_ref());
     let identity = identity.map(|(cert, key)| (&*cert.0, &*key.0));
     let ca = written.ca.as_ref().map(|ca| &*ca.0);

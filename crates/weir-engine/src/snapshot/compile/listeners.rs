@@ -1,12 +1,12 @@
 //! Listeners, their TLS, and what clients may do on them.
 
 use super::Compiler;
-use crate::config::schema;
 use crate::snapshot::{Listener, ListenerTimeouts, Policy};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::sync::Arc;
 use weir_acme::Entry;
+use weir_config::schema;
 use weir_route::{EscapedSlashes, Slashes};
 use weir_wire::h2::{FloodLimits, ServerLimits};
 use weir_wire::listen::Address;

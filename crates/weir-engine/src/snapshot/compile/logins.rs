@@ -1,7 +1,7 @@
 //! Logins that nobody would finish: found by asking the table which route the provider sends browsers back to.
 
 use super::Compiler;
-use crate::config::{Diagnostic, Node, schema::FilterNode};
+use weir_config::{Diagnostic, Node, schema::FilterNode};
 use weir_filter::filter::Url;
 use weir_route::{NoTrace, RouteId, Table};
 

@@ -1,7 +1,7 @@
 //! Redirects that send a client to where it comes from: found by asking the table where the next request would go.
 
 use super::Compiler;
-use crate::config::{Diagnostic, schema};
+use weir_config::{Diagnostic, schema};
 use weir_route::{NoTrace, RouteId, Table};
 
 impl Compiler<'_> {

@@ -3,11 +3,11 @@
 use super::Compiler;
 use super::client_tls::client_tls_key;
 use super::listeners::{alpn, header_bytes};
-use crate::config::schema;
 use sha2::{Digest, Sha256};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use weir_config::schema;
 use weir_upstream::discovery;
 use weir_upstream::upstream::balance::{self, Balancer, By, HashSettings};
 use weir_upstream::upstream::discover::dns::{Name, Names};
