@@ -13,8 +13,9 @@ BENCH_COUNT ?=
 BENCH_LOAD ?=
 CONFORMANCE ?=
 # Where a change that no test notices would be a request on the wrong way.
-MUTANTS ?= $(foreach f,route/*.rs upstream/pool.rs upstream/balance/*.rs upstream/discover/*.rs discovery/*.rs reload.rs reload/*.rs,-f 'crates/weir-engine/src/$(f)') \
-	-f 'crates/weir-discover/src/*.rs'
+MUTANTS ?= $(foreach f,weir-route/src/*.rs weir-upstream/src/upstream/pool.rs weir-upstream/src/upstream/balance/*.rs \
+	weir-upstream/src/upstream/discover/*.rs weir-upstream/src/discovery/*.rs weir-control/src/reload.rs weir-control/src/reload/*.rs \
+	weir-discover/src/*.rs,-f 'crates/$(f)')
 
 .PHONY: help run test check bench bench-count bench-load fuzz soak upgrade-storm test-unit-filter mutants conformance dist fmt
 
@@ -68,7 +69,7 @@ test-unit-filter: ## every end-to-end test with weir under the system call filte
 
 mutants:       ## changes to routes, pools, balancers, names and reload that no unit test notices; MUTANTS="-f 'FILE'"
 	@cargo mutants --version >/dev/null 2>&1 || { echo 'Missing cargo-mutants. Run: cargo install cargo-mutants --locked' >&2; exit 1; }
-	cargo mutants --in-place --profile ci --timeout 60 -p weir-engine -p weir-discover $(MUTANTS) -- --lib
+	cargo mutants --in-place --profile ci --timeout 60 -p weir-route -p weir-upstream -p weir-control -p weir-discover $(MUTANTS) -- --lib
 
 conformance:   ## public test suites pointed at weir; CONFORMANCE='websocket tls'
 	conformance/run.sh $(CONFORMANCE)
