@@ -13,7 +13,7 @@ BENCH_COUNT ?=
 BENCH_LOAD ?=
 CONFORMANCE ?=
 # The crates with functions that mutants.toml names.
-MUTANTS ?= -p weir-admin -p weir-config -p weir-engine -p weir-filters -p weir-wire
+MUTANTS ?= -p weir-admin -p weir-config -p weir-control -p weir-engine -p weir-filter -p weir-filters -p weir-upstream -p weir-wire
 
 .PHONY: help run test check bench bench-count bench-load fuzz soak upgrade-storm test-unit-filter mutants conformance dist fmt
 

@@ -18,7 +18,7 @@ class Pick:
     name, about = "pick", "choosing one of 3 and of 3,000 endpoints, best of five runs"
 
     def run(self, env):
-        command = ["cargo", "test", "--locked", "--release", "-p", "weir-engine", "--lib", "--", "--nocapture", "cost_of_a_pick"]
+        command = ["cargo", "test", "--locked", "--release", "-p", "weir-upstream", "--lib", "--", "--nocapture", "cost_of_a_pick"]
         env.say("  building the balancers with --release")
         asked = dict(os.environ, WEIR_BENCH_PICK="1")
         out = subprocess.run(command, cwd=ROOT, env=asked, check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL).stdout

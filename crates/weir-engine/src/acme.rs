@@ -1,12 +1,12 @@
 //! Certificates by ACME as this gateway has them: how its authorities are reached, and how it tells the fare of its certificates. The work is
 //! weir-acme's.
 
-use crate::fetch::{FetchRequest, Fetcher, Trust, Url};
 use serde::Serialize;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use weir_acme::{ANSWER_BYTES, Answer, Answered, Ask, Status, Transport};
 use weir_h1::FieldName;
 use weir_telemetry::{KeptCertificate, timestamp};
+use weir_upstream::fetch::{FetchRequest, Fetcher, Trust, Url};
 
 /// How long a request to an authority may take: some answer when the work is done.
 const ANSWER: Duration = Duration::from_secs(60);
@@ -75,7 +75,8 @@ impl Transport for Wire {
 }
 
 impl AcmeStatus {
-    pub(crate) fn of(status: &Status, now: i64) -> Self {
+    /// How it fares now.
+    pub fn of(status: &Status, now: i64) -> Self {
         let state = match status.not_after {
             None => "stand_in",
             Some(end) if end < now => "expired",
@@ -100,7 +101,7 @@ impl AcmeStatus {
 }
 
 /// What metrics tell of it.
-pub(crate) fn figures(status: &Status) -> KeptCertificate {
+pub fn figures(status: &Status) -> KeptCertificate {
     KeptCertificate {
         cert: status.file.display().to_string(),
         name: status.name.clone(),
@@ -111,12 +112,12 @@ pub(crate) fn figures(status: &Status) -> KeptCertificate {
 }
 
 /// Seconds since 1970 as logs write them.
-pub(crate) fn moment(seconds: i64) -> String {
+pub fn moment(seconds: i64) -> String {
     timestamp(UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }
 
 /// Seconds since 1970.
-pub(crate) fn now() -> i64 {
+pub fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }

@@ -12,13 +12,13 @@
 pub(crate) mod body;
 pub(crate) mod kept;
 mod keys;
-pub(crate) mod rings;
+pub mod rings;
 mod sentence;
 mod told;
 
 pub use rings::Question;
-pub(crate) use rings::{Autopsies, Found, SAMPLE, Usual};
-pub(crate) use told::{Files, ReportContext, connection as connection_kept};
+pub use rings::{Autopsies, Found, SAMPLE, Usual};
+pub use told::{Files, ReportContext, connection as connection_kept};
 
 use serde::Serialize;
 

@@ -4,19 +4,19 @@
 //! up to the limit that the filter names.
 
 use crate::core::Core;
-use crate::error::{self, Cause};
-use crate::filter::{CallAnswer, CallRequest, CoreHandle, Job, Services, Task, Waiting};
-use crate::talk::{self, render, talk};
-use crate::upstream::{
-    Attempts, ConnectError, Connection, Failed, LocalUpstream, Measurement, Race, Request, Wanted, connect,
-    retry_after,
-};
 use std::any::Any;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
+use weir_filter::filter::{CoreHandle, Job, Services, Task, Waiting};
 use weir_h1::Method;
 use weir_telemetry::Attempt as Outcome;
+use weir_upstream::error::{self, Cause};
+use weir_upstream::talk::{self, CallAnswer, CallRequest, render, talk};
+use weir_upstream::upstream::{
+    Attempts, ConnectError, Connection, Failed, LocalUpstream, Measurement, Race, Request, Wanted, connect,
+    retry_after,
+};
 use weir_wire::time;
 
 /// What a core is for its filters.

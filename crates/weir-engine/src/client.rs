@@ -3,14 +3,14 @@
 //! `connection.rs` makes one per connection (`connection/h2.rs` one per stream) and runs exchanges on it.
 
 use crate::core::{ConnectionHandle, Core, LocalListener};
-use crate::error::{self, Cause};
 use crate::forward::Forwarding;
-use crate::upstream::Owner;
 use std::fs::File;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
+use weir_upstream::error::{self, Cause};
+use weir_upstream::upstream::Owner;
 use weir_wire::tls::PeerCertificate;
 use weir_wire::{Deadline, Peer, Stream};
 

@@ -6,13 +6,11 @@
 mod h2;
 mod head;
 
-pub(crate) use head::cause_of;
+pub use head::cause_of;
 
 use crate::client::Client;
-use crate::core::{ConnectionHandle, Core, LocalListener};
-use crate::error::{self, Cause};
+use crate::core::{Arrived, ConnectionHandle, Core, LocalListener};
 use crate::exchange::{self, Next};
-use crate::filter::{Body, Refusal};
 use crate::forward::Forwarding;
 use crate::lane::Lane;
 use crate::respond;
@@ -25,8 +23,10 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
+use weir_filter::filter::{Body, Refusal};
 use weir_h1::{FieldName, RequestHead};
 use weir_telemetry::{Closed, Protocol, log};
+use weir_upstream::error::{self, Cause};
 use weir_wire::tls::Handshake;
 use weir_wire::{Deadline, Peer, Stream, proxy_protocol, time, tls};
 
@@ -47,13 +47,6 @@ enum Ended {
     Closed(Closed),
     /// There were none: the client speaks HTTP/2. These bytes were read of it.
     Http2(Vec<u8>),
-}
-
-/// A connection that was accepted.
-pub(crate) struct Arrived {
-    pub(crate) listener: Rc<LocalListener>,
-    pub(crate) stream: Stream,
-    pub(crate) peer: Peer,
 }
 
 /// Most lanes of a core that wait for a connection; those of a burst end.

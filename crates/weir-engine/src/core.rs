@@ -4,14 +4,9 @@
 
 use crate::autopsy::kept::Kind;
 use crate::autopsy::{Autopsies, Found, Question, Usual, connection_kept};
-use crate::blocking::Blocking;
-use crate::connection::Arrived;
 use crate::export::Outbox;
-use crate::filter::{CoreHandle, RouteScope};
 use crate::lane::Lane;
 use crate::snapshot::{Handling, Listener, Policy, Snapshot};
-use crate::upstream::balance::Random;
-use crate::upstream::{LocalUpstream, Resources};
 use foldhash::fast::FixedState;
 use slab::Slab;
 use std::any::Any;
@@ -24,41 +19,78 @@ use std::sync::mpsc as mpsc_std;
 use std::task::Waker;
 use std::time::{Instant, SystemTime};
 use tokio::sync::mpsc;
+use weir_filter::blocking::Blocking;
+use weir_filter::filter::{CoreHandle, RouteScope};
 use weir_h1::{RequestHead, ResponseHead};
 use weir_telemetry::{AccessLog, ConsumerCells, CoreCells, ListenerCells, RouteCells, Telemetry};
+use weir_upstream::upstream::balance::Random;
+use weir_upstream::upstream::{LocalUpstream, Resources};
 use weir_wire::listen::{Address, BoundSocket};
-use weir_wire::{Peer, Sockets};
+use weir_wire::{Peer, Sockets, Stream};
+
+/// A connection that was accepted.
+pub(crate) struct Arrived {
+    pub(crate) listener: Rc<LocalListener>,
+    pub(crate) stream: Stream,
+    pub(crate) peer: Peer,
+}
 
 /// What other threads tell a core.
-pub(crate) enum Message {
+pub enum Message {
     /// A connection that another core accepted and has no room for.
-    Accepted { stream: std::net::TcpStream, peer: Peer, listener: Address },
+    Accepted {
+        /// The connection.
+        stream: std::net::TcpStream,
+        /// Who opened it.
+        peer: Peer,
+        /// The listener that accepted it.
+        listener: Address,
+    },
     /// The next snapshot, the sockets of its new listeners, and the new access log. Answered when it is adopted.
     Adopt {
+        /// The snapshot.
         snapshot: Arc<Snapshot>,
+        /// The sockets of its new listeners.
         sockets: Vec<(Address, BoundSocket)>,
         /// `None`: as it was. Boxed: it is larger than all other messages.
         log: Option<Option<Box<AccessLog>>>,
         /// The same for spans.
         spans: Option<Option<Outbox>>,
+        /// Answered, or hung up, when it is done.
         done: mpsc_std::Sender<()>,
     },
     /// Accept nothing more and end every connection after its exchange. `done` is hung up when all that waited to be
     /// accepted were.
-    Drain { leaving: Leaving, done: mpsc_std::Sender<()> },
+    Drain {
+        /// How.
+        leaving: Leaving,
+        /// Hung up when it is done.
+        done: mpsc_std::Sender<()>,
+    },
     /// Give each listening socket once more, for the process that takes this one's place.
-    Lend { to: mpsc_std::Sender<(Address, BoundSocket)> },
+    Lend {
+        /// Where they go.
+        to: mpsc_std::Sender<(Address, BoundSocket)>,
+    },
     /// End now.
     Stop,
     /// Say that the loop turns.
-    Turn { to: mpsc_std::Sender<()> },
+    Turn {
+        /// Whom it is said to.
+        to: mpsc_std::Sender<()>,
+    },
     /// Tell which of the exchanges that are kept fit a question.
-    Why { question: Arc<Question>, to: mpsc_std::Sender<Found> },
+    Why {
+        /// The question.
+        question: Arc<Question>,
+        /// Who asks.
+        to: mpsc_std::Sender<Found>,
+    },
 }
 
 /// How a core drains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Leaving {
+pub enum Leaving {
     /// The gateway ends: an idle connection is closed at once, so that the end comes soon.
     End,
     /// Another process listens already. Nothing hurries, so an idle connection may bring one more request, and is closed
@@ -68,9 +100,9 @@ pub(crate) enum Leaving {
 
 /// The process-wide facts that cores may touch on accept, never on a request.
 #[derive(Debug, Default)]
-pub(crate) struct Shared {
+pub struct Shared {
     /// Client connections of all cores: `limits.connections`.
-    pub(crate) connections: AtomicUsize,
+    pub connections: AtomicUsize,
     /// Accepted, and not among `connections` yet: on their way to another core, or to the first poll of their task.
     arriving: AtomicUsize,
     /// Client connections of each core, for the hand-over of new ones.
@@ -86,7 +118,8 @@ pub(crate) struct Shared {
 pub(crate) struct CoreCount(pub(crate) AtomicUsize);
 
 impl Shared {
-    pub(crate) fn new(cores: usize) -> Self {
+    /// The facts of so many cores.
+    pub fn new(cores: usize) -> Self {
         Self { by_core: (0..cores).map(|_| CoreCount::default()).collect(), ..Self::default() }
     }
 
@@ -101,7 +134,7 @@ impl Shared {
     }
 
     /// Whether there is no connection, wherever it stands.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         // In this order: one that arrives between the two looks is seen by the second.
         self.arriving.load(Ordering::Acquire) == 0 && self.connections.load(Ordering::Relaxed) == 0
     }
@@ -213,7 +246,7 @@ pub(crate) struct ConnectionHandle {
 }
 
 /// The route label of requests that no route matched. No route can have this name.
-pub(crate) const UNROUTED: &str = "-";
+pub const UNROUTED: &str = "-";
 
 /// Most scratch objects of each kind kept for the next exchange: 3 × 1,024 × 32 KiB a core at the very most, given back by
 /// [`Core::trim`] when the burst is over.
@@ -291,7 +324,7 @@ impl Core {
             usual: usual(i, &route.name),
             scope: Rc::new(RouteScope {
                 name: Arc::clone(&route.name),
-                matched: Some((Arc::clone(&snapshot.table), crate::route::RouteId(i as u32))),
+                matched: Some((Arc::clone(&snapshot.table), weir_route::RouteId(i as u32))),
                 consumers: Arc::clone(&snapshot.consumers),
                 core: self.handle.clone(),
                 exposes_causes: snapshot.expose_causes,
@@ -466,12 +499,12 @@ impl Core {
     }
 
     /// Counts a cause.
-    pub(crate) fn count(&self, cause: &crate::error::Cause) {
+    pub(crate) fn count(&self, cause: &weir_upstream::error::Cause) {
         self.count_indexed(cause);
     }
 
     /// Counts a cause, and tells its index among the causes.
-    pub(crate) fn count_indexed(&self, cause: &crate::error::Cause) -> usize {
+    pub(crate) fn count_indexed(&self, cause: &weir_upstream::error::Cause) -> usize {
         let index = self.cells.cause_index(cause.code);
         self.cells.cause(index).inc();
         if let Some(limit) = cause.limit {
@@ -482,7 +515,13 @@ impl Core {
 
     /// Counts the cause for which a connection ended that has no request, and keeps it for `weir why`. `said`: what TLS or a parser said.
     #[cold]
-    pub(crate) fn lost(&self, cause: &'static crate::error::Cause, listener: &str, peer: Peer, said: &str) {
+    pub(crate) fn lost(
+        &self,
+        cause: &'static weir_upstream::error::Cause,
+        listener: &str,
+        peer: Peer,
+        said: &str,
+    ) {
         self.count(cause);
         let peer = if let Peer::Address(peer) = peer { Some(peer) } else { None };
         let revision = &self.local.borrow().snapshot.revision;

@@ -32,13 +32,10 @@ pub(crate) use local::write_answer;
 
 use crate::client::{Client, Departure};
 use crate::core::Local;
-use crate::error::{self, Cause};
-use crate::filter::{Answer, Begun, Cx, FILTER, Failure, Hooks, Refusal, RouteScope};
+use crate::forward;
 use crate::links::LINKS;
 use crate::respond::{self, LocalResponse};
-use crate::route::{self, Ambiguity, Canonical, NoTrace};
 use crate::snapshot::Target;
-use crate::{forward, grpc};
 use behind::Resumed;
 use hooks::Reply;
 use record::{Record, Recorded, head_for_next};
@@ -53,12 +50,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
+use weir_filter::filter::{Answer, Begun, Cx, FILTER, Failure, Hooks, Refusal, RouteScope};
+use weir_filter::grpc;
 use weir_h1::{BodyKind, BodyReader, FieldName, Fields, Known, Method, RequestHead, Step, TargetForm};
+use weir_route::{Ambiguity, Canonical, NoTrace};
 use weir_telemetry::{Closed, log};
+use weir_upstream::error::{self, Cause};
 use weir_wire::relay::{Framing, Relay};
 
 /// The field by which a browser's preflight tells the method that it asks about (Fetch §3.3.2).
-pub(crate) const PREFLIGHT: &str = "access-control-request-method";
+pub const PREFLIGHT: &str = "access-control-request-method";
 
 /// What becomes of the client's connection after an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -407,7 +408,7 @@ impl<'c> Exchange<'c> {
         let mut ambiguity = Ambiguity::default();
         if head.form() != TargetForm::Asterisk {
             let mut canonical = Vec::new(); // allocates only when the path must change
-            let form = route::examine(head.path(), spec.slashes, &mut canonical);
+            let form = weir_route::examine(head.path(), spec.slashes, &mut canonical);
             let (form, found) = form.map_err(|e| refuse_path(&e))?;
             ambiguity = found;
             if form == Canonical::Rewritten {
@@ -416,7 +417,7 @@ impl<'c> Exchange<'c> {
         }
         let path_key = if self.local.snapshot.conceals.is_some() { self.hide_keys() } else { None };
         let (head, spec) = (&mut *self.head, &self.client.listener.spec);
-        let mut request = route::Request {
+        let mut request = weir_route::Request {
             listener: self.client.listener.number,
             host: head.authority(),
             method: head.method_name(),
@@ -437,8 +438,9 @@ impl<'c> Exchange<'c> {
         let mut found = snapshot.table.find(&request, &mut NoTrace);
         if ambiguity != Ambiguity::default() {
             let setting = |route| snapshot.escaped_slashes(route, spec);
-            let settled = route::settle(&snapshot.table, &request, found, ambiguity, spec.slashes, setting)
-                .map_err(|_| Stop::refuse(&error::AMBIGUOUS_PATH))?;
+            let settled =
+                weir_route::settle(&snapshot.table, &request, found, ambiguity, spec.slashes, setting)
+                    .map_err(|_| Stop::refuse(&error::AMBIGUOUS_PATH))?;
             found = settled.route;
             if let Some(path) = settled.decoded {
                 head.set_path(&path).map_err(|_| Stop::refuse(&error::BAD_PATH))?;
@@ -469,7 +471,7 @@ impl<'c> Exchange<'c> {
     /// Takes a key out of the path before it is routed, so that whoever has one reaches no other route than without.
     fn take_path_key(&mut self) -> Option<Box<[u8]>> {
         let head = &mut *self.head;
-        let request = route::Request {
+        let request = weir_route::Request {
             listener: self.client.listener.number,
             host: head.authority(),
             method: head.method_name(),
@@ -729,7 +731,7 @@ async fn unless<T>(
 }
 
 /// Refuses a path, and says what is wrong with it.
-fn refuse_path(e: &route::PathError) -> Stop {
+fn refuse_path(e: &weir_route::PathError) -> Stop {
     let detail = Some(format!("The request path is refused: {e}."));
     Stop::Refuse(Box::new(Refusal { cause: &error::BAD_PATH, detail, headers: Vec::new() }))
 }
@@ -743,7 +745,7 @@ fn can_be_told(cause: &Cause) -> bool {
 #[derive(Clone, Copy)]
 struct Received<'a>(&'a Fields);
 
-impl route::Headers for Received<'_> {
+impl weir_route::Headers for Received<'_> {
     fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         self.0.get_all(name)
     }

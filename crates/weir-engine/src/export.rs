@@ -10,8 +10,6 @@
 
 mod answer;
 
-use crate::fetch::{FetchRequest, Fetcher, Trust, Url, Version};
-use crate::grpc;
 use answer::Verdict;
 use bytes::Bytes;
 use std::fmt;
@@ -20,8 +18,10 @@ use std::sync::mpsc as std_mpsc;
 use std::time::{Duration, Instant, SystemTime};
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
+use weir_filter::grpc;
 use weir_h1::FieldName;
 use weir_telemetry::{Exported, Lost, TakesRecords, log, otlp};
+use weir_upstream::fetch::{FetchRequest, Fetcher, Trust, Url, Version};
 
 /// A core hands its buffer over once it holds this much.
 const PIECE_BYTES: usize = 32 * 1024;
@@ -52,7 +52,7 @@ const TELL: Duration = Duration::from_secs(10);
 
 /// How a collector is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Protocol {
+pub enum Protocol {
     /// gRPC, over HTTP/2.
     Grpc,
     /// Protobuf in POST requests over HTTP/1.1.
@@ -61,25 +61,30 @@ pub(crate) enum Protocol {
 
 /// What is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Signal {
+pub enum Signal {
+    /// Log lines.
     Logs,
+    /// Spans.
     Spans,
 }
 
 /// Where to, and how.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Destination {
-    pub(crate) signal: Signal,
+pub struct Destination {
+    /// What is sent.
+    pub signal: Signal,
     /// Of the collector, as written.
-    pub(crate) url: Url,
-    pub(crate) protocol: Protocol,
-    pub(crate) headers: Vec<(FieldName, Vec<u8>)>,
+    pub url: Url,
+    /// How.
+    pub protocol: Protocol,
+    /// Fields of each request.
+    pub headers: Vec<(FieldName, Vec<u8>)>,
     /// Whose certificates are believed.
-    pub(crate) trust: Trust,
+    pub trust: Trust,
     /// For one answer.
-    pub(crate) timeout: Duration,
+    pub timeout: Duration,
     /// Attributes of the resource: `service.name` and others.
-    pub(crate) resource: Vec<(String, String)>,
+    pub resource: Vec<(String, String)>,
 }
 
 /// Encoded elements, and how many they are.
@@ -90,7 +95,7 @@ struct Piece {
 }
 
 /// The task that sends, and the way to it.
-pub(crate) struct Exporter {
+pub struct Exporter {
     destination: Arc<Destination>,
     outlet: Outlet,
     /// Hung up on when the task is to end.
@@ -101,13 +106,13 @@ pub(crate) struct Exporter {
 
 /// The way to an exporter. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Outlet {
+pub struct Outlet {
     to: mpsc::Sender<Piece>,
     exported: Arc<Exported>,
 }
 
 /// A core's buffer of spans.
-pub(crate) struct Outbox {
+pub struct Outbox {
     outlet: Outlet,
     piece: Piece,
 }
@@ -116,7 +121,7 @@ pub(crate) struct Outbox {
 
 impl Exporter {
     /// Starts the task on the control thread.
-    pub(crate) fn start(
+    pub fn start(
         destination: Destination,
         exported: &Arc<Exported>,
         control: &Handle,
@@ -142,17 +147,17 @@ impl Exporter {
     }
 
     /// Whether it already does what is asked for.
-    pub(crate) fn is(&self, destination: &Destination) -> bool {
+    pub fn is(&self, destination: &Destination) -> bool {
         *self.destination == *destination
     }
 
     /// The way to it.
-    pub(crate) fn outlet(&self) -> Outlet {
+    pub fn outlet(&self) -> Outlet {
         self.outlet.clone()
     }
 
     /// Nothing comes any more: waits at most `limit` until what is there was sent.
-    pub(crate) fn end(self, limit: Duration) {
+    pub fn end(self, limit: Duration) {
         let Self { outlet, closing, ended, .. } = self;
         drop((outlet, closing));
         let _ = ended.recv_timeout(limit); // hung up on; or late, and what is left is lost
@@ -169,7 +174,7 @@ impl fmt::Debug for Exporter {
 
 impl Outlet {
     /// A buffer for a core.
-    pub(crate) fn outbox(self) -> Outbox {
+    pub fn outbox(self) -> Outbox {
         Outbox { outlet: self, piece: Piece::default() }
     }
 

@@ -4,13 +4,13 @@
 //! (RFC 7239 §8.1: such headers are a client's claim).
 
 use crate::snapshot::Snapshot;
-use crate::upstream::{Endpoint, HostPolicy, Owner};
 use std::cell::{OnceCell, RefCell};
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::rc::Rc;
 use weir_h1::{BodyKind, Known, RequestHead, is_token, split_unquoted};
+use weir_upstream::upstream::{Endpoint, HostPolicy, Owner};
 use weir_wire::Peer;
 use weir_wire::proxy_protocol::Ends;
 use weir_wire::relay::Framing;

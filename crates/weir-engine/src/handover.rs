@@ -25,10 +25,10 @@ pub struct Inheritance {
     sockets: Vec<Inherited>,
     state: Vec<State>,
     /// It comes from another gateway, which ends when this one runs.
-    pub(crate) of_process: bool,
+    pub of_process: bool,
 }
 
-/// What a gateway gives to the process that takes its place. Made by [`Gateway::hand_over`](crate::Gateway::hand_over); the default is
+/// What a gateway gives to the process that takes its place. Made by `Gateway::hand_over`; the default is
 /// nothing, with which that process binds its addresses itself.
 #[derive(Debug, Default)]
 pub struct Handover {
@@ -58,7 +58,7 @@ enum Owner {
 
 /// Something that is worth keeping: ticket keys, counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct State {
+pub struct State {
     /// What it is, which says how to read it.
     pub(crate) kind: Kind,
     /// Whose it is: what a new process computes from the same config.
@@ -70,7 +70,7 @@ pub(crate) struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Kind {
-    /// State of a filter, by [`Build::keep`](crate::filter::Build::keep)'s key.
+    /// State of a filter, by [`Build::keep`](weir_filter::filter::Build::keep)'s key.
     Filter,
     /// Why endpoints are out of rotation.
     Health,
@@ -159,21 +159,17 @@ impl Inheritance {
     }
 
     /// Whether there is nothing.
-    pub(crate) const fn is_empty(&self) -> bool {
+    pub const fn is_empty(&self) -> bool {
         self.sockets.is_empty() && self.state.is_empty()
     }
 
     /// The sockets for the admin listener, and their address.
-    pub(crate) fn take_admin(&mut self, asked: &Address) -> Option<(Address, Vec<BoundSocket>)> {
+    pub fn take_admin(&mut self, asked: &Address) -> Option<(Address, Vec<BoundSocket>)> {
         self.take(&Owner::Admin, asked)
     }
 
     /// The sockets of a listener, and their address.
-    pub(crate) fn take_listener(
-        &mut self,
-        name: &str,
-        asked: &Address,
-    ) -> Option<(Address, Vec<BoundSocket>)> {
+    pub fn take_listener(&mut self, name: &str, asked: &Address) -> Option<(Address, Vec<BoundSocket>)> {
         self.take(&Owner::Listener(name.to_owned()), asked)
     }
 
@@ -190,12 +186,13 @@ impl Inheritance {
         Some((found.actual, found.sockets))
     }
 
-    pub(crate) fn take_state(&mut self) -> Vec<State> {
+    /// Its state, which is then gone from it.
+    pub fn take_state(&mut self) -> Vec<State> {
         std::mem::take(&mut self.state)
     }
 
     /// The addresses of sockets that nobody took.
-    pub(crate) fn left(&self) -> impl Iterator<Item = &Address> {
+    pub fn left(&self) -> impl Iterator<Item = &Address> {
         self.sockets.iter().map(|left| &left.actual)
     }
 }
@@ -208,17 +205,13 @@ fn is_listener(one: &Owner, other: &Owner) -> bool {
 // === impl Handover ===
 
 impl Handover {
-    pub(crate) const fn new(state: Vec<State>) -> Self {
+    /// One with this state and no sockets yet.
+    pub const fn new(state: Vec<State>) -> Self {
         Self { sockets: Vec::new(), state }
     }
 
-    pub(crate) fn add_listener(
-        &mut self,
-        name: &str,
-        asked: &Address,
-        actual: Address,
-        sockets: Vec<BoundSocket>,
-    ) {
+    /// Adds the sockets of a listener.
+    pub fn add_listener(&mut self, name: &str, asked: &Address, actual: Address, sockets: Vec<BoundSocket>) {
         let owner = Owner::Listener(name.to_owned());
         self.sockets.push(Inherited { owner, asked: asked.to_string(), actual, sockets });
     }

@@ -1,87 +1,44 @@
-//! The engine of the gateway: everything from a config to the bytes on a socket but the filters, which it is given as a list of
-//! [kinds](filter::FilterKind). Programs use weir-gateway, which is this crate with the filters that come with it.
+//! The engine: what a core does with requests, from a connection that is accepted to the line in the access log. It is given filters as a list
+//! of [kinds](weir_filter::filter::FilterKind), and snapshots by weir-control.
 //!
 //! ```text
-//!   config ──► snapshot ──► core 0 ─┬─ listener ─► connection ─► exchange ─┬─ route
-//!   (files)    (as run)     core 1  │                                      ├─ filter, by its trait
-//!                           …       └─ pools, counters, log buffer         └─ upstream ─► endpoint
+//!   core 0 ─┬─ listener ─► connection ─► exchange ─┬─ weir-route
+//!   core 1  │                                      ├─ weir-filter: filters, by their trait
+//!   …       └─ counters, log buffer                └─ weir-upstream: pools ─► endpoint
 //! ```
 //!
 //! # Layout
 //!
-//! - [`Builder`] makes a [`Gateway`], [`check()`] tells what is wrong with a config, [`mod@explain`] what it does to a request.
-//! - [`filter`] is all that a filter sees of its exchange, and [`prelude`] what its file names; [`testing`] runs one alone. What else filters
-//!   are made with: [`template`], [`store`], [`blocking`], [`fetch`], [`coding`], [`grpc`] and [`password`].
-//! - [`rehearsal`] makes a config that can be measured of one that can be run.
-//! - [`error`] holds the causes.
-//! - [`snapshot`] is the config as run, [`route`] decides which route wins.
-//! - Private: `exchange.rs` is the life of one request, top to bottom: read it first. `listener`, `connection` and `core` are
-//!   what a core does and owns; `upstream`, `forward` and `call` the way to the services,
-//!   `fetch` to those that are no upstream; `tracing` and `export` what a collector is told; `respond` makes our own answers;
-//!   `reload` swaps snapshots, `handover` is what one process gives to the next. ARCHITECTURE.md tells how they go together.
+//! - `exchange.rs` is the life of one request, top to bottom: read it first. `connection` and `client` are whom it speaks with, `forward` what
+//!   the upstream is told, `respond` makes our own answers, `files` those of a folder, `links` what names an endpoint in a response.
+//! - [`core`] is what a core owns, [`listener`] its accept loop, `lane` its tasks, `call` what it does for filters.
+//! - [`snapshot`] is the config as run, and makes it of the config as written.
+//! - [`autopsy`] keeps exchanges that failed; `tracing` and [`export`] are what a collector is told; [`acme`] reaches certificate authorities;
+//!   [`handover`] is what one process gives to the next.
 //!
-//! *Architecture Invariant:* only `exchange.rs` sees all; a filter sees `filter.rs` and what is named beside it above.
+//! *Architecture Invariant:* only `exchange.rs` sees all.
 
+pub mod acme;
 pub mod autopsy;
-pub mod blocking;
-pub mod coding;
-pub use weir_config as config;
-pub mod error;
-pub mod explain;
-pub mod fetch;
-pub mod filter;
-pub mod fleet;
-pub mod grpc;
-pub mod history;
-pub mod password;
-pub mod prelude;
-pub mod rehearsal;
-pub mod route;
+pub mod core;
+pub mod export;
+pub mod handover;
+pub mod listener;
 pub mod snapshot;
-pub mod store;
-pub mod template;
-pub mod testing;
 
-mod acme;
 mod call;
 mod client;
-mod concealed;
 mod connection;
-mod core;
-mod discovery;
-mod etcd;
 mod exchange;
-mod export;
-mod file_source;
 mod files;
 mod forward;
-mod gateway;
-mod handover;
-mod id;
 mod lane;
 mod links;
-mod listener;
-mod reload;
 mod respond;
-mod status;
-mod talk;
 mod tracing;
-mod trial;
-mod upstream;
 
 pub use acme::{AcmeError, AcmeStatus};
-pub use filter::Purge;
-pub use gateway::{Builder, Checked, Gateway, StartError, Touched, check};
+pub use connection::cause_of;
+pub use exchange::PREFLIGHT;
 pub use handover::{Handover, Inheritance};
-pub use reload::change::Change;
-pub use reload::rewrite::{ManagedText, Rewrite};
-pub use reload::{
-    Changed, Consequences, Drained, Edit, Moved, NotChanged, OnlyIf, Owner, Refused, Reloaded, request_file,
-};
-pub use respond::reason;
-pub use status::{
-    CauseCount, CertificateStatus, EndpointStatus, FilterStatus, LastError, NameStatus, OutOfRotation,
-    ReloadStatus, Status, UpstreamStatus,
-};
-pub use trial::{Terms, TrialStatus};
-pub use upstream::ByHand;
+pub use snapshot::FilterStatus;

@@ -1,8 +1,8 @@
 //! One core: its thread, its mailbox, and the accept loop of each of its listening sockets.
 
 use crate::call;
-use crate::connection::{self, Arrived};
-use crate::core::{Core, LocalListener, Message, Parts, Shared};
+use crate::connection;
+use crate::core::{Arrived, Core, LocalListener, Message, Parts, Shared};
 use crate::lane::Lane;
 use crate::snapshot::Snapshot;
 use std::cell::RefCell;
@@ -20,14 +20,21 @@ use weir_wire::time::sleep;
 use weir_wire::{Class, CoreListener, Driver, Peer, Sockets, Stream, yield_now};
 
 /// What a core begins with.
-pub(crate) struct Start {
-    pub(crate) index: usize,
-    pub(crate) telemetry: Arc<Telemetry>,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) siblings: Vec<mpsc::UnboundedSender<Message>>,
-    pub(crate) mailbox: mpsc::UnboundedReceiver<Message>,
-    pub(crate) snapshot: Arc<Snapshot>,
-    pub(crate) seed: u64,
+pub struct Start {
+    /// The number of the core.
+    pub index: usize,
+    /// Where it counts.
+    pub telemetry: Arc<Telemetry>,
+    /// What all cores share.
+    pub shared: Arc<Shared>,
+    /// The mailboxes of all cores.
+    pub siblings: Vec<mpsc::UnboundedSender<Message>>,
+    /// Its own.
+    pub mailbox: mpsc::UnboundedReceiver<Message>,
+    /// What it runs first.
+    pub snapshot: Arc<Snapshot>,
+    /// Seeds its random numbers.
+    pub seed: u64,
 }
 
 /// How often a core looks after its pools and hands its log lines over.
@@ -47,7 +54,7 @@ const IN_A_ROW: u32 = 32;
 const HAND_OVER_AT: usize = 8;
 
 /// Starts a core's thread.
-pub(crate) fn spawn(start: Start) -> io::Result<JoinHandle<()>> {
+pub fn spawn(start: Start) -> io::Result<JoinHandle<()>> {
     let name = format!("weir-core-{}", start.index);
     thread::Builder::new().name(name).spawn(move || {
         let ran = Driver::new().and_then(|driver| {

@@ -5,25 +5,25 @@
 
 mod compile;
 
-pub(crate) use compile::{Carry, compile};
+pub use compile::{Carry, compile, log_tls};
 
-use crate::concealed::split_path_key;
-use crate::config::delay::Delay;
 use crate::files::Site;
-use crate::filter::{Conceals, Consumers, Filter, Hooks, Neighbour, Reading};
-use crate::route::{EscapedSlashes, Headers, NoTrace, Request, RouteId, Slashes, Table};
-use crate::status::FilterStatus;
-use crate::template::{Escape, Template};
 use crate::tracing::Tracing;
-use crate::upstream::{ClientGone, Upstream};
 use bytes::Bytes;
+use serde::Serialize;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_acme::Tokens;
+use weir_config::delay::Delay;
+use weir_filter::concealed::split_path_key;
+use weir_filter::filter::{Conceals, Consumers, Filter, Hooks, Neighbour, Reading};
+use weir_filter::template::{Escape, Template};
 use weir_h1::{FieldName, NameSet};
+use weir_route::{EscapedSlashes, Headers, NoTrace, Request, RouteId, Slashes, Table};
 use weir_telemetry::{ConsumerId, ListenerId, RouteId as RouteSeries};
+use weir_upstream::upstream::{ClientGone, Upstream};
 use weir_wire::h2::{FloodLimits, ServerLimits};
 use weir_wire::listen::Address;
 use weir_wire::tls::ServerTls;
@@ -32,25 +32,31 @@ use weir_wire::tls::ServerTls;
 pub struct Snapshot {
     /// Tells one config from another: the first 12 digits of a SHA-256 over all values in it, included files and variables filled in.
     pub revision: String,
-    pub(crate) listeners: Vec<Arc<Listener>>,
+    /// The listeners.
+    pub listeners: Vec<Arc<Listener>>,
     /// TLS of the admin listener.
-    pub(crate) admin_tls: Option<ServerTls>,
-    pub(crate) table: Arc<Table>,
-    pub(crate) routes: Vec<Route>,
-    pub(crate) filters: Vec<Arc<Instance>>,
+    pub admin_tls: Option<ServerTls>,
+    /// Which route wins.
+    pub table: Arc<Table>,
+    /// The routes, by their numbers in the table.
+    pub routes: Vec<Route>,
+    /// All filters, by the numbers that chains have.
+    pub filters: Vec<Arc<Instance>>,
     pub(crate) plans: Vec<Plan>,
-    pub(crate) upstreams: Vec<Arc<Upstream>>,
+    /// The upstreams.
+    pub upstreams: Vec<Arc<Upstream>>,
     pub(crate) consumers: Consumers,
     /// The series of each of them.
     pub(crate) consumer_series: Arc<[ConsumerId]>,
-    pub(crate) head_limits: weir_h1::Limits,
+    /// The limits of request heads.
+    pub head_limits: weir_h1::Limits,
     pub(crate) h2: ServerLimits,
     pub(crate) body_bytes: Option<u64>,
     pub(crate) connections: usize,
     /// How long connections may take to end that were opened under a policy that is gone.
     pub(crate) drain: Duration,
     /// How much memory a core may take for the exchanges that it keeps.
-    pub(crate) autopsy: usize,
+    pub autopsy: usize,
     pub(crate) trusted: Vec<ipnet::IpNet>,
     pub(crate) expose_causes: bool,
     /// The header fields that the gateway answers for whatever the route: no other spelling of them passes, and no trailer.
@@ -67,21 +73,44 @@ pub struct Snapshot {
     pub(crate) tokens: Option<Tokens>,
 }
 
+/// One figure of a filter's state.
+#[derive(Clone, Debug, Serialize)]
+pub struct FilterStatus {
+    /// Where the filter stands: `routes.NAME`, `plans.NAME` or `filters`.
+    pub place: String,
+    /// Its name.
+    pub filter: &'static str,
+    /// What it is.
+    pub what: &'static str,
+    /// Of what it is, such as an upstream.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub of: String,
+    /// The figure.
+    pub value: u64,
+    /// The family of metrics that it belongs to.
+    #[serde(skip)]
+    pub figure: &'static weir_telemetry::Figure,
+}
+
 /// A listener as run.
 #[derive(Debug)]
-pub(crate) struct Listener {
-    pub(crate) name: Arc<str>,
-    pub(crate) address: Address,
-    pub(crate) tls: Option<ServerTls>,
+pub struct Listener {
+    /// Its name in the config.
+    pub name: Arc<str>,
+    /// Where it listens.
+    pub address: Address,
+    /// Its TLS.
+    pub tls: Option<ServerTls>,
     /// Which protocols are spoken.
     pub(crate) http1: bool,
     pub(crate) h2: bool,
     pub(crate) proxy_protocol: bool,
-    pub(crate) slashes: Slashes,
+    /// What becomes of empty segments.
+    pub slashes: Slashes,
     pub(crate) escaped_slashes: EscapedSlashes,
     pub(crate) timeouts: ListenerTimeouts,
     /// What a client had to do and show before its first request.
-    pub(crate) policy: Policy,
+    pub policy: Policy,
     pub(crate) series: ListenerId,
 }
 
@@ -89,7 +118,7 @@ pub(crate) struct Listener {
 ///
 /// A connection that was opened under another policy is not served any more: see `Core::adopt`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Policy(pub(crate) [u8; 16]);
+pub struct Policy(pub(crate) [u8; 16]);
 
 /// The waits of a client connection. Zero means none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,25 +132,29 @@ pub(crate) struct ListenerTimeouts {
 }
 
 /// A route as run.
-pub(crate) struct Route {
-    pub(crate) name: Arc<str>,
-    pub(crate) handling: Arc<Handling>,
+pub struct Route {
+    /// Its name in the config.
+    pub name: Arc<str>,
+    /// What is done with its requests.
+    pub handling: Arc<Handling>,
     pub(crate) series: RouteSeries,
 }
 
 /// What becomes of a route's requests.
 ///
 /// Routes that are handled alike share one: among thousands of routes it is in the cache, which theirs would not be.
-pub(crate) struct Handling {
+pub struct Handling {
     /// The filters in the order they run, the global ones first.
-    pub(crate) chain: Chain,
+    pub chain: Chain,
     /// How many of them are for every route.
     pub(crate) global: usize,
-    pub(crate) target: Target,
+    /// Where they go.
+    pub target: Target,
     /// What the route says of `%2F`; else the listener's word counts.
     pub(crate) escaped_slashes: Option<EscapedSlashes>,
     pub(crate) response_timeout: Option<Duration>,
-    pub(crate) exchange_timeout: Option<Duration>,
+    /// How long an exchange may take in all.
+    pub exchange_timeout: Option<Duration>,
     pub(crate) client_gone: Option<ClientGone>,
 }
 
@@ -129,10 +162,10 @@ pub(crate) struct Handling {
 pub(crate) type Chain = Box<[u32]>;
 
 /// Where the requests of a route go.
-pub(crate) enum Target {
+pub enum Target {
     /// By files of a folder.
     Files(Arc<Site>),
-    /// Nowhere: one of its filters answers every request ([`Hooks::ANSWERS`](crate::filter::Hooks::ANSWERS)).
+    /// Nowhere: one of its filters answers every request ([`Hooks::ANSWERS`](weir_filter::filter::Hooks::ANSWERS)).
     Filters,
     /// Answered here.
     Respond(Box<Fixed>),
@@ -150,24 +183,25 @@ pub(crate) struct Guards {
 }
 
 /// The answer of a route that has no upstream.
-pub(crate) struct Fixed {
-    pub(crate) status: u16,
+pub struct Fixed {
+    /// The status.
+    pub status: u16,
     pub(crate) headers: Vec<(FieldName, Vec<u8>)>,
     pub(crate) body: Bytes,
     /// What makes it more than that: placeholders, delays, other answers. Then the fields above are not looked at.
-    pub(crate) mock: Option<Box<Mock>>,
+    pub mock: Option<Box<Mock>>,
 }
 
 /// Answers that stand for a service.
-pub(crate) struct Mock {
+pub struct Mock {
     /// The usual one.
     pub(crate) usual: Mocked,
     /// The others, each with its share added to those before it: a factor from 0 to 1.
-    pub(crate) mix: Vec<(f64, Mocked)>,
+    pub mix: Vec<(f64, Mocked)>,
 }
 
 /// One of them.
-pub(crate) struct Mocked {
+pub struct Mocked {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(FieldName, Template)>,
     pub(crate) body: Template,
@@ -185,17 +219,20 @@ impl Mock {
 }
 
 /// A filter as run.
-pub(crate) struct Instance {
-    pub(crate) name: &'static str,
+pub struct Instance {
+    /// The name of its kind.
+    pub name: &'static str,
     /// Where it stands: `routes.NAME`, `plans.NAME` or `filters`.
     pub(crate) place: Box<str>,
-    pub(crate) filter: Box<dyn Filter>,
-    pub(crate) hooks: Hooks,
+    /// The filter.
+    pub filter: Box<dyn Filter>,
+    /// Its hooks.
+    pub hooks: Hooks,
     /// Whether it takes a key from the path.
     pub(crate) reads_path_key: bool,
     pub(crate) guards: Guards,
     /// Its settings with every default filled in, for `explain`.
-    pub(crate) settings: serde_json::Value,
+    pub settings: serde_json::Value,
 }
 
 /// What a plan adds to the routes of its consumers.
@@ -205,7 +242,7 @@ pub(crate) struct Plan {
 
 impl Snapshot {
     /// What runs before the first config does: nothing.
-    pub(crate) fn empty() -> Self {
+    pub fn empty() -> Self {
         Self {
             revision: String::new(),
             listeners: Vec::new(),
@@ -265,24 +302,20 @@ impl Snapshot {
     }
 
     /// What happens to `%2F` in a path that takes this route, or none, on this listener.
-    pub(crate) fn escaped_slashes(&self, route: Option<RouteId>, listener: &Listener) -> EscapedSlashes {
+    pub fn escaped_slashes(&self, route: Option<RouteId>, listener: &Listener) -> EscapedSlashes {
         let route = route.and_then(|route| self.routes.get(route.index()));
         route.and_then(|route| route.handling.escaped_slashes).unwrap_or(listener.escaped_slashes)
     }
 
     /// Whether this is a preflight (Fetch §4.9) that goes where the request goes that it asks about: `asked` is the method of that.
-    pub(crate) fn takes_preflight<H: Headers + Copy>(
-        &self,
-        preflight: &Request<'_, H>,
-        asked: &[u8],
-    ) -> bool {
+    pub fn takes_preflight<H: Headers + Copy>(&self, preflight: &Request<'_, H>, asked: &[u8]) -> bool {
         let request = Request { method: asked, ..*preflight };
         self.route_has(&request, |filter| filter.hooks.has(Hooks::PREFLIGHT))
     }
 
     /// The path by which a request is routed that brings a key in a segment of it, and the key: where the route of the path
     /// without it has a filter that takes one. `asked`: the method that a preflight asks about.
-    pub(crate) fn without_path_key<H: Headers + Copy>(
+    pub fn without_path_key<H: Headers + Copy>(
         &self,
         request: &Request<'_, H>,
         asked: Option<&[u8]>,
@@ -341,7 +374,7 @@ impl Snapshot {
     }
 
     /// What its filters tell of their state.
-    pub(crate) fn readings(&self) -> impl Iterator<Item = FilterStatus> + '_ {
+    pub fn readings(&self) -> impl Iterator<Item = FilterStatus> + '_ {
         self.filters.iter().flat_map(|instance| {
             instance.filter.readings().into_iter().map(|Reading { figure, of, value }| {
                 let place = instance.place.to_string();

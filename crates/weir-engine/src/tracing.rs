@@ -6,12 +6,12 @@
 mod b3;
 pub(crate) mod context;
 
-use crate::upstream::Endpoint;
-use crate::upstream::balance::Random;
 use context::Parent;
 use std::sync::Arc;
 use std::time::Instant;
 use weir_h1::{FieldName, RequestHead};
+use weir_upstream::upstream::Endpoint;
+use weir_upstream::upstream::balance::Random;
 
 /// Most attempts of an exchange that have a span.
 const ATTEMPTS: usize = 16;

@@ -1,7 +1,7 @@
 //! `acl`: says which consumers may pass, once a filter before it has said who calls.
 
 use super::prelude::*;
-use weir_engine::config::diagnostic::nearest_name;
+use weir_filter::config::diagnostic::nearest_name;
 
 pub(super) static KIND: FilterKind = FilterKind::made_from::<AclSettings>("acl").with_causes(&[&ACL_DENIED]);
 

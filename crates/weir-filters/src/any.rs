@@ -5,11 +5,11 @@
 
 use super::prelude::*;
 use serde_json::Value;
-use weir_engine::config::diagnostic::nearest_name;
-use weir_engine::config::schema::FilterNode;
-use weir_engine::config::{Diagnostics, Node, de};
-use weir_engine::error::INTERNAL;
-use weir_engine::filter::{Built, Settings};
+use weir_filter::config::diagnostic::nearest_name;
+use weir_filter::config::schema::FilterNode;
+use weir_filter::config::{Diagnostics, Node, de};
+use weir_filter::error::INTERNAL;
+use weir_filter::filter::{Built, Settings};
 use weir_h1::FieldName;
 
 pub(super) static KIND: FilterKind = FilterKind {
@@ -493,7 +493,7 @@ mod tests {
         let mut told = stand(settings.clone()).answer(answer(302));
         told.build().request("GET /\nx-b: bad").await.expect_status(401);
         for (fields, status) in [("x-b: good", None), ("x-b: bad", Some(503)), ("", Some(503))] {
-            let mut down = stand(settings.clone()).answer(Err(&weir_engine::error::CONNECT_REFUSED));
+            let mut down = stand(settings.clone()).answer(Err(&weir_filter::error::CONNECT_REFUSED));
             let mut exchange = down.build().request(&format!("GET /\n{fields}")).await;
             match status {
                 None => exchange.expect_continue(),

@@ -14,7 +14,7 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tokio::sync::oneshot;
-use weir_engine::password::{PASSWORD_BYTES, PasswordHash};
+use weir_filter::password::{PASSWORD_BYTES, PasswordHash};
 use weir_h1::FieldName;
 use weir_wire::base64;
 

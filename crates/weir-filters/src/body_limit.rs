@@ -1,7 +1,7 @@
 //! `body_limit`: refuses request bodies that are too large, before the upstream sees them where that can be known.
 
 use super::prelude::*;
-use weir_engine::error::BODY_TOO_LARGE;
+use weir_filter::error::BODY_TOO_LARGE;
 
 pub(super) static KIND: FilterKind =
     FilterKind::of::<BodyLimit>("body_limit").with_causes(&[&BODY_TOO_LARGE]);

@@ -5,8 +5,8 @@ use crate::shared::allow_name;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration as Time;
-use weir_engine::config::de;
-use weir_engine::config::schema::Network;
+use weir_filter::config::de;
+use weir_filter::config::schema::Network;
 use weir_h1::FieldName;
 use weir_wire::time;
 

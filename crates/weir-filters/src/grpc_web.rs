@@ -209,7 +209,7 @@ fn is_text(media: &[u8]) -> bool {
 }
 
 fn is_grpc(head: &ResponseHead) -> bool {
-    weir_engine::grpc::is_grpc(&head.headers)
+    weir_filter::grpc::is_grpc(&head.headers)
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use super::prelude::*;
 use super::shared::{allow_name, is_address};
 use std::collections::BTreeMap;
-use weir_engine::filter::Told;
-use weir_engine::template::{Escape, Template, Values, Var};
+use weir_filter::filter::Told;
+use weir_filter::template::{Escape, Template, Values, Var};
 use weir_h1::{FieldName, Fields, Prepared};
 
 pub(super) static KIND: FilterKind = FilterKind::made_from::<HeadersSettings>("headers");

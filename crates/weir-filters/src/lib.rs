@@ -1,7 +1,7 @@
 //! The filters that come with the gateway, and their registry. One more filter is one new file here and its two lines below, in
 //! order.
 //!
-//! A filter knows what weir-engine shows of itself; `shared/` is what several of them use. `prelude` has
+//! A filter knows what weir-filter shows of itself; `shared/` is what several of them use. `prelude` has
 //! what nearly all of them name, and `testing` runs one alone.
 
 /// Declares causes: NAME, code, status, what happened, and what would change it.
@@ -52,10 +52,10 @@ mod timeout;
 
 mod shared;
 
-use weir_engine::filter::FilterKind;
-use weir_engine::prelude;
+use weir_filter::filter::FilterKind;
+use weir_filter::prelude;
 #[cfg(test)]
-use weir_engine::testing;
+use weir_filter::testing;
 
 /// Every kind of filter, by name.
 pub static KINDS: &[&FilterKind] = &[

@@ -4,9 +4,9 @@ use super::prelude::*;
 use super::shared::page::{Pages, PagesSettings};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use std::sync::Arc;
-use weir_engine::config::schema::{Network, Pairs};
-use weir_engine::grpc;
-use weir_engine::template::{Values, without_port};
+use weir_filter::config::schema::{Network, Pairs};
+use weir_filter::grpc;
+use weir_filter::template::{Values, without_port};
 use weir_h1::FieldName;
 
 pub(super) static KIND: FilterKind =

@@ -5,8 +5,8 @@ use crate::shared::allow_name;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration as Time;
-use weir_engine::config::diagnostic::nearest_name;
-use weir_engine::filter::DISCARDED;
+use weir_filter::config::diagnostic::nearest_name;
+use weir_filter::filter::DISCARDED;
 use weir_h1::{BodyKind, FieldName, Known};
 use weir_wire::time;
 
@@ -399,7 +399,7 @@ mod tests {
     use super::super::testing::{Exchange, Running, Stand};
     use super::*;
     use serde_json::{Value, json};
-    use weir_engine::error::CONNECT_REFUSED;
+    use weir_filter::error::CONNECT_REFUSED;
 
     fn stand(settings: Value) -> Stand {
         let answer = CallAnswer { status: 204, headers: Vec::new(), body: Bytes::new() };

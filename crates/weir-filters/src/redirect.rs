@@ -1,9 +1,9 @@
 //! `redirect`: sends the client to another URL.
 
 use super::prelude::*;
-use weir_engine::config::de::whole_number;
-use weir_engine::error::BAD_HOST;
-use weir_engine::template::{Escape, Template, Values, Var};
+use weir_filter::config::de::whole_number;
+use weir_filter::error::BAD_HOST;
+use weir_filter::template::{Escape, Template, Values, Var};
 use weir_h1::FieldName;
 
 pub(super) static KIND: FilterKind =

@@ -3,9 +3,9 @@
 use super::prelude::*;
 use super::shared::query;
 use std::collections::BTreeMap;
-use weir_engine::error::{BAD_HOST, BAD_PATH};
-use weir_engine::route::{Slashes, canonical};
-use weir_engine::template::{self, Escape, Malformed, Template, Values, Var};
+use weir_filter::error::{BAD_HOST, BAD_PATH};
+use weir_filter::route::{Slashes, canonical};
+use weir_filter::template::{self, Escape, Malformed, Template, Values, Var};
 use weir_h1::{FieldName, Known, Prepared, TargetForm};
 
 pub(super) static KIND: FilterKind =

@@ -1,7 +1,7 @@
 //! `security_headers`: tells browsers to be strict with a site's pages.
 
 use super::prelude::*;
-use weir_engine::config::de;
+use weir_filter::config::de;
 use weir_h1::{FieldName, Fields, Prepared};
 
 pub(super) static KIND: FilterKind = FilterKind::made_from::<SecurityHeadersSettings>("security_headers");

@@ -1,7 +1,7 @@
 //! `timeout`: shorter limits of time for some requests than their route or upstream has.
 
 use super::prelude::*;
-use weir_engine::error::{EXCHANGE_TIMEOUT, RESPONSE_TIMEOUT};
+use weir_filter::error::{EXCHANGE_TIMEOUT, RESPONSE_TIMEOUT};
 
 pub(super) static KIND: FilterKind = FilterKind::made_from::<TimeoutSettings>("timeout")
     .with_causes(&[&EXCHANGE_TIMEOUT, &RESPONSE_TIMEOUT])

@@ -1,7 +1,7 @@
 //! The gateway, as a library: build it from a config, give it filters of your own, start, reload and drain it.
 //!
-//! This crate puts two together and adds no code to the path of a request: weir-engine, which serves requests and knows no filter by name, and
-//! weir-filters, whose filters know of the engine what it shows to filters. All that the engine offers is here too.
+//! This crate puts two together and adds no code to the path of a request: weir-control with weir-engine, which serves requests and knows no
+//! filter by name, and weir-filters, whose filters know weir-filter and nothing above it. What these crates offer to programs is here too.
 //!
 //! ```
 //! use weir_gateway::config::Source;
@@ -35,8 +35,15 @@
 pub mod catalogue;
 pub mod manual;
 
-pub use weir_engine::*;
+pub use weir_config as config;
+pub use weir_control::*;
+pub use weir_engine::{AcmeError, AcmeStatus, FilterStatus, Handover, Inheritance, autopsy, snapshot};
+pub use weir_filter::filter::Purge;
+pub use weir_filter::{blocking, coding, filter, grpc, password, prelude, reason, store, template, testing};
 pub use weir_filters as filters;
+pub use weir_route as route;
+pub use weir_upstream::upstream::ByHand;
+pub use weir_upstream::{error, fetch};
 
 use filter::FilterKind;
 
@@ -56,5 +63,5 @@ pub fn start(source: config::Source) -> Result<Gateway, StartError> {
 /// Everything that [`start`] would refuse, without starting: loads, checks and compiles. `more` are filters of the embedding program.
 pub fn check(source: &config::Source, more: &[&'static FilterKind]) -> Checked {
     let kinds: Vec<_> = filters::KINDS.iter().chain(more).copied().collect();
-    weir_engine::check(source, &kinds)
+    weir_control::check(source, &kinds)
 }

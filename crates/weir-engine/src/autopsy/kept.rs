@@ -1,12 +1,12 @@
 //! What a core keeps of one exchange, bounded in bytes, and without anything secret: no value of a header, a cookie or a query; of a body
 //! only what an error of an upstream says (see `body`).
 
-use crate::error::Cause;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use weir_telemetry::{Entry, Timing};
+use weir_upstream::error::Cause;
 
 /// Most steps that are kept of one exchange: the last ones.
 pub(crate) const STEPS: usize = 8;
@@ -147,11 +147,11 @@ pub(crate) struct Details<'a> {
 
 /// One exchange, or a connection that ended before there was one.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept {
+pub struct Kept {
     /// Counts what this core kept.
     pub(crate) number: u64,
     pub(crate) kind: Kind,
-    pub(crate) began: SystemTime,
+    pub began: SystemTime,
     pub(crate) client: Option<IpAddr>,
     pub(crate) peer: Option<SocketAddr>,
     pub(crate) protocol: &'static str,
@@ -167,7 +167,7 @@ pub(crate) struct Kept {
     pub(crate) usual: Option<Duration>,
     pub(crate) bytes_in: u64,
     pub(crate) bytes_out: u64,
-    pub(crate) timing: Timing,
+    pub timing: Timing,
     pub(crate) steps: Vec<Step>,
     text: Vec<u8>,
     /// Where each text ends, and which of them were cut.
@@ -327,7 +327,7 @@ pub(crate) fn micros(time: Duration) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error;
+    use weir_upstream::error;
 
     fn filled(size: usize) -> Kept {
         let long = "x".repeat(size);

@@ -3,11 +3,11 @@
 
 use super::KeyShown;
 use super::kept::{Kept, Outcome, Step, Text};
-use crate::config::Node;
-use crate::config::node::Key;
-use crate::config::units;
-use crate::error::{self, Cause};
 use std::time::Duration;
+use weir_config::Node;
+use weir_config::node::Key;
+use weir_config::units;
+use weir_upstream::error::{self, Cause};
 
 /// The sections that a key may stand in.
 const SECTIONS: [&str; 9] = [

@@ -6,13 +6,13 @@ use std::collections::VecDeque;
 use std::time::{Duration, SystemTime};
 
 /// One in so many exchanges that were well is kept. The first one is.
-pub(crate) const SAMPLE: u32 = 1000;
+pub const SAMPLE: u32 = 1000;
 
 /// An exchange is slow from here on at the earliest.
 const SLOW: Duration = Duration::from_millis(10);
 
 /// What one core keeps.
-pub(crate) struct Autopsies {
+pub struct Autopsies {
     /// Exchanges until the next sample; 0 where nothing is kept.
     until_sample: Cell<u32>,
     rings: RefCell<Rings>,
@@ -54,14 +54,17 @@ pub struct Question {
 }
 
 /// What one core has found.
-pub(crate) struct Found {
-    pub(crate) core: usize,
+pub struct Found {
+    /// The core that kept them.
+    pub core: usize,
     /// The number of the last exchange that it kept.
-    pub(crate) last: u64,
-    pub(crate) kept: Vec<Kept>,
+    pub last: u64,
+    /// What fits the question.
+    pub kept: Vec<Kept>,
     /// How many it keeps, and when the oldest failed one of them began.
-    pub(crate) held: usize,
-    pub(crate) oldest: Option<SystemTime>,
+    pub held: usize,
+    /// When the oldest began that is still kept.
+    pub oldest: Option<SystemTime>,
 }
 
 // === impl Autopsies ===
@@ -151,7 +154,7 @@ impl Question {
 }
 
 /// One for all that are alike, with the number of the others; failures first, the most frequent first. `kept` begins with the latest.
-pub(crate) fn grouped(kept: Vec<Kept>) -> (Vec<Kept>, Vec<u64>) {
+pub fn grouped(kept: Vec<Kept>) -> (Vec<Kept>, Vec<u64>) {
     let mut groups: Vec<(Kept, u64)> = Vec::new();
     for one in kept {
         let alike = |other: &Kept| {
@@ -211,7 +214,7 @@ impl Ring {
 ///
 /// A longer one raises it by 1/32, a shorter one lowers it by 1/4096: it rests where one in 129 is longer.
 #[derive(Debug, Default)]
-pub(crate) struct Usual(Cell<u64>);
+pub struct Usual(Cell<u64>);
 
 impl Usual {
     /// The same as a route had before a reload.
@@ -238,7 +241,7 @@ impl Usual {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error;
+    use weir_upstream::error;
 
     fn keep(autopsies: &Autopsies, kind: Kind, cause: &'static str) {
         autopsies.keep(kind, cause, |kept| kept.kind = kind);

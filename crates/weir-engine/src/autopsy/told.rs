@@ -2,29 +2,30 @@
 
 use super::kept::{Kept, Kind, Outcome, Step, Text};
 use super::{Autopsy, CauseShown, ClientShown, Moment, Neighbour, RequestShown, RouteShown, keys, sentence};
-use crate::config::digest;
-use crate::config::{Node, Source, load};
-use crate::route::{self, NearMiss};
 use crate::snapshot::Snapshot;
 use std::time::{Duration, SystemTime};
+use weir_config::digest;
+use weir_config::{Node, Source, load};
+use weir_route::NearMiss;
 use weir_telemetry::timestamp;
 
 /// The config as it stands in its files now.
-pub(crate) struct Files {
+pub struct Files {
     tree: Node,
     revision: String,
 }
 
 /// What a report needs beside what was kept.
-pub(crate) struct ReportContext<'a> {
+pub struct ReportContext<'a> {
     /// The config that runs.
-    pub(crate) snapshot: &'a Snapshot,
+    pub snapshot: &'a Snapshot,
     /// Nothing where the files cannot be read any more.
-    pub(crate) files: Option<&'a Files>,
+    pub files: Option<&'a Files>,
 }
 
 impl Files {
-    pub(crate) fn read(source: &Source) -> Option<Self> {
+    /// The config of this source; none where it cannot be read.
+    pub fn read(source: &Source) -> Option<Self> {
         let tree = load(source).ok()?.tree;
         Some(Self { revision: digest::of(&tree), tree })
     }
@@ -32,7 +33,7 @@ impl Files {
 
 impl ReportContext<'_> {
     /// The report on one exchange.
-    pub(crate) fn tell(&self, kept: &Kept) -> Autopsy {
+    pub fn tell(&self, kept: &Kept) -> Autopsy {
         let text = |which| kept.text(which).into_owned();
         let some = |which| Some(text(which)).filter(|text| !text.is_empty());
         let list = |which| text(which).split_whitespace().map(str::to_owned).collect::<Vec<_>>();
@@ -154,11 +155,11 @@ impl ReportContext<'_> {
             (kept.text(Text::Path), kept.text(Text::Host), kept.text(Text::Method));
         let mut canonical = Vec::new();
         let slashes = self.snapshot.listeners[listener].slashes;
-        let Ok((form, _)) = route::examine(received.as_bytes(), slashes, &mut canonical) else {
+        let Ok((form, _)) = weir_route::examine(received.as_bytes(), slashes, &mut canonical) else {
             return shown;
         };
         let none: &[(&[u8], &[u8])] = &[];
-        let request = route::Request {
+        let request = weir_route::Request {
             listener: u16::try_from(listener).unwrap_or(u16::MAX),
             host: host.as_bytes(),
             method: method.as_bytes(),
@@ -166,7 +167,7 @@ impl ReportContext<'_> {
             query: None,
             headers: none,
         };
-        let decision = route::explain(&self.snapshot.table, &request, route::NEAR_MISSES);
+        let decision = weir_route::explain(&self.snapshot.table, &request, weir_route::NEAR_MISSES);
         if shown.name.is_none() {
             let near = decision.near_misses.into_iter().take(3).map(neighbour);
             return RouteShown { near: near.collect(), ..shown };
@@ -288,9 +289,9 @@ fn ending(kept: &Kept) -> String {
 }
 
 /// A connection that ended before there was a request.
-pub(crate) fn connection(
+pub fn connection(
     kept: &mut Kept,
-    cause: &'static crate::error::Cause,
+    cause: &'static weir_upstream::error::Cause,
     listener: &str,
     peer: Option<std::net::SocketAddr>,
     revision: &str,

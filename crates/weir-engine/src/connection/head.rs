@@ -2,13 +2,13 @@
 
 use crate::client::Client;
 use crate::core::Leaving;
-use crate::error::{self, Cause};
 use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use weir_h1::{Kind, Progress, RequestHead, parse_request};
 use weir_telemetry::Closed;
+use weir_upstream::error::{self, Cause};
 use weir_wire::h2::{Opening, opening};
 
 /// Why no (further) request came.
@@ -194,7 +194,7 @@ impl Client {
 }
 
 /// The cause for a broken rule of the parser.
-pub(crate) const fn cause_of(kind: Kind) -> &'static Cause {
+pub const fn cause_of(kind: Kind) -> &'static Cause {
     match kind {
         Kind::Chunk | Kind::Trailers => &error::BAD_CHUNK,
         Kind::ContentLength | Kind::Framing | Kind::TransferEncoding => &error::BAD_FRAMING,

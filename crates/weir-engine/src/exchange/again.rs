@@ -3,11 +3,11 @@
 use super::attempt::{Answered, Sent};
 use super::{Exchange, Routed, Stop, end_of_body, unless};
 use crate::client::Departure;
-use crate::grpc;
-use crate::upstream::{Active, Attempts, Failed, LocalUpstream, Request, retry_after};
 use std::pin::pin;
 use std::time::{Duration, Instant, SystemTime};
+use weir_filter::grpc;
 use weir_h1::{Connection as Wish, Fields};
+use weir_upstream::upstream::{Active, Attempts, Failed, LocalUpstream, Request, retry_after};
 use weir_wire::time;
 
 impl Exchange<'_> {

@@ -13,17 +13,17 @@ use super::upload::{Failure, Sending, Upload, Waits, await_head, client_fault, g
 use super::{Exchange, Routed, Stop, unless};
 use crate::autopsy::kept::{Outcome as Ended, cut_detail};
 use crate::client::Departure;
-use crate::error;
 use crate::forward::{self, ForwardingFields};
-use crate::upstream::{
-    Active, Attempts, ClientGone, ConnectError, Connection, Failed, LocalUpstream, Measurement, Protocol,
-    Race, Request, Wanted, complain, connect, pooled,
-};
 use bytes::Bytes;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 use weir_h1::{BodyKind, ResponseHead, Version};
 use weir_telemetry::Attempt as Outcome;
+use weir_upstream::error;
+use weir_upstream::upstream::{
+    Active, Attempts, ClientGone, ConnectError, Connection, Failed, LocalUpstream, Measurement, Protocol,
+    Race, Request, Wanted, complain, connect, pooled,
+};
 use weir_wire::h2::H2Stream;
 use weir_wire::relay::{Framing, Relay};
 
@@ -306,7 +306,7 @@ impl Exchange<'_> {
     pub(super) fn waits(
         &self,
         routed: Routed,
-        spec: &crate::upstream::Upstream,
+        spec: &weir_upstream::upstream::Upstream,
         (attempt, began): (Instant, Instant),
         h2: bool,
     ) -> Waits {
@@ -334,7 +334,7 @@ impl Exchange<'_> {
     }
 
     /// By what sign a client ends an attempt that has left it: as its route says, or its upstream; else by the method.
-    pub(super) fn departure(&self, routed: Routed, spec: &crate::upstream::Upstream) -> Departure {
+    pub(super) fn departure(&self, routed: Routed, spec: &weir_upstream::upstream::Upstream) -> Departure {
         let of_route = self.local.routes[routed.route].handling.client_gone;
         let by_end = match of_route.or(spec.client_gone) {
             Some(ClientGone::Cancel) => true,
@@ -397,7 +397,7 @@ impl Exchange<'_> {
     fn begin_upload(
         &mut self,
         routed: Routed,
-        spec: &crate::upstream::Upstream,
+        spec: &weir_upstream::upstream::Upstream,
         active: &Active,
         connection: &mut Connection,
     ) -> Result<Upload, Failure> {
@@ -466,7 +466,7 @@ impl Exchange<'_> {
     pub(super) fn write_request(
         &mut self,
         routed: Routed,
-        spec: &crate::upstream::Upstream,
+        spec: &weir_upstream::upstream::Upstream,
         active: &Active,
         framing: Framing,
     ) -> Written {

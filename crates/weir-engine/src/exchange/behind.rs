@@ -9,7 +9,6 @@ use super::Exchange;
 use super::record::Recorded;
 use crate::client::Client;
 use crate::core::{ConnectionHandle, Local};
-use crate::filter::Cx;
 use crate::snapshot::{Handling, Snapshot};
 use smallvec::smallvec;
 use std::future::{pending, poll_fn};
@@ -18,6 +17,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Waker;
 use std::time::Instant;
+use weir_filter::filter::Cx;
 use weir_h1::RequestHead;
 use weir_wire::{Class, Deadline, Stream};
 

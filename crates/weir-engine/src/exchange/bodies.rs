@@ -4,11 +4,11 @@ use super::Stop;
 use super::record::BodyNotes;
 use crate::autopsy::body;
 use crate::core::Local;
-use crate::error::{self, Cause};
-use crate::filter::{BodyUse, Cx, Owed, Piece, Refusal, line_of};
-use crate::grpc;
 use smallvec::SmallVec;
 use std::task::{Context, Poll, ready};
+use weir_filter::filter::{BodyUse, Cx, Owed, Piece, Refusal, line_of};
+use weir_filter::grpc;
+use weir_upstream::error::{self, Cause};
 use weir_wire::relay::{Seen, Stopped, Watch};
 
 /// Which of the two messages.

@@ -1,11 +1,11 @@
 //! When an exchange must be over, and how its upstream learns of it.
 
 use super::{Exchange, Routed};
-use crate::error::{self, Cause};
-use crate::grpc;
-use crate::upstream::Upstream;
 use std::time::{Duration, Instant};
+use weir_filter::grpc;
 use weir_h1::FieldName;
+use weir_upstream::error::{self, Cause};
+use weir_upstream::upstream::Upstream;
 use weir_wire::Stream;
 
 /// How long before the deadline of a call its upstream may reset it because of that deadline. What an upstream is told is rounded down to

@@ -14,17 +14,17 @@ use super::upload::{Failure, Waits, await_head};
 use super::{Exchange, Routed, unless};
 use crate::autopsy::kept::Outcome as Ended;
 use crate::call::cause_of;
-use crate::error::{self, Cause};
-use crate::talk;
-use crate::upstream::{
-    Active, Attempts, Connection, Hedge, LocalUpstream, Measurement, Wanted, complain, connect,
-};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use weir_h1::{BodyKind, ResponseHead};
 use weir_telemetry::Attempt as Outcome;
+use weir_upstream::error::{self, Cause};
+use weir_upstream::talk;
+use weir_upstream::upstream::{
+    Active, Attempts, Connection, Hedge, LocalUpstream, Measurement, Wanted, complain, connect,
+};
 use weir_wire::time;
 
 /// The first attempt: what the winner is put into.

@@ -7,13 +7,9 @@ use super::bodies::{Direction, poll_owed, run_body_hooks};
 use super::{Exchange, Phase, Stop, unless, unless_gone};
 use crate::autopsy::body;
 use crate::client::Departure;
-use crate::error::{self, Cause};
-use crate::filter::{self, Answer, Body, BodyUse, Cx, Flow, GrpcStatus, Hooks, Refusal, Waiting};
 use crate::forward;
-use crate::grpc;
 use crate::respond::{self, LocalResponse};
 use crate::snapshot::{Handling, Snapshot};
-use crate::upstream::{LocalEndpoint, LocalUpstream};
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::future::poll_fn;
@@ -22,7 +18,12 @@ use std::rc::Rc;
 use std::slice;
 use std::sync::Arc;
 use std::time::Instant;
+use weir_filter::filter::{self, Answer, Body, BodyUse, Cx, Flow, GrpcStatus, Hooks, Refusal, Waiting};
+use weir_filter::grpc;
+use weir_filter::phrases::neutral;
 use weir_h1::{BodyKind, Method, ResponseHead};
+use weir_upstream::error::{self, Cause};
+use weir_upstream::upstream::{LocalEndpoint, LocalUpstream};
 use weir_wire::relay::{Mark, Seen};
 use weir_wire::time;
 
@@ -374,7 +375,7 @@ impl Exchange<'_> {
         }
         let status = reply.head().map_or(0, |head| head.status());
         if status >= 400 && self.cx.as_ref().is_some_and(|cx| cx.failure.is_none()) {
-            let failure = self.failure(None, respond::neutral(status).to_owned());
+            let failure = self.failure(None, neutral(status).to_owned());
             if let Some(cx) = &mut self.cx {
                 cx.failure = Some(failure);
             }

@@ -2,13 +2,13 @@
 
 use super::{Exchange, Next, Stop};
 use crate::client::Departure;
-use crate::error;
-use crate::filter::Cx;
 use crate::respond;
 use crate::snapshot::{Mock, Mocked};
-use crate::template::{Escape, Values};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
+use weir_filter::filter::Cx;
+use weir_filter::template::{Escape, Values};
+use weir_upstream::error;
 
 impl Exchange<'_> {
     /// Gives the answer that it is this request's turn to get.

@@ -3,11 +3,7 @@
 use super::{Exchange, Next, Phase};
 use crate::autopsy::body;
 use crate::autopsy::kept::{Details, Kind, Outcome, Step, cut_detail, micros};
-use crate::error::{self, Cause};
-use crate::filter::{Cx, End, FILTER, Hooks};
-use crate::id;
 use crate::tracing::Trace;
-use crate::upstream::{Active, LocalEndpoint};
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -15,8 +11,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+use weir_filter::filter::{Cx, End, FILTER, Hooks};
 use weir_h1::{RequestHead, ResponseHead, Version};
 use weir_telemetry::{Closed, Entry, Header, Timing, log};
+use weir_upstream::error::{self, Cause};
+use weir_upstream::id;
+use weir_upstream::upstream::{Active, LocalEndpoint};
 
 /// What is told of an exchange when it ends, beside what the exchange itself knows. It is written on the way and read at the end: nothing
 /// is decided by it.

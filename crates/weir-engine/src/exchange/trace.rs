@@ -1,13 +1,13 @@
 //! What an exchange tells a collector: a span of its own and one for each attempt, by the semantic conventions for HTTP.
 
 use super::{Exchange, Phase};
-use crate::grpc;
 use crate::tracing::{AttemptSpan, Call, Trace, context};
-use crate::upstream::{Active, LocalUpstream};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+use weir_filter::grpc;
 use weir_h1::{ResponseHead, Version};
 use weir_telemetry::otlp::{Attributes, Span, SpanKind};
+use weir_upstream::upstream::{Active, LocalUpstream};
 use weir_wire::listen::Address;
 
 /// The moment at which spans are written, by both clocks.
@@ -233,7 +233,7 @@ impl Exchange<'_> {
         to.text("weir.listener", &*self.client.listener.spec.name);
         to.text("weir.route", self.route.map_or("", |route| &snapshot.routes[route].name));
         to.text("weir.upstream", record.upstream.map_or("", |upstream| &snapshot.upstreams[upstream].name));
-        let consumer = self.cx.as_ref().and_then(crate::filter::Cx::consumer);
+        let consumer = self.cx.as_ref().and_then(weir_filter::filter::Cx::consumer);
         to.text("weir.consumer", consumer.map_or("", |consumer| &consumer.name));
         to.text("weir.cause", record.cause.map_or("", |cause| cause.code));
         to.text("weir.request_id", self.id().unwrap_or_default());

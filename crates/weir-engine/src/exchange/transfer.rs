@@ -7,19 +7,19 @@ use super::upload::Sending;
 use super::{Exchange, Next, Phase, Routed, Stop, can_be_told, deadline, end_of_body};
 use crate::client::{Client, Departure, SEND_TIMEOUT};
 use crate::core::{Local, Waiting};
-use crate::error::{self, Cause};
-use crate::filter::Cx;
-use crate::grpc;
-use crate::respond::reason;
-use crate::upstream::{Carrier, complain};
 use bytes::Bytes;
 use smallvec::SmallVec;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
+use weir_filter::filter::Cx;
+use weir_filter::grpc;
+use weir_filter::phrases::reason;
 use weir_h1::{BodyKind, Connection as Wish, FieldName, Known, Method, ResponseHead, Version};
 use weir_telemetry::Closed;
+use weir_upstream::error::{self, Cause};
+use weir_upstream::upstream::{Carrier, complain};
 use weir_wire::relay::{Framing, Relay, RelayError, Tunnel};
 
 /// How long the rest of a request may take to move on once its answer is over.

@@ -8,13 +8,13 @@ use super::bodies::{BodyWatch, Direction};
 use super::{Exchange, Stop, deadline};
 use crate::autopsy::kept::cut_detail;
 use crate::client::{Client, Departure};
-use crate::error::{self, Cause};
-use crate::upstream::{Carrier, Failed, Race, Request};
 use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use weir_h1::{Progress, ResponseHead, Version, parse_response};
+use weir_upstream::error::{self, Cause};
+use weir_upstream::upstream::{Carrier, Failed, Race, Request};
 use weir_wire::Stream;
 use weir_wire::relay::{Framing, Relay, RelayError};
 

@@ -1,11 +1,11 @@
 //! What a collector's answer means: OTLP specification 1.x, *OTLP/HTTP Response*, *OTLP/gRPC Response*.
 
 use super::Protocol;
-use crate::fetch::FetchError;
-use crate::filter::CallAnswer;
-use crate::upstream::retry_after;
 use std::time::{Duration, SystemTime};
 use weir_telemetry::otlp::{PartialSuccess, partial_success};
+use weir_upstream::fetch::FetchError;
+use weir_upstream::talk::CallAnswer;
+use weir_upstream::upstream::retry_after;
 
 /// What becomes of a batch.
 #[derive(Debug, PartialEq, Eq)]

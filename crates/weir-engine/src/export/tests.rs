@@ -1,9 +1,9 @@
 //! Batches against a scripted collector: taken, refused, away.
 
 use super::*;
-use crate::fetch::serve;
 use std::time::Duration;
 use weir_testkit::{Upstream, refusing_address};
+use weir_upstream::fetch::serve;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

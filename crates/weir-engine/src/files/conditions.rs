@@ -171,7 +171,7 @@ fn date(text: &[u8]) -> Option<SystemTime> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::request_head;
+    use weir_filter::testing::request_head;
 
     fn file() -> Validators {
         Validators::of(UNIX_EPOCH + Duration::new(784_111_777, 5), 10, None) // Sun, 06 Nov 1994 08:49:37 GMT

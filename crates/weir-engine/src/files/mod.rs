@@ -11,11 +11,6 @@ mod open;
 mod parts;
 mod path;
 
-use crate::coding::{self, Coding};
-use crate::config::schema;
-use crate::error::{self, Cause};
-use crate::file_source::read_resident;
-use crate::filter::{Answer, Body, CoreHandle, FileRange, PerCore, Refusal};
 use bytes::Bytes;
 use conditions::{Part, Validators, Verdict, Wanted, ranges};
 use open::{OpenError, Waiting, open, open_root};
@@ -28,7 +23,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+use weir_config::schema;
+use weir_filter::coding::{self, Coding};
+use weir_filter::file_source::read_resident;
+use weir_filter::filter::{Answer, Body, CoreHandle, FileRange, PerCore, Refusal};
 use weir_h1::{FieldName, Method, RequestHead};
+use weir_upstream::error::{self, Cause};
 
 /// How long a core keeps the root open. After that it is opened anew, so that a folder that was put in its place is found.
 const ROOT_FOR: Duration = Duration::from_secs(1);
@@ -37,7 +37,7 @@ const ROOT_FOR: Duration = Duration::from_secs(1);
 const WHOLE_BYTES: u64 = 64 * 1024;
 
 /// A folder that a route serves.
-pub(crate) struct Site {
+pub struct Site {
     root: PathBuf,
     index: Vec<String>,
     browse: bool,
@@ -164,19 +164,19 @@ impl Site {
         })
     }
 
-    pub(crate) fn root(&self) -> &Path {
+    pub fn root(&self) -> &Path {
         &self.root
     }
 
-    pub(crate) fn index(&self) -> &[String] {
+    pub fn index(&self) -> &[String] {
         &self.index
     }
 
-    pub(crate) const fn browses(&self) -> bool {
+    pub const fn browses(&self) -> bool {
         self.browse
     }
 
-    pub(crate) fn fallback(&self) -> Option<String> {
+    pub fn fallback(&self) -> Option<String> {
         let name = self.fallback.as_ref()?;
         Some(format!("/{}", String::from_utf8_lossy(&name.bytes)))
     }

@@ -1,14 +1,14 @@
 //! Several parts of a file in one answer: `multipart/byteranges` (RFC 9110 §14.6).
 
 use super::conditions::Part;
-use crate::error::Cause;
-use crate::file_source::FileSource;
-use crate::filter::{BodySource, CoreHandle, FileRange};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use weir_filter::file_source::FileSource;
+use weir_filter::filter::{BodySource, CoreHandle, FileRange};
+use weir_upstream::error::Cause;
 
 /// The body of such an answer.
 pub(super) struct Parts {

@@ -1,7 +1,7 @@
 //! From the path of a request to the name of a file below the root.
 
-use crate::template::RESERVED;
 use percent_encoding::percent_encode;
+use weir_filter::template::RESERVED;
 
 /// Longest name, in bytes: what Linux takes (PATH_MAX).
 const NAME_BYTES: usize = 4096;

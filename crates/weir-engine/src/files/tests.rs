@@ -1,8 +1,6 @@
 //! The target as a route uses it: a folder on disk, requests, answers.
 
 use super::*;
-use crate::filter::{CallAnswer, CallRequest, Job, Services, Task};
-use crate::testing::request_head;
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -11,6 +9,8 @@ use std::os::unix::fs::{FileExt, symlink};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use tempfile::TempDir;
+use weir_filter::filter::{CallAnswer, CallRequest, Job, Services, Task};
+use weir_filter::testing::request_head;
 
 /// A core that does blocking work at once.
 #[derive(Default)]
@@ -21,7 +21,7 @@ impl Services for Core {
         &'a self,
         _: &'a str,
         _: CallRequest,
-    ) -> crate::filter::Waiting<'a, Result<CallAnswer, &'static Cause>> {
+    ) -> weir_filter::filter::Waiting<'a, Result<CallAnswer, &'static Cause>> {
         Box::pin(std::future::ready(Err(&error::NO_ENDPOINT)))
     }
 

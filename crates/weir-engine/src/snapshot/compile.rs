@@ -6,30 +6,20 @@ mod acme;
 mod admin;
 mod answers;
 mod certificates;
+mod client_tls;
 mod listeners;
 mod logins;
 mod redirects;
 mod stores;
 mod upstreams;
 
+pub use client_tls::log_tls;
+
 use super::{Chain, Guards, Handling, Instance, Plan, Route, Snapshot, Target};
 use crate::acme::Wire;
-use crate::config::diagnostic::nearest_name;
-use crate::config::digest;
-use crate::config::schema;
-use crate::config::{Diagnostic, Diagnostics, Loaded, Mistakes, Node, Severity};
-use crate::fetch::{Fetcher, Trust};
 use crate::files::Site;
-use crate::filter::{
-    Build, Conceals, Consumer, Consumers, FieldGuards, FilterKind, Hooks, Kept, Mistake, Places, Purgeable,
-    Settings, Switch,
-};
 use crate::handover::{Kind, State};
-use crate::reload::log_tls;
-use crate::route::{Conflict, ConflictKind, EscapedSlashes, Pattern, RouteSpec, Shown, Table};
-use crate::store::Stores;
 use crate::tracing::{Parents, Tracing};
-use crate::upstream::{ClientGone, Healths, Upstream};
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
@@ -37,13 +27,25 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use weir_acme::Acme;
+use weir_config::diagnostic::nearest_name;
+use weir_config::digest;
+use weir_config::schema;
+use weir_config::{Diagnostic, Diagnostics, Loaded, Mistakes, Node, Severity};
+use weir_filter::filter::{
+    Build, Conceals, Consumer, Consumers, FieldGuards, FilterKind, Hooks, Kept, Mistake, Places, Purgeable,
+    Settings, Switch,
+};
+use weir_filter::store::Stores;
 use weir_h1::{FieldName, NameSet};
+use weir_route::{Conflict, ConflictKind, EscapedSlashes, Pattern, RouteSpec, Shown, Table};
 use weir_telemetry::{Server, Telemetry};
+use weir_upstream::fetch::{Fetcher, Trust};
+use weir_upstream::upstream::{ClientGone, Healths, Upstream};
 use weir_wire::hex;
 use weir_wire::tls::{self, Certificate, Identity, Tickets};
 
 /// What goes from one snapshot to the next.
-pub(crate) struct Carry {
+pub struct Carry {
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) kept: Kept,
     /// What is known of endpoints, by their names.
@@ -52,7 +54,7 @@ pub(crate) struct Carry {
     certificates: HashMap<Identity, Certificate>,
     fresh_certificates: HashMap<Identity, Certificate>,
     /// The certificates of listeners that are kept up to date.
-    pub(crate) acme: Acme,
+    pub acme: Acme,
     /// The keys of session tickets, by the policy that they resume under: see [`tickets_key`].
     tickets: HashMap<[u8; 32], Tickets>,
     fresh_tickets: HashMap<[u8; 32], Tickets>,
@@ -62,7 +64,8 @@ pub(crate) struct Carry {
 }
 
 impl Carry {
-    pub(crate) fn new(telemetry: Arc<Telemetry>) -> Self {
+    /// Nothing yet: for the first snapshot.
+    pub fn new(telemetry: Arc<Telemetry>) -> Self {
         Self {
             telemetry,
             kept: Kept::default(),
@@ -78,7 +81,7 @@ impl Carry {
     }
 
     /// What the process before this one knew, for the first snapshot.
-    pub(crate) fn inherit(&mut self, state: Vec<State>) {
+    pub fn inherit(&mut self, state: Vec<State>) {
         for State { kind, key, bytes } in state {
             match kind {
                 Kind::Filter => self.kept.inherit(key, bytes),
@@ -94,12 +97,12 @@ impl Carry {
     }
 
     /// How switches were turned before this process began, for the first snapshot: the latest word, by name.
-    pub(crate) fn inherit_switches(&mut self, switches: impl Iterator<Item = (String, Vec<u8>)>) {
+    pub fn inherit_switches(&mut self, switches: impl Iterator<Item = (String, Vec<u8>)>) {
         switches.for_each(|(name, saved)| self.kept.inherit_switch(&name, saved));
     }
 
     /// What the next process is to know.
-    pub(crate) fn save(&self) -> Vec<State> {
+    pub fn save(&self) -> Vec<State> {
         let tickets = self.tickets.iter().map(|(policy, tickets)| State {
             kind: Kind::Tickets,
             key: hex::encode(policy.as_ref()),
@@ -113,17 +116,17 @@ impl Carry {
     }
 
     /// Opens what the next snapshot keeps in stores. Before it runs nothing of this process may have.
-    pub(crate) fn open_stores(&self, successor: bool) -> Result<(), String> {
+    pub fn open_stores(&self, successor: bool) -> Result<(), String> {
         self.kept.open_stores(successor)
     }
 
     /// What filters keep in the stores of the config, by the name of the store.
-    pub(crate) fn stored(&self) -> Vec<(String, Arc<dyn Purgeable>)> {
+    pub fn stored(&self) -> Vec<(String, Arc<dyn Purgeable>)> {
         self.kept.stored()
     }
 
     /// The switches that filters name.
-    pub(crate) fn switches(&self) -> Vec<(String, Arc<Switch>)> {
+    pub fn switches(&self) -> Vec<(String, Arc<Switch>)> {
         self.kept.switches()
     }
 
@@ -140,7 +143,7 @@ impl Carry {
     }
 
     /// The certificates of listeners as they are shown to clients, by their files.
-    pub(crate) fn certificates(&self) -> Vec<(&Identity, &Certificate)> {
+    pub fn certificates(&self) -> Vec<(&Identity, &Certificate)> {
         let mut all: Vec<_> = self.certificates.iter().collect();
         all.sort_unstable_by_key(|(identity, _)| (&identity.cert, &identity.key));
         all
@@ -148,7 +151,7 @@ impl Carry {
 
     /// The snapshot just compiled runs now: forgets what only its predecessor used.
     /// Tells which state of filters is forgotten.
-    pub(crate) fn adopted(&mut self, control: &Handle, fetcher: &Fetcher) -> Vec<String> {
+    pub fn adopted(&mut self, control: &Handle, fetcher: &Fetcher) -> Vec<String> {
         let forgotten = self.kept.sweep(control, fetcher);
         self.certificates = std::mem::take(&mut self.fresh_certificates);
         self.acme.adopt(|| Arc::new(Wire(fetcher.clone())));
@@ -174,7 +177,7 @@ fn policy_of(hex: &str) -> Option<[u8; 32]> {
 ///
 /// # Errors
 /// All diagnostics, also left in `loaded`.
-pub(crate) fn compile(
+pub fn compile(
     loaded: &mut Loaded,
     kinds: &[&'static FilterKind],
     carry: &mut Carry,
@@ -655,7 +658,7 @@ fn credential(node: &Node) -> Option<String> {
         return Some(text.to_owned());
     }
     // What is wrong with it is told by its filter, which knows what it expects.
-    let map: Option<serde_json::Value> = crate::config::de::read(node, "", &mut Diagnostics::default());
+    let map: Option<serde_json::Value> = weir_config::de::read(node, "", &mut Diagnostics::default());
     map.map(|map| map.to_string())
 }
 

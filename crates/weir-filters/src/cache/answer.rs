@@ -7,7 +7,7 @@ use super::object::{Meta, Stored};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Instant;
-use weir_engine::filter::{Answer, Body, Cx, RequestHead, ResponseHead};
+use weir_filter::filter::{Answer, Body, Cx, RequestHead, ResponseHead};
 use weir_h1::{FieldName, Fields, Method};
 
 /// Where a body is.

@@ -11,7 +11,7 @@
 
 use super::key::Extra;
 use super::storable::WhyNot;
-use weir_engine::filter::{Caller, Cx, RequestHead, Told};
+use weir_filter::filter::{Caller, Cx, RequestHead, Told};
 use weir_h1::{Claim, FieldName, Fields, Known, split_unquoted};
 use weir_wire::base64;
 
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
     use crate::shared::is_address;
     use serde_json::json;
-    use weir_engine::testing::{Stand, request_head};
+    use weir_filter::testing::{Stand, request_head};
 
     #[test]
     fn what_a_proxy_tells_of_the_url() {

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use weir_engine::filter::Reading;
+use weir_filter::filter::Reading;
 use weir_telemetry::Figure;
 
 /// Lines of memory; cores beyond this number share.

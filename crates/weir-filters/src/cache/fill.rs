@@ -27,8 +27,8 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use weir_cache::disk::{Disk, Entry, Going};
-use weir_engine::error::{self, Cause};
-use weir_engine::filter::{self, BodySource};
+use weir_filter::error::{self, Cause};
+use weir_filter::filter::{self, BodySource};
 use weir_h1::Fields;
 use weir_wire::time::{timeout, timeout_at};
 

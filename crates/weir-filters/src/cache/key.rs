@@ -9,7 +9,7 @@
 
 use super::caller::{add_caller, add_forwarded};
 use serde::{Deserialize, Serialize};
-use weir_engine::filter::{Cx, RequestHead};
+use weir_filter::filter::{Cx, RequestHead};
 use weir_h1::FieldName;
 
 /// What is added to keys, as written.
@@ -208,7 +208,7 @@ pub(super) fn stem_of_reference(stem: &[u8], reference: &[u8]) -> Option<Vec<u8>
         None => (&target[..], &b""[..]),
     };
     let mut canonical = Vec::new();
-    weir_engine::route::canonical(target, weir_engine::route::Slashes::Keep, &mut canonical).ok()?;
+    weir_filter::route::canonical(target, weir_filter::route::Slashes::Keep, &mut canonical).ok()?;
     let target = if canonical.is_empty() { target } else { &canonical };
     Some([route, b"\0", origin, target, query].concat())
 }
@@ -217,7 +217,7 @@ pub(super) fn stem_of_reference(stem: &[u8], reference: &[u8]) -> Option<Vec<u8>
 mod tests {
     use super::*;
     use serde_json::json;
-    use weir_engine::testing::{Stand, request_head};
+    use weir_filter::testing::{Stand, request_head};
 
     #[tokio::test]
     async fn what_a_key_holds() {

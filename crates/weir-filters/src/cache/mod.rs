@@ -51,7 +51,7 @@ use std::time::{Duration as Time, Instant};
 use storable::SetCookie;
 use store::Pages;
 use weir_cache::disk::Entry;
-use weir_engine::coding::quality;
+use weir_filter::coding::quality;
 use weir_h1::{BodyKind, Fields, Method};
 use weir_wire::time;
 

@@ -3,7 +3,7 @@
 use super::key::Extra;
 use crate::shared::is_address;
 use serde_json::Value;
-use weir_engine::filter::Neighbour;
+use weir_filter::filter::Neighbour;
 
 /// Filters beside those called `..._auth` that verify callers.
 const VERIFY: [&str; 4] = ["any", "jwt", "maintenance", "oidc"];

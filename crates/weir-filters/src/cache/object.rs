@@ -16,8 +16,8 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant, SystemTime};
 use weir_cache::disk::Entry;
 use weir_cache::policy::{Place, Placed};
-use weir_engine::error::Cause;
-use weir_engine::filter::{Body, BodySource};
+use weir_filter::error::Cause;
+use weir_filter::filter::{Body, BodySource};
 use weir_h1::{FieldName, Fields};
 
 /// Largest block of a body, in bytes: what is not longer is written from one place.

@@ -15,8 +15,8 @@ use std::task::{Context, Poll, ready};
 use std::time::{Instant, SystemTime};
 use tokio::sync::oneshot;
 use weir_cache::disk::{Body, Disk, Entry, Named, Writer};
-use weir_engine::error::{self, Cause};
-use weir_engine::filter::{BodySource, Waiting};
+use weir_filter::error::{self, Cause};
+use weir_filter::filter::{BodySource, Waiting};
 use weir_h1::Fields;
 use xxhash_rust::xxh3::xxh3_64;
 

@@ -7,7 +7,7 @@ use super::store::Pages;
 use super::{Cache, Counters, Names};
 use crate::prelude::*;
 use crate::shared::allow_name;
-use weir_engine::store::Room;
+use weir_filter::store::Room;
 
 /// Keeps answers of the upstream, and answers from them: a shared cache as RFC 9111 has it.
 ///

@@ -27,7 +27,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 use weir_cache::disk::{Disk, Entry};
 use weir_cache::policy::{Placed, Queues};
-use weir_engine::filter::{Purge, Purgeable};
+use weir_filter::filter::{Purge, Purgeable};
 use weir_h1::Fields;
 
 /// Most variants of one URL.

@@ -14,8 +14,8 @@ use arc_swap::ArcSwap;
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex, PoisonError};
-use weir_engine::config::units::Percent;
-use weir_engine::error::{CLIENT_CLOSED, CLIENT_TOO_SLOW, GRPC_TIMEOUT};
+use weir_filter::config::units::Percent;
+use weir_filter::error::{CLIENT_CLOSED, CLIENT_TOO_SLOW, GRPC_TIMEOUT};
 use weir_h1::FieldName;
 use weir_telemetry::log;
 
@@ -151,7 +151,7 @@ impl IntoFilter for CircuitBreakerSettings {
         }
         let mut grpc = Vec::new();
         for (at, name) in self.grpc.iter().enumerate() {
-            match weir_engine::grpc::number(name).filter(|status| *status != 0) {
+            match weir_filter::grpc::number(name).filter(|status| *status != 0) {
                 Some(status) => grpc.push(status),
                 None => {
                     let hint =
@@ -277,7 +277,7 @@ impl Filter for CircuitBreaker {
     fn on_response_body(&self, piece: &mut Piece<'_>, cx: &mut Cx) -> HookResult {
         let to_come = &mut cx.state::<Asked>().to_come;
         if piece.is_last() {
-            let status = piece.trailer("grpc-status").and_then(weir_engine::grpc::read_status);
+            let status = piece.trailer("grpc-status").and_then(weir_filter::grpc::read_status);
             let failed = status.is_some_and(|status| self.grpc.contains(&status));
             if let Some(mut ended) = to_come.take()
                 && failed

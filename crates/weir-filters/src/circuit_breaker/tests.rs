@@ -5,7 +5,7 @@ use super::*;
 use serde_json::{Value, json};
 use std::cell::Cell;
 use std::time::Duration as Time;
-use weir_engine::error::{BODY_TIMEOUT, CONNECT_REFUSED, RESPONSE_TIMEOUT};
+use weir_filter::error::{BODY_TIMEOUT, CONNECT_REFUSED, RESPONSE_TIMEOUT};
 
 fn stand(settings: Value) -> Stand {
     Stand::new(&KIND, settings).upstream("up").upstream("other")

@@ -7,7 +7,7 @@ use brotli::enc::encode::{
 use flate2::{Compress, Compression, FlushCompress, Status};
 use std::fmt;
 use std::time::Duration;
-use weir_engine::coding::Coding;
+use weir_filter::coding::Coding;
 use zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer};
 

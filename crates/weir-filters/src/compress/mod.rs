@@ -1,6 +1,6 @@
 //! `compress`: makes bodies smaller on their way to clients that can read that.
 //!
-//! `weir_engine::coding` chooses the coding, `media` says which bodies are worth it, `encoder` has the three codings and what they cost.
+//! `weir_filter::coding` chooses the coding, `media` says which bodies are worth it, `encoder` has the three codings and what they cost.
 
 mod encoder;
 mod media;
@@ -15,8 +15,8 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::oneshot;
-use weir_engine::blocking::Blocking;
-use weir_engine::coding::{self, Coding};
+use weir_filter::blocking::Blocking;
+use weir_filter::coding::{self, Coding};
 use weir_h1::{FieldName, Fields, Known, Method};
 
 pub(super) static KIND: FilterKind =

@@ -23,7 +23,7 @@ static CLIENT_CONCURRENCY: Cause = Cause {
     status: 429,
     meaning: "This client has as many requests under way as it may.",
     change: "the filter concurrency of the route, or of the consumer's plan",
-    limit: Some(weir_engine::error::Limit::Concurrency),
+    limit: Some(weir_filter::error::Limit::Concurrency),
     ..Cause::USUAL
 };
 
@@ -32,7 +32,7 @@ static CONCURRENCY_LIMIT: Cause = Cause {
     status: 503,
     meaning: "As many requests are under way as may be, and no more may wait.",
     change: "requests or queue of the filter concurrency; with adaptive, the upstream is saturated",
-    limit: Some(weir_engine::error::Limit::Concurrency),
+    limit: Some(weir_filter::error::Limit::Concurrency),
     ..Cause::USUAL
 };
 
@@ -41,7 +41,7 @@ static CONCURRENCY_TIMEOUT: Cause = Cause {
     status: 503,
     meaning: "The request waited too long for its turn.",
     change: "requests, queue or wait of the filter concurrency",
-    limit: Some(weir_engine::error::Limit::Concurrency),
+    limit: Some(weir_filter::error::Limit::Concurrency),
     ..Cause::USUAL
 };
 
@@ -260,7 +260,7 @@ impl Filter for Concurrency {
                     *held = Held::Slot(slot);
                     Flow::Continue
                 }
-                Ok(None) => Flow::refuse(&weir_engine::error::INTERNAL), // nobody closes a semaphore
+                Ok(None) => Flow::refuse(&weir_filter::error::INTERNAL), // nobody closes a semaphore
                 Err(_) => self.refuse(&CONCURRENCY_TIMEOUT),
             }
         })

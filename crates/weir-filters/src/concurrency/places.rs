@@ -18,7 +18,7 @@ use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::{Semaphore, SemaphorePermit};
-use weir_engine::filter::Consumers;
+use weir_filter::filter::Consumers;
 
 /// How many parts of the keyed places have a lock of their own.
 const SHARDS: usize = 64;

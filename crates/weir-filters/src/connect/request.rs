@@ -6,7 +6,7 @@ use super::{
 use crate::prelude::*;
 use crate::shared::grpc::told;
 use std::borrow::Cow;
-use weir_engine::grpc;
+use weir_filter::grpc;
 use weir_h1::Method;
 use weir_transcode::connect::{self, Query};
 use weir_transcode::frames::{self, Boundary, FrameError, Messages};

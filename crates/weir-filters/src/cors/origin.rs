@@ -1,7 +1,7 @@
 //! Origins: as written in a config, and whether one of a request is among them.
 
 use std::collections::HashMap;
-use weir_engine::filter::Build;
+use weir_filter::filter::Build;
 
 /// Who may call.
 pub(super) struct Origins {

@@ -7,8 +7,8 @@ use super::prelude::*;
 use super::shared::page::Pages;
 use settings::{ErrorsSettings, StatusSet};
 use std::collections::HashMap;
-use weir_engine::reason;
-use weir_engine::template::{Values, Var};
+use weir_filter::reason;
+use weir_filter::template::{Values, Var};
 use weir_h1::FieldName;
 
 pub(super) static KIND: FilterKind =
@@ -155,8 +155,8 @@ mod tests {
     use super::super::testing::{Exchange, Stand};
     use super::*;
     use serde_json::json;
-    use weir_engine::error::{NO_ENDPOINT, RESPONSE_TIMEOUT};
-    use weir_engine::filter::Failure;
+    use weir_filter::error::{NO_ENDPOINT, RESPONSE_TIMEOUT};
+    use weir_filter::filter::Failure;
     use weir_h1::{Limits, parse_response};
 
     fn failed(exchange: &mut Exchange, cause: Option<&'static Cause>, accept: &str) {

@@ -9,10 +9,10 @@ use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fmt;
-use weir_engine::config::diagnostic::nearest_name;
-use weir_engine::error;
-use weir_engine::filter::{Build, IntoFilter};
-use weir_engine::template::Var;
+use weir_filter::config::diagnostic::nearest_name;
+use weir_filter::error;
+use weir_filter::filter::{Build, IntoFilter};
+use weir_filter::template::Var;
 use weir_h1::FieldName;
 
 /// Most pages of one filter.

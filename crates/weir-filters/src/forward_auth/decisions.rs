@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use tokio::sync::OnceCell;
-use weir_engine::filter::{CoreHandle, Cx, HeaderName, PerCore, RequestHead};
+use weir_filter::filter::{CoreHandle, Cx, HeaderName, PerCore, RequestHead};
 use weir_h1::FieldName;
 
 type Field = (FieldName, Vec<u8>);
@@ -203,7 +203,7 @@ mod tests {
     use std::cell::Cell;
     use std::task::Poll;
     use tokio::sync::Notify;
-    use weir_engine::testing::{Stand, request_head};
+    use weir_filter::testing::{Stand, request_head};
 
     fn core() -> CoreHandle {
         let kind = crate::KINDS.iter().find(|kind| kind.name == "request_id").unwrap();

@@ -6,8 +6,8 @@ use super::prelude::*;
 use super::shared::allow_name;
 use decisions::{Decision, Decisions};
 use std::rc::Rc;
-use weir_engine::config::diagnostic::nearest_name;
-use weir_engine::route::{Slashes, canonical};
+use weir_filter::config::diagnostic::nearest_name;
+use weir_filter::route::{Slashes, canonical};
 use weir_h1::FieldName;
 
 pub(super) static KIND: FilterKind =

@@ -3,7 +3,7 @@
 use super::super::testing::Stand;
 use super::*;
 use serde_json::{Value, json};
-use weir_engine::error::CONNECT_REFUSED;
+use weir_filter::error::CONNECT_REFUSED;
 
 fn stand(settings: Value) -> Stand {
     Stand::new(&KIND, settings).upstream("auth")

@@ -276,5 +276,5 @@ impl Filter for GrpcJson {
 
 /// Whether a request is gRPC, gRPC-Web or Connect's streams already.
 fn is_grpc(head: &RequestHead) -> bool {
-    weir_engine::grpc::is_grpc(&head.headers)
+    weir_filter::grpc::is_grpc(&head.headers)
 }

@@ -93,7 +93,7 @@ impl GrpcJson {
         let streams =
             loaded.api.method(&call).map_or((false, false), |m| (m.client_streams, m.server_streams));
         // A deadline that means nothing would be passed on for the service to stumble over.
-        if head.headers.get_str("grpc-timeout").is_some_and(|text| !weir_engine::grpc::is_timeout(text)) {
+        if head.headers.get_str("grpc-timeout").is_some_and(|text| !weir_filter::grpc::is_timeout(text)) {
             let status =
                 Status::invalid("grpc-timeout", "expected up to eight digits and one of H M S m u n");
             let wrong = ErrorAnswer { cause: &REQUEST_MALFORMED, status, methods: Vec::new() };

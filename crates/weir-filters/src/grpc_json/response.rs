@@ -124,7 +124,7 @@ impl GrpcJson {
         cx.state::<State>().stage = Stage::Done;
         let Some(cause) = cx.failure().and_then(|failure| failure.cause) else { return Flow::Continue };
         // Of a status 400 the client's message is to blame, which INTERNAL would not say.
-        let code = if cause.status == 400 { 3 } else { weir_engine::grpc::status(cause).into() };
+        let code = if cause.status == 400 { 3 } else { weir_filter::grpc::status(cause).into() };
         let status = Status::new(code, cause.meaning);
         let style = self.manner.errors;
         let http = if status.response_status(style) == 200 { 200 } else { cause.status };

@@ -5,7 +5,7 @@ mod set;
 use super::prelude::*;
 use ipnet::IpNet;
 use set::IpSet;
-use weir_engine::config::schema::Network;
+use weir_filter::config::schema::Network;
 
 pub(super) static KIND: FilterKind =
     FilterKind::made_from::<IpSettings>("ip").with_causes(&[&IP_DENIED, &IP_NOT_ALLOWED]);

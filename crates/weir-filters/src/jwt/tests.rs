@@ -7,7 +7,7 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use serde_json::{Value, json};
 use std::cell::Cell;
 use tokio::sync::mpsc::Receiver;
-use weir_engine::fetch::Asked;
+use weir_filter::fetch::Asked;
 use weir_wire::base64;
 
 const SECRET: &str = "a secret of sixty-four bytes, so that it is one for every HS there is";

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use std::future::Future;
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
-use weir_engine::store::{Away, Reply, Script, Store};
+use weir_filter::store::{Away, Reply, Script, Store};
 use weir_telemetry::log;
 use weir_wire::{hex, time};
 

@@ -18,7 +18,7 @@ use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::SystemTime;
-use weir_engine::store::Away;
+use weir_filter::store::Away;
 use weir_h1::{FieldName, Method};
 use weir_wire::base64;
 

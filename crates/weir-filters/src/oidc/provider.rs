@@ -149,7 +149,7 @@ impl Provider {
             limit: ANSWER_BYTES,
             timeout: TIMEOUT,
             trust: trust.clone(),
-            version: weir_engine::fetch::Version::default(),
+            version: weir_filter::fetch::Version::default(),
         };
         let answer = fetcher.fetch(request).await.map_err(|e| self.failed(&e))?;
         let answered: Option<Map<String, Value>> = serde_json::from_slice(&answer.body).ok();

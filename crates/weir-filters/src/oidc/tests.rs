@@ -6,7 +6,7 @@ use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use serde_json::{Map, Value, json};
 use std::sync::Mutex;
 use tokio::sync::mpsc::Receiver;
-use weir_engine::fetch::Asked;
+use weir_filter::fetch::Asked;
 
 const ISSUER: &str = "https://idp.example";
 

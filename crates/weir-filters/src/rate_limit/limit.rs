@@ -8,7 +8,7 @@ use super::{State, field_name};
 use crate::shared::by::Counted;
 use std::ops::Deref;
 use std::sync::Arc;
-use weir_engine::filter::Consumers;
+use weir_filter::filter::Consumers;
 use weir_h1::{FieldName, Prepared};
 
 pub(super) const POLICY: &str = "RateLimit-Policy";

@@ -28,7 +28,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Instant;
 use tokio::sync::oneshot;
-use weir_engine::store::Away;
+use weir_filter::store::Away;
 use weir_h1::FieldName;
 use weir_wire::time;
 
@@ -43,7 +43,7 @@ static QUOTA_EXCEEDED: Cause = Cause {
     status: 429,
     meaning: "The quota of this day or month is used up.",
     change: "the filter rate_limit of the route, or of the consumer's plan, with per: day or month",
-    limit: Some(weir_engine::error::Limit::Rate),
+    limit: Some(weir_filter::error::Limit::Rate),
     ..Cause::USUAL
 };
 
@@ -52,7 +52,7 @@ static RATE_LIMITED: Cause = Cause {
     status: 429,
     meaning: "Too many requests.",
     change: "the filter rate_limit of the route, or of the consumer's plan",
-    limit: Some(weir_engine::error::Limit::Rate),
+    limit: Some(weir_filter::error::Limit::Rate),
     ..Cause::USUAL
 };
 

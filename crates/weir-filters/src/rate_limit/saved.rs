@@ -125,7 +125,7 @@ mod tests {
     use super::super::gcra::{Decision, Rate, SECOND};
     use super::*;
     use std::time::Duration;
-    use weir_engine::filter::Consumer;
+    use weir_filter::filter::Consumer;
 
     const NOW: Time = 1000 * SECOND;
 

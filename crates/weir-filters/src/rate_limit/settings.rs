@@ -7,10 +7,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU32;
 use std::sync::Arc;
-use weir_engine::config::de;
-use weir_engine::config::units::Duration;
-use weir_engine::filter::{Build, HeaderName};
-use weir_engine::store::{Store, WINDOW};
+use weir_filter::config::de;
+use weir_filter::config::units::Duration;
+use weir_filter::filter::{Build, HeaderName};
+use weir_filter::store::{Store, WINDOW};
 
 /// Lets a number of requests pass in each period, and refuses the others with 429 and `Retry-After`.
 ///
@@ -376,7 +376,7 @@ impl<'de> Deserialize<'de> for Per {
         match text.as_str() {
             "day" => Ok(Self::Span(Unit::Day)),
             "month" => Ok(Self::Span(Unit::Month)),
-            other => other.parse().map(Self::Time).map_err(|e: weir_engine::config::units::UnitError| {
+            other => other.parse().map(Self::Time).map_err(|e: weir_filter::config::units::UnitError| {
                 let hint = match text.trim_start_matches("1 ").trim_end_matches('s') {
                     "hour" => Some("write 1h"),
                     "minute" | "min" => Some("write 1m"),

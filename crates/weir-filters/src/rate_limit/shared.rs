@@ -21,10 +21,10 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
-use weir_engine::store::lease::{self, Answer, Ask, Lease, Terms};
-use weir_engine::store::{Away, Question, Reply, Script, Store};
+use weir_filter::store::lease::{self, Answer, Ask, Lease, Terms};
+use weir_filter::store::{Away, Question, Reply, Script, Store};
 
-pub(super) use weir_engine::store::lease::Told;
+pub(super) use weir_filter::store::lease::Told;
 
 /// What runs in the store.
 static SCRIPT: LazyLock<Arc<Script>> = LazyLock::new(|| Script::new(include_str!("shared.lua")));
@@ -301,7 +301,7 @@ impl Fingerprint {
 mod tests {
     use super::*;
     use tokio::sync::mpsc::Receiver;
-    use weir_engine::store::{Place, Server};
+    use weir_filter::store::{Place, Server};
 
     const KEY: Key<'static> = Key::V4(1);
     const NOW: Time = 1000 * SECOND;
@@ -314,7 +314,7 @@ mod tests {
         };
         let (store, questions) = Store::faked(place);
         let rate = Rate::new(100, std::time::Duration::from_secs(1), 100).unwrap();
-        let per = Per::Time(weir_engine::config::units::Duration::from_secs(1));
+        let per = Per::Time(weir_filter::config::units::Duration::from_secs(1));
         let read = Read { rate, requests: 100, per, name: "default".to_owned() };
         let leases = Arc::new(Leases::new(1024));
         (

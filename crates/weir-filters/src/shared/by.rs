@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use weir_engine::config::de;
-use weir_engine::filter::{Build, Cx, RequestHead};
-use weir_engine::template::{Escape, Malformed, Template, Values};
+use weir_filter::config::de;
+use weir_filter::filter::{Build, Cx, RequestHead};
+use weir_filter::template::{Escape, Malformed, Template, Values};
 use weir_h1::FieldName;
 use weir_wire::hex;
 
@@ -226,7 +226,7 @@ impl Who {
                 let mut made = Vec::new(); // no longer than the text and the request's head
                 let caller = cx.caller();
                 parts.iter().for_each(|part| part.write(head, cx, &mut made));
-                cx.untell(weir_engine::filter::Told::ALL, caller); // the name of a counter, which nobody is told
+                cx.untell(weir_filter::filter::Told::ALL, caller); // the name of a counter, which nobody is told
                 Counted::Key(Key::Made(made))
             }
         }

@@ -2,7 +2,7 @@
 
 use super::allow_name;
 use std::collections::{BTreeMap, HashMap};
-use weir_engine::filter::{Build, Consumers, HeaderName};
+use weir_filter::filter::{Build, Consumers, HeaderName};
 use weir_h1::FieldName;
 
 /// The fields under `headers` and the claims they are set to. `own`: why a field is the filter's own, where it is.

@@ -36,7 +36,7 @@ fn split(pair: &[u8]) -> Option<(&[u8], &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weir_engine::testing::request_head;
+    use weir_filter::testing::request_head;
 
     fn left(cookies: &str, name: &str) -> Vec<String> {
         let mut head = request_head(&format!("GET /\n{cookies}"));

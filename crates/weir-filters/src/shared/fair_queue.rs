@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
-use weir_engine::blocking::Blocking;
-use weir_engine::filter::Job;
+use weir_filter::blocking::Blocking;
+use weir_filter::filter::Job;
 
 /// A queue before some threads. Lock: held to add or take a job, never while one runs.
 pub(crate) struct FairQueue {

@@ -17,7 +17,7 @@ pub(super) mod query;
 pub(super) mod sfv;
 pub(super) mod signature;
 
-use weir_engine::filter::{Build, HeaderName};
+use weir_filter::filter::{Build, HeaderName};
 use weir_h1::Known;
 use weir_wire::base64; // named here once, because `fuzz/` makes `sfv` of its own file
 

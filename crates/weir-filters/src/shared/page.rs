@@ -7,8 +7,8 @@ use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::fmt;
-use weir_engine::filter::{Build, FilePath};
-use weir_engine::template::{Escape, Template, Values, Var};
+use weir_filter::filter::{Build, FilePath};
+use weir_filter::template::{Escape, Template, Values, Var};
 
 /// Largest page, in bytes.
 const PAGE_BYTES: usize = 256 * 1024;

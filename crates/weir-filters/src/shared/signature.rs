@@ -6,8 +6,8 @@ use super::jose::algorithm::Algorithm;
 use super::sfv::{Bare, Item, Parameters, write_item, write_list};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, percent_encode};
 use std::borrow::Cow;
-use weir_engine::filter::Build;
-use weir_engine::filter::RequestHead;
+use weir_filter::filter::Build;
+use weir_filter::filter::RequestHead;
 
 /// The algorithms by their names in RFC 9421 §6.2.2, which are those of tokens by other names.
 pub(crate) const ALGORITHMS: [(&str, Algorithm); 6] = [
@@ -188,7 +188,7 @@ fn encode(bytes: &[u8]) -> Vec<u8> {
 mod tests {
     use super::super::sfv::{Member, dictionary};
     use super::*;
-    use weir_engine::testing::request_head;
+    use weir_filter::testing::request_head;
 
     /// The value of a component of a request by https.
     fn value(head: &str, component: &str) -> Result<String, Unsigned> {

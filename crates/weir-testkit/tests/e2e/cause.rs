@@ -1,6 +1,6 @@
 //! The causes that tests expect, each with the status it comes with: the one place to look when a name changes.
 //!
-//! The catalogue itself is `weir-engine/src/error.rs`; a filter's causes stand in its file.
+//! The catalogue itself is `weir-upstream/src/error.rs`; a filter's causes stand in its file.
 
 /// A status and the cause that `x-weir-cause` tells.
 pub(crate) type Cause = (u16, &'static str);

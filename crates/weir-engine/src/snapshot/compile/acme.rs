@@ -1,13 +1,13 @@
 //! `tls.acme` of listeners: every setting that no order could come of is a mistake here, and told at its place.
 
 use super::Compiler;
-use crate::config::{Diagnostic, schema};
-use crate::fetch::Trust;
 use rustix::fs::{Access, access};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_acme::{Challenge, Entry, External, Hook, LETS_ENCRYPT, Name, Settings, Spec};
+use weir_config::{Diagnostic, schema};
+use weir_upstream::fetch::Trust;
 use weir_wire::base64;
 use weir_wire::tls::Certificate;
 

@@ -2,7 +2,7 @@
 
 use super::Compiler;
 use super::listeners::{client_auth, tickets_key};
-use crate::config::schema::Protocol;
+use weir_config::schema::Protocol;
 use weir_wire::tls::{self, ClientAuth, Part, ServerTls, Shown};
 
 impl Compiler<'_> {

@@ -1,15 +1,15 @@
 //! Answers of routes that have no upstream: their own, or those of their filters.
 
 use super::Compiler;
-use crate::config::check::TARGETS;
-use crate::config::delay::Delay;
-use crate::config::diagnostic::nearest_name;
-use crate::config::schema::{Pairs, Respond, Route};
-use crate::config::{Node, Severity};
-use crate::filter::Hooks;
 use crate::snapshot::{Fixed, Instance, Mock, Mocked, Target};
-use crate::template::{Escape, Template};
 use std::sync::Arc;
+use weir_config::check::TARGETS;
+use weir_config::delay::Delay;
+use weir_config::diagnostic::nearest_name;
+use weir_config::schema::{Pairs, Respond, Route};
+use weir_config::{Node, Severity};
+use weir_filter::filter::Hooks;
+use weir_filter::template::{Escape, Template};
 use weir_h1::FieldName;
 
 /// One answer as written.

@@ -2,9 +2,9 @@
 //! lapsed must not keep twenty hosts from starting. It does not take the place of a valid one either.
 
 use super::Compiler;
-use crate::config::{Diagnostic, schema};
 use std::path::Path;
 use std::time::SystemTime;
+use weir_config::{Diagnostic, schema};
 use weir_wire::tls::{self, Certificate, Identity, Part, Validity};
 
 /// How long before its end a certificate is warned about. Renewals by ACME happen 30 days before it: by now one has failed.

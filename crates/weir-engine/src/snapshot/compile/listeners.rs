@@ -1,13 +1,13 @@
 //! Listeners, their TLS, and what clients may do on them.
 
 use super::Compiler;
-use crate::config::schema;
-use crate::route::{EscapedSlashes, Slashes};
 use crate::snapshot::{Listener, ListenerTimeouts, Policy};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::sync::Arc;
 use weir_acme::Entry;
+use weir_config::schema;
+use weir_route::{EscapedSlashes, Slashes};
 use weir_wire::h2::{FloodLimits, ServerLimits};
 use weir_wire::listen::Address;
 use weir_wire::tls::{self, Certificate, ClientAuth, Part, ServerTls, Shown, Slot};

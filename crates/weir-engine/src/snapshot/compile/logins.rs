@@ -1,9 +1,9 @@
 //! Logins that nobody would finish: found by asking the table which route the provider sends browsers back to.
 
 use super::Compiler;
-use crate::config::{Diagnostic, Node, schema::FilterNode};
-use crate::filter::Url;
-use crate::route::{NoTrace, RouteId, Table};
+use weir_config::{Diagnostic, Node, schema::FilterNode};
+use weir_filter::filter::Url;
+use weir_route::{NoTrace, RouteId, Table};
 
 impl Compiler<'_> {
     /// Warns of each filter `oidc` whose `redirect` or `logout` leads to a route without it.

@@ -1,8 +1,8 @@
 //! Redirects that send a client to where it comes from: found by asking the table where the next request would go.
 
 use super::Compiler;
-use crate::config::{Diagnostic, schema};
-use crate::route::{NoTrace, RouteId, Table};
+use weir_config::{Diagnostic, schema};
+use weir_route::{NoTrace, RouteId, Table};
 
 impl Compiler<'_> {
     /// Warns of each route whose `redirect` leads back to itself.

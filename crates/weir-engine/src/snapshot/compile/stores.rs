@@ -1,11 +1,11 @@
 //! Stores: where they are, and whether they can be spoken to. Nothing is connected before the first question.
 
 use super::Compiler;
-use crate::config::units::ByteSize;
-use crate::config::{Diagnostic, schema};
-use crate::store::{self, Place, Room, Server, Stores};
 use std::ops::RangeInclusive;
 use std::path::Path;
+use weir_config::units::ByteSize;
+use weir_config::{Diagnostic, schema};
+use weir_filter::store::{self, Place, Room, Server, Stores};
 
 /// Most bytes of a file of certificates.
 const CA_BYTES: u64 = 1024 * 1024;

@@ -1,20 +1,21 @@
 //! Upstreams, their TLS, and their endpoints.
 
 use super::Compiler;
+use super::client_tls::client_tls_key;
 use super::listeners::{alpn, header_bytes};
-use crate::config::schema;
-use crate::discovery;
-use crate::upstream::balance::{self, Balancer, By, HashSettings};
-use crate::upstream::discover::dns::{Name, Names};
-use crate::upstream::discover::registry::Registry;
-use crate::upstream::{
-    Budget, ClientGone, Conditions, Endpoint, Gate, Hedge, HostPolicy, Outlier, Place, Probe, ProbeKind,
-    ProbeTls, Protocol, Published, Retry, Sticky, Timeouts, Upstream, Way,
-};
 use sha2::{Digest, Sha256};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use weir_config::schema;
+use weir_upstream::discovery;
+use weir_upstream::upstream::balance::{self, Balancer, By, HashSettings};
+use weir_upstream::upstream::discover::dns::{Name, Names};
+use weir_upstream::upstream::discover::registry::Registry;
+use weir_upstream::upstream::{
+    Budget, ClientGone, Conditions, Endpoint, Gate, Hedge, HostPolicy, Outlier, Place, Probe, ProbeKind,
+    ProbeTls, Protocol, Published, Retry, Sticky, Timeouts, Upstream, Way,
+};
 use weir_wire::hex;
 use weir_wire::listen::Address;
 use weir_wire::proxy_protocol;
@@ -175,7 +176,7 @@ impl Compiler<'_> {
         match ClientTls::new(ca, identity, written.server_name.as_deref(), written.verify, alpn) {
             Ok(tls) => Some(tls),
             Err(e) => {
-                let key = crate::reload::client_tls_key(e.part);
+                let key = client_tls_key(e.part);
                 self.error(&format!("{path}{key}"), "tls-unusable", e.text, None);
                 None
             }

@@ -8,7 +8,7 @@ pub(crate) use offer::{Enums, Int64, LimitSettings, Names, Offer, REFUSED_SHOWN,
 pub(crate) use source::{Described, Loaded, Source};
 
 use crate::prelude::*;
-use weir_engine::grpc;
+use weir_filter::grpc;
 use weir_transcode::Status;
 
 /// Fields of gRPC and of its framing.

@@ -4,7 +4,7 @@ use super::source::{Described, Loaded, Reflected, Source};
 use crate::prelude::*;
 use std::path::PathBuf;
 use std::sync::Arc;
-use weir_engine::config::diagnostic::nearest_name;
+use weir_filter::config::diagnostic::nearest_name;
 use weir_transcode::{Api, Choice, DEPTH_MOST, JsonOptions, Limits, RuleError, sources};
 
 /// Longest `.proto` file.

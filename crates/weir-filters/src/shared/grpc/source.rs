@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
-use weir_engine::filter::{CallRequest, CoreHandle};
+use weir_filter::filter::{CallRequest, CoreHandle};
 use weir_h1::FieldName;
 use weir_telemetry::log;
 use weir_transcode::reflection::{ANSWER_BYTES, Asking, Next};

@@ -180,7 +180,7 @@ impl Tended for Remote {
 mod tests {
     use super::*;
     use tokio::sync::mpsc::Receiver;
-    use weir_engine::fetch::Asked;
+    use weir_filter::fetch::Asked;
 
     const A: &str = r#"{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"a","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#;
     const B: &str = r#"{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"b","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#;

@@ -1,0 +1,486 @@
+//! `weir explain`: what would happen to a request, told by the very code that routes live traffic.
+
+use weir_engine::PREFLIGHT;
+use weir_filter::filter::Hooks;
+mod arrival;
+mod policies;
+
+pub use policies::{HealthShown, HedgeShown, OutlierShown, PoliciesShown, ProbeShown, RetryShown};
+
+use serde::Serialize;
+use std::fmt::{self, Write};
+use weir_engine::snapshot::{Handling, Listener, Snapshot, Target};
+use weir_h1::{Limits, Method, Progress, RequestHead, TargetForm, parse_request};
+use weir_route::{Ambiguity, Decision, EscapedSlashes, NEAR_MISSES, NoTrace, RouteId};
+use weir_upstream::upstream::Place;
+
+/// What would happen to a request.
+#[derive(Clone, Debug, Serialize)]
+pub struct Explanation {
+    /// The request as understood: method, host, canonical path, query.
+    pub request: Understood,
+    /// Which route wins and why the others do not.
+    pub decision: Decision,
+    /// The filters of the winner in the order they run.
+    pub filters: Vec<FilterShown>,
+    /// Where the winner sends the request.
+    pub target: Option<TargetShown>,
+    /// What gRPC makes of the request, if it is gRPC.
+    pub grpc: Option<GrpcShown>,
+}
+
+/// A gRPC call.
+#[derive(Clone, Debug, Serialize)]
+pub struct GrpcShown {
+    /// The service, such as `helloworld.v1.Greeter`.
+    pub service: String,
+    /// The method, such as `SayHello`.
+    pub method: String,
+    /// What would keep it from working.
+    pub problems: Vec<String>,
+}
+
+/// A request as the gateway understands it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Understood {
+    /// The method.
+    pub method: String,
+    /// The host that routes are matched against.
+    pub host: String,
+    /// The path in canonical form.
+    pub path: String,
+    /// The query.
+    pub query: Option<String>,
+    /// The listener it is taken to come in on.
+    pub listener: String,
+    /// Why that one, where nobody named one and there are several.
+    pub listener_reason: Option<String>,
+    /// What is made of a path that can be read in several ways.
+    pub note: Option<String>,
+}
+
+/// A filter with its settings.
+#[derive(Clone, Debug, Serialize)]
+pub struct FilterShown {
+    /// Its name.
+    pub name: &'static str,
+    /// Its settings with every default filled in.
+    pub settings: serde_json::Value,
+    /// What it makes of this request, where it can tell.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tells: Vec<String>,
+}
+
+/// Where a route leads.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TargetShown {
+    /// Files of a folder.
+    Files {
+        /// The folder.
+        root: String,
+        /// Files that answer for a folder.
+        index: Vec<String>,
+        /// Whether folders are listed.
+        browse: bool,
+        /// The file that answers for what is not there.
+        fallback: Option<String>,
+    },
+    /// The answer of a filter that lets no request pass.
+    Filter {
+        /// Its name.
+        name: &'static str,
+    },
+    /// An answer of the gateway's own.
+    Respond {
+        /// Its status.
+        status: u16,
+    },
+    /// One upstream, or several with their shares in percent.
+    Upstreams(Vec<UpstreamShown>),
+}
+
+/// An upstream and its endpoints.
+#[derive(Clone, Debug, Serialize)]
+pub struct UpstreamShown {
+    /// Its name.
+    pub name: String,
+    /// Share of the requests in percent.
+    pub share: f64,
+    /// What its endpoints speak: `http1`, `h2`, `h2c` or `auto`.
+    pub protocol: &'static str,
+    /// How an endpoint is chosen.
+    pub balancer: &'static str,
+    /// What `hash` goes by, and the percentage that bounds it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hash: Option<HashShown>,
+    /// The cookie that brings a client back to its endpoint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sticky: Option<StickyShown>,
+    /// How many seconds an endpoint that comes into rotation takes to have its share.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slow_start_seconds: Option<f64>,
+    /// Where this gateway stands: endpoints in the same zone are used first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    /// Its addresses; names that are resolved at run time as written. With weight, zone and priority where they are given.
+    pub endpoints: Vec<String>,
+    /// What is done for requests that fail, and about endpoints that are unwell.
+    #[serde(flatten)]
+    pub policies: PoliciesShown,
+}
+
+/// The settings of the balancer `hash`.
+#[derive(Clone, Debug, Serialize)]
+pub struct HashShown {
+    /// What is hashed, such as `header:x-user`.
+    pub by: String,
+    /// The most that an endpoint may have under way beside the mean, in percent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bounded: Option<f64>,
+}
+
+/// The settings of `sticky`, but for the key.
+#[derive(Clone, Debug, Serialize)]
+pub struct StickyShown {
+    /// The name of the cookie.
+    pub cookie: String,
+    /// How many seconds a client keeps it; otherwise until its session ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl_seconds: Option<f64>,
+}
+
+/// Explains a request given as it would be written on the wire: method, target and header fields. A target that begins with
+/// `grpc://` or `grpcs://` is a call of gRPC: `content-type: application/grpc` need not be given. Without a `listener` it is the one that a
+/// client of the URL reaches.
+///
+/// # Errors
+/// Why the gateway would refuse the request before it looks at any route.
+pub fn explain(
+    snapshot: &Snapshot,
+    listener: Option<&str>,
+    method: &str,
+    target: &str,
+    headers: &[(String, String)],
+) -> Result<Explanation, String> {
+    let (number, listener_reason) = match listener {
+        None => arrival::choose(snapshot.listeners.iter().map(|listener| &**listener), target),
+        Some(name) => {
+            let found = snapshot.listeners.iter().position(|l| *l.name == *name);
+            (found.ok_or_else(|| format!("there is no listener `{name}`"))?, None)
+        }
+    };
+    let shown = snapshot.listeners.get(number).ok_or("the config has no listener")?;
+    let head = head_of(method, target, headers, &snapshot.head_limits)?;
+    let mut canonical = Vec::new();
+    let (path, ambiguity) = if head.form() == TargetForm::Asterisk {
+        (b"/".as_slice(), Ambiguity::default())
+    } else {
+        let (form, ambiguity) = weir_route::examine(head.path(), shown.slashes, &mut canonical)
+            .map_err(|e| format!("400 bad_path: the path is refused: {e}"))?;
+        (form.choose(head.path(), &canonical), ambiguity)
+    };
+    let fields: Vec<(&[u8], &[u8])> = head.headers.iter().collect();
+    let mut request = weir_route::Request {
+        listener: number as u16,
+        host: head.authority(),
+        method: head.method_name(),
+        path,
+        query: head.query(),
+        headers: &fields[..],
+    };
+    let asked = head.headers.get_str(PREFLIGHT).filter(|_| head.method() == Method::Options);
+    let without_key = snapshot.without_path_key(&request, asked);
+    if let Some((path, _)) = &without_key {
+        request.path = path;
+    }
+    let path = request.path;
+    let asked = asked.filter(|asked| snapshot.takes_preflight(&request, asked));
+    request.method = asked.unwrap_or(request.method);
+    let (note, decoded) = readings_of(snapshot, shown, &request, ambiguity)?;
+    let preflight = asked.map(|asked| {
+        format!(
+            "a preflight: it takes the route of the {} that it asks about",
+            String::from_utf8_lossy(asked)
+        )
+    });
+    let note = note.into_iter().chain(preflight).reduce(|a, b| format!("{a}; {b}"));
+    request.path = decoded.as_deref().unwrap_or(path);
+    let path = request.path;
+    let decision = weir_route::explain(&snapshot.table, &request, NEAR_MISSES);
+    let winner = decision.winner.as_ref().and_then(|w| snapshot.routes.get(w.index));
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let filters = winner.map(|route| {
+        let instance = |&i: &u32| &snapshot.filters[i as usize];
+        let chain = &route.handling.chain;
+        chain
+            .iter()
+            .map(instance)
+            .map(|f| FilterShown {
+                name: f.name,
+                settings: f.settings.clone(),
+                tells: f.filter.explain(&head, path),
+            })
+            .collect()
+    });
+    let target = winner.map(|route| target_of(snapshot, &route.handling));
+    Ok(Explanation {
+        grpc: weir_filter::grpc::is_grpc(&head.headers)
+            .then(|| grpc_of(&text(head.method_name()), &text(path), target.as_ref())),
+        request: Understood {
+            method: text(head.method_name()),
+            host: text(head.authority()),
+            path: text(path),
+            query: head.query().map(text),
+            listener: shown.name.to_string(),
+            listener_reason,
+            note,
+        },
+        target,
+        filters: filters.unwrap_or_default(),
+        decision,
+    })
+}
+
+/// What is made of a path that can be read in several ways, and the path in its place where it is decoded.
+///
+/// # Errors
+/// The refusal, where a reading takes another route.
+fn readings_of(
+    snapshot: &Snapshot,
+    listener: &Listener,
+    request: &weir_route::Request<'_, &[(&[u8], &[u8])]>,
+    ambiguity: Ambiguity,
+) -> Result<(Option<String>, Option<Vec<u8>>), String> {
+    if ambiguity == Ambiguity::default() {
+        return Ok((None, None));
+    }
+    let table = &snapshot.table;
+    let name = |route: Option<RouteId>| match route.and_then(|route| table.name(route)) {
+        Some(name) => format!("route `{name}`"),
+        None => "no route".to_owned(),
+    };
+    let found = table.find(request, &mut NoTrace);
+    let mode = snapshot.escaped_slashes(found, listener);
+    let settled = weir_route::settle(table, request, found, ambiguity, listener.slashes, |_| mode);
+    let settled = settled.map_err(|contested| {
+        format!(
+            "400 ambiguous_path: a server may read the path as `{}`, which takes {} and not {}",
+            String::from_utf8_lossy(&contested.reading),
+            name(contested.other),
+            name(Some(contested.route))
+        )
+    })?;
+    let note = match (&settled.decoded, settled.route, ambiguity.slash && mode == EscapedSlashes::Keep) {
+        (Some(_), ..) => Some("escaped_slashes: decode has made each %2F a slash"),
+        (None, None, _) => None,
+        (None, _, true) => {
+            Some("escaped_slashes: keep leaves each %2F as it came, whatever a server makes of it")
+        }
+        (None, _, false) => {
+            Some("every reading of %2F and `;` takes this route; the path goes on as it came")
+        }
+    };
+    Ok((note.map(str::to_owned), settled.decoded))
+}
+
+/// Parses the request by the parser of live traffic, so that what it would refuse is refused here.
+fn head_of(
+    method: &str,
+    target: &str,
+    headers: &[(String, String)],
+    limits: &Limits,
+) -> Result<RequestHead, String> {
+    let (target, host, grpc) = split_url(target);
+    let mut text = format!("{method} {target} HTTP/1.1\r\n");
+    let named = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host"));
+    if !named {
+        let _ = write!(text, "Host: {}\r\n", host.as_deref().unwrap_or("localhost"));
+    }
+    if grpc && !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
+        text.push_str("Content-Type: application/grpc\r\n");
+    }
+    for (name, value) in headers {
+        let _ = write!(text, "{name}: {value}\r\n");
+    }
+    text.push_str("\r\n");
+    let mut head = RequestHead::default();
+    head.buffer_mut().extend_from_slice(text.as_bytes());
+    match parse_request(&mut head, limits) {
+        Ok(Progress::Complete) => Ok(head),
+        Ok(Progress::Partial) => Err("400 bad_head: the request is incomplete".to_owned()),
+        Err(e) => {
+            let cause = weir_engine::cause_of(e.kind());
+            Err(format!("{} {}: {e}", cause.status, cause.code))
+        }
+    }
+}
+
+/// A URL's target and host, and whether it is one of gRPC; a target alone has no host.
+fn split_url(url: &str) -> (String, Option<String>, bool) {
+    const SCHEMES: [(&str, bool); 4] =
+        [("http://", false), ("https://", false), ("grpc://", true), ("grpcs://", true)];
+    let found = SCHEMES.iter().find_map(|(scheme, grpc)| Some((url.strip_prefix(scheme)?, *grpc)));
+    let Some((rest, grpc)) = found else { return (url.to_owned(), None, false) };
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (host, target) = rest.split_at(end);
+    let target = if target.starts_with('/') { target.to_owned() } else { format!("/{target}") };
+    (target, Some(host.to_owned()), grpc)
+}
+
+/// A path of gRPC is `/package.Service/Method`.
+fn grpc_of(method: &str, path: &str, target: Option<&TargetShown>) -> GrpcShown {
+    let mut problems = Vec::new();
+    let (service, call) = path.trim_start_matches('/').split_once('/').unwrap_or((path, ""));
+    if service.is_empty() || call.is_empty() || call.contains('/') {
+        problems.push(format!("`{path}` is no path of gRPC; expected /package.Service/Method"));
+    }
+    if method != "POST" {
+        problems.push(format!("gRPC calls are POST, not {method}"));
+    }
+    match target {
+        Some(TargetShown::Upstreams(upstreams)) => {
+            let plain = upstreams.iter().filter(|u| u.protocol == "http1");
+            problems.extend(plain.map(|u| {
+                format!("upstream {} speaks http1; gRPC needs `protocol: h2c`, or h2 with tls", u.name)
+            }));
+        }
+        Some(TargetShown::Files { .. } | TargetShown::Filter { .. } | TargetShown::Respond { .. }) => {
+            problems.push("the route answers by itself; a gRPC client expects grpc-status".to_owned());
+        }
+        None => {}
+    }
+    GrpcShown { service: service.to_owned(), method: call.to_owned(), problems }
+}
+
+fn target_of(snapshot: &Snapshot, handling: &Handling) -> TargetShown {
+    let shown = |index: usize, share: f64| {
+        let upstream = &snapshot.upstreams[index];
+        let fixed =
+            upstream.names.fixed.iter().map(|e| format!("{}{}", e.label, place_of(&e.place, e.weight)));
+        let registry =
+            upstream.registry.iter().map(|registry| format!("{} {}", registry.kind, registry.place));
+        let names = upstream.names.names.iter();
+        let names = names.map(|n| format!("{}:{} (DNS){}", n.host, n.port, place_of(&n.place, n.weight)));
+        UpstreamShown {
+            name: upstream.name.to_string(),
+            share,
+            protocol: upstream.protocol.name(upstream.tls.is_some()),
+            balancer: upstream.balancer.kind.name,
+            sticky: upstream.sticky.as_ref().map(|sticky| StickyShown {
+                cookie: sticky.cookie.to_string(),
+                ttl_seconds: sticky.ttl.map(|ttl| ttl.as_secs_f64()),
+            }),
+            slow_start_seconds: upstream.slow_start.map(|lasts| lasts.as_secs_f64()),
+            zone: upstream.zone.as_deref().map(str::to_owned),
+            hash: upstream.balancer.hash.as_ref().map(|hash| HashShown {
+                by: hash.by.to_string(),
+                bounded: hash.bounded.map(|ratio| (ratio * 10_000.0).round() / 100.0),
+            }),
+            endpoints: fixed.chain(names).chain(registry).collect(),
+            policies: PoliciesShown::of(upstream, handling.exchange_timeout),
+        }
+    };
+    match &handling.target {
+        Target::Files(site) => TargetShown::Files {
+            root: site.root().display().to_string(),
+            index: site.index().to_vec(),
+            browse: site.browses(),
+            fallback: site.fallback(),
+        },
+        Target::Filters => {
+            let filters = handling.chain.iter().filter_map(|&index| snapshot.filters.get(index as usize));
+            let answers = Hooks::ANSWERS | Hooks::ANSWERS_PLAIN;
+            let mut answering =
+                filters.filter(|filter| filter.hooks.has_any(answers)).map(|filter| filter.name);
+            TargetShown::Filter { name: answering.next_back().unwrap_or_default() }
+        }
+        Target::Respond(answer) => TargetShown::Respond { status: answer.status },
+        Target::Upstream(index) => TargetShown::Upstreams(vec![shown(*index, 100.0)]),
+        Target::Split(shares) => {
+            let total = shares.last().map_or(1, |(total, _)| *total);
+            let mut before = 0;
+            let each = shares.iter().map(|(upto, index)| {
+                let share = f64::from(upto - before) * 100.0 / f64::from(total);
+                before = *upto;
+                shown(*index, share)
+            });
+            TargetShown::Upstreams(each.collect())
+        }
+    }
+}
+
+/// What is said of an endpoint's place among the others, where it is not the usual one.
+fn place_of(place: &Place, weight: u32) -> String {
+    let weight = (weight != 1).then(|| format!("weight {weight}"));
+    let zone = place.zone.as_ref().map(|zone| format!("zone {zone}"));
+    let priority = (place.priority != 0).then(|| format!("priority {}", place.priority));
+    let said: Vec<String> = [weight, zone, priority].into_iter().flatten().collect();
+    if said.is_empty() { String::new() } else { format!(" ({})", said.join(", ")) }
+}
+
+impl UpstreamShown {
+    /// How an endpoint is chosen, in words.
+    fn balancing(&self) -> String {
+        let mut words = self.balancer.to_owned();
+        if let Some(hash) = &self.hash {
+            let _ = write!(words, " by {}", hash.by);
+            let _ = hash.bounded.map(|bounded| write!(words, ", bounded by {bounded}%"));
+        }
+        if let Some(sticky) = &self.sticky {
+            let _ = write!(words, ", sticky by cookie {}", sticky.cookie);
+            let _ = sticky.ttl_seconds.map(|ttl| write!(words, " for {ttl}s"));
+        }
+        let _ = self.slow_start_seconds.map(|seconds| write!(words, ", slow start over {seconds}s"));
+        let _ = self.zone.as_ref().map(|zone| write!(words, ", from zone {zone}"));
+        words
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let r = &self.request;
+        let query = r.query.as_ref().map(|q| format!("?{q}")).unwrap_or_default();
+        writeln!(f, "request  {} {}{query} on host {}, listener {}", r.method, r.path, r.host, r.listener)?;
+        if let Some(why) = &r.listener_reason {
+            writeln!(f, "         listener {}: {why}", r.listener)?;
+        }
+        r.note.iter().try_for_each(|note| writeln!(f, "         {note}"))?;
+        if let Some(grpc) = &self.grpc {
+            writeln!(f, "gRPC     service {}, method {}", grpc.service, grpc.method)?;
+            grpc.problems.iter().try_for_each(|problem| writeln!(f, "         {problem}"))?;
+        }
+        write!(f, "{}", self.decision)?;
+        if self.decision.winner.is_none() {
+            return writeln!(f, "answer   404 no_route");
+        }
+        for (i, filter) in self.filters.iter().enumerate() {
+            writeln!(f, "{:8} {} {}", if i == 0 { "filters" } else { "" }, filter.name, filter.settings)?;
+            filter.tells.iter().try_for_each(|told| writeln!(f, "{:8}   {told}", ""))?;
+        }
+        match &self.target {
+            Some(TargetShown::Files { root, index, browse, fallback }) => {
+                write!(f, "files    {root}")?;
+                let _ = (!index.is_empty()).then(|| write!(f, ", index {}", index.join(", ")));
+                let _ = fallback.as_ref().map(|fallback| write!(f, ", fallback {fallback}"));
+                writeln!(f, "{}", if *browse { ", folders listed" } else { "" })
+            }
+            Some(TargetShown::Filter { name }) => writeln!(f, "answer   by the filter {name}"),
+            Some(TargetShown::Respond { status }) => writeln!(f, "respond  {status}"),
+            Some(TargetShown::Upstreams(upstreams)) => upstreams.iter().try_for_each(|u| {
+                let share = if u.share < 100.0 { format!(" ({}%)", u.share) } else { String::new() };
+                let protocol =
+                    if u.protocol == "http1" { String::new() } else { format!(", {}", u.protocol) };
+                writeln!(
+                    f,
+                    "upstream {}{share}, {}{protocol}: {}",
+                    u.name,
+                    u.balancing(),
+                    u.endpoints.join(", ")
+                )?;
+                write!(f, "{}", u.policies)
+            }),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,778 @@
+//! The gateway as a program sees it: built from a config, started, asked, drained.
+
+use weir_engine::autopsy::{self, Question};
+mod changes;
+mod figures;
+mod followed;
+mod guard;
+mod warm;
+
+pub use changes::Touched;
+
+use crate::fleet;
+use crate::history::{By, History, Origin, Pin, TakenBack};
+use crate::reload::{self, AdminTls, Books, Control, Refused, Reloaded, Watching};
+use crate::status::{self, CauseCount, EndpointStatus, Status, UpstreamStatus};
+use std::collections::HashSet;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc as mpsc_std;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+use tokio::sync::{mpsc, watch};
+use weir_acme::Acme;
+use weir_config::load::Unreadable;
+use weir_config::schema::Config;
+use weir_config::{Diagnostics, Loaded, Mistakes, Overrides, Source, load};
+use weir_engine::core::{Leaving, Message, Shared};
+use weir_engine::handover::{Handover, Inheritance};
+use weir_engine::listener::{self, Start};
+use weir_engine::snapshot::{Carry, Snapshot, compile};
+use weir_filter::filter::{FilterKind, Purge};
+use weir_telemetry::{Exposition, FilterReading, Setup, Telemetry, log};
+use weir_upstream::error::{self, Limit};
+use weir_upstream::upstream::{ByHand, Watched};
+use weir_wire::tls::ServerTls;
+
+/// A running gateway. Cheap to clone; it runs until [`Gateway::stop`] or [`Gateway::drain`] ends it, whoever else is gone.
+#[derive(Clone)]
+pub struct Gateway {
+    inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    telemetry: Arc<Telemetry>,
+    control: Mutex<Control>,
+    shared: Arc<Shared>,
+    cores: Vec<mpsc::UnboundedSender<Message>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    draining: AtomicBool,
+    configs: watch::Sender<Arc<Config>>,
+    started: SystemTime,
+    version: &'static str,
+    ended: (Mutex<bool>, Condvar),
+    watching: Mutex<Option<Watching>>,
+    /// The upstreams that run, and whether readiness waits for the probes of any.
+    watched: Watched,
+    awaits_probes: AtomicBool,
+    /// The certificates by ACME, and whether readiness waits for any.
+    acme: Acme,
+    certificates: warm::Certificates,
+    admin_tls: AdminTls,
+    guard: Mutex<guard::Guard>,
+    /// Where the config comes from; all clones know the bundle that runs.
+    source: Source,
+    /// The thread that follows a source, where the config has one.
+    fleet: OnceLock<fleet::Handle>,
+    /// All causes, and those that are answered 5xx.
+    causes: &'static [&'static str],
+    errors: HashSet<&'static str>,
+    /// Those that report a failure, and refuse nobody.
+    failures: HashSet<&'static str>,
+}
+
+/// A gateway that is not started yet.
+#[derive(Debug)]
+pub struct Builder {
+    source: Source,
+    kinds: Vec<&'static FilterKind>,
+    version: &'static str,
+    commit: &'static str,
+    inherited: Inheritance,
+}
+
+/// Why a gateway did not start.
+#[derive(Debug)]
+pub enum StartError {
+    /// The config has errors.
+    Config(Mistakes),
+    /// The system refused something: an address is taken, a file cannot be written.
+    System(String),
+}
+
+/// A config as checked, for `weir check`, `weir explain` and tests.
+pub struct Checked {
+    /// Everything found. At least one error where there is nothing compiled.
+    pub diagnostics: Diagnostics,
+    /// The config and what it compiles to, unless there are errors.
+    pub compiled: Option<(Loaded, Snapshot)>,
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config(mistakes) => mistakes.fmt(f),
+            Self::System(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// Everything that `start` would refuse with these kinds of filters, without starting: loads, checks and compiles.
+pub fn check(source: &Source, kinds: &[&'static FilterKind]) -> Checked {
+    let mut loaded = match load(source) {
+        Ok(loaded) => loaded,
+        Err(unreadable) => {
+            return Checked { diagnostics: unreadable.diagnostics.into_diagnostics(), compiled: None };
+        }
+    };
+    let snapshot = compile(&mut loaded, kinds, &mut Carry::new(Telemetry::new(Setup::default())));
+    // What a running gateway decided about these very files.
+    let pin = loaded.texts.state.as_deref().and_then(|state| Pin::read(state).ok().flatten());
+    if let Some(pin) = pin.filter(|pin| pin.refused == loaded.texts.hand) {
+        loaded.diagnostics.push(reload::warning(&pin));
+    }
+    let taken = loaded.texts.state.as_deref().and_then(TakenBack::read);
+    if let Some(taken) = taken.filter(|taken| taken.is_all_of(&loaded.texts).is_some()) {
+        loaded.diagnostics.push(reload::taken_back(&taken));
+    }
+    let diagnostics = loaded.diagnostics.clone();
+    Checked { diagnostics, compiled: snapshot.ok().map(|snapshot| (loaded, snapshot)) }
+}
+
+// === impl Builder ===
+
+impl Builder {
+    /// A gateway without any filter, to be built from a config.
+    pub fn new(source: Source) -> Self {
+        Self {
+            source,
+            kinds: Vec::new(),
+            version: env!("CARGO_PKG_VERSION"),
+            commit: "",
+            inherited: Inheritance::default(),
+        }
+    }
+
+    /// Adds kinds of filters. Of two with one name the first counts.
+    #[must_use]
+    pub fn filters(mut self, kinds: &[&'static FilterKind]) -> Self {
+        self.kinds.extend(kinds);
+        self
+    }
+
+    /// Adds one: a filter of the embedding program.
+    #[must_use]
+    pub fn filter(mut self, kind: &'static FilterKind) -> Self {
+        self.kinds.push(kind);
+        self
+    }
+
+    /// Says which program and commit it is, for `weir_build_info`.
+    #[must_use]
+    pub const fn version(mut self, version: &'static str, commit: &'static str) -> Self {
+        (self.version, self.commit) = (version, commit);
+        self
+    }
+
+    /// Begins with sockets that are open already, and with what the process before this one knew.
+    #[must_use]
+    pub fn inherit(mut self, inherited: Inheritance) -> Self {
+        self.inherited = inherited;
+        self
+    }
+
+    /// Loads the config, binds every listener and starts to serve.
+    ///
+    /// # Errors
+    /// See [`StartError`]. Nothing runs then.
+    pub fn start(mut self) -> Result<Gateway, StartError> {
+        let system = |e: &dyn fmt::Display| StartError::System(e.to_string());
+        let source = self.source.clone();
+        let mut books = Books::default();
+        let unreadable = |e: Unreadable| StartError::Config(e.diagnostics);
+        let mut gathered = books.read(&self.source, Overrides::default()).map_err(unreadable)?;
+        let found = if gathered.awaits { self.find_bundle() } else { None };
+        if found.as_ref().is_some_and(|found| found.bundle.is_some()) {
+            gathered = books.read(&self.source, Overrides::default()).map_err(unreadable)?;
+        }
+        let mut loaded = gathered.finish(&self.source, Overrides::default());
+        let cores = loaded.config.workers.count();
+        let causes =
+            self.kinds.iter().flat_map(|k| k.causes.iter().copied()).chain(error::CAUSES.iter().copied());
+        let mut codes: Vec<&'static str> = causes.map(|c| c.code).collect();
+        codes.sort_unstable();
+        codes.dedup();
+        let causes = || self.kinds.iter().flat_map(|k| k.causes.iter()).chain(error::CAUSES);
+        let errors = causes().filter(|cause| cause.status >= 500).map(|cause| cause.code).collect();
+        let failures = causes().filter(|cause| cause.is_failure()).map(|cause| cause.code).collect();
+        // Leaked: the list lives as long as the process, and so does what points to it.
+        let codes: &'static [&'static str] = Vec::leak(codes);
+        let telemetry = Telemetry::new(Setup {
+            cores,
+            causes: codes,
+            limits: Limit::NAMES,
+            version: self.version,
+            commit: self.commit,
+            route_cap: loaded.config.limits.metric_routes as usize,
+            consumer_cap: loaded.config.limits.metric_consumers as usize,
+            ..Setup::default()
+        });
+        let mut carry = Carry::new(Arc::clone(&telemetry));
+        let switches = books.history.as_ref().map(History::switches).unwrap_or_default();
+        carry
+            .inherit_switches(switches.into_iter().map(|(name, until)| (name, until.to_le_bytes().to_vec())));
+        carry.inherit(self.inherited.take_state());
+        let snapshot = compile(&mut loaded, &self.kinds, &mut carry).map_err(StartError::Config)?;
+        let (telemetry_, config) = (Arc::clone(&telemetry), loaded.config.clone());
+        let control = Control::new(self.source, self.kinds, carry, telemetry_, config, self.inherited, books);
+        let mut control = control.map_err(|e| system(&e))?;
+        let diagnostics = loaded.diagnostics.clone();
+        let prepared = control.prepare(loaded, snapshot, cores).map_err(|e| system(&e))?;
+
+        let shared = Arc::new(Shared::new(cores));
+        let (senders, mailboxes): (Vec<_>, Vec<_>) = (0..cores).map(|_| mpsc::unbounded_channel()).unzip();
+        let mut threads = Vec::new();
+        for (index, mailbox) in mailboxes.into_iter().enumerate() {
+            let start = Start {
+                index,
+                telemetry: Arc::clone(&telemetry),
+                shared: Arc::clone(&shared),
+                siblings: senders.clone(),
+                mailbox,
+                snapshot: Arc::clone(&prepared.snapshot),
+                seed: seed(index),
+            };
+            threads.push(listener::spawn(start).map_err(|e| system(&e))?);
+        }
+        control.commit(prepared, &senders, true);
+        Control::log_warnings(&diagnostics);
+        control.note_warnings(&diagnostics);
+        let config = Arc::clone(&control.config);
+        let gateway = Gateway {
+            inner: Arc::new(Inner {
+                telemetry,
+                shared,
+                cores: senders,
+                threads: Mutex::new(threads),
+                draining: AtomicBool::new(false),
+                configs: watch::Sender::new(Arc::clone(&config)),
+                started: SystemTime::now(),
+                version: self.version,
+                ended: (Mutex::new(false), Condvar::new()),
+                watching: Mutex::new(None),
+                watched: control.watched(),
+                awaits_probes: AtomicBool::new(true),
+                acme: control.acme(),
+                certificates: warm::Certificates::default(),
+                admin_tls: control.admin_tls(),
+                guard: Mutex::default(),
+                causes: codes,
+                source,
+                fleet: OnceLock::new(),
+                errors,
+                failures,
+                control: Mutex::new(control),
+            }),
+        };
+        gateway.watch();
+        gateway.resume_trial();
+        gateway.start_guard();
+        if let Some(found) = found {
+            let telemetry = Arc::clone(&gateway.inner.telemetry);
+            match fleet::start(found, gateway.downgrade(), telemetry, self.version) {
+                Ok(handle) => drop(gateway.inner.fleet.set(handle)), // the first and only time
+                Err(e) => {
+                    gateway.stop();
+                    return Err(system(&format!("source: {e}")));
+                }
+            }
+        }
+        Ok(gateway)
+    }
+
+    /// Where the config has a source, has the bundle that ran last run again. One that does not compile any more, such as after an upgrade, is no
+    /// reason not to start: the source may have another.
+    fn find_bundle(&self) -> Option<fleet::Found> {
+        let mut found = fleet::Found::open(&self.source)?;
+        if found.bundle.is_some() {
+            let checked = check(&self.source, &self.kinds);
+            if checked.compiled.is_none() {
+                let text = checked.diagnostics.for_readers().to_text();
+                let first = text.lines().find(|line| line.starts_with("error")).unwrap_or_default();
+                log::error("the last good config does not compile and is not used", &[("first", &first)]);
+                self.source.set_bundle(None);
+                (found.bundle, found.folder) = (None, None);
+            }
+        }
+        Some(found)
+    }
+}
+
+/// A seed for a core's own random numbers. They spread load and name requests; nothing secret rests on them.
+fn seed(index: usize) -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(index)
+}
+
+// === impl Gateway ===
+
+impl Gateway {
+    /// Loads the config again and, if it is good, runs it instead of the current one. Blocks until every core has adopted
+    /// it: milliseconds.
+    ///
+    /// # Errors
+    /// What is wrong with the config. The current one runs on, untouched.
+    pub fn reload(&self) -> Result<Reloaded, Refused> {
+        self.reload_by(&By::process(Origin::Reload))
+    }
+
+    /// Turns readiness off, waits `shutdown.delay`, then accepts nothing more, ends every connection after its exchange,
+    /// and ends the gateway when all are done or `shutdown.drain` is over. Blocks until then.
+    pub fn drain(&self) {
+        let first = !self.inner.draining.swap(true, Ordering::Relaxed);
+        if !first {
+            return self.wait();
+        }
+        self.leave_fleet();
+        let shutdown = self.control().config.shutdown.clone();
+        log::info("draining", &[("delay", &shutdown.delay), ("deadline", &shutdown.drain)]);
+        std::thread::sleep(shutdown.delay.get()); // a blocking call that says so
+        self.close_doors(Leaving::End);
+        self.finish(shutdown.drain.get());
+    }
+
+    /// What the process that takes this one's place is to have: the listening sockets, ticket keys, counters. This one
+    /// serves on.
+    pub fn hand_over(&self) -> Handover {
+        let (to, sockets) = mpsc_std::channel();
+        self.tell_all(|| Message::Lend { to: to.clone() });
+        drop(to);
+        let by = Instant::now() + DOORS;
+        let mut lent = Vec::new();
+        while let Ok(socket) = sockets.recv_timeout(by.saturating_duration_since(Instant::now())) {
+            lent.push(socket);
+        }
+        self.control().hand_over(lent)
+    }
+
+    /// The sockets of `admin.address` and their address, where they were open when this process began: for the admin
+    /// listener, once. What else nobody uses of that [inheritance](Builder::inherit) is closed.
+    pub fn take_admin_sockets(
+        &self,
+    ) -> Option<(weir_wire::listen::Address, Vec<weir_wire::listen::BoundSocket>)> {
+        self.control().take_admin_sockets()
+    }
+
+    /// Drains behind the process that took what was [handed over](Self::hand_over) and serves now: accepts nothing more,
+    /// ends every connection after its next exchange, and the gateway when all are done or `shutdown.drain` is over.
+    /// Blocks until then; calls `stopped` once it accepts nothing more.
+    pub fn give_way(&self, stopped: impl FnOnce()) {
+        if self.inner.draining.swap(true, Ordering::Relaxed) {
+            return self.wait();
+        }
+        let drain = {
+            let mut control = self.control();
+            control.handed_over();
+            control.config.shutdown.drain
+        };
+        self.leave_fleet();
+        *self.inner.watching.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        log::info("another process serves: finishing what is under way", &[("deadline", &drain)]);
+        self.close_doors(Leaving::Successor);
+        stopped();
+        self.finish(drain.get());
+    }
+
+    /// Whether the loop of every core takes a message and answers it within `limit`. Blocks until then: a core that is stuck in one task, or
+    /// whose thread has ended, does not.
+    pub fn turns(&self, limit: Duration) -> bool {
+        let (to, turned) = mpsc_std::channel();
+        self.tell_all(|| Message::Turn { to: to.clone() });
+        drop(to);
+        let by = Instant::now() + limit;
+        let left = || by.saturating_duration_since(Instant::now());
+        self.inner.cores.iter().all(|_| turned.recv_timeout(left()).is_ok())
+    }
+
+    /// Whether it was stopped, or has drained.
+    pub fn has_ended(&self) -> bool {
+        *self.inner.ended.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Accepts nothing more, and has every connection end after its exchange.
+    fn close_doors(&self, leaving: Leaving) {
+        // No authority would reach us any more. What is under way goes on in the process that comes next.
+        self.control().stop_orders();
+        let (done, closed) = mpsc_std::channel();
+        self.tell_all(|| Message::Drain { leaving, done: done.clone() });
+        drop(done);
+        let _ = closed.recv_timeout(DOORS); // hung up on, or too late to wait for
+    }
+
+    /// Ends when all connections have ended, or are cut after `limit`.
+    fn finish(&self, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        while !self.inner.shared.is_empty() && Instant::now() < deadline {
+            std::thread::sleep(DRAIN_POLL);
+        }
+        let cut = self.connections();
+        if cut > 0 {
+            log::warn("drain deadline passed: connections are cut", &[("connections", &cut)]);
+        }
+        self.retire();
+        self.stop();
+    }
+
+    /// Has filters give back what they hold of others.
+    fn retire(&self) {
+        let (done, retired) = mpsc_std::channel();
+        let snapshot = Arc::clone(&self.control().snapshot);
+        snapshot.filters.iter().for_each(|instance| instance.filter.retire(&done));
+        drop(done);
+        let _ = retired.recv_timeout(RETIRING); // hung up on, or too late to wait for
+    }
+
+    /// Ends the gateway at once: connections are cut.
+    pub fn stop(&self) {
+        self.inner.draining.store(true, Ordering::Relaxed);
+        self.tell_all(|| Message::Stop);
+        let threads = std::mem::take(&mut *self.inner.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            if thread.join().is_err() {
+                log::error("a core panicked", &[]);
+            }
+        }
+        self.control().end();
+        let (ended, bell) = &self.inner.ended;
+        *ended.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        bell.notify_all();
+    }
+
+    /// Blocks until the gateway has ended.
+    pub fn wait(&self) {
+        let (ended, bell) = &self.inner.ended;
+        let mut ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*ended {
+            ended = bell.wait(ended).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Whether there is no config yet, because its source has never sent one: nothing listens.
+    pub fn awaits_config(&self) -> bool {
+        self.inner.fleet.get().is_some() && self.inner.source.bundle().is_none()
+    }
+
+    /// Has this node no longer be one of those that live.
+    fn leave_fleet(&self) {
+        if let Some(fleet) = self.inner.fleet.get() {
+            fleet.leave();
+        }
+    }
+
+    /// So that a thread of the gateway's own does not keep it alive.
+    fn downgrade(&self) -> Weak<Inner> {
+        Arc::downgrade(&self.inner)
+    }
+
+    /// Whether new requests are welcome: false from the first moment of a drain.
+    pub fn is_ready(&self) -> bool {
+        !self.inner.draining.load(Ordering::Relaxed)
+    }
+
+    /// The upstreams for whose probes readiness waits (`readyz: true`): none of their endpoints has passed one yet. Once all
+    /// have, readiness waits no more, whatever becomes of them or of the config.
+    pub fn awaited_probes(&self) -> Vec<String> {
+        if !self.inner.awaits_probes.load(Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let upstreams = self.inner.watched.load();
+        let awaited = upstreams.iter().filter(|upstream| upstream.awaits_probes());
+        let names: Vec<String> = awaited.map(|upstream| upstream.name.to_string()).collect();
+        if names.is_empty() {
+            self.inner.awaits_probes.store(false, Ordering::Relaxed);
+        }
+        names
+    }
+
+    /// The config as it runs, and every later one.
+    pub fn configs(&self) -> watch::Receiver<Arc<Config>> {
+        self.inner.configs.subscribe()
+    }
+
+    /// TLS of the admin listener as the config has it now (`admin.tls`).
+    pub fn admin_tls(&self) -> Option<Arc<ServerTls>> {
+        self.inner.admin_tls.load_full()
+    }
+
+    /// The listeners' names and addresses as bound.
+    pub fn addresses(&self) -> Vec<(String, weir_wire::listen::Address)> {
+        self.control().addresses()
+    }
+
+    /// The address of a TCP listener, by name.
+    pub fn address(&self, listener: &str) -> Option<std::net::SocketAddr> {
+        self.addresses().into_iter().find_map(|(name, address)| match address {
+            weir_wire::listen::Address::Tcp(address) if name == listener => Some(address),
+            _ => None,
+        })
+    }
+
+    /// Everything counted, in a format negotiated from an `Accept` value; with its content type.
+    pub fn metrics(&self, accept: &str) -> (&'static str, String) {
+        let format: Exposition = weir_telemetry::negotiate(accept);
+        let snapshot = Arc::clone(&self.control().snapshot);
+        let readings: Vec<_> = snapshot
+            .readings()
+            .map(|r| FilterReading { place: r.place, figure: r.figure, of: r.of, value: r.value })
+            .collect();
+        (format.content_type(), self.inner.telemetry.expose_with(format, &readings))
+    }
+
+    /// What the gateway says about itself.
+    pub fn status(&self) -> Status {
+        let control = self.control();
+        let snapshot = &control.snapshot;
+        let telemetry = &self.inner.telemetry;
+        let requests = telemetry.requests_total();
+        Status {
+            version: self.inner.version.to_owned(),
+            revision: snapshot.revision.clone(),
+            state: if self.is_ready() { "running" } else { "draining" },
+            uptime_seconds: self.inner.started.elapsed().unwrap_or_default().as_secs(),
+            workers: self.inner.cores.len(),
+            connections: self.connections(),
+            requests,
+            requests_per_second: control.rate.per_second(Instant::now(), requests),
+            last_reload: control.last_reload.clone(),
+            causes: telemetry.causes().into_iter().take(status::TOP_CAUSES).map(CauseCount::from).collect(),
+            listeners: control
+                .addresses()
+                .into_iter()
+                .map(|(name, address)| (name, address.to_string()))
+                .collect(),
+            certificates: control.certificates(),
+            upstreams: snapshot
+                .upstreams
+                .iter()
+                .map(|u| (u.name.to_string(), UpstreamStatus::of(u, telemetry)))
+                .collect(),
+            routes: snapshot.routes.len(),
+            number: control.books.history.as_ref().and_then(|history| Some(history.latest()?.number)),
+            trial: self.trial(),
+            fleet: self.inner.fleet.get().map(fleet::Handle::status),
+            pinned: control.books.pinned.as_ref().map(|pin| pin.why.clone()),
+            unsaved: control.unsaved(),
+            filters: snapshot.readings().collect(),
+        }
+    }
+
+    /// What became of the exchanges that are asked for, and why. Blocks: it asks every core, and reads the config for the places of keys.
+    pub fn why(&self, question: Question) -> autopsy::Answer {
+        let (to, found) = mpsc_std::channel();
+        let question = Arc::new(question);
+        self.tell_all(|| Message::Why { question: Arc::clone(&question), to: to.clone() });
+        drop(to);
+        let by = Instant::now() + WHY;
+        let mut after: Vec<u64> =
+            (0..self.inner.cores.len()).map(|core| question.after.get(core).copied().unwrap_or(0)).collect();
+        let (mut kept, mut held, mut since) = (Vec::new(), 0, None);
+        while let Ok(of_core) = found.recv_timeout(by.saturating_duration_since(Instant::now())) {
+            if let Some(after) = after.get_mut(of_core.core) {
+                *after = of_core.last;
+            }
+            held += of_core.held;
+            since = [since, of_core.oldest].into_iter().flatten().min();
+            kept.extend(of_core.kept);
+        }
+        kept.sort_by_key(|kept| std::cmp::Reverse(kept.began + kept.timing.total));
+        let mut alike = vec![0; kept.len()];
+        if question.grouped {
+            (kept, alike) = autopsy::rings::grouped(kept);
+        }
+        kept.truncate(question.most);
+        let (snapshot, source) = {
+            let control = self.control();
+            (Arc::clone(&control.snapshot), control.source())
+        };
+        // The files are read only where there is something to find in them: a large config is not read twice a second.
+        let files = if kept.is_empty() { None } else { autopsy::Files::read(&source) };
+        let context = autopsy::ReportContext { snapshot: &snapshot, files: files.as_ref() };
+        autopsy::Answer {
+            found: kept
+                .iter()
+                .zip(alike)
+                .map(|(kept, alike)| autopsy::Autopsy { alike, ..context.tell(kept) })
+                .collect(),
+            cursor: after.iter().map(u64::to_string).collect::<Vec<_>>().join("-"),
+            held,
+            since: since.map(weir_telemetry::timestamp),
+            sample: autopsy::SAMPLE,
+            on: snapshot.autopsy > 0,
+        }
+    }
+
+    /// Drains an endpoint, puts it out, or puts it back in, as an operator asks; returns what it is then. `endpoint` is an
+    /// address as `/status` has it, or host and port as written in the config, which may be several addresses. It lasts
+    /// through reloads and upgrades, and not through a restart.
+    ///
+    /// # Errors
+    /// There is no such upstream, or it has no such endpoint: in words, with those that there are.
+    pub fn put_endpoint(
+        &self,
+        upstream: &str,
+        endpoint: &str,
+        by_hand: ByHand,
+    ) -> Result<Vec<EndpointStatus>, String> {
+        let snapshot = Arc::clone(&self.control().snapshot);
+        let Some(found) = snapshot.upstreams.iter().find(|known| *known.name == *upstream) else {
+            let names: Vec<&str> = snapshot.upstreams.iter().map(|known| &*known.name).collect();
+            return Err(format!("there is no upstream `{upstream}`; there are: {}", few(&names)));
+        };
+        let list = found.published.list();
+        let is_it = |label: &str| label == endpoint;
+        let all = list.iter().filter(|known| is_it(&known.label) || is_it(&known.authority));
+        let all: Vec<_> = all.collect();
+        if all.is_empty() {
+            let labels: Vec<&str> = list.iter().map(|known| &*known.label).collect();
+            let there = few(&labels);
+            return Err(format!("upstream `{upstream}` has no endpoint `{endpoint}`; it has: {there}"));
+        }
+        let now = Instant::now();
+        all.iter().for_each(|endpoint| endpoint.health.put(by_hand, now));
+        Ok(all.iter().map(|endpoint| EndpointStatus::of(endpoint, &self.inner.telemetry)).collect())
+    }
+
+    /// Removes what filters keep in a store of the config; tells how many objects that were. What is on its way into the
+    /// store is not kept either. Walks through all that the store has, for some URLs and tags as for one.
+    ///
+    /// # Errors
+    /// No filter keeps anything in such a store: in words, with those that there are.
+    pub fn purge(&self, store: &str, what: &[Purge]) -> Result<usize, String> {
+        let found = self.control().stored();
+        let (of_name, others): (Vec<_>, Vec<_>) = found.into_iter().partition(|(name, _)| name == store);
+        if of_name.is_empty() {
+            let names: Vec<&str> = others.iter().map(|(name, _)| name.as_str()).collect();
+            let there = if names.is_empty() { "none".to_owned() } else { few(&names) };
+            return Err(format!("no filter keeps answers in a store `{store}`; those in use: {there}"));
+        }
+        Ok(of_name.iter().map(|(_, stored)| stored.purge(what)).sum())
+    }
+
+    /// The fleet that this gateway is a node of; `None` where it is of none, or its source takes too long. Blocks for a moment.
+    pub fn fleet(&self) -> Option<fleet::Seen> {
+        self.inner.fleet.get()?.look()
+    }
+
+    /// Turns a switch that filters name on for a while, or off; tells until when it is on. It lasts through reloads and upgrades, and with
+    /// `admin.state` through a restart and a crash.
+    ///
+    /// # Errors
+    /// No filter names such a switch: in words, with those that there are.
+    pub fn turn(&self, switch: &str, time: Option<Duration>) -> Result<Option<SystemTime>, String> {
+        let all = self.control().switches();
+        let Some((_, found)) = all.iter().find(|(name, _)| name == switch) else {
+            let mut names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
+            names.sort_unstable();
+            let there = if names.is_empty() { "none".to_owned() } else { few(&names) };
+            return Err(format!("no filter has `switch: {switch}`; those there are: {there}"));
+        };
+        found.turn(time);
+        self.control().keep_switches();
+        Ok(found.until())
+    }
+
+    /// Opens the log files anew, after they were moved away.
+    pub fn reopen_logs(&self) {
+        if let Err(e) = log::reopen() {
+            log::error("log not reopened", &[("error", &e)]);
+        }
+        self.control().reopen_log();
+    }
+
+    fn connections(&self) -> usize {
+        self.inner.shared.connections.load(Ordering::Relaxed)
+    }
+
+    fn tell_all(&self, message: impl Fn() -> Message) {
+        for core in &self.inner.cores {
+            let _ = core.send(message()); // a core that is gone needs no telling
+        }
+    }
+
+    pub(crate) fn control(&self) -> MutexGuard<'_, Control> {
+        self.inner.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The cores, to be told of a new snapshot.
+    pub(crate) fn cores(&self) -> &[mpsc::UnboundedSender<Message>] {
+        &self.inner.cores
+    }
+
+    /// After a change or an attempt at one: tells whoever follows the config, and watches its files.
+    pub(crate) fn changed(&self, control: MutexGuard<'_, Control>, done: bool) {
+        if done {
+            // No receiver is no fault: nobody may have asked.
+            self.inner.configs.send_replace(Arc::clone(&control.config));
+        }
+        drop(control);
+        if done {
+            self.end_trial();
+            self.start_guard();
+        }
+        self.watch();
+    }
+
+    /// Watches the files of the config as it is now, if it says so. A reload that was refused watches too: its files are
+    /// the ones about to be mended.
+    fn watch(&self) {
+        let (wanted, files): (bool, Vec<PathBuf>) = {
+            let control = self.control();
+            (control.config.watch, control.files.clone())
+        };
+        let mut watching = self.inner.watching.lock().unwrap_or_else(PoisonError::into_inner);
+        if !wanted {
+            *watching = None;
+            return;
+        }
+        if watching.as_ref().is_some_and(|w| w.files() == files) {
+            return;
+        }
+        let weak = Arc::downgrade(&self.inner);
+        let made = Watching::new(files, move |changed| {
+            let Some(inner) = weak.upgrade() else { return };
+            let gateway = Self { inner };
+            if !gateway.wrote(changed) {
+                let _ = gateway.reload_by(&By::process(Origin::Watch)); // it logs what it did
+            }
+        });
+        match made {
+            Ok(made) => *watching = Some(made),
+            Err(e) => log::warn("files are not watched", &[("error", &e)]),
+        }
+    }
+}
+
+impl From<Arc<Inner>> for Gateway {
+    fn from(inner: Arc<Inner>) -> Self {
+        Self { inner }
+    }
+}
+
+impl fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gateway").field("ready", &self.is_ready()).finish_non_exhaustive()
+    }
+}
+
+/// The first few names of a list.
+fn few(names: &[&str]) -> String {
+    const FEW: usize = 10;
+    let more = if names.len() > FEW { ", …" } else { "" };
+    format!("{}{more}", names[..names.len().min(FEW)].join(", "))
+}
+
+/// How long filters may take to give back what they hold, at most: a store that answers does so in milliseconds.
+const RETIRING: Duration = Duration::from_millis(500);
+
+/// How long a drain waits for the accept loops to end.
+const DOORS: Duration = Duration::from_secs(1);
+
+/// How long a core may take to tell what it keeps.
+const WHY: Duration = Duration::from_secs(2);
+
+/// How often a drain looks whether it is done.
+const DRAIN_POLL: Duration = Duration::from_millis(10);

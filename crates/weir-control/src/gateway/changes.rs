@@ -1,0 +1,292 @@
+//! The config of a running gateway: how it is changed, and what it was.
+
+use super::{Gateway, check};
+use crate::explain::{self, Explanation};
+use crate::fleet;
+use crate::history::diff::Differences;
+use crate::history::{By, Revision};
+use crate::reload::change::Change;
+use crate::reload::rewrite::{ManagedText, Rewrite};
+use crate::reload::{Changed, Moved, NotChanged, Refused, Reloaded, Way};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use weir_config::load::gather;
+use weir_config::schema::Route;
+use weir_config::{Diagnostic, Diagnostics, Mistakes, Overrides, Texts};
+use weir_fleet::Bundle;
+
+/// What a change concerns that goes on right now. Exchanges under way end by the config they began with.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Touched {
+    /// The routes whose requests it may concern, those of changed upstreams included.
+    pub routes: BTreeSet<String>,
+    /// Exchanges, streams and tunnels on them.
+    pub exchanges: i64,
+    /// The listeners it concerns.
+    pub listeners: BTreeSet<String>,
+    /// Connections on them.
+    pub connections: i64,
+}
+
+/// The refusal of a gateway that drains.
+fn draining() -> Mistakes {
+    Diagnostic::error("draining", NotChanged::Draining.to_string()).into()
+}
+
+impl Gateway {
+    /// As [`Self::reload`], for somebody whose name goes into the history.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn reload_by(&self, by: &By) -> Result<Reloaded, Refused> {
+        let mut control = self.control();
+        if !self.is_ready() {
+            return Err(Refused { diagnostics: draining() });
+        }
+        let result = control.reload(by, self.cores());
+        self.changed(control, result.is_ok());
+        result
+    }
+
+    /// Runs the bundle in this folder, which a source sent.
+    ///
+    /// # Errors
+    /// What is wrong with it. What ran before runs on, untouched.
+    pub(super) fn run_bundle(&self, folder: &Path, by: &By) -> Result<(), Mistakes> {
+        let mut control = self.control();
+        if !self.is_ready() {
+            return Err(draining());
+        }
+        let before = control.texts.clone();
+        let result = control.run_bundle(folder, by, self.cores());
+        if result.is_ok() {
+            self.bundle_restricts(control.restriction_since(&before));
+        }
+        self.changed(control, result.is_ok());
+        result.map(drop).map_err(|refused| refused.diagnostics)
+    }
+
+    /// The config that runs as a bundle, for gateways that have this one as their source: what people wrote, and the files that it names
+    /// below the folder of the first. In the place of `admin.token` stands its hash.
+    ///
+    /// # Errors
+    /// It cannot be one: in words.
+    pub fn bundle(&self) -> Result<Bundle, String> {
+        if let Some(folder) = self.inner.source.bundle() {
+            let bundle = Bundle::read_all(&folder).map_err(|e| e.to_string())?;
+            return fleet::without_token(&bundle, &folder);
+        }
+        let (texts, files) = {
+            let control = self.control();
+            (control.texts.clone(), control.files.clone())
+        };
+        if let Some(managed) = &texts.managed {
+            let why = "belongs to the admin API of this gateway: what it holds is in no file that others could have";
+            return Err(format!("{} {why}", managed.path.display()));
+        }
+        let all: Vec<_> =
+            texts.written.iter().map(|text| (text.path.clone(), text.text.as_bytes().to_vec())).collect();
+        let folder = texts.written.first().and_then(|main| main.path.parent()).unwrap_or(Path::new(""));
+        fleet::without_token(&fleet::pack(&all, &files)?, folder)
+    }
+
+    /// Changes what the admin API manages (`admin.writes`), and runs it; or says what that would do.
+    ///
+    /// # Errors
+    /// Why not. Then nothing has changed, neither what runs nor what is on the disk.
+    pub fn change(&self, change: &Change) -> Result<Changed, NotChanged> {
+        let mut control = self.control();
+        if !self.is_ready() {
+            return Err(NotChanged::Draining);
+        }
+        let result = control.change(change, self.cores());
+        self.changed(control, result.is_ok() && !change.dry_run);
+        if let Ok(Changed { number: Some(number), differences, restriction, .. }) = &result {
+            let concerned = (self.touched(differences).routes, restriction.clone());
+            self.try_out(*number, change.terms, concerned);
+        }
+        result
+    }
+
+    /// The file that the admin API writes (`admin.writes`), as a text. Its secrets are hidden from everybody but `for_writers`.
+    ///
+    /// # Errors
+    /// [`NotChanged::NoWrites`], or why the files cannot be read.
+    pub fn managed_text(&self, for_writers: bool) -> Result<ManagedText, NotChanged> {
+        let texts = self.texts_on_disk().map_err(NotChanged::Refused)?;
+        ManagedText::of(&texts, for_writers).ok_or(NotChanged::NoWrites)
+    }
+
+    /// Puts another text in the place of the managed file, and runs it; or says what that would do.
+    ///
+    /// # Errors
+    /// As [`Self::change`].
+    pub fn rewrite(&self, rewrite: &Rewrite) -> Result<Changed, NotChanged> {
+        let mut control = self.control();
+        if !self.is_ready() {
+            return Err(NotChanged::Draining);
+        }
+        let result = control.rewrite(rewrite, self.cores());
+        self.changed(control, result.is_ok() && !rewrite.dry_run);
+        if let Ok(Changed { number: Some(number), differences, restriction, .. }) = &result {
+            let concerned = (self.touched(differences).routes, restriction.clone());
+            self.try_out(*number, rewrite.terms, concerned);
+        }
+        result
+    }
+
+    /// Runs what a revision of the history says, as a new revision.
+    ///
+    /// # Errors
+    /// Why not. Then nothing has changed.
+    pub fn roll_back(&self, number: u64, by: &By) -> Result<Changed, NotChanged> {
+        let mut control = self.control();
+        if !self.is_ready() {
+            return Err(NotChanged::Draining);
+        }
+        let result = control.roll_back(number, by, self.cores());
+        self.changed(control, result.is_ok());
+        if result.as_ref().is_ok_and(|changed| changed.unsaved.is_some()) {
+            self.forget_trial(); // which the history cannot tell yet
+        }
+        result
+    }
+
+    /// Moves a thing that people wrote towards the API (`admin.writes`), and says what is left to do.
+    ///
+    /// # Errors
+    /// Why not. Then nothing has changed.
+    pub fn adopt(&self, thing: (&str, &str), by: &By) -> Result<Moved, NotChanged> {
+        self.move_owner(Way::Adopt, thing, by)
+    }
+
+    /// Moves a thing of the API towards a file that people write, and says what is left to do.
+    ///
+    /// # Errors
+    /// As [`Self::adopt`].
+    pub fn release(&self, thing: (&str, &str), by: &By) -> Result<Moved, NotChanged> {
+        self.move_owner(Way::Release, thing, by)
+    }
+
+    fn move_owner(&self, way: Way, thing: (&str, &str), by: &By) -> Result<Moved, NotChanged> {
+        let mut control = self.control();
+        if !self.is_ready() {
+            return Err(NotChanged::Draining);
+        }
+        let result = control.move_owner(way, thing, by, self.cores());
+        self.changed(control, result.is_ok());
+        result
+    }
+
+    /// Whether nothing changed but the managed file, and that says what runs: we wrote it.
+    pub(super) fn wrote(&self, changed: &[PathBuf]) -> bool {
+        let control = self.control();
+        let Some(managed) = &control.texts.managed else { return false };
+        *changed == [managed.path.clone()]
+            && std::fs::read(&managed.path).is_ok_and(|text| text == managed.text.as_bytes())
+    }
+
+    /// The files of the config that runs, as they were written.
+    pub fn texts(&self) -> Texts {
+        self.control().texts.clone()
+    }
+
+    /// The files of the config as they are on the disk now, whether they run or not.
+    ///
+    /// # Errors
+    /// Why they cannot be read.
+    pub fn texts_on_disk(&self) -> Result<Texts, Mistakes> {
+        let source = self.control().origin().0.clone();
+        let gathered = gather(&source, Overrides::default());
+        gathered.map(|gathered| gathered.texts).map_err(|unreadable| unreadable.diagnostics)
+    }
+
+    /// What `weir check` says of the files as they are on the disk now.
+    pub fn check(&self) -> Diagnostics {
+        let (source, kinds) = {
+            let control = self.control();
+            let (source, kinds) = control.origin();
+            (source.clone(), kinds.clone())
+        };
+        check(&source, &kinds).diagnostics
+    }
+
+    /// What a change concerns that goes on right now.
+    pub fn touched(&self, differences: &Differences) -> Touched {
+        let config = Arc::clone(&self.control().config);
+        let (mut routes, mut listeners) = (BTreeSet::new(), BTreeSet::new());
+        for thing in &differences.things {
+            match thing.split_once('.') {
+                Some(("routes", name)) => {
+                    routes.insert(name.to_owned());
+                }
+                Some(("listeners", name)) => {
+                    listeners.insert(name.to_owned());
+                }
+                Some(("upstreams", name)) => {
+                    let leads = |route: &Route| {
+                        route.upstream.iter().flat_map(|split| &split.0).any(|share| share.upstream == name)
+                    };
+                    let leading = config.routes.iter().filter(|(_, route)| leads(route));
+                    routes.extend(leading.map(|(name, _)| name.to_owned()));
+                }
+                // What all routes have in common.
+                None if matches!(&**thing, "filters" | "limits" | "trusted_proxies") => {
+                    routes.extend(config.routes.names().map(str::to_owned));
+                }
+                _ => {}
+            }
+        }
+        let telemetry = &self.inner.telemetry;
+        let active = |name: &String| telemetry.route_figures(name).map_or(0, |figures| figures.active);
+        Touched {
+            exchanges: routes.iter().map(active).sum(),
+            connections: listeners.iter().map(|name| telemetry.listener_connections(name)).sum(),
+            routes,
+            listeners,
+        }
+    }
+
+    /// The revisions that are kept, oldest first; `None` without a history.
+    pub fn revisions(&self) -> Option<Vec<Revision>> {
+        self.control().books.history.as_ref().map(|history| history.revisions().to_vec())
+    }
+
+    /// The files of a revision.
+    ///
+    /// # Errors
+    /// [`NotChanged::NoHistory`], [`NotChanged::NoRevision`], or why it cannot be read.
+    pub fn revision_texts(&self, number: u64) -> Result<Texts, NotChanged> {
+        let control = self.control();
+        let history = control.books.history.as_ref().ok_or(NotChanged::NoHistory)?;
+        history.get(number).ok_or(NotChanged::NoRevision(number))?;
+        history.texts(number).map_err(|e| NotChanged::Unstored(format!("revision {number}: {e}")))
+    }
+
+    /// In the place of which hand-written files an accepted revision runs: its number, and why.
+    pub fn pinned(&self) -> Option<(u64, String)> {
+        self.control().books.pinned.as_ref().map(|pin| (pin.accepted, pin.why.clone()))
+    }
+
+    /// Why what runs could not be written down, if it could not: it is tried again.
+    pub fn unsaved(&self) -> Option<String> {
+        self.control().unsaved()
+    }
+
+    /// Says what would happen to a request, by the config that runs.
+    ///
+    /// # Errors
+    /// As [`explain::explain`].
+    pub fn explain(
+        &self,
+        listener: Option<&str>,
+        method: &str,
+        target: &str,
+        headers: &[(String, String)],
+    ) -> Result<Explanation, String> {
+        let snapshot = Arc::clone(&self.control().snapshot);
+        explain::explain(&snapshot, listener, method, target, headers)
+    }
+}

@@ -1,0 +1,639 @@
+//! Reload: build the whole next snapshot, bind what is new, hand it to every core, then let go of the old one.
+//!
+//! Like caddy: on any error the old config has never stopped. Sockets of listeners whose address did not change stay open;
+//! connections, pools, WebSockets and kept filter state stay with what did not change.
+
+pub(crate) mod change;
+mod consequences;
+mod outputs;
+mod owed;
+mod owners;
+pub(crate) mod rewrite;
+mod watch;
+
+pub(crate) use change::{Books, warning};
+pub use change::{Changed, Edit, NotChanged, OnlyIf, request_file};
+pub use consequences::{Consequences, Drained};
+pub(crate) use owed::warning as taken_back;
+pub(crate) use owners::Way;
+pub use owners::{Moved, Owner};
+pub(crate) use watch::Watching;
+
+use crate::history::By;
+use crate::status::{self, CertificateStatus, Rate, ReloadStatus};
+use outputs::{Change, LogWriter, configure_log};
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc as std_mpsc;
+use std::time::{Duration, Instant, SystemTime};
+use tokio::sync::mpsc;
+use weir_acme::Acme;
+use weir_config::schema::{self, Config};
+use weir_config::{Diagnostics, Loaded, Mistakes, Overrides, Place, Severity, Source, Texts};
+use weir_engine::acme;
+use weir_engine::core::Message;
+use weir_engine::export::Exporter;
+use weir_engine::handover::{Handover, Inheritance};
+use weir_engine::snapshot::{Carry, Snapshot};
+use weir_filter::filter::{FilterKind, Purgeable, Switch};
+use weir_telemetry::{CertificateEnd, Telemetry, log};
+use weir_upstream::discovery;
+use weir_upstream::fetch::{self, Environment, Fetcher};
+use weir_upstream::upstream::discover::dns;
+use weir_upstream::upstream::{Upstream, Watched, probe, try_out, watch};
+use weir_wire::listen::{self, Address, Beside, BoundSocket};
+use weir_wire::tls::{Certificate, Identity, ServerTls};
+
+/// A reload that was done.
+#[derive(Clone, Debug)]
+pub struct Reloaded {
+    /// Revision of the config that runs now.
+    pub revision: String,
+    /// Warnings about it.
+    pub diagnostics: Diagnostics,
+    /// What it did to connections and kept state.
+    pub consequences: Consequences,
+}
+
+/// A reload that was refused. What ran before runs on.
+#[derive(Clone, Debug)]
+pub struct Refused {
+    /// What is wrong.
+    pub diagnostics: Mistakes,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.diagnostics.for_readers().to_text().trim_end())
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// How long a start, or a reload with new names, waits for the first answers of DNS: requests that come earlier would find
+/// no endpoint.
+const FIRST_NAMES: Duration = Duration::from_secs(3);
+
+/// Everything that changes with a config. Behind one lock: reloads come one after the other.
+pub(crate) struct Control {
+    source: Source,
+    kinds: Vec<&'static FilterKind>,
+    carry: Carry,
+    telemetry: Arc<Telemetry>,
+    pub(crate) config: Arc<Config>,
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) files: Vec<PathBuf>,
+    /// The files of the config as they were written.
+    pub(crate) texts: Texts,
+    pub(crate) books: Books,
+    bound: Vec<BoundListener>,
+    access_log: Option<LogWriter>,
+    /// Where spans go.
+    spans: Option<Exporter>,
+    names: Names,
+    /// What is looked at once a second.
+    watched: Watched,
+    /// TLS of the admin listener, for whoever accepts there.
+    admin_tls: AdminTls,
+    /// What the process before this one, or systemd, opened already. Empty once the first snapshot runs.
+    inherited: Inheritance,
+    /// Another process listens on the same sockets: their files are its own now.
+    handed_over: bool,
+    pub(crate) rate: Arc<Rate>,
+    pub(crate) last_reload: Option<ReloadStatus>,
+    /// What the last change did to what was there before it.
+    consequences: Consequences,
+    /// The warnings about the config that runs.
+    warnings: Diagnostics,
+}
+
+/// See [`Control::admin_tls`].
+pub(crate) type AdminTls = Arc<arc_swap::ArcSwapOption<ServerTls>>;
+
+/// A listener whose sockets are open on every core.
+#[derive(Clone, Debug)]
+struct BoundListener {
+    name: String,
+    asked: Address,
+    actual: Address,
+}
+
+/// A snapshot that is ready to run: nothing can go wrong any more.
+pub(crate) struct Prepared {
+    pub(crate) snapshot: Arc<Snapshot>,
+    loaded: Loaded,
+    bound: Vec<BoundListener>,
+    sockets: Vec<Vec<(Address, BoundSocket)>>,
+    log: Change<LogWriter>,
+    spans: Change<Exporter>,
+}
+
+impl Control {
+    pub(crate) fn new(
+        source: Source,
+        kinds: Vec<&'static FilterKind>,
+        carry: Carry,
+        telemetry: Arc<Telemetry>,
+        config: Config,
+        inherited: Inheritance,
+        books: Books,
+    ) -> Result<Self, String> {
+        let watched = Watched::default();
+        let names = Names::start(&watched)?;
+        let rate = Arc::new(Rate::new(Instant::now()));
+        names.runtime.spawn(status::sample(Arc::clone(&telemetry), Arc::clone(&rate)));
+        let told = Arc::clone(&telemetry);
+        carry
+            .acme
+            .watch(Box::new(move |statuses| told.show_kept(statuses.iter().map(acme::figures).collect())));
+        names.runtime.spawn(watch(Arc::clone(&watched)));
+        Ok(Self {
+            inherited,
+            handed_over: false,
+            source,
+            kinds,
+            carry,
+            telemetry,
+            config: Arc::new(config),
+            snapshot: Arc::new(Snapshot::empty()),
+            files: Vec::new(),
+            texts: Texts::default(),
+            books,
+            bound: Vec::new(),
+            access_log: None,
+            spans: None,
+            names,
+            watched,
+            admin_tls: AdminTls::default(),
+            rate,
+            last_reload: None,
+            consequences: Consequences::default(),
+            warnings: Diagnostics::default(),
+        })
+    }
+
+    /// Where the config comes from.
+    pub(crate) fn source(&self) -> Source {
+        self.source.clone()
+    }
+
+    /// Does everything that can fail: binds new addresses, opens stores and a new log.
+    pub(crate) fn prepare(
+        &mut self,
+        loaded: Loaded,
+        mut snapshot: Snapshot,
+        cores: usize,
+    ) -> Result<Prepared, String> {
+        self.carry.open_stores(self.inherited.of_process)?;
+        let mut bound = Vec::new();
+        let alone = self.bound.is_empty() && self.inherited.is_empty();
+        let beside = if alone { Beside::Nobody } else { Beside::Ourselves };
+        let mut sockets: Vec<Vec<(Address, BoundSocket)>> = (0..cores).map(|_| Vec::new()).collect();
+        for listener in &mut snapshot.listeners {
+            let asked = listener.address.clone();
+            let any_port = matches!(asked, Address::Tcp(a) if a.port() == 0);
+            let same = |b: &&BoundListener| b.asked == asked && (!any_port || *b.name == *listener.name);
+            let actual = match self.bound.iter().find(same) {
+                Some(open) => open.actual.clone(),
+                None => {
+                    let wrong = |e| format!("listeners.{}: {e}", listener.name);
+                    let (address, opened) = match self.inherited.take_listener(&listener.name, &asked) {
+                        Some(inherited) => inherited,
+                        None => listen::bind(&asked, cores, beside)
+                            .map(|b| (b.address, b.sockets))
+                            .map_err(wrong)?,
+                    };
+                    let spread = listen::spread(opened, cores).map_err(wrong)?;
+                    for (core, opened) in sockets.iter_mut().zip(spread) {
+                        core.extend(opened.into_iter().map(|socket| (address.clone(), socket)));
+                    }
+                    address
+                }
+            };
+            bound.push(BoundListener { name: listener.name.to_string(), asked, actual: actual.clone() });
+            if let Some(listener) = Arc::get_mut(listener) {
+                listener.address = actual;
+            }
+        }
+        let log = self.next_log(&loaded.config.access_log)?;
+        let spans = self.next_spans(loaded.config.tracing.as_ref())?;
+        configure_log(&loaded.config.log)?;
+        Ok(Prepared { snapshot: Arc::new(snapshot), loaded, bound, sockets, log, spans })
+    }
+
+    /// Runs a prepared snapshot on every core, and returns when all have adopted it.
+    pub(crate) fn commit(
+        &mut self,
+        prepared: Prepared,
+        cores: &[mpsc::UnboundedSender<Message>],
+        first: bool,
+    ) {
+        let Prepared { snapshot, loaded, bound, sockets, log, spans } = prepared;
+        let settings = dns_settings(&loaded.config.dns);
+        let asked = self.names.keep(&snapshot.upstreams, &loaded.config, &settings, &self.telemetry);
+        if asked.recv_timeout(FIRST_NAMES) == Err(std_mpsc::RecvTimeoutError::Timeout) {
+            log::warn("names are still being resolved, or registries asked: their endpoints follow", &[]);
+        }
+        let old_log = match log {
+            Change::Keep => None,
+            Change::New(writer) => Some(std::mem::replace(&mut self.access_log, writer)),
+        };
+        // The one before sends what it has and ends by itself.
+        let old_spans = match spans {
+            Change::Keep => None,
+            Change::New(exporter) => Some(std::mem::replace(&mut self.spans, exporter)),
+        };
+        let mut consequences = Consequences::of(&self.snapshot, &snapshot, &self.telemetry);
+        let (done, adopted) = std_mpsc::channel();
+        for ((index, core), sockets) in cores.iter().enumerate().zip(sockets) {
+            let handle = self.access_log.as_ref().map(|log| Box::new(log.writer.core(index)));
+            let log = (old_log.is_some() || first).then_some(handle);
+            let outbox = || self.spans.as_ref().map(|exporter| exporter.outlet().outbox());
+            let spans = old_spans.is_some().then(outbox);
+            let (snapshot, done) = (Arc::clone(&snapshot), done.clone());
+            let _ = core.send(Message::Adopt { snapshot, sockets, log, spans, done }); // it may have ended
+        }
+        drop(done);
+        while adopted.recv().is_ok() {}
+        for new in bound.iter().filter(|b| !self.bound.iter().any(|o| o.actual == b.actual)) {
+            log::info("listening", &[("listener", &new.name), ("address", &new.actual)]);
+        }
+        for gone in self.bound.iter().filter(|o| !bound.iter().any(|b| b.actual == o.actual)) {
+            log::info("no longer listening", &[("listener", &gone.name), ("address", &gone.actual)]);
+            if let Address::Unix(path) = &gone.actual {
+                let _ = std::fs::remove_file(path); // it may have been taken away already
+            }
+        }
+        self.bound = bound;
+        self.watched.store(Arc::new(snapshot.upstreams.clone()));
+        self.admin_tls.store(snapshot.admin_tls.clone().map(Arc::new));
+        self.snapshot = snapshot;
+        self.files = loaded.files;
+        self.texts = loaded.texts;
+        if first {
+            self.books.started(&self.texts);
+            let _ = self.settle(); // what cannot be written yet stays owed
+        }
+        self.show_drift();
+        self.config = Arc::new(loaded.config);
+        consequences.forgets = self.carry.adopted(&self.names.runtime, &self.names.fetcher);
+        consequences.log();
+        self.consequences = consequences;
+        self.telemetry.show_certificates(self.certificate_ends());
+        self.telemetry.retire();
+        let now = SystemTime::now();
+        if first {
+            self.telemetry.started(&self.snapshot.revision, now);
+        } else {
+            self.telemetry.reloaded(&self.snapshot.revision, now);
+        }
+    }
+
+    /// What filters keep in the stores of the config, by the name of the store.
+    pub(crate) fn stored(&self) -> Vec<(String, Arc<dyn Purgeable>)> {
+        self.carry.stored()
+    }
+
+    /// The switches that filters name.
+    pub(crate) fn switches(&self) -> Vec<(String, Arc<Switch>)> {
+        self.carry.switches()
+    }
+
+    /// Writes down which switches are on, so that a process that was killed does not turn them off.
+    pub(crate) fn keep_switches(&self) {
+        let Some(history) = &self.books.history else {
+            return log::warn(
+                "the switch ends with this process: a crash turns it off",
+                &[("hint", &"set admin.state")],
+            );
+        };
+        let unix =
+            |until: SystemTime| until.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let on = self.switches().into_iter().filter_map(|(name, switch)| Some((name, unix(switch.until()?))));
+        if let Err(e) = history.write_switches(&on.collect()) {
+            let folder = history.folder().display();
+            log::error(
+                "the switch is not written down: a crash turns it off",
+                &[("folder", &folder), ("error", &e)],
+            );
+        }
+    }
+
+    /// When each certificate ends, where its dates can be read.
+    fn certificate_ends(&self) -> Vec<CertificateEnd> {
+        let end = |(identity, certificate): (&Identity, &Certificate)| {
+            Some(CertificateEnd {
+                cert: identity.cert.display().to_string(),
+                name: certificate.names().first().cloned().unwrap_or_default(),
+                not_after: certificate.validity()?.not_after,
+            })
+        };
+        self.carry.certificates().into_iter().filter_map(end).collect()
+    }
+
+    /// The certificates of listeners.
+    pub(crate) fn certificates(&self) -> Vec<CertificateStatus> {
+        let certificates = self.carry.certificates().into_iter();
+        let status =
+            |(identity, certificate)| CertificateStatus::of(identity, certificate, SystemTime::now());
+        let kept = self.carry.acme.statuses();
+        let kept = kept.iter().map(|kept| CertificateStatus::kept(kept, acme::now()));
+        certificates.filter_map(status).chain(kept).collect()
+    }
+
+    /// Orders no certificates any more.
+    pub(crate) fn stop_orders(&self) {
+        self.carry.acme.stop();
+    }
+
+    /// Writes the warnings about a config to the log, so that who never runs `weir check` sees them too.
+    pub(crate) fn log_warnings(diagnostics: &Diagnostics) {
+        /// Most of them; `weir check` prints all.
+        const MOST: usize = 20;
+        for warning in diagnostics.for_readers().iter().filter(|d| d.severity == Severity::Warning).take(MOST)
+        {
+            let place = warning.place.as_ref().map_or_else(String::new, Place::to_string);
+            let hint = warning.hint.as_deref().unwrap_or_default();
+            log::warn(
+                "config",
+                &[("at", &place), ("key", &warning.path), ("warning", &warning.message), ("hint", &hint)],
+            );
+        }
+    }
+
+    /// The config that runs has these warnings.
+    pub(crate) fn note_warnings(&mut self, diagnostics: &Diagnostics) {
+        self.warnings = diagnostics.clone();
+    }
+
+    /// Loads, compiles, prepares and commits; or refuses and says why.
+    pub(crate) fn reload(
+        &mut self,
+        by: &By,
+        cores: &[mpsc::UnboundedSender<Message>],
+    ) -> Result<Reloaded, Refused> {
+        self.reload_with(by, Overrides::default(), cores)
+    }
+
+    /// Runs the bundle in this folder, which a source sent, as a reload runs files.
+    pub(crate) fn run_bundle(
+        &mut self,
+        folder: &Path,
+        by: &By,
+        cores: &[mpsc::UnboundedSender<Message>],
+    ) -> Result<Reloaded, Refused> {
+        let done = self.reload_with(by, Overrides { bundle: Some(folder), ..Overrides::default() }, cores)?;
+        self.source.set_bundle(Some(folder.to_owned()));
+        Ok(done)
+    }
+
+    fn reload_with(
+        &mut self,
+        by: &By,
+        instead: Overrides<'_>,
+        cores: &[mpsc::UnboundedSender<Message>],
+    ) -> Result<Reloaded, Refused> {
+        let began = Instant::now();
+        let (before, source) = (self.config.workers, self.config.source.clone());
+        match self.load_files(by, instead, cores) {
+            Ok(diagnostics) => {
+                self.last_reload = Some(ReloadStatus::new(Ok(()), SystemTime::now()));
+                let took = began.elapsed().as_millis();
+                log::info("reloaded", &[("revision", &self.snapshot.revision), ("ms", &took)]);
+                Self::log_warnings(&diagnostics);
+                if self.config.workers != before {
+                    log::warn("workers changed: that needs a restart", &[]);
+                }
+                if self.config.source != source {
+                    log::warn("source changed: that needs a restart", &[]);
+                }
+                let consequences = self.consequences.clone();
+                Ok(Reloaded { revision: self.snapshot.revision.clone(), diagnostics, consequences })
+            }
+            Err(diagnostics) => {
+                self.telemetry.reload_refused();
+                self.last_reload = Some(ReloadStatus::new(Err(&diagnostics), SystemTime::now()));
+                let text = diagnostics.for_readers().to_text();
+                let errors = text.lines().filter(|line| line.starts_with("error")); // not a warning that stands before
+                let first = errors.chain(text.lines()).next().unwrap_or_default();
+                let file = self.source.path().map_or_else(String::new, |p| p.display().to_string());
+                let hint = "the config before runs on; `weir check` tells all";
+                log::error(
+                    "reload refused",
+                    &[
+                        ("config", &file),
+                        ("errors", &diagnostics.errors()),
+                        ("first", &first),
+                        ("hint", &hint),
+                    ],
+                );
+                Err(Refused { diagnostics })
+            }
+        }
+    }
+
+    /// Where the config comes from, and the filters it may have.
+    pub(crate) const fn origin(&self) -> (&Source, &Vec<&'static FilterKind>) {
+        (&self.source, &self.kinds)
+    }
+
+    /// Files of a config that was refused are watched beside those of the one that runs.
+    fn watch_too(&mut self, files: Vec<PathBuf>) {
+        self.files.extend(files);
+        self.files.sort();
+        self.files.dedup();
+    }
+
+    pub(crate) fn reopen_log(&self) {
+        if let Some(log) = &self.access_log
+            && let Err(e) = log.writer.reopen()
+        {
+            log::error("access log not reopened", &[("error", &e)]);
+        }
+    }
+
+    /// What the process that takes this one's place is to have. `sockets` are those of all cores, by address.
+    pub(crate) fn hand_over(&self, sockets: Vec<(Address, BoundSocket)>) -> Handover {
+        let mut handover = Handover::new(self.carry.save());
+        let mut by_address: HashMap<Address, Vec<BoundSocket>> = HashMap::new();
+        for (address, socket) in sockets {
+            by_address.entry(address).or_default().push(socket);
+        }
+        for bound in &self.bound {
+            if let Some(sockets) = by_address.remove(&bound.actual) {
+                handover.add_listener(&bound.name, &bound.asked, bound.actual.clone(), sockets);
+            }
+        }
+        handover
+    }
+
+    /// The sockets of the admin listener, where they were open when this process began. What nobody took is closed.
+    pub(crate) fn take_admin_sockets(&mut self) -> Option<(Address, Vec<BoundSocket>)> {
+        let mut inherited = std::mem::take(&mut self.inherited);
+        let taken = match &self.config.admin.address {
+            schema::AdminAddress::At(schema::ListenAddress::Tcp(asked)) => {
+                inherited.take_admin(&Address::Tcp(*asked))
+            }
+            schema::AdminAddress::At(schema::ListenAddress::Unix(path)) => {
+                inherited.take_admin(&Address::Unix(path.clone()))
+            }
+            schema::AdminAddress::Off => None,
+        };
+        for unused in inherited.left() {
+            log::info("not taken over: nothing listens there any more", &[("address", unused)]);
+        }
+        taken
+    }
+
+    /// Another process serves now: what it was given is not taken away when this one ends, and what only one can have is its own.
+    pub(crate) fn handed_over(&mut self) {
+        self.handed_over = true;
+        self.carry.stored().iter().for_each(|(_, stored)| stored.release());
+    }
+
+    /// The upstreams of the snapshot that runs, whichever that is.
+    pub(crate) fn watched(&self) -> Watched {
+        Arc::clone(&self.watched)
+    }
+
+    /// The certificates that are kept up to date, by whichever snapshot runs.
+    pub(crate) fn acme(&self) -> Acme {
+        self.carry.acme.clone()
+    }
+
+    /// TLS of the admin listener, by whichever snapshot runs.
+    pub(crate) fn admin_tls(&self) -> AdminTls {
+        Arc::clone(&self.admin_tls)
+    }
+
+    /// The listeners' names and addresses as bound.
+    pub(crate) fn addresses(&self) -> Vec<(String, Address)> {
+        self.bound.iter().map(|b| (b.name.clone(), b.actual.clone())).collect()
+    }
+
+    /// The cores have ended: writes what is left of the logs, and removes the sockets' files.
+    pub(crate) fn end(&mut self) {
+        for bound in self.bound.drain(..) {
+            if let (Address::Unix(path), false) = (bound.actual, self.handed_over) {
+                let _ = std::fs::remove_file(path); // it may have been taken away already
+            }
+        }
+        self.stop_orders();
+        self.end_outputs();
+    }
+}
+
+fn dns_settings(written: &schema::Dns) -> dns::Settings {
+    let servers: Vec<SocketAddr> = written.servers.iter().map(|s| s.0).collect();
+    dns::Settings { servers, min_ttl: written.min_ttl.get(), max_ttl: written.max_ttl.get() }
+}
+
+/// The tasks that keep names resolved, on a thread of their own, which is also the one that fetches.
+struct Names {
+    runtime: tokio::runtime::Handle,
+    fetcher: Fetcher,
+    environment: Arc<Environment>,
+    /// Tells the probes of a new snapshot.
+    probes: mpsc::UnboundedSender<Vec<Arc<Upstream>>>,
+    /// Tells those who ask registries.
+    registries: mpsc::UnboundedSender<discovery::Order>,
+    tasks: HashMap<String, (Arc<Upstream>, tokio::task::AbortHandle)>,
+    settings: Option<dns::Settings>,
+    _end: tokio::sync::oneshot::Sender<()>,
+}
+
+impl Names {
+    fn start(watched: &Watched) -> Result<Self, String> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|e| format!("the control runtime: {e}"))?;
+        let handle = runtime.handle().clone();
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        let (fetcher, asked) = Fetcher::channel();
+        let environment: Arc<Environment> = Arc::default();
+        let served = Arc::clone(&environment);
+        let (probes, orders) = mpsc::unbounded_channel();
+        let (registries, followed) = mpsc::unbounded_channel();
+        let asking = Arc::clone(&environment);
+        let watched = Arc::clone(watched);
+        let work = move || {
+            let local = tokio::task::LocalSet::new();
+            drop(local.spawn_local(fetch::serve(asked, served)));
+            drop(local.spawn_local(probe(orders)));
+            drop(local.spawn_local(try_out(watched)));
+            drop(local.spawn_local(discovery::follow(followed, asking)));
+            drop(local.block_on(&runtime, ended));
+        };
+        std::thread::Builder::new()
+            .name("weir-control".to_owned())
+            .spawn(work)
+            .map_err(|e| format!("the control thread: {e}"))?;
+        let (tasks, settings) = (HashMap::new(), None);
+        Ok(Self { runtime: handle, fetcher, environment, probes, registries, tasks, settings, _end: end })
+    }
+
+    /// Resolves the names of these upstreams and asks their registries, and those of no others. The receiver is hung up on when all were asked for
+    /// once of which nothing is known from before.
+    fn keep(
+        &mut self,
+        upstreams: &[Arc<Upstream>],
+        config: &Config,
+        settings: &dns::Settings,
+        telemetry: &Arc<Telemetry>,
+    ) -> std_mpsc::Receiver<()> {
+        let _ = self.probes.send(upstreams.to_vec()); // the control thread lives for as long as we do
+        let (first, asked) = std_mpsc::channel();
+        let as_before = self.settings.as_ref() == Some(settings);
+        let still = |u: &Arc<Upstream>| as_before && upstreams.iter().any(|now| Arc::ptr_eq(now, u));
+        self.tasks.retain(|_, (upstream, task)| {
+            let keep = still(upstream);
+            if !keep {
+                task.abort();
+            }
+            keep
+        });
+        self.settings = Some(settings.clone());
+        {
+            let _in_runtime = self.runtime.enter();
+            self.environment.set(dns::resolver(settings).ok()); // upstreams with names tell what is wrong
+        }
+        let ordered = |upstream: &Arc<Upstream>| {
+            let written = config.upstreams.get(&upstream.name)?;
+            let (discover, choice) = (written.discover.clone()?, discovery::choice(written));
+            Some(discovery::Ordered { upstream: Arc::clone(upstream), discover, choice })
+        };
+        // The control thread lives for as long as we do. Where nobody asks a registry, an empty order ends those who did.
+        let _ = self.registries.send(discovery::Order {
+            upstreams: upstreams.iter().filter_map(ordered).collect(),
+            settings: settings.clone(),
+            telemetry: Arc::clone(telemetry),
+            first: first.clone(),
+        });
+        for upstream in upstreams.iter().filter(|u| !u.names.names.is_empty()) {
+            let name = upstream.name.to_string();
+            if self.tasks.contains_key(&name) {
+                continue;
+            }
+            let _in_runtime = self.runtime.enter();
+            match dns::resolver(settings) {
+                Ok(resolver) => {
+                    let task = self.runtime.spawn(dns::keep(
+                        Arc::clone(&upstream.names),
+                        Arc::clone(&upstream.published),
+                        resolver,
+                        settings.clone(),
+                        Arc::clone(telemetry),
+                        Some(first.clone()),
+                    ));
+                    self.tasks.insert(name, (Arc::clone(upstream), task.abort_handle()));
+                }
+                Err(e) => {
+                    log::error("names cannot be resolved", &[("upstream", &upstream.name), ("error", &e)])
+                }
+            }
+        }
+        asked
+    }
+}

@@ -1,0 +1,763 @@
+//! How a config comes to run, whoever asks: a signal, a changed file, the command line, the admin API, somebody who goes back.
+//!
+//! ```text
+//!   read the files ─► put in what changes ─► check, compile, bind ─► write down ─► write the managed file ─► every core adopts it
+//!                                                any mistake: nothing has happened            from here on nothing can fail
+//! ```
+
+use super::consequences::Consequences;
+use super::owed::{self, Owed, not_kept};
+use super::{Control, Prepared};
+use crate::history::diff::{self, Differences};
+use crate::history::{self, By, History, OnTrial, Origin, Pin, Restriction, Revision, TakenBack, mark_of};
+use crate::trial::Terms;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use tokio::sync::mpsc;
+use weir_config::load::{Gathered, Unreadable, gather};
+use weir_config::managed::{self, Managed, To};
+use weir_config::reach::{self, Reach};
+use weir_config::texts::{Overrides, Text, Texts};
+use weir_config::{Diagnostic, Diagnostics, Mistakes, Node, Place, Source, digest};
+use weir_engine::core::Message;
+use weir_engine::snapshot::{Carry, compile};
+use weir_telemetry::{Setup, Telemetry, log};
+
+/// A change of the things that the API manages.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// What changes: all of it, or nothing.
+    pub edits: Vec<Edit>,
+    /// The digests of the whole config that it may start from; none for any.
+    pub only_from: Vec<String>,
+    /// Who changes it.
+    pub by: By,
+    /// Only says what would happen.
+    pub dry_run: bool,
+    /// Under which conditions it stays.
+    pub terms: Terms,
+}
+
+/// A change of one named thing.
+#[derive(Clone, Debug)]
+pub struct Edit {
+    /// `routes`, `upstreams` and so on.
+    pub section: String,
+    /// The thing's name.
+    pub name: String,
+    /// What becomes of it.
+    pub to: To,
+    /// As what it must be there.
+    pub only_if: OnlyIf,
+}
+
+/// As what a thing must be there for a change to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OnlyIf {
+    /// Not at all.
+    Absent,
+    /// However it is.
+    Any,
+    /// With one of these digests.
+    Is(Vec<String>),
+    /// In any form.
+    There,
+}
+
+/// A change that was made, or would be.
+#[derive(Clone, Debug)]
+pub struct Changed {
+    /// The revision of the config that runs now, with what its variables stand for.
+    pub revision: String,
+    /// The digest of the config as written.
+    pub hash: String,
+    /// Its number in the history; `None` without one, or if nothing changed.
+    pub number: Option<u64>,
+    /// What differs from before.
+    pub differences: Differences,
+    /// Warnings about it; of a change of things, those that the config did not have before, and those of these things.
+    pub diagnostics: Diagnostics,
+    /// How many warnings are left out for that.
+    pub repeated: usize,
+    /// How it restricts access, if it does.
+    pub restriction: Option<Restriction>,
+    /// What it did to connections and kept state; nothing where it was only rehearsed.
+    pub consequences: Consequences,
+    /// Why it runs from memory only, if it could not be written down: going back does not wait for that.
+    pub unsaved: Option<String>,
+}
+
+/// Why a change was not made. What ran before runs on, and no file has changed.
+#[derive(Clone, Debug)]
+pub enum NotChanged {
+    /// The gateway drains.
+    Draining,
+    /// The config comes from a source, which is where it is changed.
+    Fleet,
+    /// The config names no file that the API may write.
+    NoWrites,
+    /// The config names no folder for a history.
+    NoHistory,
+    /// There is no such revision any more.
+    NoRevision(u64),
+    /// The thing stands in a file that people write: where.
+    Owned(String, String),
+    /// There is no such thing.
+    Missing(String),
+    /// There is such a thing already.
+    Exists(String),
+    /// It is not as the caller knows it: what, and its digest now.
+    Stale(String, String),
+    /// The config would have mistakes.
+    Refused(Mistakes),
+    /// What was to go is needed by others, which the mistakes name.
+    Referenced(Mistakes),
+    /// It could not be written down.
+    Unstored(String),
+}
+
+/// What else is there beside the config: its history.
+#[derive(Default)]
+pub(crate) struct Books {
+    pub(crate) history: Option<History>,
+    /// The revision that runs in the place of the files.
+    pub(crate) pinned: Option<Pin>,
+    /// What runs and is not on the disk.
+    pub(super) owed: Option<Owed>,
+    /// Verdicts that are not on the disk.
+    pub(super) verdicts: Vec<(u64, String)>,
+    /// What was taken back by a process that could not write it down, and the files that it took back.
+    taken: Option<(TakenBack, Texts)>,
+}
+
+// === impl Books ===
+
+impl Books {
+    /// Reads what is to run: the files as they are, or, where they may not run, those of the revision in their place.
+    pub(crate) fn read(&mut self, source: &Source, instead: Overrides<'_>) -> Result<Gathered, Unreadable> {
+        let mut gathered = gather(source, instead)?;
+        self.pinned = None;
+        if let Err(e) = self.open(gathered.texts.state.as_deref()) {
+            let wrong = Diagnostic::error("state-unusable", e).on(&gathered.tree, "admin.state");
+            gathered.diagnostics.push(wrong);
+            return Ok(gathered);
+        }
+        let Some(history) = &self.history else { return Ok(gathered) };
+        let is_on_disk = instead.written.is_none() && instead.managed.is_none();
+        if let Some(taken) = history.taken_back().filter(|_| is_on_disk)
+            && let Some(all) = taken.is_all_of(&gathered.texts)
+        {
+            return self.read_taken(source, instead, gathered, (taken, all));
+        }
+        let refused = |pin: &&Pin| instead.written.is_none() && pin.refused == gathered.texts.hand;
+        let Some(pin) = history.pin().filter(refused).cloned() else { return Ok(gathered) };
+        let kept = match history.texts(pin.accepted) {
+            Ok(kept) => kept,
+            Err(e) => return Ok(without(gathered, pin.accepted, &e)),
+        };
+        let mut accepted = gather(source, Overrides { written: Some(&kept.written), ..instead })?;
+        // The files that may not run are watched on: they are about to be mended.
+        accepted.files.extend(gathered.files);
+        accepted.diagnostics.push(warning(&pin));
+        self.pinned = Some(pin);
+        Ok(accepted)
+    }
+
+    /// As an accepted revision has it, because the files were taken back by a process that could not change them: all of them, or the managed
+    /// one, where people have changed theirs since.
+    fn read_taken(
+        &mut self,
+        source: &Source,
+        instead: Overrides<'_>,
+        gathered: Gathered,
+        (taken, all): (TakenBack, bool),
+    ) -> Result<Gathered, Unreadable> {
+        let Some(history) = &self.history else { return Ok(gathered) };
+        let disk = gathered.texts.clone();
+        let kept = history.texts(taken.accepted).and_then(|kept| {
+            let managed = managed_then(&kept, &disk).map_err(std::io::Error::other)?;
+            Ok((kept, managed))
+        });
+        let (kept, managed) = match kept {
+            Ok(kept) => kept,
+            Err(e) => return Ok(without(gathered, taken.accepted, &e)),
+        };
+        let managed = managed.as_ref().map(|managed| (&managed.tree, &managed.text));
+        let written = if all { Some(&kept.written[..]) } else { instead.written };
+        let mut accepted = gather(source, Overrides { written, managed, ..instead })?;
+        accepted.files.extend(gathered.files);
+        accepted.diagnostics.push(owed::warning(&taken));
+        let why = "it was taken back while the disk was full".to_owned();
+        let pin = Pin { refused: disk.hand.clone(), accepted: taken.accepted, why };
+        self.pinned = (all && disk.hand != kept.hand).then_some(pin);
+        self.taken = Some((taken, disk));
+        Ok(accepted)
+    }
+
+    fn open(&mut self, folder: Option<&Path>) -> Result<(), String> {
+        if self.history.as_ref().map(History::folder) == folder {
+            return Ok(());
+        }
+        let open = |folder: &Path| {
+            History::open(folder).map_err(|e| format!("cannot keep a history in {}: {e}", folder.display()))
+        };
+        self.history = folder.map(open).transpose()?;
+        Ok(())
+    }
+
+    /// Writes down what runs since the start, unless it is known.
+    pub(crate) fn started(&mut self, texts: &Texts) {
+        let Some(history) = &mut self.history else { return };
+        if texts.written.is_empty() {
+            return; // the source has sent nothing yet
+        }
+        history.recover(texts);
+        if let Some((taken, disk)) = self.taken.take() {
+            let left = history.revisions().iter().rev().find(|revision| revision.hash == taken.refused);
+            let left = left.map(|left| left.number);
+            self.owed = Some(Owed::of_before(&taken, disk, left));
+            return;
+        }
+        if let Err(e) = history.clear_taken_back() {
+            not_kept(history.folder(), &e);
+        }
+        let by = By::process(Origin::Start);
+        if let Err(e) = note(history, texts, &by, None) {
+            not_kept(history.folder(), &e);
+        }
+        self.forget_pin();
+    }
+
+    /// Files that were refused and have changed since may run again.
+    fn forget_pin(&mut self) {
+        if let (Some(history), None) = (&mut self.history, &self.pinned)
+            && let Err(e) = history.set_pin(None)
+        {
+            not_kept(history.folder(), &e);
+        }
+    }
+}
+
+/// What was read, with the mistake that the revision in its place cannot be.
+fn without(mut gathered: Gathered, accepted: u64, error: &std::io::Error) -> Gathered {
+    let message = format!("revision {accepted} runs in place of these files, and cannot be read: {error}");
+    let wrong = Diagnostic::error("state-unusable", message).on(&gathered.tree, "admin.state");
+    gathered.diagnostics.push(wrong);
+    gathered
+}
+
+/// What `weir check`, the log and a reload say of files in whose place a revision runs.
+pub(crate) fn warning(pin: &Pin) -> Diagnostic {
+    let message =
+        format!("these files do not run: revision {} runs in their place, since {}", pin.accepted, pin.why);
+    Diagnostic::warning("rolled-back", message)
+        .hint("change them and they run; `weir diff` shows what differs, `weir history` what happened")
+}
+
+/// Stages what runs as a revision and accepts it, unless it is the latest already.
+fn note(
+    history: &mut History,
+    texts: &Texts,
+    by: &By,
+    before: Option<&Texts>,
+) -> std::io::Result<Option<u64>> {
+    match stage(history, texts, by, before, None)? {
+        Some(staged) => history.accept(staged).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// Stages what is to run as a revision, unless it is the latest already.
+pub(super) fn stage(
+    history: &History,
+    texts: &Texts,
+    by: &By,
+    before: Option<&Texts>,
+    trial: Option<OnTrial>,
+) -> std::io::Result<Option<Revision>> {
+    if history.latest().is_some_and(|latest| latest.hash == texts.hash) {
+        return Ok(None);
+    }
+    let trees = before.and_then(Texts::tree).zip(texts.tree());
+    let changed = trees.map(|(before, after)| diff::diff(&before, &after).things).unwrap_or_default();
+    history.stage(texts, by, changed.into_iter().collect(), trial).map(Some)
+}
+
+// === impl Control ===
+
+/// What runs now.
+pub(super) struct Running {
+    /// Its number in the history.
+    number: Option<u64>,
+    diagnostics: Diagnostics,
+    /// Why it is not on the disk.
+    unsaved: Option<String>,
+}
+
+/// What is about to run, and what must be on the disk before it does.
+pub(super) struct Candidate<'a> {
+    pub(super) gathered: Gathered,
+    pub(super) instead: Overrides<'a>,
+    pub(super) by: &'a By,
+    /// The managed file is to say this.
+    pub(super) managed: Option<&'a Text>,
+    /// Which files may no longer run, and which revision runs in their place.
+    pub(super) pin: Option<Pin>,
+    /// Under which conditions it stays.
+    pub(super) terms: Terms,
+    /// It runs whether it can be written down or not, because what runs now must not stay: this is what may not run again.
+    pub(super) urgent: Option<TakenBack>,
+}
+
+/// How another managed file comes to run.
+#[derive(Clone, Copy)]
+pub(super) struct ManagedChange<'a> {
+    pub(super) by: &'a By,
+    /// Under which conditions it stays.
+    pub(super) terms: Terms,
+    /// Only says what would happen.
+    pub(super) dry_run: bool,
+}
+
+impl Control {
+    /// Loads the files again and runs them.
+    pub(super) fn load_files(
+        &mut self,
+        by: &By,
+        instead: Overrides<'_>,
+        cores: &[mpsc::UnboundedSender<Message>],
+    ) -> Result<Diagnostics, Mistakes> {
+        let _ = self.settle(); // what cannot be written yet stays owed
+        let managed = self.owed_managed();
+        let managed = managed.as_ref().map(|managed| (&managed.tree, &managed.text));
+        let instead = Overrides { managed, ..instead };
+        let gathered = match self.books.read(&self.source, instead) {
+            Ok(gathered) => gathered,
+            Err(unreadable) => {
+                self.watch_too(unreadable.files);
+                return Err(unreadable.diagnostics);
+            }
+        };
+        let pin = self.books.pinned.clone();
+        let candidate =
+            Candidate { gathered, instead, by, managed: None, pin, terms: Terms::default(), urgent: None };
+        match self.run(candidate, cores) {
+            Ok(ran) => Ok(ran.diagnostics),
+            Err(NotChanged::Refused(diagnostics)) => Err(diagnostics),
+            Err(other) => Err(Diagnostic::error("system", other.to_string()).into()),
+        }
+    }
+
+    /// Makes a change of the things that the API manages, or says what it would do.
+    pub(crate) fn change(
+        &mut self,
+        change: &Change,
+        cores: &[mpsc::UnboundedSender<Message>],
+    ) -> Result<Changed, NotChanged> {
+        let unreadable = |unreadable: Unreadable| NotChanged::Refused(unreadable.diagnostics);
+        self.settle().map_err(NotChanged::Unstored)?;
+        let gathered = self.books.read(&self.source, Overrides::default()).map_err(unreadable)?;
+        if change.terms.is_any() && self.books.history.is_none() {
+            return Err(NotChanged::NoHistory);
+        }
+        if self.config.source.is_some() {
+            return Err(NotChanged::Fleet);
+        }
+        let path = gathered.texts.managed_path.clone().ok_or(NotChanged::NoWrites)?;
+        if !change.only_from.is_empty() && !change.only_from.contains(&gathered.texts.hash) {
+            return Err(NotChanged::Stale("the config".to_owned(), gathered.texts.hash.clone()));
+        }
+        let managed = edited(&gathered, &path, &change.edits)?;
+        let only_takes_away = change.edits.iter().all(|edit| matches!(edit.to, To::Nothing));
+        let how = ManagedChange { by: &change.by, terms: change.terms, dry_run: change.dry_run };
+        let known = self.warnings.clone();
+        let mut outcome = self.put_managed(gathered.texts.written, &managed, how, cores);
+        if let Ok(changed) = &mut outcome {
+            let things: Vec<String> =
+                change.edits.iter().map(|edit| format!("{}.{}", edit.section, edit.name)).collect();
+            changed.repeated = changed.diagnostics.take_known(&known, &things);
+        }
+        outcome.map_err(|not| match not {
+            NotChanged::Refused(diagnostics) if only_takes_away => NotChanged::Referenced(diagnostics),
+            not => not,
+        })
+    }
+
+    /// Runs these files with this managed file, or says what that would do. Values in it that came with the request reach no farther
+    /// than `admin.paths`.
+    pub(super) fn put_managed(
+        &mut self,
+        written: Vec<Text>,
+        managed: &Managed,
+        how: ManagedChange<'_>,
+        cores: &[mpsc::UnboundedSender<Message>],
+    ) -> Result<Changed, NotChanged> {
+        let reach = Reach { file: request_file(&managed.text.path), below: self.reachable() };
+        let instead = Overrides {
+            written: Some(&written),
+            managed: Some((&managed.tree, &managed.text)),
+            reach: Some(&reach),
+            bundle: None,
+        };
+        let pin = self.books.pinned.clone();
+        let gathered = gather(&self.source, instead)
+            .map_err(|unreadable| NotChanged::Refused(unreadable.diagnostics))?;
+        let (managed, by, terms) = (Some(&managed.text), how.by, how.terms);
+        let candidate = Candidate { gathered, instead, by, managed, pin, terms, urgent: None };
+        if how.dry_run { self.rehearse(candidate) } else { self.run_told(candidate, cores) }
+    }
+
+    /// The folders below which things that come over the API may name files.
+    fn reachable(&self) -> Vec<PathBuf> {
+        self.config.admin.paths.iter().map(|path| path.0.clone()).collect()
+    }
+
+    /// Runs what a revision says; hand-written files that say something else stay as they are and do not run until they change. That runs
+    /// even if it cannot be written down now: what is gone back from must not stay because a disk is full.
+    pub(crate) fn roll_back(
+        &mut self,
+        number: u64,
+        by: &By,
+        cores: &[mpsc::UnboundedSender<Message>],
+    ) -> Result<Changed, NotChanged> {
+        if self.config.source.is_some() {
+            return Err(NotChanged::Fleet);
+        }
+        let history = self.books.history.as_ref().ok_or(NotChanged::NoHistory)?;
+        let revision = history.get(number).ok_or(NotChanged::NoRevision(number))?.clone();
+        let texts =
+            history.texts(number).map_err(|e| NotChanged::Unstored(format!("revision {number}: {e}")))?;
+        let unreadable = |unreadable: Unreadable| NotChanged::Refused(unreadable.diagnostics);
+        let disk = gather(&self.source, Overrides::default()).map_err(unreadable)?.texts;
+        let managed = managed_then(&texts, &disk).map_err(NotChanged::Unstored)?;
+        let instead = Overrides {
+            written: Some(&texts.written),
+            managed: managed.as_ref().map(|managed| (&managed.tree, &managed.text)),
+            reach: None,
+            bundle: None,
+        };
+        let gathered = gather(&self.source, instead).map_err(unreadable)?;
+        let why = match by.message.as_str() {
+            "" => format!("{} went back to revision {number}", by.author),
+            message => format!("{} went back to revision {number}: {message}", by.author),
+        };
+        let pin =
+            (disk.hand != revision.hand).then(|| Pin { refused: disk.hand.clone(), accepted: number, why });
+        let managed = managed.as_ref().map(|managed| &managed.text);
+        let managed = managed.filter(|text| disk.managed.as_ref() != Some(*text));
+        let mark = disk.managed.as_ref().filter(|_| managed.is_some()).map(|disk| mark_of(&disk.text));
+        let left = self.books.history.as_ref().and_then(History::latest).map(|latest| latest.number);
+        let left = left.filter(|left| *left != number).map(|left| (left, left_for(number, by)));
+        let urgent = TakenBack { refused: disk.hash, accepted: number, managed: mark };
+        let before = self.texts.clone();
+        let terms = Terms::default();
+        let candidate =
+            Candidate { gathered, instead, by, managed, pin, terms, urgent: Some(urgent.clone()) };
+        let changed = self.run_told(candidate, cores)?;
+        match (&changed.unsaved, left) {
+            (Some(why), left) => self.owe(Owed::new(by.clone(), before, left, why.clone()), &urgent),
+            (None, left) => {
+                self.owe_nothing();
+                if let Some((left, verdict)) = left {
+                    self.judge(left, &verdict);
+                }
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Only checks and compares.
+    fn rehearse(&self, candidate: Candidate<'_>) -> Result<Changed, NotChanged> {
+        let texts = candidate.gathered.texts.clone();
+        let differences = self.differences(&texts);
+        let mut loaded = candidate.gathered.finish(&self.source, candidate.instead);
+        let mut carry = Carry::new(Telemetry::new(Setup::default()));
+        let compiled =
+            reach::within(candidate.instead.reach, || compile(&mut loaded, &self.kinds, &mut carry));
+        let snapshot = compiled.map_err(NotChanged::Refused)?;
+        let restriction = self.restriction_to(&texts);
+        let mut diagnostics = loaded.diagnostics;
+        tell_restriction(restriction.as_ref(), candidate.terms, &mut diagnostics);
+        Ok(Changed {
+            revision: snapshot.revision,
+            hash: texts.hash,
+            number: None,
+            differences,
+            diagnostics,
+            repeated: 0,
+            restriction,
+            consequences: Consequences::default(),
+            unsaved: None,
+        })
+    }
+
+    /// What differs between what runs and these files, as it is told to whoever changes it.
+    fn differences(&self, texts: &Texts) -> Differences {
+        let trees = self.texts.tree_for_writers().zip(texts.tree_for_writers());
+        trees.map(|(before, after)| diff::diff(&before, &after)).unwrap_or_default()
+    }
+
+    /// How the change from what runs to these files restricts access.
+    fn restriction_to(&self, texts: &Texts) -> Option<Restriction> {
+        self.restriction_between(&self.texts, texts)
+    }
+
+    /// The same of the change from these files to what runs.
+    pub(crate) fn restriction_since(&self, before: &Texts) -> Option<Restriction> {
+        self.restriction_between(before, &self.texts)
+    }
+
+    /// The same of the change from this revision to what runs. To one that cannot be read nothing can go back.
+    pub(crate) fn restriction_since_revision(&self, before: u64) -> Option<Restriction> {
+        self.restriction_since(&self.books.history.as_ref()?.texts(before).ok()?)
+    }
+
+    fn restriction_between(&self, before: &Texts, after: &Texts) -> Option<Restriction> {
+        let (before, after) = before.tree().zip(after.tree())?;
+        Restriction::of(&before, &after, &self.kinds)
+    }
+
+    fn run_told(
+        &mut self,
+        candidate: Candidate<'_>,
+        cores: &[mpsc::UnboundedSender<Message>],
+    ) -> Result<Changed, NotChanged> {
+        let (hash, by) = (candidate.gathered.texts.hash.clone(), candidate.by.clone());
+        let differences = self.differences(&candidate.gathered.texts);
+        let (restriction, terms) = (self.restriction_to(&candidate.gathered.texts), candidate.terms);
+        let Running { number, mut diagnostics, unsaved } = self.run(candidate, cores)?;
+        log::info(
+            "config changed",
+            &[
+                ("revision", &self.snapshot.revision),
+                ("number", &number.unwrap_or_default()),
+                ("by", &by.author),
+                ("source", &by.origin),
+                ("things", &differences.things.len()),
+            ],
+        );
+        tell_restriction(restriction.as_ref(), terms, &mut diagnostics);
+        let revision = self.snapshot.revision.clone();
+        let consequences = self.consequences.clone();
+        let repeated = 0;
+        Ok(Changed {
+            revision,
+            hash,
+            number,
+            differences,
+            diagnostics,
+            repeated,
+            restriction,
+            consequences,
+            unsaved,
+        })
+    }
+
+    /// The one way to a config that runs.
+    pub(super) fn run(
+        &mut self,
+        candidate: Candidate<'_>,
+        cores: &[mpsc::UnboundedSender<Message>],
+    ) -> Result<Running, NotChanged> {
+        let Candidate { gathered, instead, by, managed, pin, terms, urgent } = candidate;
+        let texts = gathered.texts.clone();
+        let mut loaded = gathered.finish(&self.source, instead);
+        let compiled = reach::within(instead.reach, || compile(&mut loaded, &self.kinds, &mut self.carry));
+        let snapshot = match compiled {
+            Ok(snapshot) => snapshot,
+            Err(mistakes) => {
+                self.watch_too(loaded.files);
+                return Err(NotChanged::Refused(mistakes));
+            }
+        };
+        let (mut diagnostics, files) = (loaded.diagnostics.clone(), loaded.files.clone());
+        let prepared = self.prepare(loaded, snapshot, cores.len()).map_err(|text| {
+            self.watch_too(files);
+            diagnostics.push(Diagnostic::error("system", text));
+            NotChanged::Refused(diagnostics.clone().into())
+        })?;
+        let written = self.write_down(&texts, by, managed, terms, urgent.is_some());
+        let (staged, unsaved) = match (written, urgent) {
+            (Ok(staged), _) => (staged, None),
+            (Err(e), Some(_)) => (None, Some(e.to_string())),
+            (Err(e), None) => return Err(NotChanged::Unstored(e.to_string())),
+        };
+        self.finish(prepared, pin, cores);
+        self.note_warnings(&diagnostics);
+        Ok(Running { number: staged.and_then(|staged| self.accept(staged)), diagnostics, unsaved })
+    }
+
+    /// Puts on the disk what must be there before it runs. On an error it is as before.
+    fn write_down(
+        &mut self,
+        texts: &Texts,
+        by: &By,
+        managed: Option<&Text>,
+        terms: Terms,
+        urgent: bool,
+    ) -> std::io::Result<Option<Revision>> {
+        let Some(history) = &self.books.history else {
+            return managed.map_or(Ok(()), history::write_managed).map(|()| None);
+        };
+        let staged = match stage(history, texts, by, Some(&self.texts), terms.on_trial()) {
+            Ok(staged) => staged,
+            // Files that people wrote run whether their history can be kept or not: a full disk must not keep an operator from
+            // mending the config. A change over the API can be asked for again, and what goes back is written down later.
+            Err(e) if managed.is_none() && !urgent => {
+                not_kept(history.folder(), &e);
+                return Ok(None);
+            }
+            Err(e) => return Err(in_folder(history.folder(), &e)),
+        };
+        if let Some(text) = managed
+            && let Err(e) = history.write_managed(text)
+        {
+            history.abandon();
+            return Err(in_folder(&text.path, &e));
+        }
+        Ok(staged)
+    }
+
+    fn finish(&mut self, prepared: Prepared, pin: Option<Pin>, cores: &[mpsc::UnboundedSender<Message>]) {
+        if let Some(history) = &mut self.books.history
+            && let Err(e) = history.set_pin(pin.clone())
+        {
+            log::error(
+                "a restart would load the files that were left behind: that they may not run could not be written down",
+                &[("folder", &history.folder().display()), ("error", &e)],
+            );
+        }
+        self.books.pinned = pin;
+        self.commit(prepared, cores, false);
+    }
+
+    fn accept(&mut self, staged: Revision) -> Option<u64> {
+        let history = self.books.history.as_mut()?;
+        let accepted = history.accept(staged);
+        accepted.inspect_err(|e| not_kept(history.folder(), e)).ok()
+    }
+}
+
+/// Says of a change on trial what its trial cannot do.
+fn tell_restriction(restriction: Option<&Restriction>, terms: Terms, diagnostics: &mut Diagnostics) {
+    let Some(restriction) = restriction else { return };
+    let what = restriction.what();
+    if terms.watch.is_some() {
+        let message = format!("the watch will not take this change back: it restricts access ({what})");
+        let hint = "if it does badly the log says so; `weir rollback` goes back, or add --confirm";
+        diagnostics.push(Diagnostic::warning("trial-restricts", message).hint(hint));
+    }
+    if terms.confirm.is_some() && !restriction.revokes.is_empty() {
+        let revoked = restriction.revokes.join(", ");
+        let message =
+            format!("this change stays even if nobody confirms it: going back would give back {revoked}");
+        let hint = "apply what you might lock yourself out by as a change of its own";
+        diagnostics.push(Diagnostic::warning("trial-revokes", message).hint(hint));
+    }
+}
+
+/// The verdict of a revision that somebody went back from.
+pub(super) fn left_for(number: u64, by: &By) -> String {
+    let why = if by.message.is_empty() { String::new() } else { format!(": {}", by.message) };
+    format!("left for revision {number} by {}{why}", by.author)
+}
+
+fn in_folder(path: &Path, error: &std::io::Error) -> std::io::Error {
+    std::io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+/// The file in which values that come in a request are said to stand: beside the managed file, so that relative paths mean the same
+/// there.
+pub fn request_file(managed: &Path) -> PathBuf {
+    managed.with_file_name("(request)")
+}
+
+/// The managed file with these changes.
+fn edited(gathered: &Gathered, path: &Path, edits: &[Edit]) -> Result<Managed, NotChanged> {
+    let mut tree = gathered.texts.managed_tree().unwrap_or_else(|| managed::empty(path));
+    let mut wrong = Diagnostics::default();
+    for edit in edits {
+        let Edit { section, name, to, only_if } = edit;
+        let called = format!("{section}.{name}");
+        let (at, there) = thing_in(&gathered.tree, section, name).unzip();
+        may_be(&called, there, only_if)?;
+        // What gives way to a hand-written thing of the same name is not the API's either.
+        if let Some(at) = at.filter(|at| **at.file != *path) {
+            return Err(NotChanged::Owned(called, at.to_string()));
+        }
+        if there.is_none() && !matches!(to, To::This(_)) {
+            return Err(NotChanged::Missing(called));
+        }
+        if let To::This(thing) | To::Patched(thing) = to {
+            managed::refuse(&called, thing, &mut wrong);
+        }
+        managed::set(&mut tree, section, name, to.clone());
+    }
+    if wrong.errors() > 0 {
+        return Err(NotChanged::Refused(wrong.into()));
+    }
+    managed::write(tree, path.to_owned()).map_err(NotChanged::Unstored)
+}
+
+/// A named thing, and where it stands.
+pub(super) fn thing_in<'a>(tree: &'a Node, section: &str, name: &str) -> Option<(&'a Place, &'a Node)> {
+    let mut things = tree.get(section)?.entries().iter();
+    things.find(|(key, _)| &*key.text == name).map(|(key, thing)| (&key.at, thing))
+}
+
+fn may_be(called: &str, there: Option<&Node>, only_if: &OnlyIf) -> Result<(), NotChanged> {
+    match (only_if, there) {
+        (OnlyIf::Any, _) | (OnlyIf::Absent, None) | (OnlyIf::There, Some(_)) => Ok(()),
+        (OnlyIf::Absent, Some(_)) => Err(NotChanged::Exists(called.to_owned())),
+        (OnlyIf::There | OnlyIf::Is(_), None) => Err(NotChanged::Missing(called.to_owned())),
+        (OnlyIf::Is(digests), Some(there)) => {
+            let now = digest::of(there);
+            if digests.contains(&now) { Ok(()) } else { Err(NotChanged::Stale(called.to_owned(), now)) }
+        }
+    }
+}
+
+/// The managed file as a revision has it; an empty one where it had none and there is one now.
+fn managed_then(then: &Texts, disk: &Texts) -> Result<Option<Managed>, String> {
+    let Some(path) = &disk.managed_path else { return Ok(None) };
+    match (then.managed_tree(), &then.managed) {
+        (Some(tree), Some(text)) => {
+            Ok(Some(Managed { tree, text: Text { path: path.clone(), text: text.text.clone() } }))
+        }
+        _ if disk.managed.is_some() => managed::write(managed::empty(path), path.clone()).map(Some),
+        _ => Ok(None),
+    }
+}
+
+// === what is told ===
+
+impl fmt::Display for NotChanged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Draining => f.write_str("the gateway drains: it takes no other config any more"),
+            Self::Fleet => f.write_str(
+                "this gateway has its config from a source: change it there, with `weir fleet publish` or `weir fleet rollback`",
+            ),
+            Self::NoWrites => f.write_str(
+                "the config names no file that the API may write: set `admin.writes`, or change the files and reload",
+            ),
+            Self::NoHistory => f.write_str("the config names no folder for a history: set `admin.state`"),
+            Self::NoRevision(number) => {
+                write!(f, "there is no revision {number} in the history; `weir history` lists those there are")
+            }
+            Self::Owned(thing, place) => write!(
+                f,
+                "`{thing}` stands in a file that people write, at {place}: change it there, or move it here with `weir config adopt`"
+            ),
+            Self::Missing(thing) => write!(f, "there is no `{thing}`"),
+            Self::Exists(thing) => write!(f, "there is a `{thing}` already"),
+            Self::Stale(thing, _) => write!(f, "{thing} has changed since you read it: read it again"),
+            Self::Refused(diagnostics) | Self::Referenced(diagnostics) => {
+                f.write_str(diagnostics.for_readers().to_text().trim_end())
+            }
+            Self::Unstored(why) => write!(f, "nothing has changed, because it could not be written down: {why}"),
+        }
+    }
+}
+
+impl std::error::Error for NotChanged {}

@@ -1,0 +1,64 @@
+//! What a new config does to what lives on: connections that it drains, state that it forgets.
+
+use serde::Serialize;
+use std::fmt::Write;
+use weir_engine::snapshot::Snapshot;
+use weir_telemetry::{Telemetry, log};
+
+/// What a change did to what was there before it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Consequences {
+    /// Connections that end after the exchange that is under way.
+    pub drains: Vec<Drained>,
+    /// State that filters kept and that nobody can ask for any more, such as `routes.orders rate_limit`.
+    pub forgets: Vec<String>,
+}
+
+/// Connections of one listener.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Drained {
+    /// The listener's name.
+    pub listener: String,
+    /// How many there were.
+    pub connections: i64,
+}
+
+impl Consequences {
+    /// What the next snapshot does to connections.
+    pub(crate) fn of(before: &Snapshot, after: &Snapshot, telemetry: &Telemetry) -> Self {
+        let drained = before.listeners.iter().filter(|old| {
+            let now = after.listeners.iter().find(|new| new.address == old.address);
+            now.is_none_or(|new| new.policy != old.policy)
+        });
+        let drains = drained.map(|listener| Drained {
+            listener: listener.name.to_string(),
+            connections: telemetry.listener_connections(&listener.name),
+        });
+        Self { drains: drains.filter(|drained| drained.connections > 0).collect(), forgets: Vec::new() }
+    }
+
+    /// Tells it to the log.
+    pub(crate) fn log(&self) {
+        for Drained { listener, connections } in &self.drains {
+            log::info(
+                "connections are drained: their listener is gone or asks for more",
+                &[("listener", listener), ("connections", connections)],
+            );
+        }
+        for what in &self.forgets {
+            log::warn("state is forgotten", &[("of", what)]);
+        }
+    }
+
+    /// For people: a line for each.
+    pub fn to_text(&self) -> String {
+        let mut out = String::new();
+        for Drained { listener, connections } in &self.drains {
+            let _ = writeln!(out, "drains {connections} connections of listeners.{listener}");
+        }
+        for what in &self.forgets {
+            let _ = writeln!(out, "forgets the state of {what}");
+        }
+        out
+    }
+}

@@ -1,0 +1,202 @@
+//! What runs and is not on the disk: going back must not wait until a full disk has room. It is tried again until it is written down.
+//!
+//! ```text
+//!   roll back ─► cannot be written ─► runs from memory, and the folder says so in a link ─► tried again, after 1 s, 2 s … 60 s
+//!                                                        └─► restart ─► the link keeps the refused config from running
+//! ```
+//! Until then nothing else can be changed over the API, and a reload takes the managed file as it should be for the one on the disk.
+
+use super::Control;
+use super::change::{left_for, stage};
+use crate::history::{By, Origin, TakenBack};
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use weir_config::managed::Managed;
+use weir_config::{Diagnostic, Texts};
+use weir_telemetry::log;
+
+/// How long to wait before the second try, and the longest that the wait grows to.
+const FIRST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Most verdicts that wait to be written.
+const VERDICTS: usize = 16;
+
+/// What is to be written.
+pub(crate) struct Owed {
+    by: By,
+    /// What ran before, of which the revision says what it changed.
+    before: Texts,
+    /// The revision that was left, and what is said of it.
+    left: Option<(u64, String)>,
+    /// What the system said.
+    why: String,
+    wait: Duration,
+    next: Instant,
+}
+
+// === impl Owed ===
+
+impl Owed {
+    pub(super) fn new(by: By, before: Texts, left: Option<(u64, String)>, why: String) -> Self {
+        Self { by, before, left, why, wait: FIRST, next: Instant::now() + FIRST }
+    }
+
+    /// Of a config that was taken back by a process that could not write it down.
+    pub(super) fn of_before(taken: &TakenBack, before: Texts, left: Option<u64>) -> Self {
+        let message = "taken back before the last start, when the disk was full".to_owned();
+        let by = By { author: "guard".to_owned(), origin: Origin::Guard, message };
+        let left = left.map(|left| (left, left_for(taken.accepted, &by)));
+        Self::new(by, before, left, String::new())
+    }
+}
+
+/// What `weir check` and the log say of files that were taken back and could not be changed.
+pub(crate) fn warning(taken: &TakenBack) -> Diagnostic {
+    let message = format!(
+        "what was taken back while the disk was full does not run, and revision {} runs in its place",
+        taken.accepted
+    );
+    Diagnostic::warning("rolled-back", message)
+        .hint("make room on the disk: the running Weir then writes down what it runs. Or change the config, and it runs")
+}
+
+// === impl Control ===
+
+impl Control {
+    /// Remembers that what runs now is to be written down, and says so where a restart finds it.
+    pub(super) fn owe(&mut self, owed: Owed, taken: &TakenBack) {
+        let Some(history) = &self.books.history else { return };
+        let folder = history.folder().display().to_string();
+        let restart = match history.mark_taken_back(taken) {
+            Ok(()) => "a restart does not load what was taken back either".to_owned(),
+            Err(e) => format!("A RESTART WOULD LOAD WHAT WAS TAKEN BACK: {e}"),
+        };
+        log::error(
+            "the config runs from memory only: it could not be written down",
+            &[
+                ("revision", &taken.accepted),
+                ("folder", &folder),
+                ("error", &owed.why),
+                ("restart", &restart),
+                ("hint", &"make room on the disk; it is tried again until it is written"),
+            ],
+        );
+        self.books.owed = Some(owed);
+        self.show_drift();
+    }
+
+    /// Tells the metrics what else runs than the files say.
+    pub(super) fn show_drift(&self) {
+        self.telemetry.show_drift(self.books.pinned.is_some(), self.books.owed.is_some());
+    }
+
+    /// What runs now is written down, whatever ran before.
+    pub(super) fn owe_nothing(&mut self) {
+        if self.books.owed.take().is_none() {
+            return;
+        }
+        if let Some(history) = &self.books.history
+            && let Err(e) = history.clear_taken_back()
+        {
+            not_kept(history.folder(), &e);
+        }
+        self.show_drift();
+    }
+
+    /// What the managed file should say where the disk says something else.
+    pub(super) fn owed_managed(&self) -> Option<Managed> {
+        self.books.owed.as_ref()?;
+        Some(Managed { tree: self.texts.managed_tree()?, text: self.texts.managed.clone()? })
+    }
+
+    /// Tries again, if it is time to.
+    pub(crate) fn settle_when_due(&mut self, now: Instant) {
+        self.write_rest();
+        if self.books.owed.as_ref().is_some_and(|owed| owed.next <= now) {
+            let _ = self.settle(); // it says what became of it
+        }
+    }
+
+    /// Writes down what is owed.
+    ///
+    /// # Errors
+    /// Why it cannot be written, still.
+    pub(super) fn settle(&mut self) -> Result<(), String> {
+        if self.books.owed.is_none() {
+            return Ok(());
+        }
+        let outcome = self.write_owed();
+        let Some(owed) = &mut self.books.owed else { return Ok(()) };
+        match outcome {
+            Ok(number) => {
+                log::info("the config is written down now", &[("number", &number.unwrap_or_default())]);
+                self.books.owed = None;
+                self.show_drift();
+                Ok(())
+            }
+            Err(e) => {
+                owed.why = e.to_string();
+                owed.wait = (owed.wait * 2).min(LONGEST);
+                owed.next = Instant::now() + owed.wait;
+                let again = owed.wait.as_secs();
+                log::warn(
+                    "the config still runs from memory only: it cannot be written down",
+                    &[("error", &e), ("again_in_seconds", &again)],
+                );
+                Err(e.to_string())
+            }
+        }
+    }
+
+    /// In the order of any other change: the revision, the managed file, then all that says so.
+    fn write_owed(&mut self) -> io::Result<Option<u64>> {
+        let (Some(owed), Some(history)) = (&self.books.owed, &mut self.books.history) else {
+            return Ok(None);
+        };
+        let staged = stage(history, &self.texts, &owed.by, Some(&owed.before), None)?;
+        if let Some(managed) = &self.texts.managed
+            && let Err(e) = history.write_managed(managed)
+        {
+            history.abandon();
+            return Err(e);
+        }
+        history.set_pin(self.books.pinned.clone())?;
+        let number = staged.map(|staged| history.accept(staged)).transpose()?;
+        if let Some((left, verdict)) = &owed.left {
+            history.judge(*left, verdict)?;
+        }
+        history.clear_taken_back()?;
+        Ok(number)
+    }
+
+    /// Why what runs is not on the disk, if it is not.
+    pub(crate) fn unsaved(&self) -> Option<String> {
+        self.books.owed.as_ref().map(|owed| owed.why.clone())
+    }
+
+    /// Says what became of a revision; later, if that cannot be written now.
+    pub(crate) fn judge(&mut self, number: u64, verdict: &str) {
+        let Some(history) = &mut self.books.history else { return };
+        if let Err(e) = history.judge(number, verdict) {
+            not_kept(history.folder(), &e);
+            self.books.verdicts.truncate(VERDICTS - 1);
+            self.books.verdicts.push((number, verdict.to_owned()));
+        }
+    }
+
+    /// What is told beside the config, and could not be written before.
+    fn write_rest(&mut self) {
+        let Some(history) = &mut self.books.history else { return };
+        if self.books.owed.is_none() {
+            let _ = history.set_pin(self.books.pinned.clone()); // nothing to do, nearly always
+        }
+        self.books.verdicts.retain(|(number, verdict)| history.judge(*number, verdict).is_err());
+    }
+}
+
+/// The history lacks something.
+pub(super) fn not_kept(folder: &Path, error: &io::Error) {
+    log::error("the history is not kept", &[("folder", &folder.display()), ("error", error)]);
+}

@@ -1,0 +1,201 @@
+//! A named thing moves from a file that people write to the one that the API writes, or back, without a moment in which nobody has it.
+//!
+//! ```text
+//!   adopt    file ─► file and managed file, the file counts ─► (people delete it there) ─► managed file
+//!   release  managed file ─► (people write it into a file, which counts from then on) ─► file and managed file ─► release again ─► file
+//! ```
+//! Files of people are never written: what is to be done there is told.
+
+use super::Control;
+use super::change::{Candidate, NotChanged, thing_in};
+use crate::history::By;
+use crate::trial::Terms;
+use serde::Serialize;
+use std::path::Path;
+use tokio::sync::mpsc;
+use weir_config::load::{Gathered, gather};
+use weir_config::managed::{self, To};
+use weir_config::{Diagnostic, Diagnostics, Node, Overrides};
+use weir_engine::core::Message;
+
+/// Who owns a thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Owner {
+    /// The API: the managed file alone has it.
+    Api,
+    /// Both have it, and the file that people write counts.
+    Both,
+    /// A file that people write.
+    File,
+}
+
+/// A thing that moves.
+#[derive(Clone, Debug, Serialize)]
+pub struct Moved {
+    /// Its section and name, such as `routes.orders`.
+    pub thing: String,
+    /// Who owns it now.
+    pub owner: Owner,
+    /// Where it stands in a file that people write.
+    pub place: Option<String>,
+    /// As it is to stand in a file; secrets included, because it is to be pasted. Only of what is released.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub yaml: Option<String>,
+    /// What is left to do, in words.
+    pub text: String,
+}
+
+/// Which way it goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Adopt,
+    Release,
+}
+
+/// A thing in the config, and in the managed file.
+struct Found<'a> {
+    section: &'a str,
+    name: &'a str,
+    called: String,
+    thing: Node,
+    /// Where people have written it.
+    by_hand: Option<String>,
+    managed: Option<Node>,
+}
+
+// === impl Control ===
+
+impl Control {
+    /// Moves a thing one step on its way to another owner. What runs says the same afterwards.
+    pub(crate) fn move_owner(
+        &mut self,
+        way: Way,
+        (section, name): (&str, &str),
+        by: &By,
+        cores: &[mpsc::UnboundedSender<Message>],
+    ) -> Result<Moved, NotChanged> {
+        self.settle().map_err(NotChanged::Unstored)?;
+        let unreadable =
+            |unreadable: weir_config::load::Unreadable| NotChanged::Refused(unreadable.diagnostics);
+        let gathered = self.books.read(&self.source, Overrides::default()).map_err(unreadable)?;
+        let path = gathered.texts.managed_path.clone().ok_or(NotChanged::NoWrites)?;
+        let found = Found::new(&gathered, &path, section, name)?;
+        let mut tree = gathered.texts.managed_tree().unwrap_or_else(|| managed::empty(&path));
+        let before = tree.clone();
+        let moved = match way {
+            Way::Adopt => found.adopt(&mut tree, &path)?,
+            Way::Release => found.release(&mut tree, &path)?,
+        };
+        if tree == before {
+            return Ok(moved);
+        }
+        let managed = managed::write(tree, path).map_err(NotChanged::Unstored)?;
+        let written = gathered.texts.written;
+        let managed_now = Some((&managed.tree, &managed.text));
+        let instead = Overrides { written: Some(&written), managed: managed_now, reach: None, bundle: None };
+        let pin = self.books.pinned.clone();
+        let gathered = gather(&self.source, instead).map_err(unreadable)?;
+        let (managed, terms) = (Some(&managed.text), Terms::default());
+        self.run(Candidate { gathered, instead, by, managed, pin, terms, urgent: None }, cores)?;
+        Ok(moved)
+    }
+}
+
+// === impl Found ===
+
+impl<'a> Found<'a> {
+    fn new(gathered: &Gathered, path: &Path, section: &'a str, name: &'a str) -> Result<Self, NotChanged> {
+        let called = format!("{section}.{name}");
+        let (at, thing) =
+            thing_in(&gathered.tree, section, name).ok_or_else(|| NotChanged::Missing(called.clone()))?;
+        let managed = gathered.texts.managed_tree();
+        let managed = managed.and_then(|tree| tree.get(section)?.get(name).cloned());
+        Ok(Self {
+            section,
+            name,
+            thing: thing.clone(),
+            by_hand: (**at.file != *path).then(|| at.to_string()),
+            managed,
+            called,
+        })
+    }
+
+    fn told(&self, owner: Owner, text: String) -> Moved {
+        Moved { thing: self.called.clone(), owner, place: self.by_hand.clone(), yaml: None, text }
+    }
+
+    fn adopt(&self, managed: &mut Node, path: &Path) -> Result<Moved, NotChanged> {
+        let (called, file) = (&self.called, path.display());
+        let Some(place) = &self.by_hand else {
+            managed::set_yields(managed, called, false);
+            return Ok(self.told(Owner::Api, format!("{called} belongs to the API: {file} alone has it.\n")));
+        };
+        self.may_be_adopted(path)?;
+        managed::set(managed, self.section, self.name, To::This(self.thing.clone()));
+        managed::set_yields(managed, called, true);
+        let text = format!(
+            "{file} has {called} too now. What stands at {place} counts until you delete it there and reload; \
+             from then on it belongs to the API.\n"
+        );
+        Ok(self.told(Owner::Both, text))
+    }
+
+    /// Whoever changes it over the API must not learn by it what is not theirs, and it must mean the same in the other file.
+    fn may_be_adopted(&self, path: &Path) -> Result<(), NotChanged> {
+        let mut wrong = Diagnostics::default();
+        managed::refuse(&self.called, &self.thing, &mut wrong);
+        let folder = |path: &Path| path.parent().map(Path::to_owned).unwrap_or_default();
+        let (from, to) = (folder(&self.thing.at.file), folder(path));
+        if from != to {
+            relative_files(&self.called, &self.thing, &from, &mut wrong);
+        }
+        if wrong.errors() > 0 { Err(NotChanged::Refused(wrong.into())) } else { Ok(()) }
+    }
+
+    fn release(&self, managed: &mut Node, path: &Path) -> Result<Moved, NotChanged> {
+        let (called, file) = (&self.called, path.display());
+        match (&self.by_hand, &self.managed) {
+            (Some(place), None) => {
+                let text = format!("{called} belongs to the file that has it at {place}.\n");
+                Ok(self.told(Owner::File, text))
+            }
+            (Some(place), Some(_)) => {
+                managed::set(managed, self.section, self.name, To::Nothing);
+                managed::set_yields(managed, called, false);
+                let text = format!(
+                    "{called} belongs to the file that has it at {place}: {file} has it no longer.\n"
+                );
+                Ok(self.told(Owner::File, text))
+            }
+            (None, _) => {
+                managed::set_yields(managed, called, true);
+                let text = format!(
+                    "Write this into a file of your own and reload: from then on it counts, and `weir config release {called}` \
+                     takes it out of {file}.\n"
+                );
+                let yaml = Some(managed::yaml(self.section, self.name, &self.thing));
+                Ok(Moved { yaml, ..self.told(Owner::Api, text) })
+            }
+        }
+    }
+}
+
+/// Texts that name a file beside the file that they stand in: beside another one they would name another.
+fn relative_files(called: &str, thing: &Node, folder: &Path, wrong: &mut Diagnostics) {
+    if let Some(text) = thing.as_text().filter(|text| !text.is_empty() && !Path::new(text).is_absolute())
+        && text.contains(['/', '.'])
+        && folder.join(text).exists()
+    {
+        let message = format!("`{text}` names a file beside this one, and the managed file stands elsewhere");
+        let mut diagnostic = Diagnostic::error("relative-path", message).at(thing.at.clone());
+        called.clone_into(&mut diagnostic.path);
+        wrong.push(diagnostic.hint("write the whole path, reload, and adopt it then"));
+    }
+    for (index, element) in thing.elements().iter().enumerate() {
+        relative_files(&format!("{called}[{index}]"), element, folder, wrong);
+    }
+    for (key, value) in thing.entries() {
+        relative_files(&format!("{called}.{}", key.text), value, folder, wrong);
+    }
+}

@@ -1,0 +1,513 @@
+//! What a gateway says about itself: `GET /status` and the page of the admin listener.
+
+use crate::fleet::FleetStatus;
+use crate::trial::TrialStatus;
+use serde::Serialize;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+use weir_acme::Status as Kept;
+use weir_config::Diagnostics;
+use weir_engine::acme::{self, AcmeStatus};
+use weir_engine::snapshot::FilterStatus;
+use weir_telemetry::{Telemetry, timestamp};
+use weir_upstream::upstream::discover::dns::Name;
+use weir_upstream::upstream::discover::registry::Registry;
+use weir_upstream::upstream::{Endpoint, Upstream, Why};
+use weir_wire::tls::{Certificate, Identity, Validity};
+
+/// How many causes a status tells: the most frequent ones.
+pub(crate) const TOP_CAUSES: usize = 10;
+
+/// How much of the errors of a refused reload a status tells, in bytes.
+const ERROR_BYTES: usize = 4096;
+
+/// What a gateway says about itself.
+#[derive(Clone, Debug, Serialize)]
+pub struct Status {
+    /// Version of the program.
+    pub version: String,
+    /// Revision of the config that runs.
+    pub revision: String,
+    /// `running` or `draining`.
+    pub state: &'static str,
+    /// Seconds since the start.
+    pub uptime_seconds: u64,
+    /// Data-plane threads.
+    pub workers: usize,
+    /// Client connections open now.
+    pub connections: usize,
+    /// Requests answered since the start.
+    pub requests: u64,
+    /// Requests answered a second, over the last ten.
+    pub requests_per_second: f64,
+    /// What became of the last reload; `None` before the first.
+    pub last_reload: Option<ReloadStatus>,
+    /// Why the gateway itself answered since the start: the ten most frequent causes, the first one first.
+    pub causes: Vec<CauseCount>,
+    /// Listeners by name, with the address as bound.
+    pub listeners: Vec<(String, String)>,
+    /// The certificates of listeners.
+    pub certificates: Vec<CertificateStatus>,
+    /// Upstreams by name.
+    pub upstreams: Vec<(String, UpstreamStatus)>,
+    /// Number of routes.
+    pub routes: usize,
+    /// Number of the revision that runs, where there is a history.
+    pub number: Option<u64>,
+    /// The change that is on trial, if one is.
+    pub trial: Option<TrialStatus>,
+    /// Where the config comes from, where it has a source.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<FleetStatus>,
+    /// Why a revision of the history runs in the place of the files, if one does.
+    pub pinned: Option<String>,
+    /// Why the config runs from memory only, if it could not be written down.
+    pub unsaved: Option<String>,
+    /// What filters tell of their state.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub filters: Vec<FilterStatus>,
+}
+
+/// What became of a reload.
+#[derive(Clone, Debug, Serialize)]
+pub struct ReloadStatus {
+    /// When: RFC 3339.
+    pub at: String,
+    /// `ok` or `refused`.
+    pub result: &'static str,
+    /// The errors for which it was refused, as `weir check` tells them; at most 4 KiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// How often a cause was met.
+#[derive(Clone, Debug, Serialize)]
+pub struct CauseCount {
+    /// Its code.
+    pub cause: &'static str,
+    /// How often, since the start.
+    pub count: u64,
+}
+
+/// A certificate that clients are shown.
+#[derive(Clone, Debug, Serialize)]
+pub struct CertificateStatus {
+    /// Its file.
+    pub cert: String,
+    /// The DNS names that it is for.
+    pub names: Vec<String>,
+    /// Its last second: RFC 3339.
+    pub not_after: String,
+    /// Whole days until then; negative once it has expired.
+    pub days_left: i64,
+    /// Its first second, where that has not come yet: RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<String>,
+    /// How it fares, where it is kept up to date by ACME.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub acme: Option<AcmeStatus>,
+}
+
+/// An upstream as it is now.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct UpstreamStatus {
+    /// Whether so few of its endpoints are in rotation that unwell ones are used too.
+    pub panic: bool,
+    /// Its endpoints.
+    pub endpoints: Vec<EndpointStatus>,
+    /// The names among its endpoints, and what they resolved to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<NameStatus>,
+    /// The registry that lists its endpoints.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub discovery: Option<DiscoveryStatus>,
+}
+
+/// A registry that lists the endpoints of an upstream.
+#[derive(Clone, Debug, Serialize)]
+pub struct DiscoveryStatus {
+    /// `consul`, `etcd`, `file` or `srv`.
+    pub registry: &'static str,
+    /// Where it is, and what is asked.
+    pub place: String,
+    /// `following`; `away`, where it does not answer; `waiting`, where it has not answered yet.
+    pub state: &'static str,
+    /// The instances that it lists and that are used; for a file, its entries.
+    pub instances: Vec<InstanceStatus>,
+    /// How many instances are used in all: only the first 100 are shown.
+    pub listed: usize,
+    /// The first instances that cannot be used.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<LeftOutStatus>,
+    /// How many those are in all.
+    pub unusable: usize,
+    /// How long ago it answered last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub age_seconds: Option<u64>,
+    /// When it last gave an answer that counts: the endpoints in use are from then, or have not changed since.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_good: Option<String>,
+    /// Since when it does not answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub away_since: Option<String>,
+    /// Why it is not followed, or why its last answer does not count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// An instance as a registry lists it.
+#[derive(Clone, Debug, Serialize)]
+pub struct InstanceStatus {
+    /// Host and port.
+    pub address: String,
+    /// What the registry calls it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub id: String,
+    /// Its version.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub version: String,
+}
+
+/// An instance that cannot be used.
+#[derive(Clone, Debug, Serialize)]
+pub struct LeftOutStatus {
+    /// What the registry calls it.
+    pub id: String,
+    /// Why.
+    pub why: String,
+}
+
+/// One endpoint of an upstream.
+#[derive(Clone, Debug, Serialize)]
+pub struct EndpointStatus {
+    /// Its address.
+    pub address: String,
+    /// Its weight.
+    pub weight: u32,
+    /// Lower ones are used first.
+    pub priority: u8,
+    /// Where it stands, if that was said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub zone: Option<String>,
+    /// Whether it is in rotation.
+    pub healthy: bool,
+    /// `healthy`, `to_be_tried` where it could not be connected to and its time is over, or the reason that weighs
+    /// most for which it is out of rotation.
+    pub state: &'static str,
+    /// Every reason for which it is out of rotation, the one that weighs most first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<OutOfRotation>,
+    /// Attempts that it answered.
+    pub answered: u64,
+    /// Attempts that it failed: no connection, or no valid response.
+    pub failed: u64,
+    /// Attempts that it answered with a status of 5xx.
+    pub errors: u64,
+    /// Mean milliseconds from sending a request to the first byte of the answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_byte_ms: Option<f64>,
+    /// Its last failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<LastError>,
+}
+
+/// One reason why an endpoint is out of rotation.
+#[derive(Clone, Debug, Serialize)]
+pub struct OutOfRotation {
+    /// `draining`, `ejected`, `out`, `probe_failed` or `unreachable`.
+    pub reason: &'static str,
+    /// What happened last: the code of a cause, the rule that ejected it, what its probe failed at, or `by_hand`.
+    pub cause: String,
+    /// More about it, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// Since when, RFC 3339.
+    pub since: String,
+    /// When it ends, or the endpoint is tried again, RFC 3339. None where probes decide, and where a trial is due: it
+    /// is made within a second.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<String>,
+}
+
+/// The last failure of an endpoint.
+#[derive(Clone, Debug, Serialize)]
+pub struct LastError {
+    /// The code of its cause.
+    pub cause: &'static str,
+    /// When: RFC 3339.
+    pub at: String,
+}
+
+/// A name among the endpoints of an upstream.
+#[derive(Clone, Debug, Serialize)]
+pub struct NameStatus {
+    /// The name, with its port.
+    pub name: String,
+    /// The addresses that it resolved to last.
+    pub addresses: Vec<String>,
+    /// How long ago that was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub age_seconds: Option<u64>,
+    /// Why the last try brought nothing better.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+// === impl ReloadStatus, CauseCount ===
+
+impl ReloadStatus {
+    pub(crate) fn new(result: Result<(), &Diagnostics>, at: SystemTime) -> Self {
+        let error = result.err().map(|diagnostics| cut(diagnostics.for_readers().to_text()));
+        Self { at: timestamp(at), result: if error.is_none() { "ok" } else { "refused" }, error }
+    }
+}
+
+/// The beginning of a text that is too long, in whole lines.
+fn cut(mut text: String) -> String {
+    if text.len() > ERROR_BYTES {
+        let fits = (0..=ERROR_BYTES).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        text.truncate(fits);
+        text.truncate(text.rfind('\n').map_or(fits, |at| at + 1));
+        text.push_str("… (`weir check` tells all)\n");
+    }
+    text
+}
+
+impl From<(&'static str, u64)> for CauseCount {
+    fn from((cause, count): (&'static str, u64)) -> Self {
+        Self { cause, count }
+    }
+}
+
+// === impl CertificateStatus ===
+
+impl CertificateStatus {
+    /// None where its dates cannot be read.
+    pub(crate) fn of(identity: &Identity, certificate: &Certificate, now: SystemTime) -> Option<Self> {
+        let Validity { not_before, not_after } = certificate.validity()?;
+        let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let now = i64::try_from(now).unwrap_or(i64::MAX);
+        let moment =
+            |at: i64| timestamp(SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(at).unwrap_or(0)));
+        Some(Self {
+            cert: identity.cert.display().to_string(),
+            names: certificate.names().to_vec(),
+            not_after: moment(not_after),
+            days_left: days_left(not_after.saturating_sub(now)),
+            not_before: (now < not_before).then(|| moment(not_before)),
+            acme: None,
+        })
+    }
+
+    /// One that is kept up to date. A stand-in has no end that would be of use, so it ends now.
+    pub(crate) fn kept(status: &Kept, now: i64) -> Self {
+        let not_after = status.not_after.unwrap_or(now);
+        Self {
+            cert: status.file.display().to_string(),
+            names: vec![status.name.clone()],
+            not_after: acme::moment(not_after),
+            days_left: days_left(not_after.saturating_sub(now)),
+            not_before: None,
+            acme: Some(AcmeStatus::of(status, now)),
+        }
+    }
+}
+
+/// Whole days of a time that is left, or has passed since: the first day past the end is -1, as is the second.
+fn days_left(seconds: i64) -> i64 {
+    let days = seconds / (24 * 60 * 60);
+    if seconds < 0 { days.min(-1) } else { days }
+}
+
+// === impl UpstreamStatus ===
+
+impl UpstreamStatus {
+    pub(crate) fn of(upstream: &Upstream, telemetry: &Telemetry) -> Self {
+        let list = upstream.published.list();
+        Self {
+            panic: upstream.is_panicking(),
+            endpoints: list.iter().map(|endpoint| EndpointStatus::of(endpoint, telemetry)).collect(),
+            names: upstream.names.names.iter().map(NameStatus::of).collect(),
+            discovery: upstream.registry.as_deref().map(DiscoveryStatus::of),
+        }
+    }
+}
+
+impl EndpointStatus {
+    pub(crate) fn of(endpoint: &Endpoint, telemetry: &Telemetry) -> Self {
+        let now = Instant::now();
+        endpoint.health.tick(now);
+        let whys = endpoint.health.whys();
+        let state = match whys.first() {
+            None => "healthy",
+            Some(_) if endpoint.health.is_to_be_tried(now) => "to_be_tried",
+            Some(why) => why.reason.name(),
+        };
+        let reasons: Vec<_> = whys.into_iter().map(|why| OutOfRotation::of(why, now)).collect();
+        let totals = endpoint.cells.totals();
+        Self {
+            address: endpoint.label.to_string(),
+            weight: endpoint.weight,
+            priority: endpoint.place.priority,
+            zone: endpoint.place.zone.as_deref().map(str::to_owned),
+            healthy: reasons.is_empty(),
+            state,
+            reasons,
+            answered: totals.answered,
+            failed: totals.failed,
+            errors: totals.errors,
+            first_byte_ms: totals.mean_first_byte().map(|mean| (mean.as_secs_f64() * 1e6).round() / 1e3),
+            last_error: totals
+                .last_failure
+                .map(|(cause, at)| LastError { cause: telemetry.cause_name(cause), at: timestamp(at) }),
+        }
+    }
+}
+
+impl OutOfRotation {
+    fn of(why: Why, now: Instant) -> Self {
+        Self {
+            until: why.left(now).map(|left| timestamp(SystemTime::now() + left)),
+            reason: why.reason.name(),
+            cause: why.cause.into_owned(),
+            detail: why.detail.map(String::from),
+            since: timestamp(why.since),
+        }
+    }
+}
+
+impl DiscoveryStatus {
+    fn of(registry: &Registry) -> Self {
+        /// Most instances that are shown.
+        const SHOWN: usize = 100;
+        let state = registry.state();
+        let (left_out, unusable) = state.left_out();
+        let listed = state.listed();
+        let known = state.book.good().map_or(&[][..], |good| &good.instances);
+        let instances = listed.iter().take(SHOWN).enumerate().map(|(at, one)| {
+            let instance = known.get(at);
+            InstanceStatus {
+                address: one.at.to_string(),
+                id: instance.map_or_else(String::new, |instance| instance.id.clone()),
+                version: instance.map_or_else(String::new, |instance| instance.version.clone()),
+            }
+        });
+        let following = match (state.book.follows(), state.answered) {
+            (true, _) => "following",
+            (false, None) if state.book.trouble().is_none() => "waiting",
+            (false, _) => "away",
+        };
+        Self {
+            registry: registry.kind,
+            place: registry.place.clone(),
+            state: following,
+            instances: instances.collect(),
+            listed: listed.len(),
+            left_out: left_out
+                .iter()
+                .map(|one| LeftOutStatus { id: one.id.clone(), why: one.why.clone() })
+                .collect(),
+            unusable,
+            age_seconds: state.answered.map(|at| at.elapsed().as_secs()),
+            last_good: state.good.map(timestamp),
+            away_since: state.away.map(timestamp),
+            error: state.book.trouble().map(str::to_owned),
+        }
+    }
+}
+
+impl NameStatus {
+    fn of(name: &Name) -> Self {
+        let resolved = name.resolved.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Self {
+            name: name.authority.to_string(),
+            addresses: resolved.addresses.iter().map(ToString::to_string).collect(),
+            age_seconds: resolved.at.map(|at| at.elapsed().as_secs()),
+            error: resolved.error,
+        }
+    }
+}
+
+// === Rate ===
+
+/// Requests answered, looked at once a second.
+#[derive(Debug)]
+pub(crate) struct Rate {
+    samples: Mutex<VecDeque<(Instant, u64)>>,
+}
+
+/// How many seconds a rate looks back.
+const WINDOW: usize = 10;
+
+impl Rate {
+    pub(crate) fn new(at: Instant) -> Self {
+        Self { samples: Mutex::new([(at, 0)].into()) }
+    }
+
+    fn add(&self, at: Instant, total: u64) {
+        let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        if samples.len() == WINDOW {
+            samples.pop_front();
+        }
+        samples.push_back((at, total));
+    }
+
+    /// Requests a second since the oldest sample, to one decimal place.
+    pub(crate) fn per_second(&self, at: Instant, total: u64) -> f64 {
+        let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((since, before)) = samples.front() else { return 0.0 };
+        // Routes that a reload took away have taken their counts with them.
+        let requests = total.saturating_sub(*before) as f64;
+        let seconds = at.saturating_duration_since(*since).as_secs_f64();
+        if seconds > 0.0 { (requests / seconds * 10.0).round() / 10.0 } else { 0.0 }
+    }
+}
+
+/// Looks at the requests once a second.
+pub(crate) async fn sample(telemetry: Arc<Telemetry>, rate: Arc<Rate>) {
+    loop {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        rate.add(Instant::now(), telemetry.requests_total());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_looks_ten_seconds_back() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let rate = Rate::new(start);
+        assert_eq!(rate.per_second(start, 0), 0.0);
+        assert_eq!(rate.per_second(at(2), 5), 2.5);
+        for second in 1..=30 {
+            rate.add(at(second), second * 100);
+        }
+        assert_eq!(rate.per_second(at(31), 3100), 100.0);
+        assert_eq!(rate.per_second(at(41), 3100), 50.0);
+        assert_eq!(rate.per_second(at(41), 7), 0.0);
+    }
+
+    #[test]
+    fn days_are_counted_from_both_sides_of_the_end() {
+        const DAY: i64 = 24 * 60 * 60;
+        for (seconds, days) in [(2 * DAY, 2), (DAY - 1, 0), (0, 0), (-1, -1), (-DAY - 1, -1), (-2 * DAY, -2)]
+        {
+            assert_eq!(days_left(seconds), days, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn long_errors_are_cut_between_lines() {
+        assert_eq!(cut("short\n".to_owned()), "short\n");
+        let long = "ä line\n".repeat(1000);
+        let kept = cut(long);
+        assert!(
+            kept.len() < ERROR_BYTES + 40 && kept.ends_with("line\n… (`weir check` tells all)\n"),
+            "{kept}"
+        );
+    }
+}

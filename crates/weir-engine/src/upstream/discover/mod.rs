@@ -1,4 +1,0 @@
-//! Where endpoints come from. Addresses in the config need nothing; names are resolved again and again; a registry tells what it lists.
-
-pub(crate) mod dns;
-pub(crate) mod registry;

@@ -1,0 +1,681 @@
+//! How settings become a filter: kinds, what stands in the registry, and what settings can ask for while they are built.
+
+use super::{Consumers, Filter, Places, Switch};
+use crate::store::{Place, Room, Server, Store, Stores};
+use schemars::{JsonSchema, Schema};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::any::Any;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::fs::File;
+use std::future::Future;
+use std::io::Read;
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+use tokio::runtime::Handle;
+use tokio::task::AbortHandle;
+use weir_config::diagnostic::nearest_name;
+use weir_config::schema::FilePath;
+use weir_config::{Diagnostics, Node, de};
+use weir_h1::FieldName;
+use weir_upstream::error::Cause;
+use weir_upstream::fetch::Fetcher;
+
+/// A kind of filter: what stands in the registry.
+pub struct FilterKind {
+    /// Name in a config.
+    pub name: &'static str,
+    /// The JSON Schema of its settings; its description is the filter's documentation.
+    pub schema: fn() -> Schema,
+    /// The causes it answers with.
+    pub causes: &'static [&'static Cause],
+    /// Whether it decides who may do what.
+    pub access: Access,
+    /// Makes the filter of its settings; mistakes go to [`Settings::found`] or to [`Build::refuse`].
+    pub build: fn(&mut Settings<'_>, &mut Build<'_>) -> Option<Built>,
+}
+
+/// Whether filters of a kind decide who may do what.
+///
+/// A change of one that does is never taken back by the guard: see `history/access.rs`. In doubt a kind decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// It refuses requests, names callers, or changes what the upstream decides by.
+    Decides,
+    /// Every request reaches the same upstream with or without it.
+    Never,
+}
+
+/// A filter ready to run, and its settings as resolved, for `weir explain`.
+pub struct Built {
+    /// The filter.
+    pub filter: Box<dyn Filter>,
+    /// Its settings with every default filled in.
+    pub settings: serde_json::Value,
+}
+
+/// The settings of a filter as they are written.
+pub struct Settings<'a> {
+    /// What is written.
+    pub node: &'a Node,
+    /// Where it stands, such as `routes.orders.filters[0].key_auth`.
+    pub path: &'a str,
+    /// Where mistakes go that reading it shows.
+    pub found: &'a mut Diagnostics,
+}
+
+/// Settings that need more than themselves to become a filter: other parts of the config, or state that outlives a
+/// reload.
+pub trait IntoFilter: DeserializeOwned + Serialize + JsonSchema + 'static {
+    /// The filter they become.
+    type Filter: Filter;
+
+    /// Makes the filter. Mistakes go to [`Build::refuse`]; all of them, then `None`.
+    fn into_filter(self, build: &mut Build<'_>) -> Option<Self::Filter>;
+}
+
+impl FilterKind {
+    /// A filter that is its own settings.
+    pub const fn of<F: Filter + DeserializeOwned + Serialize + JsonSchema>(name: &'static str) -> Self {
+        Self { name, schema: schema_of::<F>, causes: &[], access: Access::Decides, build: build_plain::<F> }
+    }
+
+    /// A filter that is made from settings.
+    pub const fn made_from<S: IntoFilter>(name: &'static str) -> Self {
+        Self { name, schema: schema_of::<S>, causes: &[], access: Access::Decides, build: build_made::<S> }
+    }
+
+    /// The same with the causes it answers with.
+    #[must_use]
+    pub const fn with_causes(mut self, causes: &'static [&'static Cause]) -> Self {
+        self.causes = causes;
+        self
+    }
+
+    /// The same as a kind that never decides who may do what.
+    #[must_use]
+    pub const fn without_access(mut self) -> Self {
+        self.access = Access::Never;
+        self
+    }
+}
+
+impl fmt::Debug for FilterKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("FilterKind").field(&self.name).finish()
+    }
+}
+
+fn schema_of<T: JsonSchema>() -> Schema {
+    schemars::schema_for!(T)
+}
+
+fn read<T: DeserializeOwned>(settings: &mut Settings<'_>) -> Option<T> {
+    // `read` may return what it understood beside what it did not; a filter is made from all or nothing.
+    let before = settings.found.errors();
+    let value = de::read(settings.node, settings.path, settings.found);
+    value.filter(|_| settings.found.errors() == before)
+}
+
+fn build_plain<F: Filter + DeserializeOwned + Serialize>(
+    settings: &mut Settings<'_>,
+    _: &mut Build<'_>,
+) -> Option<Built> {
+    let filter: F = read(settings)?;
+    Some(Built { settings: serde_json::to_value(&filter).unwrap_or_default(), filter: Box::new(filter) })
+}
+
+fn build_made<S: IntoFilter>(settings: &mut Settings<'_>, build: &mut Build<'_>) -> Option<Built> {
+    let made_from: S = read(settings)?;
+    let settings = serde_json::to_value(&made_from).unwrap_or_default();
+    build.settings = settings.to_string();
+    Some(Built { filter: Box::new(made_from.into_filter(build)?), settings })
+}
+
+/// What settings can ask for while they become a filter.
+pub struct Build<'a> {
+    /// Where the filter stands: `routes.NAME`, `plans.NAME` or `filters`. Part of the key of kept state.
+    pub scope: &'a str,
+    /// All consumers of the config.
+    pub consumers: &'a Consumers,
+    /// Names of all upstreams.
+    pub upstreams: &'a [String],
+    /// Those that the route leads to; none where the filter stands for several routes.
+    pub targets: &'a [String],
+    /// Where the stores of the config are, by name.
+    pub stores: &'a Stores,
+    /// Names that the route's path captures. `None` where the filter stands for several routes (`filters`, `plans.NAME`),
+    /// so that which names there are is known for each request only.
+    pub captures: Option<&'a [String]>,
+    /// Every kind of filter there is, for filters that are made of others.
+    pub kinds: &'a [&'static FilterKind],
+    /// State of earlier snapshots.
+    pub kept: &'a mut Kept,
+    /// Files that a change of makes a new snapshot: see [`Build::read_file`].
+    pub files: &'a mut Vec<PathBuf>,
+    /// Name of the kind that is built.
+    pub kind: &'static str,
+    /// The settings as resolved, where the filter is made from some. Part of the key of kept state.
+    pub settings: String,
+    /// Every mistake so far.
+    pub mistakes: Vec<Mistake>,
+    /// Every warning so far, with its code.
+    pub warnings: Vec<(&'static str, Mistake)>,
+}
+
+/// A mistake in a filter's settings that only building it shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mistake {
+    /// Key within the settings; empty for all of them.
+    pub field: String,
+    /// What is wrong and what was expected.
+    pub message: String,
+    /// What to do.
+    pub hint: Option<String>,
+}
+
+impl Build<'_> {
+    /// Reports a mistake.
+    pub fn refuse(&mut self, field: &str, message: impl Into<String>, hint: Option<String>) {
+        self.mistakes.push(Mistake { field: field.to_owned(), message: message.into(), hint });
+    }
+
+    /// Warns of something that the filter runs with. `code` is stable and in kebab-case: scripts may depend on it.
+    pub fn warn(
+        &mut self,
+        field: &str,
+        code: &'static str,
+        message: impl Into<String>,
+        hint: Option<String>,
+    ) {
+        self.warnings.push((code, Mistake { field: field.to_owned(), message: message.into(), hint }));
+    }
+
+    /// State that outlives a reload as long as all of this filter's settings, its place and `key` stay the same: what can be made again, such
+    /// as a cache. Made by `make` where there is none yet. What must not be lost is kept by [`Build::keep_for`].
+    pub fn keep<T: Send + Sync + 'static>(&mut self, key: &str, make: impl FnOnce() -> T) -> Arc<T> {
+        let key = self.key(key);
+        self.kept.get_or_make(key, Hooked::default(), make)
+    }
+
+    /// State that work on the control thread keeps up to date, such as keys that are fetched: shared by all filters of this
+    /// kind that name the same `key`, wherever they stand and whatever else they are set to. The work begins when a
+    /// snapshot with such a filter runs, and ends when none is left.
+    pub fn keep_tended<T: Tended>(&mut self, key: &str, make: impl FnOnce() -> T) -> Arc<T> {
+        let key = format!("\0{}\0{key}", self.kind);
+        let tend: Tend = |state, fetcher| {
+            let state: Arc<T> = state.downcast().expect("the key holds the kind, which decides the type");
+            state.tend(fetcher)
+        };
+        self.kept.get_or_make(key, Hooked { tend: Some(tend), ..Hooked::default() }, make)
+    }
+
+    /// Reads a file of at most `limit` bytes that the settings name. From now on it is watched, and a change builds the filter
+    /// anew.
+    ///
+    /// # Errors
+    /// What is wrong, as a mistake says it.
+    pub fn read_file(&mut self, path: &FilePath, limit: usize) -> Result<Vec<u8>, String> {
+        let path = &path.0;
+        self.files.push(path.clone());
+        let shown = path.display();
+        let file = File::open(path).map_err(|e| format!("{shown} cannot be read: {e}"))?;
+        let mut bytes = Vec::new();
+        let most = limit as u64 + 1;
+        file.take(most).read_to_end(&mut bytes).map_err(|e| format!("{shown} cannot be read: {e}"))?;
+        if bytes.len() > limit {
+            return Err(format!("{shown} is longer than {limit} bytes"));
+        }
+        Ok(bytes)
+    }
+
+    /// State that is named by what it is for: the place of the filter, its kind, and `purpose`, such as whom a limit counts and in which
+    /// period. No other setting is part of the name, so that the state outlives a change of them, and a renamed route or plan too. Several
+    /// filters of one place with the same purpose are told apart by their order.
+    ///
+    /// `fits` says whether the state can go on as it is; if not, `make` gets it and makes its successor, which takes its place when the
+    /// snapshot runs. State that nobody asks for any more is forgotten, and whoever changed the config is told so.
+    pub fn keep_for<T: Send + Sync + 'static>(
+        &mut self,
+        purpose: &str,
+        fits: impl FnOnce(&T) -> bool,
+        make: impl FnOnce(Option<&T>) -> T,
+    ) -> Arc<T> {
+        let place = Purpose { scope: self.scope, kind: self.kind, purpose };
+        self.kept.keep_for(place, Hooked::default(), fits, |_| None, make)
+    }
+
+    /// As [`Build::keep_for`], for state that outlives the process too: an upgrade hands it to the next one. `load` makes it of what
+    /// [`Portable::save`] returned there, or returns `None` where it cannot; then `make` makes it anew.
+    pub fn keep_portable_for<T: Portable>(
+        &mut self,
+        purpose: &str,
+        fits: impl FnOnce(&T) -> bool,
+        load: impl FnOnce(&[u8]) -> Option<T>,
+        make: impl FnOnce(Option<&T>) -> T,
+    ) -> Arc<T> {
+        let save: Save = |state| state.downcast_ref::<T>().map(Portable::save);
+        let hooked = Hooked { save: Some(save), ..Hooked::default() };
+        let place = Purpose { scope: self.scope, kind: self.kind, purpose };
+        self.kept.keep_for(place, hooked, fits, load, make)
+    }
+
+    /// How many filters of this place and kind have asked for state of this purpose so far.
+    pub fn asked_for(&self, purpose: &str) -> usize {
+        let place = Purpose { scope: self.scope, kind: self.kind, purpose };
+        self.kept.asked.get(&place.name(self.scope)).copied().unwrap_or_default()
+    }
+
+    /// The switch of a name, which an operator turns: shared by all filters that name it.
+    pub fn switch(&mut self, name: &str) -> Arc<Switch> {
+        let key = format!("{SWITCH}{name}");
+        let inherited = self.kept.inherited.remove(&key);
+        let save: Save = |state| state.downcast_ref::<Switch>().map(Portable::save);
+        self.kept.get_or_make(key, Hooked { save: Some(save), ..Hooked::default() }, || {
+            inherited.and_then(|saved| Switch::load(&saved)).unwrap_or_default()
+        })
+    }
+
+    /// The Redis that a setting names, shared by all filters that name it. It outlives a reload that leaves it as it is.
+    pub fn store(&mut self, field: &str, name: &str) -> Option<Arc<Store>> {
+        let of_fleet = |place: &Place| matches!(place.server, Server::Fleet(_));
+        if self.stores.shared.get(name).is_some_and(of_fleet) {
+            let wrong = (Some("is the fleet, which keeps limits alone"), None);
+            self.refuse_store(field, name, wrong, "redis: redis://127.0.0.1:6379");
+            return None;
+        }
+        self.store_of_limits(field, name)
+    }
+
+    /// As [`Self::store`], for what the fleet can keep too.
+    pub fn store_of_limits(&mut self, field: &str, name: &str) -> Option<Arc<Store>> {
+        let Some(place) = self.stores.shared.get(name) else {
+            let wrong = self.stores.memory.contains_key(name).then_some("is memory of this gateway alone");
+            let near = nearest_name(name, self.stores.shared.keys().map(String::as_str)).map(str::to_owned);
+            self.refuse_store(field, name, (wrong, near), "redis: redis://127.0.0.1:6379");
+            return None;
+        };
+        let key = format!("\0store\0{name}\0{place:?}");
+        let make = || Store::new(name.to_owned(), place.clone());
+        Some(self.kept.get_or_make(key, Hooked::default(), make))
+    }
+
+    /// What a store has that is memory of this gateway, and perhaps a disk of it.
+    pub fn room_of(&mut self, field: &str, name: &str) -> Option<Room> {
+        let room = self.stores.memory.get(name).cloned();
+        if room.is_none() {
+            let wrong = self.stores.shared.get(name).map(|place| match place.server {
+                Server::Fleet(_) => "is the fleet, which keeps no answers",
+                Server::Redis { .. } => "is a Redis, which keeps no answers",
+            });
+            let near = nearest_name(name, self.stores.memory.keys().map(String::as_str)).map(str::to_owned);
+            self.refuse_store(field, name, (wrong, near), "memory: 256MiB");
+        }
+        room
+    }
+
+    fn refuse_store(
+        &mut self,
+        field: &str,
+        name: &str,
+        (wrong, near): (Option<&str>, Option<String>),
+        example: &str,
+    ) {
+        let message = match wrong {
+            Some(wrong) => format!("the store `{name}` {wrong}"),
+            None => format!("there is no store `{name}`"),
+        };
+        let free = if wrong.is_some() { "NAME" } else { name };
+        let hint = near
+            .map_or(format!("write stores: {{ {free}: {{ {example} }} }}"), |near| format!("write {near}"));
+        self.refuse(field, message, Some(hint));
+    }
+
+    /// What filters of this kind keep in a store of the config. All that name this store share it if they ask by the same `key`,
+    /// wherever they stand and whatever else they are set to. It outlives a reload, and an operator may purge it.
+    pub fn keep_in_store<T: Purgeable>(
+        &mut self,
+        store: &str,
+        key: &str,
+        make: impl FnOnce() -> T,
+    ) -> Arc<T> {
+        let purgeable: AsPurgeable = |state| {
+            let state: Arc<T> = state.downcast().expect("the key holds the kind, which decides the type");
+            state
+        };
+        let hooked = Hooked { purgeable: Some(purgeable), ..Hooked::default() };
+        self.kept.get_or_make(format!("{STORED}{store}\0{}\0{key}", self.kind), hooked, make)
+    }
+
+    fn key(&self, key: &str) -> String {
+        format!("{}\0{}\0{}\0{key}", self.scope, self.kind, self.settings)
+    }
+}
+
+/// What kept state is for.
+#[derive(Clone, Copy)]
+struct Purpose<'a> {
+    scope: &'a str,
+    kind: &'a str,
+    purpose: &'a str,
+}
+
+impl Purpose<'_> {
+    /// The name of state for this in a scope, but for its number.
+    fn name(self, scope: &str) -> String {
+        format!("{FOR}{scope}\0{}\0{}", self.kind, self.purpose)
+    }
+}
+
+/// What the key of state begins with that is [kept for a purpose](Build::keep_for); scope, kind, purpose and number follow, between NULs.
+const FOR: &str = "\0for\0";
+
+/// The key of the scopes among what a process hands over.
+const PLACES: &str = "\0places";
+
+/// The name of kept state as people read it.
+fn shown(key: &str) -> Option<String> {
+    let mut parts = key.strip_prefix(FOR)?.split('\0');
+    let (scope, kind, purpose) = (parts.next()?, parts.next()?, parts.next()?);
+    Some(if purpose.is_empty() { format!("{scope} {kind}") } else { format!("{scope} {kind} ({purpose})") })
+}
+
+/// What the key of a [`Purgeable`] state begins with; the name of the store is next, up to a NUL.
+const STORED: &str = "\0stored\0";
+
+/// What the key of a [`Switch`] begins with; its name is the rest.
+const SWITCH: &str = "\0switch\0";
+
+/// State that can be written down, for the process that an upgrade starts.
+pub trait Portable: Send + Sync + 'static {
+    /// All of it, in a form that its filter of this or another version can read or refuse. Called while requests go on.
+    fn save(&self) -> Vec<u8>;
+}
+
+/// State that work on the control thread keeps up to date.
+pub trait Tended: Send + Sync + 'static {
+    /// The work, until it is dropped. It must not block: all of the control side shares one thread.
+    fn tend(self: Arc<Self>, fetcher: Fetcher) -> Tending;
+}
+
+/// What [`Tended::tend`] returns.
+pub type Tending = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// State that a store of the config holds, for an operator to purge.
+pub trait Purgeable: Send + Sync + 'static {
+    /// Removes what is meant; tells how many objects that were. What is on its way into the store is not kept either.
+    fn purge(&self, what: &[Purge]) -> usize;
+
+    /// Opens what it has beside memory, before a snapshot runs that uses it; does nothing if that is open. `successor`: this process takes
+    /// the place of another, which may still have it.
+    ///
+    /// # Errors
+    /// It cannot be opened: in words.
+    fn open(&self, successor: bool) -> Result<(), String> {
+        let _ = successor;
+        Ok(())
+    }
+
+    /// Gives that up, for the process that takes the place of this one.
+    fn release(&self) {}
+}
+
+/// What is to be purged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Purge {
+    /// Everything.
+    All,
+    /// All URLs that begin so.
+    Prefix(String),
+    /// All answers that had this word in `Surrogate-Key` or `Cache-Tag`.
+    Tag(String),
+    /// All variants of one URL.
+    Url(String),
+}
+
+type AsPurgeable = fn(Arc<dyn Any + Send + Sync>) -> Arc<dyn Purgeable>;
+type Save = fn(&(dyn Any + Send + Sync)) -> Option<Vec<u8>>;
+type Tend = fn(Arc<dyn Any + Send + Sync>, Fetcher) -> Tending;
+
+/// What else is done with kept state than to keep it.
+#[derive(Clone, Copy, Default)]
+struct Hooked {
+    save: Option<Save>,
+    purgeable: Option<AsPurgeable>,
+    tend: Option<Tend>,
+}
+
+/// Ends the work on a state with it.
+struct Working(AbortHandle);
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// State of filters that outlives a reload: by place, kind and purpose what must not be lost, by place, kind and all settings the rest.
+///
+/// While a snapshot is built, what it asks for is marked; what nobody asked for is forgotten when it is adopted
+/// (`sweep`), so that memory does not grow with the number of reloads.
+#[derive(Default)]
+pub struct Kept {
+    states: HashMap<String, KeptState>,
+    /// What the process before this one saved, until the first snapshot has taken its part.
+    inherited: HashMap<String, Vec<u8>>,
+    /// State [kept for a purpose](Build::keep_for) as the snapshot that is being built has it. It takes the place of the one that runs when
+    /// that snapshot does.
+    next: HashMap<String, KeptState>,
+    /// The keys under which state of `next` runs now.
+    taken: HashSet<String>,
+    /// How many asked for state of one name.
+    asked: HashMap<String, usize>,
+    /// The scopes of the snapshot that runs, and of the one that is being built; which of the latter has another name in the former.
+    places: Places,
+    next_places: Places,
+    renamed: HashMap<String, String>,
+}
+
+struct KeptState {
+    state: Arc<dyn Any + Send + Sync>,
+    used: bool,
+    hooked: Hooked,
+    working: Option<Working>,
+}
+
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Kept").field(&self.states.len()).finish()
+    }
+}
+
+impl Kept {
+    fn get_or_make<T: Send + Sync + 'static>(
+        &mut self,
+        key: String,
+        hooked: Hooked,
+        make: impl FnOnce() -> T,
+    ) -> Arc<T> {
+        let entry = self.states.entry(key);
+        let kept =
+            entry.or_insert_with(|| KeptState { state: Arc::new(make()), used: true, hooked, working: None });
+        kept.used = true;
+        Arc::clone(&kept.state).downcast().expect("the key holds kind and settings, which decide the type")
+    }
+
+    fn keep_for<T: Send + Sync + 'static>(
+        &mut self,
+        of: Purpose<'_>,
+        hooked: Hooked,
+        fits: impl FnOnce(&T) -> bool,
+        load: impl FnOnce(&[u8]) -> Option<T>,
+        make: impl FnOnce(Option<&T>) -> T,
+    ) -> Arc<T> {
+        let name = of.name(of.scope);
+        let number = self.asked.entry(name.clone()).or_default();
+        *number += 1;
+        let key = format!("{name}\0{number}");
+        let before = self.renamed.get(of.scope).map(|scope| format!("{}\0{number}", of.name(scope)));
+        let known = |key: &&String| self.states.contains_key(*key) || self.inherited.contains_key(*key);
+        let source = [Some(&key), before.as_ref()].into_iter().flatten().find(known).unwrap_or(&key);
+        let running = self.states.get(source).and_then(|kept| Arc::clone(&kept.state).downcast::<T>().ok());
+        let saved = self.inherited.get(source);
+        let state = match running {
+            Some(running) if fits(&running) => running,
+            Some(running) => Arc::new(make(Some(&running))),
+            None => Arc::new(saved.and_then(|saved| load(saved)).unwrap_or_else(|| make(None))),
+        };
+        self.taken.insert(source.clone());
+        let kept = KeptState { state: Arc::clone(&state) as Arc<_>, used: true, hooked, working: None };
+        self.next.insert(key, kept);
+        state
+    }
+
+    /// What is [kept in stores](Build::keep_in_store), by the name of the store.
+    pub fn stored(&self) -> Vec<(String, Arc<dyn Purgeable>)> {
+        let found = self.states.iter().filter_map(|(key, kept)| {
+            let (store, _) = key.strip_prefix(STORED)?.split_once('\0')?;
+            Some((store.to_owned(), (kept.hooked.purgeable?)(Arc::clone(&kept.state))))
+        });
+        found.collect()
+    }
+
+    /// The switches of the snapshot that runs, by name.
+    pub fn switches(&self) -> Vec<(String, Arc<Switch>)> {
+        let found = self.states.iter().filter_map(|(key, kept)| {
+            let name = key.strip_prefix(SWITCH)?;
+            Some((name.to_owned(), Arc::clone(&kept.state).downcast().ok()?))
+        });
+        found.collect()
+    }
+
+    /// Opens what the snapshot that was just built keeps in stores.
+    pub fn open_stores(&self, successor: bool) -> Result<(), String> {
+        for (key, kept) in self.states.iter().filter(|(_, kept)| kept.used) {
+            if let (Some(key), Some(purgeable)) = (key.strip_prefix(STORED), kept.hooked.purgeable) {
+                let store = key.split('\0').next().unwrap_or_default();
+                let opened = purgeable(Arc::clone(&kept.state)).open(successor);
+                opened.map_err(|e| format!("stores.{store}.disk: {e}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins the building of a snapshot: nothing is used yet.
+    pub fn begin(&mut self, places: Places) {
+        self.states.values_mut().for_each(|kept| kept.used = false);
+        self.asked.clear();
+        self.next.clear();
+        self.taken.clear();
+        self.renamed = self.places.renamed(&places);
+        self.next_places = places;
+    }
+
+    /// What was built runs now. Tells what is forgotten that was kept for a purpose.
+    pub(crate) fn settle(&mut self) -> Vec<String> {
+        self.asked.clear();
+        let taken = std::mem::take(&mut self.taken);
+        let known = self.states.keys().chain(self.inherited.keys());
+        let mut forgotten: Vec<String> =
+            known.filter(|key| !taken.contains(*key)).filter_map(|key| shown(key)).collect();
+        forgotten.sort();
+        forgotten.dedup();
+        self.states.retain(|key, _| !key.starts_with(FOR));
+        self.states.extend(self.next.drain());
+        self.places = std::mem::take(&mut self.next_places);
+        self.inherited.clear();
+        forgotten
+    }
+
+    /// Forgets what the snapshot that was just adopted does not use, and begins the work on what is new in it. Tells what is forgotten that
+    /// was kept for a purpose.
+    pub fn sweep(&mut self, control: &Handle, fetcher: &Fetcher) -> Vec<String> {
+        let forgotten = self.settle();
+        self.states.retain(|_, kept| kept.used);
+        for kept in self.states.values_mut().filter(|kept| kept.working.is_none()) {
+            if let Some(tend) = kept.hooked.tend {
+                let work = tend(Arc::clone(&kept.state), fetcher.clone());
+                kept.working = Some(Working(control.spawn(work).abort_handle()));
+            }
+        }
+        forgotten
+    }
+
+    /// What the process before this one saved, for the first snapshot.
+    pub fn inherit(&mut self, key: String, saved: Vec<u8>) {
+        if key == PLACES {
+            self.places = Places::load(&saved);
+        } else {
+            self.inherited.insert(key, saved);
+        }
+    }
+
+    /// How a switch was turned, for the first snapshot.
+    pub fn inherit_switch(&mut self, name: &str, saved: Vec<u8>) {
+        self.inherited.insert(format!("{SWITCH}{name}"), saved);
+    }
+
+    /// What can be handed to the next process, by key.
+    pub fn save(&self) -> impl Iterator<Item = (&str, Vec<u8>)> {
+        let states = self.states.iter();
+        let states = states.filter_map(|(key, kept)| Some((key.as_str(), kept.hooked.save?(&*kept.state)?)));
+        states.chain([(PLACES, self.places.save())])
+    }
+}
+
+/// A header name in settings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeaderName(FieldName);
+
+impl HeaderName {
+    /// A name that the program itself writes.
+    ///
+    /// # Panics
+    /// When it is no token.
+    pub fn fixed(name: &'static str) -> Self {
+        Self(FieldName::new(name).expect("a name in the source is a token"))
+    }
+
+    /// A name that was read already.
+    pub const fn of(name: FieldName) -> Self {
+        Self(name)
+    }
+}
+
+impl Deref for HeaderName {
+    type Target = FieldName;
+
+    fn deref(&self) -> &FieldName {
+        &self.0
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for HeaderName {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(d)?;
+        FieldName::new(&text).map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
+impl Serialize for HeaderName {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        s.serialize_str(self.0.as_str())
+    }
+}
+
+impl JsonSchema for HeaderName {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "HeaderName".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> Schema {
+        schemars::json_schema!({
+            "type": "string",
+            "description": "A header name.",
+            "pattern": "^[-A-Za-z0-9_.!#$%&'*+^`|~]+$"
+        })
+    }
+}

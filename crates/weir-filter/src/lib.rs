@@ -1,0 +1,25 @@
+//! What a filter may see, and all that it may see: filters are written against this crate, and know neither the engine that runs them nor each
+//! other.
+//!
+//! - [`filter`] is the trait and what stands around it; [`prelude`] is what the file of a filter names; [`testing`] runs one alone.
+//! - What filters are made with: [`template`], [`store`], [`blocking`], [`fetch`], [`coding`], [`grpc`] and [`password`].
+//! - [`concealed`] finds keys in a request's target, [`file_source`] is a part of a file as a body, [`phrases`] what is said of a status.
+//! - From below are shown: [`config`], [`error`], [`route`].
+
+pub mod blocking;
+pub mod coding;
+pub mod concealed;
+pub mod file_source;
+pub mod filter;
+pub mod grpc;
+pub mod password;
+pub mod phrases;
+pub mod prelude;
+pub mod store;
+pub mod template;
+pub mod testing;
+
+pub use phrases::reason;
+pub use weir_config as config;
+pub use weir_route as route;
+pub use weir_upstream::{error, fetch};

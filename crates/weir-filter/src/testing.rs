@@ -1,0 +1,732 @@
+//! Runs one filter alone, without sockets: for the tests of filters, those that come with the gateway and those of other programs.
+//!
+//! ```
+//! use serde_json::json;
+//! use weir_engine::filter::FilterKind;
+//! use weir_engine::testing::run;
+//!
+//! async fn ids_are_given(request_id: &'static FilterKind) {
+//!     run(request_id, json!({}), "GET /a").await.expect_continue().response("200").expect_present("x-request-id");
+//! }
+//! ```
+//! Everything here panics where a test should fail.
+
+use crate::concealed::split_path_key;
+use crate::filter::{
+    Attempt, AttemptEnd, Begun, BodyUse, Build, CallAnswer, CallRequest, Consumer, CoreHandle, Cx, End,
+    Failure, Fetcher, Filter, FilterKind, Flow, GrpcStatus, HookResult, Hooks, Job, Kept, Piece, Reading,
+    RouteScope, Services, Settings, Task, Waiting,
+};
+use crate::store::{Place, Room, Server, Stores};
+use serde_json::Value;
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::future::poll_fn;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+use weir_config::{Diagnostics, Node};
+use weir_h1::{BodyKind, Fields, Limits, Progress, RequestHead, ResponseHead, parse_request, parse_response};
+use weir_route::{Canonical, RouteId, RouteSpec, Slashes, Table, canonical};
+use weir_upstream::error::Cause;
+use weir_wire::relay::{Mark, Seen};
+use weir_wire::tls::PeerCertificate;
+
+/// Builds a filter from its settings and sends it one request: `GET /a?b=1`, or a whole head whose lines end in `\n`.
+pub async fn run(kind: &'static FilterKind, settings: Value, request: &str) -> Exchange {
+    Stand::new(kind, settings).build().request(request).await
+}
+
+/// A filter's environment. Built twice, it shares kept state as two snapshots do.
+pub struct Stand {
+    kind: &'static FilterKind,
+    settings: Value,
+    scope: String,
+    spec: RouteSpec,
+    captures: Vec<String>,
+    client: IpAddr,
+    tls: bool,
+    certificate: Option<Rc<PeerCertificate>>,
+    named: Option<usize>,
+    consumers: Vec<Consumer>,
+    upstreams: Vec<String>,
+    stores: Stores,
+    script: Rc<Script>,
+    kept: Kept,
+    kinds: &'static [&'static FilterKind],
+    files: Vec<PathBuf>,
+}
+
+/// A filter ready to take requests.
+pub struct Running {
+    filter: Rc<dyn Filter>,
+    /// Its settings as resolved.
+    pub settings: Value,
+    scope: Rc<RouteScope>,
+    client: IpAddr,
+    tls: bool,
+    certificate: Option<Rc<PeerCertificate>>,
+    named: Option<usize>,
+    script: Rc<Script>,
+}
+
+/// One exchange after the request phase.
+pub struct Exchange {
+    /// The request as the filter left it.
+    pub head: RequestHead,
+    /// What the filter knows and said.
+    pub cx: Cx,
+    /// What it decided.
+    pub flow: Flow,
+    /// Whether it had to wait before it decided.
+    pub waited: bool,
+    filter: Rc<dyn Filter>,
+    script: Rc<Script>,
+}
+
+/// A response after the filter saw it.
+pub struct Response {
+    /// The response as the filter left it.
+    pub head: ResponseHead,
+    /// What it does with its body, if it was asked.
+    pub body_use: Option<BodyUse>,
+}
+
+/// State under its key, which it holds: no other has the same place.
+type CoreState = (Arc<()>, Rc<dyn Any>);
+
+/// Upstreams that answer by script.
+#[derive(Default)]
+struct Script {
+    answers: RefCell<VecDeque<Result<CallAnswer, &'static Cause>>>,
+    calls: RefCell<Vec<(String, CallRequest)>>,
+    tasks: RefCell<Vec<Task>>,
+    locals: RefCell<HashMap<usize, CoreState>>,
+    blocked: Cell<u32>,
+}
+
+// === impl Stand ===
+
+impl Stand {
+    /// Surroundings of a filter on the route `test` with the path `/*`, for a client at 192.0.2.1.
+    pub fn new(kind: &'static FilterKind, settings: Value) -> Self {
+        Self {
+            kind,
+            settings,
+            scope: "routes.test".to_owned(),
+            spec: RouteSpec { name: "test".into(), path: "/*".to_owned(), ..RouteSpec::default() },
+            captures: Vec::new(),
+            client: Ipv4Addr::new(192, 0, 2, 1).into(),
+            tls: false,
+            certificate: None,
+            named: None,
+            consumers: Vec::new(),
+            upstreams: Vec::new(),
+            stores: Stores::default(),
+            script: Rc::default(),
+            kept: Kept::default(),
+            kinds: &[],
+            files: Vec::new(),
+        }
+    }
+
+    /// The pattern of the route, such as `/spot/{rest*}`.
+    #[must_use]
+    pub fn path(mut self, pattern: &str) -> Self {
+        self.spec.path = pattern.to_owned();
+        let names = pattern.split('{').skip(1).filter_map(|piece| piece.split_once('}'));
+        self.captures = names.map(|(name, _)| name.trim_end_matches('*').to_owned()).collect();
+        self
+    }
+
+    /// Where the filter stands: `routes.NAME` (as it is without this), `plans.NAME` or `filters`.
+    #[must_use]
+    pub fn scope(mut self, scope: &str) -> Self {
+        self.scope = scope.to_owned();
+        if let Some(name) = scope.strip_prefix("routes.") {
+            self.spec.name = name.into();
+        }
+        self
+    }
+
+    /// The client's address.
+    #[must_use]
+    pub fn client(mut self, address: &str) -> Self {
+        self.client = address.parse().expect("a test gives an IP address");
+        self
+    }
+
+    /// The client's connection is TLS.
+    #[must_use]
+    pub const fn tls(mut self) -> Self {
+        self.tls = true;
+        self
+    }
+
+    /// The client showed this certificate.
+    #[must_use]
+    pub fn certificate(mut self, certificate: PeerCertificate) -> Self {
+        self.certificate = Some(Rc::new(certificate));
+        self
+    }
+
+    /// One more consumer.
+    #[must_use]
+    pub fn consumer(mut self, consumer: Consumer) -> Self {
+        self.consumers.push(consumer);
+        self
+    }
+
+    /// These consumers, instead of those there were: as after a reload.
+    #[must_use]
+    pub fn consumers(mut self, consumers: Vec<Consumer>) -> Self {
+        self.consumers = consumers;
+        self
+    }
+
+    /// A filter before this one has named the last consumer given.
+    #[must_use]
+    pub const fn named(mut self) -> Self {
+        self.named = self.consumers.len().checked_sub(1);
+        self
+    }
+
+    /// The kinds that there are, for a filter that is made of others or knows their causes.
+    #[must_use]
+    pub const fn kinds(mut self, kinds: &'static [&'static FilterKind]) -> Self {
+        self.kinds = kinds;
+        self
+    }
+
+    /// One more upstream.
+    #[must_use]
+    pub fn upstream(mut self, name: &str) -> Self {
+        self.upstreams.push(name.to_owned());
+        self
+    }
+
+    /// One more store: a Redis at this URL, which need not be there.
+    #[must_use]
+    pub fn store(mut self, name: &str, url: &str) -> Self {
+        let place = Place {
+            server: Server::Redis { urls: vec![url.to_owned()], cluster: false, ca: None },
+            timeout: Duration::from_secs(2),
+            prefix: "test".to_owned(),
+        };
+        self.stores.shared.insert(name.to_owned(), place);
+        self
+    }
+
+    /// One more store: memory of so many bytes.
+    #[must_use]
+    pub fn memory(mut self, name: &str, bytes: u64) -> Self {
+        self.stores.memory.insert(name.to_owned(), Room { memory: bytes, disk: None });
+        self
+    }
+
+    /// What the filter's next call of its own is answered with.
+    #[must_use]
+    pub fn answer(self, answer: Result<CallAnswer, &'static Cause>) -> Self {
+        self.script.answers.borrow_mut().push_back(answer);
+        self
+    }
+
+    /// Builds the filter.
+    pub fn build(&mut self) -> Running {
+        self.try_build().unwrap_or_else(|mistakes| panic!("the settings are refused: {mistakes:#?}"))
+    }
+
+    /// The files that the filter had watched when it was built.
+    pub fn watched(&self) -> &[PathBuf] {
+        &self.files
+    }
+
+    /// Begins the work on the state that the filter left to the control side, on the runtime of the test.
+    pub fn tend(&mut self, fetcher: &Fetcher) {
+        let _ = self.kept.sweep(&tokio::runtime::Handle::current(), fetcher);
+    }
+
+    /// What building the filter is refused for, each as `key: message; hint`.
+    pub fn mistakes(&mut self) -> Vec<String> {
+        self.try_build().map(|_| ()).expect_err("the settings should be refused")
+    }
+
+    fn try_build(&mut self) -> Result<Running, Vec<String>> {
+        self.kept.settle(); // what was built before runs
+        let consumers: Arc<[Consumer]> = self.consumers.iter().map(copy).collect();
+        let captures = self.scope.starts_with("routes.").then_some(self.captures.as_slice());
+        let mut build = Build {
+            scope: &self.scope,
+            consumers: &consumers,
+            upstreams: &self.upstreams,
+            targets: &self.upstreams,
+            stores: &self.stores,
+            captures,
+            kinds: self.kinds,
+            kept: &mut self.kept,
+            files: &mut self.files,
+            kind: self.kind.name,
+            settings: String::new(),
+            mistakes: Vec::new(),
+            warnings: Vec::new(),
+        };
+        let (node, mut found) = (Node::of_json(&self.settings), Diagnostics::default());
+        let mut settings = Settings { node: &node, path: "", found: &mut found };
+        let built = (self.kind.build)(&mut settings, &mut build);
+        let told = |field: &str, message: &str, hint: Option<&str>| {
+            format!("{field}: {message}; {}", hint.unwrap_or("no hint"))
+        };
+        let refused = build.mistakes.iter().map(|m| told(&m.field, &m.message, m.hint.as_deref()));
+        let misread =
+            found.iter().map(|d| told(d.path.trim_start_matches('.'), &d.message, d.hint.as_deref()));
+        let mistakes: Vec<_> = refused.chain(misread).collect();
+        let Some(built) = built.filter(|_| mistakes.is_empty()) else { return Err(mistakes) };
+        let table = Table::build(vec![self.spec.clone()]).expect("a test gives a sound route");
+        Ok(Running {
+            filter: built.filter.into(),
+            settings: built.settings,
+            scope: Rc::new(RouteScope {
+                name: Arc::clone(&self.spec.name),
+                matched: Some((Arc::new(table), RouteId(0))),
+                consumers,
+                core: CoreHandle::new(Rc::clone(&self.script) as Rc<dyn Services>),
+                exposes_causes: true,
+            }),
+            client: self.client,
+            tls: self.tls,
+            certificate: self.certificate.clone(),
+            named: self.named,
+            script: Rc::clone(&self.script),
+        })
+    }
+}
+
+fn copy(consumer: &Consumer) -> Consumer {
+    Consumer {
+        name: consumer.name.clone(),
+        plan: consumer.plan,
+        labels: consumer.labels.clone(),
+        allow_ips: consumer.allow_ips.clone(),
+        credentials: consumer.credentials.clone(),
+    }
+}
+
+// === impl Running ===
+
+impl Running {
+    /// How many jobs it gave to the threads that may block.
+    pub fn blocked(&self) -> u32 {
+        self.script.blocked.get()
+    }
+
+    /// The same filter for a client of another address.
+    #[must_use]
+    pub fn from(&self, address: &str) -> Self {
+        let client = address.parse().expect("a test gives an IP address");
+        let (filter, scope, script) =
+            (Rc::clone(&self.filter), Rc::clone(&self.scope), Rc::clone(&self.script));
+        let settings = self.settings.clone();
+        let certificate = self.certificate.clone();
+        Self { filter, settings, scope, client, tls: self.tls, certificate, named: self.named, script }
+    }
+
+    /// Passes a parsed request and the response to it, as the gateway does on its quick way: for measurements. The
+    /// filter must not wait.
+    pub fn pass(&self, request: &mut RequestHead, response: &mut ResponseHead) -> Flow {
+        let mut cx = self.context();
+        let flow = self.filter.on_request(request, &mut cx);
+        if self.filter.hooks().has(Hooks::RESPONSE) {
+            let _ = self.filter.on_response(response, &mut cx); // what it does is measured, not what it says
+        }
+        flow
+    }
+
+    /// The hooks that the filter has.
+    pub fn hooks(&self) -> Hooks {
+        self.filter.hooks()
+    }
+
+    /// What the filter tells of its state.
+    pub fn readings(&self) -> Vec<Reading> {
+        self.filter.readings()
+    }
+
+    fn context(&self) -> Cx {
+        let mut cx = Cx::new(Begun {
+            scope: Rc::clone(&self.scope),
+            client: self.client,
+            tls: self.tls,
+            certificate: self.certificate.clone(),
+            path_key: None,
+            random: 1,
+            at: None,
+        });
+        if let Some(consumer) = self.named {
+            cx.set_consumer(consumer);
+        }
+        cx
+    }
+
+    /// Sends one request: `GET /a?b=1`, or a whole head whose lines end in `\n`. Without a Host it is `example.com`.
+    pub async fn request(&self, text: &str) -> Exchange {
+        self.decide(request_head(text), self.context()).await
+    }
+
+    /// The same with a body: whole before the filter sees the head, where it asks for that, or in one piece behind it.
+    pub async fn request_with(&self, text: &str, body: &str) -> Exchange {
+        let (head, mut cx) = (request_head(text), self.context());
+        let whole = matches!(self.filter.request_body(&head, &mut cx), BodyUse::Whole(_));
+        cx.whole = whole.then(|| body.to_owned().into());
+        let mut exchange = self.decide(head, cx).await;
+        let mut piece = Piece::new(body.as_bytes(), true);
+        if !whole
+            && matches!(exchange.flow, Flow::Continue)
+            && let Err(refusal) = self.filter.on_request_body(&mut piece, &mut exchange.cx)
+        {
+            exchange.flow = Flow::Refuse(refusal);
+        }
+        exchange
+    }
+
+    async fn decide(&self, mut head: RequestHead, mut cx: Cx) -> Exchange {
+        if self.filter.conceals().path_key
+            && let Some((path, key)) = split_path_key(head.path())
+            && head.set_path(&path).is_ok()
+        {
+            cx.path_key = Some(key.into()); // taken out before the route is known
+        }
+        let mut flow = self.filter.on_request(&mut head, &mut cx);
+        let waited = matches!(flow, Flow::Wait);
+        if waited {
+            flow = self.script.run_beside(self.filter.wait(&mut head, &mut cx)).await;
+        }
+        let (filter, script) = (Rc::clone(&self.filter), Rc::clone(&self.script));
+        Exchange { head, cx, flow, waited, filter, script }
+    }
+}
+
+impl Script {
+    /// Waits for something, and runs meanwhile what filters left to run beside their exchanges.
+    async fn run_beside<T>(&self, mut work: Waiting<'_, T>) -> T {
+        poll_fn(|cx| {
+            if let Poll::Ready(done) = work.as_mut().poll(cx) {
+                return Poll::Ready(done);
+            }
+            let mut tasks = std::mem::take(&mut *self.tasks.borrow_mut());
+            tasks.retain_mut(|task| task.as_mut().poll(cx).is_pending());
+            self.tasks.borrow_mut().extend(tasks);
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// Parses a request as the gateway does: with a canonical path, by which it is routed.
+pub fn request_head(text: &str) -> RequestHead {
+    let (line, fields) = text.split_once('\n').unwrap_or((text, ""));
+    let mut lines =
+        vec![if line.contains(" HTTP/1.") { line.to_owned() } else { format!("{line} HTTP/1.1") }];
+    lines.extend(fields.lines().filter(|l| !l.trim().is_empty()).map(str::to_owned));
+    if !lines.iter().any(|l| l.to_ascii_lowercase().starts_with("host:")) {
+        lines.insert(1, "Host: example.com".to_owned());
+    }
+    let lines: Vec<_> = lines.iter().map(|l| l.trim_end_matches('\r')).collect();
+    let mut head = RequestHead::default();
+    head.buffer_mut().extend_from_slice(format!("{}\r\n\r\n", lines.join("\r\n")).as_bytes());
+    assert_eq!(parse_request(&mut head, &Limits::default()), Ok(Progress::Complete), "{text}");
+    let mut path = Vec::new();
+    if canonical(head.path(), Slashes::Merge, &mut path).expect("a test gives a sound path")
+        == Canonical::Rewritten
+    {
+        head.set_path(&path).expect("a canonical path may be sent");
+    }
+    head.mark_routed();
+    head
+}
+
+// === impl Exchange ===
+
+impl Exchange {
+    /// The filter lets the request go on.
+    pub fn expect_continue(&mut self) -> &mut Self {
+        assert!(matches!(self.flow, Flow::Continue), "expected Continue, got {:?}", self.flow);
+        self
+    }
+
+    /// The filter answers or refuses with this status.
+    pub fn expect_status(&mut self, status: u16) -> &mut Self {
+        let actual = match &self.flow {
+            Flow::Answer(answer) => answer.status,
+            Flow::Refuse(refusal) => refusal.cause.status,
+            other => panic!("expected status {status}, got {other:?}"),
+        };
+        assert_eq!(actual, status, "{:?}", self.flow);
+        self
+    }
+
+    /// The filter refuses for this cause.
+    pub fn expect_cause(&mut self, cause: &Cause) -> &mut Self {
+        match &self.flow {
+            Flow::Refuse(refusal) => assert_eq!(refusal.cause, cause),
+            other => panic!("expected {cause}, got {other:?}"),
+        }
+        self
+    }
+
+    /// A field has this value, and no other: on the answer where the filter made one, else on the request.
+    pub fn expect_header(&mut self, name: &str, value: &str) -> &mut Self {
+        assert_eq!(self.header(name), [value], "{name}");
+        self
+    }
+
+    /// A field is not there.
+    pub fn expect_no_header(&mut self, name: &str) -> &mut Self {
+        assert_eq!(self.header(name), [""; 0], "{name}");
+        self
+    }
+
+    /// Path and query that would be sent on.
+    pub fn expect_target(&mut self, target: &str) -> &mut Self {
+        let query = self.head.query().map(|q| format!("?{}", String::from_utf8_lossy(q)));
+        let actual = format!("{}{}", String::from_utf8_lossy(self.head.path()), query.unwrap_or_default());
+        assert_eq!(actual, target);
+        self
+    }
+
+    /// Every value of a field: of the answer where the filter made one, else of the request.
+    pub fn header(&self, name: &str) -> Vec<String> {
+        let made = match &self.flow {
+            Flow::Answer(answer) => &answer.headers,
+            Flow::Refuse(refusal) => &refusal.headers,
+            _ => return texts(&self.head.headers, name),
+        };
+        let same = made.iter().filter(|(n, _)| n.as_str().eq_ignore_ascii_case(name));
+        same.map(|(_, value)| String::from_utf8_lossy(value).into_owned()).collect()
+    }
+
+    /// Begins an attempt at an endpoint of this upstream.
+    ///
+    /// # Errors
+    /// The refusal of the filter.
+    pub fn attempt(&mut self, upstream: &str) -> HookResult {
+        let attempt = Attempt { upstream, endpoint: "192.0.2.200:80", number: 1, host: None, tls: false };
+        self.filter.on_attempt(&mut self.head, &attempt, &mut self.cx)
+    }
+
+    /// Ends it with a status, or with the cause for which there was none.
+    pub fn attempt_end(&mut self, upstream: &str, ends: Result<u16, &'static Cause>, took: Duration) {
+        self.ended(upstream, ends, None, took);
+    }
+
+    /// Ends it with an answer to a call of gRPC.
+    pub fn attempt_end_grpc(&mut self, upstream: &str, grpc: GrpcStatus) {
+        self.ended(upstream, Ok(200), Some(grpc), Duration::ZERO);
+    }
+
+    fn ended(
+        &mut self,
+        upstream: &str,
+        ends: Result<u16, &'static Cause>,
+        grpc: Option<GrpcStatus>,
+        took: Duration,
+    ) {
+        let attempt = Attempt { upstream, endpoint: "192.0.2.200:80", number: 1, host: None, tls: false };
+        let (status, cause) = (ends.unwrap_or(0), ends.err());
+        let end = AttemptEnd { attempt, status, head: None, grpc, cause, took, at: Instant::now() };
+        self.filter.on_attempt_end(&end, &mut self.cx);
+    }
+
+    /// Passes a piece of the request body; gives what would be sent on, or why it was refused.
+    ///
+    /// # Errors
+    /// The cause of the refusal.
+    pub fn body(&mut self, data: &[u8], last: bool) -> Result<Vec<u8>, &'static Cause> {
+        let mut piece = Piece::new(data, last);
+        match self.filter.on_request_body(&mut piece, &mut self.cx) {
+            Ok(()) => Ok(piece.data().to_vec()),
+            Err(refusal) => Err(refusal.cause),
+        }
+    }
+
+    /// Begins an attempt of which more than the upstream is told, and waits where the filter does.
+    ///
+    /// # Errors
+    /// The cause of the refusal.
+    pub async fn attempt_as(&mut self, attempt: &Attempt<'_>) -> Result<(), &'static Cause> {
+        let mut begun = self.filter.on_attempt(&mut self.head, attempt, &mut self.cx);
+        if begun.is_ok() && self.filter.hooks().has(Hooks::ATTEMPT_WAIT) {
+            begun = self.filter.wait_attempt(&mut self.head, attempt, &mut self.cx).await;
+        }
+        begun.map_err(|refusal| refusal.cause)
+    }
+
+    /// Passes a response: `200`, or a status and fields in lines that end in `\n`.
+    pub fn response(&mut self, text: &str) -> Response {
+        let (status, fields) = text.split_once('\n').unwrap_or((text, ""));
+        let mut bytes = format!("HTTP/1.1 {status} Test\r\n");
+        for line in fields.lines() {
+            bytes.push_str(line);
+            bytes.push_str("\r\n");
+        }
+        bytes.push_str("\r\n");
+        let mut head = ResponseHead::default();
+        head.buffer_mut().extend_from_slice(bytes.as_bytes());
+        assert_eq!(parse_response(&mut head, &Limits::default()), Ok(Progress::Complete), "{text}");
+        let hooks = self.filter.hooks();
+        let body = head.body(self.head.method()) != BodyKind::Empty;
+        let body_use =
+            (body && hooks.has(Hooks::RESPONSE_BODY)).then(|| self.filter.response_body(&head, &mut self.cx));
+        let flow = self.filter.on_response(&mut head, &mut self.cx);
+        assert!(matches!(flow, Flow::Continue), "expected Continue, got {flow:?}");
+        Response { head, body_use }
+    }
+
+    /// From now on the response is an error of which this is known.
+    pub fn fail(&mut self, failure: Failure) {
+        self.cx.failure = Some(Box::new(failure));
+    }
+
+    /// Passes the head of a response; gives what the filter decided.
+    pub fn on_response(&mut self, head: &mut ResponseHead) -> Flow {
+        self.filter.on_response(head, &mut self.cx)
+    }
+
+    /// Passes a piece of the response body; gives what would be sent on.
+    ///
+    /// # Errors
+    /// The cause of the refusal.
+    pub fn response_body(&mut self, data: &[u8], last: bool) -> Result<Vec<u8>, &'static Cause> {
+        let mut piece = Piece::new(data, last);
+        match self.filter.on_response_body(&mut piece, &mut self.cx) {
+            Ok(()) => what_becomes_of(piece),
+            Err(refusal) => Err(refusal.cause),
+        }
+    }
+
+    /// Tells the filter that the upstream pauses; gives what is sent on then.
+    ///
+    /// # Errors
+    /// The cause of the refusal.
+    pub fn response_pause(&mut self) -> Result<Vec<u8>, &'static Cause> {
+        let mut piece = Piece::pause();
+        match self.filter.on_response_body(&mut piece, &mut self.cx) {
+            Ok(()) => what_becomes_of(piece),
+            Err(refusal) => Err(refusal.cause),
+        }
+    }
+
+    /// Ends the response with these trailers, in lines that end in `\n`; what is before them is not seen.
+    pub fn response_trailers(&mut self, trailers: &str) {
+        let mut trailers = trailers.as_bytes().to_vec();
+        let seen = Seen { data: b"", mark: Mark::Last, trailers: Some(&mut trailers) };
+        let watched = self.filter.on_response_body(&mut Piece::seen(seen), &mut self.cx);
+        assert!(watched.is_ok(), "{watched:?}");
+    }
+
+    /// Runs what the filter left to run beside the exchange.
+    pub async fn tasks(&mut self) {
+        let tasks = std::mem::take(&mut *self.script.tasks.borrow_mut());
+        for task in tasks {
+            task.await;
+        }
+    }
+
+    /// Ends the exchange.
+    pub fn end(&mut self, end: End) {
+        self.filter.on_end(&end, &mut self.cx);
+    }
+
+    /// The calls that the filter made, with the upstreams they went to.
+    pub fn calls(&self) -> Vec<(String, CallRequest)> {
+        self.script.calls.borrow().clone()
+    }
+}
+
+// === impl Response ===
+
+impl Response {
+    /// A field has this value, and no other.
+    pub fn expect_header(&self, name: &str, value: &str) -> &Self {
+        assert_eq!(texts(&self.head.headers, name), [value], "{name}");
+        self
+    }
+
+    /// A field is not there.
+    pub fn expect_no_header(&self, name: &str) -> &Self {
+        assert_eq!(texts(&self.head.headers, name), [""; 0], "{name}");
+        self
+    }
+
+    /// A field is there, once, and not empty.
+    pub fn expect_present(&self, name: &str) -> &Self {
+        let all = texts(&self.head.headers, name);
+        assert!(matches!(all.as_slice(), [one] if !one.is_empty()), "{name}: {all:?}");
+        self
+    }
+}
+
+/// What is sent on of a piece, waited for if it is made elsewhere.
+fn what_becomes_of(piece: Piece<'_>) -> Result<Vec<u8>, &'static Cause> {
+    let as_it_is = piece.data().to_vec();
+    let (_, Some(mut later)) = piece.into_replaced() else { return Ok(as_it_is) };
+    let mut task = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(made) = later.0.as_mut().poll(&mut task) {
+            return made;
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn texts(fields: &Fields, name: &str) -> Vec<String> {
+    fields.get_all(name).map(|value| String::from_utf8_lossy(value).into_owned()).collect()
+}
+
+impl Services for Script {
+    fn call<'a>(
+        &'a self,
+        upstream: &'a str,
+        request: CallRequest,
+    ) -> Waiting<'a, Result<CallAnswer, &'static Cause>> {
+        self.calls.borrow_mut().push((upstream.to_owned(), request));
+        let answer = self.answers.borrow_mut().pop_front();
+        Box::pin(std::future::ready(answer.unwrap_or(Err(&weir_upstream::error::NO_ENDPOINT))))
+    }
+
+    /// Keeps the task: it runs while a filter of this stand waits, and in [`Exchange::tasks`].
+    fn spawn(&self, task: Task) -> bool {
+        self.tasks.borrow_mut().push(task);
+        true
+    }
+
+    /// Does the job at once: a test has a thread of its own to block.
+    fn block(&self, job: Job) -> bool {
+        self.blocked.set(self.blocked.get() + 1);
+        job();
+        true
+    }
+
+    fn local(&self, key: &Arc<()>, make: &mut dyn FnMut() -> Rc<dyn Any>) -> Rc<dyn Any> {
+        let at = Arc::as_ptr(key).addr();
+        let mut locals = self.locals.borrow_mut();
+        let (_, state) = locals.entry(at).or_insert_with(|| (Arc::clone(key), make()));
+        Rc::clone(state)
+    }
+}
+
+macro_rules! opaque {
+    ($($type:ident)*) => {$(
+        impl fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($type)).finish_non_exhaustive()
+            }
+        }
+    )*};
+}
+
+opaque!(Exchange Response Running Stand);

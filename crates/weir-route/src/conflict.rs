@@ -1,0 +1,346 @@
+//! What is wrong with a set of routes: malformed parts, ties, and routes that can never win.
+//!
+//! Only routes with the same host entry, the same shape of path and the same number of conditions can tie, so they are
+//! grouped by these three; large groups are split again by whatever value tells their members apart (a tenant header, the
+//! method). What is left is compared in pairs. The worst case, 10,000 routes of one shape that no single value tells apart,
+//! is 5 × 10^7 comparisons of two condition lists.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::hash::{BuildHasher, Hash, Hasher};
+
+use foldhash::fast::RandomState;
+
+use super::compiled::Route;
+use super::host::HostPattern;
+use super::matcher::{Conditions, Field, Test};
+use super::pattern::Shape;
+use super::sample::Sample;
+
+/// Ties and unreachable routes that are reported for one set of routes; more tell nothing new.
+pub const MAX_TIES: usize = 100;
+
+/// Groups up to this size are compared in pairs at once.
+const SMALL_GROUP: usize = 24;
+
+/// Why a set of routes makes no table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// What is wrong.
+    pub kind: ConflictKind,
+    /// Index of the route that is at fault.
+    pub route: usize,
+    /// Index of the route that it collides with.
+    pub other: Option<usize>,
+    /// Where in the route: `match.path`, `match.hosts[1]`, `match.headers.x-env`.
+    pub field: String,
+    /// What is wrong, in a sentence.
+    pub message: String,
+    /// What to do about it.
+    pub hint: String,
+    /// A request that both routes match, as `weir explain` takes it, where one could be made up.
+    pub example: Option<String>,
+}
+
+/// The kinds of [`Conflict`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ConflictKind {
+    /// Two routes are equal in everything that decides and one request can match both.
+    Ambiguous,
+    /// A header name or value is malformed.
+    BadHeader,
+    /// A host is malformed.
+    BadHost,
+    /// A method is malformed.
+    BadMethod,
+    /// A path pattern is malformed.
+    BadPattern,
+    /// A query parameter's name or value is malformed.
+    BadQuery,
+    /// Another route takes every request that this one could match.
+    Unreachable,
+}
+
+/// Ties and unreachable routes among those that compiled.
+pub(super) fn ties(routes: &[Option<Route>]) -> Vec<Conflict> {
+    let mut search = Search { routes, tied: BTreeMap::new(), covered: BTreeMap::new() };
+    for (host, members) in &groups(routes) {
+        search.group(host, members);
+    }
+    search.report()
+}
+
+/// The routes that share a host entry, a shape and a number of conditions with another: all that a tie is possible among.
+///
+/// Most routes share them with none. So first a number is made of the three, and only routes of the same number are
+/// looked at: with the shapes themselves as keys of a table, 200,000 routes would take 40 MB for as long as this lasts.
+fn groups(routes: &[Option<Route>]) -> Vec<(&HostPattern, Vec<usize>)> {
+    let hasher = RandomState::default();
+    let mut entries: Vec<(u64, usize, &HostPattern)> = Vec::with_capacity(routes.len());
+    for (index, route) in routes.iter().enumerate() {
+        let Some(route) = route else { continue };
+        for host in route.hosts.iter() {
+            let mut number = hasher.build_hasher();
+            (host, route.conditions().count()).hash(&mut number);
+            route.pattern.hash_shape(&mut number);
+            entries.push((number.finish(), index, host));
+        }
+    }
+    entries.sort_unstable_by_key(|(number, index, _)| (*number, *index));
+    let mut groups = Vec::new();
+    for alike in entries.chunk_by(|(a, ..), (b, ..)| a == b).filter(|alike| alike.len() > 1) {
+        // Two that differ may have one number by chance.
+        let mut same: HashMap<(&HostPattern, String, usize), Vec<usize>> = HashMap::new();
+        for &(_, index, host) in alike {
+            let Some(Some(route)) = routes.get(index) else { continue };
+            let key = (host, route.pattern.shape_key(), route.conditions().count());
+            same.entry(key).or_default().push(index);
+        }
+        groups.extend(
+            same.into_iter().filter(|(_, members)| members.len() > 1).map(|((host, ..), m)| (host, m)),
+        );
+    }
+    groups.sort_unstable_by(|(_, a), (_, b)| a.cmp(b));
+    groups
+}
+
+struct Search<'r> {
+    routes: &'r [Option<Route>],
+    /// The later route of a tie, and the earlier.
+    tied: BTreeMap<usize, usize>,
+    /// Route → who covers it, and the hosts where that is so.
+    covered: BTreeMap<usize, (usize, BTreeSet<&'r HostPattern>)>,
+}
+
+impl<'r> Search<'r> {
+    fn route(&self, index: usize) -> Option<&'r Route> {
+        self.routes.get(index)?.as_ref()
+    }
+
+    fn group(&mut self, host: &'r HostPattern, members: &[usize]) {
+        let Some(feature) = (members.len() > SMALL_GROUP).then(|| self.best_feature(members)).flatten()
+        else {
+            for (at, &later) in members.iter().enumerate() {
+                self.against(host, later, members.get(..at).unwrap_or_default());
+            }
+            return;
+        };
+        // Members with different values of the feature exclude each other; those without one meet everybody.
+        let mut by_value: BTreeMap<&[u8], Vec<usize>> = BTreeMap::new();
+        let mut open = Vec::new();
+        for &member in members {
+            match self.route(member).and_then(|route| feature.of(route)) {
+                Some(value) => by_value.entry(value).or_default().push(member),
+                None => open.push(member),
+            }
+        }
+        for bucket in by_value.values() {
+            self.group(host, bucket);
+        }
+        for (at, &member) in open.iter().enumerate() {
+            self.against(host, member, open.get(..at).unwrap_or_default());
+            for bucket in by_value.values() {
+                self.against(host, member, bucket);
+            }
+        }
+    }
+
+    /// Compares one route with others of its group. One tie per route is enough.
+    fn against(&mut self, host: &'r HostPattern, member: usize, others: &[usize]) {
+        for &other in others {
+            if self.tied.len() >= MAX_TIES {
+                return;
+            }
+            let (earlier, later) = (member.min(other), member.max(other));
+            if self.tied.contains_key(&later) {
+                // All that is compared here may be this one route; do not go through the rest for nothing.
+                if later == member {
+                    return;
+                }
+                continue;
+            }
+            let (Some(a), Some(b)) = (self.route(earlier), self.route(later)) else { continue };
+            if a.excludes(b) {
+                continue;
+            }
+            if a.priority == b.priority {
+                self.tied.insert(later, earlier);
+                continue;
+            }
+            let (winner, loser) = if a.priority > b.priority { (earlier, later) } else { (later, earlier) };
+            if self.route(winner).zip(self.route(loser)).is_some_and(|(winner, loser)| winner.covers(loser)) {
+                self.covered.entry(loser).or_insert_with(|| (winner, BTreeSet::new())).1.insert(host);
+            }
+        }
+    }
+
+    /// What tells most of these routes apart, if anything does.
+    fn best_feature(&self, members: &[usize]) -> Option<Feature<'r>> {
+        let mut values: HashMap<Feature<'r>, (usize, HashSet<&'r [u8]>)> = HashMap::new();
+        for route in members.iter().filter_map(|&member| self.route(member)) {
+            for feature in Feature::all(route) {
+                let Some(value) = feature.of(route) else { continue };
+                let (count, distinct) = values.entry(feature).or_default();
+                *count += 1;
+                distinct.insert(value);
+            }
+        }
+        // The largest bucket that must still be compared shrinks with the number of values, the rest with the count.
+        let best = values.into_iter().filter(|(_, (_, distinct))| distinct.len() > 1);
+        best.max_by_key(|(feature, (count, distinct))| (*count, distinct.len(), *feature))
+            .map(|(feature, _)| feature)
+    }
+
+    fn report(self) -> Vec<Conflict> {
+        let mut conflicts = Vec::new();
+        for (&later, &earlier) in &self.tied {
+            let (Some(a), Some(b)) = (self.route(earlier), self.route(later)) else { continue };
+            let same = a.covers(b) && b.covers(a);
+            let (a_name, b_name) = (&a.name, &b.name);
+            let message = match same {
+                true => format!("route `{b_name}` matches the very requests that `{a_name}` matches"),
+                false => format!(
+                    "routes `{b_name}` and `{a_name}` can match one request, and nothing decides between them"
+                ),
+            };
+            let hint = match (&a.pattern.shape, same) {
+                (_, true) => "remove one, or make their `match` differ".to_owned(),
+                (Shape::Regex(_), _) => format!(
+                    "give one of them a `priority`, or begin their regexes with different text; the higher priority wins (`{a_name}` has {})",
+                    a.priority
+                ),
+                _ => format!(
+                    "give one of them a `priority` or one more condition; the higher priority wins (`{a_name}` has {})",
+                    a.priority
+                ),
+            };
+            conflicts.push(Conflict {
+                kind: ConflictKind::Ambiguous,
+                route: later,
+                other: Some(earlier),
+                field: "match".to_owned(),
+                message,
+                hint,
+                example: Sample::of_both(a, b).map(|sample| sample.to_string()),
+            });
+        }
+        for (&loser, (winner, hosts)) in &self.covered {
+            let (Some(a), Some(b)) = (self.route(*winner), self.route(loser)) else { continue };
+            // Lost for one host of several, the route still has the others.
+            if hosts.len() < b.hosts.len() || conflicts.len() >= MAX_TIES {
+                continue;
+            }
+            conflicts.push(Conflict {
+                kind: ConflictKind::Unreachable,
+                route: loser,
+                other: Some(*winner),
+                field: "priority".to_owned(),
+                message: format!(
+                    "route `{}` can never win: `{}` matches every request that it matches, and has priority {} over {}",
+                    b.name, a.name, a.priority, b.priority
+                ),
+                hint: "remove it, raise its priority, or make its `match` differ".to_owned(),
+                example: Sample::of_both(a, b).map(|sample| sample.to_string()),
+            });
+        }
+        conflicts
+    }
+}
+
+/// Something that has at most one value per route, where two different values exclude each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Feature<'r> {
+    Header(&'r str),
+    Method,
+    Prefix,
+    Query(&'r str),
+}
+
+impl<'r> Feature<'r> {
+    fn all(route: &'r Route) -> impl Iterator<Item = Self> {
+        let headers = route.conditions().headers.iter().map(|field| Self::Header(&field.name));
+        let query = route.conditions().query.iter().map(|field| Self::Query(&field.name));
+        headers.chain(query).chain([Self::Method, Self::Prefix])
+    }
+
+    fn of(self, route: &'r Route) -> Option<&'r [u8]> {
+        let exact =
+            |fields: &'r [Field], name: &str| match &fields.iter().find(|field| *field.name == *name)?.test {
+                Test::Exact(value) => Some(&**value),
+                Test::Present | Test::Regex { .. } => None,
+            };
+        match self {
+            Self::Header(name) => exact(&route.conditions().headers, name),
+            Self::Query(name) => exact(&route.conditions().query, name),
+            Self::Method => match &*route.conditions().methods {
+                [method] => Some(method),
+                _ => None,
+            },
+            // The first whole segment of a regex: what begins with another one is another path.
+            Self::Prefix => match &route.pattern.shape {
+                Shape::Regex(regex) => {
+                    let inner = regex.prefix.get(1..)?;
+                    inner.get(..=memchr::memchr(b'/', inner)?)
+                }
+                Shape::Segments { .. } => None,
+            },
+        }
+    }
+}
+
+impl Route {
+    /// Whether no request matches both, for routes of one host entry and one shape.
+    fn excludes(&self, other: &Self) -> bool {
+        if let (Shape::Regex(a), Shape::Regex(b)) = (&self.pattern.shape, &other.pattern.shape)
+            && a.excludes(b)
+        {
+            return true;
+        }
+        self.conditions().excludes(other.conditions())
+    }
+
+    /// Whether this route matches every request that `other` matches, for routes of one host entry and one shape.
+    fn covers(&self, other: &Self) -> bool {
+        let same_path = match &self.pattern.shape {
+            Shape::Regex(_) => self.pattern.as_str() == other.pattern.as_str(),
+            Shape::Segments { .. } => true,
+        };
+        same_path && other.conditions().implies(self.conditions())
+    }
+}
+
+impl Conditions {
+    fn excludes(&self, other: &Self) -> bool {
+        let disjoint = |a: &[Box<[u8]>], b: &[Box<[u8]>]| {
+            !a.is_empty() && !b.is_empty() && !a.iter().any(|method| b.contains(method))
+        };
+        let apart = |a: &[u16], b: &[u16]| !a.is_empty() && !b.is_empty() && !a.iter().any(|l| b.contains(l));
+        let fields = |a: &[Field], b: &[Field]| {
+            a.iter().any(|a| b.iter().any(|b| a.name == b.name && a.test.excludes(&b.test)))
+        };
+        disjoint(&self.methods, &other.methods)
+            || apart(&self.listeners, &other.listeners)
+            || fields(&self.headers, &other.headers)
+            || fields(&self.query, &other.query)
+    }
+
+    /// Whether what meets these conditions meets `other` too.
+    fn implies(&self, other: &Self) -> bool {
+        let fields = |mine: &[Field], theirs: &[Field]| {
+            theirs.iter().all(|t| mine.iter().any(|m| m.name == t.name && m.test.implies(&t.test)))
+        };
+        let within = |mine: usize, theirs: usize, all: bool| theirs == 0 || (mine > 0 && all);
+        within(
+            self.methods.len(),
+            other.methods.len(),
+            self.methods.iter().all(|m| other.methods.contains(m)),
+        ) && within(
+            self.listeners.len(),
+            other.listeners.len(),
+            self.listeners.iter().all(|l| other.listeners.contains(l)),
+        ) && fields(&self.headers, &other.headers)
+            && fields(&self.query, &other.query)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,296 @@
+//! The decision, told: which route won a request, why the others that match lost, and what the near misses lacked.
+//!
+//! The winner comes from [`Table::find`], the very function that routes live traffic, watched through its [`Trace`]. What
+//! is told about the others is evaluated here, route by route: linear in the number of routes, which is fine for a
+//! question that a person asks.
+
+use std::cmp::{Ordering, Reverse};
+use std::fmt;
+
+use serde::Serialize;
+
+use super::compiled::Route;
+use super::host::{self, HostBuffer, HostPattern};
+use super::request::{Failed, Headers, Request, RouteId, Trace};
+use super::table::Table;
+
+/// Near misses that are told, unless the caller asks for another number.
+pub const NEAR_MISSES: usize = 10;
+
+/// Why a request went where it went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Decision {
+    /// The route that won, if one did.
+    pub winner: Option<Winner>,
+    /// Routes that match as well and lost, in the order of precedence.
+    pub lost: Vec<Lost>,
+    /// Routes that do not match, the nearest first.
+    pub near_misses: Vec<NearMiss>,
+    /// How many more do not match.
+    pub omitted: usize,
+}
+
+/// The route that won.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Winner {
+    /// Its index.
+    pub index: usize,
+    /// Its name.
+    pub route: String,
+    /// Its host entry that the request has; `*` for any.
+    pub host: String,
+    /// Its path pattern.
+    pub path: String,
+    /// How many conditions it has beside host and path.
+    pub conditions: usize,
+    /// What its pattern captured.
+    pub captures: Vec<Captured>,
+    /// Routes that were asked before it, because their host and path are more specific, and did not match.
+    pub asked_before: usize,
+}
+
+/// A piece of the path.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Captured {
+    /// Its name.
+    pub name: String,
+    /// Its text.
+    pub value: String,
+}
+
+/// A route that matches, and lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Lost {
+    /// Its index.
+    pub index: usize,
+    /// Its name.
+    pub route: String,
+    /// The rule that decided.
+    pub rule: Rule,
+    /// The same in words.
+    pub why: String,
+}
+
+/// The rules of precedence, in the order in which they are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Rule {
+    /// The more specific host.
+    Host,
+    /// The more specific path.
+    Path,
+    /// The greater number of conditions.
+    Conditions,
+    /// The higher priority.
+    Priority,
+}
+
+/// A route that does not match.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NearMiss {
+    /// Its index.
+    pub index: usize,
+    /// Its name.
+    pub route: String,
+    /// The first condition that failed: `host`, `path`, `method`, `listener`, `header x-env`, `query v`.
+    pub failed: String,
+    /// The same in words.
+    pub why: String,
+}
+
+/// Finds the route of a request and tells why, with at most `near_misses` routes that do not match.
+pub fn explain<H: Headers>(table: &Table, request: &Request<'_, H>, near_misses: usize) -> Decision {
+    let mut watched = Watched(0);
+    let winner = table.find(request, &mut watched);
+    let mut buffer = HostBuffer::new();
+    let seen = Seen { request, host: host::normalize(request.host, &mut buffer) };
+    let won = winner.and_then(|winner| Some((winner, table.route(winner)?)));
+    let mut lost: Vec<(RouteId, &Route)> = Vec::new();
+    let mut misses: Vec<(Reverse<Nearness>, NearMiss)> = Vec::new();
+    for (id, route) in table.routes().filter(|(id, _)| Some(*id) != winner) {
+        match seen.judge(route) {
+            Ok(()) => lost.push((id, route)),
+            Err(failed) => {
+                misses.push((Reverse(seen.nearness(route, failed)), seen.near_miss(id, route, failed)))
+            }
+        }
+    }
+    lost.sort_by(|(_, a), (_, b)| seen.precedence(a, b).1);
+    // Stable, so that routes equally near stay in their order.
+    misses.sort_by_key(|(nearness, _)| *nearness);
+    let omitted = misses.len().saturating_sub(near_misses);
+    misses.truncate(near_misses);
+    let tell_lost = |(id, route): (RouteId, &Route)| {
+        let winner = won.map_or(route, |(_, winner)| winner);
+        let (rule, _) = seen.precedence(winner, route);
+        Lost { index: id.index(), route: route.name.to_string(), rule, why: seen.why(rule, winner, route) }
+    };
+    Decision {
+        winner: won.map(|(id, route)| seen.winner(id, route, watched.0)),
+        lost: lost.into_iter().map(tell_lost).collect(),
+        near_misses: misses.into_iter().map(|(_, miss)| miss).collect(),
+        omitted,
+    }
+}
+
+/// Counts the candidates that the table asked in vain.
+struct Watched(usize);
+
+impl Trace for Watched {
+    fn asked(&mut self, _: RouteId, outcome: Result<(), Failed<'_>>) {
+        self.0 += usize::from(outcome.is_err());
+    }
+}
+
+/// How near a miss is: path and host, path, host, neither; then the bytes that path and pattern share.
+type Nearness = (u8, usize);
+
+/// The request, with its host in the form that is compared.
+struct Seen<'a, 'r, H> {
+    request: &'a Request<'r, H>,
+    host: &'a [u8],
+}
+
+impl<H: Headers> Seen<'_, '_, H> {
+    fn judge<'t>(&self, route: &'t Route) -> Result<(), Failed<'t>> {
+        if route.host_for(self.host).is_none() {
+            return Err(Failed::Host);
+        }
+        if !route.pattern.matches(self.request.path) {
+            return Err(Failed::Path);
+        }
+        route.conditions().check(self.request)
+    }
+
+    /// Which of two routes that match comes first, and by which rule.
+    fn precedence(&self, a: &Route, b: &Route) -> (Rule, Ordering) {
+        let host = |route: &Route| Reverse(route.host_for(self.host).map_or(0, HostPattern::specificity));
+        let rules = [
+            (Rule::Host, host(a).cmp(&host(b))),
+            (Rule::Path, a.pattern.precedence(&b.pattern)),
+            (Rule::Conditions, b.conditions().count().cmp(&a.conditions().count())),
+        ];
+        let decided = rules.into_iter().find(|(_, ordering)| ordering.is_ne());
+        decided.unwrap_or((Rule::Priority, b.priority.cmp(&a.priority)))
+    }
+
+    fn why(&self, rule: Rule, winner: &Route, loser: &Route) -> String {
+        let name = &winner.name;
+        match rule {
+            Rule::Host => format!(
+                "the host `{}` of `{name}` is more specific than `{}`",
+                self.host_text(winner),
+                self.host_text(loser)
+            ),
+            Rule::Path => format!(
+                "the path `{}` of `{name}` is more specific than `{}`",
+                winner.told_path(),
+                loser.told_path()
+            ),
+            Rule::Conditions => format!(
+                "`{name}` has {} conditions beside host and path, this one {}",
+                winner.conditions().count(),
+                loser.conditions().count()
+            ),
+            Rule::Priority => {
+                format!("`{name}` has priority {}, this one {}", winner.priority, loser.priority)
+            }
+        }
+    }
+
+    fn host_text(&self, route: &Route) -> String {
+        if let Some(shown) = route.shown.as_ref().filter(|shown| !shown.hosts.is_empty()) {
+            return shown.hosts.join(", ");
+        }
+        route.host_for(self.host).map(HostPattern::to_text).unwrap_or_default()
+    }
+
+    fn nearness(&self, route: &Route, failed: Failed<'_>) -> Nearness {
+        let pattern = route.pattern.as_str().bytes();
+        let shared = pattern.zip(self.request.path).take_while(|(a, b)| a == *b).count();
+        let near = match failed {
+            Failed::Host if route.pattern.matches(self.request.path) => 2,
+            Failed::Host => 0,
+            Failed::Path => 1,
+            Failed::Header(_) | Failed::Listener | Failed::Method | Failed::Query(_) => 3,
+        };
+        (near, shared)
+    }
+
+    fn near_miss(&self, id: RouteId, route: &Route, failed: Failed<'_>) -> NearMiss {
+        let (failed, why) = match failed {
+            Failed::Host => ("host".to_owned(), format!("it is for {}", route.told_hosts())),
+            Failed::Path => ("path".to_owned(), format!("it is for {}", route.told_path())),
+            Failed::Method => ("method".to_owned(), format!("it takes {}", route.told_methods())),
+            Failed::Listener => ("listener".to_owned(), "it is not on this listener".to_owned()),
+            Failed::Header(name) => {
+                let why = match self.request.headers.get_all(name).count() {
+                    0 => "the request does not have it",
+                    1 => "its value is another",
+                    _ => "it stands more than once, which no value matches",
+                };
+                (format!("header {name}"), why.to_owned())
+            }
+            Failed::Query(name) => {
+                (format!("query {name}"), "it is absent, has another value or is repeated".to_owned())
+            }
+        };
+        NearMiss { index: id.index(), route: route.name.to_string(), failed, why }
+    }
+
+    fn winner(&self, id: RouteId, route: &Route, asked_before: usize) -> Winner {
+        let captures = route.pattern.captures(self.request.path).unwrap_or_default();
+        let captured = |(name, value): (&str, &[u8])| Captured {
+            name: name.to_owned(),
+            value: String::from_utf8_lossy(value).into_owned(),
+        };
+        Winner {
+            index: id.index(),
+            route: route.name.to_string(),
+            host: self.host_text(route),
+            path: route.told_path().to_owned(),
+            conditions: route.conditions().count(),
+            captures: captures.iter().map(captured).collect(),
+            asked_before,
+        }
+    }
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.winner {
+            Some(winner) => {
+                writeln!(f, "route: {}", winner.route)?;
+                let conditions = match winner.conditions {
+                    0 => String::new(),
+                    1 => ", 1 condition".to_owned(),
+                    many => format!(", {many} conditions"),
+                };
+                writeln!(f, "  matched: host {}, path {}{conditions}", winner.host, winner.path)?;
+                for captured in &winner.captures {
+                    writeln!(f, "  captured: {} = {}", captured.name, captured.value)?;
+                }
+            }
+            None => writeln!(f, "route: none")?,
+        }
+        if !self.lost.is_empty() {
+            writeln!(f, "also match, but lose:")?;
+        }
+        for lost in &self.lost {
+            writeln!(f, "  {}: {}", lost.route, lost.why)?;
+        }
+        if !self.near_misses.is_empty() {
+            writeln!(f, "do not match:")?;
+        }
+        for miss in &self.near_misses {
+            writeln!(f, "  {}: {}; {}", miss.route, miss.failed, miss.why)?;
+        }
+        if self.omitted > 0 {
+            writeln!(f, "  and {} more", self.omitted)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

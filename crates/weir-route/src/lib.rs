@@ -1,0 +1,43 @@
+//! Routes: which one wins a request, and why.
+//!
+//! This room knows nothing of config, sockets or tasks: it takes plain route specs and bytes.
+//!
+//! ```text
+//!   RouteSpec… ──Table::build──▶ Table ──find(&Request, &mut Trace)──▶ RouteId
+//!      │ pattern.rs   path: literal, {name}, prefix/*, ~regex            │ NoTrace: live traffic
+//!      │ host.rs      host: exact, *.wildcard, any                       │ explain.rs: the decision, told
+//!      │ matcher.rs   method, listener, header, query
+//!      │ compiled.rs  a route as written and as compiled
+//!      │ conflict.rs  ties and unreachable routes; sample.rs makes up examples
+//!      └ paths.rs     one host's routes by path: literals, trie, regexes
+//!   raw path ──path::canonical──▶ the one form that matching, access rules and forwarding share
+//!      └ with `%2F` or `;` ──readings::settle──▶ the route that every reading of it takes, or none
+//! ```
+//!
+//! `docs/reference/routing.md` tells the same to operators, with worked examples.
+
+mod compiled;
+mod conflict;
+mod explain;
+mod host;
+mod matcher;
+pub mod path;
+mod paths;
+mod pattern;
+mod readings;
+mod request;
+mod sample;
+mod table;
+#[cfg(test)]
+mod testing;
+
+pub use self::compiled::{RouteSpec, Shown};
+pub use self::conflict::{Conflict, ConflictKind, MAX_TIES};
+pub use self::explain::{Captured, Decision, Lost, NEAR_MISSES, NearMiss, Rule, Winner, explain};
+pub use self::host::HOST_BYTES;
+pub use self::path::{Ambiguity, Canonical, PathError, Slashes, canonical, examine};
+pub use self::pattern::{Captures, Pattern, PatternError, REGEX_BYTES};
+pub use self::readings::{Contested, EscapedSlashes, Settled, settle};
+pub use self::request::{Failed, Headers, NoTrace, Request, RouteId, Trace};
+pub use self::sample::Sample;
+pub use self::table::Table;

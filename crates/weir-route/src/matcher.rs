@@ -1,0 +1,319 @@
+//! The conditions that a route sets beside host and path: method, listener, headers, query.
+//!
+//! A literal value holds for a field (or parameter) that stands in the request exactly once. One that is repeated matches
+//! no literal and no regex, because peers disagree on which of its values counts; `*` is content with any number. This is
+//! also what makes two literals exclude each other.
+
+use regex::bytes::Regex;
+use regex_syntax::hir::Hir;
+
+use super::pattern::{self, PatternError};
+use super::request::{Failed, Headers, Request};
+
+/// All conditions of a route but host and path.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Conditions {
+    pub(super) methods: Vec<Box<[u8]>>,
+    pub(super) listeners: Vec<u16>,
+    pub(super) headers: Vec<Field>,
+    pub(super) query: Vec<Field>,
+}
+
+/// Those of a route that has none.
+pub(super) static NO_CONDITIONS: Conditions =
+    Conditions { methods: Vec::new(), listeners: Vec::new(), headers: Vec::new(), query: Vec::new() };
+
+/// What is asked of one header field or query parameter.
+#[derive(Clone, Debug)]
+pub(super) struct Field {
+    /// Lower case for a header; decoded for a parameter.
+    pub(super) name: Box<str>,
+    pub(super) test: Test,
+}
+
+/// What is asked of a value.
+#[derive(Clone, Debug)]
+pub(super) enum Test {
+    Exact(Box<[u8]>),
+    Present,
+    Regex { text: Box<str>, regex: Regex, hir: Box<Hir> },
+}
+
+impl Conditions {
+    /// How many there are. All methods together are one, all listeners too, each header and each parameter is one.
+    #[inline]
+    pub(super) fn count(&self) -> usize {
+        usize::from(!self.methods.is_empty())
+            + usize::from(!self.listeners.is_empty())
+            + self.headers.len()
+            + self.query.len()
+    }
+
+    /// Whether the request meets them all; else the first that it does not. The cheap ones are asked first.
+    ///
+    /// Cost: for each header condition what [`Headers::get_all`] costs, for each query condition one pass over the query.
+    pub(super) fn check<H: Headers>(&self, request: &Request<'_, H>) -> Result<(), Failed<'_>> {
+        if !self.methods.is_empty() && !self.methods.iter().any(|method| **method == *request.method) {
+            return Err(Failed::Method);
+        }
+        if !self.listeners.is_empty() && !self.listeners.contains(&request.listener) {
+            return Err(Failed::Listener);
+        }
+        for field in &self.headers {
+            let mut values = request.headers.get_all(&field.name);
+            let held = match (values.next(), &field.test) {
+                (None, _) => false,
+                (Some(_), Test::Present) => true,
+                (Some(value), test) => values.next().is_none() && test.holds(value),
+            };
+            if !held {
+                return Err(Failed::Header(&field.name));
+            }
+        }
+        for field in &self.query {
+            if !query_holds(request.query.unwrap_or_default(), field) {
+                return Err(Failed::Query(&field.name));
+            }
+        }
+        Ok(())
+    }
+}
+
+// === impl Test ===
+
+impl Test {
+    /// A header's value: literal, `*`, or `~regex` over the whole value.
+    pub(super) fn header(text: &str) -> Result<Self, PatternError> {
+        if text == "*" {
+            return Ok(Self::Present);
+        }
+        if let Some(regex) = text.strip_prefix('~') {
+            let hir = Box::new(pattern::parse_hir(regex)?);
+            return Ok(Self::Regex { text: regex.into(), regex: pattern::compile_regex(regex)?, hir });
+        }
+        let bad = |byte: u8| (byte < 0x20 && byte != b'\t') || byte == 0x7F;
+        if text.bytes().any(bad) || text.trim() != text {
+            return Err(PatternError {
+                message: "a header's value holds no control bytes and no white space around it".to_owned(),
+                hint: "write the value as it is sent, `*` for any value, or `~regex`".to_owned(),
+            });
+        }
+        Ok(Self::Exact(text.as_bytes().into()))
+    }
+
+    /// A parameter's value: literal (decoded), or `*`.
+    pub(super) fn query(text: &str) -> Result<Self, PatternError> {
+        match text {
+            "*" => Ok(Self::Present),
+            _ if text.starts_with('~') => Err(PatternError {
+                message: "a query parameter is not compared with a regular expression".to_owned(),
+                hint: "write a literal value or `*` (present)".to_owned(),
+            }),
+            _ => Ok(Self::Exact(text.as_bytes().into())),
+        }
+    }
+
+    #[inline]
+    fn holds(&self, value: &[u8]) -> bool {
+        match self {
+            Self::Exact(want) => **want == *value,
+            Self::Present => true,
+            Self::Regex { regex, .. } => regex.is_match(value),
+        }
+    }
+
+    /// Whether no single value passes both, as far as can be told.
+    pub(super) fn excludes(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Present, _) | (_, Self::Present) | (Self::Regex { .. }, Self::Regex { .. }) => false,
+            (Self::Exact(value), test) | (test, Self::Exact(value)) => !test.holds(value),
+        }
+    }
+
+    /// Whether every value that passes `self` passes `other`, as far as can be told.
+    pub(super) fn implies(&self, other: &Self) -> bool {
+        match (self, other) {
+            (_, Self::Present) => true,
+            (Self::Exact(value), test) => test.holds(value),
+            (Self::Regex { text: a, .. }, Self::Regex { text: b, .. }) => a == b,
+            (Self::Present | Self::Regex { .. }, _) => false,
+        }
+    }
+}
+
+/// A method is a token (RFC 9110 §9.1) and compared with regard to case.
+pub(super) fn parse_method(text: &str) -> Result<Box<[u8]>, PatternError> {
+    let known = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"];
+    let upper = text.to_ascii_uppercase();
+    let error = |message: String, hint: String| Err(PatternError { message, hint });
+    match text {
+        "CONNECT" => error("CONNECT never reaches a route".to_owned(), "leave it out".to_owned()),
+        _ if known.contains(&&*upper) && upper != text => {
+            error(format!("`{text}` is not a method that clients send"), format!("write `{upper}`"))
+        }
+        _ if !is_token(text) => {
+            error(format!("`{text}` is no method"), "expected a token like `GET`".to_owned())
+        }
+        _ => Ok(text.as_bytes().into()),
+    }
+}
+
+/// Whether `text` is a token (RFC 9110 §5.6.2).
+pub(super) fn is_token(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
+}
+
+#[inline]
+fn query_holds(query: &[u8], field: &Field) -> bool {
+    let mut seen = false;
+    let mut held = false;
+    for pair in query.split(|&byte| byte == b'&') {
+        let cut = pair.iter().position(|&byte| byte == b'=').unwrap_or(pair.len());
+        let (name, value) = (pair.get(..cut).unwrap_or_default(), pair.get(cut + 1..).unwrap_or_default());
+        // An empty query is one empty pair; parameters have names.
+        if name.is_empty() || !decoded(name).eq(field.name.bytes()) {
+            continue;
+        }
+        match &field.test {
+            Test::Present => return true,
+            Test::Exact(_) if seen => return false,
+            Test::Exact(want) => held = decoded(value).eq(want.iter().copied()),
+            Test::Regex { .. } => return false,
+        }
+        seen = true;
+    }
+    held
+}
+
+/// The bytes that a query's text stands for: escapes decoded, `+` a space, as forms send it. A bad escape is itself.
+fn decoded(text: &[u8]) -> impl Iterator<Item = u8> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let byte = *text.get(at)?;
+        at += 1;
+        let digit = |at: usize| Some((*text.get(at)? as char).to_digit(16)? as u8);
+        match byte {
+            b'+' => Some(b' '),
+            b'%' => match (digit(at), digit(at + 1)) {
+                (Some(high), Some(low)) => {
+                    at += 2;
+                    Some(high << 4 | low)
+                }
+                _ => Some(b'%'),
+            },
+            _ => Some(byte),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Pairs;
+    use super::*;
+
+    fn field(name: &str, test: Result<Test, PatternError>) -> Vec<Field> {
+        vec![Field { name: name.into(), test: test.unwrap() }]
+    }
+
+    #[test]
+    fn headers_hold_when_they_stand_once() {
+        let cases: [(&str, Pairs<'_>, bool); 10] = [
+            ("blue", &[("X-Env", "blue")], true),
+            ("blue", &[("x-env", "Blue")], false),
+            ("blue", &[("x-env", "blue"), ("x-env", "blue")], false),
+            ("blue", &[], false),
+            ("*", &[("x-env", "")], true),
+            ("*", &[("x-env", "a"), ("x-env", "b")], true),
+            ("*", &[("x-other", "a")], false),
+            ("~blue|green", &[("x-env", "green")], true),
+            ("~blue|green", &[("x-env", "greenish")], false),
+            ("~.*", &[("x-env", "a"), ("x-env", "b")], false),
+        ];
+        for (test, headers, want) in cases {
+            let conditions = Conditions { headers: field("x-env", Test::header(test)), ..Default::default() };
+            let request =
+                Request { listener: 0, host: b"", method: b"GET", path: b"/", query: None, headers };
+            let want = if want { Ok(()) } else { Err(Failed::Header("x-env")) };
+            assert_eq!(conditions.check(&request), want, "{test} {headers:?}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_one_that_a_header_can_have() {
+        for text in ["a\tb", "a b", "ü", "~a b"] {
+            assert!(Test::header(text).is_ok(), "{text:?}");
+        }
+        for text in ["a\u{1}", "a\nb", "a\u{7f}", " a", "a\t"] {
+            assert!(Test::header(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn of_two_regexes_one_implies_the_other_where_they_are_the_same() {
+        let test = |text| Test::header(text).unwrap();
+        assert!(test("~a.*").implies(&test("~a.*")) && test("~a.*").implies(&test("*")));
+        assert!(!test("~a.*").implies(&test("~.*")) && !test("~a.*").implies(&test("a")));
+    }
+
+    #[test]
+    fn parameters_are_compared_decoded() {
+        let cases = [
+            ("v", "2", Some("v=2"), true),
+            ("v", "2", Some("a=1&v=2&b"), true),
+            ("v", "2", Some("%76=%32"), true),
+            ("v", "2", Some("v=2&v=2"), false),
+            ("v", "2", Some("v=22"), false),
+            ("v", "2", Some("vv=2"), false),
+            ("v", "2", None, false),
+            ("v", "", Some("v"), true),
+            ("v", "", Some("v="), true),
+            ("v", "", Some(""), false),
+            ("v", "a b", Some("v=a+b"), true),
+            ("v", "a b", Some("v=a%20b"), true),
+            ("v", "a+b", Some("v=a%2Bb"), true),
+            ("v", "%", Some("v=%"), true),
+            ("v", "%4", Some("v=%4"), true),
+            ("v", "a=b", Some("v=a=b"), true),
+            ("v", "*", Some("v"), true),
+            ("v", "*", Some("v=1&v=2"), true),
+            ("v", "*", Some("w=1"), false),
+        ];
+        for (name, test, query, want) in cases {
+            let conditions = Conditions { query: field(name, Test::query(test)), ..Default::default() };
+            let query = query.map(str::as_bytes);
+            let request = Request { listener: 0, host: b"", method: b"GET", path: b"/", query, headers: () };
+            let want = if want { Ok(()) } else { Err(Failed::Query("v")) };
+            assert_eq!(conditions.check(&request), want, "{test} {:?}", query.map(<[u8]>::escape_ascii));
+        }
+    }
+
+    #[test]
+    fn methods_are_tokens_in_their_own_case() {
+        assert!(
+            parse_method("GET").is_ok() && parse_method("PURGE").is_ok() && parse_method("M-SEARCH").is_ok()
+        );
+        for (text, want) in [("get", "`GET`"), ("", "token"), ("A B", "token"), ("CONNECT", "never")] {
+            assert!(parse_method(text).expect_err(text).to_string().contains(want), "{text}");
+        }
+    }
+
+    #[test]
+    fn values_exclude_and_imply() {
+        let test = |text: &str| Test::header(text).unwrap();
+        let cases = [
+            ("a", "b", true, false),
+            ("a", "a", false, true),
+            ("a", "*", false, true),
+            ("*", "a", false, false),
+        ];
+        for (a, b, excludes, implies) in cases {
+            assert_eq!(
+                (test(a).excludes(&test(b)), test(a).implies(&test(b))),
+                (excludes, implies),
+                "{a} {b}"
+            );
+        }
+        assert!(test("a").excludes(&test("~b+")) && !test("bb").excludes(&test("~b+")));
+        assert!(test("bb").implies(&test("~b+")) && !test("~b+").implies(&test("bb")));
+    }
+}

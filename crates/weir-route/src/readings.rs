@@ -1,0 +1,249 @@
+//! Paths that servers behind us may read as another one: escaped slashes and path parameters.
+//!
+//! A canonical path is one path here. Behind us, nginx and WSGI decode `%2F` before they split it, servlet containers drop
+//! what follows a `;` in each segment, one may stand behind the other, and Node does neither. Where such a reading takes
+//! another route, access that one route grants would be used on what another one guards: `/admin%2Fx` and `/admin;a/x`
+//! are the well-known ways around a lock on `/admin/*`. So a path takes its route only where every reading takes it too.
+
+use super::path::{Ambiguity, Slashes, canonical};
+use super::request::{Headers, NoTrace, Request, RouteId};
+use super::table::Table;
+
+/// What becomes of a path with `%2F` in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum EscapedSlashes {
+    /// It is decoded once and then treated as if it had come so.
+    Decode,
+    /// It is matched and sent on as it came.
+    Keep,
+    /// It is refused where the decoded path takes another route, or none.
+    #[default]
+    Refuse,
+}
+
+/// The route of a path that has other readings.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// The route, if there is one.
+    pub route: Option<RouteId>,
+    /// The decoded path, where it is to be sent on in place of the one that came.
+    pub decoded: Option<Vec<u8>>,
+}
+
+/// A path that may be read as one that takes another route.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Contested {
+    /// The route of the path as it stands.
+    pub route: RouteId,
+    /// What it may be read as.
+    pub reading: Vec<u8>,
+    /// The route of that, if it has one.
+    pub other: Option<RouteId>,
+}
+
+/// Settles the route of a request whose canonical path is ambiguous. `found` is the route of the path as it stands, and
+/// `setting` tells what a route says of escaped slashes; without one, what the listener says.
+///
+/// The rule: the route of the path as it stands decides by its setting. `Decode` finds the route anew. `Refuse` wants
+/// every reading to take the same route. Path parameters are refused alike, whatever the setting, but for a route whose
+/// own path is written with a `;`: there the config says what it means. Cost: at most four more lookups, eight where the
+/// listener keeps slashes.
+///
+/// # Errors
+/// The reading that takes another route.
+pub fn settle<H: Headers + Copy>(
+    table: &Table,
+    request: &Request<'_, H>,
+    found: Option<RouteId>,
+    ambiguity: Ambiguity,
+    slashes: Slashes,
+    setting: impl Fn(Option<RouteId>) -> EscapedSlashes,
+) -> Result<Settled, Contested> {
+    let route_of = |path: &[u8]| table.find(&Request { path, ..*request }, &mut NoTrace);
+    let mode = setting(found);
+    let mut settled = Settled { route: found, decoded: None };
+    if ambiguity.slash && mode == EscapedSlashes::Decode {
+        let path = reread(&decoded(request.path), slashes);
+        settled = Settled { route: route_of(&path), decoded: Some(path) };
+    }
+    let Some(route) = settled.route else { return Ok(settled) };
+    let meant = table.pattern(route).is_some_and(|p| p.as_str().contains(';') || p.as_str().contains("%3B"));
+    let open = Ambiguity {
+        slash: ambiguity.slash && mode == EscapedSlashes::Refuse,
+        semicolon: ambiguity.semicolon && !meant,
+    };
+    // A listener may keep `//`; most servers behind us merge it, above all one that a decoded `%2F` or a dropped `;x` has made.
+    let merged = (slashes == Slashes::Keep).then_some(Slashes::Merge);
+    for raw in readings(settled.decoded.as_deref().unwrap_or(request.path), open) {
+        for slashes in [Some(slashes), merged].into_iter().flatten() {
+            let reading = reread(&raw, slashes);
+            let other = route_of(&reading);
+            if other != Some(route) {
+                return Err(Contested { route, reading, other });
+            }
+        }
+    }
+    Ok(settled)
+}
+
+/// What a canonical path may be read as.
+fn readings(path: &[u8], open: Ambiguity) -> Vec<Vec<u8>> {
+    match open {
+        Ambiguity { slash: false, semicolon: false } => Vec::new(),
+        Ambiguity { slash: true, semicolon: false } => vec![decoded(path)],
+        Ambiguity { slash: false, semicolon: true } => vec![without_parameters(path)],
+        // Where one server stands behind the other, either may come first: `/a;b%2Fc` is `/a` or `/a/c`.
+        Ambiguity { slash: true, semicolon: true } => {
+            let (slashes, bare) = (decoded(path), without_parameters(path));
+            let both = [without_parameters(&slashes), decoded(&bare)];
+            [slashes, bare].into_iter().chain(both).collect()
+        }
+    }
+}
+
+/// Brings a reading into canonical form. It has one, because a path in which dots would come to life is refused before;
+/// one that had none would take no route.
+fn reread(path: &[u8], slashes: Slashes) -> Vec<u8> {
+    let mut out = Vec::new();
+    match canonical(path, slashes, &mut out) {
+        Ok(form) => form.choose(path, &out).to_vec(),
+        Err(_) => Vec::new(),
+    }
+}
+
+/// Each `%2F` of a canonical path is a `/`. One layer: `%252F` holds no `%2F`.
+fn decoded(path: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let Some(at) = memchr::memmem::find(rest, b"%2F") {
+        out.extend_from_slice(rest.get(..at).unwrap_or_default());
+        out.push(b'/');
+        rest = rest.get(at + 3..).unwrap_or_default();
+    }
+    out.extend_from_slice(rest);
+    out
+}
+
+/// Each segment ends at its first `;`. `%3B` counts as one: what decodes before a servlet container makes one of it.
+fn without_parameters(path: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(path.len());
+    for (n, segment) in path.split(|&b| b == b'/').enumerate() {
+        if n > 0 {
+            out.push(b'/');
+        }
+        let raw = memchr::memchr(b';', segment).unwrap_or(segment.len());
+        let escaped = memchr::memmem::find(segment, b"%3B").unwrap_or(segment.len());
+        out.extend_from_slice(segment.get(..raw.min(escaped)).unwrap_or_default());
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::RouteSpec;
+    use super::super::path::examine;
+    use super::*;
+    use EscapedSlashes::{Decode, Keep, Refuse};
+
+    const ROUTES: [&str; 7] =
+        ["/*", "/admin/*", "/users/{id}", "/projects/*", "/calc;v=1/*", "/hello", "/admin/public/*"];
+
+    fn table() -> Table {
+        let route = |path: &&str| RouteSpec {
+            name: (*path).into(),
+            path: (*path).to_owned(),
+            ..RouteSpec::default()
+        };
+        Table::build(ROUTES.iter().map(route)).unwrap()
+    }
+
+    /// The route and the path that is sent on; or the reading that takes another route.
+    fn take(raw: &str, mode: EscapedSlashes) -> Result<(String, String), String> {
+        take_with(raw, mode, Slashes::Merge)
+    }
+
+    fn take_with(raw: &str, mode: EscapedSlashes, slashes: Slashes) -> Result<(String, String), String> {
+        let (table, mut out) = (table(), Vec::new());
+        let (form, ambiguity) = examine(raw.as_bytes(), slashes, &mut out).unwrap();
+        let path = form.choose(raw.as_bytes(), &out);
+        let request = Request { listener: 0, host: b"", method: b"GET", path, query: None, headers: () };
+        let found = table.find(&request, &mut NoTrace);
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        match settle(&table, &request, found, ambiguity, slashes, |_| mode) {
+            Ok(settled) => Ok((
+                settled.route.map_or("", |r| ROUTES[r.index()]).to_owned(),
+                text(settled.decoded.as_deref().unwrap_or(path)),
+            )),
+            Err(contested) => Err(text(&contested.reading)),
+        }
+    }
+
+    #[test]
+    fn no_reading_takes_another_route() {
+        for (raw, reading) in [
+            ("/admin%2Fx", "/admin/x"),
+            ("/admin%2fx%2Fy", "/admin/x/y"),
+            ("/%2Fadmin/x", "/admin/x"),
+            ("/admin;x/y", "/admin/y"),
+            ("/;x/admin/y", "/admin/y"),
+            ("/admin%3Bx/y", "/admin/y"),
+            ("/admin;", "/admin"),
+            ("/hello;jsessionid=1", "/hello"),
+            ("/users/a%2Fb", "/users/a/b"),
+            ("/users/;x", "/users/"),
+            ("/admin/public%2Fx", "/admin/public/x"),
+            ("/admin/public;a%2F/x", "/admin/public/x"),
+            ("/admin;a%2Fb", "/admin"),
+        ] {
+            assert_eq!(take(raw, Refuse), Err(reading.to_owned()), "{raw}");
+        }
+    }
+
+    #[test]
+    fn a_listener_that_keeps_slashes_knows_that_servers_merge_them() {
+        for raw in ["/%2Fadmin/x", "/;/admin/x", "/;a/admin", "/%2F;/admin"] {
+            assert!(take_with(raw, Refuse, Slashes::Keep).is_err(), "{raw}");
+        }
+        assert_eq!(take_with("/;/admin/x", Keep, Slashes::Keep), Err("/admin/x".to_owned()));
+        for raw in ["/projects//a%2Fb", "/projects/;x/b", "/x//y%2Fz"] {
+            assert!(take_with(raw, Refuse, Slashes::Keep).is_ok(), "{raw}");
+        }
+    }
+
+    #[test]
+    fn what_takes_the_same_route_goes_on_as_it_came() {
+        for (raw, route) in [
+            ("/projects/a%2Fb", "/projects/*"),
+            ("/projects/a;b=1/c%2Fd", "/projects/*"),
+            ("/users/a;b", "/users/{id}"),
+            ("/x%252Fadmin", "/*"),
+            ("/admin%252Fx", "/*"),
+            ("/calc;v=1/x", "/calc;v=1/*"),
+            ("/calc;v=1/x;y", "/calc;v=1/*"),
+            ("/a;b=c/d", "/*"),
+            ("/x%2F%2Fadmin", "/*"),
+            ("/x;y%2F/admin", "/*"),
+        ] {
+            for mode in [Refuse, Keep] {
+                assert_eq!(take(raw, mode), Ok((route.to_owned(), raw.to_owned())), "{raw}");
+            }
+        }
+        assert_eq!(take("/admin%2Fx", Keep), Ok(("/*".to_owned(), "/admin%2Fx".to_owned())));
+        // Escaped slashes are one thing, parameters another.
+        assert_eq!(take("/admin;x/y", Keep), Err("/admin/y".to_owned()));
+    }
+
+    #[test]
+    fn decoded_once() {
+        for (raw, route, sent) in [
+            ("/admin%2Fx", "/admin/*", "/admin/x"),
+            ("/users/a%2Fb", "/*", "/users/a/b"),
+            ("/a%2F.%2F%2Fb", "/*", "/a/b"),
+            ("/admin%252Fx", "/*", "/admin%252Fx"),
+            ("/projects%2Fa;b", "/projects/*", "/projects/a;b"),
+        ] {
+            assert_eq!(take(raw, Decode), Ok((route.to_owned(), sent.to_owned())), "{raw}");
+        }
+        assert_eq!(take("/admin;x%2Fy", Decode), Err("/admin/y".to_owned()));
+    }
+}

@@ -1,0 +1,84 @@
+//! What a table looks at in a request, what it answers, and who watches it.
+
+/// A route's number: its index in the `Vec` that [`Table::build`](crate::Table::build) was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RouteId(pub u32);
+
+impl RouteId {
+    /// The index of the route in the `Vec` given to [`Table::build`](crate::Table::build).
+    #[inline]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// What the table looks at in a request: bytes as they came, except for the path, which is canonical.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'r, H> {
+    /// The listener that took the request, by the number that [`RouteSpec::listeners`](crate::RouteSpec::listeners) uses.
+    pub listener: u16,
+    /// The authority (`Host`, `:authority`): any case, with or without port and trailing dot; empty when there is none.
+    pub host: &'r [u8],
+    /// The method, as it came.
+    pub method: &'r [u8],
+    /// The path in the form that [`canonical`](crate::canonical) gives, without query.
+    pub path: &'r [u8],
+    /// What follows `?`, still encoded.
+    pub query: Option<&'r [u8]>,
+    /// The header fields.
+    pub headers: H,
+}
+
+/// Header fields, as far as a route can ask for them.
+pub trait Headers {
+    /// The value of each field line called `name`, in order, without white space around it.
+    ///
+    /// `name` is lower case; the implementation compares without regard to case.
+    fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]>;
+}
+
+/// No header at all.
+impl Headers for () {
+    fn get_all<'a>(&'a self, _: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        std::iter::empty()
+    }
+}
+
+/// Pairs, for tests and the command line.
+impl<N: AsRef<[u8]>, V: AsRef<[u8]>> Headers for &[(N, V)] {
+    fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        let same = move |n: &N| n.as_ref().eq_ignore_ascii_case(name.as_bytes());
+        self.iter().filter(move |(n, _)| same(n)).map(|(_, v)| v.as_ref())
+    }
+}
+
+/// The first condition of a route that a request did not meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failed<'t> {
+    /// The value of this header (or its absence).
+    Header(&'t str),
+    /// The host.
+    Host,
+    /// The listener.
+    Listener,
+    /// The method.
+    Method,
+    /// The path.
+    Path,
+    /// The value of this query parameter (or its absence).
+    Query(&'t str),
+}
+
+/// Watches [`Table::find`](crate::Table::find) at work. Every method does nothing by default.
+pub trait Trace {
+    /// `route` has the host and the path of the request and was asked for its other conditions.
+    fn asked(&mut self, route: RouteId, outcome: Result<(), Failed<'_>>) {
+        let _ = (route, outcome);
+    }
+}
+
+/// The trace of live traffic: nothing, and no code.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NoTrace;
+
+impl Trace for NoTrace {}

@@ -1,0 +1,217 @@
+//! A request that a route matches, made up from its patterns: for the examples of conflicts, `weir bench` and tests.
+
+use std::fmt;
+
+use regex_syntax::hir::{Class, Hir, HirKind};
+
+use super::compiled::Route;
+use super::host::HostPattern;
+use super::matcher::{Field, Test};
+use super::path::{Canonical, Slashes, canonical};
+use super::pattern::{Pattern, Segment, Shape, Tail};
+use super::request::Request;
+
+/// Bytes that the sample of one regular expression may have; a longer one is given up.
+const SAMPLE_BYTES: usize = 1024;
+
+/// A request as plain data. It displays as the arguments of `weir explain`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// The listener that takes it.
+    pub listener: u16,
+    /// The method.
+    pub method: String,
+    /// The host; `localhost` where any would do.
+    pub host: String,
+    /// The canonical path.
+    pub path: String,
+    /// The query, encoded, where there is one.
+    pub query: Option<String>,
+    /// Header fields.
+    pub headers: Vec<(String, String)>,
+}
+
+impl Sample {
+    /// A request that both match.
+    pub(super) fn of_both(a: &Route, b: &Route) -> Option<Self> {
+        Self::new(a, Some(b)).or_else(|| Self::new(b, Some(a)))
+    }
+
+    /// A request that `route` matches.
+    pub(super) fn of(route: &Route) -> Option<Self> {
+        Self::new(route, None)
+    }
+
+    /// A request that `route` matches, and `also` does.
+    fn new(route: &Route, also: Option<&Route>) -> Option<Self> {
+        let others = |pick: fn(&Route) -> &[Field]| also.map(pick).unwrap_or_default();
+        let headers = fields(&route.conditions().headers, others(|route| &route.conditions().headers))?;
+        let query = fields(&route.conditions().query, others(|route| &route.conditions().query))?;
+        let host = route.hosts.iter().find(|host| also.is_none_or(|also| also.hosts.contains(host)))?;
+        let methods = &route.conditions().methods;
+        let method = match (methods.first(), also.and_then(|also| also.conditions().methods.first())) {
+            (None, None) => "GET".to_owned(),
+            (None, Some(method)) => text(method)?,
+            (Some(_), _) => {
+                let theirs = also.map(|also| &also.conditions().methods).filter(|theirs| !theirs.is_empty());
+                text(methods.iter().find(|&method| theirs.is_none_or(|theirs| theirs.contains(method)))?)?
+            }
+        };
+        let listeners = [Some(route), also].into_iter().flatten().map(|route| &route.conditions().listeners);
+        let mut listeners = listeners.filter(|listeners| !listeners.is_empty());
+        let listener = match (listeners.next(), listeners.next()) {
+            (Some(a), Some(b)) => *a.iter().find(|listener| b.contains(listener))?,
+            (Some(a), None) => *a.first()?,
+            (None, _) => 0,
+        };
+        let host = match host {
+            HostPattern::Any => "localhost".to_owned(),
+            HostPattern::Exact(name) => text(name)?,
+            HostPattern::Wildcard(suffix) => format!("any{}", text(suffix)?),
+        };
+        let encoded: Vec<_> = query.iter().map(|(n, v)| format!("{}={}", encode(n), encode(v))).collect();
+        let query = (!encoded.is_empty()).then(|| encoded.join("&"));
+        let sample = Self { listener, method, host, path: path(&route.pattern)?, query, headers };
+        let holds = |route: &Route| sample.meets(route);
+        (holds(route) && also.is_none_or(holds)).then_some(sample)
+    }
+
+    /// The request that [`Table::find`](crate::Table::find) takes.
+    pub fn request(&self) -> Request<'_, &[(String, String)]> {
+        Request {
+            listener: self.listener,
+            host: self.host.as_bytes(),
+            method: self.method.as_bytes(),
+            path: self.path.as_bytes(),
+            query: self.query.as_deref().map(str::as_bytes),
+            headers: &self.headers,
+        }
+    }
+
+    fn meets(&self, route: &Route) -> bool {
+        let request = self.request();
+        route.host_for(request.host).is_some()
+            && route.pattern.matches(request.path)
+            && route.conditions().check(&request).is_ok()
+    }
+}
+
+impl fmt::Display for Sample {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} http://{}{}", self.method, self.host, self.path)?;
+        if let Some(query) = &self.query {
+            write!(f, "?{query}")?;
+        }
+        for (name, value) in &self.headers {
+            write!(f, " -H '{name}: {value}'")?;
+        }
+        Ok(())
+    }
+}
+
+/// A value for each field of either list that passes both.
+fn fields(mine: &[Field], theirs: &[Field]) -> Option<Vec<(String, String)>> {
+    let mut values: Vec<(String, String)> = Vec::new();
+    for field in mine.iter().chain(theirs) {
+        if values.iter().any(|(name, _)| **name == *field.name) {
+            continue;
+        }
+        // A literal leaves no choice, so it goes before a regex, and a regex before "present".
+        let same =
+            || mine.iter().chain(theirs).filter(|other| other.name == field.name).map(|other| &other.test);
+        let literal = same().find_map(|test| match test {
+            Test::Exact(value) => Some(value.to_vec()),
+            Test::Present | Test::Regex { .. } => None,
+        });
+        let regex = || {
+            same().find_map(|test| match test {
+                Test::Regex { hir, .. } => sample_of(hir),
+                Test::Exact(_) | Test::Present => None,
+            })
+        };
+        values.push((field.name.to_string(), text(&literal.or_else(regex).unwrap_or(b"x".to_vec()))?));
+    }
+    Some(values)
+}
+
+fn path(pattern: &Pattern) -> Option<String> {
+    match &pattern.shape {
+        Shape::Regex(regex) => {
+            let sample = sample_of(&regex.hir).unwrap_or_default();
+            let tries = [sample.clone(), [b"/", &*sample].concat(), b"/".to_vec(), b"/x".to_vec()];
+            text(tries.iter().find(|path| regex.matches(path) && is_canonical(path))?)
+        }
+        Shape::Segments { segments, tail } => {
+            let mut path = String::new();
+            for segment in segments {
+                path.push('/');
+                match segment {
+                    Segment::Capture(name) => path.push_str(name),
+                    Segment::Literal(literal) => path.push_str(&text(literal)?),
+                }
+            }
+            if segments.is_empty() || matches!(tail, Tail::Rest(Some(_))) {
+                path.push('/');
+            }
+            Some(path)
+        }
+    }
+}
+
+fn is_canonical(path: &[u8]) -> bool {
+    canonical(path, Slashes::Keep, &mut Vec::new()) == Ok(Canonical::AsIs)
+}
+
+/// A short text that a regex may match; look-arounds are not obeyed, so the caller tries it.
+fn sample_of(hir: &Hir) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    push_sample(hir, &mut out)?;
+    Some(out)
+}
+
+fn push_sample(hir: &Hir, out: &mut Vec<u8>) -> Option<()> {
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) => {}
+        HirKind::Literal(literal) => out.extend_from_slice(&literal.0),
+        HirKind::Class(class) => out.push(printable(class)?),
+        HirKind::Repetition(repetition) => {
+            for _ in 0..repetition.min {
+                push_sample(&repetition.sub, out)?;
+            }
+        }
+        HirKind::Capture(capture) => push_sample(&capture.sub, out)?,
+        HirKind::Concat(all) => all.iter().try_for_each(|hir| push_sample(hir, out))?,
+        HirKind::Alternation(all) => push_sample(all.first()?, out)?,
+    }
+    (out.len() <= SAMPLE_BYTES).then_some(())
+}
+
+/// A byte of the class that stands for itself in a path, by preference a letter or digit.
+fn printable(class: &Class) -> Option<u8> {
+    let contains = |byte: u8| match class {
+        Class::Bytes(class) => {
+            class.ranges().iter().any(|range| (range.start()..=range.end()).contains(&byte))
+        }
+        Class::Unicode(class) => {
+            class.ranges().iter().any(|range| (range.start()..=range.end()).contains(&char::from(byte)))
+        }
+    };
+    (b'a'..=b'z')
+        .chain(b'0'..=b'9')
+        .chain(b'A'..=b'Z')
+        .chain(*b"-_~.:@!$&'()*+,;=/")
+        .find(|&byte| contains(byte))
+}
+
+fn text(bytes: &[u8]) -> Option<String> {
+    String::from_utf8(bytes.to_vec()).ok()
+}
+
+/// Escapes everything but unreserved characters.
+fn encode(text: &str) -> String {
+    let escape = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(escape).collect()
+}

@@ -1,0 +1,301 @@
+//! The table of routes: built once for a snapshot, asked once for each request.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+
+use super::compiled::{Route, RouteSpec};
+use super::conflict::{self, Conflict, ConflictKind};
+use super::host::{self, HOST_BYTES, HostBuffer, HostPattern};
+use super::matcher::{self, Conditions, Field, Test};
+use super::paths::{Candidate, Paths};
+use super::pattern::{Captures, Pattern, PatternError};
+use super::request::{Headers, Request, RouteId, Trace};
+use super::sample::Sample;
+
+/// The compiled routes of a snapshot.
+///
+/// Memory: about 0.3 KiB for a plain route; a regex takes up to [`REGEX_BYTES`](super::REGEX_BYTES) and as much again for
+/// its caches.
+#[derive(Debug)]
+pub struct Table {
+    routes: Vec<Route>,
+    exact: Map<Box<[u8]>, Paths>,
+    wildcards: Map<Box<[u8]>, Paths>,
+    /// Bit n: a wildcard with n bytes after its `*` exists. Only suffixes of such lengths are looked up.
+    wildcard_lengths: [u64; HOST_BYTES / 64 + 1],
+    any: Paths,
+}
+
+type Map<K, V> = HashMap<K, V, RandomState>;
+
+// === impl Table ===
+
+impl Table {
+    /// Compiles `routes`, or tells everything that is wrong with them, at most
+    /// [`MAX_TIES`](super::MAX_TIES) ties and unreachable routes among it.
+    pub fn build(routes: impl IntoIterator<Item = RouteSpec>) -> Result<Self, Vec<Conflict>> {
+        let mut conflicts = Vec::new();
+        let mut lists = HashSet::default();
+        let compiled: Vec<Option<Route>> = routes
+            .into_iter()
+            .enumerate()
+            .map(|(index, spec)| Route::compile(index, spec, &mut lists, &mut conflicts))
+            .collect();
+        drop(lists);
+        conflicts.extend(conflict::ties(&compiled));
+        // Where there is no conflict every route compiled. Collected in place: there may be 200,000.
+        match compiled.into_iter().collect::<Option<Vec<Route>>>() {
+            Some(routes) if conflicts.is_empty() => Ok(Self::file(routes)),
+            _ => {
+                conflicts.sort_by_key(|conflict| conflict.route);
+                Err(conflicts)
+            }
+        }
+    }
+
+    fn file(routes: Vec<Route>) -> Self {
+        let mut by_host: BTreeMap<&HostPattern, Vec<usize>> = BTreeMap::new();
+        for (index, route) in routes.iter().enumerate() {
+            for host in route.hosts.iter() {
+                by_host.entry(host).or_default().push(index);
+            }
+        }
+        let (mut exact, mut wildcards, mut any) =
+            (Map::default(), Map::default(), Paths::build(std::iter::empty()));
+        let mut wildcard_lengths = [0; HOST_BYTES / 64 + 1];
+        for (host, mut members) in by_host {
+            members.sort_by_key(|&index| routes[index].rank());
+            let paths = Paths::build(members.into_iter().map(|index| {
+                let route = &routes[index];
+                (Candidate::new(id(index), route.conditions().count() > 0), &route.pattern)
+            }));
+            match host {
+                HostPattern::Any => any = paths,
+                HostPattern::Exact(name) => drop(exact.insert(name.clone(), paths)),
+                HostPattern::Wildcard(suffix) => {
+                    wildcard_lengths[suffix.len() / 64] |= 1 << (suffix.len() % 64);
+                    wildcards.insert(suffix.clone(), paths);
+                }
+            }
+        }
+        Self { routes, exact, wildcards, wildcard_lengths, any }
+    }
+
+    /// The route that wins this request.
+    ///
+    /// `trace` sees each candidate that was asked for its conditions; with [`NoTrace`](super::NoTrace) it is no code.
+    /// Allocates nothing (but where more than 32 nodes of the path trie fit one path) and never panics. Cost: a hash of
+    /// the host and of each of its suffixes that is as long as some wildcard; for each host entry that fits, most
+    /// specific first, one lookup by path, which is linear in the path and independent of how many other routes there
+    /// are, plus each regex whose literal prefix fits, plus the conditions of candidates that have the path.
+    pub fn find<H: Headers, T: Trace>(&self, request: &Request<'_, H>, trace: &mut T) -> Option<RouteId> {
+        let mut accept = |candidate: Candidate| {
+            let route = candidate.route();
+            if !candidate.is_conditional() {
+                trace.asked(route, Ok(()));
+                return true;
+            }
+            let Some(compiled) = self.routes.get(route.index()) else { return false };
+            let outcome = compiled.conditions().check(request);
+            trace.asked(route, outcome);
+            outcome.is_ok()
+        };
+        if let Some(won) = self.find_by_host(request, &mut accept) {
+            return Some(won.route());
+        }
+        Some(self.any.find(request.path, &mut accept)?.route())
+    }
+
+    fn find_by_host<H>(
+        &self,
+        request: &Request<'_, H>,
+        accept: &mut impl FnMut(Candidate) -> bool,
+    ) -> Option<Candidate> {
+        if self.exact.is_empty() && self.wildcards.is_empty() {
+            return None;
+        }
+        let mut buffer = HostBuffer::new();
+        let host = host::normalize(request.host, &mut buffer);
+        if let Some(paths) = self.exact.get(host)
+            && let Some(won) = paths.find(request.path, accept)
+        {
+            return Some(won);
+        }
+        if self.wildcards.is_empty() {
+            return None;
+        }
+        for dot in memchr::memchr_iter(b'.', host).filter(|&dot| dot > 0) {
+            let suffix = host.get(dot..).unwrap_or_default();
+            let known = self
+                .wildcard_lengths
+                .get(suffix.len() / 64)
+                .is_some_and(|bits| bits >> (suffix.len() % 64) & 1 == 1);
+            if known
+                && let Some(paths) = self.wildcards.get(suffix)
+                && let Some(won) = paths.find(request.path, accept)
+            {
+                return Some(won);
+            }
+        }
+        None
+    }
+
+    /// A request that has the host, the path and the conditions of `route`; none where a regex is too hard to satisfy.
+    ///
+    /// A more specific route may win it all the same: ask [`Table::find`].
+    pub fn sample(&self, route: RouteId) -> Option<Sample> {
+        Sample::of(self.route(route)?)
+    }
+
+    /// How many routes there are.
+    pub fn len(&self) -> usize {
+        self.routes.len()
+    }
+
+    /// No route at all.
+    pub fn is_empty(&self) -> bool {
+        self.routes.is_empty()
+    }
+
+    /// The route's name.
+    #[inline]
+    pub fn name(&self, route: RouteId) -> Option<&str> {
+        Some(&self.route(route)?.name)
+    }
+
+    /// The route's path pattern.
+    #[inline]
+    pub fn pattern(&self, route: RouteId) -> Option<&Pattern> {
+        Some(&self.route(route)?.pattern)
+    }
+
+    /// What the route's pattern captures in `path`, the canonical path that it matched. Computed here, not by `find`.
+    #[inline]
+    pub fn captures<'t, 'p>(&'t self, route: RouteId, path: &'p [u8]) -> Captures<'t, 'p> {
+        self.route(route).and_then(|route| route.pattern.captures(path)).unwrap_or_default()
+    }
+
+    #[inline]
+    pub(super) fn route(&self, route: RouteId) -> Option<&Route> {
+        self.routes.get(route.index())
+    }
+
+    pub(super) fn routes(&self) -> impl Iterator<Item = (RouteId, &Route)> {
+        self.routes.iter().enumerate().map(|(index, route)| (id(index), route))
+    }
+}
+
+// === impl Route ===
+
+impl Route {
+    /// `lists` holds the hosts of the routes before.
+    fn compile(
+        index: usize,
+        spec: RouteSpec,
+        lists: &mut HashSet<Arc<[HostPattern]>, RandomState>,
+        conflicts: &mut Vec<Conflict>,
+    ) -> Option<Self> {
+        let before = conflicts.len();
+        let mut bad = |kind, field: String, error: PatternError| {
+            let PatternError { message, hint } = error;
+            conflicts.push(Conflict { kind, route: index, other: None, field, message, hint, example: None });
+        };
+        let mut hosts = Vec::with_capacity(spec.hosts.len().max(1));
+        for (at, host) in spec.hosts.iter().enumerate() {
+            match HostPattern::parse(host) {
+                Ok(host) => hosts.push(host),
+                Err(error) => bad(ConflictKind::BadHost, format!("match.hosts[{at}]"), error),
+            }
+        }
+        if spec.hosts.is_empty() {
+            hosts.push(HostPattern::Any);
+        }
+        hosts.sort();
+        hosts.dedup();
+        let mut methods = Vec::with_capacity(spec.methods.len());
+        for (at, method) in spec.methods.iter().enumerate() {
+            match matcher::parse_method(method) {
+                Ok(method) => methods.push(method),
+                Err(error) => bad(ConflictKind::BadMethod, format!("match.methods[{at}]"), error),
+            }
+        }
+        let headers = compile_fields(&spec.headers, Test::header, |name| {
+            matcher::is_token(name).then(|| name.to_ascii_lowercase())
+        });
+        let query =
+            compile_fields(&spec.query, Test::query, |name| (!name.is_empty()).then(|| name.to_owned()));
+        let mut fields =
+            |fields: Vec<Result<Field, (String, PatternError)>>, kind, section: &str| -> Vec<Field> {
+                let keep = |field| match field {
+                    Ok(field) => Some(field),
+                    Err((name, error)) => {
+                        bad(kind, format!("match.{section}.{name}"), error);
+                        None
+                    }
+                };
+                fields.into_iter().filter_map(keep).collect()
+            };
+        let headers = fields(headers, ConflictKind::BadHeader, "headers");
+        let query = fields(query, ConflictKind::BadQuery, "query");
+        let pattern = match Pattern::parse(&spec.path) {
+            Ok(pattern) => Some(pattern),
+            Err(error) => {
+                bad(ConflictKind::BadPattern, "match.path".to_owned(), error);
+                None
+            }
+        };
+        let conditions = Conditions { methods, listeners: spec.listeners, headers, query };
+        let pattern = pattern.filter(|_| conflicts.len() == before)?;
+        let mut pairs = hosts.iter().zip(&spec.hosts);
+        let as_compiled = spec.hosts.is_empty()
+            || hosts.len() == spec.hosts.len() && pairs.all(|(host, written)| host.to_text() == *written);
+        Some(Self {
+            name: spec.name,
+            priority: spec.priority,
+            hosts: lists.get(&*hosts).cloned().unwrap_or_else(|| {
+                let list: Arc<[HostPattern]> = hosts.into();
+                lists.insert(Arc::clone(&list));
+                list
+            }),
+            written_hosts: if as_compiled { Box::default() } else { spec.hosts.into() },
+            pattern,
+            conditions: Some(Box::new(conditions)).filter(|conditions| conditions.count() > 0),
+            shown: spec.shown,
+        })
+    }
+}
+
+fn compile_fields(
+    written: &[(String, String)],
+    test: fn(&str) -> Result<Test, PatternError>,
+    name_of: impl Fn(&str) -> Option<String>,
+) -> Vec<Result<Field, (String, PatternError)>> {
+    let mut names: Vec<String> = Vec::new();
+    let mut compile = |(written, value): &(String, String)| {
+        let refuse = |message: String, hint: &str| {
+            Err((written.clone(), PatternError { message, hint: hint.to_owned() }))
+        };
+        let Some(name) = name_of(written) else {
+            return refuse(format!("`{written}` is no name"), "expected a name as it stands in a request");
+        };
+        if names.contains(&name) {
+            return refuse(
+                format!("`{name}` stands twice"),
+                "one name has one condition; use a `~regex` for several values",
+            );
+        }
+        names.push(name.clone());
+        let test = test(value).map_err(|error| (written.clone(), error))?;
+        Ok(Field { name: name.into(), test })
+    };
+    written.iter().map(&mut compile).collect()
+}
+
+fn id(index: usize) -> RouteId {
+    RouteId(u32::try_from(index).expect("a table holds fewer than 2^31 routes"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! Asks the registries of upstreams (`discover:`), and publishes what they list. Runs on the control thread.
+//!
+//! ```text
+//!   Order (a snapshot that runs) ─► follow ─► one task for each upstream:
+//!        etcd │ consul │ srv │ file ──listing──► Desk ──► Book: publish, or keep the last good
+//!                                                  └──► names resolved, endpoints published, at most ten times a second
+//! ```
+//!
+//! *Layout:* `desk` is what all kinds of registries share; each kind has a file that asks and nothing else. What an answer means is decided in
+//! weir-discover; how endpoints come of it stands in `upstream/discover/registry.rs`.
+
+mod consul;
+mod desk;
+mod etcd;
+mod file;
+mod srv;
+
+use crate::fetch::Environment;
+use crate::upstream::Upstream;
+use crate::upstream::discover::dns;
+use crate::upstream::discover::registry::State;
+use desk::Desk;
+use hickory_resolver::TokioResolver;
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::mpsc as std_mpsc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use weir_config::schema::{self, Discover, Scheme, UpstreamProtocol};
+use weir_discover::Choice;
+use weir_telemetry::Telemetry;
+
+/// The upstreams of the snapshot that runs which have a registry.
+pub struct Order {
+    /// The upstreams.
+    pub upstreams: Vec<Ordered>,
+    /// How names are asked for.
+    pub settings: dns::Settings,
+    /// Where it is counted how they fare.
+    pub telemetry: Arc<Telemetry>,
+    /// Dropped when each was asked once.
+    pub first: std_mpsc::Sender<()>,
+}
+
+/// An upstream, and what it asks.
+pub struct Ordered {
+    /// The upstream.
+    pub upstream: Arc<Upstream>,
+    /// The registry as written.
+    pub discover: Discover,
+    /// Which of its instances are used.
+    pub choice: Choice,
+}
+
+/// What every question needs.
+struct AskContext {
+    environment: Arc<Environment>,
+    resolver: Result<TokioResolver, String>,
+    settings: dns::Settings,
+}
+
+/// Follows the registries of the order that came last, until there are no more orders. On a `LocalSet`: connections do not change threads.
+pub async fn follow(mut orders: mpsc::UnboundedReceiver<Order>, environment: Arc<Environment>) {
+    let mut tasks: HashMap<Arc<str>, (Arc<Upstream>, AbortHandle)> = HashMap::new();
+    let mut before: Option<dns::Settings> = None;
+    while let Some(order) = orders.recv().await {
+        let as_before = before.as_ref() == Some(&order.settings);
+        tasks.retain(|_, (upstream, task)| {
+            let stays = as_before && order.upstreams.iter().any(|now| Arc::ptr_eq(&now.upstream, upstream));
+            if !stays {
+                task.abort();
+            }
+            stays
+        });
+        before = Some(order.settings.clone());
+        let around = Rc::new(AskContext {
+            environment: Arc::clone(&environment),
+            resolver: dns::resolver(&order.settings),
+            settings: order.settings,
+        });
+        for ordered in order.upstreams {
+            let upstream = Arc::clone(&ordered.upstream);
+            if tasks.contains_key(&upstream.name) {
+                continue;
+            }
+            let first = order.first.clone();
+            let work = ask(ordered, Rc::clone(&around), Arc::clone(&order.telemetry), first);
+            let task = tokio::task::spawn_local(work).abort_handle();
+            tasks.insert(Arc::clone(&upstream.name), (upstream, task));
+        }
+    }
+}
+
+/// Asks the registry of one upstream until it is told to stop.
+async fn ask(
+    ordered: Ordered,
+    around: Rc<AskContext>,
+    telemetry: Arc<Telemetry>,
+    first: std_mpsc::Sender<()>,
+) {
+    let Ordered { upstream, discover, choice } = ordered;
+    let Some(desk) = Desk::new(upstream, telemetry, first) else { return };
+    let asked = async {
+        let broken = match (&discover.etcd, &discover.consul, &discover.srv, &discover.file) {
+            (Some(etcd), ..) => etcd::follow(etcd, choice, &around, &desk).await,
+            (_, Some(consul), ..) => consul::follow(consul, choice, &around, &desk).await,
+            (_, _, Some(name), _) => srv::follow(name, &around, &desk).await,
+            (.., Some(file)) => file::follow(&file.0, &desk).await,
+            _ => Ok(std::future::pending().await),
+        };
+        // What cannot even be asked is a mistake in the config that only shows here, such as a certificate that is none.
+        let Err(why) = broken;
+        desk.failed(why);
+        std::future::pending::<()>().await;
+    };
+    tokio::join!(asked, desk.serve(&around));
+}
+
+/// Which of the listed instances an upstream uses.
+pub fn choice(written: &schema::Upstream) -> Choice {
+    let discover = written.discover.as_ref();
+    let etcd = discover.and_then(|discover| discover.etcd.as_ref());
+    let consul = discover.and_then(|discover| discover.consul.as_ref());
+    let scheme =
+        etcd.and_then(|etcd| etcd.scheme).or_else(|| consul?.scheme).unwrap_or(match written.protocol {
+            UpstreamProtocol::H2 | UpstreamProtocol::H2c => Scheme::Grpc,
+            UpstreamProtocol::Auto | UpstreamProtocol::Http1 => Scheme::Http,
+        });
+    let scheme = match scheme {
+        Scheme::Grpc => "grpc",
+        Scheme::Http => "http",
+    };
+    let version = etcd.and_then(|etcd| etcd.version.clone()).or_else(|| consul?.version.clone());
+    Choice { scheme: scheme.to_owned(), tls: written.tls.is_some(), version }
+}
+
+/// The kind of registry, and where it is and what is asked, for people.
+pub fn place(written: &schema::Upstream) -> Option<(&'static str, String)> {
+    let discover = written.discover.as_ref()?;
+    let origin =
+        |servers: &[crate::fetch::Url]| servers.first().map_or_else(String::new, crate::fetch::Url::origin);
+    let choice = choice(written);
+    let version = choice.version.map_or_else(String::new, |version| format!(" version {version}"));
+    if let Some(etcd) = &discover.etcd {
+        let (at, key) = (origin(&etcd.servers), etcd.key.trim_end_matches('/'));
+        let how = match etcd.format {
+            Some(schema::EtcdFormat::GoZero) => "go_zero".to_owned(),
+            _ => format!("kratos, {}{version}", choice.scheme),
+        };
+        return Some(("etcd", format!("{at} {key} ({how})")));
+    }
+    if let Some(consul) = &discover.consul {
+        let tag = consul.tag.as_ref().map_or_else(String::new, |tag| format!(" tag {tag}"));
+        let (at, service) = (origin(&consul.servers), &consul.service);
+        return Some(("consul", format!("{at} {service}{tag} ({}{version})", choice.scheme)));
+    }
+    if let Some(name) = &discover.srv {
+        return Some(("srv", name.clone()));
+    }
+    discover.file.as_ref().map(|file| ("file", file.0.display().to_string()))
+}
+
+/// What an upstream begins with: what the one before it knew, where it asked the same.
+pub fn begin(written: &schema::Upstream, before: Option<(&schema::Upstream, &Upstream)>, seed: u64) -> State {
+    let same = before.filter(|(old, _)| old.discover == written.discover && choice(old) == choice(written));
+    let known = same.and_then(|(_, old)| Some(old.registry.as_ref()?.state().clone()));
+    known.unwrap_or_else(|| State::new(seed))
+}
+
+/// How long a registry is left alone after an answer, so that one which changes all the time costs little.
+const PAUSE: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_config::{Source, load};
+
+    fn upstream(settings: &str) -> schema::Upstream {
+        let text = format!("upstreams: {{ u: {{ {settings} }} }}\n");
+        load(&Source::text("/t.yaml", text)).unwrap().config.upstreams.get("u").unwrap().clone()
+    }
+
+    #[test]
+    fn a_registry_is_shown_with_what_is_asked() {
+        for (settings, kind, shown) in [
+            (
+                "discover: { etcd: { servers: [ \"http://127.0.0.1:2379\" ], key: /microservices/orders/ } }",
+                "etcd",
+                "http://127.0.0.1:2379 /microservices/orders (kratos, http)",
+            ),
+            (
+                "protocol: h2c, discover: { etcd: { servers: [ \"http://127.0.0.1:2379\" ], key: /o, version: v2 } }",
+                "etcd",
+                "http://127.0.0.1:2379 /o (kratos, grpc version v2)",
+            ),
+            (
+                "discover: { etcd: { servers: [ \"http://127.0.0.1:2379\" ], key: o.rpc, format: go_zero } }",
+                "etcd",
+                "http://127.0.0.1:2379 o.rpc (go_zero)",
+            ),
+            (
+                "discover: { consul: { servers: [ \"http://127.0.0.1:8500\" ], service: o, tag: blue, scheme: grpc } }",
+                "consul",
+                "http://127.0.0.1:8500 o tag blue (grpc)",
+            ),
+            ("discover: { srv: _http._tcp.o.test }", "srv", "_http._tcp.o.test"),
+            ("discover: { file: o.yaml }", "file", "/o.yaml"),
+        ] {
+            assert_eq!(place(&upstream(settings)), Some((kind, shown.to_owned())), "{settings}");
+        }
+        assert_eq!(place(&upstream("endpoints: [ 127.0.0.1:1 ]")), None);
+    }
+
+    #[test]
+    fn instances_are_chosen_by_what_the_upstream_speaks() {
+        let consul = "discover: { consul: { servers: [ \"http://127.0.0.1:8500\" ], service: o } }";
+        for (protocol, scheme) in [("http1", "http"), ("auto", "http"), ("h2c", "grpc")] {
+            let choice = choice(&upstream(&format!("protocol: {protocol}, {consul}")));
+            assert_eq!((&*choice.scheme, choice.tls), (scheme, false));
+        }
+        let choice = choice(&upstream(&format!("protocol: h2, tls: {{}}, {consul}")));
+        assert_eq!((&*choice.scheme, choice.tls), ("grpc", true));
+    }
+}

@@ -1,0 +1,265 @@
+//! A client of etcd over its JSON gateway, for whoever asks one: a fleet (`fleet`) and discovery (`discovery`). On one thread: connections do not
+//! change threads.
+
+pub mod fleet;
+
+use crate::fetch::{Environment, FetchRequest, Following, Trust, Url, Version, fetch};
+use bytes::Bytes;
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+use std::time::Duration;
+use weir_fleet::kv::{self, Question};
+use weir_h1::FieldName;
+
+/// How long a question may take, each server that is tried included. Less than the machines of weir-fleet wait.
+const WAIT: Duration = Duration::from_secs(8);
+
+/// How long one server may take, where there are others.
+const WAIT_ONE: Duration = Duration::from_secs(3);
+
+/// Longest answer that holds nothing but a few fields, in bytes.
+pub(crate) const SMALL: usize = 256 << 10;
+
+/// The status of gRPC for what is not there.
+const NOT_FOUND: u64 = 5;
+
+/// The servers of one etcd, and who we are to it.
+pub(crate) struct Client {
+    servers: Vec<Url>,
+    first: Url,
+    /// The server that answered last.
+    at: Cell<usize>,
+    trust: Trust,
+    login: Option<(String, String)>,
+    token: RefCell<Option<String>>,
+    environment: Arc<Environment>,
+}
+
+/// A watch that is open. Dropping it ends it.
+pub(crate) struct Watch {
+    following: Following,
+    read: Vec<u8>,
+    /// Where the next line begins.
+    at: usize,
+    longest: usize,
+}
+
+/// What came of a question.
+enum Asked {
+    Answer(Bytes),
+    /// The server does not answer, or not now.
+    Away(String),
+    /// The token is not valid any more.
+    Stale,
+    Refused(AskError),
+}
+
+/// Why a question has no answer.
+#[derive(Debug)]
+pub(crate) struct AskError {
+    text: String,
+    /// The status of gRPC by which etcd refused it.
+    code: Option<u64>,
+}
+
+impl AskError {
+    fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), code: None }
+    }
+
+    /// Whether there is no such thing as the question names: a lease that has ended.
+    pub(crate) fn is_not_found(&self) -> bool {
+        self.code == Some(NOT_FOUND)
+    }
+}
+
+impl From<AskError> for String {
+    fn from(e: AskError) -> Self {
+        e.text
+    }
+}
+
+impl Client {
+    /// Begins with the server that `start` leads to, so that many clients spread over many servers.
+    pub(crate) fn new(
+        servers: &[Url],
+        start: u64,
+        trust: Trust,
+        login: Option<(String, String)>,
+        environment: Arc<Environment>,
+    ) -> Result<Self, String> {
+        let start = start % servers.len().max(1) as u64;
+        Ok(Self {
+            at: Cell::new(usize::try_from(start).unwrap_or(0)),
+            first: servers.first().cloned().ok_or("no server is named")?,
+            servers: servers.to_vec(),
+            trust,
+            login,
+            token: RefCell::default(),
+            environment,
+        })
+    }
+
+    /// Its first server, for people.
+    pub(crate) fn origin(&self) -> String {
+        self.first.origin()
+    }
+
+    /// Asks one server after the other until one answers.
+    pub(crate) async fn ask(&self, question: &Question, limit: usize) -> Result<Bytes, AskError> {
+        tokio::time::timeout(WAIT, self.ask_all(question, limit))
+            .await
+            .unwrap_or_else(|_| Err(AskError::new("no answer in time")))
+    }
+
+    async fn ask_all(&self, question: &Question, limit: usize) -> Result<Bytes, AskError> {
+        let mut last = "no server is named".to_owned();
+        let mut logged_in = false;
+        let mut tries = 0;
+        while tries < self.servers.len() {
+            let server = self.server();
+            match self.ask_one(&server, question, limit).await {
+                Asked::Answer(body) => return Ok(body),
+                Asked::Stale if !logged_in => {
+                    *self.token.borrow_mut() = None;
+                    logged_in = true;
+                    continue; // the same server, with a new token
+                }
+                Asked::Stale => return Err(AskError::new("etcd takes no token of this user")),
+                Asked::Refused(why) => return Err(why),
+                Asked::Away(why) => last = format!("{}: {why}", server.origin()),
+            }
+            self.next_server();
+            tries += 1;
+        }
+        Err(AskError::new(last))
+    }
+
+    fn server(&self) -> Url {
+        let at = self.at.get() % self.servers.len().max(1);
+        self.servers.get(at).unwrap_or(&self.first).clone()
+    }
+
+    fn next_server(&self) {
+        self.at.set(self.at.get().wrapping_add(1));
+    }
+
+    async fn ask_one(&self, server: &Url, question: &Question, limit: usize) -> Asked {
+        let token = match self.token(server).await {
+            Ok(token) => token,
+            Err(asked) => return asked,
+        };
+        self.post(server, question, token.as_deref(), limit).await
+    }
+
+    /// The token that this user has, asked for where there is none.
+    async fn token(&self, server: &Url) -> Result<Option<String>, Asked> {
+        let Some((user, password)) = &self.login else { return Ok(None) };
+        if let Some(token) = self.token.borrow().clone() {
+            return Ok(Some(token));
+        }
+        match self.post(server, &kv::authenticate(user, password), None, SMALL).await {
+            Asked::Answer(body) => {
+                let token = kv::token(&body).map_err(|why| Asked::Refused(AskError::new(why)))?;
+                *self.token.borrow_mut() = Some(token.clone());
+                Ok(Some(token))
+            }
+            Asked::Stale => {
+                Err(Asked::Refused(AskError::new("etcd knows no such user, or not with this password")))
+            }
+            other => Err(other),
+        }
+    }
+
+    fn request(&self, server: &Url, question: &Question, token: Option<&str>, limit: usize) -> FetchRequest {
+        let field =
+            |name, value: &str| FieldName::new(name).ok().map(|name| (name, value.as_bytes().to_vec()));
+        let fields = [
+            field("content-type", "application/json"),
+            token.and_then(|token| field("authorization", token)),
+        ];
+        FetchRequest {
+            method: "POST".to_owned(),
+            url: server.with_target(question.path),
+            headers: fields.into_iter().flatten().collect(),
+            body: question.body.clone().into(),
+            limit,
+            timeout: WAIT_ONE,
+            trust: self.trust.clone(),
+            version: Version::Http11,
+        }
+    }
+
+    async fn post(&self, server: &Url, question: &Question, token: Option<&str>, limit: usize) -> Asked {
+        let request = self.request(server, question, token, limit);
+        match tokio::time::timeout(WAIT_ONE, fetch(&request, &self.environment)).await {
+            Ok(Ok(answer)) => sorted(answer.status, answer.body),
+            Ok(Err(e)) => Asked::Away(e.to_string()),
+            Err(_) => Asked::Away("no answer in time".to_owned()),
+        }
+    }
+
+    /// Opens a watch, of which a line may have so many bytes, at the server that answered last.
+    pub(crate) async fn watch(&self, question: &Question, longest: usize) -> Result<Watch, String> {
+        tokio::time::timeout(WAIT, self.open_watch(question, longest))
+            .await
+            .unwrap_or_else(|_| Err("no answer in time".to_owned()))
+    }
+
+    async fn open_watch(&self, question: &Question, longest: usize) -> Result<Watch, String> {
+        let server = self.server();
+        let token = match self.token(&server).await {
+            Ok(token) => token,
+            Err(Asked::Away(why)) => return Err(why),
+            Err(Asked::Refused(why)) => return Err(why.into()),
+            Err(Asked::Answer(_) | Asked::Stale) => return Err("etcd takes no token of this user".to_owned()),
+        };
+        let request = self.request(&server, question, token.as_deref(), SMALL);
+        let opened = Following::open(&request, &self.environment).await.map_err(|e| e.to_string());
+        let following = opened.inspect_err(|_| self.next_server())?;
+        match following.status {
+            200 => Ok(Watch { following, read: Vec::new(), at: 0, longest }),
+            401 => {
+                *self.token.borrow_mut() = None;
+                Err("the token is not valid any more".to_owned())
+            }
+            status => Err(format!("etcd answers {status} to a watch")),
+        }
+    }
+}
+
+impl Watch {
+    /// The next line, with its end; why there is none. Cancel safe: what was read stays.
+    pub(crate) async fn line(&mut self) -> Result<&[u8], String> {
+        let mut seen = self.at;
+        let end = loop {
+            let rest = self.read.get(seen..).unwrap_or_default();
+            if let Some(at) = memchr::memchr(b'\n', rest) {
+                break seen + at + 1;
+            }
+            // What is before has been handed out.
+            self.read.drain(..self.at);
+            self.at = 0;
+            seen = self.read.len();
+            if seen > self.longest {
+                return Err(format!("a line of the watch is longer than {} bytes", self.longest));
+            }
+            match self.following.piece().await {
+                Ok(Some(piece)) => self.read.extend_from_slice(&piece),
+                Ok(None) => return Err("etcd ended the watch".to_owned()),
+                Err(e) => return Err(e.to_string()),
+            }
+        };
+        let begin = std::mem::replace(&mut self.at, end);
+        Ok(self.read.get(begin..end).unwrap_or_default())
+    }
+}
+
+fn sorted(status: u16, body: Bytes) -> Asked {
+    match status {
+        200 => Asked::Answer(body),
+        401 => Asked::Stale,
+        500..=599 => Asked::Away(format!("{status}: {}", kv::error(&body))),
+        _ => Asked::Refused(AskError { text: kv::error(&body), code: kv::code(&body) }),
+    }
+}

@@ -1,0 +1,436 @@
+//! The HTTP client of the control side: keys of an identity provider, tokens, certificates, registries. Whatever is no
+//! upstream of the config and is asked for seldom.
+//!
+//! A [`Fetcher`] may be used from any thread. The work is done on the control thread (`reload.rs`), by [`serve`]: names by
+//! our own resolver with the servers under `dns`, TLS by weir-wire, HTTP/1.1 by weir-h1; HTTP/2 (`h2.rs`) where a request asks for it, as
+//! calls of gRPC do. Each request has a connection of its own, a limit in bytes and one in time. Redirects are not followed: where a
+//! request goes is what the operator wrote.
+
+mod follow;
+mod h2;
+
+pub use follow::Following;
+
+pub use weir_config::url::Url;
+
+use crate::talk::{self, CallAnswer, CallRequest, render, talk};
+use crate::upstream::discover::dns;
+use bytes::Bytes;
+use hickory_resolver::TokioResolver;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use weir_config::schema::FilePath;
+use weir_h1::{FieldName, Limits};
+use weir_wire::dial::{Dialled, dial};
+use weir_wire::listen::Address;
+use weir_wire::tls::ClientTls;
+
+/// Most requests that wait to be begun; one more is refused.
+const WAITING: usize = 256;
+
+/// Most requests that run at once.
+const AT_ONCE: usize = 32;
+
+/// How long one address is given to answer, so that the next one has its turn.
+const CONNECT: Duration = Duration::from_secs(3);
+
+/// Most addresses of a name that are tried.
+const ADDRESSES: usize = 4;
+
+/// A request to a service that is no upstream.
+#[derive(Clone, Debug)]
+pub struct FetchRequest {
+    /// Method, such as `GET`.
+    pub method: String,
+    /// Where to.
+    pub url: Url,
+    /// Fields beside Host, User-Agent, Connection and Content-Length.
+    pub headers: Vec<(FieldName, Vec<u8>)>,
+    /// The body; where it is empty none is sent.
+    pub body: Bytes,
+    /// Longest body of the answer, in bytes.
+    pub limit: usize,
+    /// Longest time until the answer is there, names and TLS included.
+    pub timeout: Duration,
+    /// Whose certificates are believed.
+    pub trust: Trust,
+    /// What is spoken.
+    pub version: Version,
+}
+
+/// The version of HTTP that a request is sent by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Version {
+    /// HTTP/1.1.
+    #[default]
+    Http11,
+    /// HTTP/2, by ALPN with TLS and by prior knowledge without. Trailers of the answer stand behind its fields.
+    Http2,
+}
+
+/// Whose certificates are believed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Trust(Option<Arc<Trusted>>);
+
+/// The certificates of a file, as TLS policies for either version of HTTP.
+#[derive(Debug)]
+struct Trusted {
+    pem: Vec<u8>,
+    policies: Policies,
+}
+
+#[derive(Clone, Debug)]
+struct Policies {
+    http1: ClientTls,
+    h2: ClientTls,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FetchError {
+    /// 256 requests wait already, or the gateway ends.
+    Busy,
+    /// The answer is no HTTP, or ended in the middle.
+    BadAnswer,
+    /// Nobody could be connected to; with the last reason.
+    Connect(String),
+    /// The name has no address; with the reason.
+    Name(String),
+    /// It took longer than it may.
+    Timeout,
+    /// The body is longer than it may be, in bytes.
+    TooLong(usize),
+    /// The request holds what cannot be sent.
+    Unsendable,
+}
+
+/// Sends requests. Cheap to clone.
+#[derive(Clone)]
+pub struct Fetcher(mpsc::Sender<Asked>);
+
+/// A request, and who waits for its answer.
+#[derive(Debug)]
+pub struct Asked {
+    /// The request.
+    pub request: FetchRequest,
+    /// Where the answer goes.
+    pub answer: oneshot::Sender<Result<CallAnswer, FetchError>>,
+}
+
+/// What changes with the config: who resolves names. The roots of the system are read when first needed, and again after a
+/// reload.
+#[derive(Default)]
+pub struct Environment {
+    resolver: Mutex<Option<TokioResolver>>,
+    system: Mutex<Option<Policies>>,
+}
+
+impl FetchRequest {
+    /// A GET with these limits, by the certificates that the system believes.
+    pub fn get(url: Url, limit: usize, timeout: Duration) -> Self {
+        Self {
+            method: "GET".to_owned(),
+            url,
+            headers: Vec::new(),
+            body: Bytes::new(),
+            limit,
+            timeout,
+            trust: Trust::default(),
+            version: Version::default(),
+        }
+    }
+}
+
+// === impl Trust ===
+
+impl Trust {
+    /// The certificates in a PEM file and no others.
+    ///
+    /// # Errors
+    /// What is wrong with the file.
+    pub fn file(path: &Path) -> Result<Self, String> {
+        Self::files(Some(path), None)
+    }
+
+    /// What a server is believed by, and what it knows the gateway by, as a config has it; where nothing is written, the certificates of the system.
+    pub fn given(
+        ca: &Option<FilePath>,
+        client_cert: &Option<FilePath>,
+        client_key: &Option<FilePath>,
+    ) -> Result<Self, String> {
+        let path = |file: &'_ Option<FilePath>| file.as_ref().map(|file| file.0.clone());
+        let (ca, cert, key) = (path(ca), path(client_cert), path(client_key));
+        let identity = cert.as_deref().zip(key.as_deref());
+        if ca.is_none() && identity.is_none() {
+            return Ok(Self::default());
+        }
+        Self::files(ca.as_deref(), identity)
+    }
+
+    /// The certificates in a PEM file, or those of the system; and a certificate with its key to show, where the server asks for one.
+    pub(crate) fn files(ca: Option<&Path>, identity: Option<(&Path, &Path)>) -> Result<Self, String> {
+        let policies = Policies::new(ca, identity)?;
+        let read = |path: &Path| std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()));
+        let mut pem = Vec::new();
+        for path in ca.into_iter().chain(identity.map(|(cert, _)| cert)) {
+            pem.extend(read(path)?);
+        }
+        Ok(Self(Some(Arc::new(Trusted { pem, policies }))))
+    }
+}
+
+/// The same certificates, whatever file they came from.
+impl PartialEq for Trusted {
+    fn eq(&self, other: &Self) -> bool {
+        self.pem == other.pem
+    }
+}
+
+impl Policies {
+    fn new(ca: Option<&Path>, identity: Option<(&Path, &Path)>) -> Result<Self, String> {
+        let policy = |protocol: &[u8]| {
+            ClientTls::new(ca, identity, None, true, &[protocol]).map_err(|e| e.to_string())
+        };
+        Ok(Self { http1: policy(b"http/1.1")?, h2: policy(b"h2")? })
+    }
+
+    fn of(&self, version: Version) -> ClientTls {
+        match version {
+            Version::Http11 => self.http1.clone(),
+            Version::Http2 => self.h2.clone(),
+        }
+    }
+}
+
+impl fmt::Display for FetchError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy => f.write_str("too many requests of the gateway's own are under way"),
+            Self::BadAnswer => f.write_str("the answer is not HTTP, or it ended in the middle"),
+            Self::Connect(why) => write!(f, "no connection: {why}"),
+            Self::Name(why) => write!(f, "the name did not resolve: {why}"),
+            Self::Timeout => f.write_str("no answer in time"),
+            Self::TooLong(limit) => write!(f, "the answer is longer than {limit} bytes"),
+            Self::Unsendable => f.write_str("the request holds characters that cannot be sent"),
+        }
+    }
+}
+
+impl std::error::Error for FetchError {}
+
+// === impl Fetcher ===
+
+impl Fetcher {
+    /// A fetcher, and where its requests arrive: the control thread, or a test.
+    pub fn channel() -> (Self, mpsc::Receiver<Asked>) {
+        let (send, asked) = mpsc::channel(WAITING);
+        (Self(send), asked)
+    }
+
+    /// Sends a request and reads the whole answer, whatever its status.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub async fn fetch(&self, request: FetchRequest) -> Result<CallAnswer, FetchError> {
+        let (answer, answered) = oneshot::channel();
+        self.0.try_send(Asked { request, answer }).map_err(|_| FetchError::Busy)?;
+        answered.await.unwrap_or(Err(FetchError::Busy))
+    }
+}
+
+impl fmt::Debug for Fetcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fetcher").finish_non_exhaustive()
+    }
+}
+
+// === impl Surroundings ===
+
+impl Environment {
+    /// Of this machine alone: names are resolved as it resolves them.
+    pub fn of_system() -> Self {
+        let environment = Self::default();
+        let settings = dns::Settings {
+            servers: Vec::new(),
+            min_ttl: Duration::from_secs(1),
+            max_ttl: Duration::from_secs(300),
+        };
+        environment.set(dns::resolver(&settings).ok()); // a request to a name tells what is wrong
+        environment
+    }
+
+    /// From now on names are resolved so.
+    pub fn set(&self, resolver: Option<TokioResolver>) {
+        *self.resolver.lock().unwrap_or_else(PoisonError::into_inner) = resolver;
+        *self.system.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    fn tls(&self, trust: &Trust, version: Version) -> Result<ClientTls, FetchError> {
+        if let Some(given) = &trust.0 {
+            return Ok(given.policies.of(version));
+        }
+        let mut system = self.system.lock().unwrap_or_else(PoisonError::into_inner);
+        let policies = match &*system {
+            Some(known) => known.clone(),
+            None => system.insert(Policies::new(None, None).map_err(FetchError::Connect)?).clone(),
+        };
+        Ok(policies.of(version))
+    }
+
+    async fn addresses(&self, host: &str) -> Result<Vec<IpAddr>, FetchError> {
+        if let Ok(address) = host.parse() {
+            return Ok(vec![address]);
+        }
+        let resolver = self.resolver.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let resolver = resolver.ok_or_else(|| FetchError::Name("there is no resolver".to_owned()))?;
+        let found = resolver.lookup_ip(host).await.map_err(|e| FetchError::Name(dns::words(&e)))?;
+        let found: Vec<IpAddr> = found.iter().take(ADDRESSES).collect();
+        if found.is_empty() { Err(FetchError::Name("it has no address".to_owned())) } else { Ok(found) }
+    }
+}
+
+/// Carries requests out until every [`Fetcher`] is gone. On a `LocalSet`: connections do not change threads.
+pub async fn serve(mut asked: mpsc::Receiver<Asked>, environment: Arc<Environment>) {
+    let places = Arc::new(Semaphore::new(AT_ONCE));
+    while let Some(Asked { request, mut answer }) = asked.recv().await {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let environment = Arc::clone(&environment);
+        drop(tokio::task::spawn_local(async move {
+            let work = tokio::time::timeout(request.timeout, fetch(&request, &environment));
+            let done = tokio::select! {
+                done = work => done.unwrap_or(Err(FetchError::Timeout)),
+                () = answer.closed() => return, // nobody waits any more
+            };
+            drop(place);
+            drop(answer.send(done)); // as above
+        }));
+    }
+}
+
+/// Sends a request on this thread and reads the whole answer. The time that it may take is the caller's matter.
+pub async fn fetch(request: &FetchRequest, environment: &Environment) -> Result<CallAnswer, FetchError> {
+    let (call, out) = rendered(request)?;
+    let Dialled { mut stream, round_trip, .. } = connect(request, environment).await?;
+    if request.version == Version::Http2 {
+        return h2::talk(stream, round_trip, &out, request.limit).await;
+    }
+    let talked = talk(&mut stream, &call, &out, &mut 0, &Limits::default()).await;
+    talked.map(|(answer, _)| answer).map_err(|failed| match failed {
+        talk::Failed::Closed | talk::Failed::Malformed => FetchError::BadAnswer,
+        talk::Failed::TooLong => FetchError::TooLong(request.limit),
+    })
+}
+
+/// A request, and as it is written.
+fn rendered(request: &FetchRequest) -> Result<(CallRequest, Vec<u8>), FetchError> {
+    let url = &request.url;
+    let mut headers = request.headers.clone();
+    let agent = concat!("weir/", env!("CARGO_PKG_VERSION"));
+    let close = (request.version == Version::Http11).then_some(("connection", "close"));
+    for (name, value) in [("user-agent", agent)].into_iter().chain(close) {
+        let name = FieldName::new(name).map_err(|_| FetchError::Unsendable)?;
+        headers.push((name, value.as_bytes().to_vec()));
+    }
+    let call = CallRequest {
+        method: request.method.clone(),
+        target: url.target().to_owned(),
+        authority: url.authority().as_bytes().to_vec(),
+        headers,
+        body: request.body.clone(),
+        limit: request.limit,
+    };
+    let out = render(&call).ok_or(FetchError::Unsendable)?;
+    Ok((call, out))
+}
+
+/// Connects to the first address that takes it.
+async fn connect(request: &FetchRequest, environment: &Environment) -> Result<Dialled, FetchError> {
+    let FetchRequest { url, trust, version, .. } = request;
+    let tls = if url.is_tls() { Some(environment.tls(trust, *version)?) } else { None };
+    let tls = tls.as_ref().map(|tls| (tls, url.host()));
+    let mut last = FetchError::Timeout;
+    for ip in environment.addresses(url.host()).await? {
+        let address = Address::Tcp(SocketAddr::new(ip, url.port()));
+        match dial(&address, tls, CONNECT).await {
+            Ok(dialled) => return Ok(dialled),
+            Err(e) => last = FetchError::Connect(format!("{address}: {e}")),
+        }
+    }
+    Err(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weir_testkit::{Authority, Upstream, refusing_address};
+
+    /// What the control thread is.
+    async fn ask(request: FetchRequest) -> Result<CallAnswer, FetchError> {
+        let local = tokio::task::LocalSet::new();
+        let (fetcher, asked) = Fetcher::channel();
+        local.spawn_local(serve(asked, Arc::default()));
+        local.run_until(fetcher.fetch(request)).await
+    }
+
+    fn get(url: &str, limit: usize) -> FetchRequest {
+        FetchRequest::get(url.parse().unwrap(), limit, Duration::from_secs(20))
+    }
+
+    #[tokio::test]
+    async fn a_whole_answer() {
+        let upstream = Upstream::fixed("HTTP/1.1 404 Not Found\r\nX-A: b\r\nContent-Length: 3\r\n\r\nabc");
+        let answer = ask(get(&format!("http://{}/a?b", upstream.address()), 3)).await.unwrap();
+        assert_eq!((answer.status, &answer.body[..]), (404, &b"abc"[..]));
+        let head = upstream.take_request().head;
+        assert_eq!(head.line, "GET /a?b HTTP/1.1");
+        assert_eq!(head.header("host"), Some(upstream.address().to_string().as_str()));
+    }
+
+    #[tokio::test]
+    async fn an_answer_has_limits() {
+        for body in
+            ["Content-Length: 4\r\n\r\nabcd", "Transfer-Encoding: chunked\r\n\r\n4\r\nabcd\r\n0\r\n\r\n"]
+        {
+            let upstream = Upstream::fixed(format!("HTTP/1.1 200 OK\r\n{body}"));
+            let url = format!("http://{}/", upstream.address());
+            assert_eq!(ask(get(&url, 3)).await, Err(FetchError::TooLong(3)));
+            assert_eq!(&ask(get(&url, 4)).await.unwrap().body[..], b"abcd");
+        }
+        let silent = Upstream::listen();
+        let mut request = get(&format!("http://{}/", silent.address()), 3);
+        request.timeout = Duration::from_millis(50);
+        assert_eq!(ask(request).await, Err(FetchError::Timeout));
+    }
+
+    #[tokio::test]
+    async fn what_is_no_answer() {
+        let (_held, nobody) = refusing_address();
+        let refused = ask(get(&format!("http://{nobody}/"), 3)).await;
+        assert!(matches!(refused, Err(FetchError::Connect(_))), "{refused:?}");
+        for bytes in ["SSH-2.0\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"] {
+            let upstream = Upstream::script(move |conn| {
+                let _ = conn.read_request();
+                conn.send(bytes);
+            });
+            let answer = ask(get(&format!("http://{}/", upstream.address()), 99)).await;
+            assert_eq!(answer, Err(FetchError::BadAnswer), "{bytes}");
+        }
+    }
+
+    #[tokio::test]
+    async fn certificates_are_verified() {
+        let authority = Authority::new();
+        let tls = weir_testkit::ServerTls::new(&authority.leaf(&["127.0.0.1"]));
+        let upstream = Upstream::fixed_tls(&tls, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        let mut request = get(&format!("https://{}/", upstream.address()), 3);
+        request.trust = Trust::file(&authority.file()).unwrap();
+        assert_eq!(ask(request.clone()).await.unwrap().status, 200);
+        request.trust = Trust::file(&Authority::new().file()).unwrap();
+        let refused = ask(request).await;
+        assert!(matches!(refused, Err(FetchError::Connect(_))), "{refused:?}");
+    }
+}

@@ -1,0 +1,217 @@
+//! One request and its whole answer over an open connection: what a filter's call to an upstream (`call.rs`) and a request of
+//! the control side (`fetch.rs`) or a probe (`upstream/probes/`) have in common; an attempt beside another (`exchange/hedge.rs`)
+//! reads no more than the head.
+
+use bytes::Bytes;
+use std::future::poll_fn;
+use weir_h1::{
+    BodyKind, BodyReader, Connection, FieldName, Limits, Method, Progress, ResponseHead, Step, parse_response,
+};
+use weir_wire::Stream;
+
+/// Longest body that a filter's own call may be answered with, in bytes, unless it asks for less or more.
+pub const CALL_BODY_BYTES: usize = 64 * 1024;
+
+/// As the limit of a call: its answer may have a body of any length, which is read to its end and thrown away.
+pub const DISCARDED: usize = usize::MAX;
+
+/// A filter's own request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallRequest {
+    /// Method, such as `GET`.
+    pub method: String,
+    /// Path and query.
+    pub target: String,
+    /// Host and port.
+    pub authority: Vec<u8>,
+    /// Fields beside Host and Content-Length.
+    pub headers: Vec<(FieldName, Vec<u8>)>,
+    /// The body; where it is empty none is sent.
+    pub body: Bytes,
+    /// Longest body of the answer, in bytes: [`CALL_BODY_BYTES`] for most; or [`DISCARDED`].
+    pub limit: usize,
+}
+
+/// What a filter's own request was answered with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CallAnswer {
+    /// Status code.
+    pub status: u16,
+    /// Fields without framing ones.
+    pub headers: Vec<(FieldName, Vec<u8>)>,
+    /// The whole body.
+    pub body: Bytes,
+}
+
+impl CallAnswer {
+    /// The last field of that name: trailers come behind the fields of the head.
+    #[inline]
+    pub fn field(&self, name: &str) -> Option<&[u8]> {
+        let found = self.headers.iter().rev().find(|(known, _)| known.as_str().eq_ignore_ascii_case(name));
+        found.map(|(_, value)| &**value)
+    }
+}
+
+/// Why there was no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failed {
+    /// The connection ended before the answer began.
+    Closed,
+    /// What came is no HTTP, or it ended in the middle.
+    Malformed,
+    /// The body is longer than the limit of the request.
+    TooLong,
+}
+
+/// The request as it is written. What a filter of another program asks is checked here, as every generated value is:
+/// `None` where it cannot be sent.
+pub fn render(request: &CallRequest) -> Option<Vec<u8>> {
+    let target = |b: u8| b > 0x20 && b < 0x7f;
+    let sound = !request.method.is_empty()
+        && request.method.bytes().all(|b| b.is_ascii_alphabetic() || b == b'-')
+        && request.target.starts_with('/')
+        && request.target.bytes().all(target)
+        && request.authority.iter().copied().all(target)
+        && request.headers.iter().all(|(_, v)| v.iter().all(|&b| b == b'\t' || (b >= 0x20 && b != 0x7f)));
+    if !sound {
+        return None;
+    }
+    let mut out = format!("{} {} HTTP/1.1\r\nhost: ", request.method, request.target).into_bytes();
+    out.extend_from_slice(&request.authority);
+    out.extend_from_slice(b"\r\n");
+    for (name, value) in &request.headers {
+        out.extend_from_slice(name.as_str().as_bytes());
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    }
+    if !request.body.is_empty() || matches!(&*request.method, "PATCH" | "POST" | "PUT") {
+        out.extend_from_slice(format!("content-length: {}\r\n", request.body.len()).as_bytes());
+    }
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(&request.body);
+    Some(out)
+}
+
+/// Writes `out`, which [`render`] made of `request`, and reads the answer; tells whether the connection can be kept. `sent`:
+/// how much was written.
+pub async fn talk(
+    stream: &mut Stream,
+    request: &CallRequest,
+    out: &[u8],
+    sent: &mut usize,
+    limits: &Limits,
+) -> Result<(CallAnswer, bool), Failed> {
+    send(stream, out, sent).await?;
+    let head = receive_head(stream, limits).await?;
+    let method = if request.method == "HEAD" { Method::Head } else { Method::Get };
+    let (body, end) = read_body(stream, &head, method, request.limit).await?;
+    if end == End::Cut {
+        return Err(Failed::TooLong);
+    }
+    let keep = end == End::Clean && head.connection() == Connection::KeepAlive;
+    Ok((answer(&head, body), keep))
+}
+
+/// Writes a request, head and body. `sent`: how much was written.
+pub async fn send(stream: &mut Stream, out: &[u8], sent: &mut usize) -> Result<(), Failed> {
+    while *sent < out.len() {
+        let rest = out.get(*sent..).unwrap_or_default();
+        let n = poll_fn(|cx| stream.poll_write(cx, rest)).await.map_err(|_| Failed::Closed)?;
+        if n == 0 {
+            return Err(Failed::Closed);
+        }
+        *sent += n;
+    }
+    poll_fn(|cx| stream.poll_finish(cx, &[])).await.map_err(|_| Failed::Closed)
+}
+
+/// Most interim responses to one request, in case an upstream never comes to the final one.
+const MAX_INTERIM: u32 = 16;
+
+/// Reads the head of the final response; interim ones are passed over.
+pub async fn receive_head(stream: &mut Stream, limits: &Limits) -> Result<ResponseHead, Failed> {
+    let mut head = ResponseHead::default();
+    let mut interim = 0;
+    loop {
+        let read = poll_fn(|cx| stream.poll_read(cx, head.buffer_mut())).await;
+        match read {
+            Ok(0) | Err(_) if head.buffer().is_empty() => return Err(Failed::Closed),
+            Ok(0) | Err(_) => return Err(Failed::Malformed),
+            Ok(_) => {}
+        }
+        while let Progress::Complete = parse_response(&mut head, limits).map_err(|_| Failed::Malformed)? {
+            if head.status() >= 200 {
+                if let Some(h2) = stream.h2() {
+                    head.came_by_http2(h2.is_over());
+                }
+                return Ok(head);
+            }
+            interim += 1;
+            // An upgrade that nobody asked for is no answer.
+            if interim > MAX_INTERIM || head.status() == 101 {
+                return Err(Failed::Malformed);
+            }
+            head.recycle(0);
+        }
+    }
+}
+
+/// How a body ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Where it should, and nothing follows.
+    Clean,
+    /// It is longer than the limit: this is its beginning.
+    Cut,
+    /// With the connection, or more follows.
+    Last,
+}
+
+/// Reads a body, or the beginning of one that is longer than `limit`; with [`DISCARDED`] none of it is kept.
+pub(crate) async fn read_body(
+    stream: &mut Stream,
+    head: &ResponseHead,
+    method: Method,
+    limit: usize,
+) -> Result<(Vec<u8>, End), Failed> {
+    let kind = head.body(method);
+    let mut reader = BodyReader::new(kind);
+    let mut input = head.rest().to_vec();
+    let (mut at, mut body) = (0, Vec::new());
+    loop {
+        match reader.step(input.get(at..).unwrap_or_default()).map_err(|_| Failed::Malformed)? {
+            Step::Data { skip, len } => {
+                if limit != DISCARDED {
+                    body.extend_from_slice(input.get(at + skip..at + skip + len).unwrap_or_default());
+                }
+                at += skip + len;
+                if body.len() > limit {
+                    body.truncate(limit);
+                    return Ok((body, End::Cut));
+                }
+            }
+            Step::End { used } if at + used == input.len() => return Ok((body, End::Clean)),
+            Step::End { .. } => return Ok((body, End::Last)),
+            Step::More => {
+                input.clear();
+                at = 0;
+                match poll_fn(|cx| stream.poll_read(cx, &mut input)).await {
+                    Ok(0) if kind == BodyKind::UntilClose => return Ok((body, End::Last)),
+                    Ok(0) | Err(_) => return Err(Failed::Malformed),
+                    Ok(_) => {}
+                }
+            }
+        }
+    }
+}
+
+pub(crate) fn answer(head: &ResponseHead, body: Vec<u8>) -> CallAnswer {
+    let fields = head.headers.iter().filter_map(|(name, value)| {
+        let name = std::str::from_utf8(name).ok()?;
+        // Framing is written anew for whoever gets this answer.
+        let framing = name.eq_ignore_ascii_case("content-length");
+        if framing { None } else { Some((FieldName::new(name).ok()?, value.to_vec())) }
+    });
+    CallAnswer { status: head.status(), headers: fields.collect(), body: body.into() }
+}

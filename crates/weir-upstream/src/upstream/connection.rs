@@ -1,0 +1,202 @@
+//! One connection to an endpoint, and why there is none.
+
+use crate::error::{self, Cause};
+use std::ops::{Deref, DerefMut};
+use std::rc::Weak;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::OwnedSemaphorePermit;
+use weir_telemetry::{Attempt as Outcome, UpstreamCells};
+use weir_wire::Stream;
+use weir_wire::proxy_protocol::Ends;
+use weir_wire::relay::Relay;
+
+/// A connection to an endpoint, or one stream of a shared one.
+///
+/// Boxed, with the relay of what is written to it: it is passed from phase to phase, and keeps its memory between two exchanges.
+pub struct Connection(Box<Carrier>);
+
+/// What a connection is made of.
+pub struct Carrier {
+    /// Where its bytes go.
+    pub stream: Stream,
+    /// The request on its way up.
+    pub relay: Relay,
+    /// Whether it, or the connection it is a stream of, has carried an exchange before.
+    pub reused: bool,
+    /// What it holds while it is open. A stream holds nothing: its connection does.
+    opened: Option<Opened>,
+}
+
+/// What an open connection holds: its place in the counts and under the upstream's limit.
+pub(crate) struct Opened {
+    pub(super) expires: Option<Instant>,
+    /// The client that it was opened for, where no other may use it.
+    pub(super) owner: Option<Weak<Owner>>,
+    cells: Arc<UpstreamCells>,
+    _permit: Option<OwnedSemaphorePermit>,
+}
+
+/// A client's connection, as the PROXY header tells it. Two that are told the same are still two.
+#[derive(Debug)]
+pub struct Owner(pub Ends);
+
+/// A connection that waits for its next exchange.
+pub(super) struct Idle {
+    pub(super) connection: Connection,
+    pub(super) since: Instant,
+}
+
+/// Why there is no connection.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectError {
+    /// Why.
+    pub cause: &'static Cause,
+    /// Another endpoint can be tried.
+    pub(crate) elsewhere: bool,
+    /// How the attempt counts; one that waited in vain for a place, or did not dial, was none.
+    pub outcome: Option<Outcome>,
+}
+
+// === impl Connection ===
+
+impl Connection {
+    /// One that carries one exchange at a time.
+    #[inline]
+    pub(super) fn exclusive(stream: Stream, opened: Opened) -> Self {
+        Self(Box::new(Carrier { stream, relay: Relay::idle(), reused: false, opened: Some(opened) }))
+    }
+
+    /// One stream of a connection that carries many.
+    #[inline]
+    pub(super) fn shared(stream: Stream, reused: bool) -> Self {
+        Self(Box::new(Carrier { stream, relay: Relay::idle(), reused, opened: None }))
+    }
+
+    /// Takes the request away, for another connection.
+    #[inline]
+    pub fn take_relay(&mut self) -> Relay {
+        std::mem::replace(&mut self.relay, Relay::idle())
+    }
+
+    /// Whether it may carry another exchange: it is not too old, and its peer has neither closed it nor said anything.
+    #[inline]
+    pub(super) fn is_good(&mut self, now: Instant) -> bool {
+        self.is_young(now) && self.stream.is_quiet()
+    }
+
+    #[inline]
+    pub(super) fn is_young(&self, now: Instant) -> bool {
+        self.opened.as_ref().is_some_and(|o| o.expires.is_none_or(|end| end > now))
+    }
+
+    /// The client that it serves, where it serves one alone.
+    #[inline]
+    pub(super) fn owner(&self) -> Option<&Weak<Owner>> {
+        self.opened.as_ref()?.owner.as_ref()
+    }
+
+    /// Where it is counted.
+    #[inline]
+    pub(super) fn cells(&self) -> Option<&UpstreamCells> {
+        self.opened.as_ref().map(|opened| &*opened.cells)
+    }
+}
+
+impl Deref for Connection {
+    type Target = Carrier;
+
+    #[inline]
+    fn deref(&self) -> &Carrier {
+        &self.0
+    }
+}
+
+impl DerefMut for Connection {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut Carrier {
+        &mut self.0
+    }
+}
+
+// === impl Idle ===
+
+impl Idle {
+    /// Whether it is kept; if not, it is counted no more.
+    #[inline]
+    pub(super) fn stays(&mut self, keepalive: Duration, now: Instant) -> bool {
+        let stays = now.duration_since(self.since) < keepalive && self.connection.is_good(now);
+        if !stays {
+            note_taken(&self.connection);
+        }
+        stays
+    }
+}
+
+/// Takes the connection used last that is still good. `once`: for a request that must not be sent twice, so that the kernel is
+/// asked (0.3 µs) and not only the core, which may not have heard of an end yet.
+#[inline]
+pub(super) fn take_quiet(idle: &mut Vec<Idle>, once: bool) -> Option<Connection> {
+    while let Some(Idle { mut connection, .. }) = idle.pop() {
+        note_taken(&connection);
+        let quiet = if once { connection.stream.is_quiet_now() } else { connection.stream.is_quiet() };
+        if quiet {
+            connection.reused = true;
+            return Some(connection);
+        }
+    }
+    None
+}
+
+/// Counts a connection as idle no more.
+#[inline]
+pub(super) fn note_taken(connection: &Connection) {
+    if let Some(cells) = connection.cells() {
+        cells.connections_idle.dec();
+    }
+}
+
+// === impl Opened ===
+
+impl Opened {
+    #[inline]
+    pub(super) fn new(
+        expires: Option<Instant>,
+        cells: &Arc<UpstreamCells>,
+        permit: Option<OwnedSemaphorePermit>,
+    ) -> Self {
+        cells.connections_open.inc();
+        Self { expires, owner: None, cells: Arc::clone(cells), _permit: permit }
+    }
+}
+
+impl Drop for Opened {
+    #[inline]
+    fn drop(&mut self) {
+        self.cells.connections_open.dec();
+    }
+}
+
+// === impl ConnectError ===
+
+impl ConnectError {
+    /// What no other endpoint would change: there was no attempt.
+    #[inline]
+    pub(super) const fn here(cause: &'static Cause) -> Self {
+        Self { cause, elsewhere: false, outcome: None }
+    }
+
+    /// Somebody connects, for as long as that may take.
+    pub(super) const TIMED_OUT: Self =
+        Self { cause: &error::CONNECT_TIMEOUT, elsewhere: true, outcome: Some(Outcome::ConnectTimeout) };
+
+    /// Whether nothing was tried, because the endpoint is avoided.
+    #[inline]
+    pub fn is_avoided(&self) -> bool {
+        self.outcome.is_none() && *self.cause == error::NO_HEALTHY_ENDPOINT
+    }
+
+    /// The endpoint is out of rotation and was dialled a moment ago.
+    pub(super) const AVOIDED: Self =
+        Self { cause: &error::NO_HEALTHY_ENDPOINT, elsewhere: true, outcome: None };
+}

@@ -1,0 +1,208 @@
+//! An endpoint: what all cores share of it, and what each core has of its own.
+
+use super::health::Health;
+use super::latency::{Latency, Measurement};
+use super::pool::Pool;
+use super::sticky::Code;
+use crate::error::Cause;
+use arc_swap::ArcSwap;
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use weir_telemetry::{EndpointCells, EndpointId, log};
+use weir_wire::listen::Address;
+
+/// One address of an upstream.
+#[derive(Debug)]
+pub struct Endpoint {
+    /// Where it is.
+    pub address: Address,
+    /// How logs and metrics call it: the address.
+    pub label: Arc<str>,
+    /// Host and port as written in the config.
+    pub authority: Arc<str>,
+    /// The host alone: what TLS asks for and verifies.
+    pub server_name: Arc<str>,
+    /// Its share of the load beside the others'.
+    pub weight: u32,
+    /// Where it stands among them.
+    pub place: Place,
+    /// Its counters.
+    pub cells: EndpointId,
+    /// Whether it is in rotation. The same object for the same address, in this snapshot and the next.
+    pub health: Arc<Health>,
+}
+
+/// Where an endpoint stands among those of its upstream.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Lower ones are used first.
+    pub priority: u8,
+    /// The zone that it is in, where that was said.
+    pub zone: Option<Arc<str>>,
+    /// Whether this gateway has a zone, and the endpoint is not in it.
+    pub elsewhere: bool,
+}
+
+/// The endpoints of an upstream as they are now.
+#[derive(Debug)]
+pub struct Published {
+    list: ArcSwap<Vec<Arc<Endpoint>>>,
+    generation: AtomicU64,
+    changed: watch::Sender<()>,
+}
+
+/// An endpoint as one core has it.
+pub struct LocalEndpoint {
+    /// What all cores share of it.
+    pub endpoint: Arc<Endpoint>,
+    pub(crate) pool: Rc<Pool>,
+    /// Its counters on this core.
+    pub cells: Arc<EndpointCells>,
+    /// Attempts of this core under way.
+    pub(crate) active: Cell<u32>,
+    /// Attempts of this core under way at all endpoints that share the load, where the balancer asks for it.
+    pub(crate) load: Option<Rc<Cell<u32>>>,
+    /// How long it takes to answer, where the balancer asks for it.
+    pub(crate) latency: Option<Rc<Latency>>,
+    /// When this core came to know it, on the clock of [`health`](super::health); 0: with the first ones.
+    pub(crate) joined: u64,
+    /// What names it in the cookie of `sticky`.
+    pub(crate) code: Option<Box<Code>>,
+    /// What was said as this core could last not connect to it.
+    pub(super) detail: RefCell<Option<Box<str>>>,
+}
+
+/// Counts an attempt as under way at its endpoint.
+pub struct Active {
+    endpoints: Rc<[LocalEndpoint]>,
+    index: usize,
+}
+
+// === impl Place ===
+
+impl Place {
+    /// Its tier: what has a lower rank is used first.
+    pub(crate) const fn rank(&self) -> (u8, bool) {
+        (self.priority, self.elsewhere)
+    }
+}
+
+// === impl Published ===
+
+impl Published {
+    /// These endpoints, until others are published.
+    pub fn new(list: Vec<Arc<Endpoint>>) -> Arc<Self> {
+        Arc::new(Self {
+            list: ArcSwap::from_pointee(list),
+            generation: AtomicU64::new(1),
+            changed: watch::Sender::new(()),
+        })
+    }
+
+    /// Replaces the endpoints. Connections to the ones that stay are kept; those to the others end with their exchange.
+    pub(crate) fn publish(&self, list: Vec<Arc<Endpoint>>) {
+        self.list.store(Arc::new(list));
+        self.generation.fetch_add(1, Ordering::Release);
+        self.changed.send_replace(());
+    }
+
+    /// Hears of every list that is published from now on.
+    pub(super) fn watch(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
+    }
+
+    /// The endpoints.
+    #[inline]
+    pub fn list(&self) -> Arc<Vec<Arc<Endpoint>>> {
+        self.list.load_full()
+    }
+
+    /// A number that changes with the list; never 0.
+    #[inline]
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+}
+
+// === impl LocalEndpoint ===
+
+impl LocalEndpoint {
+    /// Whether an operator took it out.
+    #[inline]
+    pub(super) fn is_by_hand(&self) -> bool {
+        self.endpoint.health.standing().is_by_hand()
+    }
+
+    /// What was said as this core could last not connect to it; once.
+    pub fn take_detail(&self) -> Option<Box<str>> {
+        self.detail.borrow_mut().take()
+    }
+
+    /// Counts attempts that begin or end.
+    #[inline]
+    fn count(&self, change: i32) {
+        self.active.set(self.active.get().wrapping_add_signed(change));
+        if let Some(load) = &self.load {
+            load.set(load.get().wrapping_add_signed(change));
+        }
+    }
+}
+
+// === impl Active ===
+
+impl Active {
+    pub(crate) fn new(endpoints: &Rc<[LocalEndpoint]>, index: usize) -> Self {
+        let it = Self { endpoints: Rc::clone(endpoints), index };
+        it.get().count(1);
+        it.get().cells.active.inc();
+        it
+    }
+
+    /// Where it is counted.
+    #[inline]
+    pub fn place(&self) -> (Rc<[LocalEndpoint]>, usize) {
+        (Rc::clone(&self.endpoints), self.index)
+    }
+
+    /// Its index among the endpoints.
+    #[inline]
+    pub(super) const fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Measures how long the endpoint takes to answer, where its balancer asks for it. `is_whole`: all of the request is
+    /// there to be sent.
+    pub fn measure(&self, began: impl FnOnce() -> Instant, is_whole: bool) -> Option<Measurement> {
+        self.get().latency.as_ref().map(|latency| Measurement::new(latency, began(), is_whole))
+    }
+
+    /// The endpoint.
+    #[inline]
+    pub fn get(&self) -> &LocalEndpoint {
+        &self.endpoints[self.index]
+    }
+}
+
+impl Drop for Active {
+    #[inline]
+    fn drop(&mut self) {
+        let endpoint = self.get();
+        endpoint.count(-1);
+        endpoint.cells.active.dec();
+    }
+}
+
+/// One line of the log for a failing endpoint. At most one in five seconds for each upstream and cause, with a count of the others.
+pub fn complain(upstream: &str, endpoint: &str, cause: &Cause, e: &dyn fmt::Display) {
+    static SEEN: log::PerSubject = log::per_subject(1, Duration::from_secs(5));
+    SEEN.warn(
+        (upstream, cause.code),
+        "upstream failed",
+        &[("upstream", &upstream), ("endpoint", &endpoint), ("cause", &cause.code), ("error", &e)],
+    );
+}
