@@ -8,9 +8,9 @@
 //! in a queue; the driver wakes a few of them at a time, after it has polled the kernel for everything else. Requests
 //! whose response has arrived therefore finish before new requests start.
 //!
-//! There is one poll set, and the thread itself waits for it. We could nest it in a runtime's set, but then each
-//! event goes through two sets, and the kernel wakes the owner of a nested set without the hint that the waker is
-//! about to sleep.
+//! There is one poll set, and the thread itself waits for it. We could nest it in a runtime's set. But then each
+//! event goes through two sets, and the kernel wakes the owner of a nested set without the hint that the waker will
+//! sleep.
 //!
 //! Anything that is neither a socket nor a timer of the core, for example another crate's I/O, uses a separate
 //! [`runtime`].

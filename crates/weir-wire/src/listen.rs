@@ -37,9 +37,9 @@ impl fmt::Display for Address {
 /// default) caps it.
 pub const BACKLOG: i32 = 4096;
 
-/// After how much idle time we probe the peer, and how many unanswered probes end the connection: 10 s + 3 × 3 s = 19
-/// s, below the 20 s that we promise. The kernel sends no probes while data is in flight; our own send timeouts bound
-/// that case. TCP_USER_TIMEOUT would not do: it also kills a living peer that keeps its window closed.
+/// The idle time before we probe the peer. With three probes, 3 s apart, a dead peer ends the connection after 10 s +
+/// 3 × 3 s = 19 s, below the 20 s that we promise. The kernel sends no probes while data is in flight; our own send
+/// timeouts bound that case. TCP_USER_TIMEOUT would not do: it also kills a living peer that keeps its window closed.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
 const KEEPALIVE_RETRIES: u32 = 3;

@@ -68,8 +68,8 @@ impl H2Stream {
         self.transport().codec.is_over_at(self.slot)
     }
 
-    /// Whether the peer said that it did not process the request. We may then resend it, whatever its method (RFC
-    /// 9113 §8.7).
+    /// Whether the peer said that it did not process the request. We may then resend it, whatever its method
+    /// (RFC 9113 §8.7).
     pub fn is_refused(&self) -> bool {
         let never_sent = self.unsent == Some(io::ErrorKind::ConnectionRefused);
         never_sent || matches!(self.failed(), Some(Failed::Refused { .. }))

@@ -141,8 +141,8 @@ impl Certificate {
     }
 }
 
-/// The validity periods of the certificates in a PEM file, in order. Empty if the file is unreadable; whoever uses
-/// the file reports that.
+/// The validity periods of the certificates in a PEM file, in order. Empty if the file is unreadable; its user
+/// reports that.
 pub fn validities(path: &Path) -> Vec<Validity> {
     let read = read_certificates(path, Part::Certificate).unwrap_or_default();
     read.iter().filter_map(|certificate| der::validity(certificate)).collect()
