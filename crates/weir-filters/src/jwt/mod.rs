@@ -133,7 +133,7 @@ struct JwtSettings {
     header: HeaderName,
     /// Word before the token in the header. Default `Bearer` for `authorization`, else none.
     scheme: Option<String>,
-    /// Cookie that may carry the token instead. Default none: browsers send cookies with requests that other sites make.
+    /// Cookie that may carry the token instead. Default none: browsers send cookies with other sites' requests too.
     cookie: Option<String>,
     /// Whether the token is removed before the request goes to the upstream. Default false, because many upstreams
     /// read it again.
