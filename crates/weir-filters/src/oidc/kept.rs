@@ -11,7 +11,8 @@ use weir_engine::store::{Away, Reply, Script, Store};
 use weir_telemetry::log;
 use weir_wire::{hex, time};
 
-/// How long one gateway may take to refresh a session before another tries, in seconds: longer than a provider may take to answer.
+/// How long one gateway may take to refresh a session before another tries, in seconds: longer than a provider may
+/// take to answer.
 const REFRESH_SECONDS: u64 = 15;
 
 /// How often a gateway checks whether another has refreshed the session.

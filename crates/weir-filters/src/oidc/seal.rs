@@ -9,7 +9,8 @@ use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use serde::de::DeserializeOwned;
 use weir_wire::base64;
 
-/// Longest value of one cookie, in bytes: with its name and attributes under the 4,096 that browsers keep (RFC 6265 §6.1).
+/// Longest value of one cookie, in bytes: with its name and attributes under the 4,096 that browsers keep (RFC 6265
+/// §6.1).
 const PART_BYTES: usize = 3800;
 
 /// Most parts of a session: with more, requests would be longer than servers take.

@@ -2,7 +2,8 @@
 //!
 //! A cell holds the *theoretical arrival time* (TAT): when the bucket is empty again. A request moves it on by the
 //! interval between two requests at the limit's rate, unless it would then lie further ahead of now than the burst
-//! allows. It is the leaky bucket of ITU-T I.371, without a clock of its own and without a second number to keep in step.
+//! allows. It is the leaky bucket of ITU-T I.371, without a clock of its own and without a second number to keep in
+//! step.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -151,7 +151,7 @@ impl PageSettings {
         Some(Page { escape: Escape::of_media(&media), media, text })
     }
 
-    /// Loads the text, and returns the setting or file that contains it.
+    /// Loads the text. Also returns the path of its file, which is empty for `body`.
     fn load(&self, key: &str, build: &mut Build<'_>) -> Option<(String, String)> {
         match (&self.body, &self.file) {
             (Some(body), None) if body.len() <= PAGE_BYTES => Some((body.clone(), String::new())),

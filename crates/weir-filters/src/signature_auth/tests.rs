@@ -1,4 +1,5 @@
-//! The signatures of RFC 9421 appendix B, requests changed after they were signed, and signatures that were used before.
+//! The signatures of RFC 9421 appendix B, requests changed after they were signed, and signatures that were used
+//! before.
 
 use super::super::testing::{Exchange, Running, Stand};
 use super::*;
