@@ -53,8 +53,8 @@ const fn abort(status: u16) -> &'static Cause {
 /// A share of the requests waits for `delay`, fails with `status`, or does both in this order; the others pass
 /// untouched. The wait ends early if the client leaves or a `timeout` filter before this one expires. A gRPC call
 /// fails with the `grpc-status` that corresponds to the status. Log and metrics show such a failure as `fault_abort`.
-/// `delayed` and `aborted` in `weir status`, and `weir_fault_delayed_total` and `weir_fault_aborted_total`, count
-/// both kinds.
+/// `weir status` counts `delayed` and `aborted` requests, and so do the metrics `weir_fault_delayed_total` and
+/// `weir_fault_aborted_total`.
 ///
 /// With `ask`, a client may request a fault for its own request in a header: `x-weir-fault: delay=2s`, `status=503`,
 /// or `delay=100ms, status=429`. This replaces the fault by share, and the header is not forwarded. Without `ask`, no

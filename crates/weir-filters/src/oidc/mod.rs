@@ -47,7 +47,7 @@ causes! {
         "The store that keeps sessions gave no answer." "`stores`, and `store` of the filter oidc"
 }
 
-/// Logs browsers in at an identity provider (OpenID Connect, authorization code with PKCE).
+/// Logs browsers in at an identity provider (OpenID Connect, authorization code with PKCE), and identifies the user.
 ///
 /// A browser that opens a page without a session is redirected to the provider and returns to that page, on the same
 /// origin. Other clients get a 401, never a redirect. The session is kept in encrypted cookies of this host alone
