@@ -62,7 +62,7 @@ pub struct Entry {
 
 /// The state of an entry.
 pub(crate) struct State {
-    /// The version of the stored file in use; the default for the placeholder.
+    /// The version of the stored file in use; the default for the stand-in.
     pub(crate) stamp: Stamp,
     pub(crate) stand_in: bool,
     pub(crate) kept: Kept,
@@ -115,9 +115,9 @@ pub struct Status {
     pub directory: String,
     /// How we prove control over the name.
     pub challenge: &'static str,
-    /// Whether clients get a placeholder, which they do not trust.
+    /// Whether clients get a stand-in, which they do not trust.
     pub stand_in: bool,
-    /// Its last valid second, since 1970. `None` for a placeholder.
+    /// Its last valid second, since 1970. `None` for a stand-in.
     pub not_after: Option<i64>,
     /// When it will be renewed.
     pub renew_at: Option<i64>,
@@ -144,7 +144,7 @@ impl fmt::Debug for Entry {
 }
 
 impl Entry {
-    /// Uses the stored certificate, or else a placeholder. Writes nothing.
+    /// Uses the stored certificate, or else a stand-in. Writes nothing.
     pub(crate) fn new(spec: &Spec) -> Result<Self, String> {
         let storage = Storage::new(&spec.storage, &spec.settings.directory);
         let stored = storage.certificate(&spec.name).unwrap_or_else(|failure| {
@@ -176,7 +176,7 @@ impl Entry {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The certificate in use, unless it is the placeholder.
+    /// The certificate in use, unless it is the stand-in.
     pub(crate) fn shown(&self) -> Option<Certificate> {
         if self.state().stand_in { None } else { Some(self.slot.get()) }
     }

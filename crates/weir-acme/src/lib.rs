@@ -145,10 +145,10 @@ impl Acme {
     }
 
     /// The certificate of a spec: the entry in use if there is one, else the certificate in the storage, else a
-    /// placeholder.
+    /// stand-in.
     ///
     /// # Errors
-    /// When no placeholder can be made.
+    /// When no stand-in can be made.
     pub fn entry(&self, spec: &Spec) -> Result<Arc<Entry>, String> {
         let mut entries = self.0.entries();
         let known = entries.fresh.get(spec).or_else(|| entries.kept.get(spec)).cloned();

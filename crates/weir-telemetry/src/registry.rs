@@ -130,7 +130,7 @@ pub struct KeptCertificate {
     pub cert: String,
     /// Its name.
     pub name: String,
-    /// Its last valid second, in Unix time; `None` while clients get a placeholder.
+    /// Its last valid second, in Unix time; `None` while clients get a stand-in.
     pub not_after: Option<i64>,
     /// When it will be renewed, in Unix time.
     pub renew_at: Option<i64>,
