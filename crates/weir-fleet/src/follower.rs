@@ -2,7 +2,7 @@
 //! actions and reports the results.
 //!
 //! ```text
-//!   Begin ─► read the pointer ─► watch from the next revision ─► notified of a change ──┐
+//!   Begin ─► read the pointer ─► watch from the next revision ─► notified of a change ─┐
 //!               ▲     ▲                     │ ended, compacted, silent                 │
 //!               │     └── after a while ◄───┘                                          ▼
 //!               └── every 30 to 60 s, whatever happens                another bundle than the running one?

@@ -2,7 +2,7 @@
 //! store.
 //!
 //! ```text
-//!   request ─► Lease of its key ── enough left? it passes ──┐
+//!   request ─► Lease of its key ── enough left? it passes ───┐
 //!                 │ asks for more before it is used up       │  a lease was counted when it was granted
 //!                 ▼                                          │
 //!   `wire`: frames over TCP ─► Ledger of the elected node ───┘
