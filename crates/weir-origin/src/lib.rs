@@ -7,7 +7,7 @@
 //! | path | answer |
 //! |---|---|
 //! | `/` | a page that lists these paths, as HTML or text by `Accept` |
-//! | `/echo` | JSON: method, target, headers (order and exact names), body length; the body if UTF-8 and at most 64 KiB |
+//! | `/echo` | JSON: method, target, headers (order, exact names), body length; the body if UTF-8, at most 64 KiB |
 //! | `/body/{n}` | n bytes, such as `/body/1KiB` (the one that is rendered in advance) |
 //! | `/random/{n}` | n random bytes, different each time; the same with `?seed=N` |
 //! | `/varying/{n}` | 1 byte, then 2, up to n, then 1 again |
@@ -16,7 +16,7 @@
 //! | `/sse/{n}` | n server-sent events, `?every=MS` apart (100) |
 //! | `/drip/{n}` | n bytes, a few at a time, `?over=MS` (1000) |
 //! | `/delay/{ms}` | `200` after this many milliseconds, at most 60000; exact to some microseconds |
-//! | … `?tail=MS&share=PERCENT` | MS for this share of the target's requests (1 %): exactly every hundredth with 1 % |
+//! | … `?tail=MS&share=PERCENT` | MS for this share of the target's requests (1 %): with 1 %, every hundredth |
 //! | … `?dist=uniform&to=MS` | between the two, evenly spread; `&seed=N` makes this or any distribution random |
 //! | … `?dist=exponential` | with the number in the path as its mean |
 //! | … `?dist=lognormal&sigma=S` | with the number in the path as its median; sigma 0.5 without one |
