@@ -10,7 +10,6 @@
 //!
 //! A listening socket that is handed over is the same socket in both processes. Connections in its accept queue
 //! survive, whichever process ends first.
-//! survive, whichever of the two ends first.
 
 use crate::listen::BoundSocket;
 use rustix::net::{
