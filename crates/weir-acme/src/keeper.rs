@@ -2,10 +2,10 @@
 //! due. It uses the wall clock, so a machine that slept, or whose clock was set, catches up immediately.
 //!
 //! ```text
-//!   look ──► the storage has another one ──────────────────────────► show it
-//!        ├─► the authority is to be asked when to renew (ARI) ─────► remember
-//!        └─► due, and no failure says wait ─► place ─► lock ─► order ─► check ─► store ─► show it
-//!                                                              └─► failure: remember, say so, wait
+//!   look  ──► the storage has a newer certificate ──────────────────────► use it
+//!         ├─► time to ask the authority when to renew (ARI) ────────────► store the suggestion
+//!         └─► due, and no failure says wait ─► permit ─► lock ─► order ─► check ─► store ─► use it
+//!                                                                └─► failure: store, log, wait
 //! ```
 //! Whatever fails, the certificate in use stays.
 

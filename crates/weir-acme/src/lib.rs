@@ -1,15 +1,15 @@
 //! Automatic certificates: the client side of ACME (RFC 8555), without sockets, routes or configs.
 //!
 //! ```text
-//!   Spec ──► Acme::entry ──► Entry: a Slot that handshakes show, from the storage or a stand-in
+//!   Spec ──► Acme::entry ──► Entry: a Slot for handshakes, filled from the storage or with a stand-in
 //!                 │
-//!            Acme::adopt ──► keeper.rs: a thread, a task for each entry
-//!                              │   schedule.rs   when to renew, when to try again: no clock, no I/O
-//!                              ├─► order.rs      one order, taken up again after a restart
-//!                              │     session.rs  directory, nonces, signed requests (jws.rs), by a Transport
+//!            Acme::adopt ──► keeper.rs: one thread, one task per entry
+//!                              │   schedule.rs   when to renew, when to retry: no clock, no I/O
+//!                              ├─► order.rs      one order, resumed after a restart
+//!                              │     session.rs  directory, nonces, signed requests (jws.rs), over a Transport
 //!                              │     publish.rs  the proof: tokens.rs, a handshake (weir-wire), a command (hook.rs)
-//!                              ├─► storage.rs    files, whole whatever happens; lock.rs: one of several nodes orders
-//!                              └─► sharing.rs    who else lives, and the proofs that any of them must answer
+//!                              ├─► storage.rs    files, always complete; lock.rs: only one of several nodes orders
+//!                              └─► sharing.rs    other live nodes, and the proofs that each of them must answer
 //! ```
 //!
 //! Checking a config needs no thread: [`Acme::entry`] reads the storage and writes nothing. A running gateway never

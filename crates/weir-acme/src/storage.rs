@@ -4,11 +4,11 @@
 //!   STORAGE/HOST-OF-THE-DIRECTORY-xxxxxxxx/     one for each authority
 //!     account.json                              key and URL of the account
 //!     nodes/ID                                  touched while a node lives
-//!     challenges/NAME.json                      a proof that is awaited: any node may be asked for it
+//!     challenges/NAME.json                      a pending proof: an authority may ask any node for it
 //!     certificates/NAME/certificate.pem         the key, then the chain
-//!                      /order.json              the order under way, with the key that it is for
-//!                      /state.json              failures, the next try, what the authority suggests
-//!                      /lock                    who orders
+//!                      /order.json              the order in progress, with its key
+//!                      /state.json              failures, the next attempt, the authority's suggestion
+//!                      /lock                    the node that orders
 //! ```
 //!
 //! Only the owner can read the files. Each is always complete: we write a temporary file, sync it and rename it. A

@@ -36,8 +36,8 @@ pub const PATIENCE: Duration = Duration::from_secs(15);
 /// The minimum spread of reads of a bundle, so that not all nodes ask for it at the same time.
 pub const SPREAD: Duration = Duration::from_millis(300);
 
-/// Most reads of a bundle per second in a large fleet, which then exceeds [`SPREAD`]; and the longest wait of a node
-/// for its turn.
+/// Most reads of a bundle per second. A fleet too large for [`SPREAD`] spreads its reads further, but no node waits
+/// longer than `LONGEST`.
 const READS: u64 = 2_500;
 const LONGEST: Duration = Duration::from_secs(8);
 

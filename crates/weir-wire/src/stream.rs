@@ -293,8 +293,9 @@ impl Stream {
     }
 
     /// Whether the peer has closed its write side or the connection. Bytes before the end stay for the next reader.
-    /// Valid only some time after a call of [`Stream::is_reset`], which also wakes the task. Always false for an
-    /// HTTP/2 stream, where a half-close is how a request ends, and for a Unix socket.
+    /// Call [`Stream::is_reset`] first: it makes the driver watch the socket and wake the task, and the end shows up
+    /// some time after that. Always false for an HTTP/2 stream, where a half-close is how a request ends, and for a
+    /// Unix socket.
     pub fn is_half_closed(&self) -> bool {
         match self {
             Self::H2(_) | Self::Unix(_) => false,

@@ -80,7 +80,7 @@ impl Default for FloodLimits {
 
 impl FloodLimits {
     /// For an upstream, which we trust but which may be broken: a hundred times what a working one sends. Frames that
-    /// answer requests do not count: the requests bound their number.
+    /// answer requests are not limited here: each response has its own limits.
     pub const UPSTREAM: Self = Self {
         empty_data: 10_000,
         pings: 10_000,

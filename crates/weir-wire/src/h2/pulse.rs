@@ -27,7 +27,7 @@ impl Pulse {
         } else if self.quiet > 0 || transport.take_spoke() {
             self.quiet + 1
         } else {
-            0 // nobody has said anything: a silent stream is no dead peer
+            0 // neither side has sent anything: a silent stream is not a dead peer
         };
         if self.quiet >= ASK_AFTER {
             transport.lend().ask_alive();
