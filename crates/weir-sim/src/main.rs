@@ -1,8 +1,8 @@
 //! `weir-sim`: runs seeds of the simulation and reports which of them broke an invariant.
 //!
-//! usage: weir-sim [FROM [TO]]      seeds FROM up to, and without, TO; 0 to 1000 by default
-//!        weir-sim limits [FROM [TO]]   the same for limits that nodes keep together
-//!        weir-sim calm NODES       so many nodes, and nothing breaks: how long a change takes
+//! usage: weir-sim [FROM [TO]]      seeds FROM to TO, without TO; by default 0 to 1000
+//!        weir-sim limits [FROM [TO]]   the same for limits that nodes share
+//!        weir-sim calm NODES       how long a change takes with NODES nodes and no faults
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -356,7 +356,7 @@ pub(super) fn show(report: &Report, format: &Format) {
     }
 }
 
-/// The first Ctrl-C ends the run and prints what was measured; the second ends the program at once, as SIGTERM does.
+/// The first Ctrl-C ends the run and prints what was measured; a second one exits immediately, as SIGTERM does.
 pub(super) fn end_on_ctrl_c(interrupt: &Interrupt) -> Result<()> {
     let interrupt = interrupt.clone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
