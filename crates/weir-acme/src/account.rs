@@ -1,4 +1,4 @@
-//! The account at a certificate authority (RFC 8555 §7.3): found in the storage, or registered, once for all nodes.
+//! The account at a certificate authority (RFC 8555 §7.3): loaded from the storage, or registered once for all nodes.
 
 use crate::failure::{Failure, Kind};
 use crate::jws::{AccountKey, Signer};
@@ -13,22 +13,22 @@ use weir_wire::base64::{decode_url, encode_url};
 /// How long another node may take to register.
 const REGISTERING: Duration = Duration::from_secs(90);
 
-/// How often it is asked whether it has.
+/// How often we check whether it has.
 const ASK: Duration = Duration::from_millis(200);
 
-/// An account that can sign.
+/// An account that can sign requests.
 pub(crate) struct Account {
     pub(crate) key: AccountKey,
     pub(crate) url: String,
 }
 
-/// As it is stored.
+/// The stored form.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     directory: String,
     /// PKCS#8, base64 for URLs.
     key: String,
-    /// None until the authority has answered.
+    /// `None` until the authority has answered.
     url: Option<String>,
     email: Option<String>,
 }
@@ -38,7 +38,7 @@ impl Account {
         Signer::Account(&self.key, self.url.as_str())
     }
 
-    /// The account of the storage; registered where there is none, and changed where the email is another.
+    /// Opens the account in the storage. Registers one if there is none, and updates it if the email has changed.
     pub(crate) async fn open(
         session: &Session<'_>,
         storage: &Storage,
@@ -68,7 +68,7 @@ impl Account {
         }
     }
 
-    /// The account may be one that its authority no longer knows: it is registered again with the same key.
+    /// Handles an account that its authority no longer knows: it will be registered again with the same key.
     pub(crate) fn forget(session: &Session<'_>, storage: &Storage) -> Result<(), Failure> {
         let Some(mut kept) = kept(session, storage)? else { return Ok(()) };
         kept.url = None;
@@ -89,7 +89,7 @@ impl Account {
         if let Some(before) = &before
             && let Some(url) = &before.url
         {
-            // Only the email is another.
+            // Only the email differs.
             let account = Self { key: before.key()?, url: url.clone() };
             session.post(account.signer(), url, Some(&json!({ "contact": contact }))).await?;
             account.keep(storage, session)?;
@@ -105,7 +105,7 @@ impl Account {
             Some(before) => before.key()?,
             None => AccountKey::generate()?,
         };
-        // The key first: an account whose key is lost is lost.
+        // Store the key first: without its key, an account is useless.
         Kept { directory: settings.directory.clone(), key: encode_url(key.pkcs8()), url: None, email: None }
             .write(storage)?;
         let url = session.directory.new_account.clone();
@@ -148,7 +148,7 @@ impl Kept {
     }
 }
 
-/// What is stored for this directory.
+/// The stored account for this directory.
 fn kept(session: &Session<'_>, storage: &Storage) -> Result<Option<Kept>, Failure> {
     let kept: Option<Kept> = storage::read_json(&storage.account())?;
     Ok(kept.filter(|kept| kept.directory == session.settings().directory))

@@ -1,4 +1,4 @@
-//! One certificate that is kept up to date: what it is for, what is shown of it now, and how it fares.
+//! One managed certificate: its spec, the certificate in use, and its status.
 
 use crate::failure::Failure;
 use crate::name::Name;
@@ -15,44 +15,44 @@ use weir_telemetry::log;
 use weir_wire::hex;
 use weir_wire::tls::{Certificate, Slot};
 
-/// A certificate authority, and who we are to it.
+/// A certificate authority, and our account with it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Settings {
     /// The URL of its directory.
     pub directory: String,
-    /// Where it writes to when something is wrong.
+    /// The contact address for problems.
     pub email: Option<String>,
-    /// The authorities, a PEM file, that its own certificate is verified by; the system's where none is named.
+    /// A PEM file of authorities that verify the directory's own certificate; `None` means those of the system.
     pub trust: Option<PathBuf>,
-    /// By what it knows us already.
+    /// Identifies us to an authority that knows us already.
     pub external: Option<External>,
 }
 
-/// An account that a certificate authority gave out by another way (RFC 8555 §7.3.4).
+/// An account that a certificate authority issued outside of ACME (RFC 8555 §7.3.4).
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct External {
-    /// How it is called.
+    /// Its identifier.
     pub key_id: String,
     /// Its key for HMAC, base64 for URLs. Secret.
     pub key: String,
 }
 
-/// A certificate to be kept up to date.
+/// A certificate to obtain and renew.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Spec {
-    /// What it is for.
+    /// The name in the certificate.
     pub name: Name,
-    /// Who issues it.
+    /// The authority that issues it.
     pub settings: Settings,
-    /// How control over the name is proven.
+    /// How we prove control over the name.
     pub challenge: Challenge,
-    /// Which kind of certificate is ordered, where the authority has several.
+    /// The certificate profile to order, if the authority has several.
     pub profile: Option<String>,
-    /// The folder that everything is kept in.
+    /// The folder for all files.
     pub storage: PathBuf,
 }
 
-/// A certificate that is kept up to date.
+/// A managed certificate.
 pub struct Entry {
     pub(crate) spec: Spec,
     pub(crate) storage: Storage,
@@ -60,22 +60,22 @@ pub struct Entry {
     state: Mutex<State>,
 }
 
-/// How it fares.
+/// The state of an entry.
 pub(crate) struct State {
-    /// Which file of the storage is shown; the default where it is the stand-in.
+    /// The version of the stored file in use; the default for the stand-in.
     pub(crate) stamp: Stamp,
     pub(crate) stand_in: bool,
     pub(crate) kept: Kept,
     pub(crate) ordering: bool,
     pub(crate) renew_at: Option<i64>,
-    /// Somebody reloaded: what waits only out of caution is tried now.
+    /// A reload happened: retries that wait only out of caution run now.
     pub(crate) eager: bool,
 }
 
-/// What a restart and other nodes know of it.
+/// The state that restarts and other nodes need.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Kept {
-    /// The settings that failed: others are tried at once.
+    /// A fingerprint of the settings that failed: with other settings we try again immediately.
     #[serde(default)]
     settings: String,
     #[serde(default)]
@@ -90,44 +90,44 @@ pub(crate) struct Kept {
     pub(crate) last_error: Option<LastFailure>,
     #[serde(default)]
     pub(crate) suggestion: Option<Suggestion>,
-    /// When renewal information is asked for again where there is none.
+    /// When to ask again for renewal information if there is none.
     #[serde(default)]
     pub(crate) look_at: i64,
 }
 
-/// A failure, and when it was.
+/// A failure and its time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastFailure {
-    /// What failed.
+    /// The failure.
     pub failure: Failure,
-    /// When, in seconds since 1970.
+    /// Its time, in seconds since 1970.
     pub at: i64,
 }
 
-/// What is told of a certificate that is kept up to date.
+/// The reported status of a managed certificate.
 #[derive(Clone, Debug)]
 pub struct Status {
-    /// What it is for.
+    /// The name in the certificate.
     pub name: String,
-    /// The file that it is kept in.
+    /// The file of the certificate.
     pub file: PathBuf,
     /// The directory of its authority.
     pub directory: String,
-    /// How control over the name is proven.
+    /// How we prove control over the name.
     pub challenge: &'static str,
-    /// Whether clients are shown a stand-in, which they do not believe.
+    /// Whether clients get a stand-in, which they do not trust.
     pub stand_in: bool,
-    /// Its last second, since 1970. None for a stand-in.
+    /// Its last valid second, since 1970. `None` for a stand-in.
     pub not_after: Option<i64>,
     /// When it will be renewed.
     pub renew_at: Option<i64>,
-    /// Whether it is being ordered now.
+    /// Whether an order is in progress.
     pub ordering: bool,
-    /// How many tries failed since the last that did not.
+    /// How many attempts failed since the last success.
     pub failures: u32,
-    /// The last failure, until a try succeeds.
+    /// The last failure, until an attempt succeeds.
     pub last_error: Option<LastFailure>,
-    /// When it is tried again, where the last try failed.
+    /// When the next attempt is, if the last one failed.
     pub next_try: Option<i64>,
 }
 
@@ -144,7 +144,7 @@ impl fmt::Debug for Entry {
 }
 
 impl Entry {
-    /// What the storage has, else a stand-in. Nothing is written.
+    /// Uses the stored certificate, or else a stand-in. Writes nothing.
     pub(crate) fn new(spec: &Spec) -> Result<Self, String> {
         let storage = Storage::new(&spec.storage, &spec.settings.directory);
         let stored = storage.certificate(&spec.name).unwrap_or_else(|failure| {
@@ -162,12 +162,12 @@ impl Entry {
         Ok(Self { spec: spec.clone(), storage, slot: Slot::new(certificate), state: Mutex::new(state) })
     }
 
-    /// What handshakes show.
+    /// The certificate that handshakes use.
     pub fn slot(&self) -> &Slot {
         &self.slot
     }
 
-    /// What it is for.
+    /// The name in the certificate.
     pub const fn name(&self) -> &Name {
         &self.spec.name
     }
@@ -176,19 +176,19 @@ impl Entry {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The certificate that is shown, unless it is the stand-in.
+    /// The certificate in use, unless it is the stand-in.
     pub(crate) fn shown(&self) -> Option<Certificate> {
         if self.state().stand_in { None } else { Some(self.slot.get()) }
     }
 
-    /// Shows another certificate from now on.
+    /// Uses another certificate from now on.
     pub(crate) fn show(&self, certificate: Certificate, stamp: Stamp) {
         self.slot.set(certificate);
         let mut state = self.state();
         (state.stamp, state.stand_in) = (stamp, false);
     }
 
-    /// Shows what another node has put into the storage since. Whether there was something new.
+    /// Loads a certificate that another node has stored since. Returns whether there was a new one.
     pub(crate) fn refresh(&self) -> bool {
         let stamp = self.storage.stamp(&self.spec.name);
         if stamp == Stamp::default() || stamp == self.state().stamp {
@@ -201,7 +201,7 @@ impl Entry {
             }
             Ok(None) => false,
             Err(failure) => {
-                self.state().stamp = stamp; // told once
+                self.state().stamp = stamp; // report it only once
                 let fields: log::Fields<'_> = &[("name", &self.spec.name), ("error", &failure)];
                 log::warn("the stored certificate is of no use: the one before it stays", fields);
                 false
@@ -209,7 +209,7 @@ impl Entry {
         }
     }
 
-    /// Takes over what other nodes have written down.
+    /// Loads the state that other nodes have stored.
     pub(crate) fn recall(&self) {
         if let Ok(Some(mut kept)) = storage::read_json::<Kept>(&self.storage.state(&self.spec.name)) {
             kept.settle(&self.spec);
@@ -217,7 +217,7 @@ impl Entry {
         }
     }
 
-    /// Writes down what a restart and other nodes should know.
+    /// Stores state for restarts and other nodes.
     pub(crate) fn keep(&self, change: impl FnOnce(&mut Kept)) -> Result<(), Failure> {
         let kept = {
             let mut state = self.state();
@@ -227,7 +227,7 @@ impl Entry {
         storage::write_json(&self.storage.state(&self.spec.name), &kept)
     }
 
-    /// What is told of it.
+    /// The reported status.
     pub(crate) fn status(&self) -> Status {
         let shown = self.shown();
         let state = self.state();
@@ -250,7 +250,7 @@ impl Entry {
 }
 
 impl Kept {
-    /// What failed with other settings is no reason to wait.
+    /// A failure with other settings is no reason to wait.
     fn settle(&mut self, spec: &Spec) {
         let settings = fingerprint(spec);
         if self.settings != settings {
@@ -260,7 +260,7 @@ impl Kept {
     }
 }
 
-/// Tells settings apart without telling them.
+/// Identifies settings without revealing them.
 fn fingerprint(spec: &Spec) -> String {
     let External { key_id, key } =
         spec.settings.external.clone().unwrap_or(External { key_id: String::new(), key: String::new() });
@@ -269,7 +269,7 @@ fn fingerprint(spec: &Spec) -> String {
     hex::encode(digest(&SHA256, all.as_bytes()).as_ref().get(..8).unwrap_or_default())
 }
 
-/// A certificate that nobody believes, so that the listener can open. It says what it is to whoever looks at it.
+/// An untrusted certificate, so that the listener can open. Its text says what it is.
 fn stand_in(name: &Name) -> Result<Certificate, String> {
     let unmade = |e: rcgen::Error| format!("no stand-in could be made: {e}");
     let key = KeyPair::generate().map_err(unmade)?;
@@ -280,5 +280,5 @@ fn stand_in(name: &Name) -> Result<Certificate, String> {
     crate::certificate_of(&(key.serialize_pem() + &made.pem()))
 }
 
-/// Shared by the listeners that show it and the task that keeps it.
+/// Shared by the listeners that use it and the task that renews it.
 pub(crate) type SharedEntry = Arc<Entry>;

@@ -1,53 +1,53 @@
-//! Why there is no certificate yet: what went wrong, in words for people, and what to do about it.
+//! Why there is no certificate yet: an explanation for operators, and what to do about it.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
 use std::path::Path;
 
-/// Most letters of what a certificate authority or a hook said that are told on.
+/// Most characters that we pass on from a certificate authority or a hook.
 const TOLD: usize = 500;
 
 /// Why there is no certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// What kind of failure.
+    /// The kind of failure.
     pub kind: Kind,
     /// What happened.
     pub text: String,
-    /// How many seconds the authority asks us to wait.
+    /// How many seconds the authority wants us to wait.
     #[serde(default)]
     pub retry_after: Option<u64>,
 }
 
-/// Kinds of failures. Their names are stable: alerts may depend on them.
+/// The kinds of failures. Their names are stable: alerts may depend on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// The authority refuses the account.
+    /// The authority rejects the account.
     Account,
-    /// The authority cannot be reached, or does not work.
+    /// The authority is unreachable or does not work.
     Away,
-    /// What the authority answered is no ACME.
+    /// The authority's answer is not ACME.
     BadAnswer,
     /// The authority did not find the proof.
     Challenge,
-    /// The command for DNS failed.
+    /// The DNS command failed.
     Hook,
     /// Another node took over the order.
     Lock,
-    /// Too many orders, says the authority.
+    /// The authority reports too many orders.
     RateLimited,
-    /// The authority refuses the order.
+    /// The authority rejects the order.
     Refused,
-    /// The certificate that came is not the one that was ordered.
+    /// The issued certificate is not the one we ordered.
     SelfCheck,
-    /// The storage cannot be read or written.
+    /// The storage is unreadable or unwritable.
     Storage,
 }
 
 impl Kind {
-    /// Its stable name.
+    /// The stable name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Account => "account",
@@ -63,7 +63,7 @@ impl Kind {
         }
     }
 
-    /// What an operator should look at.
+    /// What an operator should check.
     pub const fn hint(self) -> &'static str {
         match self {
             Self::Account => {
@@ -109,7 +109,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// A stranger's words, fit for one line of a log.
+/// Untrusted text, made safe for one log line.
 pub(crate) fn told(text: &str) -> String {
     let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let shown: String = one_line.chars().filter(|c| !c.is_control()).take(TOLD).collect();

@@ -1,7 +1,8 @@
-//! The command that writes and removes TXT records (`dns-01`). It gets arguments, never a shell: `present` or `cleanup`, the name of the record, its value.
+//! The command that creates and removes TXT records (`dns-01`). It gets arguments, never a shell: `present` or
+//! `cleanup`, the name of the record, and its value.
 //!
-//! It ends by its own, or is killed with all that it started when its time is over or nobody waits for it any more. What it says is told where it
-//! failed, up to a limit.
+//! It ends on its own, or we kill it with its whole process group, after its timeout or when nobody waits for it any
+//! more. On failure we report its output, up to a limit.
 
 use crate::failure::{Failure, Kind, told};
 use std::io::{self, Read};
@@ -13,24 +14,24 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// Most of what a command says that is read, in bytes; the rest is thrown away.
+/// Most bytes of a command's output that we keep; the rest is discarded.
 const SAID_BYTES: usize = 4096;
 
-/// How often it is asked whether it has ended.
+/// How often we check whether it has ended.
 const ASK: Duration = Duration::from_millis(20);
 
 /// A command for DNS.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Hook {
-    /// The program, and the arguments before those that say what is to be done.
+    /// The program, and the arguments that precede ours.
     pub command: Vec<String>,
     /// How long it may take.
     pub timeout: Duration,
-    /// How long records take until everybody sees them.
+    /// How long a record takes to become visible everywhere.
     pub wait: Duration,
 }
 
-/// What the command is to do.
+/// The task of the command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Action {
     Cleanup,
@@ -47,7 +48,7 @@ impl Action {
 }
 
 impl Hook {
-    /// Runs the command to its end. Where this future is dropped, it is killed.
+    /// Runs the command to its end. Dropping this future kills it.
     pub(crate) async fn run(&self, action: Action, record: &str, value: &str) -> Result<(), Failure> {
         let child = self.spawn(action, record, value)?;
         let (done, ended) = oneshot::channel();
@@ -64,7 +65,7 @@ impl Hook {
         }
     }
 
-    /// Runs the command and lets it end when it will, within its time.
+    /// Runs the command without waiting for it; its timeout still applies.
     pub(crate) fn run_detached(&self, action: Action, record: &str, value: &str) {
         let Ok(child) = self.spawn(action, record, value) else { return };
         let timeout = self.timeout;
@@ -80,7 +81,7 @@ impl Hook {
         let mut command = Command::new(program);
         command.args(arguments).args([action.argument(), record, value]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.process_group(0); // so that all of it can be ended
+        command.process_group(0); // so that we can kill all of it
         command.spawn().map_err(|e| self.failed(action, &format!("it cannot be started: {e}")))
     }
 
@@ -90,7 +91,7 @@ impl Hook {
     }
 }
 
-/// Tells the thread that watches a command that nobody waits for it.
+/// Tells the watching thread that nobody waits for the command.
 struct GiveUp(Arc<AtomicBool>);
 
 impl Drop for GiveUp {
@@ -99,7 +100,7 @@ impl Drop for GiveUp {
     }
 }
 
-/// Waits for the end of a command.
+/// Waits for a command to end.
 fn watch(mut child: Child, timeout: Duration, given_up: &AtomicBool) -> Result<(), String> {
     let said = [child.stdout.take().map(read), child.stderr.take().map(read)];
     let end = Instant::now().checked_add(timeout);
@@ -118,7 +119,7 @@ fn watch(mut child: Child, timeout: Duration, given_up: &AtomicBool) -> Result<(
     };
     let status = status.inspect_err(|_| {
         kill(&child);
-        let _ = child.wait(); // it is gone
+        let _ = child.wait(); // it is dead
     })?;
     if status.success() {
         return Ok(());
@@ -128,14 +129,15 @@ fn watch(mut child: Child, timeout: Duration, given_up: &AtomicBool) -> Result<(
     Err(format!("{}: {}", ended(status), told(&said.join(" "))))
 }
 
-/// Reads to the end, and keeps the beginning. In a thread of its own: a command that writes more than a pipe holds would never end.
+/// Reads to the end and keeps the beginning. Runs in its own thread: a command that writes more than a pipe holds
+/// would otherwise never end.
 fn read(mut from: impl Read + Send + 'static) -> std::sync::mpsc::Receiver<String> {
     let (to, said) = std::sync::mpsc::channel();
     drop(thread::Builder::new().name("weir-acme-hook".to_owned()).spawn(move || {
         let mut kept = Vec::new();
         let limit = u64::try_from(SAID_BYTES).unwrap_or(u64::MAX);
-        let _ = (&mut from).take(limit).read_to_end(&mut kept); // what came until then is told
-        let _ = to.send(String::from_utf8_lossy(&kept).into_owned()); // nobody asks where it went well
+        let _ = (&mut from).take(limit).read_to_end(&mut kept); // keep what came until then
+        let _ = to.send(String::from_utf8_lossy(&kept).into_owned()); // on success nobody asks
         let _ = io::copy(&mut from, &mut io::sink());
     }));
     said
@@ -148,7 +150,7 @@ fn ended(status: ExitStatus) -> String {
     }
 }
 
-/// Kills the command and all that it started.
+/// Kills the command and all its child processes.
 fn kill(child: &Child) {
     let group = rustix::process::Pid::from_child(child);
     let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL); // it may have ended
@@ -165,7 +167,7 @@ mod tests {
         let path = dir.join("hook");
         fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-        // By the interpreter: a file that another thread's child still has open for writing cannot be run.
+        // Run by the interpreter: a file that another thread's child still has open for writing cannot be executed.
         let command = vec!["/bin/sh".to_owned(), path.display().to_string(), "first".to_owned()];
         Hook { command, timeout, wait: Duration::ZERO }
     }

@@ -1,4 +1,5 @@
-//! The key of an account, and what is signed with it: JSON Web Signatures as ACME wants them (RFC 8555 §6.2, RFC 7515), by ECDSA on P-256 (`ES256`).
+//! An account's key and its signatures: JSON Web Signatures in the form that ACME requires (RFC 8555 §6.2, RFC 7515),
+//! with ECDSA on P-256 (`ES256`).
 
 use crate::failure::{Failure, Kind};
 use aws_lc_rs::digest::{SHA256, digest};
@@ -14,7 +15,7 @@ pub(crate) struct AccountKey {
     pkcs8: Vec<u8>,
 }
 
-/// Who signs: the key itself where there is no account yet, else the account by its URL.
+/// The signer: the key itself before there is an account, else the account by its URL.
 #[derive(Clone, Copy)]
 pub(crate) enum Signer<'a> {
     Account(&'a AccountKey, &'a str),
@@ -39,27 +40,27 @@ impl AccountKey {
         &self.pkcs8
     }
 
-    /// The public key (RFC 7517), its members in the order that the thumbprint needs.
+    /// The public key (RFC 7517), its members in the order that the thumbprint requires.
     fn jwk(&self) -> Value {
         let point = self.pair.public_key().as_ref();
-        // Uncompressed: 4, then the two coordinates of 32 bytes each (SEC 1 §2.3.3).
+        // Uncompressed: a 4, then the two coordinates of 32 bytes each (SEC 1 §2.3.3).
         let (x, y) = point.get(1..).unwrap_or_default().split_at_checked(32).unwrap_or_default();
         json!({ "crv": "P-256", "kty": "EC", "x": encode_url(x), "y": encode_url(y) })
     }
 
-    /// The digest that stands for the key (RFC 7638).
+    /// The digest that identifies the key (RFC 7638).
     pub(crate) fn thumbprint(&self) -> String {
         encode_url(digest(&SHA256, self.jwk().to_string().as_bytes()).as_ref())
     }
 
-    /// What proves that a token was given to this account (RFC 8555 §8.1).
+    /// Proves that a token was issued to this account (RFC 8555 §8.1).
     pub(crate) fn authorize(&self, token: &str) -> String {
         format!("{token}.{}", self.thumbprint())
     }
 }
 
 impl Signer<'_> {
-    /// A signed request: the payload, or none for a POST-as-GET (RFC 8555 §6.3).
+    /// A signed request with a payload, or without one for a POST-as-GET (RFC 8555 §6.3).
     pub(crate) fn sign(self, url: &str, nonce: &str, payload: Option<&Value>) -> Result<Vec<u8>, Failure> {
         let mut protected = json!({ "alg": "ES256", "nonce": nonce, "url": url });
         let key = match self {
@@ -85,8 +86,8 @@ impl Signer<'_> {
         }
     }
 
-    /// That the account belongs to one which the authority knows already (RFC 8555 §7.3.4). `mac` is its key as the authority gave
-    /// it: base64 for URLs.
+    /// Binds the account to one that the authority already knows (RFC 8555 §7.3.4). `mac` is the key of that account
+    /// as the authority issued it: base64 for URLs.
     pub(crate) fn bind(&self, key_id: &str, mac: &str, url: &str) -> Result<Value, Failure> {
         let mac = decode_url(mac.trim_end_matches('=').as_bytes())
             .ok_or_else(|| Failure::new(Kind::Account, "the secret of external_account is no base64url"))?;

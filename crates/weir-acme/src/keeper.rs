@@ -1,13 +1,13 @@
-//! The thread that keeps certificates up to date: a task for each, which looks every few seconds whether something is to be done, by the clock on the
-//! wall, so that a machine that slept, or whose clock was set, does what is due at once.
+//! The thread that renews certificates: one task per certificate, which checks every few seconds whether something is
+//! due. It uses the wall clock, so a machine that slept, or whose clock was set, catches up immediately.
 //!
 //! ```text
-//!   look ──► the storage has another one ──────────────────────────► show it
-//!        ├─► the authority is to be asked when to renew (ARI) ─────► remember
-//!        └─► due, and no failure says wait ─► place ─► lock ─► order ─► check ─► store ─► show it
-//!                                                              └─► failure: remember, say so, wait
+//!   look  ──► the storage has a newer certificate ──────────────────────► use it
+//!         ├─► time to ask the authority when to renew (ARI) ────────────► store the suggestion
+//!         └─► due, and no failure says wait ─► permit ─► lock ─► order ─► check ─► store ─► use it
+//!                                                                └─► failure: store, log, wait
 //! ```
-//! Whatever fails, what is shown stays.
+//! Whatever fails, the certificate in use stays.
 
 use crate::account::Account;
 use crate::entry::{Entry, LastFailure, SharedEntry};
@@ -31,36 +31,37 @@ use tokio::task::{AbortHandle, LocalSet, spawn_local};
 use weir_telemetry::{log, timestamp};
 use weir_wire::tls::Certificate;
 
-/// Orders and questions at one authority at once.
+/// Most concurrent orders and queries at one authority.
 const AT_ONCE: usize = 4;
 
-/// The longest time between two looks.
+/// The longest time between two checks.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// How long to wait after a panic.
+/// How long we wait after a panic.
 const AFTER_PANIC: Duration = Duration::from_secs(60);
 
-/// How long to wait where another node orders.
+/// How long we wait while another node orders.
 const ELSEWHERE: Duration = Duration::from_secs(2);
 
-/// The shortest time between two certificates for one name, in seconds: where this machine's clock is far ahead, each new one is due already.
+/// The shortest time between two certificates for one name, in seconds. If this machine's clock is far ahead, every
+/// new certificate is due immediately.
 const AGE: i64 = 60 * 60;
 
-/// After a reload it is tried again at once, unless the last try was that many seconds ago or less.
+/// A reload retries immediately, unless the last attempt was at most this many seconds ago.
 const CALM: i64 = 30;
 
-/// When renewal information is asked for again where an authority has none, and where asking failed, in seconds.
+/// When to ask again for renewal information, in seconds: if an authority has none, and if asking failed.
 const NO_SUGGESTIONS: i64 = 24 * 60 * 60;
 const NOT_ANSWERED: i64 = 60 * 60;
 
-/// What the thread is told.
+/// A command for the thread.
 pub(crate) enum Command {
-    /// Keep these and no others.
+    /// Keep exactly these.
     Keep(Vec<SharedEntry>),
     Stop,
 }
 
-/// What all tasks share.
+/// The state that all tasks share.
 pub(crate) struct Environment {
     pub(crate) stage: Stage,
     pub(crate) node: String,
@@ -69,11 +70,11 @@ pub(crate) struct Environment {
     transport: SharedTransport,
     shared: Arc<Shared>,
     wake: Arc<Notify>,
-    /// Places for orders, by the authority's directory.
+    /// Permits for orders, by the authority's directory.
     places: RefCell<HashMap<String, Arc<Semaphore>>>,
 }
 
-/// Ends a task when dropped.
+/// Aborts a task when dropped.
 struct Task(AbortHandle);
 
 impl Drop for Task {
@@ -82,7 +83,7 @@ impl Drop for Task {
     }
 }
 
-/// Does the work until it is told to stop.
+/// Runs until told to stop.
 pub(crate) fn run(
     shared: Arc<Shared>,
     transport: SharedTransport,
@@ -133,12 +134,12 @@ pub(crate) fn run(
             around.wake.notify_waiters();
         }
     });
-    // Whatever is under way ends here, and gives its lock and its proofs back.
+    // All work in progress ends here and releases its lock and its proofs.
     let _inside = runtime.enter();
     drop(local);
 }
 
-/// Keeps one certificate up to date, also after a panic: a mistake of ours must not end all renewals of a name.
+/// Renews one certificate, even after a panic: a bug of ours must not stop the renewals of a name for good.
 async fn watch_over(around: Rc<Environment>, entry: SharedEntry) {
     loop {
         let kept = spawn_local(keep(Rc::clone(&around), Arc::clone(&entry)));
@@ -151,7 +152,7 @@ async fn watch_over(around: Rc<Environment>, entry: SharedEntry) {
     }
 }
 
-/// Keeps one certificate up to date.
+/// Renews one certificate.
 async fn keep(around: Rc<Environment>, entry: SharedEntry) {
     let mut seen = Seen::default();
     loop {
@@ -169,7 +170,7 @@ impl Environment {
         (self.clock)()
     }
 
-    /// Does what is due, and says how long nothing is.
+    /// Does what is due; returns how long to wait.
     async fn look(&self, entry: &Entry, seen: &mut Seen) -> Duration {
         if entry.refresh() {
             log::info("certificate taken from the storage", &[("name", entry.name())]);
@@ -196,14 +197,14 @@ impl Environment {
         }
         match self.attempt(entry, seen, eager).await {
             Ok(Some(issued)) => self.succeeded(entry, issued),
-            Ok(None) => return ELSEWHERE, // another node is at it, or was faster
+            Ok(None) => return ELSEWHERE, // another node is ordering, or has already ordered
             Err(failure) => self.failed(entry, failure),
         }
         self.shared.tell();
         Duration::from_secs(1)
     }
 
-    /// When it is due, which is told too.
+    /// When renewal is due; also updates the status.
     fn due(&self, entry: &Entry) -> i64 {
         let shown = entry.shown().and_then(|shown| Some((shown.validity()?, shown)));
         let mut state = entry.state();
@@ -213,7 +214,7 @@ impl Environment {
             let suggestion = suggestion.filter(|suggestion| Some(&suggestion.certificate) == id.as_ref());
             schedule::due(validity, suggestion, dice_of(&shown))
         });
-        // One that was issued in the future was issued by a clock that has been set back since.
+        // A certificate issued in the future was issued by a clock that has since been set back.
         let aged = Some(state.kept.issued_at + AGE).filter(|_| state.kept.issued_at <= self.now());
         let due = due.max(due.and(aged));
         state.renew_at = due;
@@ -222,7 +223,7 @@ impl Environment {
 
     // === an order ===
 
-    /// Orders, where no other node does. None where there is nothing to be done any more.
+    /// Orders, unless another node does. `None` if nothing remains to be done.
     async fn attempt(&self, entry: &Entry, seen: &mut Seen, eager: bool) -> Result<Option<Issued>, Failure> {
         let _place = self.place(entry).await?;
         let Entry { spec, storage, .. } = entry;
@@ -231,7 +232,7 @@ impl Environment {
         let path = storage.lock(&spec.name);
         let taken = lock::take(&path, &self.owner, seen, Instant::now());
         let Some(mut lock) = taken.map_err(|e| Failure::storage(&path, &e))? else { return Ok(None) };
-        // What another node did before it gave the lock back.
+        // Another node may have stored a certificate before it released the lock.
         if entry.refresh() {
             log::info("certificate taken from the storage", &[("name", entry.name())]);
             return Ok(None);
@@ -256,7 +257,7 @@ impl Environment {
         Ok(Some(issued))
     }
 
-    /// A place among those that may speak to an authority at once.
+    /// A permit to talk to an authority.
     async fn place(&self, entry: &Entry) -> Result<OwnedSemaphorePermit, Failure> {
         let places = {
             let mut places = self.places.borrow_mut();
@@ -300,7 +301,7 @@ impl Environment {
         let left = entry.shown().and_then(|shown| shown.validity()).map(|validity| validity.not_after - now);
         let told = LastFailure { failure: failure.clone(), at: now };
         let noted = entry.keep(|kept| {
-            // An authority that was away for long is no reason to wait long when it says no for the first time.
+            // A long outage of the authority must not lengthen the wait after its first refusal.
             let away = |failure: &Failure| failure.kind == Kind::Away;
             let same = kept.last_error.as_ref().is_some_and(|last| away(&last.failure) == away(&failure));
             kept.failures = if same { kept.failures.saturating_add(1) } else { 1 };
@@ -343,14 +344,14 @@ impl Environment {
 
     // === renewal information (RFC 9773) ===
 
-    /// Whether the authority is to be asked when to renew.
+    /// Whether to ask the authority when to renew.
     fn may_ask(&self, entry: &Entry, shown: &Certificate) -> bool {
         let Some(id) = shown.renewal_id() else { return false };
         let state = entry.state();
         let known = state.kept.suggestion.as_ref().filter(|suggestion| suggestion.certificate == id);
         let look_at =
             known.map_or(state.kept.look_at, |suggestion| suggestion.look_at.max(state.kept.look_at));
-        // A time too far away was written down by a clock that has been set back since.
+        // A time too far in the future was stored by a clock that has since been set back.
         let now = self.now();
         look_at <= now || look_at > now + 2 * NO_SUGGESTIONS
     }
@@ -384,7 +385,7 @@ impl Environment {
                 ],
             );
         }
-        // What is not written down is asked for again by the next process.
+        // If it could not be stored, the next process asks again.
         drop(entry.keep(|kept| (kept.suggestion, kept.look_at) = (suggestion, look_at)));
     }
 
@@ -404,7 +405,7 @@ impl Environment {
         let mut found =
             found.ok_or_else(|| Failure::bad_answer("the suggested window ends before it begins"))?;
         found.explanation = info.explanation;
-        // The moment stays the one that was drawn for as long as the window does.
+        // The chosen time stays as long as the window stays the same.
         let state = entry.state();
         let same = |known: &&Suggestion| {
             (&known.certificate, known.start, known.end) == (&found.certificate, found.start, found.end)
@@ -416,7 +417,7 @@ impl Environment {
     }
 }
 
-/// It is no longer being ordered, however that ended.
+/// Clears the `ordering` flag, however the order ended.
 struct Done<'a>(&'a Entry);
 
 impl Drop for Done<'_> {
@@ -425,18 +426,18 @@ impl Drop for Done<'_> {
     }
 }
 
-/// Until when a failure says to wait, if one does.
+/// Until when a failure blocks the next attempt, if one does.
 fn blocked(entry: &Entry, now: i64, eager: bool) -> Option<i64> {
     let state = entry.state();
     let kept = &state.kept;
-    // A clock that was set back must not make a wait of a day one of a year.
+    // After a clock was set back, a wait of a day must not become one of a year.
     let waits = kept.failures > 0 && kept.next_try > now && kept.tried_at <= now;
     let asked = kept.last_error.as_ref().is_some_and(|last| last.failure.retry_after.is_some());
     let may_hurry = eager && !asked && now - kept.tried_at > CALM;
     (waits && !may_hurry).then_some(kept.next_try)
 }
 
-/// Keeps a lock alive. Ends where it is lost.
+/// Keeps a lock alive. Returns when it is lost.
 async fn beat(lock: &mut Lock) -> Failure {
     loop {
         tokio::time::sleep(BEAT).await;
@@ -451,12 +452,12 @@ async fn beat(lock: &mut Lock) -> Failure {
 /// A random number.
 fn dice() -> u64 {
     let mut bytes = [0; 8];
-    // Without randomness nothing works; this would only make renewals come at once.
+    // Without randomness nothing works; here it would only make renewals happen immediately.
     let _ = aws_lc_rs::rand::fill(&mut bytes);
     u64::from_be_bytes(bytes)
 }
 
-/// A number that is the same for one certificate after a restart and on every node.
+/// A number that is the same for a certificate after a restart and on every node.
 fn dice_of(certificate: &Certificate) -> u64 {
     let leaf = certificate.chain().next().unwrap_or_default();
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, leaf);
@@ -464,7 +465,7 @@ fn dice_of(certificate: &Certificate) -> u64 {
     u64::from_be_bytes(first)
 }
 
-/// A time as logs write it.
+/// A time in log format.
 fn moment(seconds: i64) -> String {
     timestamp(SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }

@@ -1,19 +1,20 @@
-//! Certificates that come and renew by themselves: the client side of ACME (RFC 8555), without sockets, routes or configs.
+//! Automatic certificates: the client side of ACME (RFC 8555), without sockets, routes or configs.
 //!
 //! ```text
-//!   Spec ──► Acme::entry ──► Entry: a Slot that handshakes show, from the storage or a stand-in
+//!   Spec ──► Acme::entry ──► Entry: a Slot for handshakes, filled from the storage or with a stand-in
 //!                 │
-//!            Acme::adopt ──► keeper.rs: a thread, a task for each entry
-//!                              │   schedule.rs   when to renew, when to try again: no clock, no I/O
-//!                              ├─► order.rs      one order, taken up again after a restart
-//!                              │     session.rs  directory, nonces, signed requests (jws.rs), by a Transport
+//!            Acme::adopt ──► keeper.rs: one thread, one task per entry
+//!                              │   schedule.rs   when to renew, when to retry: no clock, no I/O
+//!                              ├─► order.rs      one order, resumed after a restart
+//!                              │     session.rs  directory, nonces, signed requests (jws.rs), over a Transport
 //!                              │     publish.rs  the proof: tokens.rs, a handshake (weir-wire), a command (hook.rs)
-//!                              ├─► storage.rs    files, whole whatever happens; lock.rs: one of several nodes orders
-//!                              └─► sharing.rs    who else lives, and the proofs that any of them must answer
+//!                              ├─► storage.rs    files, always complete; lock.rs: only one of several nodes orders
+//!                              └─► sharing.rs    other live nodes, and the proofs that each of them must answer
 //! ```
 //!
-//! A config is checked without a thread: [`Acme::entry`] reads the storage and writes nothing. What a running gateway shows is never taken away:
-//! a failed order, a storage that is gone, an authority that is away for a month leave the last good certificate in its slot.
+//! Checking a config needs no thread: [`Acme::entry`] reads the storage and writes nothing. A running gateway never
+//! loses its certificate. A failed order, a missing storage, or an authority that is down for a month leaves the last
+//! good certificate in its slot.
 
 mod account;
 mod entry;
@@ -61,23 +62,23 @@ use weir_wire::tls::Proofs;
 /// The directory of Let's Encrypt.
 pub const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
 
-/// How long the end of the thread is waited for.
+/// How long we wait for the thread to end.
 const ENDING: Duration = Duration::from_secs(3);
 
 /// Seconds since 1970.
 pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
 
-/// Is told whenever something about the certificates has changed.
+/// Called whenever the state of the certificates has changed.
 pub type Watcher = Box<dyn Fn(&[Status]) + Send + Sync>;
 
-/// The certificates that are kept up to date. Cheap to clone; clones are the same.
+/// The certificates to renew. Cheap to clone; clones share them.
 #[derive(Clone)]
 pub struct Acme(Arc<Shared>);
 
-/// What the thread and its owner share.
+/// The state that the thread and its owner share.
 pub(crate) struct Shared {
     pub(crate) stage: Stage,
-    /// Tells this gateway from others with the same storage.
+    /// Distinguishes this gateway from others with the same storage.
     pub(crate) node: String,
     pub(crate) clock: Clock,
     pub(crate) wake: Arc<Notify>,
@@ -88,9 +89,9 @@ pub(crate) struct Shared {
 
 #[derive(Default)]
 struct Entries {
-    /// Those that are kept.
+    /// The entries in use.
     kept: HashMap<Spec, SharedEntry>,
-    /// Those that the config being compiled asked for.
+    /// The entries that the config being compiled asked for.
     fresh: HashMap<Spec, SharedEntry>,
 }
 
@@ -100,7 +101,7 @@ struct Running {
 }
 
 impl Acme {
-    /// Keeps nothing yet.
+    /// Starts without certificates.
     pub fn new() -> Self {
         Self::with_clock(Arc::new(|| {
             let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -108,7 +109,7 @@ impl Acme {
         }))
     }
 
-    /// The same by another clock: for tests.
+    /// Like `new`, with another clock: for tests.
     pub fn with_clock(clock: Clock) -> Self {
         let mut node = [0; 8];
         let _ = aws_lc_rs::rand::fill(&mut node); // without randomness TLS does not work either
@@ -123,27 +124,28 @@ impl Acme {
         }))
     }
 
-    /// The tokens that clients on cleartext listeners may ask for now.
+    /// The tokens that clients on cleartext listeners may currently request.
     pub fn tokens(&self) -> &Tokens {
         &self.0.stage.tokens
     }
 
-    /// The proofs that are shown in handshakes now.
+    /// The proofs that handshakes currently present.
     pub fn proofs(&self) -> &Proofs {
         &self.0.stage.proofs
     }
 
-    /// Who is told of changes.
+    /// Sets the function to call on changes.
     pub fn watch(&self, watcher: Watcher) {
         *self.0.watcher.lock().unwrap_or_else(PoisonError::into_inner) = Some(watcher);
     }
 
-    /// A config is compiled: forgets what the last one asked for that never ran.
+    /// A config is being compiled: forgets entries of an earlier config that never ran.
     pub fn begin(&self) {
         self.0.entries().fresh.clear();
     }
 
-    /// The certificate of a spec: the one that is kept already, else what the storage has, else a stand-in.
+    /// The certificate of a spec: the entry in use if there is one, else the certificate in the storage, else a
+    /// stand-in.
     ///
     /// # Errors
     /// When no stand-in can be made.
@@ -158,7 +160,7 @@ impl Acme {
         Ok(entry)
     }
 
-    /// The config that was compiled runs now: keeps what it asked for since [`Acme::begin`], and nothing else.
+    /// The compiled config is now running: keeps the entries requested since [`Acme::begin`], and no others.
     pub fn adopt(&self, transport: impl FnOnce() -> Arc<dyn Transport>) {
         let entries: Vec<SharedEntry> = {
             let mut entries = self.0.entries();
@@ -179,7 +181,7 @@ impl Acme {
             *running = self.start(transport());
         }
         if let Some(running) = &*running {
-            let _ = running.commands.send(Command::Keep(entries)); // a thread that ended said why
+            let _ = running.commands.send(Command::Keep(entries)); // a thread that ended has said why
         }
     }
 
@@ -188,7 +190,7 @@ impl Acme {
         let (ending, ended) = std_mpsc::channel::<()>();
         let shared = Arc::clone(&self.0);
         let work = move || {
-            let _ending = ending; // hung up on when the thread ends
+            let _ending = ending; // disconnects when the thread ends
             keeper::run(shared, transport, told);
         };
         match thread::Builder::new().name("weir-acme".to_owned()).spawn(work) {
@@ -200,21 +202,21 @@ impl Acme {
         }
     }
 
-    /// Ends what is under way. Locks and proofs are given back; an order goes on after the next start.
+    /// Stops all work. Releases locks and proofs; an order continues after the next start.
     pub fn stop(&self) {
         let running = self.0.running.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Running { commands, ended }) = running {
             let _ = commands.send(Command::Stop); // it may have ended
-            let _ = ended.recv_timeout(ENDING); // hung up on, or too late to wait for
+            let _ = ended.recv_timeout(ENDING); // disconnected, or we wait no longer
         }
     }
 
-    /// Has everything be looked at now: for tests, after the clock was turned.
+    /// Checks everything now: for tests that have moved the clock.
     pub fn wake(&self) {
         self.0.wake.notify_waiters();
     }
 
-    /// How each fares, by name.
+    /// The status of each certificate, by name.
     pub fn statuses(&self) -> Vec<Status> {
         self.0.statuses()
     }
@@ -244,7 +246,7 @@ impl Shared {
         all
     }
 
-    /// Tells whoever watches.
+    /// Notifies the watcher.
     pub(crate) fn tell(&self) {
         let statuses = self.statuses();
         if let Some(watcher) = &*self.watcher.lock().unwrap_or_else(PoisonError::into_inner) {

@@ -1,11 +1,12 @@
-//! Who orders: a file that is there for as long as its owner lives, so that of several nodes with one storage one orders a certificate.
+//! Elects the node that orders: a lock file that exists while its owner lives, so that only one of several nodes with
+//! the same storage orders a certificate.
 //!
-//! The owner writes into it every [`BEAT`]. Whoever sees it unchanged for [`STALE`], by a clock of its own, takes its owner for dead and takes it
-//! over; the clocks of two machines are never compared. An owner on this machine whose process is gone is dead at once, so that a
-//! restart does not wait.
+//! The owner writes into it every [`BEAT`]. A node that sees it unchanged for [`STALE`], by its own clock, considers
+//! the owner dead and takes the lock over. Nobody compares the clocks of two machines. An owner on this machine whose
+//! process has ended is dead immediately, so that a restart need not wait.
 //!
-//! Taking over moves the file away before a new one is made: of two that do so at once, one finds it gone. An owner that slept finds out by the
-//! inode that the file is no longer its own.
+//! To take over, a node first moves the file away and then creates a new one: if two try at the same time, one finds
+//! it gone. An owner that slept notices by the inode that the file is no longer its own.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
@@ -13,28 +14,28 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How often an owner shows that it lives.
+/// How often an owner refreshes its lock.
 pub(crate) const BEAT: Duration = Duration::from_secs(5);
 
-/// How long a lock stays unchanged until its owner is taken for dead.
+/// How long a lock must stay unchanged before we consider its owner dead.
 pub(crate) const STALE: Duration = Duration::from_secs(30);
 
-/// Longest file of a lock.
+/// Longest lock file, in bytes.
 const LOCK_BYTES: usize = 512;
 
-/// A process as other processes can find out whether it lives.
+/// A process, identified so that others can tell whether it lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
-    /// The machine since its start, and the space that process numbers count in.
+    /// The machine's boot id, and the PID namespace.
     machine: String,
     process: u32,
-    /// When the process began: numbers are used again.
+    /// The start time of the process: PIDs are reused.
     began: String,
-    /// Tells two gateways in one process apart.
+    /// Distinguishes two gateways in one process.
     node: String,
 }
 
-/// A lock that is held. Dropping it gives it back.
+/// A held lock. Dropping it releases it.
 #[derive(Debug)]
 pub(crate) struct Lock {
     path: PathBuf,
@@ -43,11 +44,11 @@ pub(crate) struct Lock {
     beats: u64,
 }
 
-/// What was seen of another's lock: its content, and since when.
+/// The last observation of another owner's lock: its content, and since when.
 #[derive(Debug, Default)]
 pub(crate) struct Seen(Option<(Vec<u8>, Instant)>);
 
-/// Takes the lock, unless another holds it. `seen` remembers from one try to the next.
+/// Takes the lock, unless another node holds it. `seen` carries observations from one attempt to the next.
 pub(crate) fn take(path: &Path, owner: &Owner, seen: &mut Seen, now: Instant) -> io::Result<Option<Lock>> {
     if let Some(lock) = create(path, owner)? {
         seen.0 = None;
@@ -58,7 +59,7 @@ pub(crate) fn take(path: &Path, owner: &Owner, seen: &mut Seen, now: Instant) ->
             content.truncate(LOCK_BYTES);
             content
         }
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return create(path, owner), // given back just now
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return create(path, owner), // just released
         Err(e) => return Err(e),
     };
     let unchanged = match &seen.0 {
@@ -88,7 +89,7 @@ fn create(path: &Path, owner: &Owner) -> io::Result<Option<Lock>> {
     Ok(Some(lock))
 }
 
-/// Takes a dead owner's lock out of the way. False where it was another's by then.
+/// Moves a dead owner's lock away. False if it belonged to another owner by then.
 fn move_away(path: &Path, owner: &Owner, judged: &[u8]) -> io::Result<bool> {
     let aside = path.with_file_name(format!("lock.{}.{}", owner.process, owner.node));
     match fs::rename(path, &aside) {
@@ -98,15 +99,15 @@ fn move_away(path: &Path, owner: &Owner, judged: &[u8]) -> io::Result<bool> {
     }
     let ours = fs::read(&aside).is_ok_and(|content| content.get(..LOCK_BYTES).unwrap_or(&content) == judged);
     if !ours {
-        // Somebody living was faster: it gets its lock back, unless a third one has made a new one by now.
+        // A live owner was faster. Put its lock back, unless a third node has created a new one by now.
         let _ = fs::hard_link(&aside, path);
     }
-    let _ = fs::remove_file(&aside); // nobody else knows its name
+    let _ = fs::remove_file(&aside); // nobody else knows this name
     Ok(ours)
 }
 
 impl Lock {
-    /// Shows that the owner lives. False where the lock is another's now.
+    /// Refreshes the lock. False if it belongs to another owner now.
     pub(crate) fn beat(&mut self) -> io::Result<bool> {
         if self.beats > 0 && !self.is_held() {
             return Ok(false);
@@ -118,7 +119,7 @@ impl Lock {
         Ok(true)
     }
 
-    /// Whether the file at the path is still the one that was made.
+    /// Whether the file at the path is still the one we created.
     pub(crate) fn is_held(&self) -> bool {
         match (self.file.metadata(), fs::metadata(&self.path)) {
             (Ok(ours), Ok(there)) => ours.ino() == there.ino() && ours.dev() == there.dev(),
@@ -130,19 +131,19 @@ impl Lock {
 impl Drop for Lock {
     fn drop(&mut self) {
         if self.is_held() {
-            let _ = fs::remove_file(&self.path); // else it goes stale
+            let _ = fs::remove_file(&self.path); // otherwise it goes stale
         }
     }
 }
 
 impl Owner {
-    /// This process. `node` tells two gateways in it apart.
+    /// This process. `node` distinguishes two gateways in it.
     pub(crate) fn ourselves(node: &str) -> Self {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let space = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
         let process = std::process::id();
         let machine = match boot.trim() {
-            "" => String::new(), // nobody can tell, so nobody is dead before STALE
+            "" => String::new(), // unknown, so nobody is dead before STALE
             boot => format!("{boot}/{}", space.display()),
         };
         Self { machine, process, began: began(process).unwrap_or_default(), node: node.to_owned() }
@@ -160,17 +161,18 @@ impl Owner {
         Some(Self { machine, process: process.parse().ok()?, began: began.to_owned(), node })
     }
 
-    /// Whether this owner of a lock has surely ended, as far as `here` can tell.
+    /// Whether this owner has certainly ended, as far as `here` can tell.
     fn is_dead(&self, here: &Self) -> bool {
         let comparable = !self.machine.is_empty() && self.machine == here.machine && !self.began.is_empty();
         comparable && began(self.process).is_none_or(|now| now != self.began)
     }
 }
 
-/// When a process began, in ticks since the start of the machine (proc(5), field 22 of `stat`); none where there is no such process.
+/// The start time of a process, in ticks since boot (proc(5), field 22 of `stat`); `None` if there is no such
+/// process.
 fn began(process: u32) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-    // The name in parentheses may hold anything: fields are counted behind it.
+    // The name in parentheses may contain anything, so count fields after it.
     let (_, behind) = stat.rsplit_once(')')?;
     behind.split_whitespace().nth(19).map(str::to_owned)
 }
@@ -219,7 +221,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         let mut gone = owner("a");
-        gone.began = "1".to_owned(); // our number, another process
+        gone.began = "1".to_owned(); // our PID, another process
         fs::write(&path, gone.text() + "beat 7\n").unwrap();
         assert!(take(&path, &owner("b"), &mut Seen::default(), Instant::now()).unwrap().is_some());
         gone.machine = "elsewhere".to_owned();

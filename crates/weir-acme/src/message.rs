@@ -1,5 +1,5 @@
-//! What ACME says, as far as it is looked at: the resources of RFC 8555 §7.1, renewal information (RFC 9773), problems (RFC 9457). Everything here was written
-//! by a stranger.
+//! The parts of ACME messages that we read: the resources of RFC 8555 §7.1, renewal information (RFC 9773), problems
+//! (RFC 9457). All of it is untrusted input.
 
 use crate::failure::{Failure, Kind, told};
 use serde::Deserialize;
@@ -8,17 +8,17 @@ use std::time::SystemTime;
 
 const ERROR: &str = "urn:ietf:params:acme:error:";
 
-/// The longest wait that an authority may ask for, in seconds.
+/// The longest wait that we accept from an authority, in seconds.
 const LONGEST_WAIT: u64 = 24 * 60 * 60;
 
-/// Where everything is.
+/// The directory: the URLs of all operations.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Directory {
     pub(crate) new_nonce: String,
     pub(crate) new_account: String,
     pub(crate) new_order: String,
-    /// Only where renewal information is offered.
+    /// Only present if the authority offers renewal information.
     pub(crate) renewal_info: Option<String>,
     #[serde(default)]
     pub(crate) meta: Meta,
@@ -29,7 +29,7 @@ pub(crate) struct Directory {
 pub(crate) struct Meta {
     #[serde(default)]
     pub(crate) external_account_required: bool,
-    /// Kinds of certificates, each with what it is.
+    /// Certificate profiles, each with its description.
     #[serde(default)]
     pub(crate) profiles: BTreeMap<String, serde_json::Value>,
 }
@@ -60,7 +60,7 @@ pub(crate) struct Challenge {
     pub(crate) error: Option<Problem>,
 }
 
-/// Of orders, authorizations and challenges (RFC 8555 §7.1.6).
+/// The status of orders, authorizations and challenges (RFC 8555 §7.1.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Status {
@@ -74,7 +74,7 @@ pub(crate) enum Status {
     Valid,
 }
 
-/// When a certificate should be renewed.
+/// When to renew a certificate.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct RenewalInfo {
@@ -89,7 +89,7 @@ pub(crate) struct SuggestedWindow {
     pub(crate) end: String,
 }
 
-/// What is wrong, says the authority.
+/// An error report from the authority.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct Problem {
     #[serde(rename = "type", default)]
@@ -99,12 +99,12 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
-    /// Whether it is this error of ACME (RFC 8555 §6.7).
+    /// Whether it is this ACME error (RFC 8555 §6.7).
     pub(crate) fn is(&self, error: &str) -> bool {
         self.kind.strip_prefix(ERROR) == Some(error)
     }
 
-    /// In words, with its type as short as it can be.
+    /// As text, with the shortest form of its type.
     pub(crate) fn text(&self) -> String {
         let kind = self.kind.strip_prefix(ERROR).unwrap_or(&self.kind);
         match (kind, self.detail.as_str()) {
@@ -115,7 +115,7 @@ impl Problem {
         }
     }
 
-    /// The failure that a refused request is.
+    /// Converts a rejected request into a failure.
     pub(crate) fn failure(&self, status: u16, retry_after: Option<u64>) -> Failure {
         let kind = if self.is("rateLimited") || status == 429 {
             Kind::RateLimited
@@ -134,7 +134,7 @@ impl Problem {
     }
 }
 
-/// How many seconds a `Retry-After` asks for (RFC 9110 §10.2.3), at most a day.
+/// The seconds that a `Retry-After` requests (RFC 9110 §10.2.3), at most a day.
 pub(crate) fn retry_after(value: &str, now: i64) -> Option<u64> {
     let value = value.trim();
     let seconds = match value.parse::<u64>() {
@@ -148,7 +148,7 @@ pub(crate) fn retry_after(value: &str, now: i64) -> Option<u64> {
     Some(seconds.min(LONGEST_WAIT))
 }
 
-/// Seconds since 1970 of a time as RFC 3339 has it.
+/// Parses an RFC 3339 time into seconds since 1970.
 pub(crate) fn time(text: &str) -> Option<i64> {
     let (date, rest) = text.split_at_checked(10)?;
     let clock = rest.strip_prefix(['T', 't', ' '])?;
@@ -183,7 +183,7 @@ pub(crate) fn time(text: &str) -> Option<i64> {
     Some(days(year, month, day) * 86_400 + (hour * 60 + minute) * 60 + second - offset)
 }
 
-/// Days from 1970-01-01 to a date of the Gregorian calendar. Years are counted from March, so that a leap day is their last.
+/// Days from 1970-01-01 to a Gregorian date. Counts years from March, so that a leap day is the last of its year.
 const fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let month = (month + 9) % 12;
@@ -191,7 +191,8 @@ const fn days(year: i64, month: i64, day: i64) -> i64 {
     year * 365 + leaps + (month * 153 + 2) / 5 + day - 1 - 719_468
 }
 
-/// Whether a URL that an authority names may be asked: only by TLS (RFC 8555 §6.1), and nothing that could break a request.
+/// Whether we may call a URL that an authority names: only over TLS (RFC 8555 §6.1), and without characters that
+/// could break a request.
 pub(crate) fn may_ask(url: &str) -> bool {
     let place = url.strip_prefix("https://").map(|rest| rest.split(['/', '?']).next().unwrap_or_default());
     let host = place.map(|place| place.rsplit_once(':').map_or(place, |(host, _)| host));
@@ -200,7 +201,7 @@ pub(crate) fn may_ask(url: &str) -> bool {
         && host.is_some_and(|host| !host.is_empty() && !host.contains('@'))
 }
 
-/// Whether a token may stand in a path and in a name of a file: letters of base64 for URLs (RFC 8555 §8.3), not too many.
+/// Whether a token is safe in a path and in a file name: a limited number of base64url characters (RFC 8555 §8.3).
 pub(crate) fn is_token(token: &str) -> bool {
     (1..=256).contains(&token.len())
         && token.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))

@@ -1,27 +1,27 @@
-//! What a certificate is for: one name, which becomes an identifier of an order, a folder of the storage and a label of what is told.
+//! The name of a certificate, which becomes an identifier in orders, a folder in the storage and a label in reports.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// Longest name of a host (RFC 1035 §2.3.4), without the dot at its end.
+/// Longest host name (RFC 1035 §2.3.4), without the final dot.
 const LONGEST: usize = 253;
 
-/// Longest part of it between two dots.
+/// Longest label between two dots.
 const LONGEST_LABEL: usize = 63;
 
-/// What a certificate is for.
+/// The name of a certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Name {
     /// An address (RFC 8738).
     Address(IpAddr),
     /// A host, in lower case.
     Host(String),
-    /// All hosts directly below this one.
+    /// All direct subdomains of this host.
     Wildcard(String),
 }
 
-/// Why a text is no name that a certificate can be for.
+/// Why a text is not a valid certificate name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoName(&'static str);
 
@@ -32,16 +32,16 @@ impl Name {
         (kind, self.to_string())
     }
 
-    /// Its folder in the storage. No two names share one, and none leads out of it.
+    /// Its folder in the storage. No two names share a folder, and no folder is outside the storage.
     pub(crate) fn folder(&self) -> String {
         match self {
             Self::Address(address) => address.to_string(),
             Self::Host(host) => host.clone(),
-            Self::Wildcard(base) => format!("_.{base}"), // no host has a `_`
+            Self::Wildcard(base) => format!("_.{base}"), // no host contains a `_`
         }
     }
 
-    /// The name that a certificate authority asks for in the handshake of a proof (RFC 8737 §3, RFC 8738 §6).
+    /// The SNI that a certificate authority sends in a proof handshake (RFC 8737 §3, RFC 8738 §6).
     pub(crate) fn server_name(&self) -> String {
         match self {
             Self::Host(host) | Self::Wildcard(host) => host.clone(),
@@ -58,7 +58,7 @@ impl Name {
         }
     }
 
-    /// Where a TXT record proves control over it (RFC 8555 §8.4); none for an address.
+    /// The TXT record that proves control over it (RFC 8555 §8.4); `None` for an address.
     pub(crate) fn record(&self) -> Option<String> {
         match self {
             Self::Address(_) => None,

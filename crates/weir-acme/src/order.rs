@@ -1,13 +1,13 @@
-//! One order (RFC 8555 §7.4): begun or taken up again where a process before this one left it, proven, finalized, fetched.
+//! One order (RFC 8555 §7.4), new or resumed from an earlier process: proven, finalized, downloaded.
 //!
 //! ```text
-//!              ┌── pending ──► prove ──┐
-//!   order.json │                       ▼
-//!   or new ────┼────────────────── ready ──► finalize ──► processing ──► valid ──► the chain
-//!              │
-//!              └── invalid, or unknown to the authority: forgotten, and the next try begins anew
+//!               ┌── pending ──► prove ──┐
+//!    order.json │                       ▼
+//!    or new ────┼────────────────── ready ──► finalize ──► processing ──► valid ──► the chain
+//!               │
+//!               └── invalid, or unknown to the authority: forgotten, and the next attempt starts over
 //! ```
-//! The URL and the key are written down before anything else is done, so that a restart in the middle continues this order.
+//! The URL and the key are stored before anything else happens, so that a restart continues this order.
 
 use crate::account::Account;
 use crate::failure::{Failure, Kind};
@@ -28,7 +28,7 @@ use weir_wire::tls::Certificate;
 /// How long an order may take.
 const ORDER: Duration = Duration::from_secs(15 * 60);
 
-/// The waits between two looks at what an authority is doing, where it names none.
+/// The waits between two polls of an authority that names none.
 const LOOKS: [Duration; 5] = [
     Duration::from_millis(250),
     Duration::from_millis(500),
@@ -37,19 +37,19 @@ const LOOKS: [Duration; 5] = [
     Duration::from_secs(5),
 ];
 
-/// The longest wait between two looks that is granted.
+/// The longest wait between two polls that we accept.
 const LONGEST_LOOK: Duration = Duration::from_secs(60);
 
-/// Most authorizations of an order that are looked at: ours have one.
+/// Most authorizations of an order that we process: our orders have one.
 const AUTHORIZATIONS: usize = 4;
 
-/// A certificate that was issued, with the text that is stored: the key, then the chain.
+/// An issued certificate, with the text to store: the key, then the chain.
 pub(crate) struct Issued {
     pub(crate) certificate: Certificate,
     pub(crate) pem: String,
 }
 
-/// An order as it is stored.
+/// The stored form of an order.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     url: String,
@@ -59,7 +59,7 @@ struct Kept {
     key: String,
 }
 
-/// What is needed for an order.
+/// The context of an order.
 pub(crate) struct Ordering<'a> {
     pub(crate) around: &'a Environment,
     pub(crate) spec: &'a Spec,
@@ -69,7 +69,7 @@ pub(crate) struct Ordering<'a> {
 }
 
 impl Ordering<'_> {
-    /// Orders a certificate. `replaces` is how the authority knows the one before it.
+    /// Orders a certificate. `replaces` is the authority's identifier of its predecessor.
     pub(crate) async fn run(&self, replaces: Option<&str>) -> Result<Issued, Failure> {
         let late =
             || Failure::new(Kind::Away, "the certificate authority did not finish the order in 15 minutes");
@@ -110,7 +110,7 @@ impl Ordering<'_> {
                     return Err(Failure::new(Kind::Refused, format!("the order failed: {why}")));
                 }
             };
-            // After the proof it is most often ready.
+            // After the proof it is usually ready.
             if looks > 0 || order.status != Status::Pending {
                 pause(wait, looks).await;
             }
@@ -119,10 +119,10 @@ impl Ordering<'_> {
         }
     }
 
-    /// The order that a process before this one left, where the authority still knows it and it can still come to something.
+    /// Resumes the stored order, if the authority still knows it and it can still succeed.
     async fn taken_up(&self) -> Result<Option<(Kept, Order)>, Failure> {
         let path = self.storage.order(&self.spec.name);
-        let kept: Option<Kept> = storage::read_json(&path).unwrap_or_default(); // an unreadable one is begun anew
+        let kept: Option<Kept> = storage::read_json(&path).unwrap_or_default(); // if it is unreadable, start over
         let ours = |kept: &Kept| kept.account == self.account.url && kept.profile == self.spec.profile;
         let Some(kept) = kept.filter(ours) else { return Ok(None) };
         let order = match self.session.post(self.account.signer(), &kept.url, None).await {
@@ -164,7 +164,7 @@ impl Ordering<'_> {
                 let mut first = payload.clone();
                 first["replaces"] = replaces.into();
                 match self.session.post(self.account.signer(), url, Some(&first)).await {
-                    // It may have been replaced already (RFC 9773 §5), or the authority knows nothing of it.
+                    // It may have been replaced already (RFC 9773 §5), or the authority does not know it.
                     Err(Refusal { failure, .. }) if failure.kind == Kind::Refused => {
                         self.session.post(self.account.signer(), url, Some(&payload)).await
                     }
@@ -201,13 +201,13 @@ impl Ordering<'_> {
         }
     }
 
-    /// An authority that forgot the account is told of it again at the next try.
+    /// If the authority forgot the account, the next attempt registers it again.
     fn account_lost(&self, refused: Refusal) -> Failure {
         if refused.problem.as_ref().is_some_and(|problem| problem.is("accountDoesNotExist")) {
             if let Err(failure) = Account::forget(self.session, self.storage) {
                 return failure;
             }
-            // Nothing to wait for: the account is registered at the next try.
+            // No need to wait: the next attempt registers the account.
             return Failure { kind: Kind::Away, ..refused.failure };
         }
         refused.failure
@@ -273,7 +273,7 @@ impl Ordering<'_> {
         let pem = format!("{}\n{}", kept.key.trim_end(), chain);
         let checked = checked(&self.spec.name, &pem, (self.around.clock)());
         let certificate = checked.map_err(|why| {
-            self.forget(); // it would be fetched again and again
+            self.forget(); // otherwise we would download it again and again
             Failure::new(Kind::SelfCheck, format!("the certificate that was issued is of no use: {why}"))
         })?;
         Ok(Issued { certificate, pem })
@@ -286,12 +286,12 @@ impl Ordering<'_> {
             .map_err(|refused| self.account_lost(refused))
     }
 
-    /// The next try begins anew.
+    /// Makes the next attempt start over.
     fn forget(&self) {
         storage::remove(&self.storage.order(&self.spec.name));
     }
 
-    /// After these failures the order can come to nothing.
+    /// Forgets the order after failures from which it cannot recover.
     fn forget_where_over(&self, failure: &Failure) {
         if matches!(failure.kind, Kind::Challenge | Kind::Refused) {
             self.forget();
@@ -306,17 +306,17 @@ fn refused_proof(authorization: &Authorization) -> Failure {
     Failure::new(Kind::Challenge, format!("the certificate authority did not find the proof: {why}"))
 }
 
-/// A request for a certificate (RFC 2986), in DER.
+/// A certificate signing request (RFC 2986), in DER.
 fn request(name: &Name, key: &str) -> Result<Vec<u8>, Failure> {
     let unmade = |e: rcgen::Error| Failure::new(Kind::SelfCheck, format!("the request was not made: {e}"));
     let key = KeyPair::from_pem(key).map_err(unmade)?;
     let mut params = CertificateParams::new([name.to_string()]).map_err(unmade)?;
-    params.distinguished_name = DistinguishedName::new(); // the names are alternative names, and nothing else
+    params.distinguished_name = DistinguishedName::new(); // only subject alternative names
     let request = params.serialize_request(&key).map_err(unmade)?;
     Ok(request.der().to_vec())
 }
 
-/// The certificate of a text, where clients would take it for this name now.
+/// Parses a certificate, and checks that clients would accept it for this name now.
 fn checked(name: &Name, pem: &str, now: i64) -> Result<Certificate, String> {
     /// By how much this machine's clock may be behind.
     const BEHIND: i64 = 5 * 60;
@@ -334,7 +334,7 @@ fn checked(name: &Name, pem: &str, now: i64) -> Result<Certificate, String> {
     Ok(certificate)
 }
 
-/// Waits before the next look.
+/// Waits before the next poll.
 async fn pause(asked: Option<u64>, looks: usize) {
     let usual = LOOKS.get(looks).or(LOOKS.last()).copied().unwrap_or(LONGEST_LOOK);
     let wait = asked.map_or(usual, |seconds| Duration::from_secs(seconds).clamp(LOOKS[0], LONGEST_LOOK));

@@ -1,7 +1,7 @@
-//! Shows a proof where its authority will look for it, and takes it back when that is over, however it ends.
+//! Publishes a proof where its authority looks for it, and removes it afterwards, whatever the outcome.
 //!
-//! Whoever shares the storage may be asked in our place, so the proof stands there too; the others read it within [`SHARED_EVERY`]
-//! (`sharing.rs`), and the authority is told only after that.
+//! The authority may reach any node that shares the storage, so the proof is stored there too. Other nodes read it
+//! within [`SHARED_EVERY`] (`sharing.rs`), and only after that do we notify the authority.
 
 use crate::failure::{Failure, Kind};
 use crate::hook::{Action, Hook};
@@ -16,19 +16,19 @@ use std::path::PathBuf;
 use weir_wire::base64::encode_url;
 use weir_wire::tls::Proofs;
 
-/// How control over a name is proven.
+/// How we prove control over a name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Challenge {
-    /// By a TXT record, which a command writes.
+    /// By a TXT record, which a command creates.
     Dns(Hook),
-    /// By an answer over cleartext HTTP on port 80.
+    /// By a response over cleartext HTTP on port 80.
     Http,
     /// In a TLS handshake on port 443.
     TlsAlpn,
 }
 
 impl Challenge {
-    /// What authorities call it.
+    /// The name of the challenge in ACME.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Dns(_) => "dns-01",
@@ -38,34 +38,34 @@ impl Challenge {
     }
 }
 
-/// Where proofs are shown by this process.
+/// Where this process shows proofs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stage {
     pub(crate) tokens: Tokens,
     pub(crate) proofs: Proofs,
 }
 
-/// A proof, as nodes tell each other.
+/// A proof, in the form that nodes share.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Proof {
     /// `http-01` or `tls-alpn-01`.
     pub(crate) kind: String,
-    /// The name that it is for.
+    /// The name that it proves.
     pub(crate) name: String,
     pub(crate) token: String,
     pub(crate) authorization: String,
-    /// When it was shown, in seconds since 1970.
+    /// When it was published, in seconds since 1970.
     pub(crate) made: i64,
 }
 
-/// A proof that is shown until this is dropped.
+/// A proof that stays published until this is dropped.
 pub(crate) struct Published {
     back: Back,
     file: Option<PathBuf>,
     stage: Stage,
 }
 
-/// How it is taken back.
+/// How to remove the proof.
 enum Back {
     Record { hook: Hook, record: String, value: String },
     Shown(Proof),
@@ -101,7 +101,7 @@ impl Stage {
 }
 
 impl Published {
-    /// Shows the proof. When this returns, the authority may look.
+    /// Publishes the proof. When this returns, the authority may check it.
     pub(crate) async fn show(
         stage: &Stage,
         storage: &Storage,

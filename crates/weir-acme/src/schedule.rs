@@ -1,4 +1,5 @@
-//! When a certificate is renewed, and when a failed try is repeated. No clock and no dice of its own: times are arguments, in seconds since 1970.
+//! When to renew a certificate, and when to retry after a failure. Pure: times (in seconds since 1970) and random
+//! numbers are arguments.
 
 use crate::failure::{Failure, Kind};
 use serde::{Deserialize, Serialize};
@@ -8,38 +9,40 @@ const MINUTE: i64 = 60;
 const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
 
-/// Certificates that live shorter are renewed at half their life, others at two thirds of it, where the authority suggests nothing.
+/// Without a suggestion by the authority, certificates with a shorter life than this are renewed after half of it,
+/// others after two thirds.
 const SHORT_LIVED: i64 = 10 * DAY;
 
-/// How long to wait after each failure in a row. Let's Encrypt allows five failed proofs for a name in an hour.
+/// Waits after consecutive failures. Let's Encrypt allows five failed proofs per name and hour.
 const REFUSED: [i64; 8] = [MINUTE, 5 * MINUTE, 15 * MINUTE, 45 * MINUTE, HOUR, 2 * HOUR, 6 * HOUR, 12 * HOUR];
 
-/// The same where the authority was not reached, which costs it nothing.
+/// Waits if the authority was unreachable, which costs it nothing.
 const AWAY: [i64; 8] = [1, 2, 5, 10, 30, MINUTE, 2 * MINUTE, 5 * MINUTE];
 
-/// Shortest and longest time between two questions for renewal information (RFC 9773 §4.3.2), and what is taken where the authority names none.
+/// Shortest and longest time between two requests for renewal information (RFC 9773 §4.3.2), and the default if the
+/// authority names none.
 const LOOK_SOONEST: i64 = MINUTE;
 const LOOK_LATEST: i64 = DAY;
 const LOOK_USUAL: i64 = 6 * HOUR;
 
-/// When to renew, as the authority suggested (RFC 9773).
+/// A renewal window suggested by the authority (RFC 9773).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Suggestion {
-    /// The certificate that it is about.
+    /// The certificate it applies to.
     pub(crate) certificate: String,
     pub(crate) start: i64,
     pub(crate) end: i64,
-    /// The moment that was drawn between the two: the same after a restart and for every node.
+    /// The time chosen within the window: the same after a restart and on every node.
     pub(crate) chosen: i64,
     /// When to ask again.
     pub(crate) look_at: i64,
-    /// Why, as a URL for people.
+    /// The reason, as a URL for people.
     #[serde(default)]
     pub(crate) explanation: Option<String>,
 }
 
 impl Suggestion {
-    /// A window of an authority; none where it is no window. `dice` is any number.
+    /// A window from an authority; `None` if it is invalid. `dice` is any number.
     pub(crate) fn new(
         certificate: &str,
         start: i64,
@@ -57,31 +60,33 @@ impl Suggestion {
     }
 }
 
-/// After how many seconds to ask again.
+/// How many seconds to wait before asking again.
 pub(crate) fn look_again(wait: Option<u64>) -> i64 {
     let wait = wait.and_then(|wait| i64::try_from(wait).ok()).unwrap_or(LOOK_USUAL);
     wait.clamp(LOOK_SOONEST, LOOK_LATEST)
 }
 
-/// When a certificate is renewed. What an authority suggests counts, but never into the last sixth of the certificate's life.
+/// When to renew a certificate. A suggestion by the authority counts, but cannot move renewal into the last sixth of
+/// the certificate's life.
 pub(crate) fn due(validity: Validity, suggestion: Option<&Suggestion>, dice: u64) -> i64 {
     let life = (validity.not_after - validity.not_before).max(0);
     let usual = || {
         let share = if life < SHORT_LIVED { life / 2 } else { life / 3 * 2 };
-        // A little earlier, so that what was ordered together is not renewed together.
+        // A little earlier, at random, so that certificates ordered together are not renewed together.
         validity.not_before + share - below(dice, life / 50)
     };
     let latest = validity.not_after - life / 6;
     suggestion.map_or_else(usual, |suggestion| suggestion.chosen).min(latest)
 }
 
-/// How long to wait after a failure: `failures` in a row, this one included. `left` is how long the certificate in use is valid.
+/// How long to wait after a failure: `failures` consecutive ones, including this one. `left` is the remaining
+/// validity of the certificate in use.
 pub(crate) fn wait_after(failure: &Failure, failures: u32, left: Option<i64>, dice: u64) -> i64 {
     let steps = if failure.kind == Kind::Away { AWAY } else { REFUSED };
     let step = usize::try_from(failures.max(1) - 1).unwrap_or(usize::MAX).min(steps.len() - 1);
     let wait = steps[step];
     let wait = wait + below(dice, wait / 5);
-    // The nearer the end, the shorter the waits; but an authority's word counts, and its limits.
+    // The closer the expiry, the shorter the wait. But the authority's own waits and limits still count.
     let wait = match left.filter(|left| *left > 0) {
         Some(left) => wait.min((left / 20).max(10 * MINUTE)),
         None => wait,
@@ -90,7 +95,7 @@ pub(crate) fn wait_after(failure: &Failure, failures: u32, left: Option<i64>, di
     wait.max(asked)
 }
 
-/// A number from 0 to `limit` - 1; 0 where there is none.
+/// A number from 0 to `limit` - 1; 0 if `limit` is not positive.
 fn below(dice: u64, limit: i64) -> i64 {
     match u64::try_from(limit) {
         Ok(limit) if limit > 0 => i64::try_from(dice % limit).unwrap_or(0),
@@ -141,7 +146,7 @@ mod tests {
         let refused = Failure::new(Kind::Challenge, "");
         let waits: Vec<i64> = (1..=9).map(|n| wait_after(&refused, n, None, 0)).collect();
         assert!(waits.is_sorted() && waits[8] == 12 * HOUR, "{waits:?}");
-        // Four tries in the first hour: Let's Encrypt allows five that fail.
+        // Four attempts in the first hour: Let's Encrypt allows five failures.
         let hour = waits.iter().scan(0, |at, wait| {
             *at += wait;
             Some(*at)

@@ -1,4 +1,5 @@
-//! One conversation with a certificate authority: its directory, its nonces, and requests that are signed, and repeated where it wants another nonce.
+//! A session with a certificate authority: its directory, its nonces, and signed requests, repeated if the authority
+//! wants another nonce.
 
 use crate::failure::{Failure, Kind};
 use crate::jws::Signer;
@@ -12,49 +13,50 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// How often a request is repeated because the authority refuses its nonce (RFC 8555 §6.5). Pebble refuses one in twenty on purpose.
+/// How often we repeat a request because the authority rejects its nonce (RFC 8555 §6.5). Pebble rejects one in
+/// twenty on purpose.
 const NONCE_TRIES: usize = 10;
 
-/// Most nonces that are kept: a conversation needs one at a time.
+/// Most nonces that we keep: a session needs one at a time.
 const NONCES: usize = 4;
 
-/// Longest answer, in bytes: a chain is some kilobytes.
+/// Largest response, in bytes: a chain takes some kilobytes.
 pub const ANSWER_BYTES: usize = 256 * 1024;
 
-/// A request for the transport.
+/// A request for the transport to send.
 #[derive(Clone, Debug)]
 pub struct Ask {
     /// `GET`, `HEAD` or `POST`.
     pub method: &'static str,
-    /// Where to: `https` always.
+    /// The URL: always `https`.
     pub url: String,
-    /// What is sent, as `application/jose+json`.
+    /// The body, as `application/jose+json`.
     pub body: Vec<u8>,
-    /// The authorities, a PEM file, that are believed in the place of the system's.
+    /// A PEM file of authorities to trust instead of the system's.
     pub trust: Option<PathBuf>,
 }
 
-/// What came back, whatever its status.
+/// A response with any status.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
-    /// The status.
+    /// The status code.
     pub status: u16,
-    /// Fields, their names in any case.
+    /// The header fields; names may be in any case.
     pub headers: Vec<(String, String)>,
     /// The body, at most [`ANSWER_BYTES`].
     pub body: Vec<u8>,
 }
 
-/// What comes of a request: an answer, or why there is none.
+/// The result of a request: a response, or why there is none.
 pub type Answered<'a> = Pin<Box<dyn Future<Output = Result<Answer, String>> + 'a>>;
 
-/// Carries requests to a certificate authority. It follows no redirect, and ends each request within a time of its own.
+/// Sends requests to a certificate authority. Does not follow redirects, and has its own timeout.
 pub trait Transport: Send + Sync + 'static {
     /// Sends one request.
     fn ask(&self, ask: Ask) -> Answered<'_>;
 }
 
-/// A conversation.
+/// A session.
 pub(crate) struct Session<'a> {
     transport: &'a dyn Transport,
     settings: &'a Settings,
@@ -72,15 +74,15 @@ impl Answer {
     }
 }
 
-/// A good answer, and what beside its body is of use.
+/// A successful response, with the useful parts of its header.
 pub(crate) struct Good {
     pub(crate) body: Vec<u8>,
-    /// Where what was made is.
+    /// The URL of the created resource.
     pub(crate) location: Option<String>,
     pub(crate) retry_after: Option<u64>,
 }
 
-/// Why there is none: what the authority said, where it said something.
+/// Why a request failed, with the authority's message if it sent one.
 pub(crate) struct Refusal {
     pub(crate) problem: Option<Problem>,
     pub(crate) failure: Failure,
@@ -106,7 +108,7 @@ impl Good {
 }
 
 impl<'a> Session<'a> {
-    /// Begins one: asks for the directory.
+    /// Opens a session by fetching the directory.
     pub(crate) async fn open(
         transport: &'a dyn Transport,
         settings: &'a Settings,
@@ -127,13 +129,13 @@ impl<'a> Session<'a> {
         Ok(session)
     }
 
-    /// Asks without a signature.
+    /// Sends an unsigned request.
     pub(crate) async fn get(&self, url: &str) -> Result<Good, Failure> {
         let answer = self.send("GET", url, Vec::new()).await?;
         self.judge(answer).map_err(Failure::from)
     }
 
-    /// Asks with a signature. Without a payload it is a question (POST-as-GET).
+    /// Sends a signed request. Without a payload it is a read (POST-as-GET).
     pub(crate) async fn post(
         &self,
         signer: Signer<'_>,
@@ -204,5 +206,5 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Shared by everything that speaks to authorities.
+/// Shared by everything that talks to authorities.
 pub(crate) type SharedTransport = Arc<dyn Transport>;

@@ -1,6 +1,8 @@
-//! Several nodes with one storage: who else lives, and which proofs they show, so that whichever node an authority reaches can answer.
+//! Several nodes with one storage: which of them are alive, and which proofs they publish, so that an authority can
+//! reach any node.
 //!
-//! Only times that the storage itself notes are compared, those of one node's file with another's: the clocks of two machines need not agree.
+//! We compare only file times set by the storage itself, one node's file against another's: the clocks of two
+//! machines need not agree.
 
 use crate::Clock;
 use crate::message::is_token;
@@ -11,25 +13,25 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-/// How often the proofs of other nodes are looked for.
+/// How often we look for proofs of other nodes.
 pub(crate) const SHARED_EVERY: Duration = Duration::from_secs(1);
 
-/// Every how many looks a node shows that it lives.
+/// Number of looks after which a node refreshes its file.
 const TOUCH_EVERY: u32 = 15;
 
-/// A node whose file is that much older than ours has ended.
+/// A node has ended if its file is this much older than ours.
 const GONE: Duration = Duration::from_secs(60);
 
-/// A file of a node that is that much older than ours is removed.
+/// We remove a node's file if it is this much older than ours.
 const LONG_GONE: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// A proof that was shown longer ago was left behind by a node that was killed.
+/// A proof published longer ago was left behind by a killed node.
 const PROOF_SECONDS: i64 = 60 * 60;
 
-/// Most proofs of other nodes that are shown at once.
+/// Most proofs of other nodes that we show at the same time.
 const PROOFS: usize = 1000;
 
-/// Shows that this node lives, and shows what others are asked for, until dropped.
+/// Marks this node as alive, and shows the proofs of others, until dropped.
 pub(crate) async fn share(storage: Storage, node: String, stage: Stage, clock: Clock) {
     let mut others = Others { storage, node, stage, shown: HashMap::new() };
     let mut looks = 0u32;
@@ -43,7 +45,7 @@ pub(crate) async fn share(storage: Storage, node: String, stage: Stage, clock: C
     }
 }
 
-/// Whether another node uses the storage.
+/// Whether another live node uses the storage.
 pub(crate) fn others_live(storage: &Storage, node: &str) -> bool {
     let folder = storage.nodes();
     let Some(ours) = changed(&folder.join(node)) else { return false };
@@ -64,7 +66,7 @@ struct Others {
     storage: Storage,
     node: String,
     stage: Stage,
-    /// What is shown for others, by file.
+    /// The proofs shown for others, by file.
     shown: HashMap<PathBuf, Proof>,
 }
 
@@ -72,7 +74,7 @@ impl Others {
     fn touch(&self) {
         let folder = self.storage.nodes();
         if make_folder(&folder).is_err() || fs::write(folder.join(&self.node), "lives\n").is_err() {
-            return; // what writes certificates tells it
+            return; // the code that stores certificates reports this
         }
         let Some(ours) = changed(&folder.join(&self.node)) else { return };
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -82,13 +84,13 @@ impl Others {
         }
     }
 
-    /// Shows what is new, and hides what is gone.
+    /// Shows new proofs and hides removed ones.
     fn look(&mut self, now: i64) {
         let mut there: HashMap<PathBuf, Proof> = HashMap::new();
         for entry in fs::read_dir(self.storage.challenges()).into_iter().flatten().flatten().take(PROOFS) {
             let path = entry.path();
             if path.extension().is_none_or(|extension| extension != "json") {
-                continue; // being written
+                continue; // still being written
             }
             let Ok(Some(proof)) = storage::read_json::<Proof>(&path) else { continue };
             if now.abs_diff(proof.made) > PROOF_SECONDS.unsigned_abs() {
@@ -108,7 +110,7 @@ impl Others {
         }
         for (path, proof) in &there {
             if self.shown.get(path) != Some(proof) {
-                drop(self.stage.show(proof)); // an unreadable one is another node's mistake, and the order tells it
+                drop(self.stage.show(proof)); // an unreadable proof is another node's bug, reported by its order
             }
         }
         self.shown = there;

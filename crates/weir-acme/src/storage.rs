@@ -1,18 +1,18 @@
-//! The folder that certificates, keys and orders are kept in. Several nodes may share it.
+//! The folder with certificates, keys and orders. Several nodes may share it.
 //!
 //! ```text
 //!   STORAGE/HOST-OF-THE-DIRECTORY-xxxxxxxx/     one for each authority
 //!     account.json                              key and URL of the account
 //!     nodes/ID                                  touched while a node lives
-//!     challenges/NAME.json                      a proof that is awaited: any node may be asked for it
+//!     challenges/NAME.json                      a pending proof: an authority may ask any node for it
 //!     certificates/NAME/certificate.pem         the key, then the chain
-//!                      /order.json              the order under way, with the key that it is for
-//!                      /state.json              failures, the next try, what the authority suggests
-//!                      /lock                    who orders
+//!                      /order.json              the order in progress, with its key
+//!                      /state.json              failures, the next attempt, the authority's suggestion
+//!                      /lock                    the node that orders
 //! ```
 //!
-//! Files are for their owner only, and whole whatever happens: written beside, synced, renamed. A key and its chain are one file,
-//! so that nobody ever reads the one without the other.
+//! Only the owner can read the files. Each is always complete: we write a temporary file, sync it and rename it. A
+//! key and its chain are one file, so that nobody ever reads one without the other.
 
 use crate::failure::Failure;
 use crate::name::Name;
@@ -28,16 +28,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use weir_wire::hex;
 use weir_wire::tls::Certificate;
 
-/// Longest file that is read: a chain with its key is some kilobytes.
+/// Longest file that we read: a chain with its key takes some kilobytes.
 const FILE_BYTES: u64 = 1024 * 1024;
 
-/// The part of a storage that belongs to one authority.
+/// One authority's part of a storage.
 #[derive(Clone, Debug)]
 pub(crate) struct Storage {
     root: PathBuf,
 }
 
-/// Tells one version of a file from another.
+/// Identifies a version of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stamp {
     inode: u64,
@@ -45,14 +45,14 @@ pub(crate) struct Stamp {
     changed: (i64, i64),
 }
 
-/// A certificate as stored.
+/// A stored certificate.
 pub(crate) struct Stored {
     pub(crate) certificate: Certificate,
     pub(crate) stamp: Stamp,
 }
 
 impl Storage {
-    /// The part of `storage` for the authority with this directory. Nothing is read or made.
+    /// The part of `storage` for the authority with this directory. Reads and creates nothing.
     pub(crate) fn new(storage: &Path, directory: &str) -> Self {
         let host = directory.strip_prefix("https://").unwrap_or(directory);
         let host = host.split(['/', ':', '?']).next().unwrap_or_default();
@@ -63,7 +63,7 @@ impl Storage {
         Self { root: storage.join(format!("{plain}-{short}")) }
     }
 
-    /// Makes its folders.
+    /// Creates its folders.
     pub(crate) fn prepare(&self) -> Result<(), Failure> {
         for folder in [self.nodes(), self.challenges(), self.root.join("certificates")] {
             make_folder(&folder)?;
@@ -107,7 +107,7 @@ impl Storage {
         self.of(name).join("lock")
     }
 
-    /// The certificate that is kept for a name, where there is one.
+    /// The stored certificate for a name, if any.
     pub(crate) fn certificate(&self, name: &Name) -> Result<Option<Stored>, Failure> {
         let path = self.certificate_file(name);
         let stamp = stamp(&path);
@@ -123,13 +123,13 @@ impl Storage {
         Ok(Some(Stored { certificate, stamp }))
     }
 
-    /// Which version of the certificate is there.
+    /// The version of the stored certificate.
     pub(crate) fn stamp(&self, name: &Name) -> Stamp {
         stamp(&self.certificate_file(name))
     }
 }
 
-/// A certificate with its key in one text.
+/// Parses a certificate and its key from one text.
 pub(crate) fn certificate_of(pem: &str) -> Result<Certificate, String> {
     Certificate::of_pem(pem, pem).map_err(|e| e.to_string())
 }
@@ -139,7 +139,7 @@ pub(crate) fn make_folder(folder: &Path) -> Result<(), Failure> {
     made.map_err(|e| Failure::storage(folder, &e))
 }
 
-/// Reads a file; none where there is none.
+/// Reads a file; `None` if it does not exist.
 pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, Failure> {
     let failed = |e: io::Error| Failure::storage(path, &e);
     let file = match File::open(path) {
@@ -155,14 +155,14 @@ pub(crate) fn read(path: &Path) -> Result<Option<Vec<u8>>, Failure> {
     Ok(Some(bytes))
 }
 
-/// Reads a file of JSON; none where there is none.
+/// Reads a JSON file; `None` if it does not exist.
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> Result<Option<T>, Failure> {
     let Some(bytes) = read(path)? else { return Ok(None) };
     let read = serde_json::from_slice(&bytes);
     read.map(Some).map_err(|e| Failure::storage(path, &io::Error::new(io::ErrorKind::InvalidData, e)))
 }
 
-/// Puts `bytes` at `path`. Afterwards either the old file is there or the new one, whole.
+/// Writes `bytes` to `path`. Afterwards either the old file is there or the complete new one.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     if let Some(folder) = path.parent() {
         make_folder(folder)?;
@@ -170,10 +170,10 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let beside = beside(path);
     let written = write_beside(&beside, bytes).and_then(|()| fs::rename(&beside, path));
     if let Err(e) = written {
-        let _ = fs::remove_file(&beside); // it may not be there
+        let _ = fs::remove_file(&beside); // it may not exist
         return Err(Failure::storage(path, &e));
     }
-    // The new file is in its place: that a crash of the machine may undo this is no reason to order again.
+    // The new file is in place. A machine crash may still undo the rename, but that is no reason to order again.
     let _ = path.parent().map(|folder| File::open(folder).and_then(|folder| folder.sync_all()));
     Ok(())
 }
@@ -183,12 +183,12 @@ pub(crate) fn write_json(path: &Path, value: &impl Serialize) -> Result<(), Fail
     write(path, &text)
 }
 
-/// Removes a file that need not be there.
+/// Removes a file that may be absent.
 pub(crate) fn remove(path: &Path) {
-    let _ = fs::remove_file(path); // whoever reads it later finds out that it is out of date
+    let _ = fs::remove_file(path); // readers detect an outdated file
 }
 
-/// A name of its own for each process and write.
+/// A unique name for each process and write.
 fn beside(path: &Path) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let mut name = OsString::from(".");
@@ -198,7 +198,7 @@ fn beside(path: &Path) -> PathBuf {
 }
 
 fn write_beside(beside: &Path, bytes: &[u8]) -> io::Result<()> {
-    let _ = fs::remove_file(beside); // of a process with our number that was killed
+    let _ = fs::remove_file(beside); // left by a killed process with our PID
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(beside)?;
     file.write_all(bytes)?;
     file.sync_all()

@@ -1,4 +1,4 @@
-//! Certificates kept up to date against an authority in memory, by a clock that tests turn.
+//! Renewal against an in-memory authority, with a clock that the tests control.
 
 mod authority;
 
@@ -14,10 +14,10 @@ use tempfile::TempDir;
 
 const DAY: i64 = 86_400;
 
-/// How long something may take: longer than any machine needs.
+/// The timeout of each wait: longer than any machine needs.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A gateway's certificates, as far as they concern an authority.
+/// The certificates of one gateway, without the gateway.
 struct Node {
     acme: Acme,
     authority: Arc<Authority>,
@@ -103,12 +103,12 @@ impl Node {
         self.acme.adopt(move || wire);
     }
 
-    /// Waits until its only certificate fares so.
+    /// Waits until its only certificate has such a status.
     #[track_caller]
     fn wait(&self, what: &str, good: impl Fn(&Status) -> bool) -> Status {
         let end = Instant::now() + DEADLINE;
         loop {
-            // A wake may come while nobody waits for one: then the next look is seconds away.
+            // A wake-up may come while nobody waits for it, and then the next check is seconds away. So repeat it.
             self.acme.wake();
             if let Some(status) = self.acme.statuses().into_iter().find(|status| good(status)) {
                 return status;
@@ -134,7 +134,7 @@ impl Drop for Node {
     }
 }
 
-/// A hook that writes down what it is asked for.
+/// A hook that records its arguments.
 fn hook(dir: &Path) -> Hook {
     let (path, records) = (dir.join("hook"), dir.join("records"));
     let script = format!(
@@ -165,7 +165,7 @@ fn each_challenge_brings_a_certificate() {
         let mode = fs::metadata(&status.file).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode, 0o600);
         assert_eq!(world.authority.orders(), 1);
-        // A restart shows it at once, and orders nothing.
+        // A restart uses it immediately and orders nothing.
         drop(node);
         let again = world.prepare(&world.spec(name, Challenge::Http));
         assert!(again.entry.shown().is_some());
@@ -218,7 +218,7 @@ fn an_authority_says_when_to_renew() {
     let id = node.entry.slot().get().renewal_id().unwrap();
     world.authority.state.lock().unwrap().window =
         Some(("2027-01-01T00:00:00Z".to_owned(), "2027-01-02T00:00:00Z".to_owned()));
-    // It was asked when the certificate was new, and had nothing to say: an hour later it is asked again.
+    // We asked the authority when the certificate was new, and it had no suggestion. An hour later we ask again.
     world.turn(&node, 3700);
     node.wait("renewed", |_| node.shown() != first);
     assert_eq!(world.authority.state.lock().unwrap().ordered[1]["replaces"], id.as_str());
@@ -290,7 +290,7 @@ fn a_proof_that_is_not_found_is_told_and_waited_after() {
     );
     assert!(status.next_try.unwrap() >= told.at + 60 && !status.stand_in);
     *world.authority.look.lock().unwrap() = look;
-    // Somebody mended it and reloads: no need to wait for the next try, once some time has gone by.
+    // The operator fixes the problem and reloads: no need to wait for the next attempt, once some time has passed.
     world.turn(&node, 40);
     let orders = world.authority.orders();
     node.reload();
@@ -351,7 +351,7 @@ fn a_reload_takes_names_away_and_adds_others() {
     node.wait("issued", |status| status.name == "b.test" && !status.stand_in);
     assert_eq!(node.acme.statuses().len(), 1);
     assert!(entry.slot().get().is_for("b.test"));
-    // The same spec is the same slot for as long as it is kept.
+    // The same spec yields the same slot as long as it is in use.
     node.acme.begin();
     assert!(Arc::ptr_eq(&entry, &node.acme.entry(&world.spec("b.test", Challenge::Http)).unwrap()));
 }

@@ -1,16 +1,17 @@
-//! The proofs that certificate authorities ask for over cleartext HTTP (`http-01`, RFC 8555 §8.3): a token in a path, and what is answered.
+//! The proofs that certificate authorities request over cleartext HTTP (`http-01`, RFC 8555 §8.3): a token in a path,
+//! and its response.
 //!
-//! While none is awaited a request costs the look at one counter. Every path without a token that is awaited belongs to the routes.
+//! While no proof is pending, a request only checks one counter. Paths without a pending token go to the routes.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Where authorities ask for tokens.
+/// The path under which authorities request tokens.
 const PREFIX: &[u8] = b"/.well-known/acme-challenge/";
 
-/// The tokens that are awaited now. Cheap to clone; clones share them.
+/// The pending tokens. Cheap to clone; clones share them.
 #[derive(Clone, Default)]
 pub struct Tokens(Arc<Awaited>);
 
@@ -21,7 +22,7 @@ struct Awaited {
 }
 
 impl Tokens {
-    /// What is answered to a request for this path; none where it is not the path of a token that is awaited.
+    /// The response to a request for this path; `None` unless it contains a pending token.
     #[inline]
     pub fn answer(&self, path: &[u8]) -> Option<Arc<str>> {
         if self.0.count.load(Ordering::Relaxed) == 0 { None } else { self.look_up(path) }

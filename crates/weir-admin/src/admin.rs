@@ -1,4 +1,4 @@
-//! The admin listener's thread: starts it, follows the config, ends it.
+//! The admin listener's thread: starts it, applies config changes, stops it.
 
 use crate::api::Api;
 use crate::server::{Server, SocketFile};
@@ -15,16 +15,16 @@ use weir_gateway::config::schema::{AdminAddress, ListenAddress};
 use weir_telemetry::log;
 use weir_wire::listen::{Address, BoundSocket};
 
-/// Most threads for calls that block, such as a reload. Further ones wait in line.
+/// Most threads for blocking calls, such as a reload. Further calls queue.
 const BLOCKING_THREADS: usize = 4;
 
-/// How long answers under way may take when the listener ends.
+/// How long answers in progress may take when the listener stops.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// A running admin listener, on a thread of its own. It follows the gateway's config and ends when it is dropped.
+/// A running admin listener, on a separate thread. It follows the gateway's config and stops when dropped.
 ///
-/// Drop it after the gateway has ended, not before: until then `/readyz` tells load balancers of the drain. Dropping waits
-/// for answers under way, such as the one to `POST /drain`, for at most a second.
+/// Drop it after the gateway has ended, not before: until then `/readyz` tells load balancers about the drain.
+/// Dropping waits up to one second for answers in progress, such as the one to `POST /drain`.
 #[derive(Debug)]
 pub struct Admin {
     address: Shown,
@@ -33,51 +33,51 @@ pub struct Admin {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the process can do beside what the gateway can, and what it began with.
+/// What the process provides besides the gateway.
 #[derive(Default)]
 pub struct Process {
-    /// The sockets of the address that the process before this one had, and the address.
+    /// The admin address of the predecessor process, with its open sockets.
     pub inherited: Option<(Address, Vec<BoundSocket>)>,
-    /// Puts another process in the place of this one, and returns its id; `None` where there is no such thing.
+    /// Replaces this process with another one and returns the new id; `None` if the process cannot be replaced.
     pub upgrade: Option<Upgrade>,
 }
 
-/// See [`Process::upgrade`]. May block until the other process is ready.
+/// See [`Process::upgrade`]. May block until the new process is ready.
 pub type Upgrade = Arc<dyn Fn() -> Result<u32, String> + Send + Sync>;
 
-/// A way to a running admin listener, from any thread.
+/// A handle to a running admin listener, for any thread.
 #[derive(Clone, Debug)]
 pub struct Handle(mpsc_tokio::UnboundedSender<Order>);
 
-/// What the listener's thread is told.
+/// A message to the listener's thread.
 #[derive(Debug)]
 enum Order {
     Leave { done: mpsc::Sender<()> },
     Lend { to: mpsc::Sender<(Address, Address, BoundSocket)> },
 }
 
-/// How long an order may take.
+/// Timeout of an order.
 const ORDER_WAIT: Duration = Duration::from_secs(2);
 
-/// The address as bound, shared with whoever asks.
+/// The bound address, shared with callers.
 type Shown = Arc<Mutex<Option<Address>>>;
 
 // === impl Admin ===
 
 impl Admin {
-    /// Binds the address of `admin.address`, and serves it and every later one. With `"off"` it waits for a config that
-    /// says otherwise.
+    /// Binds `admin.address`, and rebinds whenever the config changes it. With `"off"` it waits for a config with
+    /// an address.
     ///
     /// # Errors
-    /// Why it cannot listen; names the process that does.
+    /// Why it cannot listen. If another process uses the address, the error names it.
     pub fn start(gateway: Gateway) -> Result<Self, String> {
         Self::start_in(gateway, Process::default())
     }
 
-    /// As [`Admin::start`], for a process that began with open sockets, or can be replaced.
+    /// As [`Admin::start`], for a process that inherited sockets or can be replaced.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Admin::start`].
     pub fn start_in(gateway: Gateway, process: Process) -> Result<Self, String> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -101,12 +101,12 @@ impl Admin {
         }
     }
 
-    /// A way to it from other threads.
+    /// A handle for other threads.
     pub fn handle(&self) -> Handle {
         Handle(self.orders.clone())
     }
 
-    /// Where it listens now, with the real port; `None` while it is off.
+    /// The current address with the real port; `None` while the listener is off.
     pub fn address(&self) -> Option<Address> {
         self.address.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -124,19 +124,19 @@ impl Drop for Admin {
 // === impl Handle ===
 
 impl Handle {
-    /// The listening socket once more, for the process that takes this one's place: the address as written, the address
-    /// as bound, and the socket. `None` while the listener is off.
+    /// Duplicates the listening socket for the process that replaces this one. Returns the address as written,
+    /// the address as bound, and the socket; `None` while the listener is off.
     pub fn lend(&self) -> Option<(Address, Address, BoundSocket)> {
         let (to, lent) = mpsc::channel();
         self.0.send(Order::Lend { to }).ok()?;
         lent.recv_timeout(ORDER_WAIT).ok()
     }
 
-    /// Stops listening, because another process does on the same socket. What is under way is answered.
+    /// Stops listening, because another process listens on the same socket. Requests in progress are answered.
     pub fn leave(&self) {
         let (done, left) = mpsc::channel();
         if self.0.send(Order::Leave { done }).is_ok() {
-            let _ = left.recv_timeout(ORDER_WAIT); // hung up on when it is done
+            let _ = left.recv_timeout(ORDER_WAIT); // the thread drops `done` when it is finished
         }
     }
 }
@@ -180,11 +180,11 @@ fn run(
         let finish = async { while under_way.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(LAST_WORDS, finish).await;
     });
-    // A reload that still runs is not waited for.
+    // Does not wait for a running reload.
     runtime.shutdown_background();
 }
 
-/// Where a config wants the listener.
+/// The address of the listener in a config.
 fn wanted(config: &Config) -> Option<Address> {
     match &config.admin.address {
         AdminAddress::At(ListenAddress::Tcp(address)) => Some(Address::Tcp(*address)),
@@ -201,8 +201,8 @@ fn show(shown: &Shown, server: Option<&Server>) {
     *shown.lock().unwrap_or_else(PoisonError::into_inner) = now;
 }
 
-/// Moves to another address whenever the config says so. Returns what serves when the end comes; `under_way` gets the
-/// connections of what was closed before.
+/// Rebinds whenever the config changes the address. Returns the current server at the end; `under_way` receives
+/// the connections of servers closed before.
 async fn follow(
     mut server: Option<Server>,
     mut configs: watch::Receiver<Arc<Config>>,
@@ -243,7 +243,7 @@ async fn obey(
     match order {
         Order::Lend { to } => {
             if let Some(Ok(lent)) = server.as_ref().map(Server::lend) {
-                let _ = to.send(lent); // whoever asked may have given up
+                let _ = to.send(lent); // the caller may have given up
             }
             server
         }
@@ -256,7 +256,7 @@ async fn obey(
     }
 }
 
-/// Serves the new address instead of the old one; the old one still, if the new one cannot be bound.
+/// Serves the new address instead of the old one. If the new one cannot be bound, keeps the old one.
 async fn rebind(
     old: Option<Server>,
     wanted: Option<Address>,
@@ -273,7 +273,7 @@ async fn rebind(
             leave(old, SocketFile::Remove, under_way).await;
             return Some(new);
         }
-        // 127.0.0.1:9180 → 0.0.0.0:9180: it may be ourselves who hold it.
+        // For example 127.0.0.1:9180 → 0.0.0.0:9180, where our own socket may hold the port.
         Err(e)
             if e.kind() == io::ErrorKind::AddrInUse
                 && old.as_ref().is_some_and(|old| overlap(old, &wanted)) => {}
@@ -299,14 +299,14 @@ fn not_moved(e: &io::Error) {
     log::error("admin stays at its old address: the new one cannot be bound", &[("error", e)]);
 }
 
-/// Whether binding `wanted` may fail because of `old`.
+/// Whether `old` may prevent binding `wanted`.
 fn overlap(old: &Server, wanted: &Address) -> bool {
     matches!((&old.actual, wanted), (Address::Tcp(old), Address::Tcp(new)) if old.port() == new.port())
 }
 
-/// Frees the address. What is under way there ends by itself.
+/// Releases the address. Requests in progress finish on their own.
 async fn leave(old: Option<Server>, file: SocketFile, under_way: &mut JoinSet<()>) {
-    while under_way.try_join_next().is_some() {} // what has ended meanwhile
+    while under_way.try_join_next().is_some() {} // drop tasks that have finished
     if let Some(old) = old {
         let mut connections = old.close(file).await;
         under_way.spawn(async move { while connections.join_next().await.is_some() {} });

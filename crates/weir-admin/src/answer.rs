@@ -1,4 +1,4 @@
-//! Responses of the admin listener: what every one of them carries, and the few kinds there are.
+//! Responses of the admin listener: the fields common to all, and a constructor for each kind.
 
 use crate::guard::Denied;
 use bytes::Bytes;
@@ -8,7 +8,7 @@ use hyper::{Response, StatusCode};
 use serde_json::{Value, json};
 use weir_gateway::config::schema::Role;
 
-/// A response whose body is complete.
+/// A response with a complete body.
 pub(crate) type Answer = Response<Full<Bytes>>;
 
 pub(crate) const HTML: &str = "text/html; charset=utf-8";
@@ -16,11 +16,11 @@ pub(crate) const JSON: &str = "application/json";
 pub(crate) const TEXT: &str = "text/plain; charset=utf-8";
 const PROBLEM: &str = "application/problem+json";
 
-/// What tells a client that an admin listener answers, and not the gateway, which speaks the same problem+json.
+/// Identifies the admin listener to clients, because the gateway sends the same problem+json.
 pub(crate) const SIGN: (&str, &str) = ("x-weir", "admin");
 
-/// Fields of every response. Answers are about this moment and for this reader; nothing here is to be framed, cached,
-/// guessed at or told to the next page.
+/// Fields of every response. An answer is valid only now and for this reader, so it must not be framed, cached,
+/// sniffed, or passed on as a referrer.
 const ALWAYS: &[(&str, &str)] = &[
     ("cache-control", "no-store"),
     (
@@ -45,7 +45,8 @@ pub(crate) fn of(status: StatusCode, media: &'static str, body: impl Into<Bytes>
     answer
 }
 
-/// A page of the console. Its forms say where they come from, so that the guard knows them.
+/// A page of the console. Its referrer policy makes browsers send `Origin` with its forms, which the guard
+/// checks.
 pub(crate) fn page(status: StatusCode, html: String) -> Answer {
     let mut answer = of(status, HTML, html);
     for (name, value) in [
@@ -59,7 +60,7 @@ pub(crate) fn page(status: StatusCode, html: String) -> Answer {
     answer
 }
 
-/// A JSON document, laid out for people.
+/// A JSON document, indented for people.
 pub(crate) fn json(status: StatusCode, document: &Value) -> Answer {
     of(status, JSON, format!("{document:#}\n"))
 }
@@ -69,7 +70,7 @@ pub(crate) fn problem(status: StatusCode, detail: &str) -> Answer {
     problem_with(status, detail, json!({}))
 }
 
-/// An error with members of its own besides those of RFC 9457.
+/// An error with extra members besides those of RFC 9457.
 pub(crate) fn problem_with(status: StatusCode, detail: &str, members: Value) -> Answer {
     let title = status.canonical_reason().unwrap_or_default();
     let mut document = json!({ "title": title, "status": status.as_u16(), "detail": detail });
@@ -79,7 +80,7 @@ pub(crate) fn problem_with(status: StatusCode, detail: &str, members: Value) -> 
     of(status, PROBLEM, format!("{document:#}\n"))
 }
 
-/// What someone is told who may not.
+/// The answer to a caller without permission.
 pub(crate) fn denied(why: Denied) -> Answer {
     let (status, detail) = match why {
         Denied::BadHost => (StatusCode::BAD_REQUEST, "the request needs one valid Host field"),
@@ -128,7 +129,7 @@ pub(crate) fn denied(why: Denied) -> Answer {
     answer
 }
 
-/// 405 with the methods that are allowed.
+/// 405 with the allowed methods.
 pub(crate) fn wrong_method(allowed: &str) -> Answer {
     let mut answer = problem(StatusCode::METHOD_NOT_ALLOWED, &format!("this path is for {allowed}"));
     if let Ok(value) = HeaderValue::from_str(allowed) {

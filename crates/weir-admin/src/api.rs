@@ -1,4 +1,4 @@
-//! The endpoints of the admin listener: one row each in [`ENDPOINTS`], one arm each in [`Api::run`].
+//! The endpoints of the admin listener: each has a row in [`ENDPOINTS`] and an arm in [`Api::run`].
 
 use crate::admin::Upgrade;
 use crate::answer::{self, Answer};
@@ -30,13 +30,14 @@ use weir_telemetry::log;
 use weir_wire::Peer;
 use weir_wire::tls::{PeerCertificate, ServerTls};
 
-/// Largest body of a request that nobody reads, in bytes; clients send them out of habit. Of calls that read one, [`Call::body`].
+/// Largest unused request body, in bytes; some clients always send one. For calls that read a body, see
+/// [`Call::body`].
 const BODY_BYTES: usize = 64 * 1024;
 
-/// How long a body may take.
+/// Timeout of reading a body.
 const BODY_WAIT: Duration = Duration::from_secs(10);
 
-/// What the listener can be asked for.
+/// An endpoint of the listener.
 pub(crate) struct Endpoint {
     pub(crate) path: &'static str,
     action: Action,
@@ -61,14 +62,14 @@ enum Action {
     Why,
 }
 
-/// All of them.
+/// All endpoints.
 pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint { path: "/status", action: Action::Status, access: Access::Needs(Role::Read) },
     Endpoint { path: "/metrics", action: Action::Metrics, access: Access::Scrapers },
     Endpoint { path: "/healthz", action: Action::Healthz, access: Access::Open },
     Endpoint { path: "/readyz", action: Action::Readyz, access: Access::Open },
     Endpoint { path: "/reload", action: Action::Reload, access: Access::Needs(Role::Operate) },
-    // It holds what is written, secrets too, of files that no other role may change.
+    // A bundle contains the files as written, including secrets, which other roles must not see.
     Endpoint { path: bundle::PATH, action: Action::Bundle, access: Access::Needs(Role::Admin) },
     Endpoint { path: "/drain", action: Action::Drain, access: Access::Needs(Role::Admin) },
     Endpoint { path: by_hand::PATH, action: Action::Endpoint, access: Access::Needs(Role::Operate) },
@@ -79,36 +80,36 @@ pub(crate) const ENDPOINTS: &[Endpoint] = &[
     Endpoint { path: why::PATH, action: Action::Why, access: Access::Needs(Role::Read) },
 ];
 
-/// What the endpoints work on.
+/// State shared by all endpoints.
 pub(crate) struct Api {
     gateway: Gateway,
     configs: watch::Receiver<Arc<Config>>,
     drain_asked: AtomicBool,
     upgrade: Option<Upgrade>,
-    /// Places for bodies larger than those that nobody needs: as many as are held in memory at one time.
+    /// Permits for large bodies, which bound how many are in memory at the same time.
     large: Semaphore,
     console: Arc<Console>,
 }
 
-/// Most large bodies at one time. Worst case 2 × 16 MiB and what is read from them.
+/// Most large bodies at the same time. Worst case 2 × 16 MiB plus the parsed trees.
 const LARGE: usize = 2;
 
-/// Where a request came from.
+/// The origin of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Remote {
     pub(crate) peer: Peer,
-    /// The user of a process that came by a Unix socket.
+    /// The user id of a process that connected over a Unix socket.
     pub(crate) uid: Option<u32>,
-    /// What a client showed of itself in the TLS handshake.
+    /// The client certificate of the TLS handshake.
     pub(crate) certificate: Option<PeerCertificate>,
-    /// Whether it speaks TLS.
+    /// Whether the connection uses TLS.
     pub(crate) secure: bool,
 }
 
 // === impl Endpoint ===
 
 impl Endpoint {
-    /// The methods it takes, as in Allow.
+    /// The allowed methods, in the syntax of Allow.
     pub(crate) const fn methods(&self) -> &'static str {
         match self.action {
             Action::Drain
@@ -156,23 +157,23 @@ impl Api {
         }
     }
 
-    /// TLS of the listener, as the config has it now.
+    /// TLS of the listener, from the current config.
     pub(crate) fn tls(&self) -> Option<Arc<ServerTls>> {
         self.gateway.admin_tls()
     }
 
-    /// Whether callers may be known by their user id.
+    /// Whether callers can be identified by user id.
     pub(crate) fn knows_users(&self) -> bool {
         self.configs.borrow().admin.tokens.iter().any(|entry| entry.uid.is_some())
     }
 
-    /// Answers one request. HEAD is answered like GET; the server leaves the body out.
+    /// Answers one request. HEAD is handled like GET; the server omits the body.
     pub(crate) async fn answer(&self, from: &Remote, request: Request<Incoming>) -> Answer {
         let path = request.uri().path();
         let endpoint = ENDPOINTS.iter().find(|endpoint| endpoint.is_at(path));
         let found = calls::find(request.method(), path);
         let visit = console::find(path);
-        // An unknown path is guarded too: what exists here is nobody's business who may not know.
+        // Unknown paths are guarded too, so that strangers cannot find out which paths exist.
         let access = match (&found, endpoint, visit) {
             (Found::Call(call, _), ..) => Access::Needs(call.role),
             (_, Some(endpoint), _) => endpoint.access,
@@ -191,7 +192,7 @@ impl Api {
             headers: request.headers(),
             session: session.as_ref(),
         };
-        // Of the config as it runs now, whichever address this connection came in by.
+        // From the running config, no matter on which address this connection arrived.
         let admin = self.configs.borrow().admin.clone();
         let token = admin.token.as_ref().map(Secret::reveal);
         let keys = Keys { token, tokens: &admin.tokens, hosts: &admin.hosts };
@@ -222,7 +223,7 @@ impl Api {
         answer
     }
 
-    /// Something of the console.
+    /// Answers a request for the console.
     async fn visit(
         &self,
         visit: Option<Visit>,
@@ -261,7 +262,7 @@ impl Api {
         }
     }
 
-    /// Looks every few seconds how it goes, for those who open the console later.
+    /// Takes a sample every few seconds, for the charts of viewers who open the console later.
     pub(crate) async fn keep_record(&self) {
         loop {
             let (console, gateway) = (Arc::clone(&self.console), self.gateway.clone());
@@ -270,7 +271,7 @@ impl Api {
         }
     }
 
-    /// A call about the config.
+    /// Answers a call about the config.
     async fn call(
         &self,
         call: &'static Call,
@@ -307,7 +308,7 @@ impl Api {
         elsewhere(move || config_api::run(&gateway, &asked)).await
     }
 
-    /// One of [`ENDPOINTS`].
+    /// Answers a request to one of [`ENDPOINTS`].
     async fn at(
         &self,
         endpoint: &Endpoint,
@@ -322,8 +323,8 @@ impl Api {
         if endpoint.action == Action::Bundle {
             return bundle::answer(&self.gateway, &uri, request.headers()).await;
         }
-        // Of GET a body means nothing (RFC 9110 §9.3.1), and no stranger shall keep us waiting for one: what POST does is
-        // guarded.
+        // The body of a GET has no meaning (RFC 9110 §9.3.1), and reading it would let a stranger keep us
+        // waiting. POST is guarded.
         if request.method() == Method::POST
             && let Err(refused) = read_body(request.into_body(), BODY_BYTES).await
         {
@@ -341,7 +342,7 @@ impl Api {
         uri: &Uri,
     ) -> Answer {
         match action {
-            // They are answered before this.
+            // Both are answered earlier.
             Action::Bundle | Action::Described => {
                 answer::problem(StatusCode::NOT_FOUND, "there is no such path")
             }
@@ -380,7 +381,7 @@ impl Api {
         }
         match self.gateway.awaited_probes() {
             awaited if awaited.is_empty() => answer::of(StatusCode::OK, answer::TEXT, "ready\n"),
-            // Whose these are is nobody's business who may not know: anyone may ask this.
+            // Only the number of upstreams, without names, because anyone may ask this.
             awaited => {
                 let said = format!("waiting for the probes of {} upstreams\n", awaited.len());
                 answer::of(StatusCode::SERVICE_UNAVAILABLE, answer::TEXT, said)
@@ -390,7 +391,7 @@ impl Api {
 
     async fn with_status(&self, answer: impl FnOnce(&Status) -> Answer + Send + 'static) -> Answer {
         let gateway = self.gateway.clone();
-        // Elsewhere, because it waits for a reload under way, and probes must not.
+        // On another thread, because this waits for a running reload, and probes must not wait.
         elsewhere(move || answer(&gateway.status())).await
     }
 
@@ -423,7 +424,7 @@ impl Api {
         .await
     }
 
-    /// Answers when the new process serves, or when it is known why it does not.
+    /// Answers once the new process serves, or once it has failed.
     async fn upgrade(&self, peer: Peer) -> Answer {
         log::info("upgrade asked for", &[("peer", &peer)]);
         let Some(upgrade) = self.upgrade.clone() else {
@@ -451,7 +452,7 @@ impl Api {
             ],
         );
         let gateway = self.gateway.clone();
-        // Elsewhere, because it waits for a reload under way.
+        // On another thread, because this waits for a running reload.
         elsewhere(move || match gateway.put_endpoint(&asked.upstream, &asked.endpoint, asked.by_hand) {
             Ok(endpoints) => {
                 let document = json!({ "upstream": asked.upstream, "endpoints": endpoints });
@@ -470,7 +471,7 @@ impl Api {
         let what = if asked.time.is_some() { "on" } else { "off" };
         log::info("maintenance asked for", &[("peer", &peer), ("switch", &asked.switch), ("what", &what)]);
         let gateway = self.gateway.clone();
-        // Elsewhere, because it waits for a reload under way.
+        // On another thread, because this waits for a running reload.
         elsewhere(move || match gateway.turn(&asked.switch, asked.time) {
             Ok(until) => {
                 let (on, until) = (until.is_some(), until.map(weir_telemetry::timestamp));
@@ -489,7 +490,7 @@ impl Api {
         let named = asked.what.len();
         log::info("purge asked for", &[("peer", &peer), ("store", &asked.store), ("named", &named)]);
         let gateway = self.gateway.clone();
-        // Elsewhere, because it walks through the whole store.
+        // On another thread, because this scans the whole store.
         elsewhere(move || match gateway.purge(&asked.store, &asked.what) {
             Ok(purged) => answer::json(StatusCode::OK, &json!({ "store": asked.store, "purged": purged })),
             Err(why) => answer::problem(StatusCode::NOT_FOUND, &why),
@@ -503,11 +504,11 @@ impl Api {
             Err(wrong) => return answer::problem(StatusCode::BAD_REQUEST, &wrong),
         };
         let gateway = self.gateway.clone();
-        // Elsewhere, because it waits for every core and reads the config.
+        // On another thread, because this waits for every core and reads the config.
         elsewhere(move || why::run(&gateway, question)).await
     }
 
-    /// Starts the drain on a thread of its own: it takes as long as the last exchange.
+    /// Starts the drain on its own thread, since it takes as long as the last exchange.
     fn drain(&self, peer: Peer) -> Answer {
         log::info("drain asked for", &[("peer", &peer)]);
         if !self.drain_asked.swap(true, Ordering::Relaxed) && self.gateway.is_ready() {
@@ -530,14 +531,14 @@ impl Api {
     }
 }
 
-/// Runs what blocks off the one thread that answers.
+/// Runs blocking work off the single thread that answers.
 async fn elsewhere(work: impl FnOnce() -> Answer + Send + 'static) -> Answer {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| {
         answer::problem(StatusCode::INTERNAL_SERVER_ERROR, "this is a bug in Weir: see its log")
     })
 }
 
-/// What a gateway says about itself, as JSON: named things as objects, so that a script can address them.
+/// The status of a gateway as JSON. Named things are objects, so that a script can address them.
 pub(crate) fn document(status: &Status) -> Value {
     let listeners: serde_json::Map<_, _> = status
         .listeners
@@ -576,13 +577,14 @@ fn add(document: &mut Value, members: Value) {
     }
 }
 
-/// All of Accept in one, as RFC 9110 §5.3 joins it.
+/// All Accept fields joined, as in RFC 9110 §5.3.
 fn accept(request: &Request<Incoming>) -> String {
     let values = request.headers().get_all(header::ACCEPT).iter();
     values.filter_map(|value| value.to_str().ok()).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether a body says that it is JSON or YAML. A page from elsewhere cannot say so without being asked for leave (CORS).
+/// Whether the body is declared as JSON or YAML. A page of another origin cannot send these types without a CORS
+/// preflight.
 fn is_text_of_ours(headers: &HeaderMap) -> bool {
     let media = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let media = media.split(';').next().unwrap_or_default().trim();
@@ -591,7 +593,7 @@ fn is_text_of_ours(headers: &HeaderMap) -> bool {
         .any(|ours| media.eq_ignore_ascii_case(ours))
 }
 
-/// Reads a body, within limits.
+/// Reads a body within the size limit.
 async fn read_body(body: Incoming, limit: usize) -> Result<Bytes, Answer> {
     if body.is_end_stream() {
         return Ok(Bytes::new());

@@ -1,4 +1,4 @@
-//! A line of the log for each change that somebody made or tried to make: who, from where, what, and what became of it.
+//! Logs every change, and every attempt at one: who, from where, what, and the result.
 
 use crate::answer::Answer;
 use crate::config_api::Trail;
@@ -7,10 +7,10 @@ use hyper::{Method, Uri};
 use weir_telemetry::log;
 use weir_wire::Peer;
 
-/// Longest target that a line tells, in characters.
+/// Longest target in a log line, in characters.
 const TARGET: usize = 200;
 
-/// Somebody was not let in.
+/// Logs a refused call.
 pub(crate) fn refused(peer: Peer, (method, uri): &(Method, Uri), why: Denied) {
     let (call, why) = (shown(method, uri), why.name());
     if changes(method) {
@@ -20,7 +20,7 @@ pub(crate) fn refused(peer: Peer, (method, uri): &(Method, Uri), why: Denied) {
     }
 }
 
-/// Somebody was answered.
+/// Logs an answered call.
 pub(crate) fn done(peer: Peer, who: &str, (method, uri): &(Method, Uri), answer: &Answer) {
     if !changes(method) {
         return;
@@ -40,7 +40,8 @@ pub(crate) fn done(peer: Peer, who: &str, (method, uri): &(Method, Uri), answer:
     );
 }
 
-/// Whether a method asks for something to be changed. `POST` of a question is told too: it is seldom, and says who prepares what.
+/// Whether a method requests a change. A read-only call by `POST` is logged too: it is rare, and shows who
+/// prepares a change.
 fn changes(method: &Method) -> bool {
     !matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS)
 }

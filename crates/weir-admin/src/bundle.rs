@@ -1,5 +1,5 @@
-//! `GET /bundle`: the config that runs as a bundle, for gateways that have this one as their source. With its ETag and `?wait=30s` the answer
-//! waits until there is another.
+//! `GET /bundle`: the running config as a bundle, for gateways that use this one as their source. A request with
+//! the current ETag and `?wait=30s` is a long poll: it waits until the bundle changes.
 
 use crate::answer::{self, Answer};
 use bytes::Bytes;
@@ -10,13 +10,14 @@ use tokio::time::{Instant, timeout_at};
 use weir_gateway::Gateway;
 use weir_gateway::config::units;
 
-/// Where it is.
+/// The path.
 pub(crate) const PATH: &str = "/bundle";
 
-/// Longest wait: a connection of this listener may take a minute.
+/// Longest wait, because a connection of this listener may last a minute.
 const LONGEST: Duration = Duration::from_secs(50);
 
-/// Answers at once where the caller has another bundle or none, else when there is another or the wait is over.
+/// Answers immediately if the caller's bundle is outdated or missing. Otherwise waits for a new bundle or the end
+/// of the wait.
 pub(crate) async fn answer(gateway: &Gateway, uri: &Uri, headers: &HeaderMap) -> Answer {
     let wait = match wait(uri) {
         Ok(wait) => wait,
@@ -28,7 +29,7 @@ pub(crate) async fn answer(gateway: &Gateway, uri: &Uri, headers: &HeaderMap) ->
     loop {
         drop(configs.borrow_and_update());
         let asked = gateway.clone();
-        // It reads files.
+        // On a blocking thread, because packing reads files.
         let packed = tokio::task::spawn_blocking(move || {
             let bundle = asked.bundle()?;
             let bytes = bundle.pack().map_err(|e| e.to_string())?;
@@ -47,7 +48,7 @@ pub(crate) async fn answer(gateway: &Gateway, uri: &Uri, headers: &HeaderMap) ->
                 );
             }
         };
-        // RFC 9110 §13.1.2: weak comparison, in a list.
+        // RFC 9110 §13.1.2: weak comparison against a list.
         let is_known = known.split(',').any(|known| known.trim().trim_start_matches("W/") == etag);
         if !is_known {
             return tagged(answer::of(StatusCode::OK, "application/gzip", bytes), &etag);
@@ -62,14 +63,14 @@ pub(crate) async fn answer(gateway: &Gateway, uri: &Uri, headers: &HeaderMap) ->
 }
 
 fn tagged(mut answer: Answer, etag: &str) -> Answer {
-    // Quotes and hex digits.
+    // An ETag consists of quotes and hex digits, so this never fails.
     if let Ok(etag) = HeaderValue::from_str(etag) {
         answer.headers_mut().insert(header::ETAG, etag);
     }
     answer
 }
 
-/// How long to wait for another: nothing unless the query says so.
+/// How long to wait for a new bundle: zero unless the query sets it.
 fn wait(uri: &Uri) -> Result<Duration, String> {
     let mut wait = Duration::ZERO;
     for pair in uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {

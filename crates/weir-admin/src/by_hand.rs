@@ -1,23 +1,23 @@
-//! `POST /api/v1/endpoints/{upstream}/{address}:drain|out|in?for=10m`: what was asked for, read from the target.
+//! `POST /api/v1/endpoints/{upstream}/{address}:drain|out|in?for=10m`: parses the request target.
 
 use hyper::Uri;
 use std::time::Duration;
 use weir_gateway::ByHand;
 use weir_gateway::config::units;
 
-/// The path as the page shows it.
+/// The path, as the documentation writes it.
 pub(crate) const PATH: &str = "/api/v1/endpoints/{upstream}/{address}:{drain|out|in}";
 
-/// What such a path begins with.
+/// Prefix of such a path.
 pub(crate) const PREFIX: &str = "/api/v1/endpoints/";
 
-/// How long something lasts that does not say: what is not in the config must end by itself.
+/// Default duration. Whatever is not in the config must end automatically.
 pub(crate) const DEFAULT: Duration = Duration::from_secs(3600);
 
-/// The longest that an endpoint is drained or put out. What is to last longer belongs into the config.
+/// Longest time that an endpoint may be drained or out. For longer times, change the config.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
 
-/// What is asked for.
+/// The parsed request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(crate) upstream: String,
@@ -31,10 +31,10 @@ pub(crate) fn is_at(path: &str) -> bool {
     path.starts_with(PREFIX)
 }
 
-/// Reads a target.
+/// Parses a target.
 ///
 /// # Errors
-/// What is wrong with it, in words.
+/// The mistake, in words.
 pub(crate) fn read(uri: &Uri) -> Result<Asked, String> {
     let expected = || format!("expected {PATH}");
     let rest = uri.path().strip_prefix(PREFIX).ok_or_else(expected)?;
@@ -51,7 +51,7 @@ pub(crate) fn read(uri: &Uri) -> Result<Asked, String> {
     Ok(Asked { upstream: plain(upstream)?, endpoint: plain(endpoint)?, verb, by_hand })
 }
 
-/// The value of `for`.
+/// Parses the value of `for`.
 pub(crate) fn time(query: &str) -> Result<Option<Duration>, String> {
     let mut found = None;
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -71,7 +71,7 @@ pub(crate) fn time(query: &str) -> Result<Option<Duration>, String> {
     Ok(Some(time.get()))
 }
 
-/// A text without its escapes.
+/// Decodes the percent-escapes of a text.
 pub(crate) fn plain(escaped: &str) -> Result<String, String> {
     let refused = || format!("`{escaped}` holds an escape that is none");
     let mut out = Vec::with_capacity(escaped.len());

@@ -1,10 +1,10 @@
-//! The calls below `/api/v1/` that are about the config: one row each, from which the list in the OpenAPI description is made too.
+//! The config calls below `/api/v1/`: one row each. The OpenAPI description is generated from the same table.
 
 use crate::by_hand::plain;
 use hyper::Method;
 use weir_gateway::config::schema::Role;
 
-/// What a call does.
+/// The action of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Do {
     Adopt,
@@ -34,36 +34,36 @@ pub(crate) enum Do {
     Why,
 }
 
-/// One call.
+/// An API call.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) method: &'static str,
-    /// The path; what stands in braces is anything but a slash.
+    /// The path. A name in braces matches anything but a slash.
     pub(crate) path: &'static str,
     pub(crate) does: Do,
     pub(crate) role: Role,
-    /// Largest body, in bytes; 0 for one that nobody reads.
+    /// Largest body, in bytes; 0 if the call reads none.
     pub(crate) body: usize,
     pub(crate) meaning: &'static str,
-    /// What may stand in the query.
+    /// Allowed query parameters.
     pub(crate) query: &'static [&'static str],
-    /// The statuses of its answers besides those that every call has.
+    /// Statuses of its answers besides those of every call.
     pub(crate) statuses: &'static [u16],
 }
 
-/// Largest body of one thing.
+/// Largest body with a single entry.
 const THING: usize = 1 << 20;
 
-/// Largest body of many: as large as a file of a config may be.
+/// Largest body with many entries, equal to the largest config file.
 pub(crate) const MANY: usize = 16 << 20;
 
-/// What every guarded call may answer: who asks is not known, may not, asks wrongly, too much, or too slowly.
+/// Statuses of every guarded call: unknown caller, no permission, bad request, too large, too slow.
 pub(crate) const ALWAYS: &[u16] = &[400, 401, 403, 405, 408, 413, 500];
 
 const READ: Role = Role::Read;
 const WRITE: Role = Role::Write;
 
-/// All of them.
+/// All calls about the config.
 pub(crate) const CALLS: &[Call] = &[
     Call {
         method: "GET",
@@ -205,7 +205,7 @@ pub(crate) const CALLS: &[Call] = &[
         query: &[],
         statuses: &[200, 404],
     },
-    // Before the next row, whose braces would take both for one.
+    // Must precede the next row, whose single braces would match both parts.
     Call {
         method: "GET",
         path: "/api/v1/revisions/{from}..{to}",
@@ -278,7 +278,7 @@ pub(crate) const CALLS: &[Call] = &[
     },
 ];
 
-/// Calls that are about something else than the config, and answered elsewhere: described beside the others.
+/// Calls unrelated to the config. They are answered elsewhere but described here.
 pub(crate) const OTHERS: &[Call] = &[
     Call {
         method: "GET",
@@ -362,18 +362,18 @@ pub(crate) const OTHERS: &[Call] = &[
     },
 ];
 
-/// What was found at a path.
+/// The result of looking up a path.
 #[derive(Debug)]
 pub(crate) enum Found {
-    /// A call, and what stands in the place of its braces.
+    /// A call, and the texts that its braces matched.
     Call(&'static Call, Vec<String>),
-    /// There is something, for other methods: these.
+    /// The path exists with these other methods.
     Otherwise(String),
-    /// There is nothing.
+    /// The path does not exist.
     Nothing,
 }
 
-/// Looks for a call. HEAD is answered like GET.
+/// Finds a call. HEAD is handled like GET.
 pub(crate) fn find(method: &Method, path: &str) -> Found {
     let method = if method == Method::HEAD { "GET" } else { method.as_str() };
     let mut others = Vec::new();
@@ -390,14 +390,14 @@ pub(crate) fn find(method: &Method, path: &str) -> Found {
     if others.is_empty() { Found::Nothing } else { Found::Otherwise(others.join(", ")) }
 }
 
-/// What stands in the place of the braces, if the path fits.
+/// The texts that the braces match, if the path matches the pattern.
 fn fits(pattern: &str, path: &str) -> Option<Vec<String>> {
     let mut parts = Vec::new();
     let (mut pattern, mut path) = (pattern, path);
     while let Some((literal, rest)) = pattern.split_once('{') {
         path = path.strip_prefix(literal)?;
         let (_, behind) = rest.split_once('}')?;
-        // As far as what comes behind the braces, which is a literal or the end.
+        // Up to the text after the braces, which is a literal or the end.
         let next = behind.split('{').next().unwrap_or_default();
         let end = if next.is_empty() { path.len() } else { path.find(next)? };
         let part = path.get(..end)?;

@@ -1,6 +1,7 @@
-//! The other side of the admin listener: what `weir status`, `weir reload` and `weir drain` ask a running Weir.
+//! The client of the admin listener, behind `weir status`, `weir reload` and `weir drain`.
 //!
-//! Blocks, over plain sockets, with a deadline for the whole call: a runtime would be more than the rest of the command.
+//! It blocks on plain sockets, with a deadline for the whole call, because an async runtime would outweigh the
+//! rest of the command.
 
 use crate::answer::SIGN;
 use crate::by_hand;
@@ -16,27 +17,27 @@ use std::time::{Duration, Instant};
 use weir_gateway::config::schema::Admin;
 use weir_wire::tls::{ClientTls, ReadWrite};
 
-/// How long a status or the start of a drain may take.
+/// Timeout of a status request, and of starting a drain.
 const QUICK: Duration = Duration::from_secs(10);
 
-/// How long a reload may take: names may have to be resolved and large files read.
+/// Timeout of a reload, which may resolve names and read large files.
 const RELOAD: Duration = Duration::from_secs(60);
 
-/// How long an upgrade may take: a little longer than the old process waits for the new one.
+/// Timeout of an upgrade: slightly longer than the old process waits for the new one.
 const UPGRADE: Duration = Duration::from_secs(75);
 
-/// How long a connection may take to come about.
+/// Timeout of connecting.
 const CONNECT: Duration = Duration::from_secs(3);
 
 /// Largest response, in bytes.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Where a running Weir is asked: an address alone, or with TLS.
+/// Where to reach a running Weir: an address, optionally with TLS.
 #[derive(Clone, Copy, Debug)]
 pub struct At<'a> {
     /// The address of its admin listener.
     pub address: &'a str,
-    /// How it is recognized; none for cleartext.
+    /// How to verify the server; `None` for cleartext.
     pub tls: Option<&'a ClientTls>,
 }
 
@@ -52,62 +53,62 @@ impl<'a> From<&'a String> for At<'a> {
     }
 }
 
-/// What a running Weir answered.
+/// The answer of a running Weir.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// The status code: 2xx where it did what it was asked.
+    /// The status code: 2xx if the call succeeded.
     pub status: u16,
-    /// The body, JSON.
+    /// The body, as JSON.
     pub body: String,
 }
 
-/// Why there is no answer. `Display` says it all in one line.
+/// Why no answer arrived. `Display` gives the full message on one line.
 #[derive(Debug)]
 pub enum ClientError {
-    /// The address cannot be understood.
+    /// The address cannot be parsed.
     Address(String),
-    /// Something answers, and it is no admin listener.
+    /// Something else answered, which is not an admin listener.
     NotWeir {
-        /// Where.
+        /// Its address.
         address: String,
-        /// What it said.
+        /// Its answer.
         said: String,
     },
-    /// Nothing answers there.
+    /// Nothing answers at the address.
     Unreachable {
-        /// Where.
+        /// The address.
         address: String,
-        /// What the system says.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// TLS did not come about: it is another one, it is none, or it asks for a certificate.
+    /// The TLS handshake failed: wrong certificate, no TLS, or a client certificate is required.
     Untrusted {
-        /// Where.
+        /// The address.
         address: String,
-        /// What is wrong.
+        /// The error.
         error: io::Error,
     },
-    /// It took the connection, and did not answer.
+    /// The server accepted the connection and did not answer.
     Unanswered {
-        /// Where.
+        /// The address.
         address: String,
-        /// What the system says.
+        /// The error of the operating system.
         error: io::Error,
     },
 }
 
-/// What the Weir there says about itself: `GET /status`.
+/// Asks a running Weir for its status: `GET /status`.
 ///
-/// The address is that of an admin listener: `127.0.0.1:9180`, `[::1]:9180`, `localhost:9180`, or `unix:/run/weir-admin.sock`.
-/// The port may be left out.
+/// `at` is the address of an admin listener: `127.0.0.1:9180`, `[::1]:9180`, `localhost:9180`, or
+/// `unix:/run/weir-admin.sock`. The port is optional.
 ///
 /// # Errors
-/// See [`ClientError`]. An answer that refuses is no error.
+/// See [`ClientError`]. A refusal is an answer, not an error.
 pub fn status<'a>(at: impl Into<At<'a>>, token: Option<&str>) -> Result<Answer, ClientError> {
     call(at.into(), "GET /status", token, QUICK)
 }
 
-/// Has the Weir there load its config again: `POST /reload`. An answer of 422 holds the diagnostics.
+/// Makes a running Weir reload its config: `POST /reload`. An answer with status 422 holds the diagnostics.
 ///
 /// # Errors
 /// As with [`status`].
@@ -115,8 +116,8 @@ pub fn reload<'a>(at: impl Into<At<'a>>, token: Option<&str>) -> Result<Answer, 
     call(at.into(), "POST /reload", token, RELOAD)
 }
 
-/// Has the Weir there give way to the program that lies at its path now: `POST /upgrade`. Returns when that serves.
-/// An answer of 409 says why it does not.
+/// Replaces the running process with the binary at its path: `POST /upgrade`. Returns once the new process
+/// serves. An answer with status 409 says why it failed.
 ///
 /// # Errors
 /// As with [`status`].
@@ -124,7 +125,7 @@ pub fn upgrade<'a>(at: impl Into<At<'a>>, token: Option<&str>) -> Result<Answer,
     call(at.into(), "POST /upgrade", token, UPGRADE)
 }
 
-/// Has the Weir there finish what is under way and end: `POST /drain`. Returns when that has begun.
+/// Drains a running Weir, which then exits: `POST /drain`. Returns once the drain has started.
 ///
 /// # Errors
 /// As with [`status`].
@@ -132,8 +133,8 @@ pub fn drain<'a>(at: impl Into<At<'a>>, token: Option<&str>) -> Result<Answer, C
     call(at.into(), "POST /drain", token, QUICK)
 }
 
-/// Has the Weir there drain an endpoint, put it out, or put it back `in`: `POST /api/v1/endpoints/…`. An answer of
-/// 404 says which upstreams or endpoints there are.
+/// Drains an endpoint, takes it out of rotation, or puts it back `in`: `POST /api/v1/endpoints/…`. An answer with
+/// status 404 lists the known upstreams or endpoints.
 ///
 /// # Errors
 /// As with [`status`].
@@ -149,8 +150,8 @@ pub fn endpoint<'a>(
     call(at.into(), &line, token, QUICK)
 }
 
-/// Has the Weir there turn a switch of its filters `maintenance` `on`, for so long, or `off`: `POST /api/v1/maintenance/…`. An answer of 404
-/// says which switches there are.
+/// Turns a switch of `maintenance` filters `on`, for a limited time, or `off`: `POST /api/v1/maintenance/…`. An
+/// answer with status 404 lists the known switches.
 ///
 /// # Errors
 /// As with [`status`].
@@ -166,8 +167,8 @@ pub fn maintenance<'a>(
     call(at.into(), &line, token, QUICK)
 }
 
-/// Has the Weir there remove answers from a store that caches use: `POST /api/v1/caches/…:purge`, with names (`url`,
-/// `prefix`, `tag`, `all`) and values. An answer of 404 says which stores are in use.
+/// Removes answers from a cache store: `POST /api/v1/caches/…:purge`, with pairs of name (`url`, `prefix`, `tag`,
+/// `all`) and value. An answer with status 404 lists the stores in use.
 ///
 /// # Errors
 /// As with [`status`].
@@ -182,10 +183,10 @@ pub fn purge<'a>(
     call(at.into(), &line, token, RELOAD)
 }
 
-/// Which exchanges [`why`] is about. Empty texts ask for any.
+/// Selects exchanges for [`why`]. An empty text matches any.
 #[derive(Clone, Debug, Default)]
 pub struct WhyQuery<'a> {
-    /// The id of one.
+    /// The id of an exchange.
     pub id: &'a str,
     /// The cause.
     pub cause: &'a str,
@@ -193,13 +194,14 @@ pub struct WhyQuery<'a> {
     pub route: &'a str,
     /// `failed`, `slow` or `sampled`.
     pub kind: &'a str,
-    /// The cursor of the last answer: later ones only.
+    /// The cursor of the previous answer, to get only later exchanges.
     pub after: &'a str,
-    /// At most so many.
+    /// Most exchanges in the answer.
     pub limit: usize,
 }
 
-/// Asks the Weir there what became of exchanges, and why: `GET /api/v1/why`. An answer of 404 says why nothing is known.
+/// Asks a running Weir to explain exchanges: `GET /api/v1/why`. An answer with status 404 says why nothing is
+/// known.
 ///
 /// # Errors
 /// As with [`status`].
@@ -223,14 +225,14 @@ pub fn why<'a>(
     call(at.into(), &format!("GET {target}"), token, QUICK)
 }
 
-/// One call of the API: what is asked for, and what goes along.
+/// A call of the API, with its body.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Call<'a> {
     /// Method and target, such as `GET /api/v1/revisions`.
     pub line: &'a str,
-    /// Why, for the history; empty for nothing.
+    /// Reason for the change, for the history; empty for none.
     pub message: &'a str,
-    /// What kind of body goes along; empty for none.
+    /// Media type of the body; empty for no body.
     pub media: &'a str,
     /// The body.
     pub body: &'a [u8],
@@ -244,7 +246,7 @@ pub fn ask<'a>(at: impl Into<At<'a>>, token: Option<&str>, what: Call<'_>) -> Re
     call_with(at.into(), what, token, RELOAD)
 }
 
-/// A part of a path: all but what stands for itself there (RFC 3986 §3.3) is escaped.
+/// Escapes a path segment: every character that RFC 3986 §3.3 does not allow there literally.
 pub fn escaped(text: &str) -> String {
     const SPECIAL: &AsciiSet =
         &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':');
@@ -254,18 +256,18 @@ pub fn escaped(text: &str) -> String {
 // === impl Answer ===
 
 impl Answer {
-    /// Whether it did what it was asked.
+    /// Whether the call succeeded.
     pub const fn is_success(&self) -> bool {
         self.status / 100 == 2
     }
 
-    /// The body, read.
+    /// The body, parsed.
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_default()
     }
 
-    /// What a person should read: the diagnostics of a reload, or why something was refused. Empty where there is nothing
-    /// to say.
+    /// The text for people: the diagnostics of a reload, or the reason for a refusal. Empty if there is nothing
+    /// to report.
     pub fn explanation(&self) -> String {
         let document = self.json();
         let text =
@@ -324,7 +326,7 @@ impl std::error::Error for ClientError {
     }
 }
 
-/// An error of the system in words.
+/// An operating system error, in words.
 fn plain(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => "connection refused".to_owned(),
@@ -337,7 +339,7 @@ fn plain(error: &io::Error) -> String {
 
 // === one call ===
 
-/// A connection, and the Host to ask for on it.
+/// A connection, and the value of Host on it.
 struct Connection {
     socket: Socket,
     host: String,
@@ -345,7 +347,7 @@ struct Connection {
 
 enum Socket {
     Tcp(TcpStream),
-    /// And the socket below it, whose deadline holds for both.
+    /// The TLS stream and the socket below it, whose deadline applies to both.
     Tls(Box<dyn ReadWrite>, TcpStream),
     Unix(UnixStream),
 }
@@ -378,7 +380,7 @@ fn connect(at: At<'_>, deadline: Instant) -> Result<Connection, ClientError> {
         resolve(bare).ok_or_else(|| ClientError::Address(address.to_owned()))?.map_err(unreachable)?
     {
         match TcpStream::connect_timeout(&address, CONNECT) {
-            // By its address: under a name it would not answer.
+            // Host is the address, because the listener refuses unknown names.
             Ok(socket) => {
                 let host = address.to_string();
                 let socket = match tls {
@@ -394,7 +396,7 @@ fn connect(at: At<'_>, deadline: Instant) -> Result<Connection, ClientError> {
     Err(unreachable(last.unwrap_or_else(|| io::ErrorKind::NotFound.into())))
 }
 
-/// The addresses behind what was written; `None` if that is no address.
+/// The addresses that the text resolves to; `None` if it is not an address.
 fn resolve(written: &str) -> Option<io::Result<Vec<SocketAddr>>> {
     let port = Admin::DEFAULT_ADDRESS.port();
     let unbracketed = written.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(written);
@@ -416,7 +418,7 @@ fn resolve(written: &str) -> Option<io::Result<Vec<SocketAddr>>> {
 }
 
 impl Connection {
-    /// Sends a request and reads to the end of the connection.
+    /// Sends a request and reads until the connection closes.
     fn exchange(
         mut self,
         what: Call<'_>,
@@ -450,7 +452,8 @@ impl Connection {
         request.push_str("\r\n");
         self.socket.wait_until(deadline)?;
         self.socket.write_all(request.as_bytes())?;
-        // Who may not is answered before the body was read, and the connection closed behind it: the answer counts then.
+        // A refusal may arrive, and the connection close, before the body is sent. Ignore the write error and
+        // read the answer.
         let _ = self.socket.write_all(body);
         let mut received = Vec::new();
         let mut chunk = [0; 16 * 1024];
@@ -470,7 +473,7 @@ impl Connection {
         }
     }
 
-    /// The rest of a body: as long as Content-Length says, else to the end of the connection.
+    /// Reads the rest of a body: up to Content-Length, else until the connection closes.
     fn body(&mut self, head: &str, mut body: Vec<u8>, deadline: Instant) -> io::Result<Vec<u8>> {
         let length = field(head, "content-length").and_then(|value| value.parse::<u64>().ok());
         let mut chunk = [0; 16 * 1024];
@@ -506,7 +509,7 @@ impl Socket {
         Ok(Self::Tls(tls.connect_blocking(socket, name)?, below))
     }
 
-    /// Has the next call fail at the deadline.
+    /// Sets the socket timeout so that the next call fails at the deadline.
     fn wait_until(&self, deadline: Instant) -> io::Result<()> {
         match self {
             Self::Tcp(socket) | Self::Tls(_, socket) => set_deadline(socket, deadline),
@@ -544,7 +547,7 @@ fn set_deadline(socket: &TcpStream, deadline: Instant) -> io::Result<()> {
     socket.set_read_timeout(Some(left)).and(socket.set_write_timeout(Some(left)))
 }
 
-/// The host of an address as it is written: what a certificate is for.
+/// The host of an address as written, which the certificate must match.
 fn name_in(written: &str) -> &str {
     match written.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((address, _)) => address,
@@ -553,7 +556,7 @@ fn name_in(written: &str) -> &str {
     }
 }
 
-/// A response of an admin listener says so; whatever else comes is something else's, told in a few words.
+/// Parses the response. Anything without the admin listener's own field is quoted in a short error.
 fn read_answer(head: &str, body: Vec<u8>) -> Result<Answer, String> {
     const FEW: usize = 60;
     let first: String =
@@ -568,7 +571,7 @@ fn read_answer(head: &str, body: Vec<u8>) -> Result<Answer, String> {
     }
 }
 
-/// A field's value in a head.
+/// The value of a header field.
 fn field<'h>(head: &'h str, name: &str) -> Option<&'h str> {
     let mut fields = head.lines().skip(1).filter_map(|line| line.split_once(':'));
     fields.find(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())

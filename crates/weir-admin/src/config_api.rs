@@ -1,4 +1,4 @@
-//! What the calls about the config do. Blocking: they read files and wait for a reload under way.
+//! Executes the calls about the config. Blocking: they read files and wait for a running reload.
 
 #![allow(clippy::result_large_err, reason = "a refusal is an answer, made once a call and never in a loop")]
 
@@ -21,11 +21,11 @@ use weir_gateway::{Change, Changed, Edit, Gateway, NotChanged, OnlyIf, Terms, re
 /// Longest message of a change, in characters.
 const MESSAGE: usize = 500;
 
-/// How long a change may be on trial.
+/// Shortest and longest trial of a change.
 const SHORTEST: std::time::Duration = std::time::Duration::from_secs(10);
 const LONGEST: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
 
-/// Most revisions that an answer names as those that changed a thing meanwhile.
+/// Most revisions listed in an answer about a conflicting change.
 const MEANWHILE: usize = 5;
 
 /// A call, and everything that came with it.
@@ -38,7 +38,7 @@ pub(crate) struct Asked {
     pub(crate) who: Identity,
 }
 
-/// What the log says of a change: the digest of the config before and after.
+/// Config digests before and after a change, for the log.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trail {
     pub(crate) before: String,
@@ -48,7 +48,7 @@ pub(crate) struct Trail {
 
 pub(crate) type Outcome = Result<Answer, Answer>;
 
-/// Does it.
+/// Executes a call.
 pub(crate) fn run(gateway: &Gateway, asked: &Asked) -> Answer {
     let outcome = match asked.call.does {
         Do::Adopt | Do::Release => move_owner(gateway, asked),
@@ -90,7 +90,7 @@ fn config(gateway: &Gateway, asked: &Asked) -> Outcome {
     Ok(tagged(answer::json(StatusCode::OK, &document), &hash))
 }
 
-/// Where each named thing stands, and every other setting of the first level.
+/// The location of each named entry, and of every other top-level setting.
 fn origins(tree: &Node) -> Value {
     let mut origins = Map::new();
     for (section, things) in tree.entries() {
@@ -118,7 +118,7 @@ fn revisions(gateway: &Gateway) -> Outcome {
     Ok(answer::json(StatusCode::OK, &revisions_of(gateway)?))
 }
 
-/// The history, the newest first.
+/// The history, newest first.
 pub(crate) fn revisions_of(gateway: &Gateway) -> Result<Value, Answer> {
     let revisions = gateway.revisions().ok_or_else(|| refuse(&NotChanged::NoHistory, None))?;
     let pinned = gateway.pinned();
@@ -141,9 +141,9 @@ fn revision(gateway: &Gateway, asked: &Asked) -> Outcome {
     Ok(answer::json(StatusCode::OK, &document))
 }
 
-/// A revision as it is told; where its files are is nobody's business.
+/// A revision as JSON, without the paths of its files, which readers need not know.
 pub(crate) fn about(gateway: &Gateway, revision: &Revision) -> Value {
-    // What is kept says `accepted` until there is another verdict.
+    // The stored verdict is `accepted` until another replaces it.
     let on_trial = gateway.trial().is_some_and(|trial| trial.number == revision.number);
     json!({
         "number": revision.number,
@@ -163,7 +163,7 @@ fn compare(gateway: &Gateway, asked: &Asked) -> Outcome {
     Ok(answer::json(StatusCode::OK, &told(&between(gateway, &asked.who, side(0), side(1))?)))
 }
 
-/// What differs between two revisions, of which `running` and `disk` are some.
+/// The differences between two revisions; `running` and `disk` are valid names too.
 pub(crate) fn between(
     gateway: &Gateway,
     who: &Identity,
@@ -219,7 +219,7 @@ fn drift(gateway: &Gateway, asked: &Asked) -> Outcome {
     Ok(answer::json(StatusCode::OK, &drift_of(gateway, &asked.who)?))
 }
 
-/// Whether the files say something else than what runs.
+/// Whether the files differ from the running config.
 pub(crate) fn drift_of(gateway: &Gateway, who: &Identity) -> Result<Value, Answer> {
     let running = gateway.texts();
     let (pinned, latest) = (gateway.pinned(), gateway.revisions().and_then(|all| all.last().cloned()));
@@ -362,7 +362,7 @@ fn confirm(gateway: &Gateway, asked: &Asked) -> Outcome {
     }
 }
 
-/// What became of a change.
+/// The result of a change, as JSON.
 pub(crate) fn document(gateway: &Gateway, changed: &Changed, dry_run: bool) -> Value {
     let mut document = json!({
         "revision": changed.revision,
@@ -396,7 +396,7 @@ pub(crate) fn with_trail(mut answer: Answer, before: String, changed: &Changed) 
     answer
 }
 
-/// The sections and things of a body, as changes.
+/// Parses the sections and entries of a body into changes.
 fn edits(body: &Node) -> Result<Vec<Edit>, Answer> {
     let mut edits = Vec::new();
     for (section, things) in body.entries() {
@@ -418,9 +418,9 @@ fn edits(body: &Node) -> Result<Vec<Edit>, Answer> {
     Ok(edits)
 }
 
-// === what came with a call ===
+// === the parts of a request ===
 
-/// The section and the name in the path.
+/// The section and the name from the path.
 fn named(asked: &Asked) -> Result<(&str, &str), Answer> {
     let [section, name] = asked.parts.as_slice() else {
         return Err(answer::problem(StatusCode::NOT_FOUND, "there is no such thing"));
@@ -442,14 +442,14 @@ fn no_number(digits: &str) -> Answer {
     answer::problem(StatusCode::NOT_FOUND, &format!("`{digits}` is no number of a revision"))
 }
 
-/// The words in the query, each of which must be known.
+/// The flags in the query. Unknown ones are refused.
 pub(crate) fn flag<'u>(uri: &'u Uri, call: &Call) -> Result<Vec<&'u str>, Answer> {
     let words = uri.query().unwrap_or_default().split('&').filter(|word| !word.is_empty());
     words
         .filter_map(|word| match word.split_once('=') {
             None | Some((_, "" | "true" | "1")) => Some(Ok(word.split('=').next().unwrap_or_default())),
             Some((name, "false" | "0")) if call.query.contains(&name) => None,
-            // Read by `terms`.
+            // `terms` parses these.
             Some(("watch" | "confirm", _)) if call.query.contains(&"watch") => None,
             Some(_) => Some(Err(())),
         })
@@ -464,7 +464,7 @@ pub(crate) fn flag<'u>(uri: &'u Uri, call: &Call) -> Result<Vec<&'u str>, Answer
         .collect()
 }
 
-/// Under which conditions a change stays: `watch=5m` and `confirm=5m`.
+/// The conditions under which a change stays: `watch=5m` and `confirm=5m`.
 pub(crate) fn terms(uri: &Uri) -> Result<Terms, Answer> {
     let time = |name: &str| -> Result<Option<std::time::Duration>, Answer> {
         let words = uri.query().unwrap_or_default().split('&');
@@ -485,7 +485,7 @@ pub(crate) fn terms(uri: &Uri) -> Result<Terms, Answer> {
     Ok(Terms { watch: time("watch")?, confirm: time("confirm")? })
 }
 
-/// The body as a tree whose places are those in the body.
+/// The body as a tree, with positions inside the body.
 fn body(gateway: &Gateway, asked: &Asked) -> Result<Node, Answer> {
     let managed = gateway.texts().managed_path.ok_or_else(|| refuse(&NotChanged::NoWrites, None))?;
     let mut diagnostics = Diagnostics::default();
@@ -496,7 +496,7 @@ fn body(gateway: &Gateway, asked: &Asked) -> Result<Node, Answer> {
     }
 }
 
-/// As what the thing must be there.
+/// The precondition from `If-Match` and `If-None-Match`.
 fn only_if(asked: &Asked) -> Result<OnlyIf, Answer> {
     let star = |tags: &Vec<String>| tags == &["*"];
     let (is, is_not) =
@@ -516,7 +516,7 @@ fn only_if(asked: &Asked) -> Result<OnlyIf, Answer> {
     }
 }
 
-/// The tags of a field (RFC 9110 §8.8.3), without their quotes.
+/// The entity tags of a field (RFC 9110 §8.8.3), without quotes.
 pub(crate) fn tags(headers: &HeaderMap, name: header::HeaderName) -> Result<Option<Vec<String>>, Answer> {
     let refused = || {
         let detail = format!("`{name}` holds no ETag; expected \"…\" with its quotes, or *");
@@ -537,7 +537,7 @@ pub(crate) fn tags(headers: &HeaderMap, name: header::HeaderName) -> Result<Opti
     Ok((!all.is_empty()).then_some(all))
 }
 
-/// Who changes something, and why.
+/// Who makes a change, and why.
 pub(crate) fn by(asked: &Asked, origin: Origin) -> By {
     let message = asked.headers.get("x-weir-message").map(|value| String::from_utf8_lossy(value.as_bytes()));
     let message = message.unwrap_or_default().chars().filter(|c| !c.is_control()).take(MESSAGE).collect();
@@ -546,7 +546,7 @@ pub(crate) fn by(asked: &Asked, origin: Origin) -> By {
 
 // === answers ===
 
-/// The config as this caller may see it.
+/// The config, redacted for this caller.
 pub(crate) fn seen(texts: &Texts, who: &Identity) -> Option<Node> {
     if who.writes() { texts.tree_for_writers() } else { texts.tree() }
 }
@@ -556,7 +556,7 @@ fn tree(texts: &Texts, who: &Identity) -> Result<Node, Answer> {
         .ok_or_else(|| answer::problem(StatusCode::INTERNAL_SERVER_ERROR, "the config cannot be read again"))
 }
 
-/// The digest of a config; one without a history and a managed file has none at hand.
+/// The digest of a config; computed if there is neither a history nor a managed file.
 fn hash(texts: &Texts, tree: &Node) -> String {
     if texts.hash.is_empty() { digest::of(tree) } else { texts.hash.clone() }
 }
@@ -574,12 +574,12 @@ pub(crate) fn members(diagnostics: &Diagnostics) -> Value {
     members
 }
 
-/// Mistakes as this caller may be told them.
+/// The diagnostics, redacted for this caller.
 fn told_to(diagnostics: &Diagnostics, who: &Identity) -> Diagnostics {
     if who.writes() { diagnostics.clone() } else { diagnostics.for_readers() }
 }
 
-/// Mistakes as JSON and text.
+/// Diagnostics as JSON and text.
 pub(crate) fn members_for(diagnostics: &Diagnostics, who: &Identity) -> Value {
     members(&told_to(diagnostics, who))
 }
@@ -593,7 +593,7 @@ fn mistakes(diagnostics: &Diagnostics, status: StatusCode) -> Answer {
     answer::problem_with(status, "the config has mistakes; nothing has changed", members(diagnostics))
 }
 
-/// Why something was not done.
+/// The answer to a refused change.
 pub(crate) fn refuse(not: &NotChanged, gateway: Option<&Gateway>) -> Answer {
     let detail = not.to_string();
     match not {
@@ -620,7 +620,7 @@ pub(crate) fn refuse(not: &NotChanged, gateway: Option<&Gateway>) -> Answer {
     }
 }
 
-/// The last revisions that changed a thing, the newest first.
+/// The latest revisions that changed an entry, newest first.
 fn meanwhile(thing: &str, gateway: Option<&Gateway>) -> Vec<Value> {
     let Some(gateway) = gateway else { return Vec::new() };
     let revisions = gateway.revisions().unwrap_or_default();

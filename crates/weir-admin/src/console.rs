@@ -1,12 +1,13 @@
-//! The console at `/`: which page is meant, who may see it, and what it is made of. The pages themselves are in `weir-console`.
+//! The console at `/`: finds the page, checks access, and collects the data. The pages themselves are in
+//! `weir-console`.
 //!
 //! ```text
 //!   GET /upstreams ─► find ─► guard (token, session or this machine) ─► page ─► views ─► weir_console::upstreams ─► HTML
-//!   POST /sign-in  ─► find ─► guard (host and origin alone) ─► a token for a session ─► a cookie
+//!   POST /sign-in  ─► find ─► guard (host and origin only) ─► exchanges a token for a session ─► a cookie
 //! ```
 //!
-//! *Layout:* `session` knows who has signed in, `attempts` how often somebody may try, `record` keeps the last quarter of an hour, `views` makes what pages show. What a page
-//! changes, it changes over the API, like everybody.
+//! *Layout:* `session` keeps the sessions, `attempts` limits the rate of sign-ins, `record` keeps the last 15
+//! minutes, and `views` builds the view models. Pages make changes over the API, as any other client does.
 
 #![allow(
     clippy::result_large_err,
@@ -41,23 +42,23 @@ use weir_gateway::config::schema::Role;
 
 pub(crate) use record::STEP;
 
-/// Where to sign in, and out.
+/// Paths for signing in and out.
 const SIGN_IN: &str = "/sign-in";
 const SIGN_OUT: &str = "/sign-out";
 
-/// The cookie that has the theme.
+/// The cookie with the theme.
 const THEME: &str = "weir_theme";
 
 /// Longest body of a sign-in, in bytes.
 pub(crate) const FORM_BYTES: usize = 8 * 1024;
 
-/// Most failures in one page, or groups of such that are alike.
+/// Most failures on one page, or groups of similar ones.
 const MOST_FAILURES: usize = 50;
 
-/// Most header fields that are explained.
+/// Most header fields in a question to `explain`.
 const FIELDS: usize = 64;
 
-/// What stands at a path.
+/// The target of a console path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Visit {
     Asset(&'static Asset),
@@ -66,7 +67,7 @@ pub(crate) enum Visit {
     SignOut,
 }
 
-/// What the console keeps between two requests.
+/// State that the console keeps between requests.
 #[derive(Default)]
 pub(crate) struct Console {
     pub(crate) sessions: Sessions,
@@ -86,7 +87,7 @@ pub(crate) struct Asked {
 
 // === impl Visit ===
 
-/// Looks for a page.
+/// Finds the page at a path.
 pub(crate) fn find(path: &str) -> Option<Visit> {
     match path {
         SIGN_IN => return Some(Visit::SignIn),
@@ -116,7 +117,7 @@ impl Visit {
         }
     }
 
-    /// The methods it takes, as in Allow.
+    /// The allowed methods, in the syntax of Allow.
     pub(crate) const fn methods(self) -> &'static str {
         match self {
             Self::Asset(_) | Self::Screen(_) => "GET, HEAD",
@@ -126,7 +127,7 @@ impl Visit {
     }
 }
 
-/// Where somebody goes who must sign in first; `None` for who is no browser that wants a page.
+/// The sign-in page for a browser without a session; `None` if the request is not a browser's request for a page.
 pub(crate) fn way_in(
     visit: Option<Visit>,
     method: &Method,
@@ -144,7 +145,7 @@ pub(crate) fn way_in(
 
 // === signing in and out ===
 
-/// The page for signing in.
+/// The sign-in page.
 pub(crate) fn sign_in_page(uri: &Uri, headers: &HeaderMap, wrong: Option<&str>) -> Answer {
     let to = pairs(uri.query().unwrap_or_default()).into_iter().find(|(name, _)| name == "to");
     let to = destination(&to.map(|(_, to)| to).unwrap_or_default());
@@ -154,7 +155,8 @@ pub(crate) fn sign_in_page(uri: &Uri, headers: &HeaderMap, wrong: Option<&str>) 
     answer::page(status, weir_console::sign_in(&frame, &to, wrong))
 }
 
-/// A token for a session. `from` is where the browser is and whether it speaks TLS; `known` says whether it is one of ours.
+/// Exchanges a token for a session. `from` is the browser's address and whether it uses TLS; `known` says whether
+/// the token is valid.
 pub(crate) fn sign_in(
     console: &Console,
     headers: &HeaderMap,
@@ -188,7 +190,7 @@ pub(crate) fn sign_in(
     )
 }
 
-/// The same page for who has tried too often (RFC 6585 §4).
+/// The same page for a browser with too many attempts (RFC 6585 §4).
 fn too_often(mut answer: Answer, wait: Duration) -> Answer {
     let seconds = wait.as_millis().div_ceil(1000).max(1).to_string();
     *answer.status_mut() = StatusCode::TOO_MANY_REQUESTS;
@@ -198,7 +200,7 @@ fn too_often(mut answer: Answer, wait: Duration) -> Answer {
     answer
 }
 
-/// The end of a session.
+/// Ends a session.
 pub(crate) fn sign_out(console: &Console, headers: &HeaderMap) -> Answer {
     console.sessions.end(headers);
     with_cookie(
@@ -214,7 +216,7 @@ fn with_cookie(mut answer: Answer, cookie: &str) -> Answer {
     answer
 }
 
-/// To another page here (RFC 9110 §15.4.4).
+/// Redirects to another console page (RFC 9110 §15.4.4).
 fn redirect(to: &str) -> Answer {
     let mut answer = answer::of(StatusCode::SEE_OTHER, answer::TEXT, "");
     let to = HeaderValue::from_str(to).unwrap_or(HeaderValue::from_static("/"));
@@ -222,7 +224,7 @@ fn redirect(to: &str) -> Answer {
     answer
 }
 
-/// Where to go after signing in: a page of ours, whatever is asked for.
+/// The page to open after signing in. It is always one of ours, whatever the parameter says.
 fn destination(to: &str) -> String {
     let plain = to.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'\\') && !to.starts_with("//");
     let path = to.split(['?', '#']).next().unwrap_or_default();
@@ -231,17 +233,17 @@ fn destination(to: &str) -> String {
 
 // === pages ===
 
-/// A file of the console.
+/// A static file of the console.
 pub(crate) fn asset(asset: &'static Asset) -> Answer {
     let mut answer = answer::of(StatusCode::OK, asset.media, asset.content);
-    // Its address has a digest of what stands in it.
+    // Its URL contains a digest of its content.
     answer
         .headers_mut()
         .insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=31536000, immutable"));
     answer
 }
 
-/// A page. Blocking.
+/// Renders a page. Blocking.
 pub(crate) fn page(console: &Console, gateway: &Gateway, asked: &Asked) -> Answer {
     let status: Status = views::read(api::document(&gateway.status()));
     let viewer =
@@ -249,7 +251,7 @@ pub(crate) fn page(console: &Console, gateway: &Gateway, asked: &Asked) -> Answe
     let theme = session::cookie(&asked.headers, THEME);
     let frame = Frame { place: place(&asked.headers), theme, viewer: Some(&viewer), status: Some(&status) };
     let here = Page { console, gateway, asked, frame: &frame, status: &status };
-    // A page whose own content stands still asks only for what is around it.
+    // A page with static content refreshes only its frame.
     let still = match asked.screen {
         Screen::Overview | Screen::Upstreams | Screen::Failures | Screen::Fleet => false,
         Screen::Routes => here.rest().is_empty(),
@@ -273,7 +275,7 @@ pub(crate) fn page(console: &Console, gateway: &Gateway, asked: &Asked) -> Answe
     made.map_or_else(|other| other, |html| answer::page(StatusCode::OK, html))
 }
 
-/// A page that is being made.
+/// A page during rendering.
 struct Page<'a> {
     console: &'a Console,
     gateway: &'a Gateway,
@@ -282,17 +284,17 @@ struct Page<'a> {
     status: &'a Status,
 }
 
-/// The text of a page, or another answer.
+/// The HTML of a page, or another answer.
 type PageResult = Result<String, Answer>;
 
 impl Page<'_> {
-    /// What stands behind the screen's path and a slash.
+    /// The part of the path after the screen's path and a slash.
     fn rest(&self) -> &str {
         let rest = self.asked.uri.path().strip_prefix(self.asked.screen.path());
         rest.and_then(|rest| rest.strip_prefix('/')).unwrap_or_default()
     }
 
-    /// Whether an open page asks what happens now.
+    /// Whether an open page asks for a live refresh.
     fn is_live(&self) -> bool {
         self.asked.headers.contains_key("x-weir-live")
     }
@@ -314,7 +316,7 @@ impl Page<'_> {
         let revisions = self.gateway.revisions().unwrap_or_default();
         let latest: Option<view::Revision> =
             revisions.last().map(|latest| views::read(crate::config_api::about(self.gateway, latest)));
-        // It reads the files, so not every two seconds.
+        // Reads the config files, so not every two seconds.
         let drift = (!self.is_live()).then(|| self.drift()).map(views::read);
         weir_console::overview(self.frame, self.status, &pulse, latest.as_ref(), drift.as_ref())
     }
@@ -339,7 +341,7 @@ impl Page<'_> {
         weir_console::routes(self.frame, &routes, &value("q"), &listeners, &asked, told.as_ref())
     }
 
-    /// One route over time.
+    /// A single route, with its history.
     fn route(&self) -> PageResult {
         let name = plain(self.rest()).unwrap_or_default();
         let running = self.gateway.configs().borrow().clone();
@@ -348,7 +350,7 @@ impl Page<'_> {
         Ok(weir_console::route(self.frame, &route, &trend))
     }
 
-    /// All upstreams, or one over time.
+    /// All upstreams, or a single one with its history.
     fn upstreams(&self) -> PageResult {
         let look = views::look(self.gateway);
         let seen = self.console.things.seen(&look);
@@ -480,13 +482,13 @@ impl Page<'_> {
     }
 }
 
-/// What is asked of the memory of failures, as the API reads it.
+/// The question to the failure store, parsed as the API does.
 fn question(target: &str) -> Result<weir_gateway::autopsy::Question, String> {
     let target = format!("{}{target}", why::PATH).parse::<Uri>();
     why::read(&target.map_err(|_| "this is no id of a request".to_owned())?)
 }
 
-/// Looks once more. Blocking.
+/// Takes a sample of the counters. Blocking.
 pub(crate) fn look(console: &Console, gateway: &Gateway) {
     let (now, figures) = (Instant::now(), gateway.figures());
     console.record.add(Look::of(&figures, now));
@@ -502,14 +504,14 @@ const fn sees(role: Role) -> Sees {
     }
 }
 
-/// Under which host we were asked; the guard has looked at it.
+/// The host of the request, which the guard has checked.
 fn place(headers: &HeaderMap) -> &str {
     headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or("weir")
 }
 
 // === forms ===
 
-/// Names and values of a query, or of a form (`application/x-www-form-urlencoded`). What is malformed is left out.
+/// Names and values of a query or form (`application/x-www-form-urlencoded`). Malformed parts are ignored.
 fn pairs(text: &str) -> Vec<(String, String)> {
     let one = |pair: &str| {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));

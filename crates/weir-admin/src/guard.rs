@@ -1,9 +1,11 @@
-//! Who may ask the admin listener what. Pure: a head and where it came from go in, a decision comes out.
+//! Access control of the admin listener, as a pure function: a request head and its origin go in, a decision
+//! comes out.
 //!
-//! Two kinds of strangers. Those on the network are kept out by `admin.token`, without which only this machine may ask. And
-//! those who borrow a browser that *is* on this machine: a page from elsewhere can send requests here (the browser tells in
-//! `Origin` and `Sec-Fetch-Site`), or let its own name point here, so that the browser takes us for the page's own server
-//! (DNS rebinding: only `Host` tells). A browser cannot forge any of the three.
+//! It defends against two kinds of strangers. `admin.token` keeps out those on the network; without a token, only
+//! this machine may ask. The others borrow a browser that *is* on this machine. A page of another site can send
+//! requests here, which the browser reveals in `Origin` and `Sec-Fetch-Site`. Or it lets its own name point here,
+//! so that the browser takes us for the page's own server (DNS rebinding), which only `Host` reveals. A browser
+//! cannot forge any of the three.
 
 use aws_lc_rs::{constant_time, digest};
 use hyper::header::{self, HeaderMap};
@@ -16,43 +18,43 @@ use weir_wire::{Peer, hex};
 /// Who may use an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Whoever has at least this role; under an address, never under a foreign name.
+    /// Callers with at least this role, and only if `Host` is an address or one of our names.
     Needs(Role),
-    /// Everyone under any name: it tells nothing worth stealing.
+    /// Everyone, under any name; the endpoint reveals nothing worth stealing.
     Open,
-    /// Everyone under an address; scrapers on other machines also under a name.
+    /// Everyone, if `Host` is an address. Scrapers on other machines may also use a name.
     Scrapers,
-    /// Everyone under an address: who wants to sign in.
+    /// Everyone, if `Host` is an address: the sign-in page.
     Visitors,
 }
 
-/// Whoever asks.
+/// The caller.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Caller<'a> {
     pub(crate) peer: Peer,
-    /// The user of a process that came by a Unix socket.
+    /// The user id of a process that connected over a Unix socket.
     pub(crate) uid: Option<u32>,
-    /// What a client showed of itself in the TLS handshake, where that was verified.
+    /// The client's certificate, if the TLS handshake verified it.
     pub(crate) certificate: Option<&'a PeerCertificate>,
     pub(crate) version: Version,
     pub(crate) uri: &'a Uri,
     pub(crate) headers: &'a HeaderMap,
-    /// What a browser that has signed in goes by.
+    /// The session of a browser that has signed in.
     pub(crate) session: Option<&'a Session>,
 }
 
-/// What somebody who has signed in goes by in place of a token.
+/// The session, which replaces the token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Session {
-    /// SHA-256 of the token it was begun with, in hex.
+    /// SHA-256 of the token that started it, in hex.
     pub(crate) token: String,
-    /// What requests that change something must carry.
+    /// The token that state-changing requests must carry.
     pub(crate) csrf: String,
     /// Whether this request carries it, or changes nothing.
     pub(crate) proven: bool,
 }
 
-/// By what callers are known: `admin.token`, `admin.tokens` and `admin.hosts`.
+/// How callers are identified: `admin.token`, `admin.tokens` and `admin.hosts`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Keys<'a> {
     pub(crate) token: Option<&'a str>,
@@ -60,44 +62,44 @@ pub(crate) struct Keys<'a> {
     pub(crate) hosts: &'a [String],
 }
 
-/// Somebody who is known.
+/// An identified caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// As the history and the log call them.
+    /// Their name in the history and the log.
     pub(crate) name: String,
     pub(crate) role: Role,
 }
 
 impl Identity {
-    /// Whether they may change what the API manages, and so see it as it is written.
+    /// Whether they may change the managed config, and therefore see it unredacted.
     pub(crate) fn writes(&self) -> bool {
         self.role >= Role::Write
     }
 }
 
-/// Why someone may not.
+/// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denied {
-    /// No Host, two of them, or one that is none (RFC 9112 §3.2).
+    /// No Host, two of them, or an invalid one (RFC 9112 §3.2).
     BadHost,
-    /// Sent by a page from elsewhere.
+    /// Sent by a page of another site.
     ForeignOrigin,
-    /// For a name that is not ours.
+    /// Sent to a name that is not ours.
     ForeignHost,
-    /// It would change something, and comes from a browser that has signed in, but not from a page of ours.
+    /// A change requested by a signed-in browser, but not from one of our pages.
     Forged,
-    /// From another machine, while there is no token.
+    /// Sent from another machine, while no token is configured.
     NotLocal,
-    /// Known, and not allowed to do this: it needs this role.
+    /// The caller is known but lacks this role.
     Role(Role),
-    /// There is a token, and none was sent.
+    /// A token is configured, and the request has none.
     TokenMissing,
-    /// There is a token, and it is another one.
+    /// A token is configured, and the request has a different one.
     TokenWrong,
 }
 
 impl Denied {
-    /// As the log has it.
+    /// Its name in the log.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::BadHost => "bad_host",
@@ -112,20 +114,20 @@ impl Denied {
     }
 }
 
-/// Fields of which a browser sends at least one with every request, and a scraper none.
+/// A browser sends at least one of these fields with every request, and a scraper none.
 ///
-/// `Sec-Fetch-*` alone would not do: browsers leave them out towards plain-http names, which is what a rebound one is.
-/// `Accept-Language` is always sent: a script can change its value, but not take it away (Fetch §4).
+/// `Sec-Fetch-*` alone is not enough: browsers omit it for plain-http names, and a rebound name is one.
+/// `Accept-Language` is always sent: a script can change its value, but cannot remove it (Fetch §4).
 const SENT_BY_BROWSERS: &[&str] =
     &["accept-language", "cookie", "origin", "referer", SEC_FETCH_SITE, "sec-fetch-mode", "sec-fetch-dest"];
 
 const SEC_FETCH_SITE: &str = "sec-fetch-site";
 
-/// Decides.
+/// Decides whether to let the request in.
 ///
 /// # Errors
-/// The first reason to refuse: what is wrong with the request itself comes before the token, so that a page from elsewhere
-/// learns nothing about tokens.
+/// The first reason to refuse. Mistakes of the request itself come before the token, so that a page of another
+/// site learns nothing about tokens.
 pub(crate) fn check(access: Access, caller: Caller<'_>, keys: Keys<'_>) -> Result<Option<Identity>, Denied> {
     let host = host(caller)?;
     check_origin(caller.headers, host)?;
@@ -137,7 +139,7 @@ pub(crate) fn check(access: Access, caller: Caller<'_>, keys: Keys<'_>) -> Resul
     if who.role < role { Err(Denied::Role(role)) } else { Ok(Some(who)) }
 }
 
-/// Who asks. Without anybody named, this machine may do everything.
+/// Identifies the caller. If no caller is configured, this machine may do everything.
 fn who(caller: Caller<'_>, keys: Keys<'_>) -> Result<Identity, Denied> {
     if keys.token.is_none() && keys.tokens.is_empty() {
         let name = caller.uid.map_or_else(|| "local".to_owned(), |uid| format!("uid {uid}"));
@@ -164,7 +166,7 @@ fn who(caller: Caller<'_>, keys: Keys<'_>) -> Result<Identity, Denied> {
     }
 }
 
-/// Whether somebody has this token.
+/// Whether the token is known.
 pub(crate) fn knows(token: &[u8], keys: Keys<'_>) -> bool {
     !token.is_empty() && of_token(token, keys).is_some()
 }
@@ -173,7 +175,7 @@ fn known(entry: &AdminToken) -> Identity {
     Identity { name: entry.name.clone(), role: entry.role }
 }
 
-/// Whose token this is.
+/// Finds the owner of a token.
 fn of_token(sent: &[u8], keys: Keys<'_>) -> Option<Identity> {
     of_hash(&hashed(sent), keys)
 }
@@ -182,11 +184,11 @@ fn hashed(token: &[u8]) -> String {
     hex::encode(digest::digest(&digest::SHA256, token).as_ref())
 }
 
-/// Whose token has this SHA-256, compared in a time that tells nothing of it.
+/// Finds the owner of the token with this SHA-256, with constant-time comparisons.
 fn of_hash(hash: &str, keys: Keys<'_>) -> Option<Identity> {
     let same =
         |known: &str| constant_time::verify_slices_are_equal(known.as_bytes(), hash.as_bytes()).is_ok();
-    // A config may name the hash in place of the token.
+    // A config may contain the hash instead of the token.
     let of_text = |token: &str| match token.strip_prefix("sha256:") {
         Some(hash) => hash.to_ascii_lowercase(),
         None => hashed(token.as_bytes()),
@@ -195,7 +197,7 @@ fn of_hash(hash: &str, keys: Keys<'_>) -> Option<Identity> {
         return Some(Identity { name: "token".to_owned(), role: Role::Admin });
     }
     let is = |entry: &AdminToken| entry.hash().is_some_and(|known| same(&known.to_ascii_lowercase()));
-    // All of them are compared, whichever fits.
+    // Compares all entries, even after a match.
     let mut found = None;
     for entry in keys.tokens {
         if is(entry) && found.is_none() {
@@ -205,8 +207,8 @@ fn of_hash(hash: &str, keys: Keys<'_>) -> Option<Identity> {
     found
 }
 
-/// The host that was asked for, with its port; of a target in absolute form that of the target, as RFC 9112 §3.2.2 says.
-/// `None` only where HTTP/1.0 allows it: old health checkers send none; a browser always does.
+/// The requested host with its port; for a target in absolute form, the target's host, as RFC 9112 §3.2.2
+/// requires. `None` only for HTTP/1.0, which allows it: old health checkers send no Host, and browsers always do.
 fn host(caller: Caller<'_>) -> Result<Option<&str>, Denied> {
     let mut fields = caller.headers.get_all(header::HOST).iter();
     let field = match (fields.next(), fields.next()) {
@@ -221,7 +223,7 @@ fn host(caller: Caller<'_>) -> Result<Option<&str>, Denied> {
     Ok(asked)
 }
 
-/// `name:port` as its name, brackets included; `None` if it is no host at all.
+/// The host of `name:port`, with any brackets; `None` if it is not a host.
 fn split_port(host: &str) -> Option<&str> {
     let end = match host.strip_prefix('[') {
         Some(rest) => rest.find(']')? + 2,
@@ -234,7 +236,8 @@ fn split_port(host: &str) -> Option<&str> {
     (!name.is_empty() && name.chars().all(plain) && port_is_one).then_some(name)
 }
 
-/// Whether a host is written as an address, is `localhost`, or one of our names: what no foreign DNS server can point here.
+/// Whether a host is an address, `localhost`, or one of our names. No foreign DNS server can make any of these
+/// point here.
 fn is_ours(host: &str, hosts: &[String]) -> bool {
     let Some(name) = split_port(host) else { return false };
     if hosts.iter().any(|ours| ours.eq_ignore_ascii_case(name)) {
@@ -246,10 +249,10 @@ fn is_ours(host: &str, hosts: &[String]) -> bool {
     }
 }
 
-/// Whether this endpoint may be asked for under any name.
+/// Whether this endpoint accepts any name.
 ///
-/// A scraper elsewhere knows a Weir by the name of its service. One on this machine has no need to, and a browser on this
-/// machine is whom a rebound name reaches first.
+/// A scraper on another machine knows a Weir by its service name. A scraper on this machine needs no name, and a
+/// browser on this machine is the first target of a rebound name.
 fn may_name(access: Access, caller: Caller<'_>) -> bool {
     match access {
         Access::Needs(_) | Access::Visitors => false,
@@ -267,7 +270,7 @@ fn check_origin(headers: &HeaderMap, host: Option<&str>) -> Result<(), Denied> {
         authority.zip(host).is_some_and(|(authority, host)| authority.eq_ignore_ascii_case(host.as_bytes()))
     };
     let same_origin = headers.get_all(header::ORIGIN).iter().all(|origin| ours(origin.as_bytes()));
-    // `none`: typed in, or from a bookmark.
+    // `none` means typed in, or from a bookmark.
     let same_site = |site: &[u8]| matches!(site, b"same-origin" | b"none");
     let not_sent_elsewhere = headers.get_all(SEC_FETCH_SITE).iter().all(|site| same_site(site.as_bytes()));
     if same_origin && not_sent_elsewhere { Ok(()) } else { Err(Denied::ForeignOrigin) }
@@ -281,7 +284,7 @@ fn sent_token(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"Bearer ").then(|| sent.trim_ascii())
 }
 
-/// Whether a process on this machine asks.
+/// Whether the peer is a process on this machine.
 fn is_local(peer: Peer) -> bool {
     peer.ip().to_canonical().is_loopback()
 }
@@ -298,7 +301,7 @@ mod tests {
     const LOCAL: &str = "127.0.0.1:50000";
     const OTHER: &str = "10.0.0.9:50000";
 
-    /// One of whom nothing else is known.
+    /// A caller about whom nothing else is known.
     const fn caller<'a>(peer: Peer, uri: &'a Uri, headers: &'a HeaderMap) -> Caller<'a> {
         let version = Version::HTTP_11;
         Caller { peer, uid: None, certificate: None, version, uri, headers, session: None }
@@ -340,7 +343,7 @@ mod tests {
             ("[evil.example]", Err(Denied::ForeignHost)),
         ] {
             assert_eq!(ask(GUARDED, LOCAL, &[("host", host)], None), decision, "{host}");
-            // A foreign name does not become ours by a token.
+            // A token does not make a foreign name ours.
             let authorized = [("host", host), ("authorization", "Bearer t")];
             assert_eq!(ask(GUARDED, LOCAL, &authorized, Some("t")), decision, "{host} with a token");
         }
@@ -395,7 +398,7 @@ mod tests {
         for sign in ["accept-language", "cookie", "referer", "sec-fetch-mode"] {
             assert_eq!(ask(Scrapers, OTHER, &[named, (sign, "")], None), Err(Denied::ForeignHost), "{sign}");
         }
-        // Under an address a browser may look at metrics too.
+        // With an address as Host, even a browser may read metrics.
         let browser = [("host", "10.0.0.1:9180"), ("accept-language", "en"), ("sec-fetch-site", "none")];
         assert_eq!(ask(Scrapers, OTHER, &browser, None), Ok(()));
     }
@@ -473,9 +476,9 @@ mod tests {
             (Operate, None, Some(1000), name("ops")),
             (Write, None, Some(1000), Err(Denied::Role(Write))),
             (Read, None, Some(1001), Err(Denied::TokenMissing)),
-            // Nobody is known by the lack of a user id.
+            // A missing user id identifies nobody.
             (Read, None, None, Err(Denied::TokenMissing)),
-            // A wrong token is wrong, whoever sends it.
+            // A wrong token is refused, even from a known user.
             (Read, Some("guess"), Some(1000), Err(Denied::TokenWrong)),
             (Read, Some(""), None, Err(Denied::TokenWrong)),
             (Admin, Some("master"), None, Err(Denied::TokenWrong)),
@@ -483,7 +486,7 @@ mod tests {
             assert_eq!(ask(role, sent, uid, None), decision, "{role:?} {sent:?} {uid:?}");
         }
         assert_eq!(ask(Admin, Some("master"), None, Some("master")), name("token"));
-        // The hash itself is no token.
+        // The hash itself is not accepted as a token.
         let hash = tokens[0].token.as_ref().unwrap().reveal().to_owned();
         assert_eq!(ask(Read, Some(&hash), None, None), Err(Denied::TokenWrong));
     }

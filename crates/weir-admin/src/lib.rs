@@ -1,5 +1,5 @@
-//! The admin listener: health, metrics, status, reload and drain over HTTP, and the client that `weir status`, `weir reload`
-//! and `weir drain` are made of.
+//! The admin listener: health, metrics, status, reload and drain over HTTP, and the client behind `weir status`,
+//! `weir reload` and `weir drain`.
 //!
 //! ```text
 //!   weir status ─► client ─► HTTP ─► server ─► guard ─► api ─┬─► Gateway::{status, metrics, reload, drain}
@@ -7,11 +7,12 @@
 //!                                                            └─► console ─► weir-console (for a browser)
 //! ```
 //!
-//! *Layout:* `admin` is the thread and follows the config; `server` one bound address, with its limits; `guard` decides who
-//! may ask what, as a pure function; `api` holds what can be asked for; `calls` lists what can be asked about the config, `config_api` does it and
-//! `openapi` describes it; `bundle` is the config for other gateways; `audit` says in the log who changed what; `by_hand` reads what is to become of an endpoint, `why` which exchanges are asked about; `answer` makes responses, `console` has the pages for a browser;
-//! `managed_api` edits a file as a text; [`client`] is
-//! the other side, without a runtime.
+//! *Layout:* `admin` is the thread, and follows the config. `server` is one bound address with its limits.
+//! `guard` decides, as a pure function, who may ask what. `api` holds the endpoints. `calls` lists the config
+//! calls, `config_api` executes them, and `openapi` describes them. `bundle` serves the config to other gateways.
+//! `audit` logs changes and their authors. `by_hand` parses requests about endpoints, and `why` those about
+//! exchanges. `answer` builds responses. `console` has the pages for browsers. `managed_api` edits the managed
+//! file as text. [`client`] is the other side, without an async runtime.
 //!
 //! *Architecture Invariant:* nothing here is on the path of a request through the gateway.
 

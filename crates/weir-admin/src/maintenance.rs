@@ -1,20 +1,20 @@
-//! `POST /api/v1/maintenance/{switch}:on|off?for=30m`: what was asked for, read from the target.
+//! `POST /api/v1/maintenance/{switch}:on|off?for=30m`: parses the request target.
 
 use crate::by_hand::{self, plain};
 use hyper::Uri;
 use std::time::Duration;
 
-/// The path as the page shows it.
+/// The path, as the documentation writes it.
 pub(crate) const PATH: &str = "/api/v1/maintenance/{switch}:{on|off}";
 
-/// What such a path begins with.
+/// Prefix of such a path.
 pub(crate) const PREFIX: &str = "/api/v1/maintenance/";
 
-/// What is asked for.
+/// The parsed request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(crate) switch: String,
-    /// For how long; `None` to turn it off.
+    /// How long; `None` turns it off.
     pub(crate) time: Option<Duration>,
 }
 
@@ -23,10 +23,10 @@ pub(crate) fn is_at(path: &str) -> bool {
     path.starts_with(PREFIX)
 }
 
-/// Reads a target.
+/// Parses a target.
 ///
 /// # Errors
-/// What is wrong with it, in words.
+/// The mistake, in words.
 pub(crate) fn read(uri: &Uri) -> Result<Asked, String> {
     let expected = || format!("expected {PATH}");
     let rest = uri.path().strip_prefix(PREFIX).ok_or_else(expected)?;

@@ -1,4 +1,5 @@
-//! `/api/v1/managed`: the managed file as a text, comments and all, for whoever edits it; readers see masks in the place of its secrets.
+//! `/api/v1/managed`: the managed file as text with comments, for editing. Readers see masks instead of its
+//! secrets.
 
 #![allow(clippy::result_large_err, reason = "a refusal is an answer, made once a call and never in a loop")]
 
@@ -11,7 +12,7 @@ use serde_json::json;
 use weir_gateway::history::Origin;
 use weir_gateway::{Gateway, NotChanged, Rewrite, Terms};
 
-/// The text, and its ETag.
+/// Returns the text and its ETag.
 pub(crate) fn read(gateway: &Gateway, asked: &Asked) -> Outcome {
     flag(&asked.uri, asked.call)?;
     let managed = gateway.managed_text(asked.who.writes()).map_err(|not| refuse(&not, None))?;
@@ -20,7 +21,7 @@ pub(crate) fn read(gateway: &Gateway, asked: &Asked) -> Outcome {
     Ok(tagged(answer::json(StatusCode::OK, &document), &managed.tag))
 }
 
-/// Another text in its place.
+/// Replaces the text.
 pub(crate) fn rewrite(gateway: &Gateway, asked: &Asked) -> Outcome {
     let dry_run = flag(&asked.uri, asked.call)?.contains(&"dry_run");
     let rewrite = Rewrite { terms: terms(&asked.uri)?, ..wanted(asked, dry_run)? };
@@ -30,7 +31,8 @@ pub(crate) fn rewrite(gateway: &Gateway, asked: &Asked) -> Outcome {
     Ok(with_trail(answer, before, &changed))
 }
 
-/// What that would do. Who writes asks this all the time, and a text that is half written is no error.
+/// What replacing the text would change. Editors call this while somebody types, so an incomplete text is no
+/// error.
 pub(crate) fn check(gateway: &Gateway, asked: &Asked) -> Outcome {
     flag(&asked.uri, asked.call)?;
     match gateway.rewrite(&wanted(asked, true)?) {

@@ -1,4 +1,5 @@
-//! `GET /api/v1/openapi.json`: the calls of the API, described for machines. Made from their table, so it cannot forget one.
+//! `GET /api/v1/openapi.json`: the description of the API, generated from the table of calls, so that no call is
+//! missing.
 
 use crate::calls::{ALWAYS, CALLS, Call, Do, OTHERS};
 use serde_json::{Map, Value, json};

@@ -1,19 +1,19 @@
-//! `POST /api/v1/caches/{store}:purge?url=…&prefix=…&tag=…`, or `?all=true`: what was asked for, read from the target.
+//! `POST /api/v1/caches/{store}:purge?url=…&prefix=…&tag=…`, or `?all=true`: parses the request target.
 
 use crate::by_hand::plain;
 use hyper::Uri;
 use weir_gateway::Purge;
 
-/// The path as the page shows it.
+/// The path, as the documentation writes it.
 pub(crate) const PATH: &str = "/api/v1/caches/{store}:purge";
 
-/// What such a path begins with.
+/// Prefix of such a path.
 pub(crate) const PREFIX: &str = "/api/v1/caches/";
 
 /// Most URLs, prefixes and tags in one request.
 const MOST: usize = 256;
 
-/// What is asked for.
+/// The parsed request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
     pub(crate) store: String,
@@ -25,10 +25,10 @@ pub(crate) fn is_at(path: &str) -> bool {
     path.starts_with(PREFIX)
 }
 
-/// Reads a target.
+/// Parses a target.
 ///
 /// # Errors
-/// What is wrong with it, in words.
+/// The mistake, in words.
 pub(crate) fn read(uri: &Uri) -> Result<Asked, String> {
     let expected = || format!("expected {PATH}?url=URL, prefix=URL, tag=WORD or all=true");
     let rest = uri.path().strip_prefix(PREFIX).ok_or_else(expected)?;
@@ -56,7 +56,7 @@ fn one(pair: &str) -> Result<Purge, String> {
     }
 }
 
-/// A URL as caches write it: scheme and host in small letters, no port that the scheme has anyway, a path.
+/// Normalizes a URL as caches do: scheme and host in lower case, no default port, and a path.
 fn absolute(url: &str) -> Result<String, String> {
     let refused = || format!("`{url}` is no URL; expected http://HOST/PATH or https://HOST/PATH");
     let (scheme, rest) = url.split_once("://").ok_or_else(refused)?;

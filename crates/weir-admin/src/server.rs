@@ -1,4 +1,4 @@
-//! One bound address of the admin listener: accepts, within limits, and speaks HTTP/1.1.
+//! One bound address of the admin listener: accepts connections within limits, and speaks HTTP/1.1.
 
 use crate::api::{Api, Remote};
 use hyper::server::conn::http1;
@@ -19,11 +19,11 @@ use weir_telemetry::log;
 use weir_wire::listen::{self, Accepted, Address, BoundSocket, Listener};
 use weir_wire::tls::ServerTls;
 
-/// Most connections at one time. A further one takes the place of the oldest that has no request under way, so that idle
-/// ones can not keep a probe out. Worst case 64 × (16 KiB + one answer).
+/// Most concurrent connections. A further one replaces the oldest idle connection, so that idle ones cannot keep
+/// a probe out. Worst case 64 × (16 KiB + one answer).
 const CONNECTIONS: usize = 64;
 
-/// How long a head may take; also how long a connection may be idle, since the wait for the next head begins at once.
+/// Timeout of a request head. It is also the idle timeout, since the wait for the next head begins immediately.
 const HEAD_WAIT: Duration = Duration::from_secs(10);
 
 /// Largest head, in bytes. More is 431.
@@ -32,28 +32,28 @@ const HEAD_BYTES: usize = 16 * 1024;
 /// Most header fields. More is 431.
 const HEAD_FIELDS: usize = 64;
 
-/// How old a connection may grow: it ends after the exchange then. With [`END_WAIT`], this bounds what a reader that does
-/// not read costs.
+/// Longest lifetime of a connection; it closes after the exchange in progress. With [`END_WAIT`], this bounds the
+/// cost of a client that does not read.
 const MAX_AGE: Duration = Duration::from_secs(60);
 
-/// How long the exchange under way may then take before it is cut.
+/// How long that exchange may take before it is aborted.
 const END_WAIT: Duration = Duration::from_secs(30);
 
-/// How long to wait when the system has no descriptor left.
+/// Pause after running out of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// An address that is being served.
+/// A bound address.
 pub(crate) struct Server {
-    /// The address as it is written in the config.
+    /// The address as written in the config.
     pub(crate) asked: Address,
-    /// The address as bound: with the real port.
+    /// The bound address, with the real port.
     pub(crate) actual: Address,
     close: watch::Sender<bool>,
     listeners: Vec<Arc<Listener>>,
     accepting: Vec<JoinHandle<JoinSet<()>>>,
 }
 
-/// What becomes of the file of a Unix socket when it is closed.
+/// What happens to the file of a Unix socket when the socket is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SocketFile {
     /// Another process listens on it.
@@ -61,7 +61,7 @@ pub(crate) enum SocketFile {
     Remove,
 }
 
-/// A connection that may have to make room for another.
+/// A connection that may be closed to make room for another.
 struct Held {
     task: tokio::task::AbortHandle,
     busy: Arc<AtomicBool>,
@@ -70,10 +70,10 @@ struct Held {
 // === impl Server ===
 
 impl Server {
-    /// Binds and serves. Within the runtime.
+    /// Binds and serves. Call it within the runtime.
     ///
     /// # Errors
-    /// What the system says, with the holder's pid where the address is taken.
+    /// The error of the operating system, with the process id of whoever holds the address.
     pub(crate) fn start(asked: &Address, api: &Arc<Api>) -> io::Result<Self> {
         let bound = listen::bind(asked, 1, listen::Beside::Nobody)?;
         if let Address::Unix(path) = &bound.address {
@@ -83,10 +83,10 @@ impl Server {
         Self::take_over(asked.clone(), bound.address, bound.sockets, api)
     }
 
-    /// Serves sockets that are open already. Within the runtime.
+    /// Serves sockets that are open already. Call it within the runtime.
     ///
     /// # Errors
-    /// When the runtime cannot take them.
+    /// The runtime cannot register the sockets.
     pub(crate) fn take_over(
         asked: Address,
         actual: Address,
@@ -102,14 +102,14 @@ impl Server {
         Ok(Self { asked, actual, close, listeners, accepting })
     }
 
-    /// The address as written, the address as bound, and the socket once more.
+    /// The address as written, the address as bound, and a duplicate of the socket.
     pub(crate) fn lend(&self) -> io::Result<(Address, Address, BoundSocket)> {
         let listener = self.listeners.first().ok_or(io::ErrorKind::NotFound)?;
         Ok((self.asked.clone(), self.actual.clone(), listener.lend()?))
     }
 
-    /// Stops listening and returns as soon as the address is free. Exchanges under way may end; idle connections are
-    /// closed. The set holds what is left.
+    /// Stops listening and returns as soon as the address is free. Exchanges in progress may finish; idle
+    /// connections are closed. The returned set holds the remaining connections.
     pub(crate) async fn close(self, file: SocketFile) -> JoinSet<()> {
         self.close.send_replace(true);
         let mut connections = JoinSet::new();
@@ -118,14 +118,14 @@ impl Server {
             connections.spawn(async move { while left.join_next().await.is_some() {} });
         }
         if let (Address::Unix(path), SocketFile::Remove) = (&self.actual, file) {
-            let _ = std::fs::remove_file(path); // it may have been taken away already
+            let _ = std::fs::remove_file(path); // it may have been removed already
         }
         connections
     }
 }
 
-/// An admin socket is for whoever runs the gateway; where users are known by `admin.tokens`, everyone may come, and is asked who he is.
-/// Between bind and here the umask decides.
+/// Sets the mode of a Unix socket. By default only the user that runs the gateway may connect. If `admin.tokens`
+/// names user ids, everyone may connect and is then identified. Between bind and this call, the umask applies.
 fn set_mode(path: &std::path::Path, mode: u32) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
@@ -144,7 +144,7 @@ async fn accept(listener: Arc<Listener>, api: Arc<Api>, mut closing: watch::Rece
         let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(e) => {
-                // Out of descriptors, or the peer left before we came: neither is a reason to stop.
+                // Out of descriptors, or the peer left early; neither is a reason to stop.
                 log::debug("admin accept failed", &[("error", &e)]);
                 if weir_wire::limits::ran_out(&e) {
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -154,7 +154,7 @@ async fn accept(listener: Arc<Listener>, api: Arc<Api>, mut closing: watch::Rece
         };
         held.retain(|held| !held.task.is_finished());
         if held.len() >= CONNECTIONS && !make_room(&mut held) {
-            continue; // all are at work; this one is closed
+            continue; // all connections are busy, so this one is closed
         }
         let busy = Arc::new(AtomicBool::new(false));
         let (api, closing, working) = (Arc::clone(&api), closing.clone(), Arc::clone(&busy));
@@ -179,7 +179,7 @@ async fn accept(listener: Arc<Listener>, api: Arc<Api>, mut closing: watch::Rece
     }
 }
 
-/// Cuts the oldest connection that has no request under way.
+/// Closes the oldest idle connection.
 fn make_room(held: &mut VecDeque<Held>) -> bool {
     let oldest = held.iter().position(|held| !held.busy.load(Ordering::Relaxed));
     let Some(oldest) = oldest.and_then(|oldest| held.remove(oldest)) else { return false };
@@ -187,7 +187,7 @@ fn make_room(held: &mut VecDeque<Held>) -> bool {
     true
 }
 
-/// A connection with TLS. Whoever does not shake hands in time costs no more than whoever sends no head.
+/// Serves a TLS connection. A peer that never completes the handshake costs no more than one that sends no head.
 async fn secured(
     stream: TcpStream,
     tls: Arc<ServerTls>,
@@ -237,10 +237,10 @@ async fn connection(
         .serve_connection(TokioIo::new(stream), service);
     let mut served = pin!(served);
     tokio::select! {
-        _ = &mut served => return, // a peer that leaves is no news
+        _ = &mut served => return, // a peer that leaves is not logged
         _ = closing.wait_for(|closing| *closing) => {}
         () = tokio::time::sleep(MAX_AGE) => {}
     }
     served.as_mut().graceful_shutdown();
-    let _ = tokio::time::timeout(END_WAIT, served).await; // or it is cut
+    let _ = tokio::time::timeout(END_WAIT, served).await; // aborted after that
 }

@@ -1,4 +1,4 @@
-//! `GET /api/v1/why` and `GET /api/v1/why/{id}`: what was asked for, read from the target, and the answer.
+//! `GET /api/v1/why` and `GET /api/v1/why/{id}`: parses the request target, and answers.
 
 use crate::answer::{self, Answer};
 use crate::by_hand::plain;
@@ -7,14 +7,14 @@ use serde_json::json;
 use weir_gateway::Gateway;
 use weir_gateway::autopsy::{self, Question};
 
-/// The path as the page shows it.
+/// The path, as the documentation writes it.
 pub(crate) const PATH: &str = "/api/v1/why";
 
-/// Most exchanges in one answer, and how many if nobody says.
+/// Most exchanges in one answer, and the default number.
 const MOST: usize = 100;
 const DEFAULT: usize = 20;
 
-/// Longest id that is looked for: no request has a longer one.
+/// Longest id to look for, since no request has a longer one.
 const ID_BYTES: usize = 128;
 
 /// Whether a path is one of these.
@@ -22,10 +22,10 @@ pub(crate) fn is_at(path: &str) -> bool {
     path.strip_prefix(PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Reads a target.
+/// Parses a target.
 ///
 /// # Errors
-/// What is wrong with it, in words.
+/// The mistake, in words.
 pub(crate) fn read(uri: &Uri) -> Result<Question, String> {
     let id = uri.path().strip_prefix(PATH).and_then(|rest| rest.strip_prefix('/'));
     let id = id.map(plain).transpose()?;
@@ -62,7 +62,7 @@ fn cursor(text: &str) -> Result<Vec<u64>, String> {
     numbers.map_err(|_| format!("after: `{text}` is no cursor of an earlier answer"))
 }
 
-/// Asks, and answers. Blocks.
+/// Answers the question. Blocks.
 pub(crate) fn run(gateway: &Gateway, question: Question) -> Answer {
     let id = question.id.clone();
     let told = gateway.why(question);
@@ -74,7 +74,7 @@ pub(crate) fn run(gateway: &Gateway, question: Question) -> Answer {
     }
 }
 
-/// Why nothing is known of an id.
+/// Why nothing is known about an id.
 pub(crate) fn not_found(id: &str, told: &autopsy::Answer) -> String {
     if !told.on {
         return "nothing is kept: limits.autopsy is 0B".to_owned();

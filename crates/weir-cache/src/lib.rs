@@ -1,8 +1,8 @@
-//! What caches are made of that is not HTTP: which objects leave a full store, and a store on a disk.
+//! The parts of a cache that do not depend on HTTP: the eviction policy, and a store on disk.
 //!
-//! [`policy`] decides for both stores, the one in memory (the filter `cache` has it) and the one on the [`disk`]. Keys and heads
-//! are bytes here; what they mean, and when they are fresh, the filter knows. [`trace`] makes the requests by which the policy is
-//! judged.
+//! [`policy`] serves both stores: the one in memory, which the filter `cache` owns, and the one on [`disk`]. Keys
+//! and heads are opaque bytes here; the filter knows their meaning and their freshness. [`trace`] generates the
+//! requests that evaluate the policy.
 
 pub mod disk;
 pub mod policy;

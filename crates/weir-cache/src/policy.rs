@@ -1,46 +1,48 @@
-//! What leaves a full store: S3-FIFO (Yang, Zhang, Qiu, Yue, Rashmi: FIFO queues are all you need for cache eviction, SOSP 2023).
+//! The eviction policy: S3-FIFO (Yang, Zhang, Qiu, Yue, Rashmi: FIFO queues are all you need for cache eviction,
+//! SOSP 2023).
 //!
-//! A new object goes through a small queue, and only one that was used there gets into the main one, so a scan throws out
-//! nothing but itself. A use writes at most one byte, and takes no lock.
+//! A new object enters a small queue and moves to the main one only if it was used there. A scan therefore evicts
+//! only itself. A use writes at most one byte, and takes no lock.
 
 use foldhash::fast::RandomState;
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
-/// The share of the small queue: a tenth, as the paper has it.
+/// The share of the small queue: one tenth, as in the paper.
 const SMALL: u64 = 10;
 
-/// Most uses that are remembered: what S3-FIFO needs.
+/// Most uses that are counted: as many as S3-FIFO needs.
 const MOST_USES: u8 = 3;
 
-/// Fewest ghosts that are remembered.
+/// Fewest ghosts to keep.
 const GHOSTS: usize = 64;
 
-/// What the policy knows of an object. Part of the object.
+/// The policy's data about an object, stored in the object.
 #[derive(Debug)]
 pub struct Place {
     weight: u64,
-    /// How often it was used since the policy last looked, at most [`MOST_USES`].
+    /// Uses since the policy last looked, at most [`MOST_USES`].
     uses: AtomicU8,
-    /// It is no longer in the store.
+    /// The object has left the store.
     gone: AtomicBool,
-    /// In which of the queues it is.
+    /// Whether it is in the main queue.
     in_main: AtomicBool,
 }
 
 /// An object that has a place.
 pub trait Placed {
-    /// Its place.
+    /// The object's place.
     fn place(&self) -> &Place;
 }
 
-/// In which order objects are thrown out. What the store holds by strong references, the queues hold by weak ones.
+/// The order of eviction. The store holds strong references to its objects, the queues weak ones.
 #[derive(Debug)]
 pub struct Queues<T> {
     small: Queue<T>,
     main: Queue<T>,
-    /// What left the small queue unused lately, by a hash of its key: if it comes back, it belongs into the main one.
+    /// Hashes of the keys that recently left the small queue unused. An object that returns goes straight to the
+    /// main queue.
     ghosts: VecDeque<u64>,
     known: HashSet<u64, RandomState>,
 }
@@ -48,7 +50,7 @@ pub struct Queues<T> {
 #[derive(Debug)]
 struct Queue<T> {
     objects: VecDeque<Weak<T>>,
-    /// Of those that are in the store still.
+    /// Only of objects that are still in the store.
     bytes: u64,
     live: usize,
 }
@@ -56,17 +58,17 @@ struct Queue<T> {
 // === impl Place ===
 
 impl Place {
-    /// The place of an object that counts so many bytes.
+    /// The place of an object that occupies this many bytes.
     pub const fn new(weight: u64) -> Self {
         Self { weight, uses: AtomicU8::new(0), gone: AtomicBool::new(false), in_main: AtomicBool::new(false) }
     }
 
-    /// Bytes that count against the store.
+    /// Bytes that count towards the store's size.
     pub const fn weight(&self) -> u64 {
         self.weight
     }
 
-    /// Notes a use. What is used all the time is not written to all the time.
+    /// Counts a use. At the maximum it writes nothing, so popular objects cause no constant writes.
     pub fn used(&self) {
         let uses = self.uses.load(Relaxed);
         if uses < MOST_USES {
@@ -74,17 +76,17 @@ impl Place {
         }
     }
 
-    /// How often it was used lately.
+    /// Recent uses.
     pub fn uses(&self) -> u8 {
         self.uses.load(Relaxed)
     }
 
-    /// Whether it has left the store.
+    /// Whether the object has left the store.
     pub fn is_gone(&self) -> bool {
         self.gone.load(Relaxed)
     }
 
-    /// Takes one use back; whether there was one.
+    /// Subtracts a use; `true` if there was one.
     fn forget_use(&self) -> bool {
         let uses = self.uses.load(Relaxed);
         self.uses.store(uses.saturating_sub(1), Relaxed);
@@ -107,12 +109,12 @@ impl<T: Placed> Queues<T> {
         self.small.bytes + self.main.bytes
     }
 
-    /// How many objects there are.
+    /// Number of objects.
     pub const fn live(&self) -> usize {
         self.small.live + self.main.live
     }
 
-    /// An object is in the store from now on. `tag`: a hash of its key.
+    /// Adds an object to the queues. `tag`: a hash of its key.
     pub fn enter(&mut self, object: &Arc<T>, tag: u64) {
         let came_back = self.known.remove(&tag);
         object.place().in_main.store(came_back, Relaxed);
@@ -124,7 +126,7 @@ impl<T: Placed> Queues<T> {
         self.tidy();
     }
 
-    /// An object is no longer in the store. Its place in the queue is found empty later.
+    /// Records that an object has left the store. Its slot in the queue is skipped later.
     pub fn left(&mut self, object: &T) {
         let place = object.place();
         if !place.gone.swap(true, Relaxed) {
@@ -133,8 +135,8 @@ impl<T: Placed> Queues<T> {
         }
     }
 
-    /// The object that has to leave a store of so many bytes; none where there is none. It is no longer counted, and its
-    /// owner takes it away.
+    /// Selects the object to evict from a store with this limit; `None` if it is empty. The object is no longer
+    /// counted, and the caller removes it.
     pub fn throw_out(&mut self, limit: u64, tag: impl Fn(&T) -> u64) -> Option<Arc<T>> {
         loop {
             let from_small = self.small.bytes > limit / SMALL || self.main.live == 0;
@@ -159,12 +161,12 @@ impl<T: Placed> Queues<T> {
         }
     }
 
-    /// Places in the queues and ghosts, for tests of what they hold.
+    /// Lengths of the queues and of the ghosts, for tests.
     pub fn held(&self) -> (usize, usize) {
         (self.small.objects.len() + self.main.objects.len(), self.ghosts.len().max(self.known.len()))
     }
 
-    /// Remembers at most as many ghosts as there are objects.
+    /// Remembers a ghost, and keeps at most as many ghosts as objects.
     fn remember(&mut self, tag: u64) {
         if self.known.insert(tag) {
             self.ghosts.push_back(tag);
@@ -177,7 +179,7 @@ impl<T: Placed> Queues<T> {
         }
     }
 
-    /// Empty places must not outnumber objects, however often these are replaced.
+    /// Removes empty slots, which must not outnumber objects however often those are replaced.
     fn tidy(&mut self) {
         for queue in [&mut self.small, &mut self.main] {
             if queue.objects.len() > 2 * queue.live + 64 {

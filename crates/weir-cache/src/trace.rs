@@ -1,28 +1,28 @@
-//! Requests as a cache meets them: spread by Zipf's law, with a crawler among them that asks for each thing once. Made from a seed, so
-//! that a trace of a million requests is these lines and no file.
+//! Simulated cache requests: Zipf-distributed, plus a crawler that requests each object once. A seed generates
+//! them, so a trace of a million requests needs no file.
 
-/// What a trace is made of.
+/// The parameters of a trace.
 #[derive(Clone, Copy, Debug)]
 pub struct Trace {
-    /// Objects that people ask for.
+    /// Objects that people request.
     pub objects: usize,
-    /// Requests of people and of the crawler.
+    /// Requests of people and of the crawler together.
     pub requests: usize,
-    /// The exponent of Zipf's law: the object of rank `r` is asked for in proportion to `r^-exponent`.
+    /// The exponent of Zipf's law: the object of rank `r` is requested in proportion to `r^-exponent`.
     pub exponent: f64,
-    /// Where the numbers begin.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 
 impl Trace {
-    /// The trace that stores are compared by: a million requests over 100,000 objects.
+    /// The trace for comparing stores: a million requests over 100,000 objects.
     pub const WHOLE: Self = Self { objects: 100_000, requests: 1_000_000, exponent: 0.9, seed: 42 };
 
-    /// The same, so much smaller that a test can run it.
+    /// A smaller version, which a test can run.
     pub const SMALL: Self = Self { objects: 5_000, requests: 60_000, ..Self::WHOLE };
 
-    /// The objects that are asked for, by number, in order. Those of the crawler have numbers of their own: it comes when a third is
-    /// over, makes every other request, and leaves at the half.
+    /// The requested objects, by number, in order. The crawler's objects have separate numbers. It starts after a
+    /// third of the requests, makes every other request, and stops at the half.
     pub fn wanted(self) -> impl Iterator<Item = u64> {
         let upto: Vec<f64> = (1..=self.objects)
             .scan(0.0, |sum, rank| {

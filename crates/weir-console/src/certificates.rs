@@ -1,14 +1,14 @@
-//! The certificates that clients are shown, and how long they last.
+//! The page of the server certificates and their expiry.
 
 use crate::frame::{Frame, Screen};
 use crate::html::{Html, each, ticked};
 use crate::view::{Certificate, Status};
 use crate::words::{clock, moment};
 
-/// From how few days on a certificate is a trouble: from then on `weir check` warns of it.
+/// A certificate with fewer days left counts as a problem; `weir check` warns from the same day on.
 pub(crate) const SOON_DAYS: i64 = 14;
 
-/// The page: those that end first stand first.
+/// The page, soonest expiry first.
 pub fn certificates(frame: &Frame<'_>, status: &Status) -> String {
     let mut list: Vec<&Certificate> = status.certificates.iter().collect();
     list.sort_by_key(|certificate| certificate.days_left);
@@ -38,7 +38,7 @@ pub fn certificates(frame: &Frame<'_>, status: &Status) -> String {
     frame.page(Screen::Certificates, "Certificates", &Html::default(), &body)
 }
 
-/// How long it lasts.
+/// The remaining validity.
 fn left(certificate: &Certificate) -> (&'static str, String) {
     let stand_in = certificate.acme.as_ref().is_some_and(|acme| acme.state == "stand_in");
     match certificate.days_left {
@@ -51,7 +51,7 @@ fn left(certificate: &Certificate) -> (&'static str, String) {
     }
 }
 
-/// Who renews it, and when; or why it could not be.
+/// Who renews the certificate, and when; or why renewal failed.
 fn renewal(certificate: &Certificate) -> Html {
     let Some(acme) = &certificate.acme else { return html!("<small>by hand: the file is watched</small>") };
     let renews = acme.renews_at.as_ref().map(|at| html!(", {}", moment(at)));

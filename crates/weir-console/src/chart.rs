@@ -1,9 +1,10 @@
-//! Lines over time, as SVG that the style sheet colours. Numbers stand beside it as text, and in its label for who cannot see it.
+//! Line charts as SVG, coloured by the style sheet. The numbers appear next to the chart as text, and in its
+//! label for screen readers.
 
 use crate::html::{Html, each};
 use std::fmt::Write;
 
-/// The size of the drawing in its own units. It is stretched to where it stands.
+/// Size of the drawing in its own units. It is stretched to its place on the page.
 const WIDTH: f64 = 600.0;
 const HEIGHT: f64 = 100.0;
 
@@ -12,15 +13,15 @@ pub(crate) struct Line<'a> {
     pub(crate) class: &'static str,
     pub(crate) name: &'a str,
     pub(crate) values: Vec<Option<f64>>,
-    /// How a value is said.
+    /// Formats a value.
     pub(crate) say: fn(f64) -> String,
 }
 
-/// A chart of lines that share an axis. `step`: seconds between two values, the last of which is now.
+/// A chart of lines that share an axis. `step`: seconds between two values; the last value is the present.
 pub(crate) fn chart(id: &str, title: &str, step: u64, lines: &[Line<'_>]) -> Html {
     let length = lines.iter().map(|line| line.values.len()).max().unwrap_or(0).saturating_sub(1);
     let seconds = step * length as u64;
-    // Whole minutes, where it is minutes.
+    // Round to whole minutes above two minutes.
     let seconds = if seconds < 120 { seconds } else { (seconds + 30) / 60 * 60 };
     let since = format!("{} ago", crate::words::span(seconds));
     let values = || lines.iter().flat_map(|line| line.values.iter().flatten());
@@ -65,13 +66,13 @@ pub(crate) fn chart(id: &str, title: &str, step: u64, lines: &[Line<'_>]) -> Htm
     )
 }
 
-/// What is said of each value, for the script.
+/// The text of each value, for the script.
 fn data(line: &Line<'_>) -> String {
     let words = line.values.iter().map(|value| value.map_or_else(|| "–".to_owned(), line.say));
     words.collect::<Vec<_>>().join("|")
 }
 
-/// The line, and the area below it. A gap stays a gap.
+/// The line, and the area below it. A missing value leaves a gap.
 fn path(values: &[Option<f64>], top: f64) -> (String, String) {
     let step = WIDTH / (values.len().max(2) - 1) as f64;
     let (mut line, mut area, mut begun) = (String::new(), String::new(), None);
@@ -82,7 +83,7 @@ fn path(values: &[Option<f64>], top: f64) -> (String, String) {
             continue;
         };
         let y = HEIGHT - (value / top).clamp(0.0, 1.0) * (HEIGHT - 2.0) - 1.0;
-        // The stroke of no length shows a moment that stands alone.
+        // A zero-length stroke shows a single point between gaps.
         let _ = match begun {
             None => write!(line, "M{x:.1} {y:.1}h0"),
             Some(_) => write!(line, "L{x:.1} {y:.1}"),
@@ -103,7 +104,7 @@ fn close(area: &mut String, begun: Option<f64>, x: f64) {
     }
 }
 
-/// The next of 1, 2, 5, 10, 20 … that is not below.
+/// The smallest of 1, 2, 5, 10, 20 … that is not less.
 fn ceiling(highest: f64) -> f64 {
     if !highest.is_finite() || highest <= 0.0 {
         return 1.0;

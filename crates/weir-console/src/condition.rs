@@ -1,11 +1,11 @@
-//! How an upstream is: by what its endpoints say, and by what became of the attempts of the last minute. An upstream whose endpoints are all in
-//! rotation may fail every request.
+//! Judges the condition of an upstream by its endpoints and by the attempts of the last minute. Even with all
+//! endpoints in rotation, every request may fail.
 
 use crate::view::{Seen, Status, Upstream};
 use crate::words::{counted, percent};
 use std::collections::BTreeMap;
 
-/// How bad it is; the worst first.
+/// The condition, worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Condition {
     Failing,
@@ -13,18 +13,18 @@ pub(crate) enum Condition {
     Well,
 }
 
-/// An upstream beside its condition.
+/// An upstream with its condition.
 pub(crate) struct Judged<'a> {
     pub(crate) name: &'a str,
     pub(crate) upstream: &'a Upstream,
     pub(crate) seen: Seen,
     pub(crate) condition: Condition,
-    /// Why, in a few words.
+    /// The reason, in a few words.
     pub(crate) why: String,
 }
 
 impl Condition {
-    /// All of them, the worst first.
+    /// All conditions, worst first.
     pub(crate) const ALL: [Self; 3] = [Self::Failing, Self::Degraded, Self::Well];
 
     pub(crate) const fn name(self) -> &'static str {
@@ -44,7 +44,7 @@ impl Condition {
     }
 }
 
-/// Every upstream, the worst first.
+/// Every upstream, worst first.
 pub(crate) fn judged<'a>(status: &'a Status, seen: &BTreeMap<String, Seen>) -> Vec<Judged<'a>> {
     let judge = |(name, upstream): (&'a String, &'a Upstream)| {
         let seen = seen.get(name).copied().unwrap_or_default();
@@ -53,7 +53,7 @@ pub(crate) fn judged<'a>(status: &'a Status, seen: &BTreeMap<String, Seen>) -> V
     };
     let mut all: Vec<Judged<'a>> = status.upstreams.iter().map(judge).collect();
     let out = |one: &Judged<'_>| one.upstream.endpoints.iter().filter(|endpoint| !endpoint.healthy).count();
-    // The order of names is kept among equals.
+    // The sort is stable, so equals stay in order of name.
     all.sort_by_cached_key(|one| {
         (one.condition, std::cmp::Reverse(one.seen.bad()), std::cmp::Reverse(out(one)))
     });
@@ -87,7 +87,7 @@ fn judge(upstream: &Upstream, seen: &Seen) -> (Condition, String) {
     if out > 0 {
         return (Condition::Degraded, format!("{out} of {} out of rotation", counted(all, "endpoint")));
     }
-    // Nothing came in the last minute, and what came before failed.
+    // No attempts in the last minute, and the earlier ones failed.
     let (answered, failed, errors) =
         upstream.endpoints.iter().fold((0_u64, 0_u64, 0_u64), |sum, endpoint| {
             (sum.0 + endpoint.answered, sum.1 + endpoint.failed, sum.2 + endpoint.errors)

@@ -1,4 +1,4 @@
-//! The config that runs: what it consists of and where each thing stands, and the editor of the managed file.
+//! The running config: its entries and where each is defined, and the editor of the managed file.
 
 use crate::frame::{Frame, Screen};
 use crate::html::{Html, each, part};
@@ -7,14 +7,14 @@ use crate::words::counted;
 use crate::yaml;
 use serde_json::Value;
 
-/// Most things in one page.
+/// Most entries on one page.
 const MOST: usize = 4000;
 
-/// How long a change can be on trial.
+/// The trial periods of a change.
 const TRIALS: &[(&str, &str)] =
     &[("", "no"), ("1m", "1 minute"), ("5m", "5 minutes"), ("15m", "15 minutes"), ("1h", "1 hour")];
 
-/// The list of all that is named.
+/// The list of all named entries.
 pub fn list(frame: &Frame<'_>, config: &Config) -> String {
     let edit = match &config.managed {
         Some(_) if frame.may(Role::Write) => {
@@ -98,7 +98,7 @@ const fn owner(thing: &ConfigEntry) -> &'static str {
     if thing.managed { "the API" } else { "people" }
 }
 
-/// One named thing, as it is written.
+/// A single named entry, as written.
 pub fn thing(frame: &Frame<'_>, thing: &ConfigEntry, value: &Value) -> String {
     let edit = (thing.managed && frame.may(Role::Write))
         .then(|| html!("<a class=\"button main\" href=\"/config/edit\">Edit the managed file</a>"));
@@ -121,7 +121,7 @@ pub fn thing(frame: &Frame<'_>, thing: &ConfigEntry, value: &Value) -> String {
     frame.page(Screen::Config, &title, &all, &body)
 }
 
-/// How it gets another owner.
+/// The buttons that move the entry to another owner.
 fn moves(frame: &Frame<'_>, thing: &ConfigEntry) -> Option<Html> {
     let one = |verb: &str, button: &str, words: &str| {
         html!(
@@ -154,7 +154,7 @@ fn moves(frame: &Frame<'_>, thing: &ConfigEntry) -> Option<Html> {
     })
 }
 
-/// The editor.
+/// The editor page.
 pub fn edit(frame: &Frame<'_>, editor: &Editor) -> String {
     let hidden = match editor.hidden {
         0 => None,
@@ -178,7 +178,7 @@ pub fn edit(frame: &Frame<'_>, editor: &Editor) -> String {
             trial("confirm", "Must be confirmed within", "goes back by itself unless somebody confirms it")
         )
     });
-    // The first line break of a textarea is not part of its text.
+    // HTML drops the first line break of a textarea.
     let body = html!(
         "<p class=\"quiet\"><code class=\"file\">{}</code>{} Tab leaves the field; Ctrl+S saves.</p><form id=\"editor\" data-etag=\"{}\" data-file=\"{}\"><div class=\"paper\"><div \
          class=\"gutter\" aria-hidden=\"true\"></div><div class=\"sheet\"><pre class=\"ink\" aria-hidden=\"true\"></pre><label class=\"hide\" for=\"text\">The managed file, \

@@ -1,4 +1,4 @@
-//! Who calls, what they may do, and what the filters that limit them say of now.
+//! Consumers, their plans, and the current state of the filters that limit them.
 
 use crate::frame::{Frame, Screen};
 use crate::html::{Html, each, part};
@@ -6,7 +6,7 @@ use crate::view::{Consumer, FilterFigure, Plan};
 use crate::words::{count, counted, percent};
 use crate::yaml;
 
-/// Most consumers in one page; the filter is asked of the gateway beyond.
+/// Most consumers on one page. With more, the gateway does the filtering.
 const MOST: usize = 2000;
 
 /// The page.
@@ -82,7 +82,7 @@ fn plans_of(plans: &[Plan]) -> Option<Html> {
     (!plans.is_empty()).then(|| html!("<h2>Plans</h2><div class=\"cards\">{}</div>", cards))
 }
 
-/// What filters tell of their state: breakers, concurrency, caches.
+/// The state that filters report: breakers, concurrency, caches.
 fn state(figures: &[FilterFigure]) -> Option<Html> {
     let rows = each(figures, |figure| {
         html!(

@@ -1,4 +1,4 @@
-//! What became of requests that failed, were slow, or are a sample: `weir why`, for a browser.
+//! Requests that failed, were slow or were sampled: `weir why` in the browser.
 
 use crate::frame::{Frame, LIVE, Screen};
 use crate::html::{Html, each, part, ticked};
@@ -117,7 +117,7 @@ fn status(autopsy: &Autopsy) -> String {
 
 fn class(autopsy: &Autopsy) -> &'static str {
     match (autopsy.kind.as_str(), autopsy.status) {
-        // The fault of whoever asked, more often than not.
+        // A 4xx is usually the client's fault.
         ("failed", 400..=499) => "warn",
         ("failed", _) => "bad",
         ("slow", _) => "warn",
@@ -125,7 +125,7 @@ fn class(autopsy: &Autopsy) -> &'static str {
     }
 }
 
-/// One of them.
+/// The page of a single request.
 pub fn failure(frame: &Frame<'_>, autopsy: &Autopsy) -> String {
     let request = &autopsy.request;
     let cause = autopsy.cause.as_ref().map(|cause| html!(" <code>{}</code>", cause.code));
@@ -174,7 +174,7 @@ fn key(autopsy: &Autopsy) -> Option<Html> {
     (key.is_some() || general.is_some()).then(|| html!("{}{}", key, general))
 }
 
-/// What happened when, each with a bar that begins and ends where it did.
+/// The timeline; each bar spans the time of its event.
 fn timeline(autopsy: &Autopsy) -> Html {
     let end = autopsy.timeline.iter().map(|m| m.at_us.saturating_add(m.took_us.unwrap_or(0)));
     let total = end.chain([autopsy.total_us, 1]).max().unwrap_or(1) as f64;

@@ -1,11 +1,11 @@
-//! The fleet that this gateway is a node of: what is rolled out, how far, and how each node does.
+//! The fleet that this gateway belongs to: the rollout, its progress, and the state of each node.
 
 use crate::frame::{Frame, LIVE, Screen};
 use crate::html::{Html, each};
 use crate::view::{Fleet, FleetNode, FleetStatus, Rollout};
 use crate::words::{self, counted, moment};
 
-/// Most nodes in one page.
+/// Most nodes on one page.
 const MOST: usize = 2000;
 
 /// The page.
@@ -26,7 +26,7 @@ pub fn fleet(frame: &Frame<'_>, own: &FleetStatus, fleet: &Fleet) -> String {
     frame.page(Screen::Fleet, "Fleet", &Html::default(), &body)
 }
 
-/// This gateway.
+/// The state of this gateway.
 fn node(own: &FleetStatus) -> Html {
     let (class, sentence) = match own.state.as_str() {
         "following" if own.refused.is_some() => {
@@ -138,7 +138,7 @@ fn nodes(fleet: &Fleet, own: &str) -> Html {
     )
 }
 
-/// Who is missing.
+/// The nodes that have gone silent.
 fn silent(names: &[String]) -> Option<Html> {
     let first = names.iter().take(MOST).map(String::as_str).collect::<Vec<_>>().join(", ");
     let more = if names.len() > MOST { " …" } else { "" };
@@ -185,7 +185,7 @@ fn row(node: &FleetNode, own: bool) -> Html {
     )
 }
 
-/// The beginning of a digest, which people compare.
+/// The first digits of a digest, enough for people to compare.
 fn short(digest: &str) -> &str {
     digest.get(..12).unwrap_or(digest)
 }

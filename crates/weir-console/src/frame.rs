@@ -1,38 +1,38 @@
-//! What all pages have around them: the head, the way to the other screens, what an operator must know wherever they are.
+//! The frame of every page: head, navigation, and notices that an operator must see on any page.
 
 use crate::html::{Html, each};
 use crate::view::{Role, Status, Viewer};
 use crate::words::moment;
 use crate::{MARK, SCRIPT, STYLE};
 
-/// How often a page that shows what happens now asks for it, in seconds.
+/// Refresh interval of live pages, in seconds.
 pub(crate) const LIVE: u32 = 2;
 
 /// A page of the console.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Screen {
-    /// How it goes.
+    /// Health and load now.
     Overview,
-    /// Which request goes where.
+    /// The routes.
     Routes,
     /// The endpoints.
     Upstreams,
-    /// What became of requests that failed or were slow.
+    /// Requests that failed, were slow or were sampled.
     Failures,
     /// The config, and its editor.
     Config,
-    /// What it was, and the way back.
+    /// Earlier revisions, and the way back.
     History,
-    /// What clients are shown.
+    /// The server certificates.
     Certificates,
-    /// Who calls, and the limits.
+    /// Consumers and their limits.
     Consumers,
-    /// The fleet that this gateway is a node of, where it is of one.
+    /// The fleet, if this gateway belongs to one.
     Fleet,
 }
 
 impl Screen {
-    /// All of them, in the order of the navigation.
+    /// All screens, in the order of the navigation.
     pub const ALL: &[Self] = &[
         Self::Overview,
         Self::Routes,
@@ -74,7 +74,7 @@ impl Screen {
         }
     }
 
-    /// The key that leads there, behind `g`.
+    /// The key that opens the screen, after `g`.
     const fn key(self) -> &'static str {
         match self {
             Self::Overview => "o",
@@ -90,16 +90,16 @@ impl Screen {
     }
 }
 
-/// What a page needs to know beside what it shows.
+/// Everything that a page needs besides its own content.
 #[derive(Clone, Debug)]
 pub struct Frame<'a> {
-    /// Under which host the gateway was asked: it tells one from another.
+    /// The host under which the gateway was addressed, which identifies it to the operator.
     pub place: &'a str,
-    /// `light` or `dark`, where somebody has chosen.
+    /// `light` or `dark`, if the viewer has chosen.
     pub theme: Option<&'a str>,
-    /// Who looks; `None` before they have signed in.
+    /// The viewer; `None` before sign-in.
     pub viewer: Option<&'a Viewer>,
-    /// What must be known on every page.
+    /// The status, for notices on every page.
     pub status: Option<&'a Status>,
 }
 
@@ -108,7 +108,7 @@ impl Frame<'_> {
         self.viewer.is_some_and(|viewer| viewer.role >= role)
     }
 
-    /// A page of one of the screens. `actions` stand beside its title.
+    /// A page of one of the screens, with `actions` next to its title.
     pub(crate) fn page(&self, screen: Screen, title: &str, actions: &Html, body: &Html) -> String {
         let main = html!(
             "<main id=\"main\" tabindex=\"-1\">{}<div class=\"title\"><h1>{}</h1><div class=\"actions\">{}</div></div>{}</main>",
@@ -121,7 +121,7 @@ impl Frame<'_> {
         self.document(title, &body)
     }
 
-    /// A page without a way to the others.
+    /// A page without navigation.
     pub(crate) fn alone(&self, title: &str, body: &Html) -> String {
         self.document(title, &html!("<main id=\"main\" class=\"alone\" tabindex=\"-1\">{}</main>", body))
     }
@@ -171,13 +171,13 @@ impl Frame<'_> {
         )
     }
 
-    /// Those that there are.
+    /// The screens that exist on this gateway.
     fn screens(&self) -> impl Iterator<Item = Screen> {
         let fleet = self.status.is_some_and(|status| status.fleet.is_some());
         Screen::ALL.iter().copied().filter(move |screen| fleet || *screen != Screen::Fleet)
     }
 
-    /// How many things on a screen want somebody's attention.
+    /// How many items on a screen need attention.
     fn badge(&self, screen: Screen) -> Option<Html> {
         let status = self.status?;
         let (number, class, what) = match screen {
@@ -223,7 +223,7 @@ impl Frame<'_> {
         )
     }
 
-    /// The dialog that lists the keys.
+    /// The dialog that lists keyboard shortcuts.
     fn help(&self) -> Html {
         let screens = each(self.screens(), |screen| {
             html!("<dt><kbd>g</kbd> <kbd>{}</kbd><dd>{}", screen.key(), screen.title())
@@ -237,7 +237,7 @@ impl Frame<'_> {
         )
     }
 
-    /// What must be known wherever one is.
+    /// Notices that appear on every page.
     fn notices(&self) -> Html {
         let Some(status) = self.status else { return Html::default() };
         let mut all = Vec::new();
@@ -333,17 +333,17 @@ impl Frame<'_> {
     }
 }
 
-/// Where an asset is, with the digest of what stands in it.
+/// The URL of an asset, with the digest of its content.
 fn at(asset: &crate::Asset) -> String {
     format!("{}?{:x}", asset.path, asset.digest)
 }
 
-/// What is around a page, for one that stands still and wants to know what must be known everywhere.
+/// The frame alone, from which a static page refreshes its notices.
 pub fn around(frame: &Frame<'_>, screen: Screen) -> String {
     frame.page(screen, "", &Html::default(), &Html::default())
 }
 
-/// A page that says one thing, such as that something is not there.
+/// A page with a single message, such as "not found".
 pub fn message(frame: &Frame<'_>, screen: Screen, title: &str, text: &str) -> String {
     frame.page(screen, title, &Html::default(), &html!("<p class=\"empty\">{}</p>", text))
 }

@@ -1,4 +1,4 @@
-//! What the config was, what differs between two of them, and the way back.
+//! Earlier revisions of the config, the differences between two of them, and the way back.
 
 use crate::frame::{Frame, Screen};
 use crate::html::{Html, each, part};
@@ -6,7 +6,7 @@ use crate::view::{Differences, Revision, Revisions, Role};
 use crate::words::moment;
 use crate::yaml;
 
-/// Most names of changed things in a line of the list.
+/// Most names of changed entries per line of the list.
 const NAMED: usize = 6;
 
 /// The list.
@@ -54,7 +54,8 @@ fn row(frame: &Frame<'_>, revision: &Revision, running: Option<u64>) -> Html {
     )
 }
 
-/// What differs between two. Where the first is what runs and the second a revision, it is the way back.
+/// The differences between two revisions. If the first is running and the second is a revision, the page offers
+/// the rollback.
 pub fn compare(frame: &Frame<'_>, from: &str, to: &str, told: &Result<Differences, String>) -> String {
     let said = |which: &str| match which {
         "running" => "what runs".to_owned(),

@@ -1,25 +1,28 @@
-//! The template: `html!("<td class=\"{}\">{}</td>", class, name)`. The text is a literal, and every value in it is escaped by its type.
+//! The template macro: `html!("<td class=\"{}\">{}</td>", class, name)`. The text is a literal, and the type of
+//! each value escapes it.
 //!
-//! Invariant: whatever comes from outside is escaped, because only literals and other [`Html`] are taken as they are. Values stand in
-//! elements and in attributes with double quotes, nowhere else: never in a script, in a style, or at the beginning of a URL.
+//! Invariant: outside data is always escaped, because only literals and other [`Html`] are inserted unchanged.
+//! Values appear in elements and in double-quoted attributes only: never in a script, in a style, or at the start
+//! of a URL.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::borrow::Cow;
 use std::fmt::{self, Display};
 
-/// A piece of a page.
+/// A fragment of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Html(String);
 
-/// What may stand in a page, and how.
+/// A value that can be shown in a page, with its escaping.
 pub(crate) trait Show {
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 }
 
-/// A value as it stands in a page.
+/// A value formatted for a page.
 pub(crate) struct Shown<'a, T: Show + ?Sized>(pub(crate) &'a T);
 
-/// Makes a piece of a page. `concat!` keeps `{name}` from taking a variable past the escaping: only `{}` with values behind is possible.
+/// Builds a fragment. `concat!` prevents `{name}`, which would insert a variable unescaped: only `{}` with a
+/// value in the argument list compiles.
 macro_rules! html {
     ($text:literal $(, $value:expr)* $(,)?) => {
         $crate::html::Html::made(format_args!(concat!($text), $($crate::html::Shown(&$value)),*))
@@ -29,7 +32,7 @@ macro_rules! html {
 // === impl Html ===
 
 impl Html {
-    /// Of what `html!` has put together.
+    /// Wraps the output of `html!`.
     pub(crate) fn made(text: fmt::Arguments<'_>) -> Self {
         Self(text.to_string())
     }
@@ -52,12 +55,12 @@ impl FromIterator<Self> for Html {
     }
 }
 
-/// A piece for each.
+/// One fragment per item.
 pub(crate) fn each<T>(items: impl IntoIterator<Item = T>, piece: impl FnMut(T) -> Html) -> Html {
     items.into_iter().map(piece).collect()
 }
 
-/// A text in which names stand between backticks, as the gateway's sentences have them.
+/// A text with names between backticks, as in the gateway's sentences.
 pub(crate) fn ticked(text: &str) -> Html {
     let pieces: Vec<&str> = text.split('`').collect();
     let last = pieces.len() - 1;
@@ -68,13 +71,13 @@ pub(crate) fn ticked(text: &str) -> Html {
     })
 }
 
-/// A text as a part of a path or of a query: everything but letters, digits and `-._~` becomes `%XX`.
+/// Escapes a text for a path segment or query: everything but letters, digits and `-._~` becomes `%XX`.
 pub fn part(text: &str) -> String {
     const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     utf8_percent_encode(text, RESERVED).to_string()
 }
 
-// === what may be shown ===
+// === values that may be shown ===
 
 impl<T: Show + ?Sized> Display for Shown<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

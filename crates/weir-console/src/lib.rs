@@ -1,24 +1,28 @@
-//! The pages of the web console, as functions from view models to HTML. No gateway, no sockets, no clock.
+//! The pages of the web console, as functions from view models to HTML, without gateway, sockets or clock.
 //!
 //! ```text
-//!   weir-admin ─► view (what a page shows) ─► overview, routes, upstreams, … ─► frame ─► one String
+//!   weir-admin ─► view (the data of a page) ─► overview, routes, upstreams, … ─► frame ─► one String
 //! ```
 //!
 //! # Layout
 //!
-//! - [`view`] has what pages are made of. Most of it is read from the JSON that the admin API answers with, so the console and the API
-//!   cannot disagree.
-//! - `html` is the template: literals with `{}`, where every value is escaped by its type. `frame` is what all pages have around them.
-//! - A module for each screen: [`overview()`], [`routes()`], [`upstreams()`], one of each ([`route()`], [`upstream()`]), [`failures()`], [`config`], [`history`], [`certificates()`],
-//!   [`consumers()`], [`fleet()`], and [`sign_in()`].
-//! - `condition` judges an upstream, `chart` draws, `yaml` shows values and differences, `words` says numbers and times.
-//! - `assets/` has the style sheet, the mark and the one script, which are compiled in.
+//! - [`view`] holds the view models. Most are deserialized from the JSON of the admin API, so the console and the
+//!   API cannot disagree.
+//! - `html` is the template: literals with `{}`, where the type of each value escapes it. `frame` surrounds every
+//!   page.
+//! - A module for each screen: [`overview()`], [`routes()`], [`upstreams()`], their detail pages ([`route()`],
+//!   [`upstream()`]), [`failures()`], [`config`], [`history`], [`certificates()`], [`consumers()`], [`fleet()`],
+//!   and [`sign_in()`].
+//! - `condition` judges an upstream, `chart` draws, `yaml` shows values and differences, `words` formats numbers
+//!   and times.
+//! - `assets/` has the style sheet, the logo and the only script, which are compiled in.
 //!
-//! *Why no template crate:* `html!` is 60 lines, builds in no time, is read as HTML, and does what matters: a value cannot get onto a page
-//! unescaped, because only literals and [`Html`] are taken as they are. maud does the same with its own syntax and a procedural macro.
+//! *Why no template crate:* `html!` is 60 lines, builds in no time, and reads as HTML. It guarantees what
+//! matters: no value reaches a page unescaped, because only literals and [`Html`] are inserted unchanged. maud
+//! does the same with its own syntax and a procedural macro.
 //!
-//! *Architecture Invariant:* a page has no inline script, no inline style, and asks nothing of another host. It can be read without the
-//! script; what changes something needs it.
+//! *Architecture Invariant:* a page has no inline script and no inline style, and loads nothing from another
+//! host. Pages are readable without the script; changes need it.
 
 #[macro_use]
 mod html;
@@ -57,14 +61,14 @@ pub use sign_in::sign_in;
 pub use trend::{route, upstream};
 pub use upstreams::upstreams;
 
-/// A file that pages ask for. Its name holds a digest of its content, so that a browser may keep it for good.
+/// A file that pages load. Its URL contains a digest of the content, so browsers may cache it forever.
 #[derive(Clone, Copy, Debug)]
 pub struct Asset {
     /// Its path.
     pub path: &'static str,
     /// Its content type.
     pub media: &'static str,
-    /// What stands in it.
+    /// The content.
     pub content: &'static str,
     /// The digest that pages add to the path, behind `?`.
     pub digest: u64,
@@ -80,10 +84,10 @@ pub(crate) const SCRIPT: Asset =
     asset("/console.js", "text/javascript; charset=utf-8", include_str!("../assets/console.js"));
 pub(crate) const MARK: Asset = asset("/console.svg", "image/svg+xml", include_str!("../assets/console.svg"));
 
-/// All of them.
+/// All assets.
 pub const ASSETS: &[Asset] = &[STYLE, SCRIPT, MARK];
 
-/// FNV-1a: it tells one version of a file from another, and is no secret.
+/// FNV-1a, which only has to distinguish versions of a file; it protects nothing.
 const fn digest(bytes: &[u8]) -> u64 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     let mut at = 0;
@@ -94,6 +98,7 @@ const fn digest(bytes: &[u8]) -> u64 {
     hash
 }
 
-/// What every page is sent with: scripts and styles from here alone, no frame, no form to elsewhere, and no text that becomes script.
+/// Content security policy of every page: scripts and styles from this host only, no framing, no forms to
+/// elsewhere, and no strings turned into script.
 pub const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
      form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types weir";

@@ -1,4 +1,4 @@
-//! The first screen: is it well, how much is there to do, what goes wrong and why, and what changed last.
+//! The first screen: health, load, failures and their causes, and the latest change.
 
 use crate::chart::{Line, chart};
 use crate::condition::{Condition, judged};
@@ -7,10 +7,10 @@ use crate::html::{Html, each, part};
 use crate::view::{Drift, Point, Pulse, Revision, Role, Status, Upstream};
 use crate::words::{self, count, counted, moment, percent, rate, span};
 
-/// How many points a chart has, so that it does not stretch what has only begun.
+/// Points of a full chart. A shorter history fills only part of it instead of being stretched.
 const SPAN: usize = 180;
 
-/// The page. `latest` is the revision that runs; `drift` is left out where the page is asked for again to show what happens now.
+/// The page. `latest` is the running revision; `drift` is omitted when a live page refreshes.
 pub fn overview(
     frame: &Frame<'_>,
     status: &Status,
@@ -33,7 +33,7 @@ pub fn overview(
     frame.page(Screen::Overview, "Overview", &html!("{}", reload), &body)
 }
 
-/// The verdict and the figures of now.
+/// The verdict and the current figures.
 fn now(status: &Status, pulse: &Pulse) -> Html {
     let (class, verdict) = verdict(status, pulse);
     let recent = &pulse.recent;
@@ -68,7 +68,7 @@ fn now(status: &Status, pulse: &Pulse) -> Html {
     )
 }
 
-/// The lower quantiles, beside the highest.
+/// The lower quantiles, next to the highest.
 fn quantiles_of(p50: Option<f64>, p95: Option<f64>) -> String {
     match (p50, p95) {
         (Some(p50), Some(p95)) => format!("p50 {}, p95 {}", words::ms(p50), words::ms(p95)),
@@ -76,7 +76,7 @@ fn quantiles_of(p50: Option<f64>, p95: Option<f64>) -> String {
     }
 }
 
-/// The worst thing there is to say, in a sentence.
+/// The most serious problem, in a sentence.
 fn verdict(status: &Status, pulse: &Pulse) -> (&'static str, Html) {
     let endpoints = || status.upstreams.values().flat_map(|upstream| &upstream.endpoints);
     let out = endpoints().filter(|endpoint| !endpoint.healthy).count();
@@ -105,7 +105,7 @@ fn verdict(status: &Status, pulse: &Pulse) -> (&'static str, Html) {
             html!("<a href=\"/certificates\">{}</a> {} expired.", counted(expired, "certificate"), have),
         );
     }
-    // One in twenty over a minute, and more than chance brings.
+    // One in twenty over a minute, and too many for chance.
     if recent.failed >= 10 && recent.failed * 20 >= recent.requests {
         let share = percent(recent.failed, recent.requests);
         return (
@@ -255,7 +255,7 @@ fn listeners(status: &Status) -> Html {
     )
 }
 
-/// What machines ask for.
+/// Links to the endpoints for machines.
 fn machines() -> Html {
     let paths = ["/status", "/metrics", "/healthz", "/readyz", "/api/v1/openapi.json"];
     let links = each(paths, |path| html!(" <a href=\"{}\"><code>{}</code></a>", path, path));

@@ -1,4 +1,4 @@
-//! Which request goes where: the list of routes, and `explain` for a URL.
+//! The list of routes, and `explain` for a URL.
 
 use crate::frame::{Frame, Screen};
 use crate::html::{Html, each, part, ticked};
@@ -7,16 +7,16 @@ use crate::words::{self, count, percent, rate};
 use crate::yaml;
 use serde_json::Value;
 
-/// Most routes in one page. With more, the filter is asked of the gateway.
+/// Most routes on one page. With more, the gateway does the filtering.
 pub(crate) const MOST: usize = 2000;
 
-/// How many routes are told that came near.
+/// Most near misses shown.
 const NEAR: usize = 5;
 
-/// The methods that are offered for a question.
+/// The methods offered by the `explain` form.
 const METHODS: &[&str] = &["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"];
 
-/// The page: those of `routes` that `wanted` is found in, and what was asked of `explain`.
+/// The page: the routes that match `wanted`, and the answer of `explain`.
 pub fn routes(
     frame: &Frame<'_>,
     routes: &[Route],
@@ -27,7 +27,8 @@ pub fn routes(
 ) -> String {
     let total = routes.len();
     let lower = wanted.to_lowercase();
-    // Filtered here only where the page cannot hold all: otherwise its script does, without asking.
+    // The gateway filters only if the page cannot hold all routes. Otherwise the script filters without a
+    // request.
     let here: Vec<&Route> = if total <= MOST {
         routes.iter().collect()
     } else {
@@ -54,7 +55,7 @@ pub fn routes(
     frame.page(Screen::Routes, "Routes", &Html::default(), &body)
 }
 
-/// Whether a word stands anywhere in what is shown of a route.
+/// Whether a word occurs anywhere in the displayed text of a route.
 fn found_in(route: &Route, lower: &str) -> bool {
     let is = |text: &str| text.to_lowercase().contains(lower);
     let leads = match &route.target {
@@ -248,7 +249,7 @@ fn explained(e: &Explanation) -> Html {
     )
 }
 
-/// Where it leads, without what is empty.
+/// The route's target, without empty members.
 fn brief(target: &Value) -> Value {
     let is_empty = |value: &Value| match value {
         Value::Null => true,

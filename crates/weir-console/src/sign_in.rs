@@ -1,9 +1,9 @@
-//! The way in: a token for a session.
+//! The sign-in page, which exchanges a token for a session.
 
 use crate::MARK;
 use crate::frame::Frame;
 
-/// The page. `to` is where to go afterwards; `wrong` says why it was not to be.
+/// The page. `to` is the page to open afterwards; `wrong` says why signing in failed.
 pub fn sign_in(frame: &Frame<'_>, to: &str, wrong: Option<&str>) -> String {
     let wrong = wrong.map(|wrong| html!("<p class=\"notice bad\" role=\"alert\" id=\"wrong\">{}</p>", wrong));
     let body = html!(

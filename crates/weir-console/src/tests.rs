@@ -1,4 +1,4 @@
-//! Every page at once: whatever comes from outside is escaped, and what the policy forbids is not there.
+//! Tests of every page: outside data is escaped, and nothing that the policy forbids appears.
 
 use crate::frame::{Frame, Screen};
 use crate::view::*;
@@ -12,7 +12,7 @@ fn evil() -> String {
     EVIL.to_owned()
 }
 
-/// A status in which all that is text is hostile.
+/// A status in which every text is hostile.
 fn status() -> Status {
     let reason = json!({ "reason": EVIL, "cause": EVIL, "detail": EVIL, "since": EVIL, "until": EVIL });
     let endpoint = json!({
@@ -93,7 +93,7 @@ fn revisions() -> Revisions {
     serde_json::from_value(json!({ "running": 8, "revisions": [revision] })).unwrap()
 }
 
-/// A fleet of which all that is text is hostile.
+/// A fleet in which every text is hostile.
 fn fleet() -> Fleet {
     let node = |refused: Option<String>| FleetNode {
         name: evil(),
@@ -127,7 +127,7 @@ fn fleet() -> Fleet {
     }
 }
 
-/// Every page, made of what is hostile.
+/// Every page, built from hostile data.
 fn pages(frame: &Frame<'_>, status: &Status) -> Vec<(&'static str, String)> {
     let difference =
         || Difference { path: evil(), before: Some(json!(EVIL)), after: Some(json!({ EVIL: [EVIL] })) };
@@ -474,7 +474,8 @@ fn three_hundred_upstreams_show_the_worst_first() {
     };
     let all = page(&UpstreamsQuery::default());
     let at = |text: &str| all.find(text).unwrap_or_else(|| panic!("{text} is not in {all}"));
-    // 100 % of 5xx is worse than 90 % of failures, both worse than 10 %, and all of them than what is well.
+    // 100 % of 5xx is worse than 90 % of failures, both are worse than 10 %, and all three come before healthy
+    // ones.
     let order = [at("u150</a>"), at("u200</a>"), at("u299</a>"), at("u000</a>"), at("u007</a>")];
     assert!(order.is_sorted(), "{order:?}");
     assert!(all.contains("100.0 % of attempts answered 5xx") && all.contains("90.0 % of attempts fail"));

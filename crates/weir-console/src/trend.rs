@@ -1,4 +1,5 @@
-//! The pages of one route and of one upstream: how it is, and the last quarter of an hour of requests, times, statuses and failures.
+//! The pages of a single route and a single upstream: the current state, and requests, times, statuses and
+//! failures of the last 15 minutes.
 
 use crate::chart::{Line, chart};
 use crate::condition::judged;
@@ -10,7 +11,7 @@ use crate::view::{
 use crate::words::{self, count, percent, rate, span};
 use std::collections::BTreeMap;
 
-/// How many points a chart has, so that it does not stretch what has only begun.
+/// Points of a full chart. A shorter history fills only part of it instead of being stretched.
 const SPAN: usize = 61;
 
 /// The page of a route.
@@ -118,7 +119,7 @@ fn causes_table(route: &Route, trend: &RouteTrend) -> Html {
     )
 }
 
-/// The page of an upstream; `None` where there is none of this name.
+/// The page of an upstream; `None` if no upstream has this name.
 pub fn upstream(
     frame: &Frame<'_>,
     status: &Status,
@@ -238,13 +239,13 @@ fn lower(quantiles: &Quantiles) -> String {
     }
 }
 
-/// The values of a line, with a gap before the first point there was.
+/// The values of a line, with a gap before the first known point.
 fn drawn<P>(points: &[P], value: impl Fn(&P) -> Option<f64>) -> Vec<Option<f64>> {
     let missing = SPAN.saturating_sub(points.len());
     std::iter::repeat_n(None, missing).chain(points.iter().map(value)).collect()
 }
 
-/// A line that is left out where nothing happened at all.
+/// The values of a line, omitted if nothing happened at all.
 fn sparse<P>(points: &[P], value: impl Fn(&P) -> f64) -> Vec<Option<f64>> {
     if points.iter().all(|point| value(point) <= 0.0) {
         return drawn(points, |_| None);

@@ -1,4 +1,5 @@
-//! The endpoints of each upstream: which are in rotation, since when they are not, and why; and the way to take one out for a while.
+//! The endpoints of each upstream: which are in rotation, which are not, since when and why; and the buttons to
+//! take one out for a while.
 
 use crate::condition::{Condition, Judged, judged};
 use crate::frame::{Frame, LIVE, Screen};
@@ -7,7 +8,7 @@ use crate::view::{Discovery, Endpoint, Role, Seen, Status, Upstream, UpstreamsQu
 use crate::words::{self, count, counted, moment, percent, rate};
 use std::collections::BTreeMap;
 
-/// For how long an endpoint may be taken out: as the API has it, and in words. It always ends.
+/// How long an endpoint may be taken out, in the API's syntax and in words. The time is always limited.
 const TIMES: &[(&str, &str)] = &[
     ("10m", "10 minutes"),
     ("1h", "1 hour"),
@@ -17,10 +18,10 @@ const TIMES: &[(&str, &str)] = &[
     ("7d", "7 days"),
 ];
 
-/// With more upstreams than this the page lists them, and each has its endpoints on its own page.
+/// Above this number of upstreams, the page only lists them, and each shows its endpoints on a separate page.
 const FEW: usize = 12;
 
-/// The page: those that `asked` wants, the worst first. `seen`: what each did in the last minute.
+/// The page: the upstreams that match `asked`, worst first. `seen`: their attempts in the last minute.
 pub fn upstreams(
     frame: &Frame<'_>,
     status: &Status,
@@ -55,7 +56,7 @@ pub fn upstreams(
     frame.page(Screen::Upstreams, "Upstreams", &Html::default(), &body)
 }
 
-/// The conditions with how many upstreams have each, and a field for words.
+/// The conditions with the number of upstreams in each, and a search field.
 fn filter(all: &[Judged<'_>], asked: &UpstreamsQuery) -> Html {
     let of = |state: &str| all.iter().filter(|one| state.is_empty() || one.condition.name() == state).count();
     let states = [("", "All"), ("failing", "Failing"), ("degraded", "Degraded"), ("well", "Well")];
@@ -82,7 +83,7 @@ fn filter(all: &[Judged<'_>], asked: &UpstreamsQuery) -> Html {
     )
 }
 
-/// A table for each condition, the worst first. Those that are well stand behind a summary, unless they are asked for.
+/// A table for each condition, worst first. Healthy upstreams are collapsed unless asked for.
 fn groups(wanted: &[&Judged<'_>], asked: &UpstreamsQuery) -> Html {
     each(Condition::ALL, |condition| {
         let of: Vec<&&Judged<'_>> = wanted.iter().filter(|one| one.condition == condition).collect();
@@ -114,7 +115,7 @@ fn summary_row(one: &Judged<'_>) -> Html {
     let error = latest.max_by(|a, b| a.at.cmp(&b.at));
     let error = error.map(|error| html!("<code>{}</code> {}", error.cause, moment(&error.at)));
     let bad = if one.seen.bad() > 0 { "num is-bad" } else { "num quiet" };
-    // The words of a filter are looked for in the addresses too.
+    // The search covers addresses too.
     let addresses = each(endpoints, |endpoint| html!("{} ", endpoint.address));
     html!(
         "<tr><th scope=\"row\"><a class=\"name\" href=\"/upstreams/{}\" title=\"{}\">{}</a><span hidden>{}</span><td \
@@ -149,12 +150,12 @@ fn section(one: &Judged<'_>, may: bool) -> Html {
     )
 }
 
-/// The endpoints of an upstream, and what lists them.
+/// The endpoints of an upstream, and their registry.
 pub(crate) fn endpoints(name: &str, upstream: &Upstream, may: bool) -> Html {
     let panic = upstream.panic.then(|| {
         html!("<p class=\"notice bad\"><b>Too few endpoints are in rotation</b>, so those that are unwell get requests too.</p>")
     });
-    // Those that are out, then those that fail most.
+    // First those out of rotation, then those that fail most.
     let mut sorted: Vec<&Endpoint> = upstream.endpoints.iter().collect();
     sorted.sort_by_key(|endpoint| (endpoint.healthy, std::cmp::Reverse(endpoint.failed + endpoint.errors)));
     let rows = each(sorted, |endpoint| row(name, endpoint, may));
@@ -172,7 +173,7 @@ pub(crate) fn endpoints(name: &str, upstream: &Upstream, may: bool) -> Html {
     html!("{}{}{}{}", panic, upstream.discovery.as_ref().map(registry), table, names(upstream))
 }
 
-/// What lists the endpoints, and since when it does not.
+/// The registry that lists the endpoints, and since when it is unreachable.
 fn registry(discovery: &Discovery) -> Html {
     let place = html!("{} <code>{}</code>", discovery.registry, discovery.place);
     let listed = counted(usize::try_from(discovery.listed).unwrap_or(usize::MAX), "instance");
@@ -241,7 +242,7 @@ fn state(endpoint: &Endpoint) -> Html {
     if endpoint.healthy {
         let bad = endpoint.failed.saturating_add(endpoint.errors);
         let all = endpoint.failed.saturating_add(endpoint.answered);
-        // In rotation and no good: nothing takes it out where `health.outlier` is not set.
+        // In rotation but failing: nothing takes it out unless `health.outlier` is set.
         if bad >= 2 && bad * 2 >= all {
             return html!(
                 "<span class=\"state bad\"><i aria-hidden=\"true\"></i>in rotation, fails</span><small>{} of {} since the start</small>",
@@ -272,12 +273,12 @@ fn state(endpoint: &Endpoint) -> Html {
     )
 }
 
-/// When an endpoint is tried again. The script says it anew once that time has passed.
+/// When an endpoint is tried again. The script rewrites the text once that time has passed.
 fn tried_again(at: &str) -> Html {
     html!("<time data-due datetime=\"{}\">tried again at {}</time>", at, words::clock(at))
 }
 
-/// A reason as people say it.
+/// A reason, in words for people.
 fn words_of(reason: &str) -> String {
     match reason {
         "probe_failed" => "probe failed".to_owned(),
@@ -323,7 +324,7 @@ pub(crate) fn dialog() -> Html {
     )
 }
 
-/// What the DNS names among the endpoints resolved to.
+/// The addresses that the DNS names among the endpoints resolved to.
 fn names(upstream: &Upstream) -> Option<Html> {
     let rows = each(&upstream.names, |name| {
         let age = name

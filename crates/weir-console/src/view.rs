@@ -1,5 +1,5 @@
-//! What pages show. Types that derive `Deserialize` are read from the answers of the admin API: what a later version adds is left out, and
-//! what an earlier one lacks is empty.
+//! The view models. Types that derive `Deserialize` are read from answers of the admin API: unknown fields of a
+//! later version are ignored, and missing fields of an earlier one are empty.
 
 mod trend;
 
@@ -9,15 +9,15 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// What somebody may do; each role includes those before it.
+/// What a viewer may do; each role includes the ones before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Look.
+    /// View.
     #[default]
     Read,
-    /// Drain endpoints, reload, confirm.
+    /// Drain endpoints, reload, confirm changes.
     Operate,
-    /// Change the config, go back.
+    /// Change the config, roll back.
     Write,
     /// Everything.
     Admin,
@@ -34,14 +34,14 @@ impl Role {
     }
 }
 
-/// Who looks.
+/// The viewer.
 #[derive(Clone, Debug, Default)]
 pub struct Viewer {
-    /// As the history and the log call them.
+    /// Their name in the history and the log.
     pub name: String,
-    /// What they may do.
+    /// Their role.
     pub role: Role,
-    /// The value that this session's requests must carry if they change something; `None` without a session.
+    /// The token that state-changing requests of this session must carry; `None` without a session.
     pub csrf: Option<String>,
 }
 
@@ -72,7 +72,7 @@ pub struct Status {
     pub upstreams: BTreeMap<String, Upstream>,
 }
 
-/// What a gateway with a `source` says of it.
+/// The state of a gateway with a `source`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "docs/guide/fleet.md describes the answer")]
@@ -94,49 +94,49 @@ pub struct FleetStatus {
 /// A fleet.
 #[derive(Clone, Debug, Default)]
 pub struct Fleet {
-    /// What is to run; none where nothing was published.
+    /// The current rollout; none if nothing was published.
     pub rollout: Option<Rollout>,
-    /// The nodes that live; none where the source knows no nodes.
+    /// The live nodes; `None` if the source keeps no list of nodes.
     pub nodes: Option<Vec<FleetNode>>,
-    /// The names of those that went silent without leaving.
+    /// Names of nodes that went silent without signing off.
     pub silent: Vec<String>,
-    /// Why the nodes are not known.
+    /// Why the nodes are unknown.
     pub unknown: Option<String>,
 }
 
-/// How a bundle gets to the nodes.
+/// The rollout of a bundle to the nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Rollout {
     /// Counted from 1.
     pub generation: u64,
-    /// The bundle, and the one before it, as people compare them.
+    /// The bundle's digest, shortened for people.
     pub to: String,
-    /// See there.
+    /// The previous bundle's digest, shortened too.
     pub from: Option<String>,
     /// Who published it.
     pub author: String,
-    /// When: RFC 3339.
+    /// When it was published: RFC 3339.
     pub time: String,
-    /// In the author's words.
+    /// The author's message.
     pub message: String,
     /// `running`, `halted` or `done`.
     pub state: String,
     /// Why it halted.
     pub why: String,
-    /// How many steps are open.
+    /// Number of steps that have started.
     pub open: usize,
-    /// All of them.
+    /// All steps.
     pub steps: Vec<RolloutStep>,
 }
 
 /// A step of a rollout.
 #[derive(Clone, Debug, Default)]
 pub struct RolloutStep {
-    /// Whose turn it is, in words.
+    /// Which nodes it covers, in words.
     pub who: String,
     /// How many of its nodes run the bundle.
     pub there: usize,
-    /// How many nodes it has.
+    /// Number of nodes in the step.
     pub all: usize,
 }
 
@@ -147,7 +147,7 @@ pub struct FleetNode {
     pub name: String,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// Where it stands.
+    /// Its zone.
     pub zone: String,
     /// The version of its program.
     pub version: String,
@@ -155,19 +155,19 @@ pub struct FleetNode {
     pub runs: Option<String>,
     /// Since when: RFC 3339.
     pub since: String,
-    /// It runs another bundle than it should, and has not refused that.
+    /// It does not run the expected bundle yet, and has not refused it.
     pub is_late: bool,
-    /// Why it refused the bundle that it should run.
+    /// Why it refused the expected bundle.
     pub refused: Option<String>,
-    /// Why it does badly.
+    /// Why it is unhealthy.
     pub unwell: Option<String>,
-    /// What keeps it from following.
+    /// Why it cannot follow the source.
     pub trouble: String,
-    /// Whether what it runs is on its disk.
+    /// Whether the bundle it runs is cached on its disk.
     pub cached: bool,
 }
 
-/// What became of the last reload.
+/// The result of the last reload.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
@@ -177,7 +177,7 @@ pub struct Reload {
     pub error: Option<String>,
 }
 
-/// How often a cause was met.
+/// How often a cause occurred.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
@@ -200,7 +200,7 @@ pub struct Trial {
     pub warnings: Vec<String>,
 }
 
-/// A figure of a filter's state.
+/// A figure of a filter.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
@@ -213,7 +213,7 @@ pub struct FilterFigure {
 }
 
 impl FilterFigure {
-    /// Whether it says that a switch of `maintenance` is on.
+    /// Whether it reports that a `maintenance` switch is on.
     pub(crate) fn is_maintenance(&self) -> bool {
         self.filter == "maintenance" && self.what == "on" && self.value > 0
     }
@@ -227,7 +227,7 @@ pub struct Listener {
     pub address: String,
 }
 
-/// A certificate that clients are shown.
+/// A server certificate.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
@@ -239,7 +239,7 @@ pub struct Certificate {
     pub acme: Option<Acme>,
 }
 
-/// How a certificate fares that is kept up to date by ACME.
+/// The state of a certificate that ACME renews.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
@@ -252,7 +252,7 @@ pub struct Acme {
     pub next_try: Option<String>,
 }
 
-/// Why there is no new certificate.
+/// Why renewal failed.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
@@ -290,7 +290,7 @@ pub struct Discovery {
     pub error: Option<String>,
 }
 
-/// An instance that a registry lists and that cannot be used.
+/// An instance that the registry lists but Weir cannot use.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "docs/guide/discovery.md describes the answer")]
@@ -350,38 +350,38 @@ pub struct Name {
     pub error: Option<String>,
 }
 
-/// The last minutes.
+/// The figures of the last minutes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pulse {
     /// Oldest first, evenly spaced.
     pub points: Vec<Point>,
     /// Seconds between two points.
     pub step: u64,
-    /// Over the last minute, or as much of it as there is.
+    /// The last minute, or less after a recent start.
     pub recent: Recent,
-    /// What each upstream did in the last minute.
+    /// The attempts at each upstream in the last minute.
     pub upstreams: BTreeMap<String, Seen>,
 }
 
-/// A moment of the last minutes.
+/// A point in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Point {
-    /// Responses a second.
+    /// Responses per second.
     pub requests: f64,
-    /// Those of them with 5xx, a second.
+    /// Responses with 5xx per second.
     pub failed: f64,
-    /// Half took no longer, in milliseconds; `None` where nothing was answered.
+    /// Median response time in milliseconds; `None` if there were no responses.
     pub p50_ms: Option<f64>,
-    /// 95 of 100 took no longer.
+    /// 95th percentile.
     pub p95_ms: Option<f64>,
-    /// 99 of 100 took no longer.
+    /// 99th percentile.
     pub p99_ms: Option<f64>,
 }
 
 /// The last minute.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Recent {
-    /// How many seconds are meant.
+    /// The number of seconds covered.
     pub seconds: u64,
     /// Responses.
     pub requests: u64,
@@ -393,9 +393,9 @@ pub struct Recent {
     pub p95_ms: Option<f64>,
     /// As in [`Point`].
     pub p99_ms: Option<f64>,
-    /// Answers of the gateway's own, by cause, the most frequent first.
+    /// The gateway's own answers by cause, most frequent first.
     pub causes: Vec<(String, u64)>,
-    /// Exchanges under way now.
+    /// Exchanges in progress.
     pub active: u64,
 }
 
@@ -414,20 +414,20 @@ pub struct Route {
     pub conditions: Vec<String>,
     /// Its priority.
     pub priority: i32,
-    /// Where it leads: upstreams with their weights, or in words.
+    /// Its target: upstreams with their weights, or a description.
     pub target: Target,
     /// The names of its filters.
     pub filters: Vec<String>,
-    /// What was counted; `None` where it has no series of its own.
+    /// Its figures; `None` if it has no time series of its own.
     pub figures: Option<Figures>,
 }
 
-/// Where a route leads.
+/// The target of a route.
 #[derive(Clone, Debug)]
 pub enum Target {
-    /// To upstreams, each with its share in percent.
+    /// Upstreams, each with its share in percent.
     Upstreams(Vec<(String, f64)>),
-    /// To something of the gateway's own, in words.
+    /// An answer of the gateway itself, in words.
     Own(String),
 }
 
@@ -437,18 +437,18 @@ impl Default for Target {
     }
 }
 
-/// What was counted for a route.
+/// The figures of a route.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Figures {
-    /// Responses a second in the last minute.
+    /// Responses per second in the last minute.
     pub rate: f64,
     /// Responses since the start.
     pub requests: u64,
     /// Those with 5xx.
     pub failed: u64,
-    /// Exchanges under way.
+    /// Exchanges in progress.
     pub active: u64,
-    /// 99 of 100 took no longer, in milliseconds.
+    /// 99th percentile of the response time, in milliseconds.
     pub p99_ms: Option<f64>,
 }
 
@@ -459,13 +459,13 @@ pub struct Question {
     pub method: String,
     /// The URL, or a path.
     pub url: String,
-    /// Header fields, one a line.
+    /// Header fields, one per line.
     pub fields: String,
     /// The listener; empty for the one that a client of the URL reaches.
     pub listener: String,
 }
 
-/// What `explain` answers.
+/// The answer of `explain`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "it is what `weir explain --format json` prints")]
@@ -491,7 +491,7 @@ pub struct Understood {
     pub note: Option<String>,
 }
 
-/// Which route wins, and why the others do not.
+/// The winning route, and why the others lost.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "it is what `weir explain --format json` prints")]
@@ -502,7 +502,7 @@ pub struct Decision {
     pub omitted: u64,
 }
 
-/// The route that wins.
+/// The winning route.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "it is what `weir explain --format json` prints")]
@@ -522,7 +522,7 @@ pub struct Captured {
     pub value: String,
 }
 
-/// A route that does not win.
+/// A losing route.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "it is what `weir explain --format json` prints")]
@@ -540,7 +540,7 @@ pub struct FilterShown {
     pub settings: Value,
 }
 
-/// What `GET /api/v1/why` answers.
+/// The answer of `GET /api/v1/why`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
@@ -552,7 +552,7 @@ pub struct Why {
     pub on: bool,
 }
 
-/// What was asked of it.
+/// The query of the failures page.
 #[derive(Clone, Debug, Default)]
 pub struct WhyQuery {
     /// `failed`, `slow`, `sampled`, or empty for all.
@@ -561,13 +561,13 @@ pub struct WhyQuery {
     pub cause: String,
     /// A route, or empty.
     pub route: String,
-    /// Each one by itself, where one would stand for those like it.
+    /// List every exchange, instead of one for each group of similar ones.
     pub each: bool,
-    /// Why it could not be asked.
+    /// Why the query failed.
     pub wrong: Option<String>,
 }
 
-/// What became of one exchange.
+/// The outcome of one exchange.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
@@ -596,7 +596,7 @@ pub struct Autopsy {
     pub config_changed: bool,
 }
 
-/// The key that would change it.
+/// The config key that would change the outcome.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
@@ -627,7 +627,7 @@ pub struct Moment {
     pub what: String,
 }
 
-/// Who asked.
+/// The client.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
@@ -639,7 +639,7 @@ pub struct Client {
     pub listener: String,
 }
 
-/// What was asked for, without values.
+/// The request, without values.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
@@ -652,7 +652,7 @@ pub struct Request {
     pub cut: bool,
 }
 
-/// Its route, and the others that came near.
+/// Its route, and near misses.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
@@ -662,7 +662,7 @@ pub struct RouteShown {
     pub near: Vec<Other>,
 }
 
-/// What `GET /api/v1/revisions` answers.
+/// The answer of `GET /api/v1/revisions`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
@@ -689,7 +689,7 @@ pub struct Revision {
     pub changed: Vec<String>,
 }
 
-/// What differs between two configs.
+/// The differences between two configs.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
@@ -708,7 +708,7 @@ pub struct Difference {
     pub after: Option<Value>,
 }
 
-/// What `GET /api/v1/drift` answers.
+/// The answer of `GET /api/v1/drift`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
@@ -720,7 +720,7 @@ pub struct Drift {
     pub text: String,
 }
 
-/// A named thing of the config.
+/// A named entry of the config.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigEntry {
     /// `routes`, `upstreams` and so on.
@@ -731,9 +731,9 @@ pub struct ConfigEntry {
     pub at: String,
     /// The managed file owns it.
     pub managed: bool,
-    /// The managed file has it too, and what people wrote counts.
+    /// The managed file has it too, but the operator's file takes precedence.
     pub both: bool,
-    /// Whether there is a file that the API writes.
+    /// Whether the API has a file to write to.
     pub movable: bool,
 }
 
@@ -744,30 +744,30 @@ pub struct Config {
     pub files: Vec<String>,
     /// The file that the API writes.
     pub managed: Option<String>,
-    /// All named things, as written.
+    /// All named entries, as written.
     pub things: Vec<ConfigEntry>,
-    /// The other settings: their names, and where they stand.
+    /// The other settings: their names and locations.
     pub settings: Vec<(String, String)>,
-    /// What differs between what runs and the files.
+    /// The differences between the running config and the files.
     pub drift: Drift,
 }
 
-/// The managed file, to be edited.
+/// The managed file, for editing.
 #[derive(Clone, Debug, Default)]
 pub struct Editor {
     /// Where it is.
     pub path: String,
-    /// What stands in it, without secrets.
+    /// Its content, without secrets.
     pub text: String,
-    /// Which text that is: `If-Match` of the change.
+    /// The version of the text: `If-Match` of the change.
     pub etag: String,
-    /// How many secrets are hidden in it.
+    /// Number of hidden secrets in it.
     pub hidden: usize,
-    /// Whether there is a history, without which nothing can be put on trial.
+    /// Whether there is a history, which trials require.
     pub history: bool,
 }
 
-/// Somebody who calls.
+/// A consumer.
 #[derive(Clone, Debug, Default)]
 pub struct Consumer {
     /// Their name.
@@ -776,21 +776,21 @@ pub struct Consumer {
     pub plan: Option<String>,
     /// Their groups.
     pub groups: Vec<String>,
-    /// By what they are known: a filter, and how many credentials it has.
+    /// Its credentials: the filter that checks them, and their number.
     pub credentials: Vec<(String, usize)>,
     /// Networks they may call from; none for any.
     pub networks: Vec<String>,
-    /// Answers, those with 429, and other 4xx; `None` where nothing was counted.
+    /// Answers, those with 429, and other 4xx; `None` if not counted.
     pub answers: Option<(u64, u64, u64)>,
 }
 
-/// What a consumer may do.
+/// A plan.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// Its name.
     pub name: String,
     /// Its filters with their settings.
     pub filters: Vec<(String, Value)>,
-    /// How many consumers have it.
+    /// Number of consumers that have it.
     pub consumers: usize,
 }

@@ -1,8 +1,8 @@
-//! Numbers, times and lists as people read them.
+//! Formats numbers, times and lists for people.
 
 use crate::html::Html;
 
-/// A count with a comma between each three digits.
+/// A count with thousands separators.
 pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -15,7 +15,7 @@ pub(crate) fn count(number: u64) -> String {
     out
 }
 
-/// A rate: with a decimal where it is small.
+/// A rate, with a decimal if it is small.
 pub(crate) fn rate(value: f64) -> String {
     match value {
         v if !v.is_finite() || v <= 0.0 => "0".to_owned(),
@@ -26,7 +26,7 @@ pub(crate) fn rate(value: f64) -> String {
     }
 }
 
-/// A share of one in percent.
+/// A ratio in percent.
 pub(crate) fn percent(part: u64, whole: u64) -> String {
     if whole == 0 || part == 0 {
         return "0 %".to_owned();
@@ -57,7 +57,7 @@ pub(crate) fn us(value: u64) -> String {
     ms(value as f64 / 1e3)
 }
 
-/// A time in seconds, in its two largest units.
+/// A duration in its two largest units.
 pub(crate) fn span(seconds: u64) -> String {
     let units = [(86_400, "d"), (3600, "h"), (60, "min"), (1, "s")];
     let mut left = seconds;
@@ -76,7 +76,7 @@ pub(crate) fn span(seconds: u64) -> String {
     if words.is_empty() { "0 s".to_owned() } else { words.join(" ") }
 }
 
-/// Bytes in the unit that fits.
+/// Bytes in a fitting unit.
 pub(crate) fn bytes(number: u64) -> String {
     match number {
         n if n < 1024 => format!("{n} B"),
@@ -91,7 +91,7 @@ pub(crate) fn counted(number: usize, word: &str) -> String {
     format!("{} {word}{plural}", count(number as u64))
 }
 
-/// A moment. Without the script as it is in the log; with it, how long ago that was.
+/// A moment. Without the script it reads as in the log; the script shows how long ago it was.
 pub(crate) fn moment(at: &str) -> Html {
     html!("<time datetime=\"{}\">{}</time>", at, clock(at))
 }

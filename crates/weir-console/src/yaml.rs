@@ -1,10 +1,10 @@
-//! Values as YAML, for reading, and what differs between two of them line by line.
+//! Values as readable YAML, and line-by-line differences between two values.
 
 use crate::html::{Html, each};
 use crate::view::Difference;
 use serde_json::Value;
 
-/// Most lines of each side that are compared line by line. Longer ones are shown one after the other.
+/// Most lines per side for a line-by-line comparison. Longer values appear one after the other.
 const LINES: usize = 400;
 
 /// A value as lines of YAML.
@@ -14,12 +14,12 @@ pub(crate) fn lines(value: &Value) -> Vec<String> {
     out
 }
 
-/// `lead` is what stands before the value in its first line: a key or a dash.
+/// `lead` precedes the value on its first line: a key or a dash.
 fn push(value: &Value, indent: usize, lead: String, out: &mut Vec<String>) {
     let pad = "  ".repeat(indent);
     match value {
         Value::Object(map) if !map.is_empty() => {
-            // A map in a list begins behind the dash.
+            // A map in a list begins on the line of the dash.
             let mut first = (lead == "- ").then_some(lead.as_str());
             if first.is_none() && !lead.is_empty() {
                 out.push(format!("{}{lead}", "  ".repeat(indent.saturating_sub(1))).trim_end().to_owned());
@@ -58,7 +58,7 @@ fn is_plain(value: &Value) -> bool {
     !value.is_object() && !value.is_array()
 }
 
-/// A value in one line.
+/// A value on one line.
 pub(crate) fn scalar(value: &Value) -> String {
     match value {
         Value::String(text) if is_word(text) => text.clone(),
@@ -74,7 +74,7 @@ pub(crate) fn scalar(value: &Value) -> String {
     }
 }
 
-/// Whether a text needs no quotes: nobody takes it for something else.
+/// Whether a text needs no quotes, because YAML cannot read it as anything else.
 fn is_word(text: &str) -> bool {
     let plain = |c: char| c.is_alphanumeric() || "_./-*$:@+%".contains(c);
     let begins = text.starts_with(|c: char| c.is_alphanumeric() || "/_.".contains(c));
@@ -83,13 +83,13 @@ fn is_word(text: &str) -> bool {
     begins && text.chars().all(plain) && !text.ends_with(':') && !other
 }
 
-/// A value, to be read.
+/// A value, for reading.
 pub(crate) fn shown(value: &Value) -> Html {
     let lines = each(lines(value), |line| html!("{}\n", line));
     html!("<pre class=\"code\" tabindex=\"0\">{}</pre>", lines)
 }
 
-/// What differs, one block for each setting.
+/// The differences, one block per setting.
 pub(crate) fn differences(differences: &[Difference], more: u64) -> Html {
     let blocks = each(differences, |difference| {
         let (sign, word) = match (&difference.before, &difference.after) {
@@ -127,7 +127,7 @@ enum Kind {
     Same,
 }
 
-/// The lines of both sides, those that they have in common once: by the longest common subsequence.
+/// The lines of both sides, with common lines once: by the longest common subsequence.
 fn compare(before: &[String], after: &[String]) -> Vec<(Kind, String)> {
     let tell = |kind, line: &String| (kind, line.clone());
     if before.len() > LINES || after.len() > LINES {

@@ -1,11 +1,12 @@
-//! What becomes of an answer, or of none: it is published, it is no news, or the last good one stays.
+//! Decides what a registry's answer, or a failed request, does: publish a new list, change nothing, or keep the last
+//! good list.
 //!
 //! ```text
-//!            answer: another list                       ─► publish
-//!            answer: the same                           ─► nothing
-//!  Book ◄──  answer: nobody, and the registry went back ─► the last good list stays
-//!            answer: nobody who can be used             ─► the last good list stays
-//!            no answer                                  ─► the last good list stays; wait, longer each time
+//!            answer: another list                              ─► publish
+//!            answer: the same list                             ─► nothing
+//!  Book ◄──  answer: empty, and the registry lost data         ─► keep the last good list
+//!            answer: no usable instance                        ─► keep the last good list
+//!            no answer                                         ─► keep the last good list; wait longer each time
 //! ```
 
 use crate::Listing;
@@ -13,36 +14,36 @@ use std::time::Duration;
 use weir_fleet::Chance;
 use weir_fleet::chance::backoff;
 
-/// What a registry said, and what of it counts.
+/// The answers of a registry, and the list in use.
 #[derive(Clone, Debug)]
 pub struct Book {
     good: Option<Listing>,
-    /// How often in a row there was no answer.
+    /// Consecutive requests without an answer.
     failures: u32,
     trouble: Option<String>,
-    /// The registry lost what it knew, and nobody has registered since.
+    /// The registry lost its data, and no instance has registered since.
     lost: bool,
     chance: Chance,
 }
 
-/// What becomes of an answer.
+/// The effect of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The last good list stays, although this answer has no instance.
     Kept,
-    /// There is another list.
+    /// The list has changed.
     Publish,
-    /// It is the list that is known.
+    /// The list is unchanged.
     Same,
 }
 
 impl Book {
-    /// Nothing is known yet. The seed spreads waits.
+    /// Nothing is known yet. `seed` spreads the waits.
     pub fn new(seed: u64) -> Self {
         Self { good: None, failures: 0, trouble: None, lost: false, chance: Chance::new(seed) }
     }
 
-    /// Takes an answer. `went_back`: the registry knows less than it did.
+    /// Processes an answer. `went_back`: the registry lost data.
     pub fn answered(&mut self, listing: Listing, went_back: bool) -> Verdict {
         self.failures = 0;
         self.lost = listing.instances.is_empty() && (self.lost || went_back);
@@ -57,7 +58,7 @@ impl Book {
                     "none of the {} instances that are listed can be used, the first because {}: the last good ones stay",
                     listing.unusable, first.why
                 )),
-                None => None, // the last one has left
+                None => None, // the last one has deregistered
             };
             if why.is_some() {
                 self.trouble = why;
@@ -73,7 +74,7 @@ impl Book {
         if moved { Verdict::Publish } else { Verdict::Same }
     }
 
-    /// There was no answer; how long to wait before the next try.
+    /// Records a failed request; returns how long to wait before the next attempt.
     pub fn failed(&mut self, why: String) -> Duration {
         self.failures = self.failures.saturating_add(1);
         self.trouble = Some(why);
@@ -85,12 +86,12 @@ impl Book {
         self.good.as_ref()
     }
 
-    /// Whether the last question was answered.
+    /// Whether the last request was answered.
     pub const fn follows(&self) -> bool {
         self.failures == 0 && self.good.is_some()
     }
 
-    /// What is wrong, where something is.
+    /// The current problem, if any.
     pub fn trouble(&self) -> Option<&str> {
         self.trouble.as_deref()
     }
@@ -150,7 +151,7 @@ mod tests {
         assert_eq!(hosts(&book), ["a", "b"]);
         assert!(book.trouble().unwrap().contains("lost"));
         assert_eq!(book.answered(of(&[]), false), Verdict::Kept);
-        // Instances register again, one after the other.
+        // Instances register again, one after another.
         assert_eq!(book.answered(of(&["b"]), false), Verdict::Publish);
         assert_eq!((hosts(&book), book.trouble()), (vec!["b"], None));
     }
@@ -160,15 +161,15 @@ mod tests {
         let mut book = Book::new(1);
         let mut unusable = of(&[]);
         unusable.leave_out("x", "it has no port".to_owned());
-        // Before anything is known there is nothing to keep.
+        // Before the first good list there is nothing to keep.
         assert_eq!(book.answered(unusable.clone(), false), Verdict::Publish);
         book.answered(of(&["a"]), false);
         assert_eq!(book.answered(unusable.clone(), false), Verdict::Kept);
         assert!(book.trouble().unwrap().contains("it has no port"));
-        // Where others are there, it is one that is left out.
+        // With usable instances present, it is merely left out.
         unusable.instances = of(&["b"]).instances;
         assert_eq!(book.answered(unusable, false), Verdict::Publish);
-        // What is left out changes, and nothing else: no news.
+        // Only the left-out instances change, so the list is the same.
         assert_eq!(book.answered(of(&["b"]), false), Verdict::Same);
         assert_eq!(book.good().unwrap().unusable, 0);
     }

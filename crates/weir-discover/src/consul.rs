@@ -1,10 +1,10 @@
-//! The healthy instances of a service in Consul, by questions that Consul holds back until there is another answer.
+//! The healthy instances of a service in Consul, followed with blocking queries.
 //!
-//! The index of an answer goes with the next question. It is only a number to compare: it may go backwards when Consul was restored, and then
-//! everything is asked anew (developer.hashicorp.com/consul/api-docs/features/blocking).
+//! Each request carries the index of the last answer. The index is only compared; it may go backwards when Consul was
+//! restored, and then we query everything again (developer.hashicorp.com/consul/api-docs/features/blocking).
 //!
-//! kratos and sponge register an address for each protocol as a tagged one, written as a URL. Where there is none, the service's own address counts,
-//! as go-zero and everybody else registers it.
+//! kratos and sponge register a tagged address for each protocol, written as a URL. Without one, we use the service's
+//! own address, which go-zero and everybody else register.
 
 use crate::{
     Choice, Found, INSTANCES, Instance, Listing, MOST_WEIGHT, VALUE_BYTES, host_of, kratos, short, weight,
@@ -14,37 +14,37 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::time::Duration;
 
-/// Longest answer, in bytes. Consul tells of nodes and checks too.
+/// Longest answer, in bytes. Consul's answers include nodes and checks.
 pub const ANSWER_BYTES: usize = 8 << 20;
 
-/// How long Consul holds an answer back; it adds up to a sixteenth.
+/// How long Consul holds a request; it adds up to a sixteenth.
 pub const HELD: Duration = Duration::from_secs(30);
 
-/// How long an answer may take: as long as it is held back, and some time to come.
+/// Timeout of a request: the time that Consul holds it, plus some for the transfer.
 pub const WAIT: Duration = Duration::from_secs(40);
 
-/// Most instances that are read; of those that cannot be used some are named.
+/// Most instances read; this leaves room to name some unusable ones.
 const READ: usize = 4 * INSTANCES;
 
-/// A service, and how far it has been followed.
+/// A service, and the index reached so far.
 #[derive(Clone, Debug)]
 pub struct Service {
     name: String,
-    /// Only instances with this tag.
+    /// Use only instances with this tag.
     tag: Option<String>,
     datacenter: Option<String>,
     choice: Choice,
     index: u64,
-    /// The largest index that was seen, over failures too.
+    /// The largest index seen, including before failures.
     newest: u64,
 }
 
-/// What an answer brought.
+/// The content of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The instances.
     pub listing: Listing,
-    /// Whether Consul knows less than it did: it was restored, or lost its disk.
+    /// Whether Consul lost data: it was restored, or lost its disk.
     pub went_back: bool,
 }
 
@@ -98,7 +98,7 @@ struct Weights {
 }
 
 impl Service {
-    /// A service by its name.
+    /// Follows a service by its name.
     pub fn new(name: &str, tag: Option<&str>, datacenter: Option<&str>, choice: Choice) -> Self {
         let owned = |text: Option<&str>| text.map(str::to_owned);
         Self {
@@ -111,12 +111,12 @@ impl Service {
         }
     }
 
-    /// Path and query of the next question. Consul answers it at once where it begins anew.
+    /// Path and query of the next request. Consul answers it immediately if it starts over.
     pub fn target(&self) -> String {
         let mut target = format!("/v1/health/service/{}?passing=1", escaped(&self.name));
         for (key, value) in [("tag", &self.tag), ("dc", &self.datacenter)] {
             if let Some(value) = value {
-                let _ = write!(target, "&{key}={}", escaped(value)); // a string takes everything
+                let _ = write!(target, "&{key}={}", escaped(value)); // writing to a String cannot fail
             }
         }
         if self.index > 0 {
@@ -125,22 +125,22 @@ impl Service {
         target
     }
 
-    /// Takes an answer with the index that it came with.
+    /// Processes an answer and its index.
     ///
     /// # Errors
-    /// It is no such answer.
+    /// When the body is not such an answer.
     pub fn answered(&mut self, index: Option<&[u8]>, body: &[u8]) -> Result<Answer, String> {
         let index = index.and_then(|index| std::str::from_utf8(index).ok()?.trim().parse::<u64>().ok());
         let index = index.ok_or("the answer has no X-Consul-Index: it is not from Consul")?;
         let listing = self.listing(body)?;
         let went_back = index < self.newest;
-        // 0 would be answered at once, for ever.
+        // Consul would answer index 0 immediately, every time.
         self.index = if index < self.index { 0 } else { index.max(1) };
         self.newest = index;
         Ok(Answer { listing, went_back })
     }
 
-    /// Something went wrong: the next question does not wait.
+    /// After a failure: the next request does not block.
     pub const fn failed(&mut self) {
         self.index = 0;
     }
@@ -170,7 +170,7 @@ impl Service {
         let passing = service.weights.as_ref().and_then(|weights| weights.passing);
         let passing = passing.and_then(|weight| u32::try_from(weight.min(MOST_WEIGHT.into())).ok());
         let passing = passing.filter(|weight| *weight > 0);
-        // Consul gives every service a weight of 1; one that kratos was told stands in the metadata.
+        // Consul gives every service a weight of 1; a weight set in kratos is in the metadata.
         let own = meta("weight").and_then(|text| weight(text));
         let instance = Instance {
             id: short(&service.id),
@@ -207,14 +207,14 @@ fn at(host: &str, port: i64) -> Result<(String, u16), String> {
     host_of(host).map(|host| (host, port)).map_err(|what| format!("`{}` {what}", short(host)))
 }
 
-/// A text as a segment of a path or a value in a query. Source: RFC 3986 §2.3.
+/// Percent-encodes a text for a path segment or a query value. Source: RFC 3986 §2.3.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for b in text.bytes() {
         if b.is_ascii_alphanumeric() || b"-._~".contains(&b) {
             out.push(char::from(b));
         } else {
-            let _ = write!(out, "%{b:02X}"); // a string takes everything
+            let _ = write!(out, "%{b:02X}"); // writing to a String cannot fail
         }
     }
     out

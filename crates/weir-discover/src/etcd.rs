@@ -1,4 +1,4 @@
-//! The keys of a service in etcd, followed from revision to revision.
+//! The keys of a service in etcd, followed by revision.
 //!
 //! ```text
 //!   read: all keys at revision R ─► load ──► watch from R + 1 ─► apply, line by line ─┐
@@ -6,73 +6,73 @@
 //!     └── the watch ended, R was compacted, the table was full, or it was silent ◄───┘
 //! ```
 //!
-//! kratos and sponge write `/microservices/<service>/<id>` with JSON, go-zero `<service>/<lease>` with `host:port`. The slash behind the name
-//! belongs to what is read: without it `orders` would find the instances of `orders2` too.
+//! kratos and sponge write `/microservices/<service>/<id>` with JSON, go-zero `<service>/<lease>` with `host:port`.
+//! The slash after the name is part of the prefix: without it, `orders` would match the instances of `orders2` too.
 
 use crate::{Choice, Found, INSTANCES, Instance, KRATOS_WEIGHT, Listing, kratos, place, short, too_many};
 use std::collections::BTreeMap;
 use weir_fleet::kv::{self, Entry, Line, Question};
 
-/// Longest answer, and longest line of a watch, in bytes.
+/// Longest response, and longest line of a watch, in bytes.
 pub const ANSWER_BYTES: usize = 4 << 20;
 
-/// Longest key that is read.
+/// Longest key that we read.
 const KEY_BYTES: usize = 1 << 10;
 
-/// How values are written.
+/// The encoding of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// `host:port`.
     GoZero,
-    /// JSON of kratos and sponge.
+    /// The JSON of kratos and sponge.
     Kratos,
 }
 
-/// The instances under one key.
+/// The instances under one prefix.
 #[derive(Clone, Debug)]
 pub struct Table {
     prefix: String,
     format: Format,
     choice: Choice,
     entries: BTreeMap<Vec<u8>, Result<Found, String>>,
-    /// What is known is true at this revision.
+    /// The revision that the table reflects.
     revision: u64,
-    /// There are more entries than are kept, so that what leaves room is not known.
+    /// There are more entries than we keep. If one is deleted, we do not know which should replace it.
     full: bool,
 }
 
-/// What a line of a watch did.
+/// The effect of a line of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Applied {
-    /// Another list.
+    /// The list changed.
     Changed,
-    /// All must be read again; why.
+    /// Everything must be read again, with the reason.
     Reread(String),
-    /// Nothing.
+    /// Nothing changed.
     Same,
 }
 
 impl Table {
-    /// The instances below `key`, which is the name of a service with what stands before it.
+    /// The instances below `key`: the name of a service with its prefix.
     pub fn new(key: &str, format: Format, choice: Choice) -> Self {
         let prefix = format!("{}/", key.trim_end_matches('/'));
         Self { prefix, format, choice, entries: BTreeMap::new(), revision: 0, full: false }
     }
 
-    /// Asks for all of them.
+    /// A request for all of them.
     pub fn read(&self) -> Question {
         kv::read_prefix(&self.prefix, None, INSTANCES + 1)
     }
 
-    /// Asks for what changes from now on.
+    /// A request for changes from now on.
     pub fn watch(&self) -> Question {
         kv::watch_prefix(&self.prefix, self.revision.saturating_add(1))
     }
 
-    /// Takes what [`Table::read`] brought. True where the registry knows less than it did: it was restored, or lost its disk.
+    /// Processes the response to [`Table::read`]. True if the registry lost data: it was restored, or lost its disk.
     ///
     /// # Errors
-    /// It is no such answer. What was known stays.
+    /// When the body is not such a response. The table stays unchanged.
     pub fn load(&mut self, body: &[u8]) -> Result<bool, String> {
         let range = kv::range(body)?;
         let went_back = range.revision < self.revision;
@@ -82,18 +82,18 @@ impl Table {
         Ok(went_back)
     }
 
-    /// Takes a line of the watch.
+    /// Processes a line of the watch.
     pub fn apply(&mut self, line: &[u8]) -> Applied {
         let events = match kv::line(line) {
             Line::Events(events) => events,
             Line::Over(why) => return Applied::Reread(why),
         };
         let mut changed = false;
-        // The header's revision says nothing here: it may be ahead of events that are still to come.
+        // Ignore the header's revision: it may be ahead of events that are still to come.
         let newest = events.iter().map(|event| event.entry.modified).max().unwrap_or(0);
         for event in events {
             if event.entry.modified <= self.revision {
-                continue; // it is known
+                continue; // already known
             }
             changed = true;
             let (key, found) = self.entry(&event.entry);
@@ -108,12 +108,12 @@ impl Table {
                 self.full = true;
             }
         }
-        // All events of a revision come in one line, so the next line begins behind it.
+        // All events of a revision come in one line, so the watch resumes after it.
         self.revision = self.revision.max(newest);
         if changed { Applied::Changed } else { Applied::Same }
     }
 
-    /// The instances as they are known.
+    /// The currently known instances.
     pub fn listing(&self) -> Listing {
         let names: Vec<String> = self.entries.keys().map(|key| self.id(key)).collect();
         let all = names.iter().map(String::as_str).zip(self.entries.values());
@@ -160,7 +160,7 @@ impl Table {
         self.prefix.trim_end_matches('/').rsplit('/').next().unwrap_or_default()
     }
 
-    /// What stands behind the name in a key.
+    /// The part of a key after the service name.
     fn id(&self, key: &[u8]) -> String {
         short(&String::from_utf8_lossy(key.get(self.prefix.len()..).unwrap_or_default()))
     }
@@ -211,14 +211,14 @@ mod tests {
         assert_eq!(addresses(&table), ["10.0.0.1:8080", "10.0.0.2:8080"]);
         assert_eq!(table.listing().instances[0].id, "7587");
         assert!(table.watch().body.contains(r#""start_revision":"10""#));
-        // Comes and goes, in one line.
+        // Added and deleted in one line.
         let change = line(11, &[put("greeter.rpc/9", "10.0.0.3:1", 10), delete("greeter.rpc/7587", 11)]);
         assert_eq!(table.apply(change.as_bytes()), Applied::Changed);
         assert_eq!(addresses(&table), ["10.0.0.2:8080", "10.0.0.3:1"]);
         assert!(table.watch().body.contains(r#""start_revision":"12""#));
-        // The same line again is known.
+        // The same line again changes nothing.
         assert_eq!(table.apply(change.as_bytes()), Applied::Same);
-        // A line that is ahead of the events that follow it hides none of them.
+        // A line with a revision ahead of later events must not hide them.
         assert_eq!(table.apply(line(50, &[]).as_bytes()), Applied::Same);
         let late = line(50, &[put("greeter.rpc/10", "10.0.0.4:1", 12)]);
         assert_eq!(table.apply(late.as_bytes()), Applied::Changed);
@@ -256,9 +256,9 @@ mod tests {
         assert_eq!(addresses(&table), ["h:1"]);
         assert_eq!(table.load(range(12, &[]).as_bytes()), Ok(false));
         assert!(addresses(&table).is_empty());
-        // The same revision again has lost nothing.
+        // Reading the same revision again means no lost data.
         assert_eq!(table.load(range(12, &[]).as_bytes()), Ok(false));
-        // A disk that was lost begins anew.
+        // After losing its disk, etcd starts over.
         assert_eq!(table.load(range(1, &[]).as_bytes()), Ok(true));
     }
 
@@ -291,7 +291,7 @@ mod tests {
         assert_eq!(table.listing().unusable, 0, "all of them are there");
         assert_eq!(table.apply(one_more.as_bytes()), Applied::Changed);
         assert_eq!((table.listing().instances.len(), table.listing().unusable), (INSTANCES, 1));
-        // One that is known may change, although there is no room for another.
+        // A known entry may change even when the table is full.
         let known = line(4, &[put(&at(0).0, "elsewhere:1", 4)]);
         assert_eq!(table.apply(known.as_bytes()), Applied::Changed);
         assert!(addresses(&table).contains(&"elsewhere:1".to_owned()));

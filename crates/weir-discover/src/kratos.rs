@@ -1,15 +1,16 @@
-//! What kratos and sponge register: JSON with an address for each protocol that an instance speaks.
+//! The registrations of kratos and sponge: JSON with an address per protocol of an instance.
 //!
-//! `{"id": …, "name": "orders", "version": "v1", "metadata": {"weight": "10"}, "endpoints": ["http://10.0.0.7:8000?isSecure=false", "grpc://…"]}`
+//! `{"id": …, "name": "orders", "version": "v1", "metadata": {"weight": "10"},
+//!  "endpoints": ["http://10.0.0.7:8000?isSecure=false", "grpc://…"]}`
 
 use crate::{Choice, Found, Instance, VALUE_BYTES, place, short, weight};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// Most addresses of one instance that are read.
+/// Most addresses that we read per instance.
 const ENDPOINTS: usize = 32;
 
-/// As it is registered. Go writes an empty list or map as null.
+/// A registration. Go writes an empty list or map as null.
 #[derive(Deserialize)]
 struct Registered {
     #[serde(default)]
@@ -24,7 +25,7 @@ struct Registered {
     endpoints: Option<Vec<String>>,
 }
 
-/// An instance of the service `name`, which was registered at `since`; why it cannot be used.
+/// Parses an instance of the service `name`, registered at `since`; the error says why it is unusable.
 pub(crate) fn read(value: &[u8], name: &str, since: u64, choice: &Choice) -> Result<Found, String> {
     if value.len() > VALUE_BYTES {
         return Err(format!("its description is longer than {VALUE_BYTES} bytes"));
@@ -53,7 +54,7 @@ pub(crate) fn read(value: &[u8], name: &str, since: u64, choice: &Choice) -> Res
     Ok(Found { instance, weight: metadata.get("weight").and_then(|text| weight(text)), since })
 }
 
-/// The first address of the right kind.
+/// The first address that matches `choice`.
 pub(crate) fn endpoint<'a>(
     all: impl Iterator<Item = &'a str> + Clone,
     choice: &Choice,
@@ -62,7 +63,7 @@ pub(crate) fn endpoint<'a>(
         let Some((scheme, rest)) = text.split_once("://") else { continue };
         let (at, query) = rest.split_once('?').unwrap_or((rest, ""));
         let base = scheme.strip_suffix('s').unwrap_or(scheme);
-        // kratos says it twice: by the scheme and by a parameter. Either will do.
+        // kratos marks TLS in two ways, by scheme and by parameter. Either is enough.
         let secure = base.len() != scheme.len() || query.split('&').any(|part| part == "isSecure=true");
         if base == choice.scheme && secure == choice.tls {
             return place(at.split('/').next().unwrap_or_default());

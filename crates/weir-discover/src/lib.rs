@@ -1,16 +1,17 @@
-//! Discovery: which instances of a service a registry lists, and which of them an upstream uses. Without I/O, threads or clocks.
+//! Discovery: the instances of a service that a registry lists, and those of them that an upstream uses. No I/O,
+//! threads or clocks.
 //!
 //! ```text
-//!   etcd    keys as kratos, sponge or go-zero write them ─► etcd::Table ──┐
-//!   Consul  /v1/health/service, held back until it changes ─► consul ─────┼─► Listing ─► Book ─► publish, keep the last good, wait
-//!   DNS     SRV records ─► srv ───────────────────────────────────────────┘
+//!   etcd    keys of kratos, sponge or go-zero    ─► etcd::Table ──┐
+//!   Consul  /v1/health/service, blocking queries ─► consul ───────┼─► Listing ─► Book ─► publish, keep, wait
+//!   DNS     SRV records                          ─► srv ──────────┘
 //! ```
 //!
-//! *Layout:* [`Instance`] is what is listed of one instance, [`Listing`] all of them with those that cannot be used; `kratos` reads the JSON that
-//! kratos and sponge register; [`Book`] decides what becomes of an answer, or of none.
+//! *Layout:* [`Instance`] is one listed instance; [`Listing`] contains all of them, including unusable ones. `kratos`
+//! parses the JSON that kratos and sponge register. [`Book`] decides what an answer, or a failed request, does.
 //!
-//! *Architecture Invariant:* this crate knows neither the gateway nor a socket. What registries hold is written by whoever may write there: every
-//! text and count has a limit.
+//! *Architecture Invariant:* this crate knows neither the gateway nor a socket. Anyone who can write to a registry
+//! controls its content, so every text and count has a limit.
 
 pub mod book;
 pub mod consul;
@@ -23,19 +24,19 @@ pub use book::{Book, Verdict};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// Most instances of one upstream; what goes beyond is left out, and `/status` says so.
+/// Most instances of one upstream. More are left out, and `/status` reports that.
 pub const INSTANCES: usize = 1_000;
 
-/// Longest description of one instance that is read, in bytes.
+/// Longest description of one instance that we read, in bytes.
 pub const VALUE_BYTES: usize = 64 << 10;
 
-/// Most instances that are named with the reason why they are left out; the others are counted.
+/// Most left-out instances listed with a reason; the others are only counted.
 const NAMED: usize = 8;
 
-/// Longest text of a registry that is kept, in bytes.
+/// Longest text from a registry that we keep, in bytes.
 const TEXT_BYTES: usize = 200;
 
-/// The weight of an instance that names none where others do, as kratos has it.
+/// The weight of an instance without one when others have one; the kratos default.
 const KRATOS_WEIGHT: u32 = 100;
 
 /// Largest weight, as in a config.
@@ -44,9 +45,9 @@ const MOST_WEIGHT: u32 = 65_535;
 /// One instance of a service.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instance {
-    /// What the registry calls it.
+    /// Its id in the registry.
     pub id: String,
-    /// The version that it says it is; empty where it says none.
+    /// Its reported version; empty if it reports none.
     pub version: String,
     /// An address, or a name in lower case.
     pub host: String,
@@ -54,56 +55,56 @@ pub struct Instance {
     pub port: u16,
     /// Its share among the instances, 1 to 65535.
     pub weight: u32,
-    /// Where it stands.
+    /// Its zone.
     pub zone: Option<String>,
-    /// Lower ones are used first.
+    /// Lower priorities are used first.
     pub priority: u8,
 }
 
-/// Which of the listed instances an upstream uses, and at which of their addresses.
+/// The instances that an upstream uses, and which of their addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Choice {
     /// `http` or `grpc`: instances of kratos list an address for each.
     pub scheme: String,
-    /// Whether the address must be one for TLS; otherwise it must not.
+    /// Whether the address must use TLS; otherwise it must not.
     pub tls: bool,
-    /// Only this version. `None` for all.
+    /// Use only this version. `None` for all.
     pub version: Option<String>,
 }
 
-/// What a registry lists for an upstream.
+/// The contents of a registry for an upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// Those that can be used, each address once, sorted.
+    /// The usable instances, sorted, each address once.
     pub instances: Vec<Instance>,
-    /// The first that cannot be used.
+    /// The first unusable ones.
     pub left_out: Vec<LeftOut>,
-    /// How many those are in all.
+    /// The number of unusable ones.
     pub unusable: usize,
 }
 
-/// An instance that cannot be used.
+/// An unusable instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
-    /// What the registry calls it.
+    /// Its id in the registry.
     pub id: String,
     /// Why.
     pub why: String,
 }
 
-/// What is known of an instance before it is compared with the others.
+/// A parsed instance, before comparison with the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) instance: Instance,
-    /// What it says of its weight.
+    /// Its own weight, if it names one.
     pub(crate) weight: Option<u32>,
-    /// When it was registered, to tell which of two at one address is the one that runs.
+    /// When it was registered. Of two instances at the same address, it tells which one still runs.
     pub(crate) since: u64,
 }
 
 impl Listing {
-    /// Brings instances into order. Where some name a weight, the others have `unsaid`. Of two at one address the newer one counts: the older was
-    /// killed, and its lease runs on for a while.
+    /// Sorts and deduplicates instances. If some have a weight, the others get `unsaid`. Of two instances at one
+    /// address the newer wins: the older was killed, and its lease has not expired yet.
     pub(crate) fn of<'a>(
         all: impl Iterator<Item = (&'a str, &'a Result<Found, String>)>,
         unsaid: u32,
@@ -137,7 +138,7 @@ impl Listing {
         listing
     }
 
-    /// Counts one that cannot be used, and names it if it is among the first.
+    /// Counts an unusable instance, and lists it if it is among the first.
     pub(crate) fn leave_out(&mut self, id: &str, why: String) {
         self.unusable += 1;
         if self.left_out.len() < NAMED {
@@ -146,17 +147,17 @@ impl Listing {
     }
 }
 
-/// Why those beyond the limit are left out.
+/// Why instances beyond the limit are left out.
 pub(crate) fn too_many() -> String {
     format!("there are more than {INSTANCES} instances")
 }
 
-/// A weight as somebody wrote it; nothing that is none.
+/// Parses a weight; `None` if it is invalid.
 pub(crate) fn weight(text: &str) -> Option<u32> {
     text.trim().parse().ok().filter(|weight| (1..=MOST_WEIGHT).contains(weight))
 }
 
-/// A text as it may be kept and shown: no control characters, not too long.
+/// Makes a text safe to keep and show: no control characters, limited length.
 pub(crate) fn short(text: &str) -> String {
     let mut kept = String::new();
     for c in text.chars() {
@@ -169,7 +170,7 @@ pub(crate) fn short(text: &str) -> String {
     kept
 }
 
-/// `host:port`, as `10.0.0.7:80`, `[::1]:80` or `orders.internal:80`.
+/// Parses `host:port`, such as `10.0.0.7:80`, `[::1]:80` or `orders.internal:80`.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -186,7 +187,7 @@ pub fn place(text: &str) -> Result<(String, u16), String> {
     host_of(bare.unwrap_or(host)).map(|host| (host, port)).or_else(wrong)
 }
 
-/// A host as a registry names it: an address, or a name.
+/// A host from a registry: an address or a name.
 pub(crate) fn host_of(host: &str) -> Result<String, &'static str> {
     if let Ok(address) = host.parse::<IpAddr>() {
         return if address.is_unspecified() || address.is_multicast() {
@@ -215,7 +216,7 @@ pub(crate) mod tests {
         Choice { scheme: "grpc".to_owned(), ..Choice::default() }
     }
 
-    /// The addresses of a listing with their weights.
+    /// The addresses of a listing, with their weights.
     pub(crate) fn seen(listing: &Listing) -> Vec<(String, u32)> {
         listing.instances.iter().map(|i| (format!("{}:{}", i.host, i.port), i.weight)).collect()
     }
@@ -275,7 +276,7 @@ pub(crate) mod tests {
         let listing = Listing::of(all.iter().map(|one| ("x", one)), KRATOS_WEIGHT);
         assert_eq!(seen(&listing), [("a:80".to_owned(), 7), ("b:80".to_owned(), 5)]);
         assert_eq!(listing.instances[1].id, "9");
-        // Of two that are equally old the first stays, so that the list does not change with each answer.
+        // Of two equally old instances the first stays, so that the list does not change with each answer.
         let all = [found("a", Some(1), 5), found("a", Some(2), 5)];
         assert_eq!(seen(&Listing::of(all.iter().map(|one| ("x", one)), 1)), [("a:80".to_owned(), 1)]);
     }

@@ -2,12 +2,12 @@
 
 use crate::{Found, Instance, Listing, host_of, short};
 
-/// One record, as DNS has it.
+/// One DNS record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Lower ones are used first.
+    /// Lower priorities are used first.
     pub priority: u16,
-    /// Its share among those of its priority; 0 is the smallest.
+    /// Its share among the records of its priority; 0 is the smallest.
     pub weight: u16,
     /// The port.
     pub port: u16,
@@ -15,7 +15,7 @@ pub struct Record {
     pub target: String,
 }
 
-/// The instances that records list. Their priorities are numbered through, because a config has them from 0 to 255.
+/// The instances of a set of records. Renumbers priorities, because a config allows only 0 to 255.
 pub fn listing(records: &[Record]) -> Listing {
     let mut priorities: Vec<u16> = records.iter().map(|record| record.priority).collect();
     priorities.sort_unstable();
@@ -24,7 +24,7 @@ pub fn listing(records: &[Record]) -> Listing {
         let at = priorities.binary_search(&priority).unwrap_or(0);
         u8::try_from(at).unwrap_or(u8::MAX)
     };
-    // "." says that the service is not there. Source: RFC 2782, Target.
+    // "." means that the service is not available. Source: RFC 2782, Target.
     let records = records.iter().filter(|record| record.target != ".");
     let all: Vec<(String, Result<Found, String>)> = records
         .map(|record| {

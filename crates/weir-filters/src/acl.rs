@@ -1,4 +1,4 @@
-//! `acl`: says which consumers may pass, once a filter before it has said who calls.
+//! `acl`: allows or refuses consumers that an earlier filter has identified.
 
 use super::prelude::*;
 use weir_filter::config::diagnostic::nearest_name;
@@ -13,11 +13,11 @@ static ACL_DENIED: Cause = Cause {
     ..Cause::USUAL
 };
 
-/// Says which consumers may pass, once a filter before it has said who calls.
+/// Allows or refuses consumers that an earlier filter has identified.
 ///
-/// A list holds names of consumers, `plan:NAME`, `group:NAME` (`consumers.*.groups`) and `anonymous`: whoever passed a filter with
-/// `optional: true` and was not named. What `deny` holds is refused, also where `allow` holds it too. Where `allow` is given,
-/// everybody else is refused; where it is not, everybody else passes.
+/// A list holds names of consumers, `plan:NAME`, `group:NAME` (`consumers.*.groups`) and `anonymous`. `anonymous` is
+/// a client that a filter with `optional: true` let pass without naming it. `deny` takes precedence over `allow`.
+/// With `allow`, every other consumer is refused; without it, every other consumer passes.
 ///
 /// ```yaml
 /// - acl: { allow: [ shop, "plan:gold" ] }
@@ -26,19 +26,19 @@ static ACL_DENIED: Cause = Cause {
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct AclSettings {
-    /// Who may pass, and nobody else. Default: everybody.
+    /// Only these may pass. Default: everybody.
     allow: Vec<String>,
-    /// Who may not. Default nobody.
+    /// These may not pass. Default none.
     deny: Vec<String>,
 }
 
-/// Decided beforehand for everybody there is.
+/// The decision for every consumer, computed when the config is loaded.
 struct Acl {
     consumers: Vec<bool>,
     anonymous: bool,
 }
 
-/// The word for whoever nobody named.
+/// The name for clients that no filter identified.
 const ANONYMOUS: &str = "anonymous";
 
 impl IntoFilter for AclSettings {
@@ -132,12 +132,12 @@ mod tests {
         ]
     }
 
-    /// Who passes: shop, desk, trial, and whoever nobody named.
+    /// Which of these may pass: shop, desk, trial, and a client that no filter identified.
     async fn passing(settings: Value) -> [bool; 4] {
         let mut passing = [false; 4];
         for (i, passes) in passing.iter_mut().enumerate() {
             let mut consumers = everybody();
-            // The last one given is the one that is named.
+            // The last consumer given is the one that the request is named as.
             let own = (i < consumers.len()).then(|| consumers.remove(i));
             let named = own.is_some();
             consumers.extend(own);

@@ -1,7 +1,7 @@
-//! `any`: several filters that ask who calls, of which one must be satisfied.
+//! `any`: several filters that identify the caller, of which one must be satisfied.
 //!
-//! It runs its members' hooks itself. Each has its own place for state in the exchange (`Cx::member`); behind the request's
-//! head only the one that let the request pass runs on.
+//! It calls its members' hooks itself. Each member keeps its own state in the exchange (`Cx::member`). After the
+//! request's head, only the member that let the request pass keeps running.
 
 use super::prelude::*;
 use serde_json::Value;
@@ -20,12 +20,13 @@ pub(super) static KIND: FilterKind = FilterKind {
     build,
 };
 
-/// Several filters that ask who calls, of which one must be satisfied: the first that lets the request pass decides who calls.
+/// Combines several filters that identify the caller: a request passes as soon as one of them accepts it.
 ///
-/// They are asked in the order written. Where none lets it pass, credentials that were wrong are the answer, then where to log
-/// in, then the challenges of all of them. Fields that the others would have set are dropped from the request, so that nobody can
-/// forge them. The last may have `optional: true`: a request without any credentials then passes unnamed; one with wrong
-/// credentials does not.
+/// Members are asked in the order written; the first that accepts decides who calls. If none accepts, the client gets
+/// the refusal of wrong credentials. If there were none, it gets the redirect to log in; otherwise, the challenges of
+/// all members. Fields that the other members would have set are removed from the request, so clients cannot forge
+/// them. Only the last member may have `optional: true`: a request without any credentials then passes unnamed, but
+/// one with wrong credentials does not.
 ///
 /// ```yaml
 /// - any: [ { key_auth: { header: apikey } }, { key_auth: { header: authorization, scheme: Bearer } } ]
@@ -42,32 +43,32 @@ struct Any {
 struct Member {
     filter: Box<dyn Filter>,
     hooks: Hooks,
-    /// The fields of requests that it answers for, but Cookie, which is many things.
+    /// The request fields that only this member may set, except Cookie, which carries unrelated values too.
     guarded: Vec<FieldName>,
 }
 
-/// Where an exchange stands.
+/// How far the members have decided in an exchange.
 #[derive(Default)]
 struct Standing {
-    /// The member that waits, or let the request pass.
+    /// The member that is waiting, or the one that let the request pass.
     at: usize,
     passed: bool,
-    /// How many were asked.
+    /// How many members were asked.
     asked: usize,
-    /// What was known of the caller before any was asked: what a member says that refuses after all does not count.
+    /// The caller as known before any member was asked. What a member sets is discarded if it refuses after all.
     caller: Caller,
-    /// The best of what those before it said.
+    /// The best refusal so far.
     refused: Option<Refused>,
-    /// Whether a member asked for the whole body: then the others see it in no pieces.
+    /// Whether a member asked for the whole body: the other members then see no pieces of it.
     whole: bool,
 }
 
 enum Refused {
-    /// There were no credentials.
+    /// The request had no credentials.
     Missing(Box<Refusal>),
-    /// The member would send the client somewhere.
+    /// The member answers the client itself, for example with a redirect to log in.
     Answer(Box<Answer>),
-    /// There were, and they were wrong.
+    /// The credentials were wrong.
     Wrong(Box<Refusal>),
 }
 
@@ -189,7 +190,7 @@ impl Filter for Any {
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
         let caller = cx.caller();
         cx.state::<Standing>().caller = caller;
-        cx.take_unnamed(); // a filter before this one may have said so
+        cx.take_unnamed(); // an earlier filter may have set it
         self.ask_from(0, head, cx)
     }
 
@@ -263,7 +264,7 @@ impl Filter for Any {
 }
 
 impl Any {
-    /// Asks the members from one on, to the first that decides or must wait.
+    /// Asks the members from `from` on, until one decides or must wait.
     fn ask_from(&self, from: usize, head: &mut RequestHead, cx: &mut Cx) -> Flow {
         for (at, member) in self.members.iter().enumerate().skip(from) {
             let standing = cx.state::<Standing>();
@@ -279,24 +280,24 @@ impl Any {
         match cx.state::<Standing>().refused.take() {
             Some(Refused::Answer(answer)) => Flow::Answer(answer),
             Some(Refused::Missing(refusal) | Refused::Wrong(refusal)) => Flow::Refuse(refusal),
-            None => Flow::Continue, // there is at least one member, and it decided or was noted
+            None => Flow::Continue, // at least one member exists, and it decided or its refusal was noted
         }
     }
 
-    /// What a member's word means: whether the request passes, or `None` where the next one is asked.
+    /// What a member's answer means: whether the request passes, or `None` to ask the next member.
     fn judge(&self, at: usize, flow: Flow, cx: &mut Cx) -> Option<Result<usize, Box<Refusal>>> {
         let unnamed = cx.take_unnamed();
         let standing = cx.state::<Standing>();
         let word = match flow {
             Flow::Continue => {
-                // It saw no credentials; those that another found wrong stay wrong.
+                // This member saw no credentials. If another found some wrong, that refusal stands.
                 return Some(match standing.refused.take() {
                     Some(Refused::Wrong(refusal)) if unnamed => Err(refusal),
                     _ => Ok(at),
                 });
             }
             Flow::Answer(answer) => Refused::Answer(answer),
-            Flow::Wait => Refused::Wrong(Refusal::new(&INTERNAL)), // what has waited must decide
+            Flow::Wait => Refused::Wrong(Refusal::new(&INTERNAL)), // a member that has waited must decide
             Flow::Refuse(refusal) if refusal.cause.no_credentials => Refused::Missing(refusal),
             Flow::Refuse(refusal) => Refused::Wrong(refusal),
         };
@@ -309,7 +310,7 @@ impl Any {
         None
     }
 
-    /// Ends the asking. Of the members that did not let the request pass, no field is left that they alone may set.
+    /// Ends the search. Removes the fields that only members which did not accept the request may set.
     fn decided(&self, passed: Result<usize, Box<Refusal>>, head: &mut RequestHead, cx: &mut Cx) -> Flow {
         let at = match passed {
             Ok(at) => at,
@@ -327,8 +328,8 @@ impl Any {
         }
     }
 
-    /// Shows a body that another member wanted whole to the one that let the request pass, in one piece: nobody else will. Filters
-    /// that ask who calls change no body.
+    /// If another member asked for the whole body, passes it in one piece to the member that accepted the request,
+    /// because no other code will. Filters that identify the caller never change a body.
     fn show_whole(&self, cx: &mut Cx) -> HookResult {
         if !cx.state::<Standing>().whole {
             return Ok(());
@@ -352,10 +353,10 @@ impl Any {
 }
 
 impl Refused {
-    /// The better of two answers: wrong credentials, then where to log in, then all challenges.
+    /// The better of two refusals: wrong credentials, then a redirect to log in, then all challenges.
     fn and(self, other: Self) -> Self {
         match (self, other) {
-            // Whoever could not decide might have let the request pass: that is no fault of the client.
+            // A member that could not decide might have accepted the request: the client is not at fault.
             (Self::Wrong(first), Self::Wrong(other)) if other.cause.status >= 500 => {
                 Self::Wrong(if first.cause.status >= 500 { first } else { other })
             }
@@ -435,8 +436,8 @@ mod tests {
         ask(settings, "x-a: bad\nx-b: good").await.expect_continue();
     }
 
-    /// An optional one that was satisfied without naming a consumer has seen credentials; one that saw none has not, whoever was
-    /// named before.
+    /// An optional member that was satisfied without naming a consumer has seen credentials. One that saw none has
+    /// not, even if an earlier filter named a consumer.
     #[tokio::test]
     async fn what_an_optional_one_let_pass_was_there_or_was_not() {
         let secret = b"01234567890123456789012345678901";
@@ -487,7 +488,7 @@ mod tests {
             .await
             .expect_continue()
             .expect_no_header("x-user");
-        // Wrong credentials are told before where to log in.
+        // Wrong credentials take precedence over a redirect to log in.
         let mut told = stand(settings.clone()).answer(answer(302));
         told.build().request("GET /").await.expect_status(302);
         let mut told = stand(settings.clone()).answer(answer(302));
@@ -502,7 +503,7 @@ mod tests {
         }
     }
 
-    /// Who is named and refused all the same is not taken for who calls.
+    /// A consumer that is named and then refused is not recorded as the caller.
     #[tokio::test]
     async fn a_consumer_that_may_not_call_from_here_does_not_pass_unnamed() {
         let credentials = HashMap::from([("key_auth".to_owned(), vec!["bound".to_owned()])]);

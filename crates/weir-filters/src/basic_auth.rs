@@ -1,7 +1,7 @@
-//! `basic_auth`: asks every request for a user and a password (RFC 7617).
+//! `basic_auth`: requires a user and a password (RFC 7617).
 //!
-//! Hashing a password takes tens of milliseconds, so it happens on threads of its own, for clients in turn. A pair that was verified is
-//! remembered for all cores, and each core copies it at its first request, so that no later one takes a lock.
+//! Hashing a password takes tens of milliseconds, so dedicated threads do it, taking clients in turn. A verified pair
+//! is remembered for all cores. Each core copies it at that core's first request, so later requests take no lock.
 
 use super::key_auth::CONSUMER_ADDRESS;
 use super::prelude::*;
@@ -59,15 +59,17 @@ static BASIC_WRONG: Cause = Cause {
     ..Cause::USUAL
 };
 
-/// Asks every request for a user and a password (RFC 7617), and says who calls.
+/// Requires a user and a password (RFC 7617), and identifies the consumer.
 ///
-/// They stand under `consumers` as `USER:HASH` with a hash by argon2id or bcrypt; `weir hash --user USER` makes one. Passwords are
-/// verified on threads of their own, for each client address in turn. At most 64 wait; beyond that the address with the most gets 503. A pair that
-/// was verified is remembered for a while by a keyed hash and does not wait; once that time is over, it is verified before all others.
+/// Users are listed under `consumers` as `USER:HASH` with an argon2id or bcrypt hash; `weir hash --user USER` makes
+/// one. Dedicated threads verify passwords, taking client addresses in turn. At most 64 passwords wait; beyond that,
+/// the address with the most waiting gets 503. A verified pair is remembered by a keyed hash for the time `remember`
+/// and does not wait. After that time it is verified ahead of all others.
 ///
-/// An unknown user takes as long as a wrong password. Where hashes differ in kind or cost, a wrong login computes one of each.
+/// An unknown user takes as long as a wrong password. If hashes differ in kind or cost, a wrong login computes one of
+/// each.
 ///
-/// Over a connection without TLS everybody on the way reads the password.
+/// On a connection without TLS, anyone on the network path can read the password.
 ///
 /// ```yaml
 /// - basic_auth: { realm: orders }
@@ -75,16 +77,17 @@ static BASIC_WRONG: Cause = Cause {
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct BasicAuthSettings {
-    /// What browsers show when they ask for the password. Default `weir`.
+    /// Text that browsers show when they ask for the password. Default `weir`.
     realm: String,
-    /// How long a verified pair is remembered; `0s` for not at all. Default 5m.
+    /// How long a verified pair is remembered; `0s` turns this off. Default 5m.
     remember: Duration,
-    /// Whether user and password are removed before the request goes to the upstream. Default true.
+    /// Whether the credentials are removed before the request goes to the upstream. Default true.
     hide: bool,
-    /// Header in which the upstream is told the consumer's name. What the client sent under that name is removed. Default
-    /// none.
+    /// Header that carries the consumer's name to the upstream. A header of this name from the client is removed.
+    /// Default none.
     consumer_header: Option<HeaderName>,
-    /// Whether a request without `Authorization: Basic` passes, unnamed. One with a wrong password is refused. Default false.
+    /// Lets requests without `Authorization: Basic` pass, unnamed. Wrong credentials are still refused. Default
+    /// false.
     optional: bool,
 }
 
@@ -97,11 +100,11 @@ struct BasicAuth {
     www_authenticate: FieldName,
 }
 
-/// Everybody who has a password.
+/// All users that have a password.
 struct Users {
     by_name: HashMap<Box<[u8]>, User, foldhash::fast::RandomState>,
-    /// One hash of each kind and cost. A wrong login computes one of each, so that its time tells neither whether the user exists nor how
-    /// their password is hashed.
+    /// One hash of each kind and cost. A wrong login computes one of each, so its duration reveals neither whether
+    /// the user exists nor how their password is hashed.
     costs: Vec<PasswordHash>,
 }
 
@@ -110,17 +113,19 @@ struct User {
     hash: PasswordHash,
 }
 
-/// Pairs that were verified, by 128 bits that depend on secrets of this process. The passwords themselves are not kept.
+/// Verified pairs, stored as 128 bits that depend on secrets of this process. The passwords themselves are not kept.
 #[derive(Default)]
 struct Remembered {
     sip: RandomState,
     fold: foldhash::quality::RandomState,
     cores: PerCore<RefCell<Slots>>,
-    /// What any core has verified, in parts with a lock each, which is held for a look-up by a pair that its core does not know.
+    /// What all cores have verified, in parts with one lock each. A core holds the lock only to look up a pair that
+    /// it does not know itself.
     shared: [Mutex<Slots>; PARTS],
 }
 
-/// Places for pairs, in sets that their bits choose. In a full set the pair that was verified first gives way.
+/// A set-associative table of pairs; a pair's bits choose its set. A full set evicts the pair that was verified
+/// first.
 #[derive(Default)]
 struct Slots(Vec<[Option<Slot>; WAYS]>);
 
@@ -131,19 +136,19 @@ struct Slot {
     until: Instant,
 }
 
-/// Sets of a core, and of each part of what all share: made when the first pair comes.
+/// Sets per core, and per part of the shared table. Allocated when the first pair comes.
 const SETS: usize = 256;
 
-/// Places of a set, 64 bytes each.
+/// Places in a set, 64 bytes each.
 const WAYS: usize = 4;
 
-/// Parts of what all cores share.
+/// Parts of the table that all cores share.
 const PARTS: usize = 16;
 
-/// The threads for hashing, one for two processors, and how many passwords may wait for them.
+/// The hashing threads, one for every two processors, with the number of passwords that may wait for them.
 static HASHING: FairQueue = FairQueue::new("weir-hash", 64, 2);
 
-/// What a request brings.
+/// The credentials of a request.
 enum Presented {
     Malformed,
     Missing,
@@ -180,7 +185,7 @@ impl IntoFilter for BasicAuthSettings {
         if build.mistakes.len() > before {
             return None;
         }
-        // Who may pass is part of the key: a password that was taken away is not remembered.
+        // The set of users is part of the key, so a password that was removed is not remembered.
         let remembered = build.keep(&seal, Remembered::default);
         let challenge = format!("Basic realm=\"{}\", charset=\"UTF-8\"", self.realm).into_bytes();
         Some(BasicAuth {
@@ -197,7 +202,7 @@ impl IntoFilter for BasicAuthSettings {
 // === impl Users ===
 
 impl Users {
-    /// All users, and digits that tell these from others.
+    /// All users, and digits that distinguish this set of users from any other.
     fn read(build: &mut Build<'_>) -> (Self, String) {
         let mut users = Self { by_name: HashMap::default(), costs: Vec::new() };
         let mut seal = Sha256::new();
@@ -246,7 +251,7 @@ impl Users {
         }
     }
 
-    /// Verifies a pair. Takes tens of milliseconds, and for a wrong one the same time whoever the user is.
+    /// Verifies a pair. Takes tens of milliseconds; a wrong pair takes the same time for every user.
     fn verify(&self, name: &[u8], password: &[u8]) -> Option<usize> {
         let user = self.by_name.get(name);
         if let Some(user) = user.filter(|user| user.hash.verify(password)) {
@@ -271,13 +276,13 @@ impl Remembered {
         let (mut sip, mut fold) = (self.sip.build_hasher(), self.fold.build_hasher());
         for hasher in [&mut sip as &mut dyn std::hash::Hasher, &mut fold] {
             hasher.write(user);
-            hasher.write(b":"); // no user holds one (RFC 7617 §2)
+            hasher.write(b":"); // no user name contains one (RFC 7617 §2)
             hasher.write(password);
         }
         u128::from(sip.finish()) << 64 | u128::from(fold.finish())
     }
 
-    /// The pair, if any core has verified it and its time is not over.
+    /// Finds the pair if any core has verified it and it has not expired.
     fn find(&self, tag: u128, core: &CoreHandle, now: Instant) -> Option<usize> {
         let slots = self.cores.get(core);
         if let Some(slot) = slots.borrow().find(tag).filter(|slot| now < slot.until) {
@@ -288,7 +293,7 @@ impl Remembered {
         Some(slot.consumer)
     }
 
-    /// Whether the pair has been verified before, however long ago.
+    /// Whether the pair was ever verified, even if it has expired.
     fn was_right(&self, tag: u128) -> bool {
         self.shared(tag).is_some_and(|slots| slots.find(tag).is_some())
     }
@@ -301,7 +306,7 @@ impl Remembered {
     }
 
     fn shared(&self, tag: u128) -> Option<std::sync::MutexGuard<'_, Slots>> {
-        // Other bits than those that choose the set.
+        // Uses other bits than those that choose the set.
         let part = self.shared.get((tag >> 64) as usize % PARTS)?;
         Some(part.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -320,7 +325,7 @@ impl Slots {
         let Some(set) = self.0.get_mut(slot.tag as usize % SETS) else { return };
         let same = set.iter().position(|place| place.is_some_and(|known| known.tag == slot.tag));
         let at = same.or_else(|| {
-            // `None` sorts before any moment: free places first, then what was verified first.
+            // `None` sorts before any moment: free places first, then the pair that was verified first.
             (0..WAYS).min_by_key(|at| set.get(*at).copied().flatten().map(|known| known.until))
         });
         if let Some(place) = at.and_then(|at| set.get_mut(at)) {
@@ -367,14 +372,14 @@ impl Filter for BasicAuth {
     fn wait<'a>(&'a self, head: &'a mut RequestHead, cx: &'a mut Cx) -> Waiting<'a> {
         Box::pin(async move {
             let Presented::Pair { user, password } = presented(head) else {
-                return self.refuse(&BASIC_MALFORMED); // it was sound when this filter saw it first
+                return self.refuse(&BASIC_MALFORMED); // it was well formed when this filter first saw it
             };
             let tag = self.remembered.tag(&user, &password);
             let users = Arc::clone(&self.users);
             let (done, result) = oneshot::channel();
             let job = move || {
                 if !done.is_closed() {
-                    let _ = done.send(users.verify(&user, &password)); // whoever asked may have left
+                    let _ = done.send(users.verify(&user, &password)); // the exchange may have ended
                 }
             };
             let lane = if self.remembered.was_right(tag) { Lane::Known } else { Lane::of(cx.client) };
@@ -384,7 +389,7 @@ impl Filter for BasicAuth {
             let consumer = match result.await {
                 Ok(Some(consumer)) => consumer,
                 Ok(None) => return self.refuse(&BASIC_WRONG),
-                Err(_) => return Flow::refuse(&BASIC_BUSY), // it gave way to another client's
+                Err(_) => return Flow::refuse(&BASIC_BUSY), // evicted in favour of another client's
             };
             if let Some(until) = Instant::now().checked_add(self.settings.remember.get())
                 && !self.settings.remember.is_zero()
@@ -410,7 +415,7 @@ impl BasicAuth {
         if let Some(name) = &self.settings.consumer_header
             && head.headers.insert(name, consumer.name.as_bytes()).is_err()
         {
-            head.headers.remove(name); // a name that may not be sent: at least nobody else's is
+            head.headers.remove(name); // the name cannot be sent; remove the client's own header
         }
         Flow::Continue
     }
@@ -420,7 +425,7 @@ impl BasicAuth {
     }
 }
 
-/// The pair in a request. Another scheme is another filter's.
+/// The credentials in a request. Credentials of another scheme belong to another filter.
 fn presented(head: &RequestHead) -> Presented {
     let mut all = head.headers.get_all("authorization");
     let Some(value) = all.next() else { return Presented::Missing };
@@ -435,7 +440,7 @@ fn presented(head: &RequestHead) -> Presented {
     if twice || too_long || rest.first() != Some(&b' ') {
         return Presented::Malformed;
     }
-    // Some clients leave the padding out.
+    // Some clients omit the padding.
     let mut padded = encoded.to_vec();
     padded.resize(encoded.len().next_multiple_of(4), b'=');
     let Some(pair) = base64::decode(&padded) else { return Presented::Malformed };
@@ -454,7 +459,7 @@ mod tests {
     use serde_json::{Value, json};
     use std::rc::Rc;
 
-    /// A cheap hash.
+    /// A hash with low cost, for tests.
     fn hashed(password: &str) -> String {
         bcrypt::hash_with_salt(password, 4, [7; 16]).unwrap().to_string()
     }
@@ -523,9 +528,9 @@ mod tests {
         let mut surroundings = stand(json!({}));
         let running = surroundings.build();
         ask(&running, "ann:secret").await.expect_continue();
-        // Another password of the same user is not taken for the one that was verified.
+        // Another password of the same user does not match the verified pair.
         ask(&running, "ann:secreT").await.expect_cause(&BASIC_WRONG);
-        // With the same users a reload keeps what was verified; with others it does not.
+        // A reload with the same users keeps verified pairs; a reload with other users drops them.
         let mut changed =
             surroundings.consumers(vec![consumer("shop", &[format!("ann:{}", hashed("other"))])]);
         let running = changed.build();
@@ -548,14 +553,14 @@ mod tests {
         assert_eq!(remembered.find(tag ^ 1 << 100, core, now), None);
         assert_eq!(remembered.find(tag, core, now + minute), None);
         assert_eq!(remembered.find(tag, core, now + 2 * minute), None);
-        // Its time is over, and it is still known to have been right.
+        // The pair has expired, but is still known to have been right.
         assert!(remembered.was_right(tag) && !remembered.was_right(tag ^ 1));
         // Another core knows it too.
         let other = stand(json!({})).build();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let exchange = runtime.block_on(other.request("GET /"));
         assert_eq!(remembered.find(tag, exchange.cx.core(), now), Some(3));
-        // In a full set the one that was verified first gives way.
+        // A full set evicts the pair that was verified first.
         for later in 1..=WAYS as u128 {
             let until = now + minute * 2;
             remembered.remember(Slot { tag: tag ^ later << 100, consumer: 4, until }, core);
@@ -576,7 +581,8 @@ mod tests {
         }
     }
 
-    /// 200 wrong logins of one client wait at once: logins of others still pass, and a pair that was right before is first.
+    /// With 200 wrong logins of one client waiting, logins of other clients still pass, and a pair that was right
+    /// before goes first.
     #[tokio::test]
     async fn wrong_logins_keep_nobody_else_waiting() {
         let running = Rc::new(stand(json!({})).build());

@@ -1,4 +1,5 @@
-//! `body_limit`: refuses request bodies that are too large, before the upstream sees them where that can be known.
+//! `body_limit`: refuses request bodies that are too large; if the length is known, before the upstream sees
+//! anything.
 
 use super::prelude::*;
 use weir_filter::error::BODY_TOO_LARGE;
@@ -8,9 +9,9 @@ pub(super) static KIND: FilterKind =
 
 /// Refuses request bodies longer than `max`.
 ///
-/// A body whose Content-Length says so is refused before anything is sent to the upstream (and before a client that said
-/// `Expect: 100-continue` sends it). A chunked body is counted as it passes and cut off; the upstream then sees an
-/// incomplete request. Bytes are counted as filters before this one left them.
+/// If Content-Length exceeds `max`, the request is refused before anything is sent to the upstream, and before a
+/// client that sent `Expect: 100-continue` sends the body. A chunked body is counted as it passes and cut off at the
+/// limit; the upstream then sees an incomplete request. The filter counts bytes as earlier filters left them.
 ///
 /// ```yaml
 /// - body_limit: { max: 10MiB }
@@ -18,7 +19,8 @@ pub(super) static KIND: FilterKind =
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct BodyLimit {
-    /// Longest body, in bytes with a unit. `0B` allows none. No default: the right one is the service's.
+    /// Longest body, in bytes with a unit. `0B` allows no body. No default, because the right limit depends on the
+    /// service.
     max: ByteSize,
 }
 

@@ -1,4 +1,4 @@
-//! `fault`: makes some requests late or fail, to see how their callers bear it.
+//! `fault`: delays or fails some requests, to test how their callers handle it.
 
 use super::prelude::*;
 use crate::shared::allow_name;
@@ -25,7 +25,7 @@ static FAULT_MALFORMED: Cause = Cause {
 /// The statuses that a request can be made to fail with.
 const STATUSES: std::ops::Range<u16> = 400..600;
 
-/// One cause for each status: what the log and the metrics see is the same.
+/// One cause for each status; all of them look the same in the log and the metrics.
 static ABORTS: [Cause; 200] = {
     const ABORT: Cause = Cause {
         code: "fault_abort",
@@ -48,15 +48,17 @@ const fn abort(status: u16) -> &'static Cause {
     &ABORTS[(status - STATUSES.start) as usize]
 }
 
-/// Makes some requests late or fail, to see how their callers bear it: for tests and drills.
+/// Delays or fails some requests, to test how their callers handle it.
 ///
-/// A share of the requests waits for `delay`, fails with `status`, or both in this order; the others pass untouched. A wait
-/// ends early when the client leaves, and with the time that the filter `timeout` gives before it. A gRPC call fails with the
-/// `grpc-status` that belongs to the status. Log and metrics name such a failure `fault_abort`; `delayed` and `aborted` in
-/// `weir status` and in `weir_fault_delayed_total` and `weir_fault_aborted_total` count both.
+/// A share of the requests waits for `delay`, fails with `status`, or does both in this order; the others pass
+/// untouched. The wait ends early if the client leaves or a `timeout` filter before this one expires. A gRPC call
+/// fails with the `grpc-status` that corresponds to the status. Log and metrics show such a failure as `fault_abort`.
+/// `weir status` counts `delayed` and `aborted` requests, and so do the metrics `weir_fault_delayed_total` and
+/// `weir_fault_aborted_total`.
 ///
-/// With `ask` a client may ask for a fault of its own request in a header: `x-weir-fault: delay=2s`, `status=503`, or
-/// `delay=100ms, status=429`. It replaces the fault by share, and the header is not sent on. Without `ask` nobody can.
+/// With `ask`, a client may request a fault for its own request in a header: `x-weir-fault: delay=2s`, `status=503`,
+/// or `delay=100ms, status=429`. This replaces the fault by share, and the header is not forwarded. Without `ask`, no
+/// client can request a fault.
 ///
 /// ```yaml
 /// - fault: { share: 5%, delay: 100ms..2s }
@@ -66,23 +68,24 @@ const fn abort(status: u16) -> &'static Cause {
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct FaultSettings {
-    /// How many of the requests. Default `100%`.
+    /// Share of requests that get the fault. Default `100%`.
     share: Percent,
-    /// How long they wait: a time, or one drawn between two, such as `100ms..2s`. Default: they do not.
+    /// How long these requests wait: a time, or a random time in a range such as `100ms..2s`. Default: no wait.
     delay: Option<Delay>,
-    /// The status that they fail with, 400 to 599, without being sent on. Default: they do not fail.
+    /// Status that these requests fail with, 400 to 599, without reaching the upstream. Default: they do not fail.
     #[serde(deserialize_with = "failure")]
     #[schemars(range(min = 400, max = 599))]
     status: Option<u16>,
-    /// The header in which a client may ask for a fault of its own request. Default none: it cannot.
+    /// Header in which a client may request a fault for its own request. Default none: clients cannot.
     ask: Option<HeaderName>,
-    /// Networks whose clients may ask; what others write in the header is ignored, and not sent on. Default: everybody may.
+    /// Networks whose clients may use `ask`. From others the header is ignored, and not forwarded. Default: everybody
+    /// may.
     ask_from: Vec<Network>,
-    /// The longest delay that a client may ask for; a longer one becomes this. Default `10s`.
+    /// Longest delay that a client may request; longer ones are shortened to this. Default `10s`.
     ask_delay: Duration,
 }
 
-/// Reads a status that says that something failed.
+/// Reads an error status.
 fn failure<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<u16>, D::Error> {
     const EXPECTED: &str = "a status of a failure; expected 400 to 599";
     let text = de::text(deserializer, EXPECTED)?;
@@ -116,13 +119,13 @@ struct Ask {
     longest: Time,
 }
 
-/// What is to happen to the requests of the share.
+/// The fault for the requests of the share.
 struct Planned {
     delay: Option<Delay>,
     cause: Option<&'static Cause>,
 }
 
-/// What is to happen to one request.
+/// The fault for one request.
 #[derive(Debug, Default, PartialEq)]
 struct Due {
     delay: Option<Time>,
@@ -169,7 +172,7 @@ impl IntoFilter for FaultSettings {
 }
 
 impl Ask {
-    /// What the client asks for, if it may. The header is taken away in any case.
+    /// Reads the fault that the client requests, if it may, and removes the header in any case.
     fn take(&self, head: &mut RequestHead, cx: &Cx) -> Result<Option<Due>, &'static Cause> {
         let client = cx.client.to_canonical();
         let may = self.from.is_empty() || self.from.iter().any(|network| network.0.contains(&client));
@@ -283,7 +286,7 @@ mod tests {
         let mut exchange = running.request("GET /\nX-Fault: status=418").await;
         exchange.expect_cause(abort(418));
         let mut exchange = running.request("GET /\nX-Fault: delay=1h, status=500").await;
-        exchange.expect_status(500); // after 20 ms, the longest that it may ask for
+        exchange.expect_status(500); // after 20 ms, the longest delay that it may request
         let mut exchange = running.request("GET /\nX-Fault: delay=5ms\nx_fault: status=500").await;
         exchange.expect_continue().expect_no_header("x-fault").expect_no_header("x_fault");
         for text in [

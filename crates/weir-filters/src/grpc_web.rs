@@ -1,4 +1,4 @@
-//! `grpc_web`: browsers call a gRPC service, by the protocol that they can speak.
+//! `grpc_web`: lets browsers call a gRPC service by the protocol that browsers can speak.
 //!
 //! Source: "gRPC Web" (PROTOCOL-WEB.md) of the gRPC project.
 
@@ -19,12 +19,13 @@ static GRPC_WEB_MALFORMED: Cause = Cause {
     ..Cause::USUAL
 };
 
-/// Lets browsers call a gRPC service by gRPC-Web: `application/grpc-web` and `application/grpc-web-text`, over any version of HTTP.
+/// Lets browsers call a gRPC service by gRPC-Web, over any version of HTTP.
 ///
-/// A gRPC-Web call goes on as gRPC. The trailers of the answer become the last frame of its body, where a browser can read them.
-/// Everything else passes as it is. The upstream must speak HTTP/2: `protocol: h2c`. For pages of other origins, put `cors` before it with
-/// `headers: [ content-type, x-grpc-web, x-user-agent, grpc-timeout ]` and `expose: [ grpc-status, grpc-message, grpc-status-details-bin ]`.
-/// [grpc.md](../guide/grpc.md#grpc-web) has more.
+/// A call of type `application/grpc-web` or `application/grpc-web-text` goes on as gRPC. The trailers of the response
+/// become the last frame of its body, where a browser can read them. All other requests pass unchanged. The upstream
+/// must speak HTTP/2: `protocol: h2c`. For pages of other origins, put `cors` before it with
+/// `headers: [ content-type, x-grpc-web, x-user-agent, grpc-timeout ]` and
+/// `expose: [ grpc-status, grpc-message, grpc-status-details-bin ]`. [grpc.md](../guide/grpc.md#grpc-web) has more.
 ///
 /// ```yaml
 /// - grpc_web: {}
@@ -33,20 +34,20 @@ static GRPC_WEB_MALFORMED: Cause = Cause {
 #[serde(deny_unknown_fields)]
 struct GrpcWeb {}
 
-/// As the note of an exchange: it is a call by gRPC-Web.
+/// Value of the exchange's note: this is a gRPC-Web call.
 const CALLED: u64 = 1;
 
-/// What is known of a call.
+/// The state of a call.
 #[derive(Default)]
 struct Call {
-    /// The type that the client sent and reads.
+    /// The type that the client sent and expects in the response.
     media: Box<[u8]>,
     text: bool,
-    /// Digits of base64 that wait for others: three at most.
+    /// Base64 digits that do not complete a group yet: at most three.
     digits: Vec<u8>,
-    /// Where the answer's body stands.
+    /// The position within the response body's frames.
     boundary: Boundary,
-    /// Whether the head of the answer told the status.
+    /// Whether the response head contains the status.
     told: bool,
 }
 
@@ -69,7 +70,7 @@ impl Filter for GrpcWeb {
         let Some(media) = media_of(head) else { return Flow::Continue };
         let media: Box<[u8]> = media.into();
         if let Ok(name) = FieldName::new("content-type") {
-            let _ = head.headers.insert(&name, &media_of_grpc(&media)); // a part of what was received
+            let _ = head.headers.insert(&name, &media_of_grpc(&media)); // part of a valid value
         }
         head.headers.remove_where(|name, _| {
             [&b"accept"[..], b"x-grpc-web"].iter().any(|gone| name.eq_ignore_ascii_case(gone))
@@ -108,7 +109,7 @@ impl Filter for GrpcWeb {
         if is_grpc(head)
             && let Ok(name) = FieldName::new("content-type")
         {
-            let _ = head.headers.insert(&name, &call.media); // as it was received
+            let _ = head.headers.insert(&name, &call.media); // the value as received
         }
         call.told = head.headers.get_str("grpc-status").is_some();
         head.headers.remove_where(|name, _| name.eq_ignore_ascii_case(b"trailer"));
@@ -124,14 +125,14 @@ impl Filter for GrpcWeb {
         let mut out = Vec::new();
         if piece.is_last() {
             if !call.boundary.is_between() {
-                // A frame behind half a message would be read as the rest of it.
+                // The client would read a frame after half a message as the rest of that message.
                 return Err(Refusal::new(&RESPONSE_MALFORMED));
             }
             trailers_frame(piece, call.told, &mut out);
             piece.set_trailers(&[]);
         }
         if call.text {
-            // Each piece is base64 with padding of its own, which clients read: nothing waits for the next piece.
+            // Each piece is base64 with its own padding, which clients accept, so no digits wait for the next piece.
             let mut text = Vec::with_capacity((piece.data().len() + out.len()).div_ceil(3) * 4 + 4);
             base64::encode(piece.data(), &mut text);
             base64::encode(&out, &mut text);
@@ -143,7 +144,7 @@ impl Filter for GrpcWeb {
     }
 }
 
-/// The trailers as the last frame of a body: a line each, names in lower case. `told`: the head has the status.
+/// The trailers as the last frame of a body: one per line, names in lower case. `told`: the head has the status.
 fn trailers_frame(piece: &Piece<'_>, told: bool, out: &mut Vec<u8>) {
     let begun = frames::begin(out);
     for (name, value) in piece.trailers() {
@@ -156,14 +157,14 @@ fn trailers_frame(piece: &Piece<'_>, told: bool, out: &mut Vec<u8>) {
         return out.clear();
     }
     if !told && piece.trailer("grpc-status").is_none() {
-        out.extend_from_slice(b"grpc-status: 2\r\n"); // UNKNOWN: nobody said how it ended
+        out.extend_from_slice(b"grpc-status: 2\r\n"); // UNKNOWN: the upstream sent no status
     }
     frames::end(begun, out);
     frames::flag(begun, TRAILERS, out);
 }
 
-/// Base64 in pieces: digits that make no group yet wait for the next piece, and padding may stand in the middle, where one part ends and
-/// another begins.
+/// Decodes base64 in pieces. Digits that do not complete a group wait for the next piece. Padding may occur in the
+/// middle, between two encoded parts.
 fn decode(waiting: &mut Vec<u8>, piece: &[u8], last: bool, out: &mut Vec<u8>) -> Option<()> {
     let mut rest = piece;
     if !waiting.is_empty() {
@@ -190,14 +191,14 @@ fn decode(waiting: &mut Vec<u8>, piece: &[u8], last: bool, out: &mut Vec<u8>) ->
     Some(())
 }
 
-/// The type of a call by gRPC-Web.
+/// The type of a gRPC-Web call.
 fn media_of(head: &RequestHead) -> Option<&[u8]> {
     let media =
         head.headers.get_str("content-type").filter(|_| head.headers.is_media("application/grpc-web"))?;
     (head.method() == Method::Post).then_some(media)
 }
 
-/// What gRPC calls the same: `application/grpc`, and how messages are written where that is said.
+/// The equivalent gRPC type: `application/grpc`, with the message format if the type names one.
 fn media_of_grpc(media: &[u8]) -> Vec<u8> {
     let media = media.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();
     let suffix = media.iter().position(|&b| b == b'+').and_then(|at| media.get(at..));
@@ -261,7 +262,7 @@ mod tests {
             let mut exchange = running.request(TEXT).await;
             exchange.expect_continue().expect_header("content-type", "application/grpc");
             let mut read = Vec::new();
-            // Two parts, each with padding of its own.
+            // Two parts, each with its own padding.
             for piece in b"AAAAAAJoaQ==AAAAAAA=".chunks(size) {
                 read.extend(exchange.body(piece, false).unwrap());
             }

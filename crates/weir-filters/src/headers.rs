@@ -11,9 +11,9 @@ pub(super) static KIND: FilterKind = FilterKind::made_from::<HeadersSettings>("h
 
 /// Sets, adds and removes fields of requests and responses, in the order `remove`, `set`, `add`.
 ///
-/// Values may hold placeholders. A value that comes out empty sets or adds nothing: `set` then removes the field, so that
-/// `x-user: "{consumer}"` cannot be sent by a client that nobody named. What a response's value takes from the request
-/// (`{host}`, `{path}`, captures) is as it was when the request passed this filter.
+/// Values may hold placeholders. An empty value sets or adds nothing. `set` with an empty value removes the field, so
+/// an unnamed client cannot send its own `x-user` past `x-user: "{consumer}"`. Request values in a response field
+/// (`{host}`, `{path}`, captures) are those of the request when it passed this filter.
 ///
 /// ```yaml
 /// - headers:
@@ -28,18 +28,18 @@ pub(super) static KIND: FilterKind = FilterKind::made_from::<HeadersSettings>("h
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct HeadersSettings {
-    /// What happens to the request before it goes to the upstream.
+    /// Changes to the request before it goes to the upstream.
     request: EditSettings,
-    /// What happens to the response before it goes to the client, also to one that the gateway made.
+    /// Changes to the response before it goes to the client, including responses of the gateway itself.
     response: EditSettings,
 }
 
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct EditSettings {
-    /// Names and values; every other field of the name goes.
+    /// Names and values; replaces all existing fields of the name.
     set: BTreeMap<String, String>,
-    /// Names and values, beside the fields of the name that are there.
+    /// Names and values; keeps existing fields of the name.
     add: BTreeMap<String, String>,
     /// Names of fields to remove.
     remove: Vec<HeaderName>,
@@ -48,7 +48,7 @@ struct EditSettings {
 struct Headers {
     request: Edit,
     response: Edit,
-    /// What the response's values need of the request, which is gone by then.
+    /// Request values that response fields need, because the request no longer exists then.
     keep: Vec<Var>,
 }
 
@@ -57,9 +57,9 @@ struct Edit {
     set: Vec<(FieldName, Template)>,
     add: Vec<(FieldName, Template)>,
     remove: Vec<HeaderName>,
-    /// What is set and added, where all values are literals.
+    /// Fields to set and add, if all values are literals.
     fixed: Option<Prepared>,
-    /// Whether the client's address is written nowhere but into fields that every proxy tells it in.
+    /// Whether the client's address is written only to fields in which every proxy sends it.
     only_forwards: bool,
 }
 
@@ -155,7 +155,7 @@ impl Edit {
         self.set.is_empty() && self.add.is_empty() && self.remove.is_empty()
     }
 
-    /// The fields that nobody but this filter may set: what is only added to may come from others too.
+    /// The fields that only this filter may set. Fields that it only adds to may come from others too.
     fn guarded(&self) -> Vec<FieldName> {
         let set = self.set.iter().map(|(name, _)| name);
         set.chain(self.remove.iter().map(|name| &**name)).cloned().collect()
@@ -165,8 +165,8 @@ impl Edit {
         self.set.iter().chain(&self.add).map(|(_, template)| template)
     }
 
-    /// The values that are no literals, in the order of [`Edit::values`]. They are rendered before the fields are
-    /// borrowed for change.
+    /// Renders the values that are not literals, in the order of [`Edit::values`], before the fields are borrowed
+    /// mutably.
     fn render(&self, values: &Values<'_>) -> Vec<Vec<u8>> {
         if self.fixed.is_some() {
             return Vec::new();
@@ -198,7 +198,7 @@ impl Edit {
         }
         for (name, template) in &self.set {
             let value = value(template);
-            // A value that may not be sent is treated as an empty one: the old value must not stay under a name we own.
+            // A value that cannot be sent counts as empty: the old value must not stay under a name that we own.
             if value.is_empty() || fields.insert(name, value).is_err() {
                 fields.remove(name);
             }
@@ -206,7 +206,7 @@ impl Edit {
         for (name, template) in &self.add {
             let value = value(template);
             if !value.is_empty() {
-                let _ = fields.append(name, value); // as above: what may not be sent is not
+                let _ = fields.append(name, value); // as above: a value that cannot be sent is left out
             }
         }
     }

@@ -1,4 +1,4 @@
-//! `key_auth`: asks every request for the key of a consumer.
+//! `key_auth`: requires the key of a consumer.
 
 use super::prelude::*;
 use super::shared::{after_scheme, allow_name, cookies, query};
@@ -50,13 +50,12 @@ static KEY_UNKNOWN: Cause = Cause {
     ..Cause::USUAL
 };
 
-/// Asks every request for the key of a consumer, and says who calls: `rate_limit` counts by it, the consumer's plan runs,
-/// the log names it.
+/// Requires a consumer's key, and identifies the consumer for rate limits, plans and the log.
 ///
-/// Keys stand under `consumers`, as they are or as `sha256:` and the 64 hexadecimal digits of their SHA-256
-/// (`printf %s KEY | sha256sum`). Only hashes are kept, and they are compared in constant time. A hash protects a key
-/// that was made at random; a word from a dictionary is found again. Two different keys in one request are refused.
-/// While a key is replaced a consumer has two; the access log's `credential` tells which one it still uses.
+/// Keys are listed under `consumers`, in clear text or as `sha256:` and the 64 hexadecimal digits of their SHA-256
+/// (`printf %s KEY | sha256sum`). Weir keeps only hashes and compares them in constant time. A hash protects a
+/// randomly generated key; a dictionary word can be guessed. A request with two different keys is refused. During a
+/// key rotation a consumer has two keys; `credential` in the access log shows which one it uses.
 ///
 /// ```yaml
 /// - key_auth: { header: apikey }
@@ -67,24 +66,26 @@ static KEY_UNKNOWN: Cause = Cause {
 struct KeyAuthSettings {
     /// Header that carries the key. Default `x-api-key`.
     header: HeaderName,
-    /// Word before the key in the header, such as `Bearer`; a value that begins otherwise is no key. Default none.
+    /// Word before the key in the header, such as `Bearer`; other values carry no key. Default none.
     scheme: Option<String>,
-    /// Query parameter that may carry the key instead. Default none: URLs end in logs and histories, if not in ours.
+    /// Query parameter that may carry the key instead. Default none, because URLs end up in histories and in logs
+    /// other than ours.
     query: Option<String>,
     /// Cookie that may carry the key instead. Default none.
     cookie: Option<String>,
-    /// Whether a segment of the path that begins with `~` may carry the key instead: `/spot/~KEY/price`. It is taken out before the
-    /// request is routed, and nobody behind us sees it. A second such segment is refused with 400. Default false.
+    /// Whether a path segment that begins with `~` may carry the key instead: `/spot/~KEY/price`. It is removed
+    /// before routing, so later filters and the upstream never see it. A second such segment is refused with 400.
+    /// Default false.
     path: bool,
-    /// A file with more keys: in each line the name of a consumer and a key, as it is or as its hash; what follows `#` is a comment.
-    /// It is watched like the config itself. Default none.
+    /// A file with more keys: each line has the name of a consumer and a key, in clear text or as a hash; text after
+    /// `#` is a comment. The file is watched like the config. Default none.
     file: Option<FilePath>,
-    /// Whether a request without any key passes, unnamed. One with a key that is unknown is refused. Default false.
+    /// Lets requests without a key pass, unnamed. An unknown key is still refused. Default false.
     optional: bool,
-    /// Whether the key is removed before the request goes to the upstream. Default true: who does not know it cannot
-    /// leak it.
+    /// Whether the key is removed before the request goes to the upstream. Default true: the upstream cannot leak a
+    /// key that it never sees.
     hide: bool,
-    /// Header in which the upstream is told the consumer's name. What the client sent under that name is removed.
+    /// Header that carries the consumer's name to the upstream. A header of this name from the client is removed.
     /// Default none.
     consumer_header: Option<HeaderName>,
 }
@@ -98,30 +99,30 @@ struct KeyAuth {
     www_authenticate: FieldName,
 }
 
-/// Hashes of all keys, and whose they are.
+/// Hashes of all keys, with their owners.
 struct Keys {
-    /// By the first half of the hash, which nobody can choose: two keys with the same half are a mistake in the config.
-    /// The map is seeded; what decides is the comparison of the whole hash.
+    /// By the first half of the hash, which an attacker cannot choose; two keys with the same half are a mistake in
+    /// the config. The map is seeded. The comparison of the whole hash decides.
     by_half: HashMap<u128, (Hash, Owner), foldhash::fast::RandomState>,
     verified: Verified,
 }
 
-/// Keys that were verified once, so that the next request with one of them is spared the 3,400 instructions of SHA-256.
+/// Keys that were verified once. The next request with one of them saves the 3,400 instructions of SHA-256.
 ///
-/// A key is remembered by 128 bits of a sum of its words, each multiplied by secrets of this snapshot: two keys that are not the same
-/// have the same bits with a chance of 1 in 2^128, whichever they are, for who does not know the secrets (Lemire and Kaser, "Strongly
-/// universal string hashing is fast", 2014, for 128 and 64 bits). How long a comparison takes tells nothing of the key. Only keys of the
-/// config get in, and they go with the snapshot.
+/// A key is remembered by 128 bits of a sum of its words, each multiplied by secrets of this snapshot. Without the
+/// secrets, any two different keys have the same bits with a probability of 1 in 2^128 (Lemire and Kaser, "Strongly
+/// universal string hashing is fast", 2014, for 128 and 64 bits). The duration of a comparison reveals nothing about
+/// the key. Only keys from the config are stored, and they are dropped with the snapshot.
 ///
-/// Invariant: a slot is written once, so a reader sees it empty or whole. A key whose slots are taken is hashed each time, and so is one
-/// that is longer than there are secrets for.
+/// Invariant: a slot is written once, so a reader sees it either empty or complete. A key whose slots are taken is
+/// hashed each time, and so is a key that is longer than the secrets.
 struct Verified {
-    /// What a sum begins with, and what each word is multiplied by.
+    /// The initial value of a sum, and the multiplier of each word.
     secrets: Box<[[u128; 2]]>,
     slots: Box<[OnceLock<(u128, Owner)>]>,
 }
 
-/// Whose key it is, and which one.
+/// The consumer that a key belongs to, and which of its keys it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Owner {
     consumer: u32,
@@ -129,20 +130,21 @@ struct Owner {
     digits: [u8; 8],
 }
 
-/// The most slots, 48 bytes each, and how many of them are looked at for a key. Two for each key are made: most are then found at once.
+/// Most slots, 48 bytes each, and how many are probed for a key. Two slots per key are made, so the first probe finds
+/// most keys.
 const SLOTS: usize = 8192;
 const PROBES: usize = 8;
 
-/// The longest key that is remembered, in words of eight bytes.
+/// Longest key that is remembered, in words of eight bytes.
 const WORDS: usize = 32;
 
-/// Largest file of keys, in bytes, and most mistakes of it that are told.
+/// Largest file of keys, in bytes, and most of its mistakes that are reported.
 const MAX_FILE_BYTES: usize = 16 * 1024 * 1024;
 const MAX_MISTAKES: usize = 5;
 
 type Hash = [u8; 32];
 
-/// What a request presents.
+/// The credentials of a request.
 enum Presented<'a> {
     Different,
     None,
@@ -194,7 +196,7 @@ impl IntoFilter for KeyAuthSettings {
         }
         let scheme = self.scheme.as_deref().unwrap_or("ApiKey");
         let missing = format!("{scheme} realm=\"weir\"");
-        // RFC 6750 §3.1: a client that sent a bearer token is told that the token is at fault.
+        // RFC 6750 §3.1: tells a client that sent a bearer token that the token is at fault.
         let bearer = scheme.eq_ignore_ascii_case("bearer");
         let unknown = if bearer { format!("{missing}, error=\"invalid_token\"") } else { missing.clone() };
         Some(KeyAuth {
@@ -234,7 +236,7 @@ impl Keys {
         keys
     }
 
-    /// Reads a file of names and keys. No message tells a key.
+    /// Reads a file of names and keys. No message contains a key.
     fn read_file(&mut self, file: &FilePath, build: &mut Build<'_>) {
         let text = match build.read_file(file, MAX_FILE_BYTES) {
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
@@ -275,7 +277,7 @@ impl Keys {
         }
     }
 
-    /// Whose key this is.
+    /// The owner of a key.
     fn find(&self, key: &[u8]) -> Option<Owner> {
         let Some(tag) = self.verified.tag(key) else { return self.verify(key) };
         self.verified.find(tag).or_else(|| {
@@ -305,14 +307,14 @@ impl Verified {
         Self { secrets: random.into_iter().map(|pair| pair.map(u128::from_le_bytes)).collect(), slots }
     }
 
-    /// What a key is remembered by; `None` if it is too long.
+    /// The tag that a key is remembered by; `None` if the key is too long.
     fn tag(&self, key: &[u8]) -> Option<u128> {
         let (begin, of_words) = self.secrets.split_first()?;
         let (words, rest) = key.as_chunks();
         if words.len() >= of_words.len() {
             return None;
         }
-        // The last word tells how much of it is the key's, and is never 0: so no key has the words of another.
+        // The last word contains the number of its key bytes and is never 0, so no two keys have the same words.
         let mut last = [0, 0, 0, 0, 0, 0, 0, rest.len() as u8 + 1];
         last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
         let words =
@@ -328,7 +330,7 @@ impl Verified {
     }
 
     fn remember(&self, tag: u128, owner: Owner) {
-        // A slot that another core takes at this moment is as taken as any.
+        // A slot that another core is taking at this moment counts as taken.
         let _ = self.probe(tag).find(|slot| slot.set((tag, owner)).is_ok());
     }
 
@@ -354,7 +356,7 @@ fn parse_key(text: &str) -> Result<Hash, &'static str> {
     }
 }
 
-/// Enough of a hash to tell one key of a consumer from another.
+/// The first digits of a hash, enough to distinguish the keys of a consumer.
 fn first_digits(hash: &Hash) -> [u8; 8] {
     let mut digits = [0; 8];
     digits.copy_from_slice(hex::encode(&hash[..4]).as_bytes());
@@ -389,7 +391,7 @@ impl Filter for KeyAuth {
 
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
         if self.settings.path && cx.path_key().is_some() && has_key_segment(head.path()) {
-            return Flow::refuse(&KEY_TWICE); // only the first was taken out: the upstream would see the second
+            return Flow::refuse(&KEY_TWICE); // only the first was removed: the upstream would see the second
         }
         let found = match self.presented(head, cx) {
             Presented::None => None,
@@ -428,7 +430,7 @@ impl Filter for KeyAuth {
         if let Some(name) = &self.settings.consumer_header
             && head.headers.insert(name, consumer.name.as_bytes()).is_err()
         {
-            head.headers.remove(name); // a name that may not be sent: at least nobody else's is
+            head.headers.remove(name); // the name cannot be sent; remove the client's own header
         }
         Flow::Continue
     }
@@ -456,7 +458,7 @@ impl KeyAuth {
         presented
     }
 
-    /// The key in a header's value.
+    /// The key in the value of a header.
     fn key_of<'a>(&self, value: &'a [u8]) -> Option<&'a [u8]> {
         match &self.settings.scheme {
             None => Some(value).filter(|key| !key.is_empty()),
@@ -632,10 +634,10 @@ mod tests {
         verified.remember(tag(b"b"), owner(8));
         assert_eq!(verified.find(tag(b"a")), Some(owner(7)));
         assert_eq!(verified.find(tag(b"b")), Some(owner(8)));
-        // One bit of either half is another key.
+        // A difference of one bit in either half is a different key.
         assert_eq!(verified.find(tag(b"a") ^ 1), None);
         assert_eq!(verified.find(tag(b"a") ^ 1 << 127), None);
-        // What does not fit is not remembered, and takes nobody's place.
+        // Keys that do not fit are not remembered, and evict no other key.
         (0..100u8).for_each(|n| verified.remember(tag(&[n]), owner(u32::from(n))));
         assert_eq!(verified.slots.iter().filter(|slot| slot.get().is_some()).count(), 4);
         assert_eq!(verified.find(tag(b"a")), Some(owner(7)));
@@ -649,7 +651,7 @@ mod tests {
     fn keys_that_differ_are_told_apart() {
         let verified = Verified::new(1);
         let mut tags = std::collections::HashSet::new();
-        // Every length, each also ending in zeros, which words are filled up with, and with one bit changed in every byte.
+        // Every length: also ending in zeros, which words are padded with, and with one bit changed in every byte.
         for len in 0..8 * WORDS {
             let key = vec![b'a'; len];
             assert!(tags.insert(verified.tag(&key)));
@@ -682,7 +684,7 @@ mod tests {
             let mut exchange = run(settings.clone(), &format!("GET {twice}")).await;
             exchange.expect_status(400).expect_cause(&KEY_TWICE);
         }
-        // Without the setting it is a path like any other.
+        // Without the setting, the segment is part of an ordinary path.
         run(json!({}), "GET /~bob/~ann\nx-api-key: secret")
             .await
             .expect_continue()

@@ -1,10 +1,10 @@
-//! The filters that come with the gateway, and their registry. One more filter is one new file here and its two lines below, in
-//! order.
+//! The filters that come with the gateway, and their registry. To add a filter, add a file here and its two lines
+//! below, in sorted order.
 //!
-//! A filter knows what weir-filter shows of itself; `shared/` is what several of them use. `prelude` has
-//! what nearly all of them name, and `testing` runs one alone.
+//! A filter sees only what weir-engine exposes to filters. `shared/` holds code that several filters use, `prelude`
+//! the names that nearly all of them need, and `testing` runs one filter alone.
 
-/// Declares causes: NAME, code, status, what happened, and what would change it.
+/// Declares causes: NAME, code, status, what happened, and what the operator can change.
 macro_rules! causes {
     ($($name:ident $code:literal $status:literal $meaning:literal $change:literal $(, $key:ident: $value:expr)*)*) => {$(
         static $name: Cause = Cause {

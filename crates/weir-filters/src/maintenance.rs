@@ -1,4 +1,4 @@
-//! `maintenance`: answers 503 with a page while the service is being worked on, but not to those who do the work.
+//! `maintenance`: answers 503 with a page during maintenance, except for clients that are allowed through.
 
 use super::prelude::*;
 use super::shared::page::{Pages, PagesSettings};
@@ -20,15 +20,17 @@ static MAINTENANCE: Cause = Cause {
     ..Cause::USUAL
 };
 
-/// Answers 503 with a page and `Retry-After` while the service is being worked on, but lets those pass who do the work.
+/// Answers 503 with a page and `Retry-After` during maintenance; allowed clients still get through.
 ///
-/// On a route it is for that route, under `filters` for all of them and for requests that find no route, with `hosts` for these hosts. A
-/// change of the config switches it within the half second that a reload waits: `on`, or a variable such as `${MAINTENANCE:-false}` in its place. With
-/// `switch: shop` an operator turns it on and off without a change of the config: `weir maintenance on shop --for 30m`. Connections, and
-/// requests that are on their way already, stay untouched.
+/// On a route the filter applies to that route; under `filters`, to all routes and to requests that match no route;
+/// with `hosts`, to those hosts. A change of `on` in the config, or of a variable such as `${MAINTENANCE:-false}` in
+/// its place, takes effect within the half second that a reload waits. With `switch: shop` an operator turns it on
+/// and off without changing the config: `weir maintenance on shop --for 30m`. Connections and requests already under
+/// way are not affected.
 ///
-/// Whoever calls from one of the networks in `allow`, or sends one of the fields in `allow_headers` with its value, passes. gRPC calls
-/// get `UNAVAILABLE`. Without `page` the answer is the gateway's own, or that of the filter `errors` for the cause `maintenance`.
+/// Clients in a network of `allow`, or that send a field of `allow_headers` with its value, pass. gRPC calls get
+/// `UNAVAILABLE`. Without `page` the client gets the gateway's own response, or the page of the filter `errors` for
+/// the cause `maintenance`.
 ///
 /// ```yaml
 /// - maintenance: { on: true, page: { body: "<h1>Back soon</h1>" }, retry_after: 30m, allow: [ 10.0.0.0/8 ] }
@@ -37,20 +39,22 @@ static MAINTENANCE: Cause = Cause {
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct MaintenanceSettings {
-    /// Whether it is in effect whatever its switch says. Default true; false where there is a `switch`.
+    /// Turns maintenance on, whatever the switch says. Default true; false if there is a `switch`.
     on: Option<bool>,
-    /// The name of a switch, by which `weir maintenance` and the admin API turn it on for a while. Several filters may have the same. Default none.
+    /// Name of a switch with which `weir maintenance` and the admin API turn maintenance on for a while. Several
+    /// filters may share a switch. Default none.
     switch: Option<String>,
-    /// Hosts that it is for, exact (`shop.example.com`) or everything below one (`*.example.com`). Default: all.
+    /// Hosts under maintenance, exact (`shop.example.com`) or all hosts below a name (`*.example.com`). Default: all.
     hosts: Vec<String>,
-    /// When clients should ask again. `0s` leaves the field out. Default `5m`.
+    /// When clients should try again. `0s` omits the field. Default `5m`.
     retry_after: Duration,
-    /// The page: `{ file: back-soon.html }` or `{ body: "Back soon." }`, with an optional `type`, or a list of them from which the
-    /// client gets what its `Accept` prefers, as in the filter `errors`. Default: the gateway's own words.
+    /// The page: `{ file: back-soon.html }` or `{ body: "Back soon." }`, with an optional `type`, or a list of them
+    /// from which the client's `Accept` chooses, as in the filter `errors`. Default: the gateway's own text.
     page: Option<PagesSettings>,
     /// Networks whose clients pass. Default none.
     allow: Vec<Network>,
-    /// Fields of which one with this value lets a request pass. Choose values that nobody guesses. Default none.
+    /// Header fields and values; a request with any of them passes. Choose values that are hard to guess. Default
+    /// none.
     #[schemars(with = "std::collections::BTreeMap<String, String>")]
     #[serde(serialize_with = "as_map")]
     allow_headers: Pairs,
@@ -178,7 +182,7 @@ impl Filter for Maintenance {
             return Flow::Continue;
         }
         if self.lets_pass(head, cx) {
-            // What they see is not ready for everybody.
+            // These clients see a service that is not ready for the public.
             cx.identify("maintenance", b"staff");
             return Flow::Continue;
         }
@@ -221,7 +225,7 @@ impl Maintenance {
     }
 }
 
-/// Whether a host is meant by an exact name or by `*.` and the name above it.
+/// Whether a pattern matches a host: the exact name, or `*.` and a parent name.
 fn is_of(host: &[u8], pattern: &[u8]) -> bool {
     let Some(above) = pattern.strip_prefix(b"*") else { return host.eq_ignore_ascii_case(pattern) };
     let end = host.len().checked_sub(above.len()).filter(|at| *at > 0).and_then(|at| host.get(at..));

@@ -1,4 +1,4 @@
-//! `mirror`: sends copies of requests to another upstream, to see how it bears real traffic. Nobody sees its answers.
+//! `mirror`: sends copies of requests to another upstream, to test it with real traffic. Its responses are discarded.
 
 use super::prelude::*;
 use crate::shared::allow_name;
@@ -12,16 +12,18 @@ use weir_wire::time;
 
 pub(super) static KIND: FilterKind = FilterKind::made_from::<MirrorSettings>("mirror");
 
-/// Sends copies of a share of the requests to another upstream: a new version that should see real traffic before it answers it.
+/// Sends copies of a share of the requests to another upstream, to test a new version with real traffic.
 ///
-/// A copy has the method, path, query, fields and body that the request has where this filter stands, and an `x-weir-mirror: 1`, by which
-/// it is known; what carries that field is not copied again. It begins once all of the body is here, and runs beside the exchange: it
-/// neither delays the request nor fails it. Its answer is read to the end, counted and thrown away. What makes a client, such as a new
-/// user, happens twice: mirror to a service that has its own data, and write this filter behind those that refuse requests.
+/// A copy has the method, path, query, fields and body of the request at this filter, plus `x-weir-mirror: 1`.
+/// Requests with that field are not copied again. The copy is sent once the whole body has arrived, in parallel to
+/// the exchange, and neither delays nor fails the request. Its response is read to the end, counted and discarded.
+/// Side effects, such as creating a user, happen twice: mirror to a service with its own data, and put this filter
+/// after those that refuse requests.
 ///
-/// At most `queue` copies are under way in all, with `bytes` of memory for their heads and bodies; a request that finds no room, or has a
-/// body longer than `body`, is not copied. Requests for another protocol (WebSocket) are not either. `weir status` and the
-/// metrics `weir_mirror_*` tell `sent`, `answered` by the class of the status, `failed`, and `dropped` by the reason.
+/// At most `queue` copies are under way, with `bytes` of memory for their heads and bodies. A request is not copied
+/// if the limits are reached, if its body is longer than `body`, or if it asks for another protocol (WebSocket).
+/// `weir status` and the metrics `weir_mirror_*` count `sent`, `answered` by class of the status, `failed`, and
+/// `dropped` by reason.
 ///
 /// ```yaml
 /// - mirror: { upstream: next, share: 10% }
@@ -31,7 +33,7 @@ pub(super) static KIND: FilterKind = FilterKind::made_from::<MirrorSettings>("mi
 struct MirrorSettings {
     /// Name of the upstream that gets the copies.
     upstream: String,
-    /// How many of the requests are copied. Default `100%`.
+    /// Share of requests that are copied. Default `100%`.
     #[serde(default = "all")]
     share: Percent,
     /// Most copies under way at once, 1 to 1000. Default 100.
@@ -44,7 +46,7 @@ struct MirrorSettings {
     /// Longest body that is copied. Default `1MiB`.
     #[serde(default = "one_mib")]
     body: ByteSize,
-    /// How long a copy may take, with its answer. Default `30s`.
+    /// Longest time for a copy, including its response. Default `30s`.
     #[serde(default = "half_a_minute")]
     timeout: Duration,
     /// The field that marks a copy. Default `x-weir-mirror`.
@@ -89,16 +91,16 @@ struct Mirror {
     room: Arc<Room>,
 }
 
-/// The fields that tell a service of the client, as the upstream of the request gets them.
+/// The fields that describe the client to a service, as the request's own upstream gets them.
 struct Names {
     forwarded_for: FieldName,
     forwarded_host: FieldName,
     forwarded_proto: FieldName,
-    /// What makes trailers welcome, as gRPC needs them (RFC 9110 §10.1.4).
+    /// Announces that trailers are accepted, as gRPC requires (RFC 9110 §10.1.4).
     te: [(FieldName, &'static [u8]); 2],
 }
 
-/// What copies take, of what there is for all cores, and what became of them.
+/// What copies take of the limits, over all cores, and the results of copies.
 #[derive(Default)]
 struct Room {
     most: usize,
@@ -107,33 +109,33 @@ struct Room {
     bytes: AtomicUsize,
     sent: AtomicU64,
     failed: AtomicU64,
-    /// By the class of the status, 1xx to 5xx.
+    /// By class of the status, 1xx to 5xx.
     answered: [AtomicU64; 5],
     dropped: [AtomicU64; 4],
 }
 
-/// Why a request that was to be copied was not.
+/// Why a request that was chosen was not copied.
 #[derive(Clone, Copy)]
 enum Dropped {
-    /// As many copies are under way as may be.
+    /// The limit of copies under way is reached.
     Queue,
-    /// They hold as many bytes as they may.
+    /// Copies hold as much memory as they may.
     Bytes,
-    /// Its body is longer than the limit.
+    /// The body is longer than the limit.
     Body,
-    /// It did not come to its end.
+    /// The body did not arrive completely.
     Cut,
 }
 
 const REASONS: [&str; 4] = ["queue", "bytes", "body", "cut"];
 
-/// A place for one copy, with the bytes that it holds, given back when it is dropped.
+/// A place for one copy and the bytes that it holds. Dropping it frees both.
 struct Place {
     room: Arc<Room>,
     bytes: usize,
 }
 
-/// A copy of a request whose body is on its way.
+/// A copy of a request whose body is still arriving.
 #[derive(Default)]
 enum Pending {
     #[default]
@@ -190,7 +192,7 @@ impl IntoFilter for MirrorSettings {
 // === impl Room ===
 
 impl Room {
-    /// A place for a copy of this size.
+    /// Takes a place for a copy of this size.
     fn take(self: &Arc<Self>, bytes: usize) -> Result<Place, Dropped> {
         if self.copies.fetch_add(1, Relaxed) >= self.most {
             self.copies.fetch_sub(1, Relaxed);
@@ -250,7 +252,7 @@ impl Filter for Mirror {
 
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
         let chosen = match *cx.note() {
-            0 => self.choose(head, cx), // it has no body, so nobody asked about that
+            0 => self.choose(head, cx), // it has no body, so the body hook was never asked
             note => note == CHOSEN,
         };
         if !chosen {
@@ -312,7 +314,7 @@ impl Filter for Mirror {
     }
 }
 
-/// What was decided about a request, as [`Cx::note`] keeps it.
+/// Decisions about a request, as [`Cx::note`] keeps them.
 const PASSED: u64 = 1;
 const CHOSEN: u64 = 2;
 
@@ -321,7 +323,7 @@ impl Mirror {
         self.share.takes(cx.random()) && head.upgrade().is_none() && !head.headers.contains(&self.mark)
     }
 
-    /// The request as it is now, without its body.
+    /// Copies the request as it is now, without its body.
     fn copy(&self, head: &RequestHead, cx: &Cx) -> CallRequest {
         let mut headers = Vec::with_capacity(head.headers.len() + 5);
         for (name, value) in head.headers.iter() {
@@ -367,7 +369,7 @@ impl Mirror {
         }
     }
 
-    /// Sends a copy beside the exchange.
+    /// Sends a copy in parallel to the exchange.
     fn send(&self, place: Place, request: CallRequest, cx: &Cx) {
         let (core, upstream, timeout) = (cx.core().clone(), self.upstream.clone(), self.timeout);
         let room = Arc::clone(&self.room);
@@ -388,7 +390,7 @@ impl Mirror {
     }
 }
 
-/// About how many bytes a copy takes without its body.
+/// Approximate size of a copy without its body, in bytes.
 fn size(request: &CallRequest) -> usize {
     let fields = request.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 64);
     request.method.len() + request.target.len() + request.authority.len() + fields.sum::<usize>()

@@ -1,4 +1,4 @@
-//! `mtls_auth`: says who calls by the certificate that the client showed in the TLS handshake.
+//! `mtls_auth`: identifies the consumer by the client's TLS certificate.
 
 use super::key_auth::CONSUMER_ADDRESS;
 use super::prelude::*;
@@ -30,14 +30,14 @@ static CERTIFICATE_UNKNOWN: Cause = Cause {
     ..Cause::USUAL
 };
 
-/// Says who calls by the certificate that the client showed in the TLS handshake. The listener's `client_auth` asks for it and says
-/// which authority must have signed it.
+/// Identifies the consumer by the certificate that the client presented in the TLS handshake.
 ///
-/// `consumers.*.mtls_auth` lists what tells a consumer: an alternative name (`dns:shop.internal`, `email:`, `uri:`, `ip:`), the
-/// whole subject as RFC 4514 writes it (`subject:CN=shop,O=Example`), or the certificate itself (`sha256:` and 64 digits). The
-/// certificate itself counts most, then its names, then its subject.
+/// The listener's `client_auth` asks for the certificate and names the authority that must have signed it.
+/// `consumers.*.mtls_auth` lists what identifies a consumer: an alternative name (`dns:shop.internal`, `email:`,
+/// `uri:`, `ip:`), the whole subject in RFC 4514 form (`subject:CN=shop,O=Example`), or the certificate itself
+/// (`sha256:` and 64 digits). The certificate takes precedence over names, and names over the subject.
 ///
-/// `Client-Cert` and `Client-Cert-Chain` (RFC 9440) of the client are dropped in any case, so that nobody can forge them.
+/// `Client-Cert` and `Client-Cert-Chain` (RFC 9440) from the client are always removed, so clients cannot forge them.
 ///
 /// ```yaml
 /// - mtls_auth: {}
@@ -48,16 +48,16 @@ static CERTIFICATE_UNKNOWN: Cause = Cause {
 struct MtlsAuthSettings {
     /// Whether the upstream gets the certificate as `Client-Cert` (RFC 9440). Default false.
     forward: bool,
-    /// Header in which the upstream is told the consumer's name. What the client sent under that name is removed. Default
-    /// none.
+    /// Header that carries the consumer's name to the upstream. A header of this name from the client is removed.
+    /// Default none.
     consumer_header: Option<HeaderName>,
-    /// Whether a client without a certificate passes, unnamed. One that nobody knows is refused. Default false.
+    /// Lets clients without a certificate pass, unnamed. An unknown certificate is still refused. Default false.
     optional: bool,
 }
 
 struct MtlsAuth {
     settings: MtlsAuthSettings,
-    /// Consumers by what tells them, such as `dns:shop.internal`.
+    /// Consumers by what identifies them, such as `dns:shop.internal`.
     known: HashMap<String, usize, foldhash::fast::RandomState>,
     client_cert: HeaderName,
     client_cert_chain: HeaderName,
@@ -110,7 +110,7 @@ impl IntoFilter for MtlsAuthSettings {
     }
 }
 
-/// What tells a consumer, in the form in which certificates tell it.
+/// Reads what identifies a consumer and brings it to the form that certificates use.
 fn parse(text: &str) -> Result<String, (&'static str, &'static str)> {
     let (kind, value) = text.split_once(':').unwrap_or(("", text));
     let hint = "write dns:, email:, uri:, ip:, subject: or sha256: and what the certificate says";
@@ -176,14 +176,14 @@ impl Filter for MtlsAuth {
             return Flow::refuse(&CONSUMER_ADDRESS);
         }
         if let Some(name) = &self.settings.consumer_header {
-            let _ = head.headers.insert(name, consumer.name.as_bytes()); // one that may not be sent was removed above
+            let _ = head.headers.insert(name, consumer.name.as_bytes()); // the client's own field was removed above
         }
         if self.settings.forward {
             // RFC 9440 §2.2: a byte sequence of structured fields (RFC 8941 §3.3.5).
             let value = format!(":{}:", base64::encode(&certificate.der));
             cx.identify("mtls_auth", certificate.fingerprint.as_bytes()); // a consumer may have several
             if head.headers.insert(&self.client_cert, value.as_bytes()).is_err() {
-                return Flow::refuse(&CERTIFICATE_UNKNOWN); // it is longer than a field may be
+                return Flow::refuse(&CERTIFICATE_UNKNOWN); // the certificate is longer than a field may be
             }
         }
         Flow::Continue
@@ -191,7 +191,7 @@ impl Filter for MtlsAuth {
 }
 
 impl MtlsAuth {
-    /// Whose certificate it is. Names that tell different consumers tell none.
+    /// The consumer of a certificate. Names that belong to different consumers identify none.
     fn consumer_of(&self, certificate: &PeerCertificate) -> Option<usize> {
         let find = |text: &str| self.known.get(text).copied();
         if let Some(index) = find(&format!("sha256:{}", certificate.fingerprint)) {

@@ -9,11 +9,11 @@ use weir_h1::FieldName;
 pub(super) static KIND: FilterKind =
     FilterKind::made_from::<RedirectSettings>("redirect").with_causes(&[&BAD_HOST]);
 
-/// Sends the client to another URL. No upstream sees the request, so a route with `to` needs no `upstream`, and neither does one
-/// with `https` that only takes requests without TLS.
+/// Redirects the client to another URL; no upstream sees the request.
 ///
-/// Either `to` or `https`. Values are taken from the canonical path and the checked host and escaped as URLs are, so a
-/// client can put neither a line break nor another host into the answer.
+/// Set either `to` or `https`. A route with `to` needs no `upstream`, and neither does a route with `https` that only
+/// gets requests without TLS. Values come from the canonical path and the checked host and are escaped for URLs, so a
+/// client can inject neither a line break nor another host.
 ///
 /// ```yaml
 /// - redirect: { https: true }
@@ -22,19 +22,20 @@ pub(super) static KIND: FilterKind =
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct RedirectSettings {
-    /// Where to, with placeholders: a URL, or a path on the same host. Default none.
+    /// The target, with placeholders: a URL, or a path on the same host. Default none.
     to: Option<String>,
-    /// Sends a request that did not come over TLS to the same URL on `https` and its default port, and lets others go
-    /// on. For another port write `to: "https://{host}:8443{path}"` on a route of the plain listener. Default false.
+    /// Redirects requests without TLS to the same URL on `https` and its default port; other requests pass. For
+    /// another port write `to: "https://{host}:8443{path}"` on a route of the plain listener. Default false.
     https: bool,
-    /// Status of the answer. Default 308: permanent, and unlike 301 the method and the body stay (RFC 9110 §15.4.9).
+    /// Status of the response. Default 308: permanent and, unlike 301, keeps the method and the body (RFC 9110
+    /// §15.4.9).
     status: Status,
-    /// Whether the query is appended to `to`, unless `to` itself holds `{query}`. Default true.
+    /// Whether the query is appended to `to`, unless `to` itself contains `{query}`. Default true.
     keep_query: bool,
 }
 
-/// A status that redirects (RFC 9110 §15.4): permanent 301 and 308, temporary 302, 303 and 307; 307 and 308 keep the
-/// method, 303 makes it GET.
+/// A redirect status (RFC 9110 §15.4): 301 and 308 are permanent, 302, 303 and 307 temporary. 307 and 308 keep the
+/// method; 303 changes it to GET.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(into = "u16")]
 struct Status(u16);
@@ -96,7 +97,7 @@ impl IntoFilter for RedirectSettings {
                 return None;
             }
         };
-        // Captures called `host` or `path` must not bend the shorthand.
+        // Captures named `host` or `path` must not affect the shorthand.
         let captures = if self.https { None } else { build.captures };
         let template = match Template::parse(&to, captures) {
             Ok(template) => template,
@@ -130,8 +131,8 @@ impl IntoFilter for RedirectSettings {
     }
 }
 
-/// The first placeholder of a URL's host that a client could bend to another host: `https://example.com{rest}` with
-/// `.evil.com` or `@evil.com`. The path always begins with `/` and so ends the host itself.
+/// The first placeholder in a URL's authority with which a client could change the host: `https://example.com{rest}`
+/// with `.evil.com` or `@evil.com`. The path always begins with `/`, so it ends the host itself.
 fn in_authority(to: &str) -> Option<&str> {
     let (_, rest) = to.split_once("://")?;
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -156,13 +157,13 @@ impl Filter for Redirect {
         if self.only_plain && cx.tls {
             return Flow::Continue;
         }
-        // HTTP/1.0 may come without a Host.
+        // An HTTP/1.0 request may have no Host.
         if self.needs_host && head.asked_authority().is_empty() {
             return Flow::refuse(&BAD_HOST);
         }
         let mut to = Vec::new();
         self.to.render(&Values::of(head, cx), Escape::Url, &mut to);
-        // `//` at the beginning would be another host (RFC 3986 §4.2); only the operator may write it.
+        // A leading `//` would mean another host (RFC 3986 §4.2); only the operator may write that.
         if to.starts_with(b"//") && !self.to.beginning().starts_with(b"//") {
             let slashes = to.iter().take_while(|&&b| b == b'/').count();
             to.drain(..slashes - 1);
@@ -180,7 +181,7 @@ impl Filter for Redirect {
     }
 }
 
-/// Puts a query behind what is there and before a fragment.
+/// Inserts a query after any existing query and before a fragment.
 fn append_query(url: &mut Vec<u8>, query: &[u8]) {
     let end = memchr::memchr(b'#', url).unwrap_or(url.len());
     let fragment = url.split_off(end);

@@ -1,4 +1,4 @@
-//! `request_id`: gives every request an id, so that one request can be followed through every log.
+//! `request_id`: gives every request an id by which it can be found in every log.
 
 use super::prelude::*;
 
@@ -6,8 +6,8 @@ pub(super) static KIND: FilterKind = FilterKind::of::<RequestId>("request_id").w
 
 /// Gives every request an id: to the upstream, to the client, and in the access log.
 ///
-/// An id is 32 hexadecimal digits: 128 random bits, unique but not secret. An incoming id is kept when there is exactly
-/// one and it is 1 to 128 visible ASCII characters long; anything else is replaced.
+/// An id is 32 hexadecimal digits: 128 random bits, unique but not secret. An incoming id is kept if there is exactly
+/// one and it has 1 to 128 visible ASCII characters; otherwise it is replaced.
 ///
 /// ```yaml
 /// - request_id: {}
@@ -17,11 +17,10 @@ pub(super) static KIND: FilterKind = FilterKind::of::<RequestId>("request_id").w
 struct RequestId {
     /// Header that carries the id. Default `x-request-id`, which nginx, Envoy and most services use.
     header: HeaderName,
-    /// What becomes of an id that the client sent. Default `keep`, so that a chain of gateways and services shares one
-    /// id. `replace` is for the edge, where the ids of strangers should not reach your logs.
+    /// What happens to an id from the client. Default `keep`, so that a chain of gateways and services shares one id.
+    /// Use `replace` at the edge, to keep untrusted ids out of your logs.
     incoming: Incoming,
-    /// Whether the response carries the id too, in place of one that the upstream set. Default true: a user can then
-    /// report it.
+    /// Whether the response carries the id too, replacing the upstream's. Default true, so that users can report it.
     response: bool,
 }
 
@@ -73,7 +72,7 @@ impl Filter for RequestId {
 }
 
 impl RequestId {
-    /// The id that the client sent, if it is sound.
+    /// The client's id, if it is valid.
     fn sent(&self, head: &RequestHead) -> Option<String> {
         let mut ids = head.headers.values(&self.header);
         let (id, None) = (ids.next()?, ids.next()) else { return None };

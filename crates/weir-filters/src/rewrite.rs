@@ -1,4 +1,4 @@
-//! `rewrite`: changes path, host and query of a request before it goes to the upstream.
+//! `rewrite`: changes the path, host and query of a request before it goes to the upstream.
 
 use super::prelude::*;
 use super::shared::query;
@@ -11,11 +11,10 @@ use weir_h1::{FieldName, Known, Prepared, TargetForm};
 pub(super) static KIND: FilterKind =
     FilterKind::made_from::<RewriteSettings>("rewrite").with_causes(&[&BAD_HOST, &BAD_PATH]);
 
-/// Changes path, host and query of a request before it goes to the upstream.
+/// Changes the path, host and query of a request before it goes to the upstream.
 ///
-/// Captures are those of the route's pattern, in canonical form; the new path is brought into canonical form too, and
-/// that is what is sent. The route stays the one that was found: rewriting never routes again. `OPTIONS *` keeps its
-/// target.
+/// Captures come from the route's pattern, in canonical form. The new path is made canonical too and then sent. The
+/// route does not change: rewriting never routes again. `OPTIONS *` keeps its target.
 ///
 /// ```yaml
 /// - rewrite: { path: "/v2/{rest}", query: { set: { source: gateway } } }
@@ -25,26 +24,26 @@ pub(super) static KIND: FilterKind =
 struct RewriteSettings {
     /// The new path, with placeholders: `/v2/{rest}` with the route's `/api/{rest*}`. Default: the path stays.
     path: Option<String>,
-    /// Taken from the beginning of the path, by whole segments: `/api` makes `/api/x` to `/x` and `/api` to `/`, and
-    /// leaves `/apix` alone. The upstream is told of it by `X-Forwarded-Prefix`, and `Location` and cookies of its response get it back
-    /// (`upstreams.*.links`). Not together with `path`. Default none.
+    /// Removed from the start of the path, by whole segments: `/api` turns `/api/x` into `/x` and `/api` into `/`,
+    /// and leaves `/apix` alone. The upstream gets the prefix in `X-Forwarded-Prefix`, and the gateway adds it back
+    /// to `Location` and cookies of the response (`upstreams.*.links`). Not together with `path`. Default none.
     strip_prefix: Option<String>,
-    /// Put before the path, after `strip_prefix`. Not together with `path`. Default none.
+    /// Added before the path, after `strip_prefix`. Not together with `path`. Default none.
     add_prefix: Option<String>,
-    /// The new host, with placeholders, with or without port. An upstream with `host: preserve` (the default) gets it.
-    /// Default: the host stays.
+    /// The new host, with placeholders, with or without port. An upstream with `host: preserve` (the default)
+    /// receives it. Default: the host stays.
     host: Option<String>,
-    /// Changes of the query, in the order `remove`, `set`, `add`.
+    /// Changes to the query, in the order `remove`, `set`, `add`.
     query: QuerySettings,
 }
 
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct QuerySettings {
-    /// Names and values, with placeholders; every other parameter of the name goes. Written decoded: `a b` is sent as
-    /// `a%20b`.
+    /// Names and values, with placeholders; replaces all existing parameters of the name. Write values decoded: `a b`
+    /// is sent as `a%20b`.
     set: BTreeMap<String, String>,
-    /// Names and values, with placeholders, beside the parameters of the name that are there.
+    /// Names and values, with placeholders; keeps existing parameters of the name.
     add: BTreeMap<String, String>,
     /// Names of parameters to remove, however a client escapes them.
     remove: Vec<String>,
@@ -68,7 +67,7 @@ enum PathEdit {
 struct Prefixes {
     strip: Vec<u8>,
     add: Vec<u8>,
-    /// `X-Forwarded-Prefix`, where something is taken away.
+    /// `X-Forwarded-Prefix`, if a prefix is removed.
     field: Option<Prepared>,
 }
 
@@ -126,7 +125,7 @@ fn path_template(text: &str, build: &mut Build<'_>) -> Option<Template> {
     }
     let begins = template.beginning().first() == Some(&b'/');
     let sample = template.sample(if begins { "x" } else { "/x" });
-    // The sample is escaped where the values will be: what is wrong with it is wrong with the text as written.
+    // The sample is escaped where values will go, so any error in it is an error in the text as written.
     if let Err(e) = canonical(&sample, Slashes::Keep, &mut Vec::new()) {
         build.refuse("path", e.to_string(), Some("begin with `/` and escape as in a URL".to_owned()));
     } else if !begins && template.vars().next() != Some(&Var::Path) {
@@ -135,7 +134,7 @@ fn path_template(text: &str, build: &mut Build<'_>) -> Option<Template> {
     Some(template)
 }
 
-/// A prefix in canonical form, without a `/` at its end; empty for none.
+/// A prefix in canonical form, without a trailing `/`; empty for none.
 fn prefix(field: &str, text: Option<String>, build: &mut Build<'_>) -> Vec<u8> {
     let Some(text) = text else { return Vec::new() };
     let mut out = Vec::new();
@@ -186,7 +185,7 @@ impl Prefixes {
         Self { strip, add, field }
     }
 
-    /// The new path, and whether what is to be taken away was there.
+    /// The new path, and whether the path had the prefix to remove.
     fn apply(&self, path: &[u8]) -> (Vec<u8>, bool) {
         let stripped =
             path.strip_prefix(self.strip.as_slice()).filter(|rest| matches!(rest.first(), None | Some(b'/')));
@@ -196,16 +195,16 @@ impl Prefixes {
         (new, stripped.is_some())
     }
 
-    /// Remembers for the response what was taken away, and tells the upstream.
+    /// Remembers the removed prefix for the response, and sends it to the upstream.
     fn tell(&self, head: &mut RequestHead, cx: &mut Cx) {
         cx.moved_path(&self.strip, &self.add);
         let Some(field) = &self.field else { return };
-        // A trusted proxy may have taken something away before.
+        // A trusted proxy may already have removed a prefix.
         match head.headers.get_known(Known::XForwardedOther).and(head.headers.get_str("x-forwarded-prefix")) {
             Some(before) => {
                 let before = before.strip_suffix(b"/").unwrap_or(before);
                 let whole = [before, &self.strip].concat();
-                let _ = head.headers.insert(&forwarded_prefix(), &whole); // made of a value that came in and one that was checked
+                let _ = head.headers.insert(&forwarded_prefix(), &whole); // both parts are valid
             }
             None => {
                 let _ = head.headers.append_prepared(field, b""); // checked when it was prepared
@@ -225,7 +224,7 @@ impl Filter for Rewrite {
     }
 
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
-        // Everything is made from the request as it came before any of it is changed.
+        // All new values are computed from the original request before any of them is applied.
         let path = self.new_path(head, cx);
         let query = self.new_query(head, cx);
         let host = self.host.as_ref().map(|template| {
@@ -237,7 +236,7 @@ impl Filter for Rewrite {
             && head.form() != TargetForm::Asterisk
         {
             let mut out = Vec::new();
-            // A listener that keeps `//` is known by a path that has one.
+            // A path that contains `//` shows that the listener keeps it.
             let kept = memchr::memmem::find(head.routed_path(), b"//").is_some();
             let slashes = if kept { Slashes::Keep } else { Slashes::Merge };
             let Ok(form) = canonical(&path, slashes, &mut out) else { return Flow::refuse(&BAD_PATH) };
@@ -275,7 +274,7 @@ impl Rewrite {
         }
     }
 
-    /// The new query, where it changes.
+    /// The new query, if it changes.
     fn new_query(&self, head: &RequestHead, cx: &Cx) -> Option<Vec<u8>> {
         let old = head.query().unwrap_or_default();
         let cut = match self.remove.is_empty() {

@@ -1,4 +1,4 @@
-//! `security_headers`: tells browsers to be strict with a site's pages.
+//! `security_headers`: sends the response fields that make browsers strict with a site's pages.
 
 use super::prelude::*;
 use weir_filter::config::de;
@@ -6,10 +6,10 @@ use weir_h1::{FieldName, Fields, Prepared};
 
 pub(super) static KIND: FilterKind = FilterKind::made_from::<SecurityHeadersSettings>("security_headers");
 
-/// Tells browsers to be strict with a site's pages: a field of the response for each setting, all of them on by default.
+/// Sends security fields that make browsers strict with a site's pages. Every setting is on by default.
 ///
-/// Each setting is the field's value, or `"off"`. The answers of the gateway itself have these fields too. What the upstream
-/// says in their place is replaced, unless `replace: false`.
+/// Each setting is the field's value, or `"off"`. Responses of the gateway itself have these fields too. Fields of
+/// the same names from the upstream are replaced, unless `replace: false`.
 ///
 /// ```yaml
 /// - security_headers: {}
@@ -18,26 +18,27 @@ pub(super) static KIND: FilterKind = FilterKind::made_from::<SecurityHeadersSett
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct SecurityHeadersSettings {
-    /// `Strict-Transport-Security`: browsers use https only from now on. Sent over TLS only (RFC 6797 §7.2). Default
+    /// `Strict-Transport-Security`: browsers use only https from now on. Sent over TLS only (RFC 6797 §7.2). Default
     /// `max-age=31536000; includeSubDomains`.
     hsts: Value,
-    /// `X-Content-Type-Options`: browsers believe the content type. Default `nosniff`.
+    /// `X-Content-Type-Options`: browsers trust the content type. Default `nosniff`.
     content_type_options: Value,
-    /// `X-Frame-Options`: who may show the page in a frame, `DENY` or `SAMEORIGIN`. Default `DENY`.
+    /// `X-Frame-Options`: which sites may show the page in a frame, `DENY` or `SAMEORIGIN`. Default `DENY`.
     frame_options: Value,
-    /// `Referrer-Policy`: what other sites are told of the page that links to them. Default `no-referrer`.
+    /// `Referrer-Policy`: what other sites learn about the page that links to them. Default `no-referrer`.
     referrer_policy: Value,
-    /// `Content-Security-Policy`: where the page may load from. Default: its own origin alone, no inline scripts, no frame around
-    /// it.
+    /// `Content-Security-Policy`: where the page may load from. Default: only its own origin, no inline scripts, no
+    /// frame around it.
     content_security_policy: Value,
-    /// `Permissions-Policy`: which devices and functions the page may use. Default: no camera, microphone, location, payment, USB
-    /// and display capture.
+    /// `Permissions-Policy`: which devices and features the page may use. Default: no camera, microphone, location,
+    /// payment, USB and display capture.
     permissions_policy: Value,
     /// `Cross-Origin-Opener-Policy`: which windows share a process with the page. Default `same-origin`.
     opener_policy: Value,
-    /// `Cross-Origin-Resource-Policy`: which sites may embed what is answered here, without CORS. Default `same-origin`.
+    /// `Cross-Origin-Resource-Policy`: which sites may embed these responses without CORS. Default `same-origin`.
     resource_policy: Value,
-    /// Whether a field that the upstream sent is replaced. With `false` it stays, and the others are added. Default true.
+    /// Whether fields from the upstream are replaced. With `false` they stay, and only missing fields are added.
+    /// Default true.
     replace: bool,
 }
 
@@ -47,7 +48,7 @@ struct Value(Option<String>);
 
 struct SecurityHeaders {
     fields: Vec<Field>,
-    /// Bit n: one of the names has n letters. Other fields of a response are passed over at once.
+    /// Bit n is set if one of the names has n letters. Response fields of other lengths are skipped quickly.
     lengths: u64,
     replace: bool,
 }
@@ -55,7 +56,7 @@ struct SecurityHeaders {
 struct Field {
     name: FieldName,
     prepared: Prepared,
-    /// Whether it means something over TLS only.
+    /// Whether the field has a meaning over TLS only.
     tls: bool,
 }
 
@@ -139,7 +140,7 @@ fn check(key: &str, value: &str, known: &[&str]) -> Result<(), Refused> {
     if key == "hsts" {
         return check_hsts(value);
     }
-    // Referrer-Policy alone is a list: a browser takes the last that it knows.
+    // Only Referrer-Policy is a list: a browser takes the last value that it knows.
     let mut words = value.split(',').map(str::trim);
     match known.first() {
         Some(first)
@@ -153,7 +154,7 @@ fn check(key: &str, value: &str, known: &[&str]) -> Result<(), Refused> {
     }
 }
 
-/// RFC 6797 §6.1; `preload` as hstspreload.org asks for it.
+/// RFC 6797 §6.1, and `preload` as hstspreload.org requires it.
 fn check_hsts(value: &str) -> Result<(), Refused> {
     let refused = |message: &str, hint: &str| Err((message.to_owned(), Some(hint.to_owned())));
     let (mut age, mut subdomains, mut preload) = (None, false, false);

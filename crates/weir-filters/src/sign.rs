@@ -27,12 +27,12 @@ static SIGN_FAILED: Cause = Cause {
     ..Cause::USUAL
 };
 
-/// Signs each request for the upstream (HTTP Message Signatures, RFC 9421), so that it can tell that the gateway sent it.
+/// Signs each request for the upstream (HTTP Message Signatures, RFC 9421), to prove it came from the gateway.
 ///
-/// What is signed is what the upstream gets, for each attempt anew. Signatures that the client sent are replaced. Where
-/// `content-digest` is signed, a body is read whole, at most `body` bytes, and gets the field with its SHA-256 (RFC 9530); a
-/// longer one is refused. A signature by RSA takes tens of times as long as by the others, and is made on the threads for blocking
-/// work: prefer `ed25519`.
+/// Each attempt is signed separately, as the upstream gets it. Signatures from the client are replaced. If
+/// `content-digest` is signed, the filter reads the whole body, up to `body` bytes, and sets the field to its SHA-256
+/// (RFC 9530); a longer body is refused. An RSA signature takes tens of times as long as the others and is computed
+/// on the threads for blocking work: prefer `ed25519`.
 ///
 /// ```yaml
 /// - sign: { key_id: weir, algorithm: hmac-sha256, key: "a secret of thirty-two bytes or more" }
@@ -40,27 +40,28 @@ static SIGN_FAILED: Cause = Cause {
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct SignSettings {
-    /// The name by which the upstream knows the key.
+    /// The id by which the upstream knows the key.
     key_id: String,
     /// `ecdsa-p256-sha256`, `ecdsa-p384-sha384`, `ed25519`, `hmac-sha256`, `rsa-pss-sha512` or `rsa-v1_5-sha256`.
     algorithm: String,
-    /// The private key in PEM, or the secret for HMAC: at least 32 bytes, as it is, or `base64:` and its Base64.
+    /// The private key in PEM, or the secret for HMAC: at least 32 bytes, as text, or `base64:` and its Base64.
     #[serde(serialize_with = "hidden")]
     key: String,
-    /// What is signed: fields in lower case, and `@method`, `@target-uri`, `@authority`, `@scheme`, `@request-target`, `@path`,
-    /// `@query`. `content-digest` counts where there is a body. Default `@method`, `@target-uri` and `content-digest`.
+    /// What is signed: field names in lower case, and `@method`, `@target-uri`, `@authority`, `@scheme`,
+    /// `@request-target`, `@path`, `@query`. `content-digest` applies only to requests with a body. Default
+    /// `@method`, `@target-uri` and `content-digest`.
     #[serde(default = "components")]
     components: Vec<String>,
-    /// Name of the signature among others. Default `sig`.
+    /// Label of the signature. Default `sig`.
     #[serde(default = "label")]
     label: String,
-    /// How long the signature is valid: `expires`. Default none.
+    /// How long the signature is valid: sets `expires`. Default none.
     #[serde(default)]
     expires: Option<Duration>,
     /// Whether each signature has a nonce. Default true.
     #[serde(default = "yes")]
     nonce: bool,
-    /// What the signature is for: `tag`. Default none.
+    /// The purpose of the signature: sets `tag`. Default none.
     #[serde(default)]
     tag: Option<String>,
     /// Longest body that is signed. Default 1MiB.
@@ -100,7 +101,7 @@ const fn mebibyte() -> ByteSize {
     ByteSize(1024 * 1024)
 }
 
-/// `weir explain` shows settings.
+/// Hides the key, because `weir explain` shows settings.
 fn hidden<S: serde::Serializer>(_: &str, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str("***")
 }
@@ -206,7 +207,7 @@ impl SigningKey {
         read.ok_or_else(|| format!("is no private key for {}", algorithm.name()))
     }
 
-    /// Whether a signature takes so long that the core must not make it.
+    /// Whether signing takes so long that it must not run on the core.
     const fn is_slow(&self) -> bool {
         matches!(self, Self::Rsa(..))
     }
@@ -283,7 +284,7 @@ impl Filter for Sign {
     }
 }
 
-/// What is signed, and how that is told.
+/// What is signed, and the parameters that describe it.
 struct Unsigned {
     base: Vec<u8>,
     input: String,
@@ -409,7 +410,7 @@ mod tests {
             let key = KeySet::read(public.as_bytes(), Secrets::Allowed).unwrap().0.into_only().unwrap();
             assert!(key.verify(algorithm, &base, value), "{name}");
             assert_eq!(running.blocked(), u32::from(name.starts_with("rsa")), "{name}");
-            // The next attempt has a signature of its own.
+            // The next attempt has its own signature.
             exchange.attempt_as(&attempt).await.unwrap();
             assert_ne!(exchange.header("signature-input"), [input]);
         }

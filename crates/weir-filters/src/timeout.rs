@@ -1,4 +1,4 @@
-//! `timeout`: shorter limits of time for some requests than their route or upstream has.
+//! `timeout`: shorter time limits for some requests than their route or upstream has.
 
 use super::prelude::*;
 use weir_filter::error::{EXCHANGE_TIMEOUT, RESPONSE_TIMEOUT};
@@ -7,12 +7,12 @@ pub(super) static KIND: FilterKind = FilterKind::made_from::<TimeoutSettings>("t
     .with_causes(&[&EXCHANGE_TIMEOUT, &RESPONSE_TIMEOUT])
     .without_access();
 
-/// Limits how long an exchange may take: with `timeouts` of the route and of the upstream, the shortest counts.
+/// Limits how long an exchange may take; of several limits the shortest applies.
 ///
-/// A route has `timeouts` of its own; this filter is for what a route cannot say: shorter limits for the consumers of a
-/// plan, or one limit for all routes (under `filters`). Past a limit the client gets 504, or a response that had begun is
-/// cut. A later filter's wait ends then too, for example in the queue of `concurrency`. A gRPC upstream is told what is
-/// left in `grpc-timeout`. Tunnels (WebSocket) end by `timeouts.tunnel` alone.
+/// Routes and upstreams have their own `timeouts`. Use this filter for shorter limits for the consumers of a plan, or
+/// for one limit for all routes (under `filters`). At the limit the client gets 504, or a response that had begun is
+/// cut off. The limit also ends the wait of a later filter, for example in the queue of `concurrency`. A gRPC
+/// upstream gets the remaining time in `grpc-timeout`. Tunnels (WebSocket) end by `timeouts.tunnel` only.
 ///
 /// ```yaml
 /// - timeout: { exchange: 2s }
@@ -21,12 +21,12 @@ pub(super) static KIND: FilterKind = FilterKind::made_from::<TimeoutSettings>("t
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct TimeoutSettings {
-    /// From the request's first byte to the end of the response. Default: no limit but those of route and upstream. It cuts
-    /// long downloads and streams (SSE) too.
+    /// From the request's first byte to the end of the response. Default: only the limits of route and upstream. Also
+    /// cuts off long downloads and streams (SSE).
     #[serde(default)]
     exchange: Option<Duration>,
-    /// From the end of the request to the head of the response, for each attempt. Default: no limit but those of route and
-    /// upstream.
+    /// From the end of the request to the head of the response, for each attempt. Default: only the limits of route
+    /// and upstream.
     #[serde(default)]
     response: Option<Duration>,
 }

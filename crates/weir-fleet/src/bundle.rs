@@ -1,5 +1,5 @@
-//! A bundle: all files of a config as they were written, as one thing that never changes. It travels as a compressed archive (`.tar.gz`), and
-//! its name is the digest of what is in it, however it was compressed.
+//! A bundle: all files of a config as written, as one immutable unit. It travels as a compressed archive (`.tar.gz`);
+//! its name is the digest of its content, regardless of compression.
 
 use crate::digest::Digest;
 use crate::tar;
@@ -11,16 +11,16 @@ use std::fmt;
 use std::io::{Read, Write};
 use std::path::Path;
 
-/// The file that a bundle is read from first.
+/// The file where reading a bundle starts.
 pub const MAIN: &str = "weir.yaml";
 
-/// Largest bundle that can be published, compressed. etcd takes requests of 1.5 MiB.
+/// Largest bundle that can be published, in compressed bytes. etcd accepts requests of 1.5 MiB.
 pub const PUBLISHED_BYTES: usize = 1 << 20;
 
-/// Largest bundle that is taken from a web server, compressed.
+/// Largest bundle that we accept from a web server, in compressed bytes.
 pub const PACKED_BYTES: usize = 8 << 20;
 
-/// Most bytes of all files of a bundle.
+/// Most bytes of all files together.
 pub const UNPACKED_BYTES: usize = 32 << 20;
 
 /// Most bytes of one file.
@@ -29,7 +29,7 @@ pub const FILE_BYTES: usize = 16 << 20;
 /// Most files.
 pub const FILES: usize = 2_000;
 
-/// Longest path of a file, in bytes, and most folders that it stands in.
+/// Longest path of a file, in bytes, and most folders in it.
 pub const PATH_BYTES: usize = 255;
 const FOLDERS: usize = 16;
 
@@ -40,30 +40,30 @@ pub struct Bundle {
     digest: Digest,
 }
 
-/// Why something is no bundle. What it names comes from a stranger: whoever prints it must not trust it to be a path.
+/// Why something is not a bundle. The names in it come from a stranger: do not use them as paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Wrong {
-    /// It holds a file whose path leads elsewhere, or means different things to different programs.
+    /// A file's path leads outside, or means different things to different programs.
     BadPath(String),
-    /// The same path twice, or a file where another has a folder.
+    /// The same path twice, or a file where another path needs a folder.
     Clash(String),
     /// A file is larger than [`FILE_BYTES`].
     FileTooLarge(String),
     /// It has no [`MAIN`].
     NoMain,
-    /// A link, a device or the like.
+    /// It contains a link, a device or the like.
     NotAFile(String),
-    /// It is no archive of ours, or damaged.
+    /// It is not one of our archives, or is damaged.
     NotAnArchive(&'static str),
     /// A path is longer than [`PATH_BYTES`].
     PathTooLong(String),
     /// More than [`FILES`].
     TooManyFiles,
-    /// Compressed it has so many bytes, which are more than it may have.
+    /// Its compressed size, and the limit that it exceeds.
     TooLarge(usize, usize),
     /// A file or folder could not be read.
     Unreadable(String),
-    /// Together the files have more than [`UNPACKED_BYTES`].
+    /// The files together exceed [`UNPACKED_BYTES`].
     UnpacksTooLarge,
 }
 
@@ -92,10 +92,10 @@ impl fmt::Display for Wrong {
 impl std::error::Error for Wrong {}
 
 impl Bundle {
-    /// Of these files, by their paths.
+    /// A bundle of these files, given by path.
     ///
     /// # Errors
-    /// Which limit they go beyond, or which path is wrong.
+    /// Which limit they exceed, or which path is wrong.
     pub fn new(files: impl IntoIterator<Item = (String, Vec<u8>)>) -> Result<Self, Wrong> {
         let mut kept = BTreeMap::new();
         let mut bytes = 0;
@@ -120,10 +120,10 @@ impl Bundle {
         Ok(Self { files, digest })
     }
 
-    /// A folder with everything in it but hidden files; or one file, which is then [`MAIN`].
+    /// Reads a folder with all its files except hidden ones; or one file, which becomes [`MAIN`].
     ///
     /// # Errors
-    /// What cannot be read, or is no bundle.
+    /// What cannot be read, or why it is not a bundle.
     pub fn read(path: &Path) -> Result<Self, Wrong> {
         let mut files = BTreeMap::new();
         let mut bytes = 0;
@@ -135,7 +135,7 @@ impl Bundle {
         Self::of(files)
     }
 
-    /// A folder with everything in it.
+    /// Reads a folder with all its files, including hidden ones.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -145,11 +145,11 @@ impl Bundle {
         Self::of(files)
     }
 
-    /// What a web server or a store sent: an archive, or one file, which is then [`MAIN`]. Never takes more memory than the limits allow,
-    /// whatever the bytes are.
+    /// Unpacks data from a web server or a store: an archive, or one file, which becomes [`MAIN`]. Never uses more
+    /// memory than the limits allow, whatever the input.
     ///
     /// # Errors
-    /// Why it is no bundle.
+    /// Why it is not a bundle.
     pub fn unpack(bytes: &[u8]) -> Result<Self, Wrong> {
         const GZIP: &[u8] = &[0x1f, 0x8b];
         if bytes.len() > PACKED_BYTES {
@@ -158,7 +158,7 @@ impl Bundle {
         if !bytes.starts_with(GZIP) {
             return Self::new([(MAIN.to_owned(), bytes.to_vec())]);
         }
-        // Heads and padding: two blocks for each file at most.
+        // Headers and padding: at most two blocks per file.
         let most = UNPACKED_BYTES + FILES * 1024 + 10_240;
         let mut archive = Vec::new();
         GzDecoder::new(bytes)
@@ -178,19 +178,19 @@ impl Bundle {
         Self::of(files)
     }
 
-    /// As an archive.
+    /// Packs it into an archive.
     ///
     /// # Errors
-    /// A path does not fit into an archive.
+    /// If a path does not fit into an archive.
     pub fn pack(&self) -> Result<Vec<u8>, Wrong> {
         let archive = tar::write(&self.files)?;
         let mut packed = GzEncoder::new(Vec::new(), Compression::best());
-        // Memory takes everything.
+        // Writing to memory cannot fail.
         let done = packed.write_all(&archive).and_then(|()| packed.finish());
         done.map_err(|_| Wrong::NotAnArchive("it cannot be compressed"))
     }
 
-    /// Its name.
+    /// Its digest, which is its name.
     pub const fn digest(&self) -> Digest {
         self.digest
     }
@@ -200,7 +200,7 @@ impl Bundle {
         self.files.iter().map(|(path, content)| (path.as_str(), content.as_slice()))
     }
 
-    /// How many bytes the files have.
+    /// The total size of the files, in bytes.
     pub fn bytes(&self) -> usize {
         self.files.values().map(Vec::len).sum()
     }
@@ -212,7 +212,7 @@ impl fmt::Debug for Bundle {
     }
 }
 
-/// Lengths stand before what they are of, so that no two sets of files are the same bytes.
+/// Each length precedes its data, so that no two sets of files hash the same bytes.
 fn digest(files: &BTreeMap<String, Vec<u8>>) -> Digest {
     let lengths: Vec<[[u8; 8]; 2]> = files
         .iter()
@@ -253,7 +253,7 @@ fn add(
     }
 }
 
-/// Whether a path means a file below a folder, to every program the same one.
+/// Whether every program agrees that the path is a file below the folder.
 fn is_below(path: &str) -> bool {
     let part = |part: &str| !matches!(part, "" | "." | "..");
     path.split('/').all(part)
@@ -261,7 +261,7 @@ fn is_below(path: &str) -> bool {
         && !path.chars().any(|c| c.is_control() || c == '\\')
 }
 
-/// What becomes of files and folders whose names begin with a dot.
+/// How to treat files and folders whose names start with a dot.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Hidden {
     Skip,
@@ -289,7 +289,7 @@ fn walk(
         if path.split('/').count() > FOLDERS {
             return Err(Wrong::BadPath(path));
         }
-        // Links are followed: `/etc/weir/tls -> /srv/secrets` is what people have. What they lead to is what travels.
+        // Follow links: people have `/etc/weir/tls -> /srv/secrets`. The bundle contains the target.
         let meta = std::fs::metadata(entry.path()).map_err(unreadable)?;
         if meta.is_dir() {
             walk(&entry.path(), &format!("{path}/"), hidden, files, bytes)?;
@@ -324,7 +324,7 @@ mod tests {
         packed.finish().unwrap()
     }
 
-    /// An archive with one entry more than honest ones have.
+    /// An archive with an extra entry that honest archives do not have.
     fn with_entry(change: impl Fn(&mut [u8])) -> Vec<u8> {
         let files = BTreeMap::from([("a".to_owned(), b"x".to_vec()), (MAIN.to_owned(), Vec::new())]);
         let mut archive = tar::write(&files).unwrap();
@@ -430,7 +430,7 @@ mod tests {
         assert_eq!(Bundle::unpack(&packed), Err(Wrong::TooLarge(PACKED_BYTES + 1, PACKED_BYTES)));
     }
 
-    /// Whatever is cut off or turned, nothing panics, and nothing passes for what it was.
+    /// Truncated or corrupted input causes no panic, and never passes as the original.
     #[test]
     fn damaged_archives() {
         let whole = bundle(&[(MAIN, "listeners: {}\n"), ("a/b.txt", "hello")]).unwrap();
@@ -442,7 +442,7 @@ mod tests {
         for at in 0..archive.len() {
             let mut turned = archive.clone();
             turned[at] ^= 0x55;
-            let _ = tar::read(&turned, |_, _| Ok(())); // it may be good still, where the byte is padding
+            let _ = tar::read(&turned, |_, _| Ok(())); // it may still be valid, if the byte is padding
         }
     }
 

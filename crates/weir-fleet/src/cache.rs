@@ -1,8 +1,9 @@
-//! The last good config on the disk: what a gateway serves when it starts while its source is away.
+//! The last good config on disk, which a gateway serves when it starts while its source is unavailable.
 //!
 //! ```text
-//!   FOLDER/bundle            the bundle that runs, with its digest: written beside, synced, renamed
-//!   FOLDER/trees/<digest>/   its files, laid out so that the config can name them; made anew from `bundle` whenever they are not what it says
+//!   FOLDER/bundle            the running bundle, with its digest: written to a temporary file, synced, renamed
+//!   FOLDER/trees/<digest>/   its files, unpacked so that the config can refer to them; rebuilt from `bundle`
+//!                            whenever they differ from it
 //! ```
 
 use crate::bundle::{Bundle, PACKED_BYTES};
@@ -12,24 +13,24 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// How the first line begins, before the digest.
+/// The first line up to the digest.
 const HEAD: &str = "weir bundle ";
 
 /// A folder that belongs to one gateway.
 #[derive(Debug)]
 pub struct Cache {
     folder: PathBuf,
-    /// Trees that stand elsewhere, because the folder could not be written.
+    /// Trees in other places, because the folder was not writable.
     elsewhere: Vec<PathBuf>,
 }
 
 impl Cache {
-    /// In this folder, which may not be there yet.
+    /// A cache in this folder, which need not exist yet.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
         Self { folder: folder.into(), elsewhere: Vec::new() }
     }
 
-    /// The bundle that ran last; `None` where none did. What is damaged is told and not used.
+    /// The bundle that ran last; `None` if there is none. Reports a damaged bundle instead of using it.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -56,10 +57,11 @@ impl Cache {
         }
     }
 
-    /// Makes a bundle the one that is found after a restart. Whatever happens meanwhile, either it or the one before is found, whole.
+    /// Makes a bundle the one to load after a restart. At any time, the file contains either this bundle or the
+    /// previous one, complete.
     ///
     /// # Errors
-    /// It could not be written; the one before is still there.
+    /// If it could not be written; the previous one is still there.
     pub fn keep(&self, bundle: &Bundle) -> io::Result<()> {
         let packed = bundle.pack().map_err(io::Error::other)?;
         make_folder(&self.folder)?;
@@ -68,17 +70,17 @@ impl Cache {
             write_new(&beside, &[HEAD.as_bytes(), bundle.digest().to_string().as_bytes(), b"\n", &packed]);
         let renamed = written.and_then(|()| fs::rename(&beside, self.folder.join("bundle")));
         if renamed.is_err() {
-            let _ = fs::remove_file(&beside); // it may not be there
+            let _ = fs::remove_file(&beside); // it may not exist
             return renamed;
         }
         File::open(&self.folder)?.sync_all()
     }
 
-    /// Lays out the files of a bundle and tells where. Where the folder cannot be written, they stand in a folder for temporary files: a full
-    /// disk must not keep a change from running.
+    /// Unpacks the files of a bundle and returns their folder. If the cache folder is not writable, uses a temporary
+    /// folder: a full disk must not block a change.
     ///
     /// # Errors
-    /// They could be written in neither.
+    /// If neither folder is writable.
     pub fn lay_out(&mut self, bundle: &Bundle) -> io::Result<PathBuf> {
         let tree = self.folder.join("trees").join(bundle.digest().to_string());
         if is_tree(&tree, bundle) {
@@ -94,7 +96,7 @@ impl Cache {
             bundle.digest().short(),
             self.elsewhere.len()
         ));
-        let made = DirBuilder::new().mode(0o700).create(&elsewhere); // never into a folder that somebody else made
+        let made = DirBuilder::new().mode(0o700).create(&elsewhere); // never into a folder that someone else created
         if made.and_then(|()| fill(&elsewhere, bundle)).is_err() {
             let _ = fs::remove_dir_all(&elsewhere); // as above
             return Err(first);
@@ -107,7 +109,7 @@ impl Cache {
         make_folder(&self.folder.join("trees"))?;
         let beside =
             self.folder.join("trees").join(format!(".{}.{}.new", bundle.digest(), std::process::id()));
-        let _ = fs::remove_dir_all(&beside); // of a process with our number that was killed
+        let _ = fs::remove_dir_all(&beside); // left by a killed process with our PID
         let filled = DirBuilder::new().mode(0o700).create(&beside).and_then(|()| fill(&beside, bundle));
         let moved = filled.and_then(|()| {
             if tree.exists() {
@@ -116,26 +118,26 @@ impl Cache {
             fs::rename(&beside, tree)
         });
         if moved.is_err() {
-            let _ = fs::remove_dir_all(&beside); // it may not be there
+            let _ = fs::remove_dir_all(&beside); // it may not exist
         }
         moved
     }
 
-    /// Removes the files of bundles that nobody needs any more.
+    /// Removes the unpacked files of bundles that are not in `needed`.
     pub fn tidy(&mut self, needed: &[PathBuf]) {
         let trees = fs::read_dir(self.folder.join("trees")).into_iter().flatten().flatten();
         let unused = trees.map(|entry| entry.path()).filter(|path| !needed.contains(path));
         for path in unused.collect::<Vec<_>>() {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            // Nothing that is not ours, whatever folder an operator named.
+            // Remove only our own folders, whichever folder the operator configured.
             if name.parse::<Digest>().is_ok() {
-                let _ = fs::remove_dir_all(&path); // the next time
+                let _ = fs::remove_dir_all(&path); // retried next time
             }
         }
         self.elsewhere.retain(|path| {
             let keep = needed.contains(path);
             if !keep {
-                let _ = fs::remove_dir_all(path); // it is in a folder for temporary files
+                let _ = fs::remove_dir_all(path); // it is in a temporary folder
             }
             keep
         });
@@ -147,7 +149,7 @@ fn make_folder(folder: &Path) -> io::Result<()> {
 }
 
 fn write_new(path: &Path, pieces: &[&[u8]]) -> io::Result<()> {
-    let _ = fs::remove_file(path); // of a process with our number that was killed
+    let _ = fs::remove_file(path); // left by a killed process with our PID
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     pieces.iter().try_for_each(|piece| file.write_all(piece))?;
     file.sync_all()
@@ -203,7 +205,7 @@ mod tests {
             let mut damaged = whole.clone();
             damaged[at] ^= 1;
             fs::write(&path, &damaged).unwrap();
-            // Some bits of a compressed file mean nothing; what is found then is what was kept.
+            // Some bits of a compressed file have no effect; then the original must be found.
             match cache.load() {
                 Ok(found) => assert_eq!(found, Some(bundle("one")), "{at}"),
                 Err(why) => assert!(why.contains("bundle"), "{why}"),
@@ -223,7 +225,7 @@ mod tests {
         let tree = cache.lay_out(&one).unwrap();
         assert_eq!(fs::read_to_string(tree.join(MAIN)).unwrap(), "one");
         assert_eq!(fs::read_to_string(tree.join("routes/.hidden.yaml")).unwrap(), "a");
-        // A file too many might be included, one changed would run: both are mended.
+        // An extra file might be included and a changed file would run, so both are repaired.
         fs::write(tree.join("routes/more.yaml"), "x").unwrap();
         assert_eq!(cache.lay_out(&one).unwrap(), tree);
         assert!(!tree.join("routes/more.yaml").exists());

@@ -1,14 +1,14 @@
-//! Random numbers from a seed, so that a simulation can be repeated. They spread load; nothing secret rests on them.
+//! Random numbers from a seed, so that a simulation is repeatable. They spread load; no secret depends on them.
 
 use fastrand::Rng;
 use std::time::Duration;
 
-/// The numbers that a seed says.
+/// A sequence of random numbers from a seed.
 #[derive(Clone, Debug)]
 pub struct Chance(Rng);
 
 impl Chance {
-    /// From a seed.
+    /// Starts the sequence of this seed.
     pub const fn new(seed: u64) -> Self {
         Self(Rng::with_seed(seed))
     }
@@ -18,12 +18,12 @@ impl Chance {
         self.0.u64(..)
     }
 
-    /// One below `end`; 0 where that is 0.
+    /// A number below `end`; 0 if `end` is 0.
     pub fn below(&mut self, end: u64) -> u64 {
         if end == 0 { 0 } else { self.0.u64(..end) }
     }
 
-    /// A time from `from` up to `to`, by the millisecond.
+    /// A duration from `from` up to `to`, in whole milliseconds.
     pub fn between(&mut self, from: Duration, to: Duration) -> Duration {
         let span = u64::try_from(to.saturating_sub(from).as_millis()).unwrap_or(u64::MAX - 1);
         from + Duration::from_millis(self.below(span + 1))
@@ -35,8 +35,8 @@ impl Chance {
     }
 }
 
-/// How long to wait after so many failures in a row: doubling from 250 ms up to 5 s, of which a random half is left out, so that a thousand
-/// nodes do not come back at the same moment.
+/// How long to wait after this many consecutive failures: doubles from 250 ms up to 5 s, minus a random part of up to
+/// half. So a thousand nodes do not come back at the same time.
 pub fn backoff(failures: u32, chance: &mut Chance) -> Duration {
     const FIRST: Duration = Duration::from_millis(250);
     const LONGEST: Duration = Duration::from_secs(5);

@@ -1,9 +1,9 @@
-//! The coordinator: the one node that opens the steps of a rollout, or halts it. Every node has one of these; whoever holds the election's key
-//! acts. A state machine without I/O.
+//! The coordinator: the one node that opens the steps of a rollout, or halts it. Every node has this state machine;
+//! the one that holds the election key acts. No I/O.
 //!
-//! Without a coordinator nothing moves past the canary. Each change is one transaction on the revision of the pointer and on the holder's key,
-//! so that one that was cut off and does not know it changes nothing. Times are the coordinator's own and only differences count, so that no
-//! clock of another machine matters.
+//! Without a coordinator, a rollout stays at its canary. Each change is one transaction on the revision of the
+//! pointer and on the holder's key, so a coordinator that is cut off without knowing it changes nothing. Only the
+//! coordinator's own clock counts, and only differences, so the clocks of other machines do not matter.
 
 use crate::Time;
 use crate::chance::{Chance, backoff};
@@ -13,75 +13,76 @@ use crate::session::Lease;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How often the nodes are looked at, at most; with more than a thousand of them seldomer, so that reading them costs the same.
+/// Shortest time between two looks at the nodes; longer with more than a thousand nodes, so that reading them costs
+/// the same.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How long a question may take.
+/// How long a request may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// When somebody who does not hold the key asks for it again.
+/// When a node without the key asks for it again.
 const CAMPAIGN: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(15));
 
-/// How soon somebody asks for it first, once a rollout is under way.
+/// How soon a node first asks for it, once a rollout is in progress.
 const FIRST: Duration = Duration::from_secs(2);
 
-/// Longest reason that a pointer tells.
+/// Longest reason in a pointer, in bytes.
 const WHY_BYTES: usize = 1024;
 
-/// What happened.
+/// An event.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// The pointer as this node sees it, and at which revision it was written; none where there is none.
+    /// The pointer as this node sees it, with the revision of its last write; `None` if there is none.
     Pointer(Option<Box<(Pointer, u64)>>),
     /// The lease of this node's session.
     Lease(Option<Lease>),
-    /// What became of [`Action::Campaign`].
+    /// The result of [`Action::Campaign`].
     Campaigned(Result<Campaigned, String>),
-    /// What became of [`Action::Look`].
+    /// The result of [`Action::Look`].
     Nodes(Result<Looked, String>),
-    /// What became of [`Action::Move`]: whether it was made.
+    /// The result of [`Action::Move`]: whether the write succeeded.
     Moved(Result<bool, String>),
     /// Time has passed.
     Tick,
 }
 
-/// Who holds the key.
+/// The holder of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Campaigned {
-    /// This node, under this lease; the key was made at this revision.
+    /// This node, under this lease; the key was created at this revision.
     Ours(Lease, u64),
-    /// Somebody else.
+    /// Another node.
     Theirs,
 }
 
-/// The fleet at one moment.
+/// The state of the fleet at one time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Looked {
-    /// The nodes that live.
+    /// The live nodes.
     pub nodes: Vec<NodeReport>,
-    /// Those that were there and are not, without having left: what they said last.
+    /// Nodes that disappeared without leaving, with their last reports.
     pub silent: Vec<NodeReport>,
 }
 
-/// What is to be done.
+/// An action to carry out.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Ask for the key under this lease: it is made unless it is there.
+    /// Ask for the key under this lease: creates the key unless it exists.
     Campaign(Lease),
     /// Read all reports.
     Look,
-    /// Write the pointer, if it still stands at `revision` and the key that was made at `key` is there.
+    /// Write the pointer, if it is still at `revision` and the key created at `key` still exists.
     Move {
-        /// What to write.
+        /// The new pointer.
         pointer: Box<Pointer>,
-        /// The revision that the pointer was written at.
+        /// The revision of the current pointer.
         revision: u64,
-        /// The revision that the key was made at.
+        /// The revision at which the key was created.
         key: u64,
     },
 }
 
-/// One node's part in moving rollouts on.
+/// One node's part in coordinating rollouts.
 #[derive(Clone, Debug)]
 pub struct Coordinator {
     chance: Chance,
@@ -91,9 +92,9 @@ pub struct Coordinator {
     asked: Option<(Asked, Time)>,
     at: Time,
     failures: u32,
-    /// Since when the nodes of the open steps have all done well.
+    /// Since when all nodes of the open steps have been healthy.
     well: Option<Time>,
-    /// The nodes of the open steps that were to take the bundle: their processes, and whether they ran it.
+    /// The nodes of the open steps that should take the bundle: their processes, and whether they ran it.
     seen: BTreeMap<String, (u64, bool)>,
 }
 
@@ -104,19 +105,19 @@ enum Asked {
     Move,
 }
 
-/// What a look at the nodes says.
+/// The result of a look at the nodes.
 #[derive(Clone, Debug, PartialEq)]
 enum Verdict {
-    /// Everybody does well.
+    /// All are healthy.
     Well,
-    /// Not everybody is there yet.
+    /// Not all are ready yet.
     NotYet,
-    /// Somebody does not.
+    /// At least one is unhealthy.
     Bad(String),
 }
 
 impl Coordinator {
-    /// A coordinator that holds no key.
+    /// A coordinator without the key.
     pub fn new(seed: u64) -> Self {
         Self {
             chance: Chance::new(seed),
@@ -131,7 +132,7 @@ impl Coordinator {
         }
     }
 
-    /// Whether this node holds the key, for all it knows.
+    /// Whether this node holds the key, as far as it knows.
     pub const fn leads(&self) -> bool {
         self.key.is_some()
     }
@@ -145,7 +146,7 @@ impl Coordinator {
         }
     }
 
-    /// Takes note of what happened, and says what is to be done about it.
+    /// Processes an event; returns the action to carry out.
     pub fn on(&mut self, now: Time, event: Event) -> Option<Action> {
         match event {
             Event::Pointer(pointer) => self.sees(now, pointer.map(|pointer| *pointer)),
@@ -175,7 +176,8 @@ impl Coordinator {
     }
 
     fn sees(&mut self, now: Time, pointer: Option<(Pointer, u64)>) {
-        // By the revision: one that was halted and resumed while nobody looked says the same, and holds anew.
+        // Compare revisions: a pointer that was halted and resumed while nobody looked has the same content, but its
+        // step starts over.
         let revision = |pointer: &Option<(Pointer, u64)>| pointer.as_ref().map(|(_, revision)| *revision);
         if revision(&self.pointer) != revision(&pointer) {
             self.begins_anew();
@@ -186,7 +188,7 @@ impl Coordinator {
         self.pointer = pointer;
     }
 
-    /// What was seen says nothing about the step that is open now.
+    /// Discards observations that do not apply to the step that is now open.
     fn begins_anew(&mut self) {
         self.well = None;
         self.seen.clear();
@@ -242,19 +244,19 @@ impl Coordinator {
     fn moved(&mut self, now: Time, result: &Result<bool, String>) {
         match result {
             Ok(true) => self.answered(now),
-            // The pointer is another by now, or the key is somebody else's.
+            // The pointer has changed, or another node has the key.
             Ok(false) => {
                 self.answered(now);
                 self.key = None;
                 self.at = now + self.chance.between(Duration::ZERO, FIRST);
             }
-            // It may have been made or not: what the pointer says next tells.
+            // Unknown whether it was written; the next pointer shows that.
             Err(_) => self.fails(now),
         }
         self.begins_anew();
     }
 
-    /// Every step must be somebody's, and everybody in it must run the bundle and do well.
+    /// Every step must have nodes, and all of them must run the bundle and be healthy.
     fn judge(&mut self, pointer: &Pointer, revision: u64, looked: &Looked) -> Verdict {
         let rollout = &pointer.rollout;
         let mut is_complete = true;
@@ -268,7 +270,7 @@ impl Coordinator {
             if let Some(why) = complaint(node, pointer) {
                 return Verdict::Bad(why);
             }
-            // What it said before it saw this pointer says nothing about it.
+            // A report from before the node saw this pointer says nothing about it.
             if node.generation != pointer.generation {
                 is_complete = false;
                 continue;
@@ -280,14 +282,16 @@ impl Coordinator {
             is_complete &= runs;
             if !self.seen.contains_key(&node.node) {
                 self.seen.insert(node.node.clone(), (node.boot, false));
-                // Who comes while others try it tries it as long as they do. With the last step nodes come as they always do.
+                // A node that joins during the trial is tried for the full hold time. In the last step, nodes join as
+                // usual.
                 self.well = self.well.filter(|_| !pointer.is_tried());
             }
             if let Some((_, ran)) = self.seen.get_mut(&node.node) {
                 *ran |= runs;
             }
         }
-        // Whoever was to take it and is gone may have been killed by it. With the last step nodes come and go as they always do.
+        // A node that should take the bundle and is gone may have been killed by it. In the last step, nodes come and
+        // go as usual.
         if pointer.is_tried()
             && let Some(why) = self.gone(pointer, revision, looked)
         {
@@ -296,13 +300,15 @@ impl Coordinator {
         if is_complete && last_has { Verdict::Well } else { Verdict::NotYet }
     }
 
-    /// Whether a node's process is another than took the bundle: by what was seen, or by what it says of itself, whoever looked before.
+    /// Whether the node's process is not the one that took the bundle: by what we saw, or by the node's own report to
+    /// any coordinator.
     fn is_anew(&self, node: &NodeReport, pointer: &Pointer, revision: u64) -> bool {
         let is_another = self.seen.get(&node.node).is_some_and(|(boot, _)| *boot != node.boot);
         is_another || (node.began == Some(pointer.to) && node.began_at >= revision)
     }
 
-    /// Who of the open steps is not there any more: of those seen, and of those who said that they try this pointer, whoever looked then.
+    /// A node of the open steps that is gone: one that we saw, or one that reported that it tries this pointer, to
+    /// any coordinator.
     fn gone(&self, pointer: &Pointer, revision: u64, looked: &Looked) -> Option<String> {
         let is_there = |name: &str| looked.nodes.iter().any(|node| node.node == name);
         if let Some((name, (_, ran))) = self.seen.iter().find(|(name, _)| !is_there(name)) {
@@ -347,7 +353,7 @@ impl Coordinator {
     }
 }
 
-/// What speaks against the bundle, of what a node says.
+/// A complaint about the bundle in a node's report.
 fn complaint(node: &NodeReport, pointer: &Pointer) -> Option<String> {
     let said = |what: &str, reason: &Option<crate::report::Reason>| {
         let reason = reason.as_ref().filter(|reason| reason.bundle == pointer.to)?;
@@ -356,7 +362,7 @@ fn complaint(node: &NodeReport, pointer: &Pointer) -> Option<String> {
     said("refused it", &node.refused).or_else(|| said("does badly with it", &node.unwell))
 }
 
-/// With one step more open, or done.
+/// The pointer with one more step open, or done.
 fn advanced(mut pointer: Pointer) -> Pointer {
     let rollout = &mut pointer.rollout;
     if rollout.open >= rollout.steps.len() {
@@ -367,7 +373,7 @@ fn advanced(mut pointer: Pointer) -> Pointer {
     pointer
 }
 
-/// With no step open: everybody goes back to what ran before.
+/// The pointer with no step open: all nodes return to the previous bundle.
 fn undone(mut pointer: Pointer, why: &str) -> Pointer {
     let rollout = &mut pointer.rollout;
     rollout.why = format!("step {}: {}", rollout.open, shortened(why, WHY_BYTES));

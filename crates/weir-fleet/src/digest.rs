@@ -14,13 +14,13 @@ impl Digest {
         self.to_string().chars().take(12).collect()
     }
 
-    /// Its first eight bytes as a number, which spreads evenly.
+    /// Its first eight bytes as an evenly distributed number.
     pub const fn number(&self) -> u64 {
         let [a, b, c, d, e, f, g, h, ..] = self.0;
         u64::from_be_bytes([a, b, c, d, e, f, g, h])
     }
 
-    /// Of these pieces, one after the other.
+    /// The digest of these pieces in sequence.
     pub fn of(pieces: &[&[u8]]) -> Self {
         use sha2::Digest as _;
         let mut hash = sha2::Sha256::new();
@@ -41,7 +41,7 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// Text that is no digest.
+/// The text is not a digest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoDigest;
 
@@ -69,7 +69,7 @@ impl FromStr for Digest {
     }
 }
 
-/// Lower case only, so that a digest has one way to be written.
+/// Accepts lower case only, so that a digest has only one notation.
 const fn hex(digit: u8) -> Option<u8> {
     match digit {
         b'0'..=b'9' => Some(digit - b'0'),

@@ -1,7 +1,8 @@
-//! What a fleet asks of etcd, and what the answers mean to it; how they are written is in `kv`.
+//! The fleet's requests to etcd, and the meaning of the responses; `kv` defines their encoding.
 //!
-//! Keys of a fleet, under its prefix: `configs/<digest>` (bundles, which never change), `current` (the pointer), `nodes/<name>` (reports, under
-//! short leases), `seen/<name>` (the same under leases of a day, so that who goes silent is known) and `leader` (the election).
+//! The keys of a fleet, under its prefix: `configs/<digest>` (bundles, immutable), `current` (the pointer),
+//! `nodes/<name>` (reports under short leases), `seen/<name>` (the same under leases of a day, to detect nodes that
+//! went silent) and `leader` (the election).
 
 use crate::bundle::Bundle;
 use crate::coordinator::Campaigned;
@@ -12,13 +13,13 @@ use crate::pointer::Pointer;
 use crate::session::{Lease, TTL};
 use serde_json::{Value, json};
 
-/// Most reports that one question asks for.
+/// Most reports per request.
 pub const PAGE: usize = 500;
 
-/// Most nodes of a fleet that are read; the rest is left out.
+/// Most nodes of a fleet that we read; others are ignored.
 pub const NODES: usize = 20_000;
 
-/// How long a node is remembered that went silent.
+/// How long we remember a node that went silent.
 pub const REMEMBERED: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
 
 /// The keys of one fleet.
@@ -30,14 +31,14 @@ pub struct Keys {
 /// One line of a watch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum WatchLine {
-    /// It tells this.
+    /// A message for the follower.
     Told(Told),
-    /// It is over, because what it asked for was compacted, or for another reason.
+    /// The watch has ended: its revision was compacted, or for another reason.
     Over(String),
 }
 
 impl Keys {
-    /// Under this prefix; a slash at its end counts for nothing.
+    /// The keys under this prefix; ignores a trailing slash.
     pub fn new(prefix: &str) -> Self {
         Self { prefix: prefix.trim_end_matches('/').to_owned() }
     }
@@ -52,7 +53,7 @@ impl Keys {
         format!("{}/leader", self.prefix)
     }
 
-    /// The key of whoever keeps the limits of a store.
+    /// The key of the node that keeps the limits of a store.
     pub fn limits(&self, store: &str) -> String {
         format!("{}/limits/{store}", self.prefix)
     }
@@ -69,14 +70,14 @@ impl Keys {
         format!("{}/configs/{digest}", self.prefix)
     }
 
-    // === what a node asks ===
+    // === requests of a node ===
 
     /// Reads the pointer.
     pub fn read_pointer(&self) -> Question {
         ask("/v3/kv/range", &json!({ "key": encode(self.pointer().as_bytes()) }))
     }
 
-    /// Watches the pointer from a revision on.
+    /// Watches the pointer, starting at a revision.
     pub fn watch_pointer(&self, from: u64) -> Question {
         let create = json!({
             "key": encode(self.pointer().as_bytes()), "start_revision": from.to_string(), "progress_notify": true,
@@ -89,12 +90,12 @@ impl Keys {
         ask("/v3/kv/range", &json!({ "key": encode(self.bundle(digest).as_bytes()) }))
     }
 
-    /// Asks for a lease.
+    /// Requests a lease.
     pub fn grant() -> Question {
         Self::grant_for(TTL)
     }
 
-    /// Asks for a lease of a day, to be remembered by.
+    /// Requests a lease of a day, for remembering a node.
     pub fn grant_day() -> Question {
         Self::grant_for(REMEMBERED)
     }
@@ -103,7 +104,7 @@ impl Keys {
         ask("/v3/lease/grant", &json!({ "TTL": time.as_secs().to_string() }))
     }
 
-    /// Asks how long a lease still has.
+    /// Requests the remaining time of a lease.
     pub fn left(lease: Lease) -> Question {
         ask("/v3/lease/timetolive", &json!({ "ID": lease.to_string() }))
     }
@@ -113,22 +114,22 @@ impl Keys {
         ask("/v3/lease/keepalive", &json!({ "ID": lease.to_string() }))
     }
 
-    /// Ends a lease, and with it what stands under it.
+    /// Revokes a lease, which deletes the keys under it.
     pub fn revoke(lease: Lease) -> Question {
         ask("/v3/lease/revoke", &json!({ "ID": lease.to_string() }))
     }
 
-    /// Puts a report under a lease.
+    /// Writes a report under a lease.
     pub fn put_report(&self, node: &str, lease: Lease, report: &[u8]) -> Question {
         put(&self.node(node), lease, report)
     }
 
-    /// Puts a report where it is remembered.
+    /// Writes a report to be remembered.
     pub fn put_seen(&self, node: &str, lease: Lease, report: &[u8]) -> Question {
         put(&self.seen(node), lease, report)
     }
 
-    /// Asks for the key of the election; where it is there, what it holds.
+    /// Asks for the election key; if it exists, returns its content.
     pub fn campaign(&self, node: &str, lease: Lease) -> Question {
         Self::claim(&self.leader(), node.as_bytes(), lease)
     }
@@ -138,7 +139,7 @@ impl Keys {
         ask("/v3/kv/range", &json!({ "key": encode(key.as_bytes()) }))
     }
 
-    /// Writes a key under a lease unless it is there; where it is, what it holds.
+    /// Writes a key under a lease unless it exists; if it does, returns its content.
     pub fn claim(key: &str, value: &[u8], lease: Lease) -> Question {
         let key = encode(key.as_bytes());
         let put = json!({ "key": key, "value": encode(value), "lease": lease.to_string() });
@@ -150,22 +151,22 @@ impl Keys {
         ask("/v3/kv/txn", &txn)
     }
 
-    /// Reads reports, those behind `after` where it is given.
+    /// Reads reports, starting after `after` if given.
     pub fn read_nodes(&self, after: Option<&[u8]>) -> Question {
         kv::read_prefix(&self.node(""), after, PAGE)
     }
 
-    /// Reads what is remembered of nodes, behind `after` where it is given.
+    /// Reads remembered reports, starting after `after` if given.
     pub fn read_seen(&self, after: Option<&[u8]>) -> Question {
         kv::read_prefix(&self.seen(""), after, PAGE)
     }
 
-    /// Reads who holds the election's key.
+    /// Reads the holder of the election key.
     pub fn read_leader(&self) -> Question {
         ask("/v3/kv/range", &json!({ "key": encode(self.leader().as_bytes()) }))
     }
 
-    /// Writes the pointer, if it still stands at `revision` and the election's key was made at `key`.
+    /// Writes the pointer, if it is still at `revision` and the election key was created at `key`.
     pub fn move_pointer(&self, pointer: &Pointer, revision: u64, key: u64) -> Question {
         let (name, leader) = (encode(self.pointer().as_bytes()), encode(self.leader().as_bytes()));
         let txn = json!({
@@ -178,9 +179,10 @@ impl Keys {
         ask("/v3/kv/txn", &txn)
     }
 
-    // === what a publisher asks ===
+    // === requests of a publisher ===
 
-    /// Writes a pointer made from the one at `revision` (0 for none), with its bundle where it is new; removes bundles that nobody needs.
+    /// Writes a pointer derived from the one at `revision` (0 for none), with its bundle if that is new; removes
+    /// unneeded bundles.
     pub fn publish(
         &self,
         pointer: &Pointer,
@@ -213,12 +215,12 @@ fn put(key: &str, lease: Lease, value: &[u8]) -> Question {
     ask("/v3/kv/put", &put)
 }
 
-// === answers ===
+// === responses ===
 
-/// The bundle that was asked for with [`Keys::read_bundle`], whole and what its name says.
+/// The bundle requested with [`Keys::read_bundle`], complete and matching its digest.
 ///
 /// # Errors
-/// It is not there, or is another.
+/// If it is missing, or is another bundle.
 pub fn bundle(range: &Range, digest: Digest) -> Result<Bundle, String> {
     let name = digest.short();
     let entry = range.entries.first().ok_or_else(|| format!("bundle {name} is not there"))?;
@@ -230,20 +232,20 @@ pub fn bundle(range: &Range, digest: Digest) -> Result<Bundle, String> {
     }
 }
 
-/// How long a lease still has; nothing where it is gone.
+/// The remaining time of a lease; zero if it has expired.
 ///
 /// # Errors
-/// It is no such answer.
+/// When the body is not such a response.
 pub fn left(body: &[u8]) -> Result<std::time::Duration, String> {
     let value = parsed(body)?;
     if value.get("header").is_none() {
         return Err(kv::error(body));
     }
-    // What is over has -1, which is no number of ours.
+    // An expired lease has -1, which does not parse as one of our numbers.
     Ok(std::time::Duration::from_secs(number(value.get("TTL"))))
 }
 
-/// The pointer, as [`Keys::read_pointer`] found it.
+/// The pointer that [`Keys::read_pointer`] returned.
 pub fn seen(range: &Range) -> Seen {
     let entry = range.entries.first();
     Seen {
@@ -260,22 +262,22 @@ fn found(value: &[u8]) -> Found {
     }
 }
 
-/// Whether a transaction was made.
+/// Whether a transaction succeeded.
 ///
 /// # Errors
-/// It is no such answer.
+/// When the body is not such a response.
 pub fn succeeded(body: &[u8]) -> Result<bool, String> {
     let value = parsed(body)?;
     if value.get("header").is_none() {
         return Err(kv::error(body));
     }
-    Ok(value.get("succeeded").and_then(Value::as_bool).unwrap_or_default()) // false is left out
+    Ok(value.get("succeeded").and_then(Value::as_bool).unwrap_or_default()) // false is omitted
 }
 
-/// Who holds the election's key, after [`Keys::campaign`] by `node`.
+/// The holder of the election key, after [`Keys::campaign`] by `node`.
 ///
 /// # Errors
-/// It is no such answer.
+/// When the body is not such a response.
 pub fn campaigned(body: &[u8], node: &str, lease: Lease) -> Result<Campaigned, String> {
     if succeeded(body)? {
         let value = parsed(body)?;
@@ -292,10 +294,10 @@ pub fn campaigned(body: &[u8], node: &str, lease: Lease) -> Result<Campaigned, S
     })
 }
 
-/// Who holds a key that was asked for with [`Keys::claim`]: `None` where it was written.
+/// The holder of a key requested with [`Keys::claim`]: `None` if our write succeeded.
 ///
 /// # Errors
-/// It is no such answer.
+/// When the body is not such a response.
 pub fn claimed(body: &[u8]) -> Result<Option<Vec<u8>>, String> {
     if succeeded(body)? {
         return Ok(None);
@@ -303,17 +305,17 @@ pub fn claimed(body: &[u8]) -> Result<Option<Vec<u8>>, String> {
     held(body)?.map(|entry| Some(entry.value)).ok_or_else(|| "the key was there, and is gone".to_owned())
 }
 
-/// What the range in the answer to a transaction that failed holds.
+/// The entry in the response to a failed transaction.
 fn held(body: &[u8]) -> Result<Option<Entry>, String> {
     let value = parsed(body)?;
     let answer = value.get("responses").and_then(|all| all.get(0)).and_then(|one| one.get("response_range"));
     Ok(answer.and_then(|answer| range_of(answer, &value).entries.into_iter().next()))
 }
 
-/// A lease that was granted.
+/// A granted lease.
 ///
 /// # Errors
-/// It is no such answer.
+/// When the body is not such a response.
 pub fn granted(body: &[u8]) -> Result<Lease, String> {
     match kv::lease_of(parsed(body)?.get("ID")) {
         0 => Err(kv::error(body)),
@@ -321,10 +323,10 @@ pub fn granted(body: &[u8]) -> Result<Lease, String> {
     }
 }
 
-/// Whether a lease was kept alive: what is left of one that is gone is nothing.
+/// Whether a lease was renewed: an expired lease has no remaining time.
 ///
 /// # Errors
-/// It is no such answer.
+/// When the body is not such a response.
 pub fn kept_alive(body: &[u8]) -> Result<bool, String> {
     let value = parsed(body)?;
     match value.get("result") {
@@ -333,13 +335,13 @@ pub fn kept_alive(body: &[u8]) -> Result<bool, String> {
     }
 }
 
-/// What a line of a watch says.
+/// Parses a line of a watch.
 pub fn watch_line(line: &[u8]) -> WatchLine {
     let mut events = match kv::line(line) {
         Line::Events(events) => events,
         Line::Over(why) => return WatchLine::Over(why),
     };
-    // Only the last one counts: what was in between never has to run.
+    // Only the last event counts: intermediate pointers need not run.
     let Some(event) = events.pop() else { return WatchLine::Told(Told::Nothing) };
     let revision = event.entry.modified;
     let pointer = if event.deleted { Found::Nothing } else { found(&event.entry.value) };
@@ -440,7 +442,7 @@ mod tests {
             )
         };
         assert_eq!(campaigned(held("bg==", "7").as_bytes(), "n", 7), Ok(Campaigned::Ours(7, 12)));
-        // A lease of this node's past is not this node.
+        // An earlier lease of this node does not count.
         assert_eq!(campaigned(held("bg==", "6").as_bytes(), "n", 7), Ok(Campaigned::Theirs));
         assert_eq!(campaigned(held("bQ==", "7").as_bytes(), "n", 7), Ok(Campaigned::Theirs));
     }

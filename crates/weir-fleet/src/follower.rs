@@ -1,17 +1,17 @@
-//! A follower: what one gateway does to run what the pointer says. A state machine without I/O; whoever drives it carries out its actions and
-//! tells it what came of them.
+//! A follower: makes one gateway run what the pointer says. A state machine without I/O; its driver carries out the
+//! actions and reports the results.
 //!
 //! ```text
-//!   Begin ─► read the pointer ─► watch from the revision after it ─► told of a change ─┐
+//!   Begin ─► read the pointer ─► watch from the next revision ─► notified of a change ─┐
 //!               ▲     ▲                     │ ended, compacted, silent                 │
 //!               │     └── after a while ◄───┘                                          ▼
-//!               └── every 30 to 60 s, whatever happens                     another bundle than runs?
+//!               └── every 30 to 60 s, whatever happens                another bundle than the running one?
 //!                                                                                      │ yes, and not refused before
-//!   Kept ◄─ keep on the disk ◄─ Ran ◄─ run ◄─ Fetched ◄─ fetch ◄─ wait 0 to 300 ms ◄───┘
+//!   Kept ◄─ keep on disk ◄─ Ran ◄─ run ◄─ Fetched ◄─ fetch ◄─ wait 0 to 300 ms ◄───────┘
 //! ```
 //!
-//! What it never does: give up what runs because the source is away, empty or wrong; try a bundle again that does not compile; act on a
-//! pointer that says what runs already.
+//! It never gives up the running bundle because the source is unavailable, empty or wrong. It never retries a bundle
+//! that does not compile, and ignores a pointer to the bundle that already runs.
 
 use crate::Time;
 use crate::chance::{Chance, backoff};
@@ -21,76 +21,77 @@ use crate::report::{NodeReport, Reason, shortened};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The pointer is read this often, whatever the watch says: a watch may have died in silence.
+/// How often we read the pointer, even if the watch is quiet: a watch may have died silently.
 pub const READ_FROM: Duration = Duration::from_secs(30);
 /// See [`READ_FROM`].
 pub const READ_TO: Duration = Duration::from_secs(60);
 
-/// A watch that has said nothing for so long is opened anew. It says something every ten minutes where the server is told to tell of its
-/// progress; asking again costs one request.
+/// We reopen a watch that has been silent for this long. With progress notifications, the server sends something
+/// every ten minutes; asking again costs one request.
 pub const SILENCE: Duration = Duration::from_secs(300);
 
-/// How long a question may take before it counts as failed.
+/// How long a request may take before it counts as failed.
 pub const PATIENCE: Duration = Duration::from_secs(15);
 
-/// How far the reads of one bundle are spread, so that not all nodes ask for it at one moment: at least.
+/// The minimum spread of reads of a bundle, so that not all nodes ask for it at the same time.
 pub const SPREAD: Duration = Duration::from_millis(300);
 
-/// So many reads of a bundle there are in a second, in a fleet so large that [`SPREAD`] would mean more, and the longest that one waits for its turn.
+/// Most reads of a bundle per second. A fleet too large for [`SPREAD`] spreads its reads further, but no node waits
+/// longer than `LONGEST`.
 const READS: u64 = 2_500;
 const LONGEST: Duration = Duration::from_secs(8);
 
-/// Most bytes of what a report tells of trouble.
+/// Most bytes of trouble in a report.
 const TROUBLE: usize = 1024;
 
-/// How soon what could not be put on the disk is tried again.
+/// When to retry after a bundle could not be written to disk.
 const KEEP_AGAIN: Duration = Duration::from_secs(30);
 
-/// Most refused bundles that are remembered.
+/// Most refused bundles that we remember.
 const REFUSED: usize = 16;
 
-/// What happened.
+/// An event.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// The process begins, and runs this bundle from its disk.
+    /// The process starts, and runs this bundle from its disk.
     Begin(Option<Digest>),
-    /// What the [`Action::Read`] of this number found.
+    /// The result of the [`Action::Read`] with this number.
     Read(u64, Result<Seen, String>),
-    /// What the watch of this number says.
+    /// A message from the watch with this number.
     Watch(u64, Told),
-    /// What became of [`Action::Fetch`].
+    /// The result of [`Action::Fetch`].
     Fetched(Digest, Result<(), String>),
-    /// What became of [`Action::Run`].
+    /// The result of [`Action::Run`].
     Ran(Digest, Outcome),
-    /// What became of [`Action::Keep`].
+    /// The result of [`Action::Keep`].
     Kept(Digest, bool),
     /// Time has passed.
     Tick,
 }
 
-/// What a watch says.
+/// A message from a watch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Told {
-    /// The pointer has changed; nothing was left out since the watch was opened.
+    /// The pointer has changed; the watch has missed nothing since it was opened.
     Changed(Seen),
-    /// It is over, or could not be opened.
+    /// The watch has ended, or could not be opened.
     Ended(String),
-    /// It stands, and nothing has changed.
+    /// The watch is open, and nothing has changed.
     Nothing,
 }
 
-/// The pointer at one moment.
+/// The pointer at one time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seen {
-    /// The revision of the source that this is true at.
+    /// The revision of the source at which this is valid.
     pub revision: u64,
-    /// The revision that it was written at; 0 where there is none.
+    /// The revision of the pointer's last write; 0 if there is none.
     pub modified: u64,
-    /// What it holds.
+    /// The content.
     pub pointer: Found,
 }
 
-/// What stands where the pointer should.
+/// The content of the pointer's key.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found {
     /// Nothing.
@@ -101,46 +102,46 @@ pub enum Found {
     Unreadable(String),
 }
 
-/// What became of a bundle.
+/// The result of running a bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Something of this machine stood in the way, such as a full disk: it is tried again.
+    /// A local problem, such as a full disk: will be retried.
     Failed(String),
-    /// It does not compile, and never will here.
+    /// It does not compile on this node, and never will.
     Refused(String),
     /// It runs.
     Running,
 }
 
-/// What is to be done.
+/// An action to carry out.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Read the pointer. The answer bears this number.
+    /// Read the pointer. The result carries this number.
     Read(u64),
-    /// Watch it, from this revision on. There is at most one watch: this ends the one before. What it says bears this number.
+    /// Watch the pointer from this revision. Replaces any earlier watch. Its messages carry this number.
     Watch(u64, u64),
     /// End the watch.
     Unwatch,
-    /// Get a bundle, and check that it is what its name says.
+    /// Fetch a bundle, and verify its digest.
     Fetch(Digest),
-    /// Compile what was fetched, and run it.
+    /// Compile and run the fetched bundle.
     Run(Digest),
-    /// Put what runs on the disk.
+    /// Write the running bundle to disk.
     Keep(Digest),
-    /// Something that the report tells has changed.
+    /// Something in the report has changed.
     Report,
     /// Write to the log.
     Say(Note),
 }
 
-/// What an operator wants to know.
+/// A message for operators.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Note {
-    /// The source does not answer, for this reason. Once until it does again.
+    /// The source does not answer, with the reason. Sent once until it answers again.
     Away(String),
     /// The source answers again.
     Back,
-    /// The source holds no pointer. Once until it does.
+    /// The source holds no pointer. Sent once until it does.
     Empty,
     /// The pointer cannot be followed.
     Unreadable(String),
@@ -148,20 +149,21 @@ pub enum Note {
     Runs(Digest),
     /// A bundle was refused.
     Refused(Digest, String),
-    /// A bundle cannot be got or run now: it is tried again.
+    /// A bundle cannot be fetched or run now: will be retried.
     Trouble(Digest, String),
-    /// What runs could not be put on the disk: a restart would find the bundle before it. It is tried again. Once for a bundle.
+    /// The running bundle could not be written to disk, so a restart would find the previous one. Will be retried.
+    /// Sent once per bundle.
     NotKept(Digest),
 }
 
-/// What a follower is.
+/// The identity and settings of a follower.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The node's name.
     pub node: String,
     /// Its labels.
     pub labels: Labels,
-    /// How far reads of a bundle are spread.
+    /// The spread of reads of a bundle.
     pub spread: Duration,
 }
 
@@ -170,20 +172,20 @@ pub struct Settings {
 pub struct Follower {
     settings: Settings,
     chance: Chance,
-    /// What was on the disk when the process began, and the revision that the source answered with first.
+    /// The bundle on disk when the process started, and the revision of the source's first answer.
     began: (Option<Digest>, Option<u64>),
     running: Option<Digest>,
     kept: Option<Digest>,
-    /// When what runs is put on the disk again, where that failed; and whether that was said.
+    /// When to retry writing the running bundle to disk, and whether the failure was reported.
     keep_at: Time,
     not_kept: bool,
     refused: VecDeque<Reason>,
     pointer: Option<Box<Pointer>>,
     revision: u64,
     modified: u64,
-    /// Reads and watches are counted, so that an answer that comes late is known.
+    /// Numbers reads and watches, so that late results are recognized.
     number: u64,
-    /// A change was told while a read was under way: its answer may be older.
+    /// The watch reported a change while a read was in progress, whose result may be older.
     told: bool,
     reading: Option<(u64, Time)>,
     read_at: Time,
@@ -201,21 +203,21 @@ pub struct Follower {
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Watch {
-    /// None; one may be opened once the pointer has been read.
+    /// No watch; one may be opened after the pointer has been read.
     Closed,
-    /// Asked for at this time.
+    /// Requested at this time.
     Opening(u64, Time),
-    /// It stands, and said something last at this time.
+    /// Open; its last message came at this time.
     Open(u64, Time),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Work {
     None,
-    /// Until the time has come.
+    /// Waits until this time.
     Waiting(Digest, Time),
     Fetching(Digest),
-    /// Compiling takes as long as it takes, and always ends.
+    /// Compiling has no timeout, and always ends.
     Running(Digest),
 }
 
@@ -226,7 +228,7 @@ impl Watch {
 }
 
 impl Follower {
-    /// A follower that has not begun. `seed`: where its random numbers come from.
+    /// A follower that has not started. `seed` seeds its random numbers.
     pub fn new(settings: Settings, seed: u64) -> Self {
         Self {
             settings,
@@ -257,7 +259,7 @@ impl Follower {
         }
     }
 
-    /// Takes note of what happened, and says what is to be done about it.
+    /// Processes an event; returns the actions to carry out.
     pub fn on(&mut self, now: Time, event: Event) -> Vec<Action> {
         let mut todo = Vec::new();
         match event {
@@ -274,7 +276,7 @@ impl Follower {
             Event::Watch(number, told) if self.watch.is(number) => match told {
                 Told::Changed(seen) => {
                     self.hears(now, number, &mut todo);
-                    // A word that was on its way when a read found something newer says nothing new.
+                    // A message sent before a newer read result contains no news.
                     if seen.revision > self.revision {
                         self.told = true;
                         self.sees(seen, &mut todo);
@@ -283,7 +285,7 @@ impl Follower {
                 Told::Ended(_) => self.ends_watch(now),
                 Told::Nothing => self.hears(now, number, &mut todo),
             },
-            // Of a question or a watch that was given up.
+            // From an abandoned read or watch.
             Event::Read(..) | Event::Watch(..) => {}
             Event::Fetched(digest, result) => self.has_fetched(now, digest, result, &mut todo),
             Event::Ran(digest, outcome) => self.has_run(now, digest, outcome, &mut todo),
@@ -294,7 +296,7 @@ impl Follower {
                 } else if !std::mem::replace(&mut self.not_kept, true) {
                     todo.push(Action::Say(Note::NotKept(digest)));
                 }
-                // A disk that is full now may have room later, and a restart would find the bundle before.
+                // A full disk may have room later. Until then, a restart would find the previous bundle.
                 self.keep_at = if self.is_kept() { Time::MAX } else { now + KEEP_AGAIN };
                 todo.push(Action::Report);
             }
@@ -319,24 +321,24 @@ impl Follower {
         read.min(watch).min(work).min(self.keep_at)
     }
 
-    // === what is asked of it ===
+    // === its state ===
 
-    /// What runs.
+    /// The running bundle.
     pub const fn running(&self) -> Option<Digest> {
         self.running
     }
 
-    /// Whether what runs is on the disk.
+    /// Whether the running bundle is on disk.
     pub fn is_kept(&self) -> bool {
         self.kept == self.running
     }
 
-    /// The pointer as it was seen last.
+    /// The last seen pointer.
     pub fn pointer(&self) -> Option<&Pointer> {
         self.pointer.as_deref()
     }
 
-    /// The revision that it was written at.
+    /// The revision of its last write.
     pub const fn modified(&self) -> u64 {
         self.modified
     }
@@ -346,28 +348,28 @@ impl Follower {
         self.is_away
     }
 
-    /// When the source answered last.
+    /// When the source last answered.
     pub const fn contact(&self) -> Option<Time> {
         self.contact
     }
 
-    /// What is to run and was refused.
+    /// The bundle to run, if it was refused.
     pub fn refused(&self) -> Option<&Reason> {
         let to = self.wanted()?;
         self.refused.iter().find(|reason| reason.bundle == to)
     }
 
-    /// What keeps it from following now; empty where nothing does.
+    /// What prevents it from following; empty if nothing does.
     pub fn trouble(&self) -> &str {
         if self.unreadable.is_empty() { &self.trouble } else { &self.unreadable }
     }
 
-    /// What it is to run, as far as it knows.
+    /// The bundle that this node should run, as far as it knows.
     pub fn wanted(&self) -> Option<Digest> {
         self.pointer.as_ref()?.wanted(&self.settings.node, &self.settings.labels)
     }
 
-    /// What the node says of itself, as far as the follower knows it.
+    /// The node's report, as far as the follower knows its content.
     pub fn report(&self) -> NodeReport {
         let (began, began_at) = self.began;
         NodeReport {
@@ -385,7 +387,7 @@ impl Follower {
         }
     }
 
-    /// Whether it is to try a bundle that others are kept from still.
+    /// Whether it should try a bundle that other nodes do not get yet.
     fn is_early(&self) -> bool {
         self.pointer.as_ref().is_some_and(|pointer| {
             pointer.is_tried() && pointer.is_open_to(&self.settings.node, &self.settings.labels)
@@ -400,14 +402,14 @@ impl Follower {
         self.began.1.get_or_insert(seen.revision);
         self.answers(now, todo);
         if late {
-            // It was on its way when the watch told of something newer. What is true now the next one says.
+            // The read started before the watch reported a newer pointer. The next read returns the current one.
             self.told = false;
             self.read_at = now;
             return;
         }
         self.read_at = now + self.chance.between(READ_FROM, READ_TO);
-        // A source that has gone back was restored or replaced: its watch would tell of nothing until it has caught up. One that knows of a
-        // change that the watch has not told of is deaf.
+        // A source that went back was restored or replaced: its watch would report nothing until its revisions catch
+        // up. If the source has a change that the watch did not report, the watch is dead.
         let went_back = seen.revision < self.revision;
         let differs = self.differs(&seen.pointer);
         let from = seen.revision.saturating_add(1);
@@ -442,7 +444,7 @@ impl Follower {
             self.is_away = true;
             todo.push(Action::Say(Note::Away(why)));
         }
-        // Whoever does not answer a question does not tell of changes either.
+        // A source that does not answer requests does not report changes either.
         if self.watch != Watch::Closed {
             self.watch = Watch::Closed;
             todo.push(Action::Unwatch);
@@ -463,7 +465,8 @@ impl Follower {
         }
     }
 
-    /// The pointer is read again, and only then watched: what happened in between is lost otherwise.
+    /// Ends the watch, reads the pointer again, and only then opens a new watch: otherwise changes in between would
+    /// be lost.
     fn ends_watch(&mut self, now: Time) {
         self.watch = Watch::Closed;
         self.watch_failures = self.watch_failures.saturating_add(1);
@@ -495,7 +498,7 @@ impl Follower {
                     todo.push(Action::Say(Note::Unreadable(why.clone())));
                     todo.push(Action::Report);
                 }
-                // What it said before holds on.
+                // The previous content stays in force.
                 self.unreadable = format!("the pointer cannot be followed: {why}");
             }
         }
@@ -512,7 +515,7 @@ impl Follower {
                 self.work = Work::Running(digest);
                 todo.push(Action::Run(digest));
             }
-            Ok(()) => self.work = Work::None, // another one is to run by now
+            Ok(()) => self.work = Work::None, // another bundle should run by now
             Err(why) => self.fails(now, digest, why, todo),
         }
     }
@@ -551,22 +554,21 @@ impl Follower {
         }
     }
 
-    /// What is to run, does not, and was not refused.
+    /// The bundle that should run, does not, and was not refused.
     fn due(&self) -> Option<Digest> {
         let wanted = self.wanted()?;
         let known = |reason: &Reason| reason.bundle == wanted;
         if self.running == Some(wanted) || self.refused.iter().any(known) { None } else { Some(wanted) }
     }
 
-    /// How far the reads of a bundle are spread. Not at all where the source is no etcd.
+    /// How far to spread the reads of a bundle. Zero if the source is not etcd.
     fn spread(&self) -> Duration {
         let nodes = self.pointer.as_ref().map_or(0, |pointer| pointer.nodes);
         let large = Duration::from_millis(u64::from(nodes) * 1000 / READS).min(LONGEST);
         if self.settings.spread.is_zero() { Duration::ZERO } else { self.settings.spread.max(large) }
     }
 
-    /// How long to wait beside the pause after a failure, in a fleet so large that etcd would have too much to do at once when it is back: none up
-    /// to 750 nodes.
+    /// An extra wait after a failure in a large fleet, to limit the load when etcd comes back. Zero up to 750 nodes.
     fn turn(&mut self) -> Duration {
         let spread = self.spread();
         if spread > self.settings.spread {
@@ -576,7 +578,7 @@ impl Follower {
         }
     }
 
-    /// Whatever is due by now.
+    /// Does whatever is due.
     fn goes_on(&mut self, now: Time, todo: &mut Vec<Action>) {
         match self.watch {
             Watch::Opening(_, asked) if now >= asked + PATIENCE => self.gives_up_watch(now, todo),
@@ -592,7 +594,7 @@ impl Follower {
             todo.push(Action::Read(self.number));
         }
         if let Some(digest) = self.running.filter(|_| now >= self.keep_at) {
-            self.keep_at = Time::MAX; // until that is told of
+            self.keep_at = Time::MAX; // until the result is reported
             todo.push(Action::Keep(digest));
         }
         let due = self.due();

@@ -1,13 +1,15 @@
-//! The JSON that etcd 3.4 and later speak over HTTP: questions as bodies, answers as values. Keys and values are in base64, numbers in strings.
+//! The JSON that etcd 3.4 and later speak over HTTP: request bodies and response values. Keys and values are in
+//! base64, numbers in strings.
 //!
-//! What a fleet asks with it stands in `etcd`; discovery of endpoints (weir-discover) reads and watches the keys of services by it.
+//! `etcd` builds the fleet's requests with it; endpoint discovery (weir-discover) reads and watches the keys of
+//! services.
 
 use crate::session::Lease;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-/// A question: the path it is posted to, and its body.
+/// A request: the path to post to, and the body.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Question {
     /// Such as `/v3/kv/range`.
@@ -23,18 +25,18 @@ pub struct Entry {
     pub key: Vec<u8>,
     /// Its value.
     pub value: Vec<u8>,
-    /// The revision it was made at.
+    /// The revision of its creation.
     pub created: u64,
-    /// The revision it was written at.
+    /// The revision of its last write.
     pub modified: u64,
-    /// The lease it is under; 0 for none.
+    /// Its lease; 0 for none.
     pub lease: Lease,
 }
 
-/// What a range holds.
+/// The content of a range.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Range {
-    /// The revision that this is true at.
+    /// The revision at which this is valid.
     pub revision: u64,
     /// The entries.
     pub entries: Vec<Entry>,
@@ -45,18 +47,18 @@ pub struct Range {
 /// One line of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// What changed, in order; nothing in a line that only says that the watch goes on.
+    /// The changes in order; empty in a line that only reports progress.
     Events(Vec<Event>),
-    /// The watch is over: the revision that it asked for was compacted, or for another reason.
+    /// The watch has ended: its revision was compacted, or for another reason.
     Over(String),
 }
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Whether the key is gone.
+    /// Whether the key was deleted.
     pub deleted: bool,
-    /// The key, with its value unless it is gone.
+    /// The key, with its value unless it was deleted.
     pub entry: Entry,
 }
 
@@ -64,9 +66,9 @@ pub(crate) fn ask(path: &'static str, body: &Value) -> Question {
     Question { path, body: body.to_string() }
 }
 
-// === questions ===
+// === requests ===
 
-/// Reads the keys that begin with `prefix`, those behind `after` where it is given, at most `limit`.
+/// Reads at most `limit` keys that start with `prefix`, starting after `after` if given.
 pub fn read_prefix(prefix: &str, after: Option<&[u8]>, limit: usize) -> Question {
     let start = after.map_or_else(|| prefix.as_bytes().to_vec(), |after| [after, b"\0"].concat());
     let range =
@@ -74,7 +76,7 @@ pub fn read_prefix(prefix: &str, after: Option<&[u8]>, limit: usize) -> Question
     ask("/v3/kv/range", &range)
 }
 
-/// Watches the keys that begin with `prefix` from a revision on.
+/// Watches the keys that start with `prefix`, starting at a revision.
 pub fn watch_prefix(prefix: &str, from: u64) -> Question {
     let create = json!({
         "key": encode(prefix.as_bytes()), "range_end": encode(&behind(prefix)), "start_revision": from.to_string(),
@@ -82,36 +84,36 @@ pub fn watch_prefix(prefix: &str, from: u64) -> Question {
     ask("/v3/watch", &json!({ "create_request": create }))
 }
 
-/// Behind every key that begins with `prefix`, which is text: no byte of it is 255.
+/// The end of the range of keys that start with `prefix`, which is text: none of its bytes is 255.
 fn behind(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
     match end.last_mut() {
         Some(last) => *last = last.saturating_add(1),
-        None => end.push(0), // etcd's own way to say "all there are"
+        None => end.push(0), // etcd's notation for "all keys"
     }
     end
 }
 
-/// Asks for a token, which goes into the field Authorization.
+/// Requests a token for the Authorization field.
 pub fn authenticate(user: &str, password: &str) -> Question {
     ask("/v3/auth/authenticate", &json!({ "name": user, "password": password }))
 }
 
-// === answers ===
+// === responses ===
 
-/// What etcd says where it answers with an error.
+/// The message of an etcd error response.
 pub fn error(body: &[u8]) -> String {
     let value: Option<Value> = serde_json::from_slice(body).ok();
     let text = value.as_ref().and_then(|value| {
         let inner = value.get("error").unwrap_or(value);
         inner.as_str().or_else(|| inner.get("message")?.as_str()).or_else(|| value.get("message")?.as_str())
     });
-    // etcd's gateway refuses some requests in plain text.
+    // etcd's gateway rejects some requests in plain text.
     let plain = || str::from_utf8(body).ok().map(str::trim).filter(|text| is_one_line(text));
     crate::report::shortened(text.or_else(plain).unwrap_or("it is no answer of etcd"), 300)
 }
 
-/// The status of gRPC by which etcd refused a question.
+/// The gRPC status of a request that etcd rejected.
 pub fn code(body: &[u8]) -> Option<u64> {
     let value: Value = serde_json::from_slice(body).ok()?;
     value.get("code")?.as_u64()
@@ -125,7 +127,7 @@ pub(crate) fn parsed(body: &[u8]) -> Result<Value, String> {
     serde_json::from_slice(body).map_err(|_| "the answer is no JSON of etcd".to_owned())
 }
 
-/// A number, which JSON of etcd writes as a string.
+/// A number, which etcd's JSON writes as a string.
 pub(crate) fn number(value: Option<&Value>) -> u64 {
     match value {
         Some(Value::String(text)) => text.parse().unwrap_or(0),
@@ -155,10 +157,10 @@ pub(crate) fn entry(kv: &Value) -> Option<Entry> {
     })
 }
 
-/// What a range holds.
+/// The content of a range.
 ///
 /// # Errors
-/// It is no such answer.
+/// When the body is not such a response.
 pub fn range(body: &[u8]) -> Result<Range, String> {
     let value = parsed(body)?;
     if value.get("header").is_none() {
@@ -176,17 +178,17 @@ pub(crate) fn range_of(value: &Value, whole: &Value) -> Range {
     }
 }
 
-/// The token that [`authenticate`] asked for.
+/// The token that [`authenticate`] requested.
 ///
 /// # Errors
-/// It is no such answer.
+/// When the body is not such a response.
 pub fn token(body: &[u8]) -> Result<String, String> {
     let value = parsed(body)?;
     let token = value.get("token").and_then(Value::as_str).map(str::to_owned);
     token.filter(|token| token.bytes().all(|b| b.is_ascii_graphic())).ok_or_else(|| error(body))
 }
 
-/// What a line of a watch says.
+/// Parses a line of a watch.
 pub fn line(line: &[u8]) -> Line {
     let Ok(value) = parsed(line) else { return no_json() };
     let Some(result) = value.get("result") else { return Line::Over(error(line)) };
@@ -214,12 +216,12 @@ fn no_json() -> Line {
 
 // === base64, RFC 4648 §4 ===
 
-/// Bytes as base64.
+/// Encodes bytes as base64.
 pub fn encode(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// What base64 stands for; `None` where it is none.
+/// Decodes base64; `None` if it is invalid.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     STANDARD.decode(text).ok()
 }

@@ -1,15 +1,16 @@
-//! A fleet: many gateways that follow one config. What is said between them, and how each decides what to do next.
+//! A fleet: many gateways that follow one config. The messages between them, and how each decides what to do next.
 //!
 //! ```text
-//!   weir fleet publish ─► bundle (immutable, named by its digest) ─┐                    ┌─► Follower  ─► fetch, check, run, keep
-//!                         pointer (which bundle, which steps) ─────┼─► etcd, HTTP ──────┼─► Session   ─► nodes/<id> under a lease
-//!                                                                  │                    └─► Coordinator ─► opens the next step, or halts
+//!   weir fleet publish ─► bundle (immutable, named by digest) ─┐           ┌─► Follower  ─► fetch, check, run, keep
+//!                         pointer (which bundle, which steps) ─┼─► etcd ───┼─► Session   ─► nodes/<id> under a lease
+//!                                                              │           └─► Coordinator ─► opens or halts steps
 //! ```
 //!
-//! *Layout:* `bundle` (with `tar`) is the config as it travels, `cache` the last good one on the disk; `pointer` says who runs what, `plan` makes a
-//! new one; `follower`, `session` and `coordinator` are state machines: `on(now, event) -> actions`, without I/O, threads or clocks, so
-//! that weir-sim runs ten thousand of them in one thread; so are those of `limits`, which nodes keep together. `etcd` is what they ask of etcd, in the JSON of `kv`,
-//! which weir-discover uses too; `weight` says which bundle costs too much.
+//! *Layout:* `bundle` (with `tar`) is the config in transit; `cache` is the last good one on disk. `pointer` says
+//! which node runs what; `plan` makes new pointers. `follower`, `session` and `coordinator` are state machines:
+//! `on(now, event) -> actions`, without I/O, threads or clocks, so that weir-sim runs ten thousand of them in one
+//! thread. So are those of `limits`, which nodes enforce together. `etcd` holds the requests to etcd, in the JSON of
+//! `kv`, which weir-discover uses too. `weight` detects bundles that cost too much.
 //!
 //! *Architecture Invariant:* this crate knows neither the gateway nor a socket.
 
@@ -40,6 +41,6 @@ pub use report::NodeReport;
 pub use session::Session;
 pub use weight::Weight;
 
-/// A moment: how much time has passed since some moment that stays the same while the process runs. Only differences count, so clocks that
-/// are wrong or are set do no harm.
+/// A time: the duration since some instant that stays the same while the process runs. Only differences count, so a
+/// wrong or adjusted clock does no harm.
 pub type Time = std::time::Duration;

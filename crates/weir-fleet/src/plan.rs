@@ -1,5 +1,5 @@
-//! New pointers: what `weir fleet publish`, `halt`, `resume` and `rollback` write. Pure; whoever writes one does so in a transaction on the
-//! revision that it was made from, so that of two publishers one is told.
+//! New pointers: written by `weir fleet publish`, `halt`, `resume` and `rollback`. Pure. The caller writes the result
+//! in a transaction on the revision that it was derived from, so that of two concurrent publishers one gets an error.
 
 use crate::digest::Digest;
 use crate::pointer::{KEPT, Pointer, Rollout, State, Step, VERSION, place};
@@ -7,44 +7,44 @@ use crate::report::NodeReport;
 use std::fmt;
 use std::time::Duration;
 
-/// Who publishes, when and why.
+/// Who publishes, why, and when.
 #[derive(Clone, Debug, Default)]
 pub struct Author {
-    /// Who.
+    /// The author's name.
     pub name: String,
-    /// Why, in their own words.
+    /// The reason, in the author's words.
     pub message: String,
-    /// When: RFC 3339.
+    /// The time: RFC 3339.
     pub time: String,
 }
 
-/// Which nodes come first.
+/// The nodes that come first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Canary {
-    /// Who takes it, one step after the other; everybody else follows.
+    /// The groups of nodes that take the bundle, in order; all other nodes follow.
     pub steps: Vec<Step>,
-    /// How long each step must do well.
+    /// How long each step must stay healthy.
     pub hold: Duration,
 }
 
 /// Why there is no new pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotPlanned {
-    /// It runs already.
+    /// The bundle already runs.
     AlreadyThere,
-    /// It is being rolled out: so many steps are open, of so many.
+    /// The bundle is being rolled out: the number of open steps, and of all steps.
     UnderWay(usize, usize),
-    /// No bundle before it is known that the fleet was not taken back from.
+    /// There is no earlier bundle, except ones that the fleet was rolled back from.
     NothingBefore,
-    /// There is nothing in the fleet yet.
+    /// The fleet has no bundle yet.
     NothingThere,
     /// No live node belongs to the step with this number, counted from 1.
     NobodyIn(usize),
-    /// It does not run.
+    /// No rollout is running.
     NotRunning,
-    /// It is not halted.
+    /// The rollout is not halted.
     NotHalted,
-    /// That bundle is not among those kept.
+    /// This bundle is not among those kept.
     Unknown(Digest),
 }
 
@@ -73,8 +73,8 @@ impl fmt::Display for NotPlanned {
 
 impl std::error::Error for NotPlanned {}
 
-/// The pointer to a new bundle, and the bundles that nobody needs any more. Without a canary, or without a bundle before, everybody takes it
-/// at once.
+/// The pointer to a new bundle, and the bundles that are no longer needed. Without a canary, or without an earlier
+/// bundle, all nodes take it immediately.
 ///
 /// # Errors
 /// Why there is nothing to write.
@@ -94,19 +94,19 @@ pub fn publish(
         }
     }
     let rollout = match canary {
-        // Back to what ran before there is nothing to try, and nowhere to go back to from there.
+        // A return to the previous bundle needs no trial, and has no bundle to fall back to.
         Some(canary) if from.is_some_and(|from| from != to) => staged(canary, nodes, to)?,
         _ => at_once(),
     };
     let mut earlier = before.map(|before| before.earlier.clone()).unwrap_or_default();
     earlier.retain(|kept| Some(*kept) != from && *kept != to);
     earlier.splice(0..0, from.filter(|from| *from != to));
-    // What was halted was tried, and is not gone back to.
+    // A halted bundle failed its trial, so it is not kept to go back to.
     let mut unused: Vec<Digest> = before.map(|before| before.to).into_iter().collect();
     unused.extend(earlier.split_off(earlier.len().min(KEPT)));
     unused.retain(|digest| *digest != to && !earlier.contains(digest) && Some(*digest) != from);
     let mut left = before.map(|before| before.left.clone()).unwrap_or_default();
-    // What the fleet has settled on is as good as any.
+    // A bundle that the fleet has settled on counts as good.
     left.retain(|digest| earlier.contains(digest) && Some(*digest) != from);
     let pointer = Pointer {
         version: VERSION,
@@ -119,7 +119,7 @@ pub fn publish(
         rollout,
         earlier,
         left,
-        // Whoever plans without a look at them goes back to what is there already.
+        // Without a list of nodes, keep the known number.
         nodes: match u32::try_from(nodes.len()).unwrap_or(u32::MAX) {
             0 => before.map_or(0, |before| before.nodes),
             some => some,
@@ -128,10 +128,11 @@ pub fn publish(
     Ok((pointer, unused))
 }
 
-/// What the fleet comes back to where nothing else happens: what every node was told to run, else what ran before it.
+/// The bundle that the fleet returns to if nothing else happens: the one that every node should run, else the one
+/// before it.
 ///
-/// With its last step open a rollout has reached every node, though nobody knows yet how that one does: nodes outside of the next canary stay
-/// with it. A halted one failed, so they go back.
+/// Once its last step is open, a rollout has reached every node, although its health is not known yet. Nodes outside
+/// of the next canary keep that bundle. A halted rollout failed, so nodes go back.
 pub fn settled(pointer: &Pointer) -> Digest {
     match (pointer.rollout.state, pointer.from) {
         (State::Running, Some(from)) if pointer.is_tried() => from,
@@ -150,7 +151,7 @@ fn staged(canary: Canary, nodes: &[NodeReport], to: Digest) -> Result<Rollout, N
         if nodes.iter().any(|node| step.has(&node.node, &node.labels, to)) {
             continue;
         }
-        // A share of a few nodes may be nobody: then the first in line is it.
+        // A share of a few nodes may be empty; then add the first node in order.
         match (step, nodes.iter().min_by_key(|node| place(&node.node, to))) {
             (Step::Share { also, .. }, Some(first)) => also.push(first.node.clone()),
             _ => return Err(NotPlanned::NobodyIn(number + 1)),
@@ -163,10 +164,10 @@ fn staged(canary: Canary, nodes: &[NodeReport], to: Digest) -> Result<Rollout, N
     Ok(Rollout { steps, open: 1, hold_ms, state: State::Running, why: String::new() })
 }
 
-/// Nobody moves any more: those who took it keep it.
+/// Halts a rollout: nodes that took the bundle keep it.
 ///
 /// # Errors
-/// No rollout is under way.
+/// If no rollout is in progress.
 pub fn halt(before: &Pointer, why: &str) -> Result<Pointer, NotPlanned> {
     if before.rollout.state != State::Running {
         return Err(NotPlanned::NotRunning);
@@ -177,10 +178,10 @@ pub fn halt(before: &Pointer, why: &str) -> Result<Pointer, NotPlanned> {
     Ok(pointer)
 }
 
-/// It goes on where it halted; from the first step, where a gate closed them all.
+/// Resumes a rollout where it halted; from the first step, if a gate closed all steps.
 ///
 /// # Errors
-/// It is not halted.
+/// If it is not halted.
 pub fn resume(before: &Pointer) -> Result<Pointer, NotPlanned> {
     if before.rollout.state != State::Halted {
         return Err(NotPlanned::NotHalted);
@@ -192,11 +193,11 @@ pub fn resume(before: &Pointer) -> Result<Pointer, NotPlanned> {
     Ok(pointer)
 }
 
-/// Everybody runs an earlier bundle, at once: the one before, or one of those kept. Asked for again, it goes further back, never forward to what
-/// the fleet was taken back from; that has to be named.
+/// All nodes run an earlier bundle immediately: the previous one, or one of those kept. Repeating it goes further
+/// back, never forward to a bundle that the fleet was rolled back from; such a bundle must be named.
 ///
 /// # Errors
-/// There is none.
+/// If there is no such bundle.
 pub fn roll_back(
     before: &Pointer,
     to: Option<Digest>,
@@ -204,7 +205,7 @@ pub fn roll_back(
 ) -> Result<(Pointer, Vec<Digest>), NotPlanned> {
     let target = match (to, before.rollout.state) {
         (Some(to), _) => to,
-        // In the middle of a rollout, back means out of it.
+        // During a rollout, back means out of it.
         (None, State::Halted | State::Running) => before.from.ok_or(NotPlanned::NothingBefore)?,
         (None, State::Done) => {
             let mut good = before.earlier.iter().filter(|digest| !before.left.contains(digest));
@@ -219,12 +220,12 @@ pub fn roll_back(
     }
     let (mut pointer, mut unused) =
         publish(Some(before), target, None, &[], author).or_else(|not| match not {
-            // The bundle that a rollout is about: everybody takes it now.
+            // The rollout's own bundle: all nodes take it now.
             NotPlanned::UnderWay(..) => Ok((before.clone(), Vec::new())),
             not => Err(not),
         })?;
     pointer.rollout = at_once();
-    // What was left is kept, so that one can go forward again.
+    // Keep the abandoned bundle, so that one can go forward again.
     if before.to != target && !pointer.earlier.contains(&before.to) {
         pointer.earlier.insert(0, before.to);
         unused.extend(pointer.earlier.split_off(pointer.earlier.len().min(KEPT)));
@@ -291,7 +292,7 @@ mod tests {
             publish(Some(before), to, Some(canary()), &nodes, Author::default()).unwrap()
         };
         let (mut second, _) = publish(&first(), d(2));
-        // Its first step alone is open: the others never had it.
+        // Only its first step is open: other nodes never had it.
         assert_eq!(publish(&second, d(3)).0.wanted("a", plain), Some(d(1)));
         second.rollout.open = second.rollout.steps.len();
         let (third, unused) = publish(&second, d(3));
@@ -299,7 +300,7 @@ mod tests {
         assert_eq!(third.wanted("b", &nodes[1].labels), Some(d(3)));
         assert!(unused.is_empty(), "{unused:?}");
         assert_eq!(third.earlier, [d(2), d(1)]);
-        // Once it failed, nobody keeps it.
+        // After it failed, no node keeps it.
         let halted = halt(&second, "errors").unwrap();
         assert_eq!(publish(&halted, d(3)).0.wanted("a", plain), Some(d(1)));
     }
@@ -326,16 +327,16 @@ mod tests {
         let (back, unused) = roll_back(&halted, None, Author::default()).unwrap();
         assert_eq!((back.to, back.rollout.state, back.generation), (d(1), State::Done, 3));
         assert_eq!((back.earlier, unused), (vec![d(2)], vec![]));
-        // What was never rolled out whole is not what the next one comes back to.
+        // The next rollout does not return to a bundle that was never fully rolled out.
         let (next, unused) = publish(Some(&halted), d(3), Some(canary()), &nodes, Author::default()).unwrap();
         assert_eq!((next.from, unused), (Some(d(1)), vec![d(2)]));
-        // The same bundle again, after it was mended elsewhere.
+        // The same bundle again, after the problem was fixed elsewhere.
         let (again, unused) =
             publish(Some(&halted), d(2), Some(canary()), &nodes, Author::default()).unwrap();
         assert_eq!((again.from, again.to, unused), (Some(d(1)), d(2), vec![]));
     }
 
-    /// However often somebody presses the key: never forward to what was bad.
+    /// Repeated rollbacks never go forward to a bad bundle.
     #[test]
     fn back_is_never_forward() {
         let publish =
@@ -346,11 +347,11 @@ mod tests {
         let one = back(&second).unwrap().0;
         assert_eq!((second.to, one.to), (d(2), d(1)));
         assert_eq!(back(&one), Err(NotPlanned::NothingBefore));
-        // By its name, and from then on it is as good as any.
+        // It can be named, and then counts as good again.
         let (named, _) = roll_back(&one, Some(d(3)), Author::default()).unwrap();
         let fourth = publish(&named, 4);
         assert_eq!(back(&fourth).unwrap().0.to, d(3));
-        // Out of a rollout that a gate has halted, twice.
+        // Twice out of a rollout that a gate has halted.
         let nodes = [node("b", true)];
         let staged =
             super::publish(Some(&fourth), d(5), Some(canary()), &nodes, Author::default()).unwrap().0;

@@ -1,102 +1,103 @@
-//! The pointer: the one thing in a fleet that changes. It says which bundle is to run, which one ran before, and whose turn it is.
+//! The pointer: the only mutable state of a fleet. It says which bundle to run, which one ran before, and which nodes
+//! get it.
 //!
 //! ```text
 //!              publish                    every step passed
-//!   (nothing) ───────► Running, open: 1 ──────────────────► Done: everybody runs `to`
+//!   (nothing) ───────► Running, open: 1 ──────────────────► Done: every node runs `to`
 //!                        │        ▲
 //!             halt, or a │        │ resume
 //!             gate fails ▼        │
-//!                       Halted: by hand, where it is; by a gate, with no step open, so that everybody runs `from` again
+//!                       Halted: by hand, where it is; by a gate, with no step open: every node runs `from`
 //! ```
 
 use crate::digest::Digest;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The version of what is written here. Nodes leave alone what a later one wrote.
+/// The version of this format. Nodes ignore pointers of later versions.
 pub const VERSION: u32 = 1;
 
 /// Largest pointer, in bytes.
 pub const POINTER_BYTES: usize = 64 << 10;
 
-/// Most steps of a rollout, labels of a step or a node, and bundles that are kept.
+/// Most steps of a rollout, and most labels of a step or a node.
 pub const STEPS: usize = 16;
 
-/// How many bundles before this one are kept, to go back to.
+/// How many earlier bundles are kept for rollbacks.
 pub const KEPT: usize = 10;
 
-/// What labels a node has.
+/// The labels of a node.
 pub type Labels = BTreeMap<String, String>;
 
-/// Labels as people and metrics read them: `region=eu,tier=edge`.
+/// Labels as text for people and metrics: `region=eu,tier=edge`.
 pub fn labels_text(labels: &Labels) -> String {
     labels.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(",")
 }
 
-/// Which bundle is to run, and where.
+/// The bundle to run, and where.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pointer {
     /// [`VERSION`].
     pub version: u32,
-    /// Counted from 1; one more with every bundle that is published, the same while it is rolled out.
+    /// Counted from 1; increases with every published bundle, and stays the same during its rollout.
     pub generation: u64,
-    /// What is to run.
+    /// The bundle to run.
     pub to: Digest,
-    /// What ran before, and runs where no step is open.
+    /// The previous bundle, for nodes without an open step.
     #[serde(default)]
     pub from: Option<Digest>,
-    /// Who published it.
+    /// The name of the publisher.
     #[serde(default)]
     pub author: String,
-    /// In the author's own words.
+    /// The reason, in the author's words.
     #[serde(default)]
     pub message: String,
-    /// When: RFC 3339, by the publisher's clock. For people only.
+    /// The time of publication: RFC 3339, by the publisher's clock. For people only.
     #[serde(default)]
     pub time: String,
-    /// How it gets there.
+    /// The progress of the rollout.
     pub rollout: Rollout,
-    /// The bundles before, newest first: at most [`KEPT`].
+    /// Earlier bundles, newest first: at most [`KEPT`].
     #[serde(default)]
     pub earlier: Vec<Digest>,
-    /// Those of them that the fleet was taken back from: it goes to one of these only where somebody names it.
+    /// Earlier bundles that the fleet was rolled back from: it returns to one only if someone names it.
     #[serde(default)]
     pub left: Vec<Digest>,
-    /// How many nodes there were when it was published: so far their reads of the bundle are spread.
+    /// The number of nodes at publication, which determines how far reads of the bundle are spread.
     #[serde(default)]
     pub nodes: u32,
 }
 
-/// How a bundle gets to the nodes.
+/// How a bundle reaches the nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rollout {
-    /// Who takes it, one step after the other.
+    /// The groups of nodes that take it, in order.
     pub steps: Vec<Step>,
     /// How many of the steps are open.
     pub open: usize,
-    /// How long each step must do well.
+    /// How long each step must stay healthy.
     pub hold_ms: u64,
-    /// Where it stands.
+    /// The state of the rollout.
     pub state: State,
     /// Why it halted.
     #[serde(default)]
     pub why: String,
 }
 
-/// Where a rollout stands.
+/// The state of a rollout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Every step is open and passed.
     Done,
-    /// Nobody moves until somebody resumes it.
+    /// Nodes change nothing until someone resumes the rollout.
     Halted,
-    /// Steps open one after the other.
+    /// Steps open one after another.
     Running,
 }
 
 impl State {
-    /// As the log has it.
+    /// The name in the log.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -106,7 +107,7 @@ impl State {
     }
 }
 
-/// Whose turn it is.
+/// A group of nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
@@ -114,11 +115,11 @@ pub enum Step {
     All,
     /// Nodes with all of these labels.
     Labels(Labels),
-    /// So many of a hundred nodes, the same whoever asks, and those named.
+    /// A percentage of the nodes, the same for every caller, plus named nodes.
     Share {
         /// From 1 to 100.
         percent: u8,
-        /// Nodes that belong to it in any case: a share of a small fleet might be nobody.
+        /// Nodes that always belong to it: a share of a small fleet might be empty.
         #[serde(default)]
         also: Vec<String>,
     },
@@ -129,7 +130,7 @@ pub enum Step {
 pub struct Unreadable(pub String);
 
 impl Pointer {
-    /// Reads one. What cannot be meant is refused here, so that nobody else needs to ask.
+    /// Parses a pointer. Rejects impossible values here, so that no other code needs to check.
     ///
     /// # Errors
     /// Why it cannot be followed.
@@ -158,20 +159,20 @@ impl Pointer {
         Ok(pointer)
     }
 
-    /// As it is written.
+    /// The encoded form.
     pub fn write(&self) -> Vec<u8> {
-        // Strings, numbers and lists always can be.
+        // Strings, numbers and lists always serialize.
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// What a node is to run; `None` where it goes on with what it has.
+    /// The bundle that a node should run; `None` if it keeps what it has.
     pub fn wanted(&self, node: &str, labels: &Labels) -> Option<Digest> {
         let Rollout { steps, open, state, .. } = &self.rollout;
         let is_open = |step: &Step| step.has(node, labels, self.to);
         if *state == State::Done || steps.iter().take(*open).any(is_open) { Some(self.to) } else { self.from }
     }
 
-    /// Whether some nodes try the bundle out while others are kept from it.
+    /// Whether some nodes try the bundle while others do not get it yet.
     pub fn is_tried(&self) -> bool {
         self.rollout.state == State::Running && self.rollout.open < self.rollout.steps.len()
     }
@@ -183,7 +184,7 @@ impl Pointer {
 }
 
 impl Step {
-    /// Whether a node belongs to it. Who belongs to a share changes with the bundle, so that it is not the same nodes each time.
+    /// Whether a node belongs to this step. A share depends on the bundle, so that it is not always the same nodes.
     pub fn has(&self, node: &str, labels: &Labels, to: Digest) -> bool {
         match self {
             Self::All => true,
@@ -198,7 +199,7 @@ impl Step {
     }
 }
 
-/// Where a node stands among all of them, as one number.
+/// The position of a node among all nodes, as a number.
 pub fn place(node: &str, to: Digest) -> u64 {
     Digest::of(&[node.as_bytes(), b"\n", to.to_string().as_bytes()]).number()
 }
@@ -243,7 +244,7 @@ mod tests {
             let wanted = if takes { Some(pointer.to) } else { pointer.from };
             assert_eq!(pointer.wanted("n", labels), wanted, "{open} {state:?} {labels:?}");
         }
-        // A step that asks for nothing is a mistake, and must not be everybody.
+        // A step without labels is an error, and must not match every node.
         assert!(!Step::Labels(Labels::new()).has("n", &canary, Digest::of(&[])));
     }
 

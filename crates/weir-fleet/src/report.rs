@@ -1,4 +1,5 @@
-//! What a node says about itself, under its name and a lease: `weir fleet status` prints it, and the coordinator decides by it.
+//! A node's report about itself, stored under its name and a lease. `weir fleet status` prints it, and the
+//! coordinator decides by it.
 
 use crate::digest::Digest;
 use crate::pointer::Labels;
@@ -10,7 +11,7 @@ pub const REPORT_BYTES: usize = 16 << 10;
 /// Most bytes of a reason.
 pub const REASON_BYTES: usize = 4 << 10;
 
-/// A node, as it says itself.
+/// A node's report about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeReport {
     /// Its name in the fleet.
@@ -18,44 +19,44 @@ pub struct NodeReport {
     /// Its labels.
     #[serde(default)]
     pub labels: Labels,
-    /// Where it stands.
+    /// Its zone.
     #[serde(default)]
     pub zone: String,
     /// The version of the program.
     #[serde(default)]
     pub version: String,
-    /// A number that changes when the process starts anew.
+    /// A number that changes when the process restarts.
     #[serde(default)]
     pub boot: u64,
-    /// What its process began with, from its disk.
+    /// The bundle that its process started with, from disk.
     #[serde(default)]
     pub began: Option<Digest>,
-    /// The revision of etcd at which its process began to follow. One that began with a bundle after that bundle's step was opened has started
-    /// anew with it.
+    /// The etcd revision at which its process started to follow. If it started with a bundle after that bundle's step
+    /// was opened, it has restarted with it.
     #[serde(default)]
     pub began_at: u64,
-    /// What it runs.
+    /// The bundle that it runs.
     #[serde(default)]
     pub running: Option<Digest>,
-    /// Since when: RFC 3339, by its own clock. For people only.
+    /// When that started: RFC 3339, by its own clock. For people only.
     #[serde(default)]
     pub since: String,
-    /// The generation of the pointer that it saw last.
+    /// The generation of the last pointer it saw.
     #[serde(default)]
     pub generation: u64,
-    /// The revision of the pointer by which it tries a bundle out before all others do; 0 where it does not.
+    /// The revision of the pointer whose bundle it tries before all other nodes; 0 if it tries none.
     #[serde(default)]
     pub tries: u64,
-    /// What it was to run and would not.
+    /// The bundle that it should run but refused.
     #[serde(default)]
     pub refused: Option<Reason>,
-    /// What it runs and does badly with.
+    /// The bundle that it runs but is unhealthy with.
     #[serde(default)]
     pub unwell: Option<Reason>,
-    /// What keeps it from following, where something does.
+    /// What prevents it from following, if anything.
     #[serde(default)]
     pub trouble: String,
-    /// Whether what it runs is on its disk too, so that a restart finds it.
+    /// Whether the running bundle is also on disk, so that a restart finds it.
     #[serde(default)]
     pub cached: bool,
 }
@@ -65,18 +66,18 @@ pub struct NodeReport {
 pub struct Reason {
     /// The bundle.
     pub bundle: Digest,
-    /// In words.
+    /// What is wrong.
     pub why: String,
 }
 
 impl Reason {
-    /// Of a bundle; words beyond [`REASON_BYTES`] are left out.
+    /// A reason about a bundle; cuts texts beyond [`REASON_BYTES`].
     pub fn new(bundle: Digest, why: &str) -> Self {
         Self { bundle, why: shortened(why, REASON_BYTES) }
     }
 }
 
-/// The beginning of a text, with `…` where something is missing.
+/// The start of a text, with `…` if it was cut.
 pub fn shortened(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
@@ -86,14 +87,14 @@ pub fn shortened(text: &str, most: usize) -> String {
 }
 
 impl NodeReport {
-    /// Reads one; `None` where it is none.
+    /// Parses a report; `None` if it is invalid.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         if bytes.len() > REPORT_BYTES { None } else { serde_json::from_slice(bytes).ok() }
     }
 
-    /// As it is written.
+    /// The encoded form.
     pub fn write(&self) -> Vec<u8> {
-        serde_json::to_vec(self).unwrap_or_default() // strings, numbers and maps always can be
+        serde_json::to_vec(self).unwrap_or_default() // strings, numbers and maps always serialize
     }
 }
 

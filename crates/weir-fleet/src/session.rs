@@ -1,48 +1,49 @@
-//! A session: the lease that a node's report stands under, so that whoever is gone is seen to be gone. A state machine without I/O.
+//! A session: the lease under a node's report, so that the report of a dead node disappears. A state machine without
+//! I/O.
 
 use crate::Time;
 use crate::chance::{Chance, backoff};
 use std::time::Duration;
 
-/// How long a node may be silent before its report is gone.
+/// How long a node may be silent before its report disappears.
 pub const TTL: Duration = Duration::from_secs(15);
 
 /// How often the lease is kept alive.
 const KEEP: Duration = Duration::from_secs(5);
 
-/// How long a question may take.
+/// How long a request may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A lease.
 pub type Lease = i64;
 
-/// What happened.
+/// An event.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// This is what the report says now.
+    /// The new content of the report.
     Say(Vec<u8>),
-    /// What became of [`Action::Grant`].
+    /// The result of [`Action::Grant`].
     Granted(Result<Lease, String>),
-    /// What became of [`Action::Keep`]: whether the lease lives.
+    /// The result of [`Action::Keep`]: whether the lease lives.
     Kept(Result<bool, String>),
-    /// What became of [`Action::Put`].
+    /// The result of [`Action::Put`].
     Done(Result<(), String>),
     /// Time has passed.
     Tick,
 }
 
-/// What is to be done.
+/// An action to carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Ask for a lease of [`TTL`].
+    /// Request a lease of [`TTL`].
     Grant,
-    /// Keep it alive.
+    /// Renew the lease.
     Keep(Lease),
-    /// Put the report under it.
+    /// Write the report under the lease.
     Put(Lease, Vec<u8>),
 }
 
-/// A node's place among those that live.
+/// A node's membership among the live nodes.
 #[derive(Clone, Debug)]
 pub struct Session {
     chance: Chance,
@@ -50,9 +51,9 @@ pub struct Session {
     said: Option<Vec<u8>>,
     put: Option<Vec<u8>>,
     asked: Option<(Asked, Time)>,
-    /// When the lease is kept alive next.
+    /// When to renew the lease next.
     keep_at: Time,
-    /// Nothing is asked before, after a failure.
+    /// No request before this time, after a failure.
     not_before: Time,
     failures: u32,
 }
@@ -65,7 +66,7 @@ enum Asked {
 }
 
 impl Session {
-    /// A session without a lease yet.
+    /// A session without a lease.
     pub fn new(seed: u64) -> Self {
         Self {
             chance: Chance::new(seed),
@@ -79,7 +80,7 @@ impl Session {
         }
     }
 
-    /// The lease, as long as it lives for all we know.
+    /// The lease, while it lives as far as we know.
     pub const fn lease(&self) -> Option<Lease> {
         self.lease
     }
@@ -94,7 +95,7 @@ impl Session {
         }
     }
 
-    /// Takes note of what happened, and says what is to be done about it.
+    /// Processes an event; returns the actions to carry out.
     pub fn on(&mut self, now: Time, event: Event) -> Vec<Action> {
         let asked = self.asked.clone().map(|(asked, _)| asked);
         match (event, asked) {
@@ -115,11 +116,12 @@ impl Session {
                 self.put = Some(report);
                 self.succeeds();
             }
-            // It may be that the lease is gone, or that nobody answers: a new one is asked for in either case, and the old one ends by itself.
+            // Either the lease is gone or nothing answers. In both cases we request a new lease, and the old one
+            // expires.
             (Event::Granted(Err(_)), Some(Asked::Grant))
             | (Event::Kept(Err(_)), Some(Asked::Keep))
             | (Event::Done(Err(_)), Some(Asked::Put(_))) => self.fails(now),
-            _ => {} // too late, or only time
+            _ => {} // too late, or only a tick
         }
         if self.asked.as_ref().is_some_and(|(_, asked)| now >= *asked + PATIENCE) {
             self.fails(now);
@@ -144,7 +146,7 @@ impl Session {
         let said = self.said.clone()?;
         let (asked, action) = match self.lease {
             None => (Asked::Grant, Action::Grant),
-            // Before any news: whoever has much to tell must not lose the lease over it.
+            // Before any news: a node with much to report must not lose its lease over it.
             Some(lease) if now >= self.keep_at => (Asked::Keep, Action::Keep(lease)),
             Some(lease) if self.put.as_ref() != Some(&said) => {
                 (Asked::Put(said.clone()), Action::Put(lease, said))
@@ -170,7 +172,7 @@ mod tests {
         assert_eq!(session.on(at(0), Event::Tick), []);
         assert_eq!(session.on(at(0), Event::Say(b"a".to_vec())), [Action::Grant]);
         assert_eq!(session.on(at(5), Event::Granted(Ok(7))), [Action::Put(7, b"a".to_vec())]);
-        // What is said meanwhile follows.
+        // Content that changed meanwhile follows.
         assert_eq!(session.on(at(6), Event::Say(b"b".to_vec())), []);
         assert_eq!(session.on(at(9), Event::Done(Ok(()))), [Action::Put(7, b"b".to_vec())]);
         assert_eq!(session.on(at(10), Event::Done(Ok(()))), []);
@@ -190,13 +192,13 @@ mod tests {
         assert_eq!(session.on(session.next(), Event::Tick), [Action::Keep(7)]);
         assert_eq!(session.on(at(5_001), Event::Kept(Ok(false))), [Action::Grant]);
         assert_eq!(session.lease(), None);
-        // Nobody answers.
+        // Nothing answers.
         assert_eq!(session.on(at(15_000), Event::Tick), []);
         assert_eq!(session.on(at(15_001), Event::Tick), []);
         let again = session.next();
         assert!(again > at(15_001) && again <= at(15_251), "{again:?}");
         assert_eq!(session.on(again, Event::Tick), [Action::Grant]);
-        // The answer to the first question, too late: it is as good as the second's.
+        // The late response to the first request is as good as the second's.
         assert_eq!(session.on(again, Event::Granted(Ok(8))), [Action::Put(8, b"a".to_vec())]);
         assert_eq!(session.on(again, Event::Done(Err("lease not found".into()))), []);
         assert_eq!(session.lease(), None);

@@ -1,17 +1,17 @@
-//! Archives of regular files in the ustar format (POSIX.1-1988, `pax` §ustar): what `tar --format=ustar` writes. Whatever could lead out of a
-//! folder, such as a link or a device, is refused.
+//! Archives of regular files in the ustar format (POSIX.1-1988, `pax` §ustar), as `tar --format=ustar` writes them.
+//! Refuses everything that could lead out of a folder, such as a link or a device.
 
 use crate::bundle::Wrong;
 use std::collections::BTreeMap;
 
-/// Archives consist of these.
+/// The unit of an archive.
 const BLOCK: usize = 512;
 
-/// The longest name, and the longest that stands before it with a slash between.
+/// The longest name, and the longest prefix, which is joined to it with a slash.
 const NAME: usize = 100;
 const PREFIX: usize = 155;
 
-/// An archive of these files, the same whoever makes it and when.
+/// An archive of these files. It depends on nothing else, such as its author or the time.
 pub(crate) fn write(files: &BTreeMap<String, Vec<u8>>) -> Result<Vec<u8>, Wrong> {
     let mut out = Vec::new();
     for (path, content) in files {
@@ -41,7 +41,7 @@ fn put(head: &mut [u8; BLOCK], at: usize, bytes: &[u8]) {
     head.iter_mut().skip(at).zip(bytes).for_each(|(to, from)| *to = *from);
 }
 
-/// The sum of a head's bytes, its own field counted as spaces.
+/// The checksum of a header: the sum of its bytes, with its own field counted as spaces.
 fn sum(head: &[u8]) -> u64 {
     let own = 148..156;
     head.iter()
@@ -50,7 +50,7 @@ fn sum(head: &[u8]) -> u64 {
         .sum()
 }
 
-/// Divides a path into what stands before a slash and what stands behind it, so that both fit.
+/// Splits a path at a slash, so that both parts fit.
 fn split(path: &str) -> Option<(&str, &str)> {
     if path.len() <= NAME {
         return Some(("", path));
@@ -60,7 +60,7 @@ fn split(path: &str) -> Option<(&str, &str)> {
     Some((path.get(..at)?, path.get(at + 1..)?))
 }
 
-/// Reads an archive. `keep` is asked for each file before it is kept, with the length that it has.
+/// Reads an archive. Calls `keep` for each file before keeping it, with its length.
 pub(crate) fn read(
     archive: &[u8],
     mut keep: impl FnMut(&str, &[u8]) -> Result<(), Wrong>,
@@ -81,7 +81,7 @@ pub(crate) fn read(
         rest = behind;
         match entry.kind {
             b'0' | 0 => keep(&entry.path, body.get(..entry.length).unwrap_or_default())?,
-            // A folder: those that files stand in are made anyway. A comment for all that follows, as `git archive` writes it.
+            // A folder: the folders of files are created anyway. Or a global comment, as `git archive` writes.
             b'5' | b'g' => {}
             b'x' | b'L' | b'K' => return Err(Wrong::NotAnArchive("it is not in the ustar format")),
             _ => return Err(Wrong::NotAFile(entry.path)),
@@ -120,7 +120,7 @@ impl Entry {
     }
 }
 
-/// An octal number between spaces and NULs.
+/// An octal number, surrounded by spaces and NULs.
 fn number(field: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(field).ok()?.trim_matches(['\0', ' ']);
     if text.is_empty() { Some(0) } else { u64::from_str_radix(text, 8).ok() }

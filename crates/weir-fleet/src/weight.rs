@@ -1,37 +1,38 @@
-//! What a bundle costs a node before any request is served: the time to compile it, and memory. One that costs many times what the one before
-//! did is a mistake of whatever made it, and goes no further than its canary.
+//! The cost of a bundle before it serves any request: the time to compile it, and memory. A bundle that costs many
+//! times as much as its predecessor is probably a mistake of its generator, and stops at its canary.
 
 use std::time::Duration;
 
-/// So many times as long may it take to compile.
+/// How many times as long as its predecessor a bundle may take to compile.
 const TIMES: u32 = 10;
 
-/// What is too short for that to say anything.
+/// Compile times below this are too short to compare.
 const SHORT: Duration = Duration::from_secs(1);
 
-/// So many times as much memory may the process have, and so many bytes more: for a moment it holds the config before it too.
+/// How many times as much memory the process may have, and how many bytes more: for a moment it holds the previous
+/// config too.
 const GROWTH: u64 = 2;
 const MORE: u64 = 256 << 20;
 
-/// What a bundle cost.
+/// The cost of a bundle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Weight {
-    /// To check, to compile and to hand to the cores.
+    /// Time to check it, compile it and hand it to the cores.
     pub compile: Duration,
-    /// The memory of the process before that, in bytes; 0 where it is not known.
+    /// Memory of the process before that, in bytes; 0 if unknown.
     pub held: u64,
-    /// And after.
+    /// Memory of the process after that, in bytes.
     pub memory: u64,
 }
 
 impl Weight {
-    /// What is wrong with this one, after the one before; nothing in most cases.
+    /// What is wrong with this cost, compared with the previous bundle's; usually `None`.
     pub fn complaint(self, before: Self) -> Option<String> {
         if self.compile > SHORT && self.compile > before.compile.saturating_mul(TIMES) {
             let [now, then] = [self, before].map(|weight| weight.compile.as_secs_f64());
             return Some(format!("it took {now:.1} s to compile, the one before {then:.1} s"));
         }
-        // Not what the process had with the one before: traffic and caches have their part in that.
+        // Not compared with the memory under the previous bundle, because traffic and caches contributed to that.
         let most = self.held.saturating_mul(GROWTH).saturating_add(MORE);
         (self.held > 0 && self.memory > most).then(|| {
             format!(
@@ -63,7 +64,8 @@ mod tests {
             weight(130, 100, 500).complaint(before).as_deref(),
             Some("the process has 500 MiB of memory with it, 100 MiB before")
         );
-        // Ten times nothing is nothing, twice a little memory is little, and what traffic needs is not the config's.
+        // Ten times nothing is nothing, and twice a little memory is little. Memory for traffic does not count
+        // against the config.
         for fine in [
             weight(1_000, 100, 100),
             weight(1_150, 100, 100),

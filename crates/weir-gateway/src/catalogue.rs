@@ -1,6 +1,6 @@
-//! `docs/reference/causes.md`, made from the declarations of the causes: those of `error.rs` and those of each filter.
+//! `docs/reference/causes.md`, generated from the declarations of the causes: those of `error.rs` and those of each filter.
 //!
-//! A test compares the page with this; run it with `WEIR_BLESS=1` to write the page.
+//! A test compares the page with the generated text; run it with `WEIR_BLESS=1` to update the page.
 
 use crate::error::{CAUSES, Cause};
 use crate::filters::KINDS;
@@ -42,7 +42,7 @@ pub fn page() -> String {
     page
 }
 
-/// Every cause by its code, with the filters that answer with it.
+/// Every cause by its code, with the filters that use it.
 fn all() -> BTreeMap<&'static str, (&'static Cause, Vec<&'static str>)> {
     let mut all: BTreeMap<_, _> = CAUSES.iter().map(|cause| (cause.code, (*cause, Vec::new()))).collect();
     for kind in KINDS {
@@ -53,7 +53,7 @@ fn all() -> BTreeMap<&'static str, (&'static Cause, Vec<&'static str>)> {
     all
 }
 
-/// A text that fits into a cell of a table.
+/// Escapes a text for a table cell.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }

@@ -1,7 +1,8 @@
-//! The gateway, as a library: build it from a config, give it filters of your own, start, reload and drain it.
+//! The gateway as a library: build it from a config, add your own filters, start, reload and drain it.
 //!
-//! This crate puts two together and adds no code to the path of a request: weir-control with weir-engine, which serves requests and knows no
-//! filter by name, and weir-filters, whose filters know weir-filter and nothing above it. What these crates offer to programs is here too.
+//! This crate joins two others and adds no code to the path of a request. weir-engine serves requests and knows
+//! no filter by name. weir-filters knows only the engine's filter interface. This crate re-exports all of the
+//! engine.
 //!
 //! ```
 //! use weir_gateway::config::Source;
@@ -25,12 +26,15 @@
 //!
 //! # Layout
 //!
-//! - [`start`] and [`builder`] are the way in for a program, and [`Gateway`] is what it gets. [`Builder::filter`] adds a filter of its own;
-//!   `examples/embed.rs` has one. A gateway without the filters that come with it begins with [`Builder::new`].
-//! - [`config`] is what an operator may write, [`check()`] tells what is wrong with it, [`mod@explain`] what it does to a request.
-//! - [`filter`] is all that a filter sees, [`filters`] the ones that come with the gateway and [`testing`] a stand
-//!   to test one on.
-//! - [`catalogue`] and [`manual`] make pages of the documentation from the declarations of engine and filters.
+//! - [`start`] and [`builder`] are the entry points for a program, and [`Gateway`] is the result.
+//!   [`Builder::filter`] adds a custom filter; `examples/embed.rs` has one. For a gateway without the built-in
+//!   filters, begin with [`Builder::new`].
+//! - [`config`] holds the operator's settings, [`check()`] reports their mistakes, and [`mod@explain`] their
+//!   effect on a request.
+//! - [`filter`] is everything that a filter sees, [`filters`] are the built-in ones, and [`testing`] is a harness
+//!   for testing one.
+//! - [`catalogue`] and [`manual`] generate pages of the documentation from the declarations of engine and
+//!   filters.
 
 pub mod catalogue;
 pub mod manual;
@@ -47,12 +51,12 @@ pub use weir_upstream::{error, fetch};
 
 use filter::FilterKind;
 
-/// A gateway with the filters that come with it, to be built from a config.
+/// Prepares a gateway with the built-in filters, from a config.
 pub fn builder(source: config::Source) -> Builder {
     Builder::new(source).filters(filters::KINDS)
 }
 
-/// Starts a gateway with the filters that come with it.
+/// Starts a gateway with the built-in filters.
 ///
 /// # Errors
 /// See [`StartError`].
@@ -60,7 +64,8 @@ pub fn start(source: config::Source) -> Result<Gateway, StartError> {
     builder(source).start()
 }
 
-/// Everything that [`start`] would refuse, without starting: loads, checks and compiles. `more` are filters of the embedding program.
+/// Loads, checks and compiles a config without starting it, and reports everything that [`start`] would refuse.
+/// `more` are filters of the embedding program.
 pub fn check(source: &config::Source, more: &[&'static FilterKind]) -> Checked {
     let kinds: Vec<_> = filters::KINDS.iter().chain(more).copied().collect();
     weir_control::check(source, &kinds)

@@ -1,6 +1,6 @@
-//! `docs/reference/filters.md`, made from the same declarations that read the settings.
+//! `docs/reference/filters.md`, generated from the declarations that also parse the settings.
 //!
-//! A test compares the page with this; run it with `WEIR_BLESS=1` to write the page.
+//! A test compares the page with the generated text; run it with `WEIR_BLESS=1` to update the page.
 
 use crate::filter::FilterKind;
 use crate::filters::KINDS;
@@ -53,7 +53,7 @@ pub fn page() -> String {
     page
 }
 
-/// The section of one filter, in Markdown: what it does, its settings and its causes.
+/// The section of one filter, in Markdown: its purpose, its settings and its causes.
 pub fn section(kind: &FilterKind) -> String {
     let schema = (kind.schema)().to_value();
     let mut out = format!("## {}\n", kind.name);
@@ -72,7 +72,7 @@ pub fn section(kind: &FilterKind) -> String {
     out
 }
 
-/// A row for each setting, and for each setting within it.
+/// A row for each setting, including nested settings.
 fn rows(root: &Value, object: &Value, prefix: &str, out: &mut String) {
     let required = object.get("required").and_then(Value::as_array);
     let properties = object.get("properties").and_then(Value::as_object);
@@ -98,7 +98,7 @@ fn rows(root: &Value, object: &Value, prefix: &str, out: &mut String) {
     }
 }
 
-/// What a `$ref` points to, or the value itself.
+/// The target of a `$ref`, or the value itself.
 fn resolve<'a>(root: &'a Value, value: &'a Value) -> &'a Value {
     let target = value.get("$ref").and_then(Value::as_str);
     target.and_then(|t| root.pointer(t.trim_start_matches('#'))).unwrap_or(value)
@@ -157,7 +157,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// A text that fits into a cell of a table.
+/// Escapes a text for a table cell.
 fn cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
 }

@@ -1,4 +1,4 @@
-//! Where a body ends, and chunks taken apart and put together (RFC 9112 §6.3, §7.1).
+//! Finds the end of a body; decodes and encodes chunks (RFC 9112 §6.3, §7.1).
 
 use crate::error::{Error, Kind};
 use crate::name::{Known, is_token};
@@ -8,22 +8,22 @@ use crate::name::{Known, is_token};
 pub enum BodyKind {
     /// By chunks.
     Chunked,
-    /// There is none.
+    /// There is no body.
     #[default]
     Empty,
     /// By its length in bytes; never 0.
     Length(u64),
-    /// By the end of the connection (of responses only), or of the HTTP/2 stream.
+    /// By the end of the connection (only responses), or of the HTTP/2 stream.
     UntilClose,
 }
 
-/// Longest chunk-size line with its extensions, in bytes. Extensions mean nothing to anyone; they are read and dropped.
+/// Longest chunk-size line with its extensions, in bytes. Nobody uses extensions; they are read and discarded.
 pub const CHUNK_LINE_BYTES: u32 = 256;
 
 /// Longest trailer section, in bytes.
 pub const TRAILER_BYTES: usize = 8 * 1024;
 
-/// Finds the body in the bytes behind a head.
+/// Finds the body in the bytes after a head.
 ///
 /// ```text
 ///  ┌─► Size ─┬──────────────────────┬─► SizeLf ──► Data ──► DataCr ──► DataLf ─┐
@@ -53,10 +53,10 @@ enum State {
     UntilClose,
 }
 
-/// One step of the body reader, in terms of the input it was given.
+/// One step of the body reader, relative to its input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// `input[skip..skip + len]` is body; all up to its end is used.
+    /// `input[skip..skip + len]` is body; the input up to its end is consumed.
     Data {
         /// Bytes of framing before it.
         skip: usize,
@@ -68,7 +68,7 @@ pub enum Step {
         /// Bytes used.
         used: usize,
     },
-    /// All of the input is used and more is needed.
+    /// The whole input is consumed and more is needed.
     More,
 }
 
@@ -89,12 +89,13 @@ impl BodyReader {
         matches!(self.state, State::Done | State::Length { left: 0 })
     }
 
-    /// Whether the end of the connection is the proper end of this body.
+    /// Whether the end of the connection properly ends this body.
     pub fn ends_with_connection(&self) -> bool {
         self.state == State::UntilClose
     }
 
-    /// The connection or stream has ended. `trailers`: the field lines that HTTP/2 sent behind the body, each with its CRLF.
+    /// The connection or stream has ended. `trailers`: the field lines that HTTP/2 sent after the body, each with its
+    /// CRLF.
     ///
     /// # Errors
     /// When the trailers are malformed or longer than [`TRAILER_BYTES`].
@@ -107,13 +108,13 @@ impl BodyReader {
         check_trailers(&mut self.trailers).map_err(|()| Error::new(Kind::Trailers, 0))
     }
 
-    /// The trailer section once the message is done: valid field lines, each with its CRLF, without those that may not
-    /// stand there (RFC 9110 §6.5.1).
+    /// The trailer section, once the message is complete: valid field lines, each with its CRLF, without those not
+    /// allowed in trailers (RFC 9110 §6.5.1).
     pub fn trailers(&self) -> &[u8] {
         &self.trailers
     }
 
-    /// Keeps the trailers for whose name `keep` says so.
+    /// Keeps only the trailers for whose name `keep` returns true.
     pub fn retain_trailers(&mut self, mut keep: impl FnMut(&[u8]) -> bool) {
         let lines = std::mem::take(&mut self.trailers);
         for line in lines.split_inclusive(|&b| b == b'\n') {
@@ -123,15 +124,15 @@ impl BodyReader {
         }
     }
 
-    /// The same to be edited: field lines, each with its CRLF.
+    /// The trailers for editing: field lines, each with its CRLF.
     pub const fn trailers_mut(&mut self) -> &mut Vec<u8> {
         &mut self.trailers
     }
 
-    /// Takes the next piece of body out of `input`.
+    /// Takes the next piece of the body from `input`.
     ///
     /// # Errors
-    /// When the chunks are malformed. The message cannot be read on.
+    /// When the chunks are malformed. The message cannot be read further.
     pub fn step(&mut self, input: &[u8]) -> Result<Step, Error> {
         match self.state {
             State::Done | State::Length { left: 0 } => return Ok(Step::End { used: 0 }),
@@ -161,7 +162,7 @@ impl BodyReader {
                 State::DataCr if b == b'\r' => State::DataLf,
                 State::DataLf if b == b'\n' => State::Size { size: 0, digits: 0 },
                 State::Size { size, digits } => match (b, hex(b)) {
-                    // 15 digits: no overflow, and no file is longer.
+                    // 15 digits: cannot overflow, and no file is longer.
                     (_, Some(d)) if digits < 15 => {
                         State::Size { size: size << 4 | u64::from(d), digits: digits + 1 }
                     }
@@ -170,7 +171,7 @@ impl BodyReader {
                     (b' ' | b'\t', _) if digits > 0 => State::Blank { size, read: digits + 1 },
                     _ => return bad,
                 },
-                // §7.1.1: white space may stand before a `;` and nowhere else; `5 x` is no size that all read alike.
+                // §7.1.1: white space is allowed only before a `;`. Servers disagree on sizes like `5 x`.
                 State::Blank { size, read } => match b {
                     b';' if read < CHUNK_LINE_BYTES => State::Extension { size, read: read + 1 },
                     b' ' | b'\t' if read < CHUNK_LINE_BYTES => State::Blank { size, read: read + 1 },
@@ -209,7 +210,7 @@ impl BodyReader {
     }
 }
 
-/// Keeps the trailer lines that may be passed on; an error when one is malformed.
+/// Keeps the trailer lines that may be forwarded; an error if one is malformed.
 fn check_trailers(lines: &mut Vec<u8>) -> Result<(), ()> {
     let mut kept = Vec::new();
     for line in lines.split_inclusive(|&b| b == b'\n') {
@@ -230,8 +231,8 @@ fn check_trailers(lines: &mut Vec<u8>) -> Result<(), ()> {
     Ok(())
 }
 
-/// RFC 9110 §6.5.1: what decides framing, routing, trust, authentication, caching or the reading of the content comes too
-/// late in a trailer, and whoever merges it into the head changes what was already decided.
+/// RFC 9110 §6.5.1: fields for framing, routing, trust, authentication, caching or interpreting the content come too
+/// late in a trailer. A recipient that merged them into the head would change decisions already made.
 fn may_trail(name: &[u8]) -> bool {
     const FORBIDDEN: [&str; 25] = [
         "age",
@@ -260,7 +261,7 @@ fn may_trail(name: &[u8]) -> bool {
         "x-forwarded-port",
         "x-real-ip",
     ];
-    // What the gateway itself acts on is all of that kind.
+    // All fields that the gateway itself acts on are of that kind.
     Known::of(name) == Known::Other && !FORBIDDEN.iter().any(|f| name.eq_ignore_ascii_case(f.as_bytes()))
 }
 
@@ -273,7 +274,7 @@ const fn hex(b: u8) -> Option<u8> {
     }
 }
 
-/// Writes one chunk. An empty one is not written: it would end the body.
+/// Writes one chunk. Skips an empty one, which would end the body.
 pub fn write_chunk(data: &[u8], out: &mut Vec<u8>) {
     if data.is_empty() {
         return;
@@ -303,7 +304,7 @@ pub fn write_last_chunk(trailers: &[u8], out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    /// Reads a chunked body given in pieces; the data and what was left over, or the error's kind.
+    /// Reads a chunked body given in pieces; returns the data and what is left over, or the error's kind.
     fn read(pieces: &[&[u8]]) -> Result<(Vec<u8>, Vec<u8>, bool), Kind> {
         let mut reader = BodyReader::new(BodyKind::Chunked);
         let (mut data, mut rest) = (Vec::new(), Vec::new());

@@ -2,38 +2,38 @@
 
 use std::fmt;
 
-/// A refusal: which rule was broken and where in the bytes.
+/// A refusal: the broken rule and its position in the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Error {
     kind: Kind,
     at: usize,
 }
 
-/// The rule that was broken. Each names its section of RFC 9112 unless said otherwise.
+/// The broken rule. Each variant cites its section of RFC 9112 unless it says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
     /// A chunk size, extension or line end is malformed (§7.1).
     Chunk,
-    /// Content-Length is not one plain decimal number, or stands twice (§6.3).
+    /// Content-Length is not one plain decimal number, or occurs twice (§6.3).
     ContentLength,
     /// A NUL or another control byte in a field value (RFC 9110 §5.5).
     ControlByte,
-    /// An expectation other than `100-continue` (RFC 9110 §10.1.1, which gives it the status 417).
+    /// An expectation other than `100-continue` (RFC 9110 §10.1.1; answered with status 417).
     Expect,
-    /// A field name is empty, is no token, or has a space before its colon (§5.1).
+    /// A field name is empty, is not a token, or has a space before its colon (§5.1).
     FieldName,
-    /// A field line is folded, or white space stands before the first one (§2.2, §5.2).
+    /// A field line is folded, or white space precedes the first one (§2.2, §5.2).
     Fold,
-    /// Content-Length beside Transfer-Encoding, or Transfer-Encoding in HTTP/1.0 (§6.1, §6.3).
+    /// Content-Length together with Transfer-Encoding, or Transfer-Encoding in HTTP/1.0 (§6.1, §6.3).
     Framing,
     /// The head is longer than the limit.
     HeadTooLarge,
-    /// Host is missing, stands twice, is malformed, or disagrees with the target (§3.2).
+    /// Host is missing, occurs twice, is malformed, or disagrees with the target (§3.2).
     Host,
-    /// A bare CR or a bare LF where CRLF is due (§2.2).
+    /// A bare CR or a bare LF instead of CRLF (§2.2).
     LineEnd,
-    /// The request line or status line has another shape (§3, §4).
+    /// The request line or status line is malformed (§3, §4).
     StartLine,
     /// The request target is malformed (§3.2).
     Target,
@@ -54,12 +54,12 @@ impl Error {
         Self { kind, at }
     }
 
-    /// Which rule was broken.
+    /// The broken rule.
     pub const fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The offset, in bytes from the start of the head (or of the input given to the body reader), of what broke it.
+    /// The position of the error, in bytes from the start of the head (or of the input to the body reader).
     pub const fn at(&self) -> usize {
         self.at
     }

@@ -1,12 +1,13 @@
-//! The fields of one message: ranges into the received bytes, and an arena for what was added since.
+//! The fields of one message: ranges into the received bytes, and an arena for added ones.
 
 use crate::name::{FieldName, Known, NameSet, reads_as};
 use std::fmt;
 
 /// The fields of one message, in the order received.
 ///
-/// A received field costs 16 bytes beside the bytes it came in; its text is never copied until it is written out. A field that is
-/// set or added lives in an arena that is emptied, not freed, between messages. Neighbours in either are written in one copy.
+/// A received field costs 16 bytes in addition to its text, which is only copied when it is written out. Fields that
+/// are set or added live in an arena, which is emptied but not freed between messages. Consecutive fields in either
+/// buffer are written in one copy.
 ///
 /// Invariant: every range lies within `base` or `arena`; neither shrinks while entries point into it.
 #[derive(Debug, Default)]
@@ -14,27 +15,28 @@ pub struct Fields {
     pub(crate) base: Vec<u8>,
     pub(crate) entries: Vec<Entry>,
     arena: Vec<u8>,
-    /// The known names among the entries, dropped ones too, as bits; and [`UNDERSCORE`].
+    /// A bit per known name among the entries, including dropped ones; also [`UNDERSCORE`].
     seen: u32,
 }
 
-/// Some name may have a `_`. No known name has this bit.
+/// Some name may contain a `_`. No known name has this bit.
 const UNDERSCORE: u32 = 1 << 31;
 
-/// One field or several of which all is known beforehand but the end of the last value: checked once, looked up once, appended in
-/// one copy.
+/// One or more fields that are known in advance except for the end of the last value. They are validated once, looked
+/// up once and appended in one copy.
 #[derive(Clone, Debug, Default)]
 pub struct Prepared {
-    /// The lines, each as `name: value CRLF`.
+    /// The lines, each in the form `name: value CRLF`.
     text: Vec<u8>,
     /// The fields, as ranges of `text`.
     entries: Vec<Entry>,
-    /// The last value as far as it is known.
+    /// The start of the last value in `text`.
     last: usize,
     seen: u32,
 }
 
-/// A value that may not be emitted: it holds CR, LF, NUL or another control byte (RFC 9110 §5.5), or is over 64 KiB.
+/// A value that must not be emitted: it contains CR, LF, NUL or another control byte (RFC 9110 §5.5), or exceeds
+/// 64 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InvalidValue;
 
@@ -49,7 +51,7 @@ impl std::error::Error for InvalidValue {}
 /// Longest value a filter may set, in bytes.
 pub(crate) const VALUE_BYTES: usize = 64 * 1024;
 
-/// A range of `base`, or of `arena` when `ARENA` is set.
+/// A range of `base`, or of `arena` if `ARENA` is set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Text {
     pub(crate) at: u32,
@@ -65,7 +67,8 @@ pub(crate) struct Entry {
     pub(crate) name: Text,
     pub(crate) value: Text,
     pub(crate) known: Known,
-    /// It stands there exactly as `name: value CRLF`, so that it can be copied together with its neighbours.
+    /// The buffer contains it in exactly the form `name: value CRLF`, so it can be copied together with its
+    /// neighbours.
     pub(crate) clean: bool,
     pub(crate) dropped: bool,
 }
@@ -81,7 +84,7 @@ impl Fields {
         self.find(name.as_bytes()).map(|e| self.text(e.value))
     }
 
-    /// The first field of a known name: a bit test where there is none, or else a comparison of one byte per field.
+    /// The first field with a known name. A bit test if there is none, else a comparison of one byte per field.
     #[inline]
     pub fn get_known(&self, known: Known) -> Option<&[u8]> {
         if self.seen & known.bit() == 0 { None } else { self.find_known(known) }
@@ -91,17 +94,17 @@ impl Fields {
         self.live().find(|e| e.known == known).map(|e| self.text(e.value))
     }
 
-    /// Every value of that name, in order.
+    /// All values of that name, in order.
     pub fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         self.live().filter(move |e| self.is_named(e, name.as_bytes())).map(|e| self.text(e.value))
     }
 
-    /// Whether the message came with a field of that name, though it may have been removed since.
+    /// Whether the received message had a field of that name, even if it was removed since.
     pub fn was_received(&self, name: &str) -> bool {
         self.entries.iter().any(|e| e.name.at & ARENA == 0 && self.is_named(e, name.as_bytes()))
     }
 
-    /// Whether the content is of this media type, or of one that begins with it.
+    /// Whether the Content-Type is this media type, or one that starts with it.
     pub fn is_media(&self, media: &str) -> bool {
         let found = self.get_str("content-type").and_then(|text| text.get(..media.len()));
         found.is_some_and(|text| text.eq_ignore_ascii_case(media.as_bytes()))
@@ -112,7 +115,7 @@ impl Fields {
         self.find_name(name).is_some()
     }
 
-    /// The same for a name that was looked up beforehand, which costs less.
+    /// Like `get_all`, for a name that was looked up in advance, which costs less.
     pub fn values<'a>(&'a self, name: &'a FieldName) -> impl Iterator<Item = &'a [u8]> {
         self.live().filter(move |e| self.has_name(e, name)).map(|e| self.text(e.value))
     }
@@ -122,7 +125,7 @@ impl Fields {
         self.live().map(|e| (self.text(e.name), self.text(e.value)))
     }
 
-    /// Number of fields that would be written.
+    /// The number of fields that would be written.
     pub fn len(&self) -> usize {
         self.live().count()
     }
@@ -132,10 +135,10 @@ impl Fields {
         self.len() == 0
     }
 
-    /// Sets a field: every other of that name goes.
+    /// Sets a field and removes all others of that name.
     ///
     /// # Errors
-    /// When the value may not be emitted. The fields stay as they were.
+    /// When the value must not be emitted. The fields stay unchanged.
     pub fn insert(&mut self, name: &FieldName, value: &[u8]) -> Result<(), InvalidValue> {
         check(value)?;
         self.remove(name);
@@ -146,17 +149,17 @@ impl Fields {
     /// Adds a field beside others of that name.
     ///
     /// # Errors
-    /// When the value may not be emitted. The fields stay as they were.
+    /// When the value must not be emitted. The fields stay unchanged.
     pub fn append(&mut self, name: &FieldName, value: &[u8]) -> Result<(), InvalidValue> {
         check(value)?;
         self.push(name, value);
         Ok(())
     }
 
-    /// Adds prepared fields, the last of which has a value that ends so, beside others of their names.
+    /// Adds prepared fields beside others of their names; `end` completes the last value.
     ///
     /// # Errors
-    /// When the end may not be emitted, or the value became too long with it. The fields stay as they were.
+    /// When `end` must not be emitted, or makes the value too long. The fields stay unchanged.
     pub fn append_prepared(&mut self, fields: &Prepared, end: &[u8]) -> Result<(), InvalidValue> {
         let at = self.arena.len() as u32 | ARENA;
         if end.is_empty() {
@@ -164,7 +167,7 @@ impl Fields {
         } else {
             check(end)?;
             let Some((text, line_end)) = fields.text.split_last_chunk::<{ LINE_END.len() }>() else {
-                return Err(InvalidValue); // there is no field whose value it could end
+                return Err(InvalidValue); // there is no field whose value it could complete
             };
             if fields.last + end.len() > VALUE_BYTES {
                 return Err(InvalidValue);
@@ -181,15 +184,15 @@ impl Fields {
         Ok(())
     }
 
-    /// Removes every field of that name; tells whether there was one.
+    /// Removes all fields of that name; returns whether there was one.
     ///
-    /// Spellings with `_` for `-`, or `-` for `_`, go too: WSGI, CGI and PHP read both as one name, and what a filter
-    /// removes before it sets it must not come in by the other door.
+    /// Also removes spellings with `_` for `-` or vice versa: WSGI, CGI and PHP map both to one variable. A field
+    /// that a filter removes before setting it must not slip in under the other spelling.
     pub fn remove(&mut self, name: &FieldName) -> bool {
         let Self { base, arena, entries, seen } = self;
         let twins = *seen & UNDERSCORE != 0 || name.has_underscore();
         let mut any = false;
-        // Nearly every field is told apart by its length.
+        // The length rules out nearly every field.
         for e in entries.iter_mut().filter(|e| e.name.len as usize == name.as_str().len() && !e.dropped) {
             let text = text_in(base, arena, e.name);
             let gone = name.is(text) || twins && reads_as(text, name.as_str().as_bytes());
@@ -199,12 +202,12 @@ impl Fields {
         any
     }
 
-    /// Removes the other spellings of these names, with `_` for `-` or the other way round, and leaves the names themselves:
-    /// for fields that decide something here and go on to an upstream that may read another one in their place. Tells
+    /// Removes the other spellings of these names (`_` for `-` or vice versa), but not the names themselves. For
+    /// fields that decide something here and are forwarded to an upstream that might read the other spelling. Returns
     /// whether there was one.
     #[inline]
     pub fn remove_twins(&mut self, names: &NameSet) -> bool {
-        // Of a name without `_` only one with it is a twin: nearly no request has one.
+        // For a name without `_`, only a name with `_` is an alternative spelling, and nearly no request has one.
         let possible = names.has_underscore() || self.seen & UNDERSCORE != 0;
         possible && self.drop_twins(names)
     }
@@ -213,7 +216,7 @@ impl Fields {
         !names.is_empty() && self.remove_where(|n, _| names.has_twin(n))
     }
 
-    /// Removes every field of a known name; tells whether there was one.
+    /// Removes all fields of a known name; returns whether there was one.
     #[inline]
     pub fn remove_known(&mut self, known: Known) -> bool {
         self.seen & known.bit() != 0 && self.drop_known(known)
@@ -228,7 +231,7 @@ impl Fields {
         any
     }
 
-    /// Whether a field of one of these known names is there: nearly always a bit test.
+    /// Whether there is a field with one of these known names: nearly always a bit test.
     #[inline]
     pub fn has_any(&self, known: &[Known]) -> bool {
         let wanted = known.iter().fold(0, |bits, k| bits | k.bit());
@@ -239,7 +242,7 @@ impl Fields {
         self.live().any(|e| known.contains(&e.known))
     }
 
-    /// Removes every field for which `gone` says so, given name and value; tells whether there was one.
+    /// Removes all fields for which `gone` returns true, given name and value; returns whether there was one.
     pub fn remove_where(&mut self, mut gone: impl FnMut(&[u8], &[u8]) -> bool) -> bool {
         let mut any = false;
         for i in 0..self.entries.len() {
@@ -254,7 +257,7 @@ impl Fields {
 
     /// Writes every field as `name: value CRLF`, without the empty line that ends a head.
     pub fn write_to(&self, out: &mut Vec<u8>) {
-        // The run that waits to be copied: of `base`, or of `arena`, whose places have a bit of their own.
+        // The run to copy next, in `base` or in `arena`; offsets into the arena carry a bit of their own.
         let (mut start, mut end) = (0, 0);
         for e in self.live() {
             if e.clean {
@@ -275,15 +278,14 @@ impl Fields {
         out.extend_from_slice(self.text(Text { at: start, len: end - start }));
     }
 
-    /// Adds an entry. Which known names there are is kept in one word, so that asking for one that is not there, as almost
-    /// every question of the gateway does, is a bit test and no walk.
-    /// `underscore`: its name may have a `_`.
+    /// Adds an entry. One word records which known names are present. Nearly every lookup in the gateway is for an
+    /// absent name, so it is a bit test instead of a search. `underscore`: its name may contain a `_`.
     pub(crate) fn add(&mut self, entry: Entry, underscore: bool) {
         self.seen |= entry.known.bit() | if underscore { UNDERSCORE } else { 0 };
         self.entries.push(entry);
     }
 
-    /// The same fields by themselves, with the first bytes of `base`, which they must lie within.
+    /// A copy of these fields with the first `bytes` of `base`, which must contain them.
     pub(crate) fn copied(&self, bytes: usize) -> Self {
         Self {
             base: self.base.get(..bytes).unwrap_or(&self.base).to_vec(),
@@ -293,7 +295,7 @@ impl Fields {
         }
     }
 
-    /// The same fields by themselves, with room for some more of so many bytes together.
+    /// A copy of these fields with room for `fields` more, of `bytes` in total.
     #[must_use]
     pub fn with_room(&self, fields: usize, bytes: usize) -> Self {
         let mut entries = Vec::with_capacity(self.entries.len() + fields);
@@ -303,7 +305,7 @@ impl Fields {
         Self { base: self.base.clone(), entries, arena, seen: self.seen }
     }
 
-    /// Forgets all fields and the first bytes of `base`.
+    /// Removes all fields and the first `gone` bytes of `base`.
     pub(crate) fn forget(&mut self, gone: usize) {
         if gone == self.base.len() {
             self.base.clear();
@@ -324,14 +326,14 @@ impl Fields {
         text_in(&self.base, &self.arena, t)
     }
 
-    /// Keeps a text in the arena. The arena is bounded by what filters may set: `VALUE_BYTES` a value.
+    /// Stores a text in the arena. The values that filters may set bound its size: `VALUE_BYTES` each.
     pub(crate) fn keep(&mut self, text: &[u8]) -> Text {
         let t = Text { at: self.arena.len() as u32 | ARENA, len: text.len() as u32 };
         self.arena.extend_from_slice(text);
         t
     }
 
-    /// Sets Host to a value that was checked, where the first one stood, or first of all (RFC 9110 §7.2).
+    /// Sets Host to an already validated value, in the position of the first one, else first of all (RFC 9110 §7.2).
     pub(crate) fn set_host(&mut self, value: &[u8]) -> Text {
         let host = self.place(b"Host", value, Known::Host);
         let place = self.entries.iter().position(|e| e.known == Known::Host && !e.dropped);
@@ -346,13 +348,13 @@ impl Fields {
         host.value
     }
 
-    /// Adds a field whose value was checked.
+    /// Adds a field whose value is already validated.
     pub(crate) fn push(&mut self, name: &FieldName, value: &[u8]) {
         let entry = self.place(name.as_str().as_bytes(), value, name.known());
         self.add(entry, name.has_underscore());
     }
 
-    /// The same with one of the gateway's own, which has no `_`.
+    /// Like `push`, for a name from the gateway itself, which contains no `_`.
     pub(crate) fn push_known(&mut self, name: &'static str, value: &[u8]) {
         let entry = self.place(name.as_bytes(), value, Known::of(name.as_bytes()));
         self.add(entry, false);
@@ -395,7 +397,7 @@ impl Fields {
     }
 }
 
-/// A text of one of the two buffers.
+/// The text of a range in one of the two buffers.
 #[inline]
 fn text_in<'a>(base: &'a [u8], arena: &'a [u8], t: Text) -> &'a [u8] {
     let (buf, at) = if t.at & ARENA == 0 { (base, t.at) } else { (arena, t.at ^ ARENA) };
@@ -403,7 +405,7 @@ fn text_in<'a>(base: &'a [u8], arena: &'a [u8], t: Text) -> &'a [u8] {
 }
 
 impl Entry {
-    /// The same behind so much other text, or in the other buffer.
+    /// This range shifted by `by`, which may move it into the other buffer.
     const fn moved(self, by: u32) -> Self {
         let name = Text { at: self.name.at + by, ..self.name };
         Self { name, value: Text { at: self.value.at + by, ..self.value }, ..self }
@@ -411,18 +413,18 @@ impl Entry {
 }
 
 impl Prepared {
-    /// A field whose value begins so.
+    /// A field whose value starts with `value_begin`.
     ///
     /// # Errors
-    /// When the value may not be emitted.
+    /// When the value must not be emitted.
     pub fn new(name: &FieldName, value_begin: &[u8]) -> Result<Self, InvalidValue> {
         Self::default().and(name, value_begin)
     }
 
-    /// The same fields, the last of which has its whole value now, with one more behind them whose value begins so.
+    /// Completes the last field's value, and adds a field whose value starts with `value_begin`.
     ///
     /// # Errors
-    /// When the value may not be emitted.
+    /// When the value must not be emitted.
     pub fn and(mut self, name: &FieldName, value_begin: &[u8]) -> Result<Self, InvalidValue> {
         check(value_begin)?;
         let text = name.as_str().as_bytes();
@@ -437,9 +439,9 @@ impl Prepared {
     }
 }
 
-/// RFC 9110 §5.5, checked where a value is made, not only where one is parsed.
+/// RFC 9110 §5.5, checked for every value that is made, not only for parsed ones.
 fn check(value: &[u8]) -> Result<(), InvalidValue> {
-    // Without an early end the compiler looks at sixteen bytes at a time; a bad value is the exception.
+    // Without an early exit, the compiler checks sixteen bytes at a time; invalid values are rare.
     let bad = value.iter().fold(false, |bad, &b| bad | ((b < 0x20) & (b != b'\t')) | (b == 0x7f));
     if bad || value.len() > VALUE_BYTES { Err(InvalidValue) } else { Ok(()) }
 }

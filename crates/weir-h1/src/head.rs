@@ -12,11 +12,11 @@ pub enum Version {
     /// HTTP/1.1
     #[default]
     Http11,
-    /// HTTP/2: the head was told as HTTP/1.1, the body is framed by the stream it came on.
+    /// HTTP/2: the head was translated to HTTP/1.1, and the stream frames the body.
     Http2,
 }
 
-/// What the sender said about the connection after this message (RFC 9112 §9.3).
+/// Whether the connection continues after this message, according to the sender (RFC 9112 §9.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Connection {
     /// It ends: `Connection: close`, or HTTP/1.0 without `keep-alive`.
@@ -26,9 +26,9 @@ pub enum Connection {
     KeepAlive,
 }
 
-/// The request method, by the name the gateway may have to act on.
+/// The request method; named if the gateway may have to act on it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[allow(missing_docs)] // each is the method of its name
+#[allow(missing_docs)] // each variant is the method of its name
 pub enum Method {
     Connect,
     Delete,
@@ -44,7 +44,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The method of that name, which is case-sensitive (RFC 9110 §9.1).
+    /// Parses a method name, which is case-sensitive (RFC 9110 §9.1).
     pub fn of(name: &[u8]) -> Self {
         match name {
             b"CONNECT" => Self::Connect,
@@ -60,7 +60,7 @@ impl Method {
         }
     }
 
-    /// Whether a request may be sent again when it is unknown if the first one arrived (RFC 9110 §9.2.2).
+    /// Whether a request may be resent when we do not know if the first one arrived (RFC 9110 §9.2.2).
     pub const fn is_idempotent(self) -> bool {
         matches!(self, Self::Delete | Self::Get | Self::Head | Self::Options | Self::Put | Self::Trace)
     }
@@ -71,32 +71,32 @@ impl Method {
 pub enum TargetForm {
     /// `http://host/path`
     Absolute,
-    /// `*`, of OPTIONS only
+    /// `*`, only for OPTIONS
     Asterisk,
-    /// `host:port`, of CONNECT only
+    /// `host:port`, only for CONNECT
     Authority,
     /// `/path?query`
     #[default]
     Origin,
 }
 
-/// Bytes of a request line that a refused head keeps.
+/// Bytes of the request line that a refused head keeps.
 const LINE_KEPT: usize = 1024;
 
-/// A buffer of this size is no burden.
+/// Buffers up to this size are cheap enough to keep.
 const SMALL: usize = 4 * 1024;
 
 /// A request head as received, and as edited since.
 ///
-/// Owns the buffer it was read into; bytes behind the head (a body, the next request) stay in it. Memory: that buffer
-/// plus 20 bytes a field. Reused between requests: `recycle` keeps the allocations.
+/// Owns the buffer it was read into; bytes after the head (a body, the next request) stay in it. Memory: that buffer
+/// plus 20 bytes per field. Reused between requests: `recycle` keeps the allocations.
 #[derive(Debug, Default)]
 pub struct RequestHead {
-    /// The end-to-end fields. Hop-by-hop fields are read by the parser and are not among them.
+    /// The end-to-end fields. The parser consumes hop-by-hop fields and does not store them here.
     pub headers: Fields,
     pub(crate) method: Method,
     pub(crate) method_text: Text,
-    /// The method as received, where another one is sent on.
+    /// The received method, if another one is forwarded.
     pub(crate) method_received: Option<Text>,
     pub(crate) target: Text,
     pub(crate) path: Text,
@@ -113,23 +113,23 @@ pub struct RequestHead {
 /// A response head as received, and as edited since. Memory and reuse as for [`RequestHead`].
 #[derive(Debug, Default)]
 pub struct ResponseHead {
-    /// The end-to-end fields. Hop-by-hop fields are read by the parser and are not among them.
+    /// The end-to-end fields. The parser consumes hop-by-hop fields and does not store them here.
     pub headers: Fields,
     pub(crate) status: u16,
-    /// The status as received: it decides the framing whatever a filter makes of the other.
+    /// The received status: it decides the framing, even if a filter changes the other one.
     pub(crate) received_status: u16,
     pub(crate) reason: Text,
     pub(crate) common: Common,
 }
 
-/// What both heads have.
+/// The state that both kinds of head share.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Common {
     pub(crate) version: Version,
     pub(crate) connection: Connection,
     pub(crate) content_length: Option<u64>,
     pub(crate) chunked: bool,
-    /// How the body is delimited, where the head does not say it.
+    /// How the body is delimited, if something outside the head decides that.
     pub(crate) outside: Option<BodyKind>,
     pub(crate) upgrade: Option<Text>,
     /// Bytes of the head in the buffer; 0 until it is complete.
@@ -137,19 +137,19 @@ pub(crate) struct Common {
     pub(crate) seen: Seen,
 }
 
-/// How far into the buffer the head was looked for and not found complete.
+/// How much of the buffer earlier attempts to find a complete head have examined.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Seen {
-    /// Bytes there were when it was last parsed.
+    /// Bytes in the buffer at the last parse.
     pub(crate) parsed: usize,
-    /// Bytes there were when its end was last looked for.
+    /// Bytes in the buffer at the last search for the head's end.
     pub(crate) scanned: usize,
 }
 
 // === impl RequestHead ===
 
 impl RequestHead {
-    /// The method's name: as received, or as set since.
+    /// The method's name, as received or as changed since.
     #[inline]
     pub fn method_name(&self) -> &[u8] {
         self.headers.text(self.method_text)
@@ -160,7 +160,7 @@ impl RequestHead {
         self.headers.text(self.method_received.unwrap_or(self.method_text))
     }
 
-    /// Replaces the method: POST, as gRPC has it, and TE, by which its trailers come (RFC 9110 §10.1.4).
+    /// Turns the request into a gRPC request: method POST, and TE, which permits trailers (RFC 9110 §10.1.4).
     pub fn become_grpc(&mut self) {
         self.method_received.get_or_insert(self.method_text);
         self.method_text = self.headers.keep(b"POST");
@@ -189,18 +189,18 @@ impl RequestHead {
         target.iter().position(|&b| b == b'?').and_then(|at| target.get(at + 1..)).unwrap_or_default()
     }
 
-    /// The path: canonical once the gateway has made it so.
+    /// The path, in canonical form once the gateway has normalized it.
     #[inline]
     pub fn path(&self) -> &[u8] {
         self.headers.text(self.path)
     }
 
-    /// Remembers the path as it is now as the one by which the request was routed.
+    /// Records the current path as the one that was routed.
     pub const fn mark_routed(&mut self) {
         self.routed = self.path;
     }
 
-    /// The path by which the request was routed; captures refer to it, also after a rewrite.
+    /// The path that was routed. Captures refer to it, even after a rewrite.
     pub fn routed_path(&self) -> &[u8] {
         self.headers.text(self.routed)
     }
@@ -211,13 +211,13 @@ impl RequestHead {
         self.query.map(|q| self.headers.text(q))
     }
 
-    /// Host and port as the client asked for them: the value of Host, or of the target's authority where it has one.
+    /// Host and port as the client requested them: the value of Host, or the target's authority if it has one.
     #[inline]
     pub fn authority(&self) -> &[u8] {
         self.headers.text(self.authority)
     }
 
-    /// Host and port as the client asked for them, whatever a filter has made of them since.
+    /// Host and port as the client requested them, regardless of changes by filters.
     #[inline]
     pub fn asked_authority(&self) -> &[u8] {
         self.headers.text(self.asked)
@@ -228,10 +228,11 @@ impl RequestHead {
         self.form
     }
 
-    /// Replaces the path. The caller gives it in canonical form.
+    /// Replaces the path. The caller must pass it in canonical form.
     ///
     /// # Errors
-    /// When the path is empty, does not start with `/`, holds a byte that may not stand in a target, or is over 64 KiB.
+    /// When the path is empty, does not start with `/`, contains a byte that is not allowed in a target, or exceeds
+    /// 64 KiB.
     pub fn set_path(&mut self, path: &[u8]) -> Result<(), InvalidValue> {
         let fits = path.len() <= VALUE_BYTES && path.first() == Some(&b'/');
         if !fits || !path.iter().all(|&b| is_target(b) && b != b'?') {
@@ -244,7 +245,7 @@ impl RequestHead {
     /// Replaces the query, without its `?`; `None` removes it.
     ///
     /// # Errors
-    /// When the query holds a byte that may not stand in a target, or is over 64 KiB.
+    /// When the query contains a byte that is not allowed in a target, or exceeds 64 KiB.
     pub fn set_query(&mut self, query: Option<&[u8]>) -> Result<(), InvalidValue> {
         let text = query.unwrap_or_default();
         if text.len() > VALUE_BYTES || !text.iter().all(|&b| is_target(b)) {
@@ -254,10 +255,10 @@ impl RequestHead {
         Ok(())
     }
 
-    /// Replaces the host that is sent on, at the place of the one received; first where there was none.
+    /// Replaces the forwarded host, in the position of the received one; without one, puts it first.
     ///
     /// # Errors
-    /// When it is no valid Host value. The one received stays.
+    /// When it is not a valid Host value. The received value stays.
     pub fn set_authority(&mut self, authority: &[u8]) -> Result<(), InvalidValue> {
         if !is_authority(authority) {
             return Err(InvalidValue);
@@ -271,12 +272,12 @@ impl RequestHead {
         self.common.version
     }
 
-    /// What the client said about its connection.
+    /// Whether the client keeps its connection open.
     pub const fn connection(&self) -> Connection {
         self.common.connection
     }
 
-    /// The protocols of `Upgrade`, where `Connection` nominated it.
+    /// The protocols in `Upgrade`, if `Connection` nominated it.
     #[inline]
     pub fn upgrade(&self) -> Option<&[u8]> {
         self.common.upgrade.map(|t| self.headers.text(t))
@@ -287,23 +288,23 @@ impl RequestHead {
         self.expects_continue
     }
 
-    /// Whether the client said `TE: trailers` (RFC 9110 §10.1.4).
+    /// Whether the client sent `TE: trailers` (RFC 9110 §10.1.4).
     pub const fn accepts_trailers(&self) -> bool {
         self.accepts_trailers
     }
 
-    /// Says that the message came by HTTP/2, whose streams say themselves where a body ends; `over`: there is none.
+    /// Marks the message as HTTP/2, whose streams frame the body. `over`: there is no body.
     pub const fn came_by_http2(&mut self, over: bool) {
         self.common.outside = Some(if over { BodyKind::Empty } else { BodyKind::UntilClose });
         self.common.version = Version::Http2;
     }
 
-    /// The length of the body where the client told it.
+    /// The length of the body, if the client announced it.
     pub const fn content_length(&self) -> Option<u64> {
         self.common.content_length
     }
 
-    /// How the body is delimited (RFC 9112 §6.3). A request without either field has none.
+    /// How the body is delimited (RFC 9112 §6.3). Without either field, a request has no body.
     pub const fn body(&self) -> BodyKind {
         match self.common {
             Common { outside: Some(kind), .. } => kind,
@@ -313,7 +314,7 @@ impl RequestHead {
         }
     }
 
-    /// The body was read whole, and goes on with this length: nothing of it is behind the head any more.
+    /// Records that the whole body was read and will be sent with this length; no part of it remains after the head.
     pub fn set_whole_body(&mut self, length: u64) {
         self.headers.remove_known(Known::ContentLength);
         self.headers.remove_known(Known::Expect);
@@ -328,35 +329,35 @@ impl RequestHead {
         self.common.len
     }
 
-    /// Says what came of a head that is refused, for the account of it: it is not parsed any further.
+    /// Records how many bytes of a refused head arrived, for accounting: it is not parsed further.
     pub const fn set_wire_len(&mut self, bytes: usize) {
         self.common.len = bytes;
     }
 
-    /// All bytes received and not yet recycled: the head, if complete, and what follows it.
+    /// All bytes received and not yet recycled: the head, if complete, and everything after it.
     pub fn buffer(&self) -> &[u8] {
         &self.headers.base
     }
 
-    /// The buffer to read into. Only append to it.
+    /// The buffer to read into. Callers must only append.
     pub const fn buffer_mut(&mut self) -> &mut Vec<u8> {
         &mut self.headers.base
     }
 
-    /// The bytes received behind the head.
+    /// The bytes received after the head.
     #[inline]
     pub fn rest(&self) -> &[u8] {
         self.headers.base.get(self.common.len..).unwrap_or_default()
     }
 
-    /// This head by itself, as it was received and edited, without what came behind it: for another request like it.
+    /// A copy of this head, as received and edited, without the bytes after it: for another request like it.
     #[must_use]
     pub fn copied(&self) -> Self {
         Self { headers: self.headers.copied(self.common.len), ..*self }
     }
 
-    /// Frees the fields of a large head that is refused, and what came behind it. The method stays, and of the target as
-    /// much as [`LINE_KEPT`] bytes hold: what a log wants.
+    /// Frees the fields of a large, refused head, and the bytes after it. Keeps the method and the first
+    /// [`LINE_KEPT`] bytes of the target for logs.
     pub fn forget_fields(&mut self) {
         let base = &mut self.headers.base;
         if base.capacity() <= SMALL {
@@ -371,17 +372,17 @@ impl RequestHead {
         self.common.len = 0;
     }
 
-    /// Ends this message: forgets the head and the first `used` bytes behind it. What is left is the next message's.
+    /// Ends this message: removes the head and the first `used` bytes after it. The rest belongs to the next message.
     pub fn recycle(&mut self, used: usize) {
         if self.is_blank() {
-            return; // an idle connection borrows a head for each look at its socket
+            return; // an idle connection borrows a head whenever it checks its socket
         }
         let gone = self.common.len.saturating_add(used).min(self.headers.base.len());
         *self = Self { headers: std::mem::take(&mut self.headers), ..Self::default() };
         self.headers.forget(gone);
     }
 
-    /// Whether no byte was read into it, nor anything parsed, since it was recycled.
+    /// Whether nothing was read into it or parsed since the last `recycle`.
     fn is_blank(&self) -> bool {
         self.headers.base.is_empty()
             && self.method_text.len == 0 // the first that is parsed
@@ -393,7 +394,7 @@ impl RequestHead {
 // === impl ResponseHead ===
 
 impl ResponseHead {
-    /// A response that the gateway makes: no bytes behind it.
+    /// A response made by the gateway, with no bytes after it.
     pub fn made(status: u16) -> Self {
         Self { status, ..Self::default() }
     }
@@ -403,13 +404,13 @@ impl ResponseHead {
         self.status
     }
 
-    /// Replaces the status code; the reason phrase goes.
+    /// Replaces the status code and removes the reason phrase.
     pub const fn set_status(&mut self, status: u16) {
         self.status = status;
         self.reason = Text { at: 0, len: 0 };
     }
 
-    /// The reason phrase as received; empty when there was none.
+    /// The received reason phrase; empty if there was none.
     #[inline]
     pub fn reason(&self) -> &[u8] {
         self.headers.text(self.reason)
@@ -420,26 +421,27 @@ impl ResponseHead {
         self.common.version
     }
 
-    /// What the upstream said about its connection.
+    /// Whether the upstream keeps its connection open.
     pub const fn connection(&self) -> Connection {
         self.common.connection
     }
 
-    /// The protocols of `Upgrade`, where `Connection` nominated it.
+    /// The protocols in `Upgrade`, if `Connection` nominated it.
     #[inline]
     pub fn upgrade(&self) -> Option<&[u8]> {
         self.common.upgrade.map(|t| self.headers.text(t))
     }
 
-    /// Says that the message came by HTTP/2, whose streams say themselves where a body ends; `over`: there is none.
+    /// Marks the message as HTTP/2, whose streams frame the body. `over`: there is no body.
     pub const fn came_by_http2(&mut self, over: bool) {
         self.common.outside = Some(if over { BodyKind::Empty } else { BodyKind::UntilClose });
         self.common.version = Version::Http2;
     }
 
-    /// How the body is delimited as received, given the request's method (RFC 9112 §6.3). `set_status` does not change it.
+    /// How the received body is delimited, given the request's method (RFC 9112 §6.3). `set_status` does not change
+    /// it.
     ///
-    /// Where it is `UntilClose`, the connection ends with it, whatever `connection` says.
+    /// For `UntilClose` the connection ends with the body, whatever `connection` returns.
     pub const fn body(&self, method: Method) -> BodyKind {
         match (method, self.received_status, self.common) {
             (_, _, Common { outside: Some(BodyKind::Empty), .. }) => BodyKind::Empty,
@@ -452,7 +454,7 @@ impl ResponseHead {
         }
     }
 
-    /// The Content-Length field, also where there is no body (HEAD, 304).
+    /// The Content-Length field, even if there is no body (HEAD, 304).
     pub const fn content_length(&self) -> Option<u64> {
         self.common.content_length
     }
@@ -462,24 +464,24 @@ impl ResponseHead {
         self.common.len
     }
 
-    /// All bytes received and not yet recycled: the head, if complete, and what follows it.
+    /// All bytes received and not yet recycled: the head, if complete, and everything after it.
     pub fn buffer(&self) -> &[u8] {
         &self.headers.base
     }
 
-    /// The buffer to read into. Only append to it.
+    /// The buffer to read into. Callers must only append.
     pub const fn buffer_mut(&mut self) -> &mut Vec<u8> {
         &mut self.headers.base
     }
 
-    /// The bytes received behind the head.
+    /// The bytes received after the head.
     #[inline]
     pub fn rest(&self) -> &[u8] {
         self.headers.base.get(self.common.len..).unwrap_or_default()
     }
 
-    /// Ends this message: forgets the head and the first `used` bytes behind it. What is left is the next message's
-    /// (an interim response's final one).
+    /// Ends this message: removes the head and the first `used` bytes after it. The rest belongs to the next message
+    /// (after an interim response, the final one).
     pub fn recycle(&mut self, used: usize) {
         let gone = self.common.len.saturating_add(used).min(self.headers.base.len());
         self.headers.forget(gone);
@@ -488,24 +490,24 @@ impl ResponseHead {
     }
 }
 
-/// Whether a byte may stand in a request target: visible ASCII but `#` (RFC 9112 §3.2; a fragment is never sent).
-/// The characters that RFC 3986 wants escaped but browsers send in queries (`"<>\^{|}` and the backtick) may pass; the
-/// path's own rules are stricter.
+/// Whether a request target may contain the byte: visible ASCII except `#` (RFC 9112 §3.2; clients never send a
+/// fragment). Accepts the characters that browsers send in queries although RFC 3986 requires escaping them
+/// (`"<>\^{|}` and the backtick). The path's own rules are stricter.
 pub(crate) const fn is_target(b: u8) -> bool {
     b > 0x20 && b < 0x7f && b != b'#'
 }
 
-/// Whether `text` is a valid Host value: `host[:port]` with the letters of a registered name, an address, or a bracketed
-/// IPv6 address (RFC 9110 §7.2), at most `HOST_BYTES` long. Percent escapes and sub-delims are refused: no client that we
-/// know sends them. So is a port that does not exist; an empty one is allowed (RFC 3986 §3.2.3).
+/// Whether `text` is a valid Host value: `host[:port]`, where the host is a registered name, an address, or a
+/// bracketed IPv6 address (RFC 9110 §7.2), at most `HOST_BYTES` long. Refuses percent escapes and sub-delims: no
+/// client that we know sends them. Also refuses an impossible port; an empty one is allowed (RFC 3986 §3.2.3).
 pub(crate) fn is_authority(text: &[u8]) -> bool {
     let (fine, port) = if let Some(rest) = text.strip_prefix(b"[") {
         let Some(end) = rest.iter().position(|&b| b == b']') else { return false };
         let (address, port) = rest.split_at(end);
         (is_ipv6(address), port.get(1..).unwrap_or_default())
     } else {
-        // What follows the name must be the port: anything else is none. A label may not be empty, but for the root's behind the final
-        // dot: a server that drops dots would read `.secret.test` as another host than we do.
+        // Only a port may follow the name. A label must not be empty, except the root after the final dot: a server
+        // that drops dots would read `.secret.test` as another host than we do.
         let mut before = b'.';
         let ends = |&b: &u8| {
             let empty_label = (before, b) == (b'.', b'.');
@@ -523,7 +525,7 @@ pub(crate) fn is_authority(text: &[u8]) -> bool {
     }
 }
 
-/// The bytes of a host that is no bracketed address.
+/// Bytes allowed in a host that is not a bracketed address.
 static PLAIN: [bool; 256] = {
     let mut table = [false; 256];
     let mut i = 0;
@@ -535,7 +537,7 @@ static PLAIN: [bool; 256] = {
     table
 };
 
-/// Longest host name: what fits into the DNS, with the final dot (RFC 1035 §2.3.4).
+/// Longest host name: the longest that fits into the DNS, with the final dot (RFC 1035 §2.3.4).
 const HOST_BYTES: usize = 254;
 
 fn is_ipv6(text: &[u8]) -> bool {

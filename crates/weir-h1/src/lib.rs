@@ -1,11 +1,10 @@
 //! HTTP/1.1 as bytes: parse, frame, emit. No sockets, no clock, no runtime.
 //!
 //! *Layout.* `parse` (with `section` for the field lines) reads a head in one strict pass into a [`RequestHead`] or
-//! [`ResponseHead`] (`head`), whose fields stay where they were received: [`Fields`] is a list of ranges into the received
-//! bytes plus an arena for what filters add, and writes itself out again in as few copies as there are untouched runs.
-//! `scan` finds the ends of names and values.
-//! `body` finds where a message ends and re-frames chunks. `name` is the table of field names the gateway itself acts on.
-//! `list` splits values that are lists. What is accepted and refused, and why, stands in `docs/explain/framing.md`.
+//! [`ResponseHead`] (`head`). Fields are not copied: [`Fields`] is a list of ranges into the received bytes, plus an
+//! arena for what filters add. To write itself out, it makes one copy per untouched run. `scan` finds the ends of
+//! names and values. `body` finds where a message ends and re-frames chunks. `name` is the table of field names that
+//! the gateway itself acts on. `docs/explain/framing.md` says what is accepted and refused, and why.
 //!
 //! *Architecture Invariant:* nothing here knows a socket, a clock or a runtime; nothing here panics on any input.
 

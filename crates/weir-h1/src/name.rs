@@ -1,16 +1,16 @@
-//! Field names: the ones the gateway acts on, and names that come from a config.
+//! Field names: those the gateway acts on, and those from a config.
 
 use std::fmt;
 
-/// A field the gateway itself looks at, found by length and letters while a head is parsed.
+/// A field that the gateway itself reads, recognized by length and letters while a head is parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Known {
     /// Any other field.
     Other,
-    /// A field that decides trust or framing (`X-Forwarded-*`, `X-Real-IP`, `Content-Length` and their like) spelled with
-    /// `_` for `-`: many servers read both as one variable, so it is dropped while parsing. It could otherwise pass by the
-    /// rule that strips the real one.
+    /// A field that decides trust or framing (`X-Forwarded-*`, `X-Real-IP`, `Content-Length` and similar), spelled
+    /// with `_` for `-`. Many servers map both spellings to one variable, so the parser drops it. Otherwise it could
+    /// evade the rule that strips the real one.
     Alias,
     /// `Connection`
     Connection,
@@ -32,7 +32,7 @@ pub enum Known {
     Location,
     /// `Proxy-Connection`
     ProxyConnection,
-    /// `Refresh`, which browsers know
+    /// `Refresh`, which browsers support
     Refresh,
     /// `Set-Cookie`
     SetCookie,
@@ -48,13 +48,13 @@ pub enum Known {
     XForwardedFor,
     /// `X-Forwarded-Host`
     XForwardedHost,
-    /// Any other `X-Forwarded-…`: `-Port`, `-Prefix`, `-Ssl`, … Each is trusted by some framework. So are `Front-End-Https`, `X-Scheme`,
-    /// `X-URL-Scheme`, `X-Envoy-Original-Path`, `X-Envoy-Original-Host` and `X-Envoy-Internal`, which tell the same or who is trusted.
+    /// Any other `X-Forwarded-…`: `-Port`, `-Prefix`, `-Ssl`, … Some framework trusts each of them. Includes
+    /// `Front-End-Https`, `X-Scheme`, `X-URL-Scheme` and `X-Envoy-Original-Path`, which carry the same information.
     XForwardedOther,
     /// `X-Forwarded-Proto`
     XForwardedProto,
-    /// `X-Original-URL` or `X-Rewrite-URL`: frameworks that believe them serve another path than the one in the request
-    /// line, by which access was decided.
+    /// `X-Original-URL` or `X-Rewrite-URL`: frameworks that trust them serve another path than the one in the request
+    /// line, on which access was decided.
     XOriginalUrl,
     /// `X-Real-IP`, or `X-Envoy-External-Address`, which tells the same
     XRealIp,
@@ -107,11 +107,12 @@ impl Known {
         1 << self as u8
     }
 
-    /// Looks a name up, which is a token. Cost: one match on the length and at most three comparisons of two words each.
+    /// Looks up a name, which must be a token. Cost: one match on the length and at most three comparisons of two
+    /// words each.
     pub fn of(name: &[u8]) -> Self {
         let folded = fold(name);
         let is = |text: &str| {
-            let whole = (4..=16).contains(&text.len()); // of others the words show a part only
+            let whole = (4..=16).contains(&text.len()); // the words cover only part of other lengths
             folded == fold(text.as_bytes()) && (whole || name.eq_ignore_ascii_case(text.as_bytes()))
         };
         match name.len() {
@@ -148,7 +149,7 @@ impl Known {
         }
     }
 
-    /// A name that has no arm of its own: one of the family `X-Forwarded`, a known one spelled with `_`, or any other.
+    /// A name without its own arm: an `X-Forwarded` variant, a known name spelled with `_`, or any other.
     fn other(name: &[u8]) -> Self {
         const FAMILY: &[u8] = b"x-forwarded";
         let alias = |text: &str| if reads_as(name, text.as_bytes()) { Self::Alias } else { Self::Other };
@@ -179,8 +180,8 @@ impl Known {
     }
 }
 
-/// The first and the last eight bytes of a token, or four where it is shorter, in lower case: between two tokens of the same length
-/// that differ in no more than case these are equal. No other byte of a token becomes a letter or a hyphen.
+/// The first and last eight bytes of a token (four if it is shorter), in lower case. For two tokens of the same
+/// length, these are equal if the tokens differ only in case. No other byte of a token folds to a letter or a hyphen.
 #[inline]
 fn fold(token: &[u8]) -> (u64, u64) {
     const LOWER: u64 = u64::MAX / 255 * 0x20;
@@ -194,13 +195,13 @@ fn fold(token: &[u8]) -> (u64, u64) {
     (0, 0)
 }
 
-/// Whether two names become one variable in CGI and what follows it (WSGI, PHP, Rack): `-` and `_` are one there, as are
-/// upper and lower case (RFC 3875 §4.1.18).
+/// Whether CGI and its successors (WSGI, PHP, Rack) map both names to one variable: they do not distinguish `-` from
+/// `_`, nor upper from lower case (RFC 3875 §4.1.18).
 pub(crate) fn reads_as(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| READ_AS[*a as usize] == READ_AS[*b as usize])
 }
 
-/// What a byte of a name becomes there.
+/// The byte that a byte of a name maps to in CGI.
 static READ_AS: [u8; 256] = {
     let mut table = [0; 256];
     let mut i = 0;
@@ -211,20 +212,20 @@ static READ_AS: [u8; 256] = {
     table
 };
 
-/// A valid field name from a config or a program, kept as written and compared without regard to case.
+/// A valid field name from a config or a program, stored as written and compared case-insensitively.
 ///
-/// What is asked of it with each message was looked up when it was made.
+/// Everything that messages need to know about it is computed when it is created.
 #[derive(Clone)]
 pub struct FieldName {
     text: Box<str>,
     folded: (u64, u64),
     known: Known,
     underscore: bool,
-    /// `folded` tells it from every other token of its length.
+    /// `folded` alone distinguishes it from every other token of its length.
     whole: bool,
 }
 
-/// A text is no field name: it must be a token (RFC 9110 §5.6.2), 1 to 256 bytes long.
+/// The text is not a field name: it must be a token (RFC 9110 §5.6.2) of 1 to 256 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidName(pub String);
 
@@ -241,17 +242,17 @@ impl fmt::Display for InvalidName {
 impl std::error::Error for InvalidName {}
 
 impl FieldName {
-    /// Checks and keeps a name.
+    /// Validates a name.
     ///
     /// # Errors
-    /// When `name` is no token or is longer than 256 bytes.
+    /// When `name` is not a token or is longer than 256 bytes.
     pub fn new(name: &str) -> Result<Self, InvalidName> {
         let fits = (1..=256).contains(&name.len()) && name.bytes().all(is_token);
         if !fits {
             return Err(InvalidName(name.to_owned()));
         }
         let (known, underscore) = (Known::of(name.as_bytes()), name.contains('_'));
-        let whole = (4..=16).contains(&name.len()) && !name.contains(['^', '~']); // which differ in the bit of the case
+        let whole = (4..=16).contains(&name.len()) && !name.contains(['^', '~']); // they differ in the case bit
         Ok(Self { text: name.into(), folded: fold(name.as_bytes()), known, underscore, whole })
     }
 
@@ -269,12 +270,12 @@ impl FieldName {
             && (self.whole || bytes.eq_ignore_ascii_case(name))
     }
 
-    /// Which of the names it is that the gateway acts on.
+    /// The known name it is, if the gateway acts on it.
     pub(crate) const fn known(&self) -> Known {
         self.known
     }
 
-    /// Whether it has a `_`.
+    /// Whether it contains a `_`.
     pub(crate) const fn has_underscore(&self) -> bool {
         self.underscore
     }
@@ -300,11 +301,11 @@ impl fmt::Display for FieldName {
     }
 }
 
-/// Names that are looked for together, in every spelling that CGI and WSGI take for one.
+/// Names to look for together, in every spelling that CGI and WSGI treat as the same.
 #[derive(Clone, Debug, Default)]
 pub struct NameSet {
     names: Box<[FieldName]>,
-    /// A bit for each length modulo 64: most fields of a message are told apart by it.
+    /// A bit per length modulo 64, which rules out most fields of a message.
     lengths: u64,
     underscore: bool,
 }
@@ -323,12 +324,12 @@ impl NameSet {
         self.names.iter()
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// Whether one of these has a `_`.
+    /// Whether one of these contains a `_`.
     pub(crate) const fn has_underscore(&self) -> bool {
         self.underscore
     }
@@ -339,7 +340,7 @@ impl NameSet {
             && self.names.iter().any(|n| reads_as(n.as_str().as_bytes(), name))
     }
 
-    /// Whether `name` is another spelling of one of these, and none of them itself.
+    /// Whether `name` is an alternative spelling of one of these, but none of them itself.
     pub(crate) fn has_twin(&self, name: &[u8]) -> bool {
         self.reads(name) && !self.names.iter().any(|n| n.as_str().as_bytes().eq_ignore_ascii_case(name))
     }
@@ -349,7 +350,7 @@ impl NameSet {
     }
 }
 
-/// Whether `b` may stand in a token (RFC 9110 §5.6.2).
+/// Whether a token may contain `b` (RFC 9110 §5.6.2).
 pub const fn is_token(b: u8) -> bool {
     TOKEN[b as usize]
 }

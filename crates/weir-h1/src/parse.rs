@@ -1,8 +1,8 @@
 //! One strict pass over a head (RFC 9112 §2 to §6).
 //!
-//! Whatever two implementations could read in two ways is refused here, not repaired: a gateway that repairs a message
-//! sends on another one than its access rules saw. Here are the start lines and how a head is read in pieces; the field
-//! lines are in `section`.
+//! The parser refuses everything that two implementations could read in two ways; it never repairs. A gateway that
+//! repairs a message forwards another one than its access rules saw. This module parses start lines and controls
+//! incremental reading; `section` parses the field lines.
 
 use crate::body::BodyKind;
 use crate::error::{Error, Kind};
@@ -12,15 +12,15 @@ use crate::name::Known;
 use crate::scan::{end_of_part, end_of_token, end_of_value};
 use crate::section::{Found, fields};
 
-/// What a head may cost.
+/// Limits for a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Longest head in bytes, start line and empty line included. Default 32 KiB: four times what browsers send with
-    /// many cookies. More than 1 GiB counts as 1 GiB.
+    /// Longest head in bytes, including the start line and the empty line. Default 32 KiB: four times what browsers
+    /// send with many cookies. More than 1 GiB counts as 1 GiB.
     pub head_bytes: usize,
     /// Most fields. Default 100.
     pub fields: usize,
-    /// Longest request target in bytes. Default 8 KiB, the least that RFC 9110 §4.1 recommends.
+    /// Longest request target in bytes. Default 8 KiB, the minimum that RFC 9110 §4.1 recommends.
     pub target_bytes: usize,
 }
 
@@ -33,7 +33,7 @@ impl Default for Limits {
 /// How far the parser got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// The head is complete; bytes behind it are the body's.
+    /// The head is complete; bytes after it belong to the body.
     Complete,
     /// More bytes are needed.
     Partial,
@@ -42,7 +42,7 @@ pub enum Progress {
 /// Parses the request head at the start of `head`'s buffer.
 ///
 /// # Errors
-/// The first rule that the bytes break. The head is then of no use but for its buffer.
+/// The first rule that the bytes break. After that, only the buffer of the head is usable.
 pub fn parse_request(head: &mut RequestHead, limits: &Limits) -> Result<Progress, Error> {
     let base = std::mem::take(&mut head.headers.base);
     let mut seen = head.common.seen;
@@ -65,9 +65,9 @@ pub fn parse_response(head: &mut ResponseHead, limits: &Limits) -> Result<Progre
     result
 }
 
-/// Runs a parser, but not again over the same bytes for each byte that a slow peer adds: after a first attempt only when
-/// the end of the head has come or the bytes have doubled. So the work stays linear in the bytes received. The parser
-/// sees no byte beyond the limit, so ranges fit into 31 bits.
+/// Runs a parser, but not over the same bytes again for each byte that a slow peer adds. After the first attempt, it
+/// runs only when the end of the head has arrived or the bytes have doubled. So the work stays linear in the received
+/// bytes. The parser sees no byte beyond the limit, so ranges fit into 31 bits.
 fn attempt(
     base: &[u8],
     seen: &mut Seen,
@@ -94,11 +94,11 @@ fn attempt(
     }
 }
 
-/// What `Limits::head_bytes` may be at most.
+/// The maximum for `Limits::head_bytes`.
 const HEAD_BYTES_MOST: usize = 1 << 30;
 
-/// Whether an empty line is in `bytes`. One of bare LFs counts too: it ends no head, but the peer that sent it waits
-/// for an answer.
+/// Whether `bytes` contains an empty line. An empty line made of bare LFs counts too: it ends no head, but the peer
+/// that sent it waits for a response.
 fn ends_head(bytes: &[u8]) -> bool {
     memchr::memchr_iter(b'\n', bytes).any(|at| {
         let next = bytes.get(at + 1..).unwrap_or_default();
@@ -133,18 +133,18 @@ impl<'a> Cursor<'a> {
         Stop::Broken(Error::new(kind, self.at))
     }
 
-    /// The bytes not yet read.
+    /// The unread bytes.
     pub(crate) fn ahead(&self) -> &'a [u8] {
         self.bytes.get(self.at..).unwrap_or_default()
     }
 
-    /// Moves behind a token; returns the byte that ends it.
+    /// Skips a token; returns the byte after it.
     pub(crate) fn skip_token(&mut self) -> Result<u8, Stop> {
         (self.at, _) = end_of_token(self.bytes, self.at);
         self.peek()
     }
 
-    /// Moves over the bytes of a field value or a reason phrase, to the CR behind them.
+    /// Skips the bytes of a field value or reason phrase, up to the CR after them.
     pub(crate) fn skip_value(&mut self) -> Result<(), Stop> {
         self.at = end_of_value(self.bytes, self.at);
         match self.peek()? {
@@ -180,9 +180,9 @@ impl<'a> Cursor<'a> {
         Self::text_of(from, self.at)
     }
 
-    /// The bytes between two places.
+    /// The range between two positions.
     pub(crate) const fn text_of(from: usize, to: usize) -> Text {
-        // Both fit: `attempt` shows no byte beyond HEAD_BYTES_MOST.
+        // Both fit: `attempt` passes no byte beyond HEAD_BYTES_MOST.
         Text { at: from as u32, len: (to - from) as u32 }
     }
 
@@ -190,7 +190,7 @@ impl<'a> Cursor<'a> {
         self.bytes.get(t.at as usize..(t.at + t.len) as usize).unwrap_or_default()
     }
 
-    /// `HTTP/1.0` or `HTTP/1.1`. Another number of the same shape is a version we do not speak.
+    /// Parses `HTTP/1.0` or `HTTP/1.1`. Any other number of the same form is an unsupported version.
     fn version(&mut self) -> Result<Version, Stop> {
         if self.ahead().starts_with(b"HTTP/1.1") {
             self.at += 8;
@@ -217,7 +217,7 @@ impl<'a> Cursor<'a> {
 
 fn request(mut c: Cursor<'_>, head: &mut RequestHead, limits: &Limits) -> Result<Progress, Stop> {
     head.headers.clear();
-    // RFC 9112 §2.2: one empty line before a request line is a known fault of old clients.
+    // RFC 9112 §2.2: some old clients send one empty line before a request line.
     if c.peek()? == b'\r' {
         c.line_end()?;
     }
@@ -246,8 +246,8 @@ fn request(mut c: Cursor<'_>, head: &mut RequestHead, limits: &Limits) -> Result
     Ok(Progress::Complete)
 }
 
-/// RFC 9110 §10.1.1. An expectation that nobody here can meet is refused rather than passed on to someone who may not
-/// look at it; one from HTTP/1.0 must be ignored, so it is not sent on either.
+/// RFC 9110 §10.1.1. We refuse an expectation that we cannot meet, because the next server might ignore it. An
+/// expectation in HTTP/1.0 must be ignored, so we do not forward it.
 fn expect(head: &mut RequestHead, found: &Found) -> Result<(), Stop> {
     head.expects_continue = false;
     if head.common.version == Version::Http10 {
@@ -269,7 +269,7 @@ fn target(c: &mut Cursor<'_>, head: &mut RequestHead, limits: &Limits) -> Result
     let start = c.at;
     let mut question = None;
     loop {
-        // The first `?` ends the path; further ones belong to the query.
+        // The first `?` ends the path; later ones belong to the query.
         c.at = end_of_part(c.bytes, c.at);
         let stop = c.peek();
         if c.at - start > limits.target_bytes {
@@ -293,7 +293,7 @@ fn target(c: &mut Cursor<'_>, head: &mut RequestHead, limits: &Limits) -> Result
     let bad = Stop::Broken(Error::new(Kind::Target, start));
     head.form = match (head.method, all) {
         (Method::Connect, _) => {
-            // §3.2.3: here the port is due.
+            // §3.2.3: here the port is required.
             if !is_authority(all) || matches!(all.last(), Some(b':' | b']')) || !all.contains(&b':') {
                 return Err(bad);
             }
@@ -322,8 +322,8 @@ fn target(c: &mut Cursor<'_>, head: &mut RequestHead, limits: &Limits) -> Result
     Ok(())
 }
 
-/// RFC 9112 §3.2: exactly one valid Host in HTTP/1.1, at most one in HTTP/1.0, and none that differs from an
-/// absolute target. Where an absolute target stands alone, its authority becomes the Host that is sent on (§3.2.2).
+/// RFC 9112 §3.2: HTTP/1.1 requires exactly one valid Host, HTTP/1.0 allows at most one, and it must match an
+/// absolute target. If an absolute target comes without Host, we forward its authority as the Host (§3.2.2).
 fn host(c: &Cursor<'_>, head: &mut RequestHead, found: &Found) -> Result<(), Stop> {
     let bad = |at: usize| Err(Stop::Broken(Error::new(Kind::Host, at)));
     if found.hosts > 1 || (found.hosts == 0 && head.common.version == Version::Http11) {
@@ -331,7 +331,7 @@ fn host(c: &Cursor<'_>, head: &mut RequestHead, found: &Found) -> Result<(), Sto
     }
     let absolute = head.form == TargetForm::Absolute;
     if absolute && head.path.len == 0 {
-        // §3.2.4: only a target without path and query is the server as a whole.
+        // §3.2.4: only a target without path and query means the whole server.
         let whole = head.method == Method::Options && head.query.is_none();
         head.path = head.headers.keep(if whole { b"*" } else { b"/" });
         if whole {
@@ -358,7 +358,7 @@ fn host(c: &Cursor<'_>, head: &mut RequestHead, found: &Found) -> Result<(), Sto
     Ok(())
 }
 
-/// An authority without the port that its scheme implies.
+/// An authority without the default port of its scheme.
 fn without<'a>(authority: &'a [u8], port: &[u8]) -> &'a [u8] {
     authority.strip_suffix(port).unwrap_or(authority)
 }
@@ -381,7 +381,7 @@ fn response(mut c: Cursor<'_>, head: &mut ResponseHead, limits: &Limits) -> Resu
         return Err(c.broken(Kind::StartLine));
     }
     (head.status, head.received_status) = (status, status);
-    // §4: the space is due even without a reason phrase, but servers that leave out both are common and harmless.
+    // §4: the space is required even without a reason phrase, but servers that omit both are common and harmless.
     if c.peek()? == b' ' {
         c.at += 1;
     } else if !matches!(c.peek()?, b'\r' | b'\n') {
@@ -393,7 +393,7 @@ fn response(mut c: Cursor<'_>, head: &mut ResponseHead, limits: &Limits) -> Resu
     c.line_end()?;
     fields(&mut c, &mut head.headers, &mut head.common, limits)?;
     if matches!(status, 100..=199 | 204) {
-        // RFC 9110 §8.6: must not be sent here. Passed on, it would let a client wait for bytes that never come.
+        // RFC 9110 §8.6: not allowed here. Forwarded, it would make a client wait for bytes that never come.
         head.headers.remove_known(Known::ContentLength);
         head.common.content_length = None;
     }

@@ -1,7 +1,8 @@
-//! Where names, values and targets end: eight bytes at a time in a plain register, for there is no vector unit that every target has.
+//! Finds the ends of names, values and targets, eight bytes at a time in a general-purpose register, because no
+//! vector unit exists on every target.
 //!
-//! Looking at bytes one by one was a third of what a head costs: 1,000 of 2,900 instructions for a request and its answer of
-//! six fields together (bench/count.py, h1-64).
+//! Scanning byte by byte was a third of a head's cost: 1,000 of 2,900 instructions for a request and its response
+//! with six fields together (bench/count.py, h1-64).
 
 use crate::head::is_target;
 use crate::name::is_token;
@@ -9,8 +10,8 @@ use crate::name::is_token;
 const ONES: u64 = u64::MAX / 255;
 const HIGHS: u64 = ONES * 0x80;
 
-/// Where the token that begins at `at` ends: at the first byte that may not stand in one, or at the end of the bytes.
-/// And whether it is known to be of letters and hyphens alone.
+/// The end of the token that begins at `at`: the first byte not allowed in a token, or the end of the bytes. Also
+/// returns whether the token is known to consist only of letters and hyphens.
 pub(crate) fn end_of_token(bytes: &[u8], mut at: usize) -> (usize, bool) {
     while let Some(word) = word_at(bytes, at) {
         let other = !letters_and_hyphens(word) & HIGHS;
@@ -20,7 +21,7 @@ pub(crate) fn end_of_token(bytes: &[u8], mut at: usize) -> (usize, bool) {
         }
         at += 8;
     }
-    // Digits and the rarer marks of a token are looked at one by one.
+    // Digits and the rarer token characters are checked one by one.
     let seen = at;
     while bytes.get(at).is_some_and(|&b| is_token(b)) {
         at += 1;
@@ -28,7 +29,7 @@ pub(crate) fn end_of_token(bytes: &[u8], mut at: usize) -> (usize, bool) {
     (at, at == seen)
 }
 
-/// Where the value that begins at `at` ends: at the first control byte that is no tab, or at the end of the bytes.
+/// The end of the value that begins at `at`: the first control byte other than a tab, or the end of the bytes.
 pub(crate) fn end_of_value(bytes: &[u8], mut at: usize) -> usize {
     loop {
         at = control(bytes, at);
@@ -39,7 +40,7 @@ pub(crate) fn end_of_value(bytes: &[u8], mut at: usize) -> usize {
     }
 }
 
-/// The same, if the value ends with its line: nearly always at the first control byte.
+/// Like `end_of_value`, if the value ends with its line: nearly always at the first control byte.
 #[inline]
 pub(crate) fn end_of_line(bytes: &[u8], at: usize) -> Option<usize> {
     let is_end = |at: usize| bytes.get(at..at + 2) == Some(b"\r\n");
@@ -50,7 +51,7 @@ pub(crate) fn end_of_line(bytes: &[u8], at: usize) -> Option<usize> {
     is_end(end).then_some(end)
 }
 
-/// The first control byte from `at` on; where there is none, one of the last seven places, or the end.
+/// The first control byte from `at` on. Without one, one of the last seven positions, or the end.
 #[inline]
 fn control(bytes: &[u8], mut at: usize) -> usize {
     while let Some(word) = word_at(bytes, at) {
@@ -59,7 +60,7 @@ fn control(bytes: &[u8], mut at: usize) -> usize {
         let delete = delete.wrapping_sub(ONES) & !delete & HIGHS;
         let found = below_space | delete;
         if found != 0 {
-            // A borrow may mark bytes above a found one, never below: the lowest mark is true.
+            // A borrow may mark bytes above a match, never below: the lowest mark is correct.
             return at + first_mark(found);
         }
         at += 8;
@@ -67,8 +68,8 @@ fn control(bytes: &[u8], mut at: usize) -> usize {
     at
 }
 
-/// Where the path or the query of a target that begins at `at` ends: at the first byte that may not stand in one, at a `?`, or at
-/// the end of the bytes.
+/// The end of the path or query part that begins at `at`: the first byte not allowed in a target, a `?`, or the end
+/// of the bytes.
 pub(crate) fn end_of_part(bytes: &[u8], mut at: usize) -> usize {
     let is = |word: u64, byte: u8| {
         let zero = word ^ (ONES * byte as u64);
@@ -96,7 +97,7 @@ const fn first_mark(marks: u64) -> usize {
     marks.trailing_zeros() as usize / 8
 }
 
-/// The high bit of each byte that is a letter or a hyphen. No sum or difference leaves its byte.
+/// Sets the high bit of each byte that is a letter or a hyphen. No sum or difference carries into another byte.
 const fn letters_and_hyphens(word: u64) -> u64 {
     let low = word & !HIGHS;
     let lower = low | (ONES * 0x20);
@@ -110,7 +111,7 @@ const fn letters_and_hyphens(word: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Every byte, at every place of a word, with fine bytes around it.
+    /// Tests every byte value at every position of a word, with valid bytes around it.
     fn each_byte(check: impl Fn(&[u8], usize, u8)) {
         for byte in 0..=255 {
             for place in 0..20 {

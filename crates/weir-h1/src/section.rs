@@ -1,6 +1,6 @@
 //! The field section of a head (RFC 9112 §5), and what it says about framing and connection (§6, §9).
 //!
-//! `parse` calls [`fields`] behind the start line; `scan` finds where names and values end.
+//! `parse` calls [`fields`] after the start line; `scan` finds the ends of names and values.
 
 use crate::error::{Error, Kind};
 use crate::fields::{Entry, Fields, Text};
@@ -9,20 +9,20 @@ use crate::name::Known;
 use crate::parse::{Cursor, Limits, Stop};
 use crate::scan::{end_of_line, end_of_token};
 
-/// What the fields of a head said, beside what `Common` keeps.
+/// Facts from the fields of a head, in addition to those in `Common`.
 #[derive(Default)]
 pub(crate) struct Found {
     pub(crate) hosts: u32,
     pub(crate) host: Text,
     pub(crate) expects_continue: bool,
-    /// Where an expectation stands that is not `100-continue`.
+    /// The position of an expectation other than `100-continue`.
     pub(crate) expects_other: Option<usize>,
     pub(crate) te_trailers: bool,
     options: Options,
     upgrade: Option<Text>,
 }
 
-/// Reads field lines up to and including the empty line, and draws from them what decides framing and connection.
+/// Parses field lines up to and including the empty line, and extracts what decides framing and connection.
 pub(crate) fn fields(
     c: &mut Cursor<'_>,
     out: &mut Fields,
@@ -44,7 +44,7 @@ pub(crate) fn fields(
         out.add(entry, !plain);
     }
     c.line_end()?;
-    // §6.1 and §6.3: a message that says both, or that says chunked in HTTP/1.0, was made to be read in two ways.
+    // §6.1 and §6.3: a message with both fields, or with chunked in HTTP/1.0, was made to be read in two ways.
     if common.chunked && (common.content_length.is_some() || common.version == Version::Http10) {
         return Err(c.broken(Kind::Framing));
     }
@@ -56,12 +56,14 @@ pub(crate) fn fields(
         _ => Connection::KeepAlive,
     };
     if options.upgrade && common.version == Version::Http11 {
-        // h2c is a claim about the next hop (RFC 9113 §3.1 has withdrawn it), and a way past every rule on the first one.
+        // h2c makes a claim about the next hop (RFC 9113 §3.1 has withdrawn it), and bypasses every rule on the first
+        // one.
         common.upgrade =
             found.upgrade.filter(|&at| !tokens(c.slice(at)).any(|t| t.eq_ignore_ascii_case(b"h2c")));
     }
     if options.nominations > 0 {
-        // The work is nominations × fields. Without this, one head of 32 KiB cost 60 times what an honest one does.
+        // The work is nominations × fields. Without this limit, one head of 32 KiB cost 60 times as much as an honest
+        // one.
         if options.nominations > limits.fields {
             return Err(c.broken(Kind::TooManyFields));
         }
@@ -71,7 +73,7 @@ pub(crate) fn fields(
 }
 
 impl Found {
-    /// Takes in one field that the gateway acts on; tells whether it is hop-by-hop, so not to be sent on.
+    /// Processes one field that the gateway acts on; returns whether it is hop-by-hop and so not forwarded.
     fn read(&mut self, known: Known, at: Text, value: &[u8], common: &mut Common) -> Result<bool, Kind> {
         match known {
             Known::Alias | Known::KeepAlive | Known::ProxyConnection => return Ok(true),
@@ -125,21 +127,21 @@ impl Found {
 /// One field line: `name ":" OWS value OWS CRLF` (§5).
 struct Line {
     entry: Entry,
-    /// Its name is known to have but letters and hyphens.
+    /// Its name consists only of letters and hyphens.
     plain: bool,
-    /// Where the next line begins.
+    /// The start of the next line.
     end: usize,
 }
 
-/// The line that begins at `start`, if it is one and complete. What is wrong with others is looked for apart: this path is a tenth
-/// of what a request costs.
+/// Parses the line at `start`, if it is valid and complete. Diagnosing other lines is separate code, because this
+/// path is a tenth of a request's cost.
 #[inline]
 fn line(bytes: &[u8], start: usize) -> Option<Line> {
     let (colon, plain) = end_of_token(bytes, start);
     if colon == start || bytes.get(colon) != Some(&b':') {
         return None;
     }
-    // Nearly every value has one space before it and none behind: such a line can be copied as it stands.
+    // Nearly every value has one space before it and none after. Such a line can be copied as it is.
     let mut first = colon + 1;
     if bytes.get(first) == Some(&b' ') {
         first += 1;
@@ -172,11 +174,12 @@ fn no_line(c: &mut Cursor<'_>) -> Stop {
     }
     match c.skip_value().and_then(|()| c.line_end()) {
         Err(stop) => stop,
-        Ok(()) => Stop::More, // it does
+        Ok(()) => Stop::More, // it does, so more bytes are needed
     }
 }
 
-/// §6.2: `1*DIGIT`, at most 2^63 - 1, and without zeros in front: some read `010` as eight, some compare lengths as text.
+/// §6.2: `1*DIGIT`, at most 2^63 - 1, without leading zeros: some servers read `010` as eight, some compare lengths
+/// as text.
 fn length(value: &[u8]) -> Option<u64> {
     let zero_in_front = value.len() > 1 && value.first() == Some(&b'0');
     if value.is_empty() || zero_in_front || value.len() > 19 {
@@ -193,18 +196,18 @@ fn length(value: &[u8]) -> Option<u64> {
     (n <= i64::MAX as u64).then_some(n)
 }
 
-/// The members of a comma-separated list, without parameters' spaces (RFC 9110 §5.6.1).
+/// The members of a comma-separated list, without surrounding spaces (RFC 9110 §5.6.1).
 fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&b| b == b',').map(<[u8]>::trim_ascii).filter(|t| !t.is_empty())
 }
 
-/// What `Connection` said.
+/// The contents of `Connection`.
 #[derive(Clone, Copy, Default)]
 struct Options {
     close: bool,
     keep_alive: bool,
     upgrade: bool,
-    /// How many fields it named beside these.
+    /// How many other fields it named.
     nominations: usize,
 }
 
@@ -221,7 +224,7 @@ impl Options {
     }
 }
 
-/// RFC 9110 §7.6.1: fields that Connection names are hop-by-hop, but for those of [`stays`].
+/// RFC 9110 §7.6.1: fields named in Connection are hop-by-hop, except those of [`stays`].
 fn drop_nominated(c: &Cursor<'_>, out: &mut Fields) {
     for i in 0..out.entries.len() {
         if out.entries[i].known != Known::Connection {
@@ -237,8 +240,8 @@ fn drop_nominated(c: &Cursor<'_>, out: &mut Fields) {
     }
 }
 
-/// Whether a nomination of this name is ignored: nobody must be able to take away what access rules, framing and logs
-/// rest on, least of all when a proxy before us has set it.
+/// Whether a nomination of this name is ignored. Nobody may remove the fields that access rules, framing and logs
+/// depend on, least of all fields that a proxy before us has set.
 fn stays(name: &[u8]) -> bool {
     const NAMES: [&str; 12] = [
         "authorization",

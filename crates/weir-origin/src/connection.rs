@@ -1,5 +1,5 @@
-//! The life of one connection of HTTP/1.1 (one of HTTP/2 goes to `h2.rs`): read a head, answer from memory where the path is the
-//! measured one, else read the body and ask `pages.rs`. Pipelined requests are answered with one write.
+//! The life of one HTTP/1.1 connection (`h2.rs` serves HTTP/2). It reads a head and answers the measured path from
+//! memory; for other paths it reads the body and calls `pages.rs`. Pipelined requests are answered with one write.
 
 use std::io;
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::site::Site;
 use crate::stream::{Begun, Stream};
 use crate::{h2, pages, websocket};
 
-/// Answers wait for each other up to this size before they are written.
+/// Responses are collected up to this size before they are written.
 const FLUSH_AT: usize = 64 * 1024;
 
-/// The longest request body that `/echo` repeats.
+/// The longest request body that `/echo` returns.
 const MAX_ECHO: usize = 64 * 1024;
 
-/// A request with its body read.
+/// A request whose body has been read.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) method: String,
@@ -33,7 +33,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// The path of the target, whichever form it has, without the query.
+    /// The path of the target, in any form, without the query.
     pub(crate) fn path(&self) -> &str {
         let target = match self.target.split_once("://") {
             Some((_, rest)) if !self.target.starts_with('/') => rest.find('/').map_or("/", |at| &rest[at..]),
@@ -42,7 +42,7 @@ impl Request {
         target.split(['?', '#']).next().unwrap_or("/")
     }
 
-    /// The value of a parameter of the query; empty for one without. Nothing is unescaped: none of ours needs it.
+    /// The value of a query parameter; empty for one without a value. No unescaping: our parameters need none.
     pub(crate) fn parameter(&self, name: &str) -> Option<&str> {
         let (_, query) = self.target.split_once('?')?;
         query.split('&').find_map(|pair| match pair.split_once('=') {
@@ -60,7 +60,7 @@ impl Request {
     }
 }
 
-/// By which version of HTTP a request came.
+/// The HTTP version of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Version {
     Http10,
@@ -68,12 +68,12 @@ pub(crate) enum Version {
     Http2,
 }
 
-/// What is kept of a request body.
+/// The stored part of a request body.
 #[derive(Debug)]
 pub(crate) struct Body {
     pub(crate) length: u64,
     pub(crate) crc32: u32,
-    /// The bytes, when there were at most 64 KiB.
+    /// The bytes, if there were at most 64 KiB.
     pub(crate) bytes: Option<Vec<u8>>,
 }
 
@@ -82,10 +82,10 @@ pub(crate) struct Body {
 pub(crate) struct Connection {
     stream: Stream,
     site: Arc<Site>,
-    /// Made for the first answer that has to wait exactly.
+    /// Created for the first response that needs an exact wait.
     timer: Option<Timer>,
     input: Vec<u8>,
-    /// Bytes of `input` that are used up.
+    /// Consumed bytes of `input`.
     used: usize,
     output: Vec<u8>,
 }
@@ -95,12 +95,12 @@ impl Connection {
         Self { stream, site, timer: None, input: Vec::new(), used: 0, output: Vec::new() }
     }
 
-    /// Serves until either side closes. An error of the socket only ends the connection: nobody is left to tell.
+    /// Serves until either side closes. A socket error only ends the connection: nobody is left to report it to.
     pub(crate) async fn serve(mut self) {
         let site = Arc::clone(&self.site);
         site.cells.accepted.add(1);
         match self.is_h2().await {
-            // In a box: its state is large, and connections of HTTP/1.1 have none.
+            // Boxed: its state is large, and HTTP/1.1 connections do not need it.
             Ok(true) => Box::pin(h2::serve(Begun::new(self.input, self.stream), self.site)).await,
             Ok(false) => {
                 let _ = self.run().await;
@@ -110,7 +110,7 @@ impl Connection {
         site.cells.closed.add(1);
     }
 
-    /// Whether the client chose HTTP/2 in the TLS handshake, or begins with it. What was read stays unread.
+    /// Whether the client chose HTTP/2 in the TLS handshake, or starts with its preface. Bytes read stay unread.
     async fn is_h2(&mut self) -> io::Result<bool> {
         if self.stream.chose_h2() {
             return Ok(true);
@@ -185,15 +185,15 @@ impl Connection {
         }
     }
 
-    /// What is shared with the other connections.
+    /// The state shared with the other connections.
     pub(crate) fn site(&self) -> &Site {
         &self.site
     }
 
-    /// Waits as long as that, to some microseconds.
+    /// Waits this long, exact to some microseconds.
     ///
     /// # Errors
-    /// No descriptor is free for a timer.
+    /// If no descriptor is free for a timer.
     pub(crate) async fn wait(&mut self, time: Duration) -> io::Result<()> {
         let timer = match &mut self.timer {
             Some(timer) => timer,
@@ -203,30 +203,30 @@ impl Connection {
         Ok(())
     }
 
-    /// Makes the coming close a reset.
+    /// Turns the coming close into a reset.
     pub(crate) fn abort(&mut self) {
         self.stream.abort();
     }
 
-    /// Writes what was pushed and says that nothing more will follow.
+    /// Writes the pushed bytes and closes the write side.
     pub(crate) async fn end(&mut self) -> io::Result<()> {
         self.flush().await?;
         self.stream.shutdown().await
     }
 
-    /// What was read and not used yet.
+    /// The bytes received but not consumed yet.
     pub(crate) fn unread(&self) -> &[u8] {
         &self.input[self.used..]
     }
 
-    /// Moves the first `n` unread bytes to the output, each combined with the byte that `mask` gives for its number.
+    /// Moves the first `n` unread bytes to the output, each XORed with the byte that `mask` returns for its index.
     pub(crate) fn echo(&mut self, n: usize, mask: impl Fn(usize) -> u8) {
         let piece = &self.input[self.used..self.used + n];
         self.output.extend(piece.iter().enumerate().map(|(number, byte)| byte ^ mask(number)));
         self.used += n;
     }
 
-    /// Marks the first `n` unread bytes as used.
+    /// Marks the first `n` unread bytes as consumed.
     pub(crate) fn consume(&mut self, n: usize) {
         self.used += n;
     }
@@ -243,12 +243,12 @@ impl Connection {
         self.stream.read_buf(&mut self.input).await
     }
 
-    /// Adds to what the next flush writes.
+    /// Adds bytes to the next flush.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.output.extend_from_slice(bytes);
     }
 
-    /// Writes everything that was pushed.
+    /// Writes everything pushed so far.
     pub(crate) async fn flush(&mut self) -> io::Result<()> {
         if !self.output.is_empty() {
             self.stream.write_all(&self.output).await?;
@@ -258,7 +258,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Writes everything that was pushed, then these bytes.
+    /// Writes everything pushed so far, then these bytes.
     pub(crate) async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.flush().await?;
         self.stream.write_all(bytes).await?;
@@ -317,7 +317,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Trailers are read and forgotten.
+    /// Reads and discards trailers.
     async fn read_trailers(&mut self) -> io::Result<Result<(), &'static str>> {
         let mut total = 0;
         loop {
@@ -348,7 +348,7 @@ impl Connection {
     }
 }
 
-/// A body that is being read.
+/// A body in progress.
 pub(crate) struct Sink {
     length: u64,
     crc32: Crc32,
@@ -381,7 +381,7 @@ impl Sink {
     }
 }
 
-/// The length of the request's body, and the answer, where that is always the same bytes: what is measured.
+/// The length of the request's body and the response, if that is always the same bytes: the measured path.
 fn measured<'a>(head: &Head<'_>, fixed: Option<&'a Fixed>) -> Option<(usize, &'a [u8])> {
     let Framing::Length(body) = head.framing else { return None };
     let body = usize::try_from(body).ok().filter(|_| head.keep_alive && head.minor_version == 1)?;

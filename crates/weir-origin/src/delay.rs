@@ -1,8 +1,9 @@
-//! `/delay/{ms}`: how long an answer waits, by a distribution that can be written down, so that what measures it can be checked.
+//! `/delay/{ms}`: delays a response by a known distribution, so that measuring tools can be checked against it.
 //!
-//! Without a seed the values of a distribution are spread evenly (the additive recurrence of the golden ratio, Weyl 1916): after n
-//! requests each percentile is right to about 1/n, where chance would need thousands. A tail is exact: of 100 requests with a share of
-//! 1 % each hundredth is slow. Each target (path and query) has a sequence of its own.
+//! Without a seed, the values of a distribution are spread evenly (the additive recurrence of the golden ratio, Weyl
+//! 1916). After n requests, each percentile is accurate to about 1/n, where random values would need thousands. A
+//! tail is exact: with a share of 1 %, every hundredth request is slow. Each target (path and query) has its own
+//! sequence.
 
 use std::io;
 use std::time::Duration;
@@ -10,34 +11,34 @@ use std::time::Duration;
 use crate::connection::{Connection, Request};
 use crate::pages::{self, JSON, TEXT};
 
-/// The longest wait, whatever was asked for.
+/// The longest wait, whatever the request says.
 const LONGEST_MS: f64 = 60_000.0;
 
-/// How long answers of one target wait.
+/// The delays of one target.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Delay {
     kind: Kind,
     ms: f64,
-    /// How long each of the slow ones waits, and how many of a million are.
+    /// The wait of each slow request, and how many of a million are slow.
     tail: Option<(f64, u64)>,
-    /// Chance by this seed in place of even spreading.
+    /// Use random values with this seed instead of evenly spread ones.
     seed: Option<u64>,
 }
 
-/// What `ms` is a parameter of.
+/// The meaning of `ms` in the distribution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
-    /// Its mean.
+    /// The mean.
     Exponential,
-    /// All of it.
+    /// The whole delay.
     Fixed,
-    /// Its median; the deviation of the logarithm.
+    /// The median; the field is the deviation of the logarithm.
     LogNormal(f64),
-    /// Its low end; the high one.
+    /// The lower bound; the field is the upper one.
     Uniform(f64),
 }
 
-/// Waits and answers.
+/// Waits, then responds.
 pub(crate) async fn answer(connection: &mut Connection, request: &Request, ms: &str) -> io::Result<()> {
     let delay = match Delay::parse(ms, |name| request.parameter(name)) {
         Ok(Some(delay)) => delay,
@@ -58,14 +59,14 @@ pub(crate) async fn answer(connection: &mut Connection, request: &Request, ms: &
         pages::respond(connection, request, 503, JSON, &text);
         return Ok(());
     }
-    // Of one length where waits differ: a changing one would be told as a fault.
+    // A fixed length if waits differ: a load tester would report a changing length as an error.
     let text = if delay.is_fixed() { format!("after {} ms\n", delay.ms) } else { "delayed\n".to_owned() };
     pages::respond(connection, request, 200, TEXT, &text);
     Ok(())
 }
 
 impl Delay {
-    /// Reads the path and the query; nothing where the path has no number, else what was expected.
+    /// Parses the path and the query; `None` if the path has no number; the error names the expected form.
     fn parse<'a>(ms: &str, parameter: impl Fn(&str) -> Option<&'a str>) -> Result<Option<Self>, String> {
         let Some(ms) = number(ms) else { return Ok(None) };
         let read = |name: &str, form: &str| match parameter(name) {
@@ -100,7 +101,7 @@ impl Delay {
         Ok(Some(Self { kind, ms, tail, seed }))
     }
 
-    /// Whether each answer waits as long as the next.
+    /// Whether all responses wait equally long.
     fn is_fixed(&self) -> bool {
         self.kind == Kind::Fixed && self.tail.is_none()
     }
@@ -114,7 +115,7 @@ impl Delay {
         Duration::from_secs_f64(ms.clamp(0.0, LONGEST_MS) / 1e3)
     }
 
-    /// Where in the distribution a request stands, above 0 and below 1.
+    /// The quantile of a request in the distribution, above 0 and below 1.
     fn place(&self, k: u64) -> f64 {
         let bits = match self.seed {
             None => k.wrapping_add(1).wrapping_mul(GOLDEN),
@@ -133,7 +134,7 @@ impl Delay {
     }
 }
 
-/// Whether request number `k` is one of the slow ones, of which there are `share` in a million, evenly spread.
+/// Whether request number `k` is a slow one. `share` in a million are slow, evenly spread.
 fn is_slow(k: u64, share: u64) -> bool {
     let so_far = |k: u64| u128::from(k) * u128::from(share) / 1_000_000;
     so_far(k.saturating_add(1)) > so_far(k)
@@ -142,14 +143,14 @@ fn is_slow(k: u64, share: u64) -> bool {
 /// The golden ratio as a fraction of 2^64.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Mixes the bits of a counter so that it looks like chance (SplitMix64, Steele, Lea and Flood 2014).
+/// Mixes the bits of a counter so that it looks random (SplitMix64, Steele, Lea and Flood 2014).
 pub(crate) const fn mixed(n: u64) -> u64 {
     let n = (n ^ (n >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let n = (n ^ (n >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     n ^ (n >> 31)
 }
 
-/// The value that a normal variable stays below with this probability, found by bisection.
+/// The quantile of the normal distribution for this probability, found by bisection.
 fn normal_quantile(probability: f64) -> f64 {
     let (mut low, mut high) = (-8.0, 8.0);
     for _ in 0..48 {
@@ -163,7 +164,8 @@ fn normal_quantile(probability: f64) -> f64 {
     (low + high) / 2.0
 }
 
-/// The probability that a normal variable stays below `x` (the series of Marsaglia, "Evaluating the Normal Distribution", 2004).
+/// The probability that a normal variable is below `x` (the series of Marsaglia, "Evaluating the Normal
+/// Distribution", 2004).
 fn normal_share(x: f64) -> f64 {
     let (mut sum, mut term) = (x, x);
     for n in 1..200 {
@@ -214,7 +216,7 @@ mod tests {
                 query.extend(seed.map(|seed| ("seed", seed)));
                 waits(&delay("20", &query).unwrap().unwrap(), 10_000)
             };
-            // Even spreading is right to some ten-thousandths, chance to some hundredths.
+            // Even spreading is accurate to some ten-thousandths, random values to some hundredths.
             let within = if seed.is_some() { 0.1 } else { 0.005 };
             let z99 = 2.326_347_87;
             for (name, all, p50, p99) in [

@@ -9,7 +9,8 @@ impl Crc32 {
         Self(!0)
     }
 
-    /// Eight bytes a step ("slicing by 8", Kounavis and Berry 2005): bytewise would be the slowest part of an upload.
+    /// Eight bytes per step ("slicing by 8", Kounavis and Berry 2005): one byte at a time would be the slowest part
+    /// of an upload.
     pub(crate) fn update(&mut self, bytes: &[u8]) {
         let mut crc = self.0;
         let mut words = bytes.chunks_exact(8);

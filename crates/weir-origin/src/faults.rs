@@ -1,22 +1,22 @@
-//! Answers that are wrong on purpose: connections that end too early, and bytes that are no HTTP.
+//! Faulty responses: connections that end too early, and bytes that are not HTTP.
 //!
-//! Each ends its connection; over TLS without a close_notify, so that the end is no proper one either. Over HTTP/2 each resets its
-//! stream.
+//! Each ends its connection; over TLS without a close_notify, so that the end is not a proper one either. Over
+//! HTTP/2, each resets its stream.
 
 use std::io;
 
 use crate::connection::{Connection, Request, Version};
 use crate::pages::{self, FILL, TEXT};
 
-/// What `/garbage` answers: the beginning of a TLS record, a stray line feed, a byte that is no text.
+/// The response of `/garbage`: the start of a TLS record, a stray line feed, a byte that is not text.
 pub(crate) const GARBAGE: &[u8] = b"\x16\x03\x01\x00\x05\x01\nthis is no HTTP\n\xff\x00";
 
-/// Why a connection goes no further: not an error of the socket, but the loop of the connection ends alike.
+/// Why a connection stops: not a socket error, but it ends the connection's loop like one.
 fn on_purpose() -> io::Error {
     io::ErrorKind::ConnectionAborted.into()
 }
 
-/// `/reset`: a TCP reset in place of an answer; `/reset/{n}`: after the head and n bytes of twice as many.
+/// `/reset`: a TCP reset instead of a response; `/reset/{n}`: after the head and n bytes of twice as many.
 pub(crate) async fn reset(
     connection: &mut Connection,
     request: &Request,
@@ -33,7 +33,8 @@ pub(crate) async fn reset(
     Err(on_purpose())
 }
 
-/// `/truncated/{n}`: promises n bytes, sends half of them and closes; with `?chunked`, n bytes as one chunk without the last chunk.
+/// `/truncated/{n}`: announces n bytes, sends half of them and closes; with `?chunked`, sends n bytes as one chunk
+/// without the last chunk.
 pub(crate) async fn truncated(
     connection: &mut Connection,
     request: &Request,
@@ -55,7 +56,7 @@ pub(crate) async fn truncated(
     Err(on_purpose())
 }
 
-/// `/garbage`: bytes that are no HTTP.
+/// `/garbage`: bytes that are not HTTP.
 pub(crate) async fn garbage(connection: &mut Connection) -> io::Result<()> {
     connection.write(GARBAGE).await?;
     Err(on_purpose())

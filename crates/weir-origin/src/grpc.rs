@@ -1,7 +1,8 @@
-//! gRPC over HTTP/2: what a server must do for a call, whatever it is about.
+//! gRPC over HTTP/2: the parts of a call that do not depend on its method.
 //!
-//! *Layout.* Here are messages in their frames, statuses and deadlines; `grpc/wire.rs` is Protocol Buffers by hand, since there are few and fixed
-//! messages; `grpc/greeter.rs`, `grpc/health.rs` and `grpc/reflection.rs` are a service each, `grpc/descriptor.rs` describes them.
+//! *Layout.* This file handles message frames, statuses and deadlines. `grpc/wire.rs` encodes Protocol Buffers by
+//! hand, since there are only a few fixed messages. `grpc/greeter.rs`, `grpc/health.rs` and `grpc/reflection.rs` are
+//! one service each; `grpc/descriptor.rs` describes them.
 
 mod descriptor;
 mod greeter;
@@ -17,10 +18,10 @@ use h2::{RecvStream, SendStream};
 use http::{HeaderMap, HeaderValue, Request, Response};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-/// Largest message that is read: what gRPC libraries take where nobody says otherwise.
+/// Largest message that we read: the default of the gRPC libraries.
 const MESSAGE_MOST: usize = 4 * 1024 * 1024;
 
-/// The methods: their path, and who answers.
+/// The methods: their path, and their handler.
 const METHODS: &[(&str, Method)] = &[
     ("/grpc.health.v1.Health/Check", Method::HealthCheck),
     ("/grpc.health.v1.Health/Watch", Method::HealthWatch),
@@ -43,7 +44,7 @@ enum Method {
     SayHello,
 }
 
-/// A code of gRPC that we answer with.
+/// A gRPC code that we return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Code(u32);
 
@@ -57,7 +58,7 @@ impl Code {
     const INTERNAL: Self = Self(13);
 }
 
-/// How a call ends.
+/// The end of a call.
 #[derive(Debug)]
 struct Status {
     code: Code,
@@ -70,12 +71,12 @@ impl Status {
     }
 }
 
-/// Why a call does not go on.
+/// Why a call cannot continue.
 #[derive(Debug)]
 enum Stop {
     /// The stream is gone.
     Gone(h2::Error),
-    /// This is to be told.
+    /// Return this status.
     Status(Status),
 }
 
@@ -91,13 +92,13 @@ impl From<Status> for Stop {
     }
 }
 
-/// Whether a request is a call of gRPC.
+/// Whether a request is a gRPC call.
 pub(crate) fn is_call(request: &Request<RecvStream>) -> bool {
     let kind = request.headers().get("content-type").map(HeaderValue::as_bytes);
     request.method() == http::Method::POST && kind.is_some_and(weir_wire::h2::is_grpc)
 }
 
-/// Answers a call to its end.
+/// Handles a call to its end.
 pub(crate) async fn answer(
     request: Request<RecvStream>,
     respond: SendResponse<Bytes>,
@@ -130,13 +131,13 @@ pub(crate) async fn answer(
     }
 }
 
-/// A call under way.
+/// A call in progress.
 struct Call {
     metadata: HeaderMap,
     body: RecvStream,
     received: BytesMut,
     respond: SendResponse<Bytes>,
-    /// Once the head of the answer was sent.
+    /// Set once the head of the response is sent.
     stream: Option<SendStream<Bytes>>,
     buffer: BytesMut,
 }
@@ -154,7 +155,7 @@ impl Call {
         }
     }
 
-    /// The one message of a call that has one.
+    /// The message of a call with exactly one.
     async fn only(&mut self) -> Result<Bytes, Stop> {
         let message = self.next().await?;
         let message = message.ok_or_else(|| Status::new(Code::INTERNAL, "a call without its message"))?;
@@ -164,7 +165,7 @@ impl Call {
         }
     }
 
-    /// The next message; none when the client has sent its last.
+    /// The next message; `None` after the client's last one.
     async fn next(&mut self) -> Result<Option<Bytes>, Stop> {
         loop {
             if let Some(message) = self.whole()? {
@@ -182,7 +183,7 @@ impl Call {
         }
     }
 
-    /// A message that is there as a whole: a byte for its coding, four for its length, and itself.
+    /// A completely received message: one byte of flags, four of length, then its data.
     fn whole(&mut self) -> Result<Option<Bytes>, Status> {
         let Some(&[coding, a, b, c, d]) = self.received.first_chunk::<5>() else { return Ok(None) };
         let len = u32::from_be_bytes([a, b, c, d]) as usize;
@@ -199,9 +200,9 @@ impl Call {
         Ok(Some(self.received.split_to(len).freeze()))
     }
 
-    /// Sends a message, with the head before the first one.
+    /// Sends a message, preceded by the head if it is the first.
     async fn send(&mut self, message: &[u8]) -> Result<(), Stop> {
-        // It stays here while this waits for the client's window: the deadline of the call may end the wait.
+        // The message stays here while we wait for the client's window, so the call's deadline can end the wait.
         let stream = match &mut self.stream {
             Some(stream) => stream,
             none => none.insert(self.respond.send_response(head(), false)?),
@@ -215,7 +216,7 @@ impl Call {
         Ok(crate::h2::send(stream, frame).await?)
     }
 
-    /// Ends the call: by trailers, or by a head alone where nothing was sent.
+    /// Ends the call with trailers, or with only a head if nothing was sent.
     fn end(mut self, status: &Status) -> Result<(), h2::Error> {
         match self.stream.take() {
             Some(mut stream) => stream.send_trailers(trailers(status)),
@@ -245,13 +246,13 @@ fn trailers(status: &Status) -> HeaderMap {
     trailers
 }
 
-/// What is not printable ASCII, and the percent sign, are escaped in grpc-message.
+/// Escapes the percent sign and everything but printable ASCII for grpc-message.
 fn escaped(text: &str) -> String {
     const SPECIAL: &AsciiSet = &CONTROLS.add(b'%');
     utf8_percent_encode(text, SPECIAL).to_string()
 }
 
-/// How long the client is ready to wait: up to eight digits and a unit.
+/// The client's deadline: up to eight digits and a unit.
 fn deadline(metadata: &HeaderMap) -> Result<Option<Duration>, ()> {
     let Some(value) = metadata.get("grpc-timeout") else { return Ok(None) };
     let text = value.to_str().map_err(drop)?;

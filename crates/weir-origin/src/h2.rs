@@ -1,7 +1,7 @@
-//! HTTP/2, by the crate `h2`: a peer that shares no code with the gateway in front of it.
+//! HTTP/2 with the crate `h2`: a peer that shares no code with the gateway in front of it.
 //!
-//! A call of gRPC goes to `grpc.rs`; everything else gets the same pages as over HTTP/1.1, by way of `h2/page.rs`. So does everything
-//! where there is one answer to all.
+//! gRPC calls go to `grpc.rs`; all other requests get the same pages as over HTTP/1.1, through `h2/page.rs`. With a
+//! fixed response, all requests do.
 
 mod page;
 
@@ -17,20 +17,20 @@ use crate::grpc;
 use crate::site::Site;
 use crate::stream::Begun;
 
-/// What a client sends first (RFC 9113 §3.4).
+/// The client connection preface (RFC 9113 §3.4).
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Streams that a client may have open on one connection.
+/// Most concurrent streams of a client on one connection.
 const STREAMS: u32 = 1000;
 
-/// The window of each stream, and that of a connection: large enough that a load test does not wait for us.
+/// The window of each stream and of the connection: large enough that a load test does not wait for us.
 const WINDOW: u32 = 1024 * 1024;
 const WINDOW_OF_CONNECTION: u32 = 16 * WINDOW;
 
 /// Most bytes of the fields of one request.
 const FIELDS_MOST: u32 = 64 * 1024;
 
-/// Serves a connection until either side closes. An error only ends it: nobody is left to tell.
+/// Serves a connection until either side closes. An error only ends it: nobody is left to report it to.
 pub(crate) async fn serve(stream: Begun, site: Arc<Site>) {
     let handshake = Builder::new()
         .max_concurrent_streams(STREAMS)
@@ -44,7 +44,7 @@ pub(crate) async fn serve(stream: Begun, site: Arc<Site>) {
     }
 }
 
-/// One request. An error only ends its stream.
+/// Handles one request. An error only ends its stream.
 async fn exchange(request: Request<RecvStream>, respond: SendResponse<Bytes>, site: Arc<Site>) {
     site.cells.requests.add(1);
     let _ = if site.fixed().is_some() {
@@ -56,7 +56,7 @@ async fn exchange(request: Request<RecvStream>, respond: SendResponse<Bytes>, si
     };
 }
 
-/// Sends a piece of a body as the client's window allows.
+/// Sends a piece of a body as far as the client's window allows.
 pub(crate) async fn send(stream: &mut SendStream<Bytes>, mut bytes: Bytes) -> Result<(), h2::Error> {
     while !bytes.is_empty() {
         stream.reserve_capacity(bytes.len());

@@ -1,47 +1,47 @@
-//! The built-in origin: a small server of HTTP/1.1, HTTP/2 and gRPC that says what it received.
+//! The built-in origin: a small HTTP/1.1, HTTP/2 and gRPC server that reports what it received.
 //!
-//! It stands behind Weir's embedded default config, behind `weir origin` and `weir bench`, and behind many tests. It is
-//! meant to cost so little that what is in front of it can be measured, and to answer everything that is useful for
-//! trying out a gateway. It is not meant to face the internet: it has size limits, but no timeouts
-//! beyond that of a TLS handshake.
+//! It serves Weir's embedded default config, `weir origin`, `weir bench` and many tests. It costs so little that the
+//! gateway in front of it can be measured, and it has responses for everything useful in trying out a gateway. Do not
+//! expose it to the internet: it has size limits, but no timeout except that of the TLS handshake.
 //!
 //! | path | answer |
 //! |---|---|
-//! | `/` | a page that names these paths, as HTML or text by `Accept` |
-//! | `/echo` | JSON: method, target, headers in order with their exact names, body length, and the body when it is UTF-8 of at most 64 KiB |
+//! | `/` | a page that lists these paths, as HTML or text by `Accept` |
+//! | `/echo` | JSON: method, target, headers (order, exact names), body length; the body if UTF-8, at most 64 KiB |
 //! | `/body/{n}` | n bytes, such as `/body/1KiB` (the one that is rendered in advance) |
-//! | `/random/{n}` | n random bytes, other ones each time; with `?seed=N` the same |
+//! | `/random/{n}` | n random bytes, different each time; the same with `?seed=N` |
 //! | `/varying/{n}` | 1 byte, then 2, up to n, then 1 again |
 //! | `/chunked/{n}` | n bytes in chunks |
 //! | `/stream/{n}` | n lines, one chunk each, 100 ms apart |
 //! | `/sse/{n}` | n server-sent events, `?every=MS` apart (100) |
 //! | `/drip/{n}` | n bytes, a few at a time, `?over=MS` (1000) |
-//! | `/delay/{ms}` | `200` after so many milliseconds, at most 60000; exact to some microseconds |
-//! | … `?tail=MS&share=PERCENT` | of all requests for this target, so many (1 %) after so many milliseconds instead: with 1 % each hundredth |
-//! | … `?dist=uniform&to=MS` | between the two, spread evenly; with `&seed=N` by chance, as any of these |
+//! | `/delay/{ms}` | `200` after this many milliseconds, at most 60000; exact to some microseconds |
+//! | … `?tail=MS&share=PERCENT` | MS for this share of the target's requests (1 %): with 1 %, every hundredth |
+//! | … `?dist=uniform&to=MS` | between the two, evenly spread; `&seed=N` makes this or any distribution random |
 //! | … `?dist=exponential` | with the number in the path as its mean |
 //! | … `?dist=lognormal&sigma=S` | with the number in the path as its median; sigma 0.5 without one |
 //! | `/status/{code}` | that status, 200 to 599 |
 //! | `/headers/{n}` | n response headers, at most 1000 |
 //! | `/upload` | reads any body; JSON with its length and CRC-32 |
 //! | `/close` | answers, then closes the connection |
-//! | `/reset` | a TCP reset in place of an answer; `/reset/{n}` after n bytes of a body of 2n |
-//! | `/truncated/{n}` | a length of n and half of it, then closes; with `?chunked` n bytes without the last chunk |
-//! | `/garbage` | bytes that are no HTTP, then closes |
+//! | `/reset` | a TCP reset instead of a response; `/reset/{n}` after n bytes of a body of 2n |
+//! | `/truncated/{n}` | announces n bytes, sends half, closes; with `?chunked`, n bytes without the last chunk |
+//! | `/garbage` | bytes that are not HTTP, then closes |
 //! | `/ws` | WebSocket echo |
 //! | `/api/v1/helloworld/{name}` | a greeting as JSON |
 //! | `/metrics` | requests, connections and bytes, for Prometheus |
 //!
-//! Anything else is a 404 in JSON. Every path takes any method; HEAD gets the headers alone. With [`Options::fixed`] the path does not matter.
+//! Any other path is a 404 in JSON. Every path accepts any method; HEAD gets only the header. With [`Options::fixed`]
+//! the path does not matter.
 //!
-//! The same port speaks HTTP/2, by ALPN with TLS and by prior knowledge without or with it, and gRPC over that:
-//! `helloworld.v1.Greeter` (proto/greeter.proto), `grpc.health.v1.Health` and server reflection. There an answer that is cut on purpose
-//! ends its stream with a reset, and the connection goes on.
+//! The same port speaks HTTP/2, by ALPN with TLS, and by prior knowledge with or without TLS; and gRPC over that:
+//! `helloworld.v1.Greeter` (proto/greeter.proto), `grpc.health.v1.Health` and server reflection. Over HTTP/2, a
+//! response that is cut on purpose resets its stream, and the connection stays open.
 //!
-//! *Layout:* `request.rs` reads heads and bodies, `connection.rs` is the life of one connection, `pages.rs` holds the
-//! answers, with `delay.rs`, `slow.rs` and `faults.rs`; `websocket.rs` is the echo after an upgrade, `digest.rs` a checksum, `site.rs`
-//! what connections share, `tls.rs` where a certificate comes from. `h2.rs` and `grpc.rs`, with their folders, are the other two
-//! protocols; `stream.rs` is what all of them read from.
+//! *Layout:* `request.rs` parses heads and bodies, `connection.rs` serves one connection, `pages.rs` has the
+//! responses, with `delay.rs`, `slow.rs` and `faults.rs`. `websocket.rs` is the echo after an upgrade, `digest.rs` a
+//! checksum, `site.rs` the state that connections share, `tls.rs` the source of certificates. `h2.rs` and `grpc.rs`,
+//! with their folders, are the other two protocols; `stream.rs` is the transport under all of them.
 
 mod connection;
 mod delay;
@@ -77,28 +77,28 @@ use crate::pages::Fixed;
 use crate::site::{Shared, Site};
 use crate::stream::Stream;
 
-/// Connections that may wait to be accepted. The kernel lowers it to `net.core.somaxconn`.
+/// Most connections that wait to be accepted. The kernel lowers it to `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
 /// How long a TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// How an [`Origin`] is started.
+/// Options of an [`Origin`].
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where to listen. Port 0 lets the system choose; [`Handle::address`] says which one it was.
+    /// The address to listen on. Port 0 lets the system choose; [`Handle::address`] returns the chosen one.
     pub address: SocketAddr,
-    /// Threads, each with its own listening socket and runtime. With one thread the address is not shared, so that a
-    /// second origin on it is refused.
+    /// Number of threads, each with its own listening socket and runtime. With one thread, the socket does not share
+    /// its address, so a second origin on the address fails.
     pub threads: NonZeroUsize,
-    /// Whether it speaks TLS, and with which certificate.
+    /// Whether to use TLS, and with which certificate.
     pub tls: Tls,
-    /// Answers every request, whatever its path, with 200 and a body of so many bytes, at most [`FIXED_MOST`]. Default none: paths
-    /// decide.
+    /// Answers every request, whatever its path, with 200 and a body of this many bytes, at most [`FIXED_MOST`].
+    /// Default none: the path decides.
     pub fixed: Option<usize>,
 }
 
-/// Largest body of [`Options::fixed`], which is held in memory.
+/// Largest body of [`Options::fixed`], which is kept in memory.
 pub const FIXED_MOST: usize = 64 << 20;
 
 impl Default for Options {
@@ -113,17 +113,17 @@ impl Default for Options {
     }
 }
 
-/// The origin. Only a name to start it by: what runs is held by its [`Handle`].
+/// The origin. Only serves to start it: its [`Handle`] owns what runs.
 #[derive(Debug)]
 pub struct Origin;
 
 impl Origin {
-    /// Binds and starts the threads; when it returns, connections are accepted.
+    /// Binds and starts the threads. When it returns, the origin accepts connections.
     ///
-    /// It brings its own threads and runtimes, so it may be called from anywhere, also inside a runtime.
+    /// It creates its own threads and runtimes, so it can be called from anywhere, even inside a runtime.
     ///
     /// # Errors
-    /// The address cannot be bound, the certificate cannot be used, or a thread or its runtime cannot be made.
+    /// If the address cannot be bound, the certificate is unusable, or a thread or its runtime cannot be created.
     pub fn start(options: Options) -> io::Result<Handle> {
         let (stop, stopped) = watch::channel(false);
         let mut handle = Handle { address: options.address, stop, threads: Vec::new() };
@@ -137,10 +137,10 @@ impl Origin {
             let (stopped, site) = (stopped.clone(), shared.site(number));
             let (tell, told) = mpsc::channel();
             let thread = thread::Builder::new().name(format!("origin-{number}")).spawn(move || {
-                // Made where it runs: neither it nor its streams change threads.
+                // Created on its own thread: neither it nor its streams change threads.
                 match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
                     Ok(runtime) => {
-                        let _ = tell.send(Ok(())); // whoever asked waits for it
+                        let _ = tell.send(Ok(())); // the caller waits for it
                         run(&runtime, listener, site, stopped);
                     }
                     Err(e) => drop(tell.send(Err(e))),
@@ -162,12 +162,12 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// The address it listens on, with the real port.
+    /// The address that it listens on, with the real port.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Closes the listening sockets and every connection, finished or not, and waits for the threads.
+    /// Closes the listening sockets and every connection, even unfinished ones, and waits for the threads.
     pub fn stop(self) {}
 }
 
@@ -192,7 +192,7 @@ fn bind(address: SocketAddr, share: bool) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Runs until told to stop. The runtime ends with it, and every connection with the runtime.
+/// Runs until told to stop. Dropping the runtime then drops every connection.
 fn run(runtime: &LocalRuntime, listener: TcpListener, site: Arc<Site>, mut stopped: watch::Receiver<bool>) {
     runtime.block_on(async move {
         tokio::select! {
@@ -210,18 +210,18 @@ async fn accept(listener: TcpListener, site: Arc<Site>) {
                 let _ = stream.set_nodelay(true);
                 drop(tokio::task::spawn_local(serve(weir_wire::Stream::Tcp(stream), Arc::clone(&site))));
             }
-            // Out of descriptors, most likely: let some connections end first instead of spinning.
+            // Probably out of descriptors. Let some connections end instead of spinning.
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
     }
 }
 
-/// One connection from its handshake to its end.
+/// Serves one connection, from its handshake to its end.
 async fn serve(stream: weir_wire::Stream, site: Arc<Site>) {
     let stream = match site.tls() {
         None => stream,
         Some(tls) => {
-            // In a box: the state of a handshake is large, and most origins have none.
+            // Boxed: the state of a handshake is large, and most origins use no TLS.
             let handshake = Box::pin(tokio::time::timeout(HANDSHAKE, tls.accept(stream)));
             let Ok(Ok(Handshake::Client(stream))) = handshake.await else { return };
             stream

@@ -1,4 +1,4 @@
-//! The answers: one function for each path of the table in `lib.rs`. Those that wait, take their time or are wrong on purpose stand in
+//! The responses: one function for each path in the table of `lib.rs`. Delayed, slow and faulty ones are in
 //! `delay.rs`, `slow.rs` and `faults.rs`.
 
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use crate::connection::{Connection, Request, Version};
 use crate::delay::mixed;
 use crate::{delay, faults, slow};
 
-/// The whole answer to `GET /body/1KiB`.
+/// The whole response to `GET /body/1KiB`.
 pub(crate) const BODY_1KIB: &[u8] = &BODY_1KIB_BYTES;
 
 const HEAD_1KIB: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 1024\r\n\r\n";
@@ -25,22 +25,22 @@ const BODY_1KIB_BYTES: [u8; HEAD_1KIB.len() + 1024] = {
     bytes
 };
 
-/// The body alone.
+/// The body only.
 pub(crate) fn body_1kib() -> &'static [u8] {
     &BODY_1KIB[HEAD_1KIB.len()..]
 }
 
-/// An answer that is the same for everything.
+/// A response that is the same for every request.
 #[derive(Debug)]
 pub(crate) struct Fixed {
     /// Head and body.
     answer: Bytes,
-    /// The body alone: HTTP/2 has a head of its own.
+    /// The body only: HTTP/2 has its own head.
     body: Bytes,
 }
 
 impl Fixed {
-    /// With a body of so many bytes.
+    /// A response with a body of `length` bytes.
     pub(crate) fn new(length: usize) -> Self {
         let mut answer =
             format!("HTTP/1.1 200 OK\r\nContent-Type: {TEXT}\r\nContent-Length: {length}\r\n\r\n")
@@ -51,7 +51,7 @@ impl Fixed {
         Self { body: answer.slice(head..), answer }
     }
 
-    /// Head and body, as HTTP/1.1 has them.
+    /// Head and body in HTTP/1.1 form.
     pub(crate) fn answer(&self) -> &[u8] {
         &self.answer
     }
@@ -65,13 +65,13 @@ impl Fixed {
     }
 }
 
-/// What bodies are cut from.
+/// The source of filler bodies.
 pub(crate) static FILL: [u8; 64 * 1024] = [b'x'; 64 * 1024];
 
 /// The size of a chunk of `/chunked/{n}`.
 const CHUNK: u64 = 16 * 1024;
 
-/// The paths of the origin, each with an argument to try and what it answers.
+/// The paths of the origin, each with an example argument and a description.
 pub static PATHS: &[(&str, &str)] = &[
     ("/echo", "what you sent, as JSON"),
     ("/body/1KiB", "so many bytes"),
@@ -96,12 +96,12 @@ pub static PATHS: &[(&str, &str)] = &[
     ("/metrics", "requests, connections and bytes of this origin, for Prometheus"),
 ];
 
-/// The registry as lines of text, a path and what it answers in each.
+/// The table as text, one line per path with its description.
 pub fn list() -> String {
     let width = PATHS.iter().map(|(path, _)| path.len()).max().unwrap_or(0);
     let mut text = String::new();
     for (path, what) in PATHS {
-        let _ = writeln!(text, "  {path:<width$} {what}"); // a String takes everything
+        let _ = writeln!(text, "  {path:<width$} {what}"); // writing to a String cannot fail
     }
     text
 }
@@ -137,12 +137,12 @@ pub(crate) async fn answer(connection: &mut Connection, request: &Request) -> io
     Ok(())
 }
 
-/// Answers a request with a parameter that cannot be read; the hint says what was expected.
+/// Answers a request with an invalid parameter; the hint names the expected form.
 pub(crate) fn misfit(connection: &mut Connection, request: &Request, hint: &str) {
     respond(connection, request, 400, JSON, &problem(400, hint));
 }
 
-/// Answers a request that cannot be read, for the last time on this connection.
+/// Answers an unreadable request, the last one on this connection.
 pub(crate) fn refuse(connection: &mut Connection, status: u16, why: &str) {
     let body = problem(status, why);
     let reason = reason(status);
@@ -196,7 +196,7 @@ async fn with_argument(
     Ok(())
 }
 
-/// What the paths take behind their second slash; none where there is no such page.
+/// The argument that a path expects after its second slash; `None` if there is no such page.
 fn expected(page: &str) -> Option<&'static str> {
     Some(match page {
         "body" | "chunked" | "random" | "drip" | "reset" | "truncated" => "a size, such as 512 or 1KiB",
@@ -231,7 +231,7 @@ pub(crate) async fn body(connection: &mut Connection, request: &Request, mut len
     Ok(())
 }
 
-/// Bytes that no compression makes shorter, other ones for each request unless a seed says which.
+/// Incompressible bytes, different for each request unless a seed selects them.
 async fn random(connection: &mut Connection, request: &Request, mut length: u64) -> io::Result<()> {
     let seed = match request.parameter("seed").map(|seed| (seed, seed.parse())) {
         None => connection.site().next_of(&request.target),
@@ -280,7 +280,7 @@ async fn chunked(connection: &mut Connection, request: &Request, mut length: u64
     end_stream(connection, request, in_chunks).await
 }
 
-// === The paths without ===
+// === The paths without an argument ===
 
 fn index(connection: &mut Connection, request: &Request) {
     let wants_html = request.header("accept").is_some_and(|accept| accept.contains("text/html"));
@@ -302,7 +302,7 @@ fn index(connection: &mut Connection, request: &Request) {
     respond(connection, request, 200, if wants_html { HTML } else { TEXT }, &text);
 }
 
-/// `/api/v1/helloworld/{name}`: what `SayHello` is by gRPC.
+/// `/api/v1/helloworld/{name}`: the REST form of `SayHello`.
 fn helloworld(connection: &mut Connection, request: &Request, argument: &str) {
     let Some(name) = argument.strip_prefix("v1/helloworld/").filter(|n| !n.is_empty() && !n.contains('/'))
     else {
@@ -341,14 +341,14 @@ fn echo(connection: &mut Connection, request: &Request) {
     respond(connection, request, 200, JSON, &text);
 }
 
-// === Parts of an answer ===
+// === Parts of a response ===
 
 pub(crate) const HTML: &str = "text/html; charset=utf-8";
 pub(crate) const JSON: &str = "application/json";
 const METRICS: &str = "text/plain; version=0.0.4";
 pub(crate) const TEXT: &str = "text/plain";
 
-/// The status line and the Connection field.
+/// Writes the status line and the Connection field.
 pub(crate) fn begin(connection: &mut Connection, request: &Request, status: u16) {
     connection.push(b"HTTP/1.1 ");
     connection.push(itoa::Buffer::new().format(status).as_bytes());
@@ -362,7 +362,8 @@ pub(crate) fn begin(connection: &mut Connection, request: &Request, status: u16)
     }
 }
 
-/// A whole answer. 204 and 304 have no body, and HEAD gets only its length (RFC 9110 §8.6, RFC 9112 §6.3).
+/// Writes a complete response. 204 and 304 have no body, and HEAD gets only its length (RFC 9110 §8.6, RFC 9112
+/// §6.3).
 pub(crate) fn respond(
     connection: &mut Connection,
     request: &Request,
@@ -382,7 +383,8 @@ pub(crate) fn respond(
     }
 }
 
-/// Begins an answer of unknown length; true for chunks. HTTP/1.0 knows none: there the end of the connection ends it.
+/// Starts a response of unknown length; returns true if it is chunked. HTTP/1.0 has no chunks: there the end of the
+/// connection ends the body.
 pub(crate) fn begin_stream(connection: &mut Connection, request: &Request, content_type: &str) -> bool {
     if request.version == Version::Http10 {
         connection.push(
@@ -396,7 +398,7 @@ pub(crate) fn begin_stream(connection: &mut Connection, request: &Request, conte
     true
 }
 
-/// Ends what [`begin_stream`] began; an error where that ends the connection.
+/// Ends a response started by [`begin_stream`]; an error if that must end the connection.
 pub(crate) async fn end_stream(
     connection: &mut Connection,
     request: &Request,
@@ -419,7 +421,7 @@ pub(crate) fn problem(status: u16, detail: &str) -> String {
     text
 }
 
-/// `123`, `1KiB`, `2MiB`, `3GiB`.
+/// Parses `123`, `1KiB`, `2MiB`, `3GiB`.
 fn size(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match &text[digits.len()..] {
@@ -433,7 +435,7 @@ fn size(text: &str) -> Option<u64> {
     number.checked_mul(1 << shift)
 }
 
-/// Text with its percent escapes resolved; what is none stays as it is.
+/// Resolves percent escapes; leaves invalid ones unchanged.
 fn unescaped(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }

@@ -1,19 +1,19 @@
-//! Reads request heads and bodies. Strict enough that a gateway which frames badly is caught, and without allocation,
-//! so that `connection.rs` can answer the measured path from the buffer it read into.
+//! Parses request heads and bodies: strictly enough to catch a gateway that frames badly, and without allocation, so
+//! that `connection.rs` can answer the measured path directly from its read buffer.
 
 use memchr::memchr;
 
-/// The longest head that is read.
+/// The longest head that we read.
 pub(crate) const MAX_HEAD: usize = 64 * 1024;
 
-/// What the bytes read so far hold.
+/// The result of parsing the bytes read so far.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Parsed<'a> {
-    /// Not a head, and never will be.
+    /// Not a head, even with more bytes.
     Bad(&'static str),
-    /// A whole head.
+    /// A complete head.
     Head(Head<'a>),
-    /// The beginning of a head.
+    /// An incomplete head.
     Partial,
 }
 
@@ -22,11 +22,11 @@ pub(crate) enum Parsed<'a> {
 pub(crate) enum Framing {
     /// Chunked coding.
     Chunked,
-    /// So many bytes; 0 when there is no body.
+    /// This many bytes; 0 without a body.
     Length(u64),
 }
 
-/// A request head, as ranges of the bytes that were read.
+/// A request head, as ranges of the received bytes.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Head<'a> {
     pub(crate) method: &'a str,
@@ -37,12 +37,12 @@ pub(crate) struct Head<'a> {
     pub(crate) framing: Framing,
     pub(crate) keep_alive: bool,
     pub(crate) expects_continue: bool,
-    /// Bytes that the head takes, its empty line included.
+    /// The length of the head in bytes, including its empty line.
     pub(crate) length: usize,
 }
 
 impl Head<'_> {
-    /// Reads a head from the beginning of `bytes`.
+    /// Parses a head at the start of `bytes`.
     pub(crate) fn parse(bytes: &[u8]) -> Parsed<'_> {
         let Some((line, mut at)) = (match line(bytes, 0) {
             Ok(found) => found,
@@ -91,7 +91,7 @@ impl Head<'_> {
     }
 }
 
-/// What the origin must know of the header fields.
+/// The facts from the header fields that the origin needs.
 #[derive(Default)]
 struct Fields {
     chunked: bool,
@@ -107,7 +107,7 @@ impl Fields {
         if name.is_empty() || name.iter().any(|b| b.is_ascii_whitespace()) {
             return Err("header name");
         }
-        // The length decides first: most fields are none of these and cost one comparison.
+        // Compare lengths first: most fields match none of these and cost one comparison.
         match name.len() {
             6 if name.eq_ignore_ascii_case(b"expect") => {
                 self.expects_continue = value.eq_ignore_ascii_case(b"100-continue");
@@ -139,7 +139,7 @@ impl Fields {
     }
 }
 
-/// Reads a chunk-size line from the beginning of `bytes`: the size, and how many bytes the line took.
+/// Parses a chunk-size line at the start of `bytes`; returns the size and the length of the line.
 pub(crate) fn chunk_size(bytes: &[u8]) -> Result<Option<(u64, usize)>, &'static str> {
     let Some((line, next)) = line(bytes, 0)? else {
         return if bytes.len() > 1024 { Err("chunk size line") } else { Ok(None) };
@@ -155,7 +155,7 @@ pub(crate) fn chunk_size(bytes: &[u8]) -> Result<Option<(u64, usize)>, &'static 
     Ok(Some((size, next)))
 }
 
-/// The line that begins at `at`, without its CRLF, and where the next one begins.
+/// The line that begins at `at`, without its CRLF, and the start of the next one.
 pub(crate) fn line(bytes: &[u8], at: usize) -> Result<Option<(&[u8], usize)>, &'static str> {
     let rest = &bytes[at..];
     let Some(lf) = memchr(b'\n', rest) else { return Ok(None) };

@@ -1,7 +1,7 @@
-//! What the connections of an origin share: counters for `/metrics`, the sequences of targets that change from answer to answer, the
-//! TLS policy, the one answer of an origin that has but one.
+//! The shared state of an origin's connections: counters for `/metrics`, sequences for targets whose responses vary,
+//! the TLS policy, and the response of an origin that has only one.
 //!
-//! Each thread counts in cells of its own that nobody else writes, so that counting costs a load and a store.
+//! Each thread counts in its own cells, which no other thread writes, so counting costs a load and a store.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -12,17 +12,17 @@ use weir_wire::tls::ServerTls;
 
 use crate::pages::Fixed;
 
-/// Targets that have a sequence of their own; those after them share one. Bounds what a client can make us remember.
+/// Most targets with their own sequence; later ones share one. Bounds the memory that a client can make us use.
 const SEQUENCES_MOST: usize = 1024;
 
-/// An origin as one of its threads sees it.
+/// An origin, as seen by one of its threads.
 #[derive(Debug)]
 pub(crate) struct Site {
     pub(crate) cells: Arc<Cells>,
     shared: Arc<Shared>,
 }
 
-/// What all threads share.
+/// The state that all threads share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     tls: Option<ServerTls>,
@@ -41,7 +41,7 @@ pub(crate) struct Cells {
     pub(crate) sent: Cell,
 }
 
-/// A counter with one writer.
+/// A counter with a single writer.
 #[derive(Debug, Default)]
 pub(crate) struct Cell(AtomicU64);
 
@@ -57,7 +57,7 @@ impl Shared {
         Arc::new(Self { tls, fixed, threads, sequences: Mutex::default() })
     }
 
-    /// The origin as thread `number` sees it.
+    /// The origin, as thread `number` sees it.
     pub(crate) fn site(self: &Arc<Self>, number: usize) -> Arc<Site> {
         let cells = self.threads.get(number).cloned().unwrap_or_default();
         Arc::new(Site { cells, shared: Arc::clone(self) })
@@ -69,12 +69,12 @@ impl Site {
         self.shared.tls.as_ref()
     }
 
-    /// The answer to everything, where it is one.
+    /// The response to every request, if there is only one.
     pub(crate) fn fixed(&self) -> Option<&Fixed> {
         self.shared.fixed.as_ref()
     }
 
-    /// How many requests for this target came before.
+    /// The number of earlier requests for this target.
     pub(crate) fn next_of(&self, target: &str) -> u64 {
         let mut sequences = self.shared.sequences.lock().unwrap_or_else(PoisonError::into_inner);
         let known = sequences.len() < SEQUENCES_MOST || sequences.contains_key(target);
@@ -83,7 +83,7 @@ impl Site {
         *next - 1
     }
 
-    /// `/metrics`, in the text format of Prometheus.
+    /// `/metrics`, in the Prometheus text format.
     pub(crate) fn metrics(&self) -> String {
         let sum = |cell: fn(&Cells) -> &Cell| -> u64 {
             self.shared.threads.iter().map(|t| cell(t).0.load(Ordering::Relaxed)).sum()
@@ -100,7 +100,7 @@ impl Site {
             let _ = write!(
                 text,
                 "# HELP weir_origin_{name} {help}\n# TYPE weir_origin_{name} {kind}\nweir_origin_{name} {value}\n"
-            ); // a String takes everything
+            ); // writing to a String cannot fail
         }
         text
     }

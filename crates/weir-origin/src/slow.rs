@@ -1,4 +1,4 @@
-//! Answers that take their time while they are sent: lines, events, drops.
+//! Responses that are sent slowly: lines, events, drips.
 
 use std::io;
 use std::time::Duration;
@@ -6,17 +6,17 @@ use std::time::Duration;
 use crate::connection::{Connection, Request};
 use crate::pages::{self, FILL, TEXT};
 
-/// Time between two lines, or two events unless `?every=MS` says otherwise.
+/// Time between two lines, or between two events unless `?every=MS` sets it.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// How long a drip takes unless `?over=MS` says otherwise, and the shortest time between two drops.
+/// How long a drip takes unless `?over=MS` sets it, and the shortest time between two drops.
 const OVER: Duration = Duration::from_secs(1);
 const DROP: Duration = Duration::from_millis(10);
 
-/// The longest that any of these may be asked to take.
+/// The longest duration that a client may request.
 const LONGEST: Duration = Duration::from_secs(600);
 
-/// `/stream/{n}`: n lines, a chunk each.
+/// `/stream/{n}`: n lines, one chunk each.
 pub(crate) async fn stream(connection: &mut Connection, request: &Request, lines: u64) -> io::Result<()> {
     chunks(connection, request, TEXT, lines, EVERY, |number| format!("line {number}\n")).await
 }
@@ -53,7 +53,7 @@ pub(crate) async fn drip(connection: &mut Connection, request: &Request, length:
     let mut sent = 0;
     for number in 1..=drops {
         connection.flush().await?;
-        // From the beginning, so that what one wait is late by does not add up.
+        // Counted from the start, so that the delays of single waits do not add up.
         tokio::time::sleep_until(begun + over.mul_f64(number as f64 / drops as f64)).await;
         let until = (u128::from(length) * u128::from(number) / u128::from(drops)) as u64;
         while sent < until {
@@ -65,7 +65,8 @@ pub(crate) async fn drip(connection: &mut Connection, request: &Request, length:
     Ok(())
 }
 
-/// `count` pieces of text, a chunk each, and a wait between two. HTTP/1.0 knows no chunks: there the end of the connection ends them.
+/// `count` pieces of text, one chunk each, with a wait between two. HTTP/1.0 has no chunks: there the end of the
+/// connection ends the body.
 async fn chunks(
     connection: &mut Connection,
     request: &Request,
@@ -92,7 +93,7 @@ async fn chunks(
     pages::end_stream(connection, request, in_chunks).await
 }
 
-/// A parameter in milliseconds, if it is there; the error says what was expected.
+/// A parameter in milliseconds, if present; the error names the expected form.
 fn time(request: &Request, name: &str) -> Result<Option<Duration>, String> {
     let Some(text) = request.parameter(name) else { return Ok(None) };
     let ms = text.parse().map_err(|_| format!("{name}={text}: expected milliseconds, a whole number"))?;

@@ -1,5 +1,5 @@
-//! What a connection reads from and writes to: a `weir_wire::Stream` as tokio's traits, which the crate `h2` asks for, and the memory
-//! in which HTTP/2 has a page written. Bytes of clients are counted here, for every protocol alike.
+//! The transport of a connection: a `weir_wire::Stream` with tokio's traits, which the crate `h2` requires, or the
+//! memory that an HTTP/2 page writes to. Counts the bytes of clients for every protocol.
 
 use std::io;
 use std::pin::Pin;
@@ -10,23 +10,23 @@ use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 
 use crate::site::Cells;
 
-/// A stream of bytes with two ends.
+/// A bidirectional byte stream.
 #[derive(Debug)]
 pub(crate) enum Stream {
-    /// To our own HTTP/2, which passes an answer on.
+    /// To our own HTTP/2 code, which passes a response on.
     Memory(DuplexStream),
     /// To a client.
     Wire(Counted),
 }
 
-/// A client's connection and where its bytes are counted.
+/// A client's connection, with the counters for its bytes.
 #[derive(Debug)]
 pub(crate) struct Counted {
     stream: weir_wire::Stream,
     cells: Arc<Cells>,
 }
 
-/// A stream of which something was read already: that comes first.
+/// A stream with bytes that were already read; they come first.
 #[derive(Debug)]
 pub(crate) struct Begun {
     begin: Vec<u8>,
@@ -44,7 +44,7 @@ impl Stream {
         matches!(self, Self::Wire(s) if s.stream.chose_h2())
     }
 
-    /// Makes the coming close a reset. HTTP/2 resets the stream of a page that ends early by itself.
+    /// Turns the coming close into a reset. For HTTP/2, the stream of a page that ends early is reset anyway.
     pub(crate) fn abort(&mut self) {
         match self {
             Self::Memory(_) => {}

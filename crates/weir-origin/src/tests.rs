@@ -1,4 +1,4 @@
-//! The origin over real sockets: one request in, the answer out.
+//! The origin over real sockets: one request in, the response out.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ fn connect(origin: &Handle) -> TcpStream {
     stream
 }
 
-/// Sends the bytes and reads to the end of the stream.
+/// Sends the bytes and reads until the end of the stream.
 fn ask(origin: &Handle, request: &str) -> String {
     let mut stream = connect(origin);
     stream.write_all(request.as_bytes()).unwrap();
@@ -145,7 +145,7 @@ fn every_path_that_is_listed_is_there() {
     for (path, _) in PATHS {
         let page = path[1..].split(['/', '?']).next().unwrap();
         assert!(table.contains(&format!("`/{page}")), "{path} in the table of lib.rs");
-        // Tried elsewhere: they take a second, or are no text.
+        // Tested elsewhere: they take a second, or are not text.
         if !["/random/1KiB", "/stream/10", "/sse/10", "/drip/1KiB", "/reset", "/garbage"].contains(path) {
             let answer = get(&origin, path);
             assert!(answer.starts_with("HTTP/1.1 ") && !answer.contains(" 404 "), "{path}: {answer}");
@@ -278,7 +278,7 @@ fn one_answer_to_everything() {
     }
     let head = ask(&origin, "HEAD /a HTTP/1.1\r\nHost: o\r\nConnection: close\r\n\r\n");
     assert!(head.contains("Content-Length: 3\r\n") && body(&head).is_empty(), "{head}");
-    // Bodies are read, whether they come with the head or after it, and whatever their framing.
+    // The origin reads bodies whether they arrive with the head or after it, in any framing.
     let mut stream = connect(&origin);
     stream.write_all(b"POST /a HTTP/1.1\r\nHost: o\r\nContent-Length: 4\r\n\r\nbodyPOST /b HTTP/1.1\r\nHost: o\r\nContent-Length: 4\r\n\r\nbo").unwrap();
     stream.write_all(b"dyPOST /c HTTP/1.1\r\nHost: o\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\nGET /d HTTP/1.1\r\nHost: o\r\nConnection: close\r\n\r\n").unwrap();

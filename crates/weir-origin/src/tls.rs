@@ -1,4 +1,4 @@
-//! Where the certificate of an origin comes from.
+//! The source of an origin's certificate.
 
 use std::io;
 use std::net::IpAddr;
@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use weir_wire::tls::{Certificate, ClientAuth, Identity, ServerTls, Shown, Tickets, TlsError, versions};
 
-/// The protocols that are offered in the handshake, the preferred one first.
+/// The offered protocols, in order of preference.
 const ALPN: &[&[u8]] = &[b"h2", b"http/1.1"];
 
-/// Whether an origin speaks TLS.
+/// Whether an origin uses TLS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Tls {
     /// A certificate and its key, as PEM files.
@@ -22,12 +22,12 @@ pub enum Tls {
     /// Cleartext.
     #[default]
     Off,
-    /// A certificate that is made at the start and signs itself: for `localhost`, the loopback addresses and the one listened on.
+    /// A self-signed certificate made at start, for `localhost`, the loopback addresses and the listening address.
     SelfSigned,
 }
 
 impl Tls {
-    /// The policy, if there is to be one.
+    /// The TLS policy, unless TLS is off.
     pub(crate) fn policy(&self, address: IpAddr) -> io::Result<Option<ServerTls>> {
         let made = match self {
             Self::Off => return Ok(None),

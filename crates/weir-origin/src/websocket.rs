@@ -1,5 +1,5 @@
-//! WebSocket echo (RFC 6455): every frame comes back as it was, unmasked. Frames pass through piece by piece, so one
-//! of any length takes constant memory. Text is not checked for UTF-8: whoever sent it gets back what it sent.
+//! WebSocket echo (RFC 6455): returns every frame unchanged, but unmasked. Frames pass through piece by piece, so a
+//! frame of any length takes constant memory. Text is not checked for UTF-8: the sender gets back what it sent.
 
 use std::io;
 
@@ -11,7 +11,7 @@ const PING: u8 = 9;
 const PONG: u8 = 10;
 const CLOSE: u8 = 8;
 
-/// Whether the request asks for a WebSocket (RFC 6455 §4.2.1).
+/// Whether the request is a WebSocket handshake (RFC 6455 §4.2.1).
 pub(crate) fn is_handshake(request: &Request) -> bool {
     let has = |name, token: &str| {
         request
@@ -58,7 +58,7 @@ pub(crate) async fn serve(connection: &mut Connection, request: &Request) -> io:
     }
 }
 
-/// The head of a frame; its payload is still to be read.
+/// The header of a frame; its payload is still unread.
 struct Frame {
     /// FIN, the reserved bits and the opcode.
     first: u8,
@@ -67,7 +67,7 @@ struct Frame {
     length: u64,
 }
 
-/// Reads the head of the next frame; nothing at the end of the stream.
+/// Reads the header of the next frame; `None` at the end of the stream.
 async fn next_frame(connection: &mut Connection) -> io::Result<Option<Frame>> {
     loop {
         if let Some((frame, size)) = parse(connection.unread()) {
@@ -81,7 +81,7 @@ async fn next_frame(connection: &mut Connection) -> io::Result<Option<Frame>> {
     }
 }
 
-/// A frame head and its size, when all of it is there.
+/// Parses a frame header; returns it with its size, if all of it has arrived.
 fn parse(bytes: &[u8]) -> Option<(Frame, usize)> {
     let [first, second, rest @ ..] = bytes else { return None };
     let (length, size) = match second & 0x7f {

@@ -1,4 +1,4 @@
-//! What must hold: at every step, and once everything is whole again.
+//! The invariants: at every step, and after all faults have ended.
 
 use crate::faults::{Bundles, Kind};
 use crate::store::Store;
@@ -8,17 +8,17 @@ use std::time::Duration;
 use weir_fleet::pointer::{Labels, State};
 use weir_fleet::{Digest, NodeReport, Pointer, Time};
 
-/// How old what a coordinator acts upon may be: an answer and a question on a slow link.
+/// Maximum age of the data that a coordinator acts on: a query and its answer on a slow link.
 const STALE: Duration = Duration::from_secs(8);
 
-/// An invariant that broke.
+/// A violated invariant.
 #[derive(Clone, Debug)]
 pub struct Broken {
     /// The seed of the run.
     pub seed: u64,
-    /// When, in the time of the simulation.
+    /// The time, on the simulation's clock.
     pub at: Time,
-    /// What broke.
+    /// The violation.
     pub what: String,
 }
 
@@ -30,33 +30,34 @@ impl fmt::Display for Broken {
 
 impl std::error::Error for Broken {}
 
-/// Follows a run and remembers the first thing that broke.
+/// Observes a run and remembers the first violation.
 #[derive(Debug, Default)]
 pub(crate) struct Checker {
-    /// Every pointer that was ever written.
+    /// All pointers that were ever written.
     written: Vec<Pointer>,
-    /// When the one that stands was written.
+    /// When the current pointer was written.
     stood: Time,
-    /// What each node refused since it started.
+    /// The bundles that each node refused since it started.
     refused: BTreeMap<(usize, u64), Vec<Digest>>,
-    /// How often etcd had lost its disk, and when it did last.
+    /// How often etcd has lost its disk, and when it last did.
     life: (u64, Time),
-    /// The last process of each node.
+    /// The latest process of each node.
     processes: BTreeMap<usize, Began>,
     pub(crate) broken: Option<(Time, String)>,
 }
 
-/// A process, as it really is.
+/// The actual state of a process, whatever its reports say.
 #[derive(Clone, Copy, Debug)]
 struct Began {
     boot: u64,
     at: Time,
     with: Option<Digest>,
-    /// The pointer that it knows: how often etcd had lost its disk, and the revision.
+    /// The pointer that it knows: how often etcd had lost its disk by then, and the revision.
     knows: (u64, u64),
 }
 
-/// What a node is to run by a pointer. Written here once more, so that what is checked does not check itself.
+/// The bundle that a pointer assigns to a node. Implemented a second time here, so that the checks do not rely on
+/// the code under test.
 pub(crate) fn told(pointer: &Pointer, name: &str, labels: &Labels) -> Option<Digest> {
     let rollout = &pointer.rollout;
     let is_open = rollout.steps.iter().take(rollout.open).any(|step| step.has(name, labels, pointer.to));
@@ -72,7 +73,8 @@ impl Checker {
         self.broken.get_or_insert((at, what));
     }
 
-    /// A pointer was written, by a publisher or by a coordinator; before it stood another, which was written at a revision.
+    /// Records that a publisher or a coordinator wrote a pointer. `before` is the previous pointer and its
+    /// revision.
     pub(crate) fn wrote(
         &mut self,
         at: Time,
@@ -86,7 +88,7 @@ impl Checker {
         }
         let needed = [pointer.to].into_iter().chain(pointer.from).chain(pointer.earlier.iter().copied());
         let known: Vec<Digest> = self.written.iter().map(|pointer| pointer.to).collect();
-        // What was lost with etcd's disk is nobody's fault.
+        // Bundles lost with etcd's disk are nobody's fault.
         if store.life == 0
             && let Some(gone) = needed
                 .into_iter()
@@ -115,7 +117,7 @@ impl Checker {
         if is > was + 1 {
             self.breaks(at, format!("a coordinator opened {} steps at once", is - was));
         }
-        // The canary is there so that nobody else meets these.
+        // Canaries exist to keep these bundles from the other nodes.
         let bad = matches!(bundles.kind(pointer.to), Kind::Poison | Kind::Sick | Kind::Deadly);
         if bad && is > 1 {
             self.breaks(at, format!("{:?} got past its canary", pointer.to));
@@ -130,9 +132,9 @@ impl Checker {
         }
     }
 
-    /// Why a step should not have been passed, by what etcd holds and by what really happened.
+    /// Why a step was passed too early, judged by the content of etcd and by the actual events.
     fn too_early(&self, at: Time, (before, revision): (&Pointer, u64), store: &Store) -> Option<String> {
-        // The clocks of nodes are up to a twentieth too fast.
+        // Node clocks run up to one twentieth too fast.
         let hold = Duration::from_millis(before.rollout.hold_ms) * 20 / 21;
         let is_tried = before.rollout.open < before.rollout.steps.len();
         if at - self.stood < hold {
@@ -166,7 +168,7 @@ impl Checker {
         Some(format!("node {} took it and died", died.0))
     }
 
-    /// A process begins.
+    /// Records the start of a process.
     pub(crate) fn begins(
         &mut self,
         at: Time,
@@ -181,7 +183,7 @@ impl Checker {
         }
     }
 
-    /// A node knows the pointer of this revision; etcd has lost its disk so often.
+    /// Records that a node knows the pointer of this revision. `life` counts etcd's lost disks.
     pub(crate) fn knows(&mut self, at: Time, node: usize, boot: u64, (life, revision): (u64, u64)) {
         let Some(began) = self.processes.get_mut(&node).filter(|began| began.boot == boot) else { return };
         if life != self.life.0 {
@@ -191,7 +193,7 @@ impl Checker {
         if before.1 == revision {
             return;
         }
-        // What was under way when the disk was lost arrives a while later.
+        // A message sent before the loss of the disk may arrive later.
         let is_sure = at - self.life.1 > STALE;
         let knows = (if is_sure { life } else { before.0 }, revision);
         began.knows = knows;
@@ -200,7 +202,7 @@ impl Checker {
         }
     }
 
-    /// A node is about to compile a bundle.
+    /// Records that a node is about to compile a bundle.
     pub(crate) fn compiles(&mut self, at: Time, node: usize, boot: u64, digest: Digest) {
         if self.refused.get(&(node, boot)).is_some_and(|all| all.contains(&digest)) {
             self.breaks(at, format!("node {node} tried {digest:?} again, which it had refused"));
@@ -211,7 +213,7 @@ impl Checker {
         self.refused.entry((node, boot)).or_default().push(digest);
     }
 
-    /// A node runs a bundle.
+    /// Records that a node runs a bundle.
     pub(crate) fn runs(
         &mut self,
         at: Time,

@@ -1,4 +1,4 @@
-//! What breaks, and what is published meanwhile. All of it is drawn from the seed.
+//! The faults of a run and the changes published meanwhile, all derived from the seed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,14 +6,14 @@ use weir_fleet::plan::{self, Author, Canary};
 use weir_fleet::pointer::{Labels, Step};
 use weir_fleet::{Bundle, Chance, Digest, NodeReport, Pointer};
 
-/// What a bundle does to a node.
+/// The effect of a bundle on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// It runs.
     Good,
-    /// It compiles nowhere.
+    /// It compiles on no node.
     Poison,
-    /// It compiles, and serves badly.
+    /// It compiles, but the node becomes unhealthy.
     Sick,
     /// It compiles on some nodes only: a variable is missing on others.
     Picky,
@@ -48,7 +48,7 @@ impl Bundles {
         digest
     }
 
-    /// As it is stored.
+    /// A bundle in its stored form.
     pub(crate) fn packed(&self, digest: Digest) -> Vec<u8> {
         self.packed.get(&digest).cloned().unwrap_or_default()
     }
@@ -67,52 +67,52 @@ impl Bundles {
     }
 }
 
-/// A bundle of one file, and how it is stored.
+/// A bundle of one file, with its stored form.
 pub(crate) fn bundle(text: &str) -> (Digest, Vec<u8>) {
     let bundle = Bundle::new([(weir_fleet::bundle::MAIN.to_owned(), text.as_bytes().to_vec())]);
     bundle.and_then(|bundle| Ok((bundle.digest(), bundle.pack()?))).unwrap_or((Digest::of(&[]), Vec::new()))
 }
 
-/// Something that goes wrong, or right again.
+/// A fault, or its end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
-    /// etcd ends; what is written on its disk stays.
+    /// etcd stops; its disk survives.
     StoreStops,
     /// etcd starts again.
     StoreStarts,
-    /// etcd starts again without its disk.
+    /// etcd starts again with an empty disk.
     StoreStartsEmpty,
-    /// etcd starts again with what a backup holds, of the last time when it was compacted.
+    /// etcd starts again from a backup, taken at the last compaction.
     StoreStartsRestored,
-    /// Revisions before now are gone.
+    /// etcd discards all earlier revisions.
     Compacts,
-    /// A node and etcd do not hear each other.
+    /// The link between a node and etcd is cut in both directions.
     Cut(usize, Duration),
-    /// Half of the nodes and etcd do not.
+    /// The links between half of the nodes and etcd are cut.
     Split(usize, Duration),
     /// etcd hears a node, but the node does not hear etcd.
     Deaf(usize, Duration),
-    /// Whoever coordinates is killed, and with it a node that tries a bundle.
+    /// The coordinator is killed, and with it a node that tries a bundle.
     KillLeader,
-    /// A stored bundle differs in one byte from what its name says, for so long.
+    /// One byte of a stored bundle is wrong for this long, so that it no longer matches its digest.
     Garble(Duration),
-    /// Somebody takes the pointer away.
+    /// Somebody deletes the pointer.
     Deletes,
-    /// Somebody writes nonsense where the pointer stands.
+    /// Somebody overwrites the pointer with nonsense.
     Scribbles,
-    /// A node's packets are often lost and slow for so long.
+    /// A node's packets are often lost and slow, for this long.
     Slow(usize, Duration),
-    /// A node's watch goes silent without an end.
+    /// A node's watch goes silent without being closed.
     WatchDies(usize),
     /// A process is killed.
     Crash(usize),
-    /// A process is killed, and its cache is damaged.
+    /// A process is killed, and its cached bundle is damaged.
     CrashDamaged(usize),
-    /// A disk is full for so long.
+    /// A disk is full for this long.
     Full(usize, Duration),
 }
 
-/// What is to happen between `from` and `to`, and when.
+/// Schedules faults between `from` and `to`.
 pub(crate) fn plan(
     chance: &mut Chance,
     nodes: usize,
@@ -126,7 +126,7 @@ pub(crate) fn plan(
         let for_a_while = chance.between(Duration::from_secs(1), Duration::from_secs(40));
         match chance.below(28) {
             0 | 1 => {
-                let again = (now + for_a_while).min(to); // afterwards nothing breaks any more
+                let again = (now + for_a_while).min(to); // after `to`, nothing breaks any more
                 faults.push((now, Fault::StoreStops));
                 let start = match chance.below(8) {
                     0 | 1 => Fault::StoreStartsEmpty,
@@ -157,10 +157,10 @@ pub(crate) fn plan(
     faults
 }
 
-/// What somebody writes who has read the pointer and the reports: the new pointer, the bundle that comes with it, and those that go.
+/// The result of a publisher's work: the new pointer, the bundle that comes with it, and the bundles to delete.
 pub(crate) type Written = (Pointer, Option<Digest>, Vec<Digest>);
 
-/// Somebody at a keyboard.
+/// A publisher makes a change, based on the pointer and the reports.
 pub(crate) fn publish(
     chance: &mut Chance,
     bundles: &mut Bundles,
@@ -179,7 +179,7 @@ pub(crate) fn publish(
             plan::roll_back(before, to, author).ok().map(|(pointer, unused)| (pointer, None, unused))
         }
         _ => {
-            // What kills is tried with a canary, or the whole fleet would be dead.
+            // A deadly bundle is published only with a canary, since it would otherwise kill the whole fleet.
             let is_deadly = before.is_some() && chance.happens(10);
             let digest = if is_deadly { bundles.make_a(Kind::Deadly) } else { bundles.make(chance) };
             let hold = chance.between(Duration::ZERO, Duration::from_secs(20));

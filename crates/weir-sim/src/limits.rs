@@ -1,5 +1,6 @@
-//! Limits that nodes keep together: their leases, the election of a coordinator and its books, over an etcd and links that fail. No more may
-//! pass than the bound says, however often coordinators die, and never do two of them grant at once.
+//! Simulates limits that nodes share: their leases, the election of a coordinator and its ledger, over an
+//! unreliable etcd and network. Requests never exceed the bound, however often coordinators die, and two
+//! coordinators never grant at the same time.
 
 use crate::check::Broken;
 use std::collections::BTreeMap;
@@ -11,23 +12,23 @@ use weir_fleet::limits::{Election, Lease, Ledger};
 use weir_fleet::session;
 use weir_fleet::{Chance, Time};
 
-/// How long a client waits for etcd, and for the coordinator.
+/// Timeout of a request to etcd, and of one to the coordinator.
 const TIMEOUT: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// How long things break, and how long nothing does afterwards.
+/// Duration of the faults, and of the quiet time after them.
 const FAULTS: Duration = Duration::from_secs(120);
 const QUIET: Duration = Duration::from_secs(40);
 
-/// Keys that clients share.
+/// Number of keys that clients share.
 const KEYS: usize = 2;
 
-/// What a run came to.
+/// The totals of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Passed {
-    /// Events that happened.
+    /// Events processed.
     pub events: u64,
-    /// Requests that passed.
+    /// Requests let through.
     pub requests: u64,
     /// Terms of coordinators.
     pub terms: u64,
@@ -39,19 +40,19 @@ enum Event {
     Wake(usize, u64),
     /// A request for a key at a node.
     Request(usize, usize),
-    /// A question arrives at etcd.
+    /// A request arrives at etcd.
     Etcd(usize, u64, u64, Action),
-    /// The answer arrives, or the wait for it is over.
+    /// The answer arrives, or times out.
     Told(usize, u64, u64, election::Event),
-    /// A node wants to speak with a holder.
+    /// A node wants to connect to the coordinator.
     Connect(usize, u64, u64, Holder),
-    /// It may.
+    /// The connection is established.
     Connected(usize, u64, u64, usize, u64),
-    /// The connection is gone, or there never was one.
+    /// The connection is lost, or was never established.
     Lost(usize, u64, u64),
     /// A question arrives at the coordinator.
     Ask(usize, u64, u64, Question, usize, u64),
-    /// Its answer arrives.
+    /// The coordinator's answer arrives.
     Answer(usize, u64, u64, Question, Option<Vec<i64>>),
     Fault,
     Heal,
@@ -66,7 +67,7 @@ struct Question {
 struct Node {
     boot: u64,
     process: Option<Process>,
-    /// Cut off from etcd, and from other nodes, until then.
+    /// The end of being cut off from etcd, and from other nodes.
     no_etcd_until: Time,
     no_peers_until: Time,
 }
@@ -79,7 +80,7 @@ struct Process {
     leases: [Lease; KEYS],
     waiting: [u32; KEYS],
     books: Option<Ledger>,
-    /// The connection, by a number: to whom, and which of its processes.
+    /// The connection with its number: the node at the other end, and which of its processes.
     link: Option<(usize, u64)>,
     connection: u64,
     under_way: Vec<Question>,
@@ -103,9 +104,9 @@ struct World {
     nodes: Vec<Node>,
     terms: Terms,
     limit: Limit,
-    /// How much faster than ours the fastest clock may run, in thousandths.
+    /// How much faster than the simulation's clock a node's clock may run, in thousandths.
     skew: u64,
-    /// What may still pass of each key, in millionths, and the most that may at once.
+    /// The remaining budget of each key, in millionths, and the largest possible budget.
     room: [i128; KEYS],
     most: i128,
     looked: Time,
@@ -119,7 +120,7 @@ const ONE: i128 = 1_000_000;
 /// Runs one seed.
 ///
 /// # Errors
-/// The first invariant that broke, and when.
+/// The first violated invariant, and when.
 pub fn run_limits(seed: u64) -> Result<Passed, Broken> {
     let mut world = World::new(seed);
     let end = FAULTS + QUIET;
@@ -215,7 +216,7 @@ impl World {
             Event::Told(number, boot, asked, event) => {
                 if self.process(number, boot).is_some_and(|process| process.asked == asked) {
                     if let Some(process) = self.process(number, boot) {
-                        process.asked += 1; // the other answer, or the end of the wait, is too late
+                        process.asked += 1; // the other answer or the timeout comes too late
                     }
                     self.elects(number, boot, event);
                 }
@@ -285,7 +286,7 @@ impl World {
             under_way: Vec::new(),
             asked: 0,
         });
-        // What the process before it let pass freely it may have told nobody.
+        // Its predecessor may not have reported the requests that it let through freely.
         if boot > 1 && !self.terms.strict {
             let free = i128::from(self.terms.cost) * ONE;
             self.most += free;
@@ -358,7 +359,7 @@ impl World {
         }
     }
 
-    /// Whoever follows this node hears that it is over.
+    /// Closes the connections of all nodes that follow this one.
     fn hang_up(&mut self, leader: usize) {
         let followers: Vec<(usize, u64, u64)> = (0..self.nodes.len())
             .filter_map(|number| {
@@ -388,7 +389,7 @@ impl World {
         let now = self.now;
         let terms = self.terms;
         let Some(process) = self.process(number, boot) else { return };
-        // The end of the wait for a connection counts only where there is none yet.
+        // The connect timeout counts only if no connection exists yet.
         let is_end_of_wait = connection >= 1 << 32;
         if process.connection != connection % (1 << 32) || (is_end_of_wait && process.link.is_some()) {
             return;
@@ -407,7 +408,7 @@ impl World {
     // === requests ===
 
     fn requested(&mut self, number: usize, key: usize) {
-        // Together they ask for some two and a half times what may pass.
+        // Together they request about two and a half times the limit.
         let nodes = u64::try_from(self.nodes.len()).unwrap_or(1);
         let micros = 1_000_000 * nodes / (u64::from(self.limit.requests) * 5 / 2).max(1);
         let wait = Duration::from_micros(self.chance.below(2 * micros) + 1);
@@ -420,7 +421,7 @@ impl World {
         let (now, terms) = (self.now, self.terms);
         let Some(process) = self.process(number, boot) else { return };
         if process.books.is_none() && process.link.is_none() {
-            return; // the store is away, and without it nothing passes here
+            return; // etcd is unreachable, and nothing passes here without it
         }
         let moment = process.moment(now);
         let Some(lease) = process.leases.get_mut(key) else { return };
@@ -483,7 +484,7 @@ impl World {
     fn passes(&mut self, key: usize) {
         let passed = i128::try_from((self.now - self.looked).as_micros()).unwrap_or(0);
         self.looked = self.now;
-        // As fast as the fastest clock counts.
+        // The budget refills at the pace of the fastest clock.
         let back = passed * i128::from(self.limit.requests) * i128::from(1000 + self.skew + 1) / 1000;
         let most = self.most;
         self.room.iter_mut().for_each(|room| *room = (*room + back).min(most));
@@ -504,7 +505,7 @@ impl World {
 
     // === the network and etcd ===
 
-    /// How long a packet takes between a node and another, or etcd; `None` where it is lost.
+    /// The latency of a packet between a node and another, or etcd; `None` if it is lost.
     fn packet(&mut self, number: usize, to: Option<usize>) -> Option<Duration> {
         let now = self.now;
         let cut = |number: usize| self.nodes.get(number).is_none_or(|node| node.no_peers_until > now);
@@ -514,7 +515,7 @@ impl World {
         };
         let slow = to.is_none();
         let wait = Duration::from_micros(200 + self.chance.below(if slow { 20_000 } else { 3_000 }));
-        // Now and then one is held up: answers may come after the term that gave them.
+        // Some packets are delayed so much that answers arrive after the term that gave them.
         let wait = if self.chance.happens(1) { wait * 200 } else { wait };
         (!is_cut).then_some(wait)
     }
@@ -522,7 +523,7 @@ impl World {
     fn etcd(&mut self, number: usize, boot: u64, asked: u64, action: Action) {
         let now = self.now;
         if now < self.etcd.down_until {
-            return; // the wait for it ends
+            return; // the sender times out
         }
         let secret = format!("{number}-{boot}");
         let event = self.etcd.answers(now, &secret, action);
@@ -630,12 +631,12 @@ impl Etcd {
     }
 }
 
-/// The node that a holder is.
+/// The node of a holder.
 fn owner(holder: &Holder) -> usize {
     holder.node.parse().unwrap_or(0)
 }
 
-/// What comes of a question that is not answered.
+/// The event for a question that is not answered.
 fn failed(action: &Action) -> election::Event {
     let why = "no answer in time".to_owned();
     match action {

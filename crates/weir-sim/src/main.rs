@@ -1,14 +1,14 @@
-//! `weir-sim`: runs seeds of the simulation and tells which broke what.
+//! `weir-sim`: runs seeds of the simulation and reports which of them broke an invariant.
 //!
-//! usage: weir-sim [FROM [TO]]      seeds FROM up to, and without, TO; 0 to 1000 by default
-//!        weir-sim limits [FROM [TO]]   the same for limits that nodes keep together
-//!        weir-sim calm NODES       so many nodes, and nothing breaks: how long a change takes
+//! usage: weir-sim [FROM [TO]]      seeds FROM to TO, without TO; by default 0 to 1000
+//!        weir-sim limits [FROM [TO]]   the same for limits that nodes share
+//!        weir-sim calm NODES       how long a change takes with NODES nodes and no faults
 
 use std::process::ExitCode;
 use std::time::Duration;
 use weir_sim::{Settings, World, run, run_limits};
 
-/// The longest that a change of a calm fleet may take, and the most reads that etcd may have in a second meanwhile.
+/// The longest that a change in a calm fleet may take, and the most reads per second that it may cause at etcd.
 const CHANGE: Duration = Duration::from_secs(5);
 const READS: u64 = 5_000;
 

@@ -1,4 +1,5 @@
-//! One gateway: its machines, its disk, its clock and its link. It knows what a process knows; what others do comes as messages.
+//! One gateway: its state machines, disk, clock and link. It knows only what a process knows; everything else
+//! arrives as messages.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,12 +10,12 @@ use weir_fleet::report::Reason;
 use weir_fleet::session::{self, Lease, Session};
 use weir_fleet::{Chance, Digest, NodeReport, Pointer, Time};
 
-/// A node and what survives its process.
+/// A node, including the state that survives its process.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) labels: Labels,
-    /// How many processes there were.
+    /// Number of processes so far.
     pub(crate) boot: u64,
     pub(crate) disk: Option<Digest>,
     pub(crate) process: Option<Process>,
@@ -22,9 +23,9 @@ pub(crate) struct Node {
     pub(crate) slow_until: Time,
     pub(crate) full_until: Time,
     pub(crate) deaf_until: Time,
-    /// When the last word of its watch arrives: words do not overtake each other.
+    /// When the last event of its watch arrives; events never overtake each other.
     pub(crate) watch_at: Time,
-    /// The watch whose connection broke without anybody having been told.
+    /// The watch's connection broke and no side has noticed.
     pub(crate) deaf: bool,
 }
 
@@ -37,21 +38,21 @@ pub(crate) struct Process {
     coordinator: Coordinator,
     pub(crate) pending: BTreeSet<u64>,
     next_question: u64,
-    /// How much it has asked in this second.
+    /// The number of questions in this second.
     asks: (u64, u32),
-    /// For which moment it asked to be woken.
+    /// The time for which it requested a wakeup.
     pub(crate) woken_at: Option<Time>,
     lease: Option<Lease>,
     said: Option<NodeReport>,
     shown: Option<(Pointer, u64)>,
 }
 
-/// A clock that began anywhere and runs too fast or too slow.
+/// A clock with an arbitrary start that runs too fast or too slow.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     began: Time,
     offset: Time,
-    /// Its milliseconds in a thousand of ours.
+    /// Its milliseconds per thousand of the simulation.
     rate: u64,
 }
 
@@ -63,12 +64,12 @@ impl Clock {
 
     fn global(self, local: Time) -> Time {
         let micros = u64::try_from(local.saturating_sub(self.offset).as_micros()).unwrap_or(u64::MAX);
-        // Never too early, or it would be woken for nothing again and again.
+        // Never early, or the process would be woken repeatedly for nothing.
         self.began + Duration::from_micros(micros.saturating_mul(1000) / self.rate + 2)
     }
 }
 
-/// What a process asks etcd.
+/// A request of a process to etcd.
 #[derive(Clone, Debug)]
 pub(crate) enum Ask {
     Read(u64),
@@ -82,7 +83,7 @@ pub(crate) enum Ask {
     Move { pointer: Box<Pointer>, revision: u64, key: u64 },
 }
 
-/// What comes back, or happens in the process.
+/// An answer, or an event inside the process.
 #[derive(Clone, Debug)]
 pub(crate) enum Tell {
     Follower(follower::Event),
@@ -91,7 +92,7 @@ pub(crate) enum Tell {
     Tick,
 }
 
-/// What a process wants of the world.
+/// A request of a process to the world.
 #[derive(Clone, Debug)]
 pub(crate) enum Wish {
     Ask(Ask),
@@ -101,7 +102,7 @@ pub(crate) enum Wish {
 }
 
 impl Process {
-    /// A process that starts now, with what it found on its disk.
+    /// Starts a process with the bundle that it found on its disk.
     pub(crate) fn start(
         node: (&str, &Labels),
         found: Option<Digest>,
@@ -132,27 +133,27 @@ impl Process {
         (process, wishes)
     }
 
-    /// A number for a question, until it is answered or given up.
+    /// Assigns a number to a question, valid until it is answered or abandoned.
     pub(crate) fn question(&mut self) -> u64 {
         self.next_question += 1;
         self.pending.insert(self.next_question);
         self.next_question
     }
 
-    /// Counts a question in this second of the world's: how many there are.
+    /// Counts a question in this second, and returns the total.
     pub(crate) fn asks_in(&mut self, second: u64) -> u32 {
         let before = if self.asks.0 == second { self.asks.1 } else { 0 };
         self.asks = (second, before + 1);
         self.asks.1
     }
 
-    /// When it wants to be woken, in the world's time.
+    /// The next wakeup, on the world's clock.
     pub(crate) fn next(&self) -> Time {
         let next = self.follower.next().min(self.session.next()).min(self.coordinator.next());
         if next == Time::MAX { Time::MAX } else { self.clock.global(next) }
     }
 
-    /// Tells it something. `report` is what it would say of itself now.
+    /// Delivers an event. `report` is the current report of the process.
     pub(crate) fn tell(
         &mut self,
         now: Time,
@@ -171,7 +172,7 @@ impl Process {
                 wishes
             }
         };
-        // What one machine knows the others hear at once.
+        // What one state machine learns, the others learn immediately.
         let said = report(&self.follower);
         if self.said.as_ref() != Some(&said) {
             let event = session::Event::Say(said.write());
@@ -240,7 +241,7 @@ fn asked(action: coordinator::Action) -> Wish {
     })
 }
 
-/// What a node says of itself.
+/// The report of a node.
 pub(crate) fn report(boot: u64, follower: &Follower, is_sick: impl Fn(Digest) -> bool) -> NodeReport {
     NodeReport {
         boot,

@@ -8,46 +8,46 @@ use weir_fleet::kv::{Entry, Range};
 use weir_fleet::session::Lease;
 use weir_fleet::{Digest, NodeReport, Pointer, Time};
 
-/// How the keys of an etcd look to a fleet.
+/// The keys of an etcd that a fleet uses.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Store {
     pub(crate) is_up: bool,
     pub(crate) revision: u64,
-    /// How often its disk was lost.
+    /// How often it has lost its disk.
     pub(crate) life: u64,
     compacted: u64,
-    /// Leases are never given twice, whatever is lost.
+    /// Lease ids are never reused, not even after a lost disk.
     next_lease: Lease,
     pointer: Option<(Pointer, u64)>,
-    /// Something that is no pointer stands in its place, since this revision.
+    /// The revision since which nonsense replaces the pointer.
     scribble: Option<u64>,
     history: VecDeque<(u64, Found)>,
-    /// As they are stored, in archives.
+    /// In their stored form, as archives.
     pub(crate) bundles: BTreeMap<Digest, Vec<u8>>,
     nodes: BTreeMap<usize, LiveNode>,
-    /// What is remembered of nodes, by whoever is silent.
+    /// The last report of each node, including silent ones.
     remembered: BTreeMap<usize, NodeReport>,
-    /// When those that are silent were missed.
+    /// When silent nodes were first missed.
     gone: BTreeMap<usize, Time>,
     leader: Option<(usize, Lease, u64)>,
     leases: BTreeMap<Lease, Time>,
     watches: Vec<Watcher>,
-    /// What was put by for bad days.
+    /// The backup.
     backup: Option<Box<Self>>,
     pub(crate) reads: u64,
 }
 
-/// A report of a node that lives.
+/// The report of a live node.
 #[derive(Clone, Debug)]
 pub(crate) struct LiveNode {
     pub(crate) report: NodeReport,
     lease: Lease,
-    /// When it was written, and since when it has said that it runs what it runs.
+    /// When it was written, and since when the node has reported the same bundle.
     pub(crate) at: Time,
     pub(crate) runs_since: Time,
 }
 
-/// A stream that tells of changes.
+/// A watch stream.
 #[derive(Clone, Debug)]
 struct Watcher {
     node: usize,
@@ -55,7 +55,7 @@ struct Watcher {
     from: u64,
 }
 
-/// How long a lease lives.
+/// Lifetime of a lease.
 const TTL: Duration = Duration::from_secs(15);
 
 impl Store {
@@ -63,20 +63,20 @@ impl Store {
         Self { is_up: true, revision: 1, next_lease: 1, ..Self::default() }
     }
 
-    /// Its disk is lost: it begins anew. Watches end with the process.
+    /// Loses the disk and starts empty. Watches end with the process.
     pub(crate) fn wipe(&mut self) {
         let life = self.life + 1;
         *self =
             Self { next_lease: self.next_lease, reads: self.reads, is_up: self.is_up, life, ..Self::new() };
     }
 
-    /// Puts by what there is.
+    /// Takes a backup.
     pub(crate) fn back_up(&mut self) {
-        self.backup = None; // one is enough
+        self.backup = None; // keep only one
         self.backup = Some(Box::new(self.clone()));
     }
 
-    /// Its disk is lost, and a backup of earlier takes its place: revisions go back.
+    /// Replaces the lost disk by an earlier backup, so revisions go back.
     pub(crate) fn restore(&mut self) {
         let (life, next_lease, reads, is_up) = (self.life + 1, self.next_lease, self.reads, self.is_up);
         match self.backup.take() {
@@ -90,7 +90,7 @@ impl Store {
         self.watches.drain(..).map(|watcher| (watcher.node, watcher.number)).collect()
     }
 
-    /// Leases live on as long as before: etcd gives them their whole time again after a restart.
+    /// Starts again. etcd renews the full lifetime of every lease after a restart.
     pub(crate) fn start(&mut self, now: Time) {
         self.is_up = true;
         self.leases.values_mut().for_each(|end| *end = now + TTL);
@@ -132,7 +132,7 @@ impl Store {
             return false;
         }
         self.revision += 1;
-        // Whoever comes with it has run it before, for all that anybody knows.
+        // A new node may have run this bundle for any length of time.
         let runs_since = match self.nodes.get(&node) {
             None => Time::ZERO,
             Some(said) if said.report.running == report.running => said.runs_since,
@@ -144,19 +144,19 @@ impl Store {
         true
     }
 
-    /// The nodes that live.
+    /// The live nodes.
     pub(crate) fn live(&self) -> impl Iterator<Item = (usize, &LiveNode)> {
         self.nodes.iter().map(|(node, said)| (*node, said))
     }
 
-    /// The nodes that are silent: what they said last, and when they were missed.
+    /// The silent nodes: their last report, and when they were missed.
     pub(crate) fn gone(&self) -> impl Iterator<Item = (usize, &NodeReport, Time)> {
         self.gone.iter().filter_map(|(node, missed)| Some((*node, self.remembered.get(node)?, *missed)))
     }
 
     // === bundles ===
 
-    /// As etcd answers who asks for a bundle.
+    /// The answer to a request for a bundle.
     pub(crate) fn bundle(&mut self, digest: Digest) -> Range {
         self.reads += 1;
         let entry = |value: &Vec<u8>| Entry {
@@ -187,7 +187,7 @@ impl Store {
         }
     }
 
-    /// Somebody writes what is no pointer, or takes it away.
+    /// Overwrites the pointer with nonsense, or deletes it.
     pub(crate) fn damage(&mut self, scribble: bool) -> Vec<(usize, u64, Seen)> {
         if self.pointer.is_none() && self.scribble.is_none() && !scribble {
             return Vec::new();
@@ -209,7 +209,7 @@ impl Store {
         self.pointer.as_ref()
     }
 
-    /// Opens a watch: what has happened since, or that it was compacted.
+    /// Opens a watch: returns the changes since then, or the error that they were compacted.
     pub(crate) fn watch(&mut self, node: usize, number: u64, from: u64) -> Result<Vec<Seen>, u64> {
         self.watches.retain(|watcher| watcher.node != node);
         if from <= self.compacted {
@@ -230,7 +230,8 @@ impl Store {
         self.watches.retain(|watcher| watcher.node != node);
     }
 
-    /// Writes the pointer if it still stands at `revision` (0 for none). Tells whom to tell, and what.
+    /// Writes the pointer if it is still at `revision` (0 if there is none). Returns the watchers to notify, and
+    /// the change.
     pub(crate) fn put_pointer(
         &mut self,
         pointer: &Pointer,
@@ -238,7 +239,7 @@ impl Store {
         bundle: Option<Vec<u8>>,
         unused: &[Digest],
     ) -> Option<Vec<(usize, u64, Seen)>> {
-        // Who finds a scribble takes it away first.
+        // The publisher removes nonsense first.
         if self.pointer.as_ref().map_or(0, |(_, modified)| *modified) != revision {
             return None;
         }
@@ -291,13 +292,13 @@ impl Store {
         }
     }
 
-    /// Whether a node is told of changes.
+    /// Whether a node has a working watch.
     pub(crate) fn watches(&self, node: usize) -> bool {
         self.watches.iter().any(|watcher| watcher.node == node && watcher.from <= self.revision + 1)
     }
 }
 
-/// As it travels.
+/// The pointer after encoding and decoding.
 fn travelled(pointer: &Pointer) -> Found {
     match Pointer::read(&pointer.write()) {
         Ok(pointer) => Found::Pointer(Box::new(pointer)),

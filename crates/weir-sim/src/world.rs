@@ -1,4 +1,5 @@
-//! The world: it owns time, order and chance. Everything that happens is an event in one queue, and every delay comes from the seed.
+//! The world owns time, order and chance. Every event passes through one queue, and every delay derives from the
+//! seed.
 
 mod ending;
 mod troubles;
@@ -13,52 +14,52 @@ use weir_fleet::follower::{self, Seen, Told};
 use weir_fleet::pointer::Labels;
 use weir_fleet::{Chance, Digest, Pointer, Time, coordinator, etcd, session};
 
-/// How long a client waits for an answer.
+/// Timeout of a client.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Most questions that a node waits for at one time.
+/// Most outstanding questions of a node.
 const PENDING: usize = 16;
 
-/// Most questions of a node in one second.
+/// Most questions of a node per second.
 const ASKS: u32 = 40;
 
-/// Most events of a run, by node: one that has more spins.
+/// Most events per node in a run; more means that something spins.
 const EVENTS: u64 = 2_000_000;
 
-/// What a run is like.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How many gateways there are; every tenth is a canary.
+    /// Number of gateways; every tenth is a canary.
     pub nodes: usize,
-    /// How long things break.
+    /// Duration of the faults.
     pub faults: Duration,
-    /// How long nothing breaks afterwards.
+    /// Duration of the quiet time after them.
     pub quiet: Duration,
 }
 
-/// What a run came to.
+/// The totals of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outcome {
-    /// Events that happened.
+    /// Events processed.
     pub events: u64,
-    /// Pointers that were written.
+    /// Pointers written.
     pub pointers: u64,
-    /// Bundles that nodes began to run.
+    /// Bundles started by nodes.
     pub runs: u64,
-    /// From the last pointer that was written to the last node that ran another bundle for it.
+    /// Time from the last pointer written to the last node that changed its bundle for it.
     pub spread: Duration,
-    /// Most questions of reading that etcd had in one second since then.
+    /// Most reads at etcd within one second since then.
     pub reads_at_once: u64,
 }
 
 impl Settings {
-    /// From a dozen nodes to some fifty.
+    /// A dozen to about fifty nodes.
     pub fn usual(seed: u64) -> Self {
         let nodes = 10 + usize::try_from(Chance::new(seed).below(40)).unwrap_or(0);
         Self { nodes, faults: Duration::from_secs(300), quiet: Duration::from_secs(400) }
     }
 
-    /// So many nodes, and nothing breaks.
+    /// A run with this many nodes and no faults.
     pub const fn calm(nodes: usize) -> Self {
         Self { nodes, faults: Duration::ZERO, quiet: Duration::from_secs(240) }
     }
@@ -66,31 +67,31 @@ impl Settings {
 
 #[derive(Debug)]
 enum Event {
-    /// A node is woken, unless it asked for an earlier moment since.
+    /// Wakes a node, unless it has since requested an earlier time.
     Wake(usize, u64, Time),
-    /// A question arrives at etcd.
+    /// A request arrives at etcd.
     Ask(usize, u64, u64, Ask),
-    /// An answer arrives, or the wait for it is over.
+    /// An answer arrives, or times out.
     Answer(usize, u64, u64, Tell),
-    /// Something happens in a process.
+    /// An event inside a process.
     Tell(usize, u64, Tell),
     Start(usize),
     Fault(Fault),
-    /// Somebody reads, and will write a while later.
+    /// A publisher reads, and writes a while later.
     Publish,
     Write(Box<Written>, u64),
     Leases,
-    /// A damaged bundle is whole again.
+    /// A damaged bundle is repaired.
     Ungarble,
-    /// Everything is whole again.
+    /// All faults end.
     Heal,
-    /// A last change, which must reach everybody.
+    /// A last change, which must reach every node.
     LastChange,
-    /// Whoever can run what it is to run does.
+    /// Every node that can run its assigned bundle now runs it.
     Settled,
-    /// From now on nothing may be built: nothing changes.
+    /// From now on nothing changes and no bundle may be compiled.
     Idle,
-    /// Nobody has a reason to ask for more than its turn.
+    /// From now on nodes only poll at their regular intervals.
     Quiet,
 }
 
@@ -110,15 +111,15 @@ pub struct World {
     wrote_at: Time,
     is_idle: bool,
     reads: (Time, u64),
-    /// The last change, once it is made, and the reads of etcd when all was quiet.
+    /// The last change, once it is published, and the number of reads at etcd when the quiet time began.
     last: Option<Digest>,
     quiet_reads: u64,
-    /// What a stored bundle held before it was damaged.
+    /// The original content of a damaged bundle.
     garbled: Option<(Digest, Vec<u8>)>,
 }
 
 impl World {
-    /// A world that has not begun.
+    /// A world before its first event.
     pub fn new(seed: u64, settings: Settings) -> Self {
         let nodes = (0..settings.nodes).map(|number| Node {
             name: format!("node-{number}"),
@@ -154,10 +155,10 @@ impl World {
         }
     }
 
-    /// Runs it to its end.
+    /// Runs the simulation to its end.
     ///
     /// # Errors
-    /// The first invariant that broke.
+    /// The first violated invariant.
     pub fn run(mut self) -> Result<Outcome, Broken> {
         self.plan();
         let end = self.settings.faults + self.settings.quiet;
@@ -197,14 +198,14 @@ impl World {
         let mut at = Duration::from_secs(6);
         while at < to {
             self.later(at, Event::Publish);
-            // Now and then two at the same moment.
+            // Sometimes two publish at almost the same moment.
             let apart =
                 if self.chance.happens(20) { Duration::from_millis(200) } else { Duration::from_secs(40) };
             at += self.chance.between(Duration::ZERO, apart);
         }
         self.later(to, Event::Heal);
         if !is_calm {
-            // Longer than any node goes without a look at the pointer.
+            // Longer than the interval at which any node polls the pointer.
             self.later(to + Duration::from_secs(95), Event::Settled);
         }
         if is_calm || self.chance.happens(60) {
@@ -315,7 +316,7 @@ impl World {
         self.wake(number);
     }
 
-    /// Has a node woken when its machines want to be.
+    /// Schedules the next wakeup of a node.
     fn wake(&mut self, number: usize) {
         let Some(node) = self.nodes.get_mut(number) else { return };
         let boot = node.boot;
@@ -378,7 +379,7 @@ impl World {
 
     // === the network ===
 
-    /// How long a packet takes; `None` where it is lost.
+    /// The latency of a packet; `None` if it is lost.
     fn packet(&mut self, number: usize, is_answer: bool) -> Option<Duration> {
         let now = self.now;
         let node = self.nodes.get(number)?;
@@ -415,7 +416,7 @@ impl World {
         let wait = self.packet(number, true);
         let Some(node) = self.nodes.get_mut(number) else { return };
         let Some(wait) = wait.filter(|_| !node.deaf) else {
-            // The connection is gone; whether the node hears of that, and when, nobody knows.
+            // The connection is gone. Whether and when the node notices is open.
             node.deaf = true;
             self.store.unwatch(number);
             if self.chance.happens(50) {
@@ -479,7 +480,7 @@ impl World {
             Ask::Look => Tell::Coordinator(coordinator::Event::Nodes(Ok(self.store.look()))),
             Ask::Move { pointer, revision, key } => {
                 let made = self.store.is_leader(key) && self.puts(&pointer, revision, None, &[], true);
-                // Now and then just then, in every step.
+                // Sometimes the coordinator dies right after this write.
                 if made && now < self.settings.faults && self.chance.happens(10) {
                     return self.crash(number);
                 }
@@ -490,7 +491,7 @@ impl World {
     }
 
     fn opens_watch(&mut self, number: usize, boot: u64, question: u64, watch: u64, from: u64) {
-        // The question of a watch is answered by the watch.
+        // The watch itself answers its question.
         if !self.process(number, boot).is_some_and(|process| process.pending.remove(&question)) {
             return;
         }
@@ -535,7 +536,7 @@ impl World {
     }
 }
 
-/// What comes of a question that is not answered.
+/// The event for a question that is not answered.
 fn failed(ask: &Ask, why: &str) -> Tell {
     let why = why.to_owned();
     match ask {

@@ -1,7 +1,8 @@
-//! The access log: one line per exchange, formatted on the core, written by a thread of its own.
+//! The access log: one line per exchange, formatted on the core, written by its own thread.
 //!
-//! [`AccessLogWriter`] is the output and its thread; [`AccessLog`] is a core's handle with the core's buffer. A core formats into its
-//! buffer and hands it over when it is full or when the core's tick comes; if the thread is behind, the lines are dropped and counted.
+//! [`AccessLogWriter`] is the output and its thread; [`AccessLog`] is a core's handle, with the core's buffer. A core
+//! formats lines into its buffer, and hands it over when it is full or on the core's tick. If the thread falls
+//! behind, the lines are dropped and counted.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -23,34 +24,34 @@ pub use format::{Header, LineFormat, MAX_HEADERS};
 pub use redact::Redaction;
 pub use when::When;
 
-/// A core hands its buffer over once it holds this much.
+/// A core hands over its buffer once it holds this much.
 pub const HAND_OVER_BYTES: usize = 32 * 1024;
 
-/// How many buffers may wait for the writer thread; the lines of further ones are dropped and counted.
+/// Most buffers that wait for the writer thread; the lines of further ones are dropped and counted.
 ///
 /// About 2 MiB per output; 14 MiB if each buffer ends in the longest line that a hostile client can cause.
 pub const WAITING_BUFFERS: usize = 64;
 
-/// One output of the access log and the thread that writes to it.
+/// One output of the access log and its writer thread.
 ///
-/// Keep it across reloads where output and format are unchanged ([`AccessLogWriter::is`]). The thread ends when the writer and all its
-/// handles are gone and everything is written.
+/// Keep it across reloads if output and format are unchanged ([`AccessLogWriter::is`]). The thread ends when the
+/// writer and all its handles are gone and everything is written.
 pub struct AccessLogWriter {
     telemetry: Arc<Telemetry>,
     way: Way,
     format: Arc<LineFormat>,
 }
 
-/// Who takes buffers of records that are no lines, such as [`LineFormat::otlp`] makes.
+/// Accepts buffers of records that are not lines, such as those of [`LineFormat::otlp`].
 pub trait TakesRecords: Send + Sync {
-    /// Takes a buffer of so many records. Never waits; `Err` gives it back where too many are waiting.
+    /// Takes a buffer of `count` records. Never waits; returns the buffer as `Err` if too many are waiting.
     ///
     /// # Errors
     /// The buffer.
     fn take(&self, records: Vec<u8>, count: u64) -> std::result::Result<(), Vec<u8>>;
 }
 
-/// Where buffers go.
+/// The destination of buffers.
 #[derive(Clone)]
 enum Way {
     Records(Arc<dyn TakesRecords>),
@@ -77,12 +78,12 @@ impl AccessLogWriter {
     /// Opens the output and starts its thread.
     ///
     /// # Errors
-    /// If the file cannot be opened; names it, and its directory if that is what is missing.
+    /// If the file cannot be opened; the error names it, or its directory if that is missing.
     pub fn open(telemetry: &Arc<Telemetry>, output: Output, format: LineFormat) -> Result<Self> {
         Self::open_rotated(telemetry, output, format, None)
     }
 
-    /// The same with a file that is put aside when it is full or old.
+    /// Like [`AccessLogWriter::open`], with rotation by size or age.
     ///
     /// # Errors
     /// As [`AccessLogWriter::open`].
@@ -116,12 +117,12 @@ impl AccessLogWriter {
         Ok(Self { telemetry: Arc::clone(telemetry), way: Way::Thread(sink), format: Arc::new(format) })
     }
 
-    /// A log that somebody else takes; it has no thread of its own.
+    /// A log whose records `to` accepts; it has no thread of its own.
     pub fn to_records(telemetry: &Arc<Telemetry>, to: Arc<dyn TakesRecords>, format: LineFormat) -> Self {
         Self { telemetry: Arc::clone(telemetry), way: Way::Records(to), format: Arc::new(format) }
     }
 
-    /// A handle for the core with this index; that core alone may use it.
+    /// A handle for the core with this index. Only that core may use it.
     ///
     /// # Panics
     /// If there is no such core.
@@ -137,32 +138,33 @@ impl AccessLogWriter {
         }
     }
 
-    /// Whether this writer already does what these settings ask for.
+    /// Whether this writer already has these settings.
     pub fn is(&self, output: &Output, format: &LineFormat, rotation: Option<&Rotation>) -> bool {
         let same = |sink: &Sink| sink.output() == output && sink.rotation() == rotation;
         self.way.sink().is_some_and(same) && *self.format == *format
     }
 
-    /// Whether somebody else takes its records, in this format.
+    /// Whether it sends records in this format to another component.
     pub fn is_records(&self, format: &LineFormat) -> bool {
         self.way.sink().is_none() && *self.format == *format
     }
 
-    /// Opens a log file anew after it was moved away (SIGUSR1).
+    /// Reopens the log file after it was moved away (SIGUSR1).
     ///
     /// # Errors
-    /// If the file cannot be opened; the log goes on in the old one.
+    /// If the file cannot be opened; the log then continues in the old one.
     pub fn reopen(&self) -> Result<()> {
         self.way.sink().map_or(Ok(()), Sink::reopen)
     }
 
-    /// Waits until everything handed over is written, at most `limit`; says whether it is. For the end of the process.
+    /// Waits until everything handed over is written, at most `limit`; returns whether it is. For the end of the
+    /// process.
     pub fn flush(&self, limit: Duration) -> bool {
         self.way.sink().is_none_or(|sink| sink.flush(limit))
     }
 }
 
-/// A core's handle to the access log. Holds a buffer while there are lines in it; dropping the handle hands them over.
+/// A core's handle to the access log. Holds a buffer while it contains lines; dropping the handle hands them over.
 pub struct AccessLog {
     cells: Arc<CoreCells>,
     way: Way,
@@ -170,29 +172,30 @@ pub struct AccessLog {
     buffer: Vec<u8>,
     lines: u64,
     stamp: Stamp,
-    /// Draws the exchanges that a `share` has a line for.
+    /// Random state that selects exchanges for a `share`.
     random: u32,
 }
 
 impl AccessLog {
-    /// The fields of requests and responses that a line tells, beside those that every line can: [`Entry::headers`] has their values.
+    /// The request and response fields that a line contains in addition to the standard ones; [`Entry::headers`] has
+    /// their values.
     pub fn headers(&self) -> &[Header] {
         self.format.headers()
     }
 
-    /// Whether fields of responses are among [`AccessLog::headers`].
+    /// Whether [`AccessLog::headers`] includes response fields.
     #[inline]
     pub fn wants_responses(&self) -> bool {
         self.format.wants_responses()
     }
 
-    /// Whether a line tells the id of its request.
+    /// Whether a line contains the request id.
     #[inline]
     pub fn names_requests(&self) -> bool {
         self.format.names_requests()
     }
 
-    /// Adds a line. Never waits and makes no system call, except for waking the thread once in [`HAND_OVER_BYTES`].
+    /// Adds a line. Never waits and makes no system call, except to wake the thread once per [`HAND_OVER_BYTES`].
     #[inline]
     pub fn record(&mut self, entry: &Entry<'_>) {
         if let Some(when) = self.format.when() {
@@ -202,8 +205,8 @@ impl AccessLog {
             }
         }
         if self.buffer.capacity() == 0 {
-            // A line is seldom longer than the slack; then the buffer grows. (Buffers that come back from the writer thread to be
-            // filled again were tried: no gain that could be measured.)
+            // A line is rarely longer than the slack; if it is, the buffer grows. (Recycling buffers from the writer
+            // thread brought no measurable gain.)
             self.buffer.reserve_exact(HAND_OVER_BYTES + 4096);
         }
         self.format.write(entry, &mut self.stamp, &mut self.buffer);
@@ -213,7 +216,8 @@ impl AccessLog {
         }
     }
 
-    /// Hands over what there is. To be called by the core every 200 ms or so, so that lines of a quiet core appear.
+    /// Hands over the buffered lines. The core should call it every 200 ms or so, so that lines of a quiet core
+    /// appear.
     pub fn flush_tick(&mut self) {
         if self.lines > 0 {
             self.hand_over();
@@ -232,40 +236,41 @@ impl AccessLog {
     }
 }
 
-/// Marsaglia, *Xorshift RNGs*, 2003. Nothing secret rests on it.
+/// Marsaglia, *Xorshift RNGs*, 2003. No secret depends on it.
 const fn xorshift(mut state: u32) -> u32 {
     state ^= state << 13;
     state ^= state >> 17;
     state ^ state << 5
 }
 
-/// The lines that could not be written since the last one that could, and which of them the log has told of: the `lines` of
-/// all it says add up to what the metric counts.
+/// The lines lost since the last successful write, and how many of them the log has reported. The sum of all reported
+/// `lines` equals the metric.
 #[derive(Debug, Default)]
 struct Outage {
     since: Option<Instant>,
     lost: u64,
     untold: u64,
-    /// When the next line about a failure may be written, and the next about its end.
+    /// When the next line about a failure may be written, and the next about a recovery.
     next: [Option<Instant>; 2],
 }
 
-/// What the log tells.
+/// A report in the process log.
 #[derive(Debug, PartialEq, Eq)]
 struct Told {
-    /// Lines lost since the last time.
+    /// Lines lost since the last report.
     lines: u64,
     /// Lines lost since the outage began.
     lost: u64,
-    /// How long it has lasted.
+    /// The duration of the outage.
     seconds: u64,
 }
 
-/// How often an outage is told of at most.
+/// The shortest time between two reports of an outage.
 const TELL: Duration = Duration::from_secs(10);
 
 impl Outage {
-    /// What to tell after a buffer. The end of an outage that follows another closely is told with the next one.
+    /// The report after a buffer, if any. If an outage ends soon after another one ended, its end is reported with
+    /// the next.
     fn after(&mut self, outcome: Outcome<'_>, now: Instant) -> Option<Told> {
         let over = match outcome {
             Outcome::Failed(lines, _) => {
@@ -323,7 +328,7 @@ mod tests {
         assert_eq!(after(13, Some(1)).0, None);
         assert_eq!(after(14, None), (says(1, 13, 13), 0));
         assert_eq!(after(15, None).0, None);
-        // It comes and goes.
+        // Outages come and go.
         assert_eq!(after(16, Some(2)).0, None);
         assert_eq!(after(17, None).0, None);
         assert_eq!(after(18, Some(2)).0, None);

@@ -1,7 +1,7 @@
-//! One number each: the cells that a core writes and a scrape reads.
+//! Cells of one number each, written by a core and read by a scrape.
 //!
-//! Invariant: a cell has one writer at a time, its core. That is why a relaxed load and a relaxed store suffice where a shared counter
-//! would need a locked read-modify-write. Two writers would lose counts; they could do no other harm.
+//! Invariant: a cell has one writer at a time, its core. So a relaxed load and a relaxed store suffice, where a
+//! shared counter would need a locked read-modify-write. Two writers would lose counts but do no other harm.
 
 use std::sync::atomic::{
     AtomicI64, AtomicU16, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
@@ -10,8 +10,9 @@ use std::time::Duration;
 
 /// Upper bounds of the buckets of every [`Histogram`], in nanoseconds; a value equal to a bound belongs to it.
 ///
-/// From half a millisecond, which a gateway adds at worst, to 30 s, its default wait for a response. One set for all series, so that
-/// routes and upstreams can be added up. Invariant: each bound is at least twice the one before; `Histogram::observe` relies on it.
+/// From half a millisecond, the most that a gateway should add, to 30 s, its default response timeout. All series use
+/// the same bounds, so that routes and upstreams can be added up. Invariant: each bound is at least twice the
+/// previous one; `Histogram::observe` relies on it.
 pub const BOUNDS_NS: [u64; 15] = [
     500_000,
     1_000_000,
@@ -30,12 +31,12 @@ pub const BOUNDS_NS: [u64; 15] = [
     30_000_000_000,
 ];
 
-/// Number of buckets of a histogram, the one without an upper bound included.
+/// Number of buckets of a histogram, including the one without an upper bound.
 pub const BUCKETS: usize = BOUNDS_NS.len() + 1;
 
-/// How many different status codes one [`StatusCounts`] tells apart; all further ones count together as `other`.
+/// Most distinct status codes of one [`StatusCounts`]; all others count together as `other`.
 ///
-/// Upstreams choose codes freely between 100 and 999; this bounds what a hostile one can make us keep and expose.
+/// Upstreams choose codes freely between 100 and 999; this bounds what a hostile one can make us store and expose.
 pub const STATUS_CODES: usize = 24;
 
 /// A number that only grows, written by one core.
@@ -60,7 +61,7 @@ impl Counter {
         self.add(1);
     }
 
-    /// The count so far; any thread may ask.
+    /// The count so far; any thread may read it.
     #[inline]
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
@@ -69,8 +70,8 @@ impl Counter {
 
 /// A number that goes up and down, written by one core.
 ///
-/// What is counted may move between cores (a connection handed to a less loaded one): then one core's gauge goes below zero and only
-/// the sum over the cores means something. The exposition shows the sum.
+/// The counted thing may move between cores (a connection handed to a less loaded core). Then one core's gauge may
+/// become negative, and only the sum over the cores is meaningful. The exposition shows the sum.
 #[derive(Debug, Default)]
 pub struct Gauge(AtomicI64);
 
@@ -86,7 +87,7 @@ impl Gauge {
         self.add(1);
     }
 
-    /// Takes one away.
+    /// Subtracts one.
     #[inline]
     pub fn dec(&self) {
         self.add(-1);
@@ -104,7 +105,7 @@ impl Gauge {
         self.0.store(value, Relaxed);
     }
 
-    /// The value now; any thread may ask.
+    /// The current value; any thread may read it.
     #[inline]
     pub fn get(&self) -> i64 {
         self.0.load(Relaxed)
@@ -119,10 +120,10 @@ pub struct Histogram {
 }
 
 impl Histogram {
-    /// Counts one duration. The sum wraps after 584 years of it.
+    /// Counts one duration. The sum wraps after 584 years.
     #[inline]
     pub fn observe(&self, value: Duration) {
-        // Not `as_nanos`: that multiplies 128 bits.
+        // Not `as_nanos`, which multiplies 128 bits.
         let ns = value.as_secs().saturating_mul(1_000_000_000).saturating_add(value.subsec_nanos().into());
         self.buckets[bucket(ns)].add(1);
         self.sum_ns.add(ns);
@@ -137,26 +138,26 @@ impl Histogram {
     }
 }
 
-/// Histograms added up. The count is the sum of the buckets, so that it always equals the last cumulative bucket.
+/// The sum of histograms. Its count is the sum of the buckets, so that it always equals the last cumulative bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HistogramTotals {
-    /// How many values fell in each bucket, not cumulative; the last one has no upper bound.
+    /// The number of values per bucket, not cumulative; the last one has no upper bound.
     pub buckets: [u64; BUCKETS],
-    /// The values added up, in nanoseconds.
+    /// The sum of all values, in nanoseconds.
     pub sum_ns: u64,
 }
 
 impl HistogramTotals {
-    /// How many values were counted.
+    /// The number of values.
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()
     }
 }
 
-/// Exact counts by status code, at most [`STATUS_CODES`] different ones, written by one core. 336 bytes.
+/// Exact counts by status code, for at most [`STATUS_CODES`] distinct codes, written by one core. 336 bytes.
 ///
-/// An open table that is never more than three quarters full. Slots are claimed once and never freed: the writer stores the code with
-/// Release after its count, so a reader that sees the code sees a valid count.
+/// An open-addressing table, at most three quarters full. Slots are claimed once and never freed. The writer stores
+/// the code with Release after its count, so a reader that sees the code sees a valid count.
 #[derive(Debug, Default)]
 pub struct StatusCounts {
     codes: [AtomicU16; SLOTS],
@@ -165,14 +166,14 @@ pub struct StatusCounts {
     other: Counter,
 }
 
-/// Slots of the open table: a power of two above [`STATUS_CODES`], so that a probe always meets a free one.
+/// Slots of the table: a power of two above [`STATUS_CODES`], so that a probe always reaches a free one.
 const SLOTS: usize = 32;
 
 impl StatusCounts {
     /// Counts one response with this status code.
     #[inline]
     pub fn record(&self, code: u16) {
-        // The codes in use differ in their low bits and in their hundreds.
+        // Codes in practice differ in their low bits and in their hundreds.
         let mut slot = (usize::from(code) ^ usize::from(code >> 5)) % SLOTS;
         loop {
             let held = self.codes[slot].load(Relaxed);
@@ -186,7 +187,8 @@ impl StatusCounts {
         }
     }
 
-    /// Calls `f` with each code seen and its count, in no order; with `None` for the codes beyond the limit, where there were any.
+    /// Calls `f` with each observed code and its count, in no particular order; with `None` for the codes beyond the
+    /// limit, if any.
     pub fn each(&self, mut f: impl FnMut(Option<u16>, u64)) {
         for (code, count) in self.codes.iter().zip(&self.counts) {
             let code = code.load(Acquire);
@@ -199,7 +201,7 @@ impl StatusCounts {
         }
     }
 
-    /// All responses counted.
+    /// The number of responses.
     pub fn total(&self) -> u64 {
         let mut total = 0;
         self.each(|_, n| total += n);
@@ -217,16 +219,16 @@ impl StatusCounts {
     }
 }
 
-/// The bucket of a value: one table look-up by the position of its highest bit, one comparison, no branch.
+/// The bucket of a value: one table lookup by the position of its highest bit, one comparison, no branch.
 ///
-/// A whole `observe` of values in no order costs 2.0 ns, with a scan of the bounds 9.3 (examples/measure.rs).
+/// A whole `observe` of unordered values costs 2.0 ns, with a scan of the bounds 9.3 (examples/measure.rs).
 #[inline]
 pub(crate) fn bucket(ns: u64) -> usize {
     let first = usize::from(FIRST[63 - (ns | 1).leading_zeros() as usize]);
     first + usize::from(ns > LIMITS[first % BUCKETS])
 }
 
-/// The bounds, and for the last bucket one that nothing exceeds.
+/// The bounds, plus one for the last bucket that nothing exceeds.
 static LIMITS: [u64; BUCKETS] = {
     let mut limits = [u64::MAX; BUCKETS];
     let mut i = 0;
@@ -237,7 +239,7 @@ static LIMITS: [u64; BUCKETS] = {
     limits
 };
 
-/// For each power of two the first bound that is not below it. Between it and the next power lies at most one bound.
+/// For each power of two, the first bound that is not below it. At most one bound lies between it and the next power.
 static FIRST: [u8; 64] = {
     let mut table = [0; 64];
     let mut bit = 0;

@@ -1,13 +1,14 @@
-//! The one error of this crate: something about a log's settings or its file.
+//! The only error of this crate: a problem with a log's settings or its file.
 
 use std::fmt;
 
-/// What every fallible function of this crate returns.
+/// The result type of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// A log cannot be set up as asked.
+/// A log cannot be set up as configured.
 ///
-/// `Display` names the file or the template and what was expected; `source()` is the operating system's answer, where there is one.
+/// `Display` names the file or the template and the expected form; `source()` is the operating system's error, if
+/// there is one.
 #[derive(Debug)]
 pub struct Error {
     message: String,

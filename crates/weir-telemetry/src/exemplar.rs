@@ -1,29 +1,30 @@
-//! Exemplars: for each bucket of a histogram the last traced exchange that fell in it, so that a slow one is found from a graph.
+//! Exemplars: for each bucket of a histogram, the last traced exchange in it. They lead from a graph to a slow
+//! exchange.
 
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, fence};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::cell::{BUCKETS, bucket};
 
-/// One exchange that was counted.
+/// One counted exchange.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exemplar {
     /// Its trace.
     pub trace: u128,
     /// Its span.
     pub span: u64,
-    /// What was observed, in nanoseconds.
+    /// The observed value, in nanoseconds.
     pub value_ns: u64,
-    /// When, in milliseconds since 1970.
+    /// The time, in milliseconds since 1970.
     pub at_ms: u64,
 }
 
-/// The exemplars of one histogram, written by one core. 768 bytes; made when the first traced exchange ends.
+/// The exemplars of one histogram, written by one core. 768 bytes; allocated when the first traced exchange ends.
 #[derive(Debug, Default)]
 pub struct Exemplars([Slot; BUCKETS]);
 
-/// A value of several words that one thread writes and others read: whoever reads finds the version changed if it was written
-/// meanwhile, and an odd one while it is being written.
+/// A value of several words that one thread writes and others read (a seqlock). The version is odd during a write; a
+/// reader that sees an odd or a changed version discards what it read.
 #[derive(Debug, Default)]
 struct Slot {
     version: AtomicU64,
@@ -31,7 +32,7 @@ struct Slot {
 }
 
 impl Exemplars {
-    /// Notes an exchange that took so long.
+    /// Records an exchange of this duration.
     pub(crate) fn note(&self, value: Duration, trace: u128, span: u64, at: SystemTime) {
         let value_ns = u64::try_from(value.as_nanos()).unwrap_or(u64::MAX);
         let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -47,7 +48,7 @@ impl Exemplars {
         slot.version.store(version.wrapping_add(2), Release);
     }
 
-    /// The exemplar of a bucket, if there is one. Any thread may ask; one that is being written counts as none.
+    /// The exemplar of a bucket, if there is one. Any thread may read it; one that is being written counts as absent.
     pub(crate) fn of(&self, bucket: usize) -> Option<Exemplar> {
         let slot = &self.0[bucket];
         let version = slot.version.load(Acquire);

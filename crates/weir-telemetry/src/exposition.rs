@@ -1,7 +1,7 @@
-//! `/metrics`: everything that is counted, as Prometheus text or OpenMetrics.
+//! `/metrics`: all metrics, as Prometheus text or OpenMetrics.
 //!
-//! docs/reference/metrics.md says what each family means; a test compares the two. Names follow the conventions of Prometheus: base units,
-//! `_total` on counters, a unit at the end.
+//! docs/reference/metrics.md documents each family; a test compares the two. Names follow the Prometheus conventions: base
+//! units, `_total` on counters, the unit at the end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,13 +34,13 @@ pub enum Exposition {
 /// One figure of a filter's state.
 #[derive(Clone, Debug)]
 pub struct FilterReading {
-    /// Where the filter stands: `routes.NAME`, `plans.NAME` or `filters`.
+    /// The place of the filter: `routes.NAME`, `plans.NAME` or `filters`.
     pub place: String,
-    /// What it is.
+    /// The kind of figure.
     pub figure: &'static Figure,
-    /// Of what it is, such as an upstream: the value of [`Figure::of`].
+    /// The measured thing, such as an upstream: the value of [`Figure::of`].
     pub of: String,
-    /// The figure.
+    /// The value.
     pub value: u64,
 }
 
@@ -56,8 +56,8 @@ impl Exposition {
 
 /// Chooses the format by the value of an Accept header (RFC 9110 §12.5.1).
 ///
-/// OpenMetrics if it is named and wanted at least as much as plain text; plain text in all other cases, also for a header that accepts
-/// neither: a person with a browser or curl should see something.
+/// OpenMetrics if the header names it and prefers it at least as much as plain text; plain text in all other cases,
+/// even if the header accepts neither. A person with a browser or curl should see something.
 pub fn negotiate(accept: &str) -> Exposition {
     let mut open_metrics: f32 = 0.0;
     let mut plain: f32 = 0.0;
@@ -79,20 +79,20 @@ pub fn negotiate(accept: &str) -> Exposition {
         match name.as_str() {
             "application/openmetrics-text" if known_version => open_metrics = q.max(open_metrics),
             "text/plain" if known_version => plain = q.max(plain),
-            // What a wildcard allows is no wish for plain text.
+            // A wildcard permits plain text but does not request it.
             _ => {}
         }
     }
     if open_metrics > 0.0 && open_metrics >= plain { Exposition::OpenMetrics } else { Exposition::Text }
 }
 
-/// Writes the whole page, then drops the series that nobody uses any more: their last counts were on it.
+/// Writes the whole page, then drops unused series: the page contained their last counts.
 pub(crate) fn page(telemetry: &Telemetry, format: Exposition, readings: &[FilterReading]) -> String {
     let lists = {
         let tables = telemetry.series();
         Lists::of(&tables)
     };
-    // A route takes some 2.2 KiB once all its histograms are there.
+    // A route takes some 2.2 KiB once it has all its histograms.
     let mut page = Page::new(format, 16 * 1024 + lists.routes.len() * 3000 + lists.upstreams.len() * 1500);
     about(&mut page, telemetry);
     totals(&mut page, telemetry);
@@ -107,7 +107,7 @@ pub(crate) fn page(telemetry: &Telemetry, format: Exposition, readings: &[Filter
     page.finish()
 }
 
-/// The series to expose, taken out of the tables so that a reload never waits for a scrape.
+/// The series to expose, copied out of the tables so that a reload never waits for a scrape.
 struct Lists {
     consumers: Vec<Arc<Series<ConsumerCells>>>,
     listeners: Vec<Arc<Series<ListenerCells>>>,
@@ -180,7 +180,7 @@ fn about(page: &mut Page, telemetry: &Telemetry) {
     page.sample("", "", telemetry.cores.len());
 }
 
-/// Certificates that are kept up to date by ACME; nothing where there are none.
+/// Certificates renewed automatically by ACME; empty if there are none.
 fn kept_certificates(page: &mut Page, kept: &[KeptCertificate]) {
     if kept.is_empty() {
         return;
@@ -205,7 +205,7 @@ fn kept_certificates(page: &mut Page, kept: &[KeptCertificate]) {
     }
 }
 
-/// Where the config comes from.
+/// The source of the config.
 fn of_source(page: &mut Page, source: &SourceState) {
     page.family(Kind::Info, "weir_config_source", "The bundle in effect, by its digest.");
     page.sample(&pair("bundle", &source.bundle), "", 1);
@@ -231,7 +231,7 @@ fn of_source(page: &mut Page, source: &SourceState) {
     page.seconds("", ns(at));
 }
 
-/// What belongs to no listener, route or upstream.
+/// Metrics that belong to no listener, route or upstream.
 fn totals(page: &mut Page, telemetry: &Telemetry) {
     page.family(Kind::Counter(""), "weir_causes", "Answers that the gateway made itself, by cause code.");
     indexed(page, telemetry, "cause", telemetry.setup.causes, CoreCells::cause);
@@ -340,7 +340,7 @@ fn consumers(page: &mut Page, lists: &Lists) {
     page.counters(response, all, |c| &c.response_bytes);
 }
 
-/// What stands for all codes beyond the limit: after all others.
+/// Represents all codes beyond the limit; sorts after all others.
 const OTHER: u16 = u16::MAX;
 
 /// The counts of one series by code, lowest first, [`OTHER`] last.
@@ -440,7 +440,7 @@ fn upstreams(page: &mut Page, telemetry: &Telemetry, lists: &Lists) {
     endpoint_health(page, all);
 }
 
-/// What registries do. Upstreams that have none are not shown.
+/// The metrics of registries. Upstreams without one do not appear.
 fn discovery(page: &mut Page, all: &[Arc<Series<UpstreamCells>>]) {
     let known = || all.iter().filter_map(|series| Some((&series.labels, series.discovery()?)));
     page.family(Kind::Gauge(""), "weir_discovery_up", "Whether the registry of the upstream answers.");
@@ -453,7 +453,7 @@ fn discovery(page: &mut Page, all: &[Arc<Series<UpstreamCells>>]) {
     known().for_each(|(labels, cells)| page.sample(labels, "", cells.failures.load(Relaxed)));
 }
 
-/// Why endpoints are out of rotation. Only what was ever seen is shown: most endpoints are well.
+/// Why endpoints are out of rotation. Shows only what has occurred: most endpoints are healthy.
 fn endpoint_health(page: &mut Page, all: &[Arc<Series<EndpointCells>>]) {
     let known = || all.iter().filter_map(|series| Some((&series.labels, series.health()?)));
     let help = "Since when the endpoint is out of rotation, in Unix time, by reason.";
@@ -518,7 +518,7 @@ fn filters(page: &mut Page, readings: &[FilterReading]) {
             name,
             help,
         );
-        // A place may have a filter twice: each series stands on the page once.
+        // A place may contain a filter twice, but each series must appear on the page once.
         let mut samples: BTreeMap<String, u64> = BTreeMap::new();
         for FilterReading { place, figure, of, value } in readings {
             let mut labels = pair("place", place);
@@ -572,7 +572,7 @@ fn process(page: &mut Page, process: &Process) {
     }
 }
 
-/// The samples of counters by index, and `unknown` once something had an index that is not in the list.
+/// The samples of counters by index, plus `unknown` once something had an index outside the list.
 fn indexed(
     page: &mut Page,
     telemetry: &Telemetry,

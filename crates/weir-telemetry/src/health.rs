@@ -1,19 +1,19 @@
-//! What is counted of the health of an endpoint: why it is out of rotation, how often it was, and its probes.
+//! Counts for the health of an endpoint: why it is out of rotation, how often that happened, and its probes.
 //!
-//! One block per endpoint and process, which any thread may write: it changes when an endpoint leaves or enters rotation and
-//! when a probe ends, never with a request. An endpoint that was always well has none.
+//! One block per endpoint and process, writable by any thread: it changes when an endpoint leaves or enters rotation
+//! and when a probe ends, never on a request. An endpoint that was always healthy has none.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Why an endpoint is out of rotation: the label `reason`. Several may hold at a time.
+/// Why an endpoint is out of rotation: the label `reason`. Several may apply at the same time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutReason {
     /// An operator drains it.
     Draining,
-    /// It answered badly.
+    /// Outlier detection ejected it.
     Ejected,
-    /// An operator put it out.
+    /// An operator took it out of rotation.
     Out,
     /// Its probes fail.
     ProbeFailed,
@@ -22,7 +22,7 @@ pub enum OutReason {
 }
 
 impl OutReason {
-    /// Every reason, in the order of their numbers.
+    /// Every reason, in numeric order.
     pub const ALL: [Self; 5] =
         [Self::Draining, Self::Ejected, Self::Out, Self::ProbeFailed, Self::Unreachable];
 
@@ -37,23 +37,23 @@ impl OutReason {
         }
     }
 
-    /// The reason of that name.
+    /// Parses the name of a reason.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|reason| reason.name() == name)
     }
 }
 
-/// Which rule ejected an endpoint: the label `rule`.
+/// The rule that ejected an endpoint: the label `rule`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ejection {
-    /// Its share of errors.
+    /// Its error rate.
     ErrorRate,
-    /// Errors in a row.
+    /// Consecutive errors.
     ErrorsInARow,
 }
 
 impl Ejection {
-    /// Every rule, in the order of their numbers.
+    /// Every rule, in numeric order.
     pub const ALL: [Self; 2] = [Self::ErrorRate, Self::ErrorsInARow];
 
     /// Its name in metrics, logs and `/status`.
@@ -65,26 +65,26 @@ impl Ejection {
     }
 }
 
-/// What is counted of an endpoint's health.
+/// The health counts of an endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct HealthCells {
-    /// The second since 1970 from which on each reason holds; 0 where it does not.
+    /// The second since 1970 since which each reason applies; 0 if it does not.
     since: [AtomicU64; OutReason::ALL.len()],
-    /// How often it left rotation for each reason.
+    /// How often it left rotation, by reason.
     left: [AtomicU64; OutReason::ALL.len()],
     ejections: [AtomicU64; Ejection::ALL.len()],
-    /// Probes that passed, and that failed.
+    /// Passed probes, and failed probes.
     probes: [AtomicU64; 2],
 }
 
 impl HealthCells {
-    /// Says that a reason begins to hold.
+    /// Records that a reason starts to apply.
     pub(crate) fn begin(&self, reason: OutReason, since: SystemTime) {
         self.left[reason as usize].fetch_add(1, Relaxed);
         self.hold(reason, since);
     }
 
-    /// Says that a reason holds, without counting it: the process before this one did.
+    /// Records that a reason applies without counting it: the previous process did.
     pub(crate) fn hold(&self, reason: OutReason, since: SystemTime) {
         let second = since.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs().max(1);
         self.since[reason as usize].store(second, Relaxed);
@@ -102,22 +102,22 @@ impl HealthCells {
         self.probes[usize::from(!passed)].fetch_add(1, Relaxed);
     }
 
-    /// The reasons that hold, each with the second since which.
+    /// The reasons that apply, each with the second since which it does.
     pub(crate) fn holding(&self) -> impl Iterator<Item = (&'static str, u64)> {
         named(OutReason::ALL.map(OutReason::name), &self.since)
     }
 
-    /// How often it left, by reason; those that never were are left out.
+    /// How often it left rotation, by reason; omits zeros.
     pub(crate) fn left(&self) -> impl Iterator<Item = (&'static str, u64)> {
         named(OutReason::ALL.map(OutReason::name), &self.left)
     }
 
-    /// How often it was ejected, by rule; those that never did are left out.
+    /// How often it was ejected, by rule; omits zeros.
     pub(crate) fn ejections(&self) -> impl Iterator<Item = (&'static str, u64)> {
         named(Ejection::ALL.map(Ejection::name), &self.ejections)
     }
 
-    /// How often it was probed, by outcome; what never was is left out.
+    /// How often it was probed, by outcome; omits zeros.
     pub(crate) fn probes(&self) -> impl Iterator<Item = (&'static str, u64)> {
         named(["passed", "failed"], &self.probes)
     }

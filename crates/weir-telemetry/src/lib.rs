@@ -1,19 +1,19 @@
-//! Counters, histograms, the access log and the process's own log: what a Weir tells about itself.
+//! Counters, histograms, the access log and the process's own log: what a Weir reports about itself.
 //!
-//! Everything that a request touches is kept per core and written by that core alone, so that measuring costs a plain load and a plain
-//! store; the control thread adds the cores up when somebody asks.
+//! Each core has its own copy of everything that a request updates, and only that core writes it. So measuring costs
+//! a plain load and a plain store; the control thread adds up the cores on demand.
 //!
 //! # Layout
 //!
 //! - [`cell`]: the smallest parts, one number each: [`Counter`], [`Gauge`], [`Histogram`], [`StatusCounts`].
-//! - [`series`]: the cells that belong to one listener, route, upstream or endpoint, and the bounded tables of their names.
-//! - `health`: why an endpoint is out of rotation, and how often it was.
+//! - [`series`]: the cells of one listener, route, upstream or endpoint, and the bounded tables of their names.
+//! - `health`: why an endpoint is out of rotation, and how often that happened.
 //! - [`registry`]: [`Telemetry`], the process-wide table, and [`CoreCells`], a core's share of it.
 //! - [`exposition`]: `/metrics`, as Prometheus text or OpenMetrics.
 //! - `exemplar`: the last traced exchange of each bucket of a histogram.
-//! - [`otlp`]: spans and log records as OpenTelemetry's protocol has them; `exported` counts what became of them.
-//! - [`access_log`]: a line per exchange, formatted on the core, written by one thread.
-//! - [`log`]: the process's own log, levels and key-values.
+//! - [`otlp`]: spans and log records in the OpenTelemetry protocol; `exported` counts what was delivered and lost.
+//! - [`access_log`]: one line per exchange, formatted on the core, written by one thread.
+//! - [`log`]: the process's own log, with levels and key-value pairs.
 //! - `sink` and `text`: the writer thread and the escaping that both logs share.
 
 pub mod access_log;

@@ -1,8 +1,9 @@
-//! The process's own log: what happened to the gateway, not to a request.
+//! The process's own log: events of the gateway, not of a request.
 //!
-//! One global log, usable from the first line of `main` (plain text to stderr) and configured as soon as the config is known. A line is
-//! a short message and key-values: `log::info("reload", &[("revision", &revision)])`. Once configured, lines go through a bounded
-//! channel to a thread, like those of the access log: a stuck terminal never stops a core. Call [`flush`] before the process ends.
+//! One global log, usable from the first line of `main` (plain text to stderr), and configured as soon as the config
+//! is known. A line is a short message with key-value pairs: `log::info("reload", &[("revision", &revision)])`. Once
+//! configured, lines go through a bounded channel to a thread, like those of the access log, so a stuck terminal
+//! never blocks a core. Call [`flush`] before the process ends.
 
 mod pace;
 
@@ -19,33 +20,33 @@ use crate::sink::{Outcome, Output, Sink};
 use crate::text::{self, Style};
 use crate::time::Stamp;
 
-/// How much of one value a line keeps, in bytes.
+/// Most bytes that a line keeps of one value.
 pub const VALUE_BYTES: usize = 4096;
 
-/// How many lines may wait for the writer thread; further ones are dropped and counted. A line is seldom above 1 KiB, so about 1 MiB;
-/// worst case six times [`VALUE_BYTES`] for each value of each line.
+/// Most lines that wait for the writer thread; further ones are dropped and counted. Lines rarely exceed 1 KiB, so
+/// this is about 1 MiB. Worst case: six times [`VALUE_BYTES`] for each value of each line.
 pub const WAITING_LINES: usize = 1024;
 
-/// How serious a line is. The log shows its level and those above.
+/// The severity of a line. The log shows its level and more severe ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Level {
-    /// Something does not work and somebody must act.
+    /// Something does not work and needs an operator.
     Error,
-    /// Something is wrong, and the gateway goes on.
+    /// Something is wrong, but the gateway continues.
     Warn,
-    /// What an operator wants to see: starts, reloads, drains. The default.
+    /// Events that operators want to see: starts, reloads, drains. The default.
     #[default]
     Info,
-    /// Details for the one who looks for a mistake.
+    /// Details for debugging.
     Debug,
 }
 
 impl Level {
-    /// Reads the config's value.
+    /// Parses the config value.
     ///
     /// # Errors
-    /// For anything but the four names; lists them.
+    /// For anything but the four names; the error lists them.
     pub fn parse(value: &str) -> Result<Self> {
         match value {
             "error" => Ok(Self::Error),
@@ -56,7 +57,7 @@ impl Level {
         }
     }
 
-    /// Its name in the config and in JSON lines.
+    /// The name in the config and in JSON lines.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Error => "error",
@@ -68,7 +69,7 @@ impl Level {
 }
 
 impl Level {
-    /// What a line in the journal begins with (sd-daemon(3)).
+    /// The priority prefix of a line in the journal (sd-daemon(3)).
     const fn priority(self) -> &'static [u8; 3] {
         match self {
             Self::Error => b"<3>",
@@ -79,7 +80,7 @@ impl Level {
     }
 }
 
-/// How a line looks.
+/// The format of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
     /// One JSON object: `time`, `level`, `message`, then the keys; all values are strings.
@@ -89,12 +90,12 @@ pub enum Format {
     Text,
 }
 
-/// The settings of the log.
+/// The log settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Lines below it are not written. Default info.
+    /// Less severe lines are not written. Default info.
     pub level: Level,
-    /// How lines look. Default text.
+    /// The format of lines. Default text.
     pub format: Format,
     /// Where lines go. Default stderr.
     pub output: Output,
@@ -106,13 +107,13 @@ impl Default for Settings {
     }
 }
 
-/// The key-values of a line.
+/// The key-value pairs of a line.
 pub type Fields<'a> = &'a [(&'a str, &'a dyn Display)];
 
-/// Installs the settings, at start and at each reload.
+/// Applies the settings, at start and at each reload.
 ///
 /// # Errors
-/// If the output cannot be opened; the log stays as it was.
+/// If the output cannot be opened; the log then stays unchanged.
 pub fn configure(settings: &Settings) -> Result<()> {
     let mut global = LOG.sink.write().unwrap_or_else(PoisonError::into_inner);
     if global.as_ref().is_none_or(|sink| *sink.output() != settings.output) {
@@ -135,10 +136,10 @@ pub fn configure(settings: &Settings) -> Result<()> {
     Ok(())
 }
 
-/// Opens a log file anew after it was moved away (SIGUSR1).
+/// Reopens the log file after it was moved away (SIGUSR1).
 ///
 /// # Errors
-/// If the file cannot be opened; the log goes on in the old one.
+/// If the file cannot be opened; the log then continues in the old one.
 pub fn reopen() -> Result<()> {
     match &*LOG.sink.read().unwrap_or_else(PoisonError::into_inner) {
         Some(sink) => sink.reopen(),
@@ -146,39 +147,39 @@ pub fn reopen() -> Result<()> {
     }
 }
 
-/// Waits until all lines are written, at most `limit`; says whether they are. To be called before the process ends.
+/// Waits until all lines are written, at most `limit`; returns whether they are. Call it before the process ends.
 pub fn flush(limit: Duration) -> bool {
     let sink = LOG.sink.read().unwrap_or_else(PoisonError::into_inner).clone();
     sink.is_none_or(|sink| sink.flush(limit))
 }
 
-/// Lines lost so far, because the output was slow or failed.
+/// Lines lost so far because the output was slow or failed.
 pub fn dropped() -> u64 {
     LOG.dropped.load(Relaxed)
 }
 
-/// Whether lines of this level are written; to spare the work for those that are not.
+/// Whether lines of this level are written. Lets callers skip the work for others.
 #[inline]
 pub fn enabled(level: Level) -> bool {
     level as u8 <= LOG.level.load(Relaxed)
 }
 
-/// Writes a line of level error.
+/// Writes an error line.
 pub fn error(message: &str, fields: Fields<'_>) {
     write(Level::Error, message, fields);
 }
 
-/// Writes a line of level warn.
+/// Writes a warn line.
 pub fn warn(message: &str, fields: Fields<'_>) {
     write(Level::Warn, message, fields);
 }
 
-/// Writes a line of level info.
+/// Writes an info line.
 pub fn info(message: &str, fields: Fields<'_>) {
     write(Level::Info, message, fields);
 }
 
-/// Writes a line of level debug.
+/// Writes a debug line.
 pub fn debug(message: &str, fields: Fields<'_>) {
     write(Level::Debug, message, fields);
 }
@@ -201,7 +202,7 @@ pub fn write(level: Level, message: &str, fields: Fields<'_>) {
                 LOG.dropped.fetch_add(1, Relaxed);
             }
         }
-        // Before there is a thread, and nowhere to report a failure to.
+        // There is no writer thread yet, and no place to report a failure.
         None => drop(std::io::stderr().write_all(&line)),
     }
 }
@@ -209,7 +210,7 @@ pub fn write(level: Level, message: &str, fields: Fields<'_>) {
 struct Log {
     level: AtomicU8,
     format: AtomicU8,
-    /// Whether the output is the journal of systemd, which reads a priority from the front of each line.
+    /// Whether the output is the systemd journal, which reads a priority from the start of each line.
     in_journal: AtomicBool,
     dropped: AtomicU64,
     sink: RwLock<Option<Sink>>,
@@ -223,7 +224,8 @@ static LOG: Log = Log {
     sink: RwLock::new(None),
 };
 
-/// Whether an output is the journal of systemd: it is the stream that JOURNAL_STREAM names by device and inode (systemd.exec(5)).
+/// Whether an output is the systemd journal: the stream that JOURNAL_STREAM names by device and inode
+/// (systemd.exec(5)).
 fn is_journal(output: &Output) -> bool {
     use std::os::unix::fs::MetadataExt;
     let Some(stream) = std::env::var_os("JOURNAL_STREAM") else { return false };
@@ -234,7 +236,7 @@ fn is_journal(output: &Output) -> bool {
     output.open().is_ok_and(|file| file.metadata().is_ok_and(named))
 }
 
-/// The same text as the log would write it: each line of a diagnostic gets the priority of its first, where stderr is the journal.
+/// The text as the log would write it: if stderr is the journal, each line gets the priority of the first.
 pub fn diagnostics(text: &str) -> String {
     if !is_journal(&Output::Stderr) {
         return text.to_owned();
@@ -253,7 +255,7 @@ pub fn diagnostics(text: &str) -> String {
     out
 }
 
-/// One whole line, its break included.
+/// One complete line, with its line break.
 fn line(time: SystemTime, level: Level, format: Format, message: &str, fields: Fields<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     let mut stamp = Stamp::new();
@@ -298,7 +300,7 @@ fn each_value(fields: Fields<'_>, mut f: impl FnMut(&str, &str)) {
     let mut value = String::new();
     for (key, shown) in fields {
         value.clear();
-        // A `Display` that fails has written what it could.
+        // A failing `Display` has written what it could.
         let _ = write!(value, "{shown}");
         f(key, &value);
     }

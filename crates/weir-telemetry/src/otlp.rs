@@ -1,8 +1,9 @@
-//! Spans and log records as OpenTelemetry's protocol (OTLP) has them, in protobuf.
+//! Spans and log records in the OpenTelemetry protocol (OTLP), as protobuf.
 //!
-//! A core writes each span into a buffer of its own; whoever sends a batch puts the frame around it ([`request`]). The field
-//! numbers are those of opentelemetry-proto 1.x (`trace/v1/trace.proto`, `logs/v1/logs.proto`, `common/v1/common.proto` and
-//! `collector/*/v1/*_service.proto`). We write a dozen messages and read one: less than what a generator would make of them.
+//! A core writes each span into its own buffer; the sender of a batch adds the frame around it ([`request`]). The
+//! field numbers are those of opentelemetry-proto 1.x (`trace/v1/trace.proto`, `logs/v1/logs.proto`,
+//! `common/v1/common.proto` and `collector/*/v1/*_service.proto`). We write a dozen messages and read one, which is
+//! less code than a generator would produce.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -11,22 +12,22 @@ mod wire;
 pub use wire::Attributes;
 use wire::{Fields, Reader, Value};
 
-/// How much of a text from a peer is kept, in bytes.
+/// Most bytes of a text from a peer.
 pub const TEXT_BYTES: usize = 2048;
 
-/// Where the semantic conventions stand that the names of attributes are from.
+/// The semantic conventions that define our attribute names.
 const SCHEMA_URL: &str = "https://opentelemetry.io/schemas/1.27.0";
 
-/// What a span is about.
+/// The kind of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpanKind {
-    /// A request that was sent.
+    /// A sent request.
     Client = 3,
-    /// A request that was served.
+    /// A served request.
     Server = 2,
 }
 
-/// One span. Attributes and events are written by a function, so that nothing is collected first.
+/// One span. A function writes attributes and events, so that nothing is collected first.
 #[derive(Clone, Copy, Debug)]
 pub struct Span<'a> {
     /// The trace that it belongs to.
@@ -35,13 +36,13 @@ pub struct Span<'a> {
     pub id: u64,
     /// The span that caused it; 0 for none.
     pub parent: u64,
-    /// Whether that is another process's.
+    /// Whether the parent belongs to another process.
     pub remote_parent: bool,
-    /// `tracestate` as it is passed on.
+    /// The `tracestate` to pass on.
     pub state: &'a str,
-    /// A name of which there are few: `GET /orders/{id}`.
+    /// A name with few distinct values: `GET /orders/{id}`.
     pub name: &'a str,
-    /// What it is about.
+    /// The kind of the span.
     pub kind: SpanKind,
     /// When it began.
     pub start: SystemTime,
@@ -54,7 +55,7 @@ pub struct Span<'a> {
 impl Span<'_> {
     /// Appends the span as an element of `ScopeSpans.spans`. `more` writes its attributes and events.
     pub fn write(&self, out: &mut Vec<u8>, more: impl FnOnce(&mut Attributes<'_>)) {
-        /// The low byte holds the flags of the trace: sampled. The bits above say that it is known whether the parent is remote,
+        /// The low byte holds the trace flags: sampled. The bits above say that we know whether the parent is remote,
         /// and that it is.
         const SAMPLED: u32 = 0x01;
         const KNOWN: u32 = 0x100;
@@ -87,13 +88,13 @@ impl Span<'_> {
 pub struct LogRecord<'a> {
     /// When it happened.
     pub time: SystemTime,
-    /// How bad it is, as `SeverityNumber` has it: 9 is INFO, 13 WARN, 17 ERROR.
+    /// The severity as a `SeverityNumber`: 9 is INFO, 13 WARN, 17 ERROR.
     pub severity: u8,
-    /// What happened, in a line.
+    /// What happened, in one line.
     pub body: &'a [u8],
     /// The trace that it belongs to; 0 for none.
     pub trace: u128,
-    /// The span of it.
+    /// Its span in that trace.
     pub span: u64,
 }
 
@@ -114,10 +115,10 @@ impl LogRecord<'_> {
     }
 }
 
-/// A request of the trace or the log service around `elements`, which [`Span::write`] or [`LogRecord::write`] wrote.
+/// A request to the trace or log service around `elements`, written by [`Span::write`] or [`LogRecord::write`].
 ///
-/// Both services nest alike: `resource_spans`/`resource_logs` 1, in it `resource` 1, `scope_spans`/`scope_logs` 2 and `schema_url` 3,
-/// in that `scope` 1 and the elements.
+/// Both services nest the same way: `resource_spans`/`resource_logs` 1, in it `resource` 1,
+/// `scope_spans`/`scope_logs` 2 and `schema_url` 3, in that `scope` 1 and the elements.
 pub fn request<'a>(
     resource: impl IntoIterator<Item = (&'a str, &'a str)>,
     version: &str,
@@ -141,23 +142,23 @@ pub fn request<'a>(
     out
 }
 
-/// What a collector did not take of a batch that it took: `partial_success` of the services' responses.
+/// The elements that a collector rejected from an accepted batch: `partial_success` of the services' responses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PartialSuccess {
-    /// How many elements it refused.
+    /// How many elements it rejected.
     pub rejected: u64,
-    /// Why, or what else it has to say.
+    /// The reason, or any other message.
     pub message: String,
 }
 
-/// Reads the response of a collector; what it does not understand is no complaint. `None`: it took everything.
+/// Parses the response of a collector; ignores anything it cannot parse. `None`: the collector accepted everything.
 pub fn partial_success(response: &[u8]) -> Option<PartialSuccess> {
     let mut found = PartialSuccess::default();
     for (field, value) in Reader::new(response) {
         let (1, Value::Bytes(inner)) = (field, value) else { continue };
         for (field, value) in Reader::new(inner) {
             match (field, value) {
-                // An int64 below zero would be a mistake of the collector's.
+                // A negative int64 would be an error of the collector.
                 (1, Value::Number(n)) => found.rejected = if i64::try_from(n).is_ok() { n } else { 0 },
                 (2, Value::Bytes(text)) => {
                     let text = text.get(..text.len().min(TEXT_BYTES)).unwrap_or_default();
@@ -181,7 +182,7 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    /// What the Python package `opentelemetry-proto` 1.45 writes for a `ScopeSpans` of this one span.
+    /// The output of the Python package `opentelemetry-proto` 1.45 for a `ScopeSpans` of this one span.
     const SPAN: &str = "1296010a100102030405060708090a0b0c0d0e0f10120811121314151617181a03613d62220821222324252627282a05474554202f\
         30023901000000000000004102010000000000004a200a19687474702e726573706f6e73652e7374617475735f636f6465120318f6035a22090100\
         000000000000120b66696c7465722e776169741a0a0a016612050a036a77747a021802850101030000";
@@ -231,7 +232,7 @@ mod tests {
         assert_eq!(partial_success(b"\x0a\x09\x08\xac\x02\x12\x04full"), Some(told));
         let below_zero = b"\x0a\x0b\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01";
         assert_eq!(partial_success(below_zero), None);
-        // Hostile: cut anywhere, it is read as far as it goes.
+        // Hostile input: cut anywhere, it is parsed as far as possible.
         let whole = b"\x0a\x09\x08\xac\x02\x12\x04full";
         for end in 0..whole.len() {
             let _ = partial_success(&whole[..end]);

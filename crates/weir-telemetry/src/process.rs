@@ -1,17 +1,17 @@
-//! What the kernel tells about this process, read from /proc at each scrape. What cannot be read is left out.
+//! Kernel figures of this process, read from /proc at each scrape. Omits what cannot be read.
 
 use std::fs;
 use std::time::Duration;
 
-/// Clock ticks of /proc per second: `USER_HZ`, which is 100 on every architecture that we build for.
+/// Clock ticks per second in /proc: `USER_HZ`, which is 100 on every architecture that we build for.
 const TICKS: u64 = 100;
 
 /// The figures of this process.
 #[derive(Debug, Default)]
 pub(crate) struct Process {
-    /// Processor time, user and system.
+    /// CPU time, user and system.
     pub(crate) cpu: Option<Duration>,
-    /// Since 1970.
+    /// The start time, since 1970.
     pub(crate) started: Option<Duration>,
     pub(crate) resident_bytes: Option<u64>,
     pub(crate) virtual_bytes: Option<u64>,
@@ -30,11 +30,12 @@ impl Process {
         process
     }
 
-    /// Source: proc_pid_stat(5). The second field, the name, may hold anything: count after the last parenthesis.
+    /// Source: proc_pid_stat(5). The second field, the name, may contain anything, so count fields after the last
+    /// parenthesis.
     fn stat(&mut self, own: &str, system: &str) {
         let fields: Vec<&str> =
             own.rsplit_once(')').map(|(_, rest)| rest.split_ascii_whitespace().collect()).unwrap_or_default();
-        // The first of these is field 3 of the manual page.
+        // The first of these is field 3 in the manual page.
         let field = |number: usize| fields.get(number - 3).and_then(|value| value.parse::<u64>().ok());
         let ticks = |n: u64| Duration::from_millis(n * (1000 / TICKS));
         self.cpu = field(14).zip(field(15)).map(|(user, kernel)| ticks(user + kernel));
@@ -53,13 +54,14 @@ impl Process {
     }
 }
 
-/// Linux 6.2 and later give the number as the size of the directory. Before, we count: with 10,000 connections some milliseconds.
+/// Linux 6.2 and later report the number as the size of the directory. On older kernels we count: some milliseconds
+/// with 10,000 connections.
 fn open_fds() -> Option<u64> {
     let size = fs::metadata("/proc/self/fd").map(|meta| meta.len()).unwrap_or(0);
     if size > 0 {
         return Some(size);
     }
-    // One of them is the directory itself.
+    // One of them is the descriptor of the directory itself.
     fs::read_dir("/proc/self/fd").ok().map(|entries| (entries.count() as u64).saturating_sub(1))
 }
 

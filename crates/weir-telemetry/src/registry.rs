@@ -1,8 +1,8 @@
-//! The process-wide table of what is counted, and each core's share of it.
+//! The process-wide table of counters, and each core's part of it.
 //!
-//! The control thread owns [`Telemetry`]: it names series while it builds a snapshot and reads everything when scraped. A core owns its
-//! [`CoreCells`] and takes its cells of a series ([`CoreCells::route`]) once, when it adopts a snapshot; on a request there is one
-//! pointer to follow and no lock.
+//! The control thread owns [`Telemetry`]: it creates series while it builds a snapshot, and reads everything for a
+//! scrape. A core owns its [`CoreCells`]. It fetches its cells of a series ([`CoreCells::route`]) once, when it
+//! adopts a snapshot; a request then follows one pointer and takes no lock.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -17,28 +17,30 @@ use crate::series::{
     RouteId, Series, Table, UpstreamCells, UpstreamId,
 };
 
-/// What [`Telemetry::new`] needs to know.
+/// The arguments of [`Telemetry::new`].
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// How many cores will write. At least one.
+    /// The number of cores that will write. At least one.
     pub cores: usize,
-    /// Cause codes, the label values of `weir_causes_total`; a core counts them by their index here.
+    /// Cause codes, the label values of `weir_causes_total`; a core counts a cause by its index here.
     pub causes: &'static [&'static str],
-    /// Names of limits, the label values of `weir_limits_hit_total`; a core counts them by their index here.
+    /// Names of limits, the label values of `weir_limits_hit_total`; a core counts a limit by its index here.
     pub limits: &'static [&'static str],
     /// The version of the program, for `weir_build_info`.
     pub version: &'static str,
-    /// The commit it was built from, for `weir_build_info`.
+    /// The commit of the build, for `weir_build_info`.
     pub commit: &'static str,
-    /// How many routes have series of their own; further ones share `route="overflow"`. Default 1000; about 1.3 KiB each and core.
+    /// Most routes with their own series; further ones share `route="overflow"`. Default 1000; about 1.3 KiB each per
+    /// core.
     pub route_cap: usize,
-    /// How many consumers have series of their own; further ones share `consumer="overflow"`. Default 1000; 384 bytes each and core.
+    /// Most consumers with their own series; further ones share `consumer="overflow"`. Default 1000; 384 bytes each
+    /// per core.
     pub consumer_cap: usize,
-    /// How many upstreams have series of their own. Default 1000; 256 bytes each and core.
+    /// Most upstreams with their own series. Default 1000; 256 bytes each per core.
     pub upstream_cap: usize,
-    /// How many endpoints of all upstreams have series of their own. Default 4096; 128 bytes each and core.
+    /// Most endpoints, over all upstreams, with their own series. Default 4096; 128 bytes each per core.
     pub endpoint_cap: usize,
-    /// How many listeners have series of their own. Default 256; 256 bytes each and core.
+    /// Most listeners with their own series. Default 256; 256 bytes each per core.
     pub listener_cap: usize,
 }
 
@@ -59,17 +61,17 @@ impl Default for Setup {
     }
 }
 
-/// Everything that this process counts.
+/// Everything this process counts.
 pub struct Telemetry {
     pub(crate) setup: Setup,
     pub(crate) cores: Box<[Arc<CoreCells>]>,
     series: Mutex<SeriesTables>,
     config: Mutex<ConfigState>,
-    /// Lines of the access log that its writer thread could not write. Shared by writers, off the path of a request.
+    /// Access log lines that the writer thread could not write. Writers share it; requests do not touch it.
     pub(crate) access_log_failed: AtomicU64,
-    /// What became of spans.
+    /// What happened to spans.
     spans: Arc<Exported>,
-    /// The same of lines of the access log that go to a collector.
+    /// What happened to access log lines for a collector.
     records: Arc<Exported>,
 }
 
@@ -82,61 +84,61 @@ pub(crate) struct SeriesTables {
     pub(crate) endpoints: Table<EndpointCells>,
 }
 
-/// What was counted for one route.
+/// The counts of one route.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteFigures {
-    /// Exchanges under way, tunnels included.
+    /// Exchanges in progress, including tunnels.
     pub active: i64,
-    /// Responses by status code; 0 for those of codes beyond the limit.
+    /// Responses by status code; key 0 holds the codes beyond the limit.
     pub statuses: BTreeMap<u16, u64>,
-    /// Answers of the gateway's own, by cause.
+    /// Responses made by the gateway itself, by cause.
     pub causes: BTreeMap<&'static str, u64>,
-    /// How long exchanges took.
+    /// The durations of exchanges.
     pub duration: HistogramTotals,
-    /// How long upstreams took to begin their answers.
+    /// The times until the first byte of the upstream's response.
     pub first_byte: HistogramTotals,
 }
 
-/// What was counted for one upstream and its endpoints.
+/// The counts of one upstream and its endpoints.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamFigures {
-    /// Attempts that ended, by outcome: in the order of [`Attempt::ALL`].
+    /// Ended attempts by outcome, in the order of [`Attempt::ALL`].
     pub attempts: [u64; Attempt::ALL.len()],
-    /// Attempts that its endpoints answered with a status of 5xx.
+    /// Attempts that its endpoints answered with a 5xx status.
     pub errors: u64,
     /// Attempts that its endpoints answered.
     pub answered: u64,
-    /// From sending a request to the first byte of its answer, over all that were answered.
+    /// Total time from sending a request to the first byte of its response, over all answered attempts.
     pub first_byte: Duration,
 }
 
-/// A certificate that clients are shown.
+/// A certificate presented to clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateEnd {
     /// Its file.
     pub cert: String,
-    /// The first of the names that it is for; empty where it has none.
+    /// The first name in it; empty if it has none.
     pub name: String,
-    /// Its last second, in Unix time.
+    /// Its last valid second, in Unix time.
     pub not_after: i64,
 }
 
-/// A certificate that is kept up to date by itself.
+/// A certificate that is renewed automatically.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptCertificate {
     /// Its file.
     pub cert: String,
-    /// What it is for.
+    /// Its name.
     pub name: String,
-    /// Its last second, in Unix time; none while clients are shown a stand-in.
+    /// Its last valid second, in Unix time; `None` while clients get a stand-in.
     pub not_after: Option<i64>,
     /// When it will be renewed, in Unix time.
     pub renew_at: Option<i64>,
-    /// How many tries failed since the last that did not.
+    /// How many attempts failed since the last success.
     pub failures: u32,
 }
 
-/// What became of the configs so far.
+/// The state of the configs so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ConfigState {
     pub(crate) revision: String,
@@ -144,7 +146,7 @@ pub(crate) struct ConfigState {
     pub(crate) last_success: Option<SystemTime>,
     pub(crate) reloads_ok: u64,
     pub(crate) reloads_failed: u64,
-    /// A revision runs in the place of the files; what runs is not on the disk.
+    /// A revision from the history runs instead of the files; the running config is not on disk.
     pub(crate) rolled_back: bool,
     pub(crate) unsaved: bool,
     pub(crate) certificates: Vec<CertificateEnd>,
@@ -152,16 +154,16 @@ pub(crate) struct ConfigState {
     pub(crate) source: Option<SourceState>,
 }
 
-/// The source that a config comes from.
+/// The source of the config.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourceState {
     /// Whether it answers.
     pub answers: bool,
-    /// When it answered last.
+    /// When it last answered.
     pub contact: Option<SystemTime>,
-    /// Whether what should run was refused.
+    /// Whether the config that should run was refused.
     pub refused: bool,
-    /// The digest of the bundle that runs; empty for none.
+    /// The digest of the running bundle; empty for none.
     pub bundle: String,
     /// This node's name in its fleet, its zone, and its labels as `name=value,name=value`.
     pub node: String,
@@ -194,10 +196,10 @@ impl Telemetry {
         })
     }
 
-    /// The cells of one core, to be handed to that core and written by it alone.
+    /// The cells of one core. Hand them to that core; only it may write them.
     ///
     /// # Panics
-    /// If `index` is not below the number of cores given at construction.
+    /// If `index` is not less than the number of cores given at construction.
     pub fn core(&self, index: usize) -> Arc<CoreCells> {
         Arc::clone(&self.cores[index])
     }
@@ -207,20 +209,20 @@ impl Telemetry {
         self.series().listeners.find(&[name])
     }
 
-    /// The series of the route of this name: the same cells for the same name, through every reload.
+    /// The series of the route with this name. The same name yields the same cells, across every reload.
     ///
-    /// Beyond the cap it is the series `route="overflow"`, and `weir_series_folded_total` counts. The series lasts as long as the id, a
-    /// clone of it, or a core's cells do; keep the id in the snapshot.
+    /// Beyond the cap, returns the series `route="overflow"` and counts in `weir_series_folded_total`. The series
+    /// lasts as long as the id, a clone of it, or a core's cells; keep the id in the snapshot.
     pub fn route(&self, name: &str) -> RouteId {
         self.series().routes.find(&[name])
     }
 
-    /// The series of the consumer of this name; capped and kept like [`Telemetry::route`].
+    /// The series of the consumer with this name; capped and kept like [`Telemetry::route`].
     pub fn consumer(&self, name: &str) -> ConsumerId {
         self.series().consumers.find(&[name])
     }
 
-    /// The series of the upstream of this name; capped and kept like [`Telemetry::route`].
+    /// The series of the upstream with this name; capped and kept like [`Telemetry::route`].
     pub fn upstream(&self, name: &str) -> UpstreamId {
         self.series().upstreams.find(&[name])
     }
@@ -230,10 +232,10 @@ impl Telemetry {
         self.series().endpoints.find(&[upstream, address])
     }
 
-    /// Drops the series whose last id and cells are gone; says how many.
+    /// Drops the series whose last id and cells are gone; returns how many.
     ///
-    /// A scrape does this too, after it has shown their last counts, and so does a table that is full; call it when an old snapshot
-    /// has drained, for a process that nobody scrapes.
+    /// A scrape does this too, after it has shown their last counts, and so does a full table. Call it when an old
+    /// snapshot has drained, for a process that nobody scrapes.
     pub fn retire(&self) -> usize {
         let tables = &mut *self.series();
         tables.consumers.retire()
@@ -243,40 +245,41 @@ impl Telemetry {
             + tables.endpoints.retire()
     }
 
-    /// Notes the config that the process starts with. Not a reload: `weir_reloads_total` stays.
+    /// Records the config that the process starts with. Not a reload: `weir_reloads_total` does not change.
     pub fn started(&self, revision: &str, at: SystemTime) {
         self.config().succeeded(revision, at);
     }
 
-    /// Notes a reload that took effect.
+    /// Records a successful reload.
     pub fn reloaded(&self, revision: &str, at: SystemTime) {
         let mut config = self.config();
         config.succeeded(revision, at);
         config.reloads_ok += 1;
     }
 
-    /// Notes whether a revision of the history runs in the place of the files, and whether what runs could not be written down.
+    /// Records whether a revision from the history runs instead of the files, and whether the running config could
+    /// not be saved.
     pub fn show_drift(&self, rolled_back: bool, unsaved: bool) {
         let mut config = self.config();
         (config.rolled_back, config.unsaved) = (rolled_back, unsaved);
     }
 
-    /// Notes the certificates that are shown from now on.
+    /// Records the certificates presented from now on.
     pub fn show_certificates(&self, certificates: Vec<CertificateEnd>) {
         self.config().certificates = certificates;
     }
 
-    /// Notes how the certificates fare that are kept up to date.
+    /// Records the state of automatically renewed certificates.
     pub fn show_kept(&self, kept: Vec<KeptCertificate>) {
         self.config().kept = kept;
     }
 
-    /// Notes how it stands with the source that the config comes from.
+    /// Records the state of the config's source.
     pub fn source(&self, state: SourceState) {
         self.config().source = Some(state);
     }
 
-    /// Notes a reload that was refused; the config before it goes on.
+    /// Records a refused reload; the previous config stays in use.
     pub fn reload_refused(&self) {
         let mut config = self.config();
         config.last_successful = false;
@@ -285,41 +288,41 @@ impl Telemetry {
 
     /// The page for `/metrics`.
     ///
-    /// Runs on the control thread and takes no lock that a core ever takes. Cost: see docs/reference/metrics.md.
+    /// Runs on the control thread and takes no lock that a core ever takes. For its cost see docs/reference/metrics.md.
     pub fn expose(&self, format: Exposition) -> String {
         self.expose_with(format, &[])
     }
 
-    /// The same with what filters tell of their state.
+    /// Like `expose`, with readings of the filters' state.
     pub fn expose_with(&self, format: Exposition, readings: &[FilterReading]) -> String {
         exposition::page(self, format, readings)
     }
 
-    /// Client connections open now, over all cores and listeners.
+    /// Open client connections, over all cores and listeners.
     pub fn connections_active(&self) -> i64 {
         let listeners = self.series().listeners.list();
         listeners.iter().flat_map(|series| &series.cores).map(|cells| cells.active.get()).sum()
     }
 
-    /// Exchanges under way now, over all cores and routes; tunnels included.
+    /// Exchanges in progress, over all cores and routes, including tunnels.
     pub fn requests_active(&self) -> i64 {
         let routes = self.series().routes.list();
         routes.iter().flat_map(|series| &series.cores).map(|cells| cells.active.get()).sum()
     }
 
-    /// What was counted for a route so far, over all cores; `None` where it has no series of its own.
+    /// The counts of a route so far, over all cores; `None` if it has no series of its own.
     pub fn route_figures(&self, route: &str) -> Option<RouteFigures> {
         let series = self.series().routes.get(route)?;
         Some(self.figures_of(&series))
     }
 
-    /// The same of every route that was ever used; those without a series of their own together as `overflow`.
+    /// The counts of every route ever used; those without a series of their own appear together as `overflow`.
     pub fn all_figures(&self) -> Vec<(String, RouteFigures)> {
         let routes = self.series().routes.named();
         routes.into_iter().map(|(name, series)| (name, self.figures_of(&series))).collect()
     }
 
-    /// What was counted so far for every upstream that was ever used; those without a series of their own together as `overflow`.
+    /// The counts of every upstream ever used; those without a series of their own appear together as `overflow`.
     pub fn upstream_figures(&self) -> BTreeMap<String, UpstreamFigures> {
         let (upstreams, endpoints) = {
             let series = self.series();
@@ -356,7 +359,7 @@ impl Telemetry {
         figures
     }
 
-    /// Responses that a consumer was sent so far, by status code; `None` where it has no series of its own.
+    /// Responses to a consumer so far, by status code; `None` if it has no series of its own.
     pub fn consumer_statuses(&self, consumer: &str) -> Option<BTreeMap<u16, u64>> {
         let series = self.series().consumers.get(consumer)?;
         let mut statuses = BTreeMap::new();
@@ -366,19 +369,19 @@ impl Telemetry {
         Some(statuses)
     }
 
-    /// Client connections open now on a listener.
+    /// Open client connections of a listener.
     pub fn listener_connections(&self, listener: &str) -> i64 {
         let series = self.series().listeners.get(listener);
         series.map_or(0, |series| series.cores.iter().map(|cells| cells.active.get()).sum())
     }
 
-    /// Responses sent so far, over all cores and routes that still exist.
+    /// Responses sent so far, over all cores and existing routes.
     pub fn requests_total(&self) -> u64 {
         let routes = self.series().routes.list();
         routes.iter().flat_map(|series| &series.cores).map(|cells| cells.requests.total()).sum()
     }
 
-    /// The causes that were counted, the most frequent first.
+    /// The causes counted so far, the most frequent first.
     pub fn causes(&self) -> Vec<(&'static str, u64)> {
         let names = self.setup.causes.iter().copied().chain(["unknown"]).enumerate();
         let mut all: Vec<(&str, u64)> = names
@@ -389,18 +392,18 @@ impl Telemetry {
         all
     }
 
-    /// What became of the spans that a collector was to be told, for whoever sends them.
+    /// Counts of spans for a collector, updated by their exporter.
     pub const fn spans(&self) -> &Arc<Exported> {
         &self.spans
     }
 
-    /// What became of the lines of the access log that a collector was to be told, for whoever sends them.
+    /// Counts of access log lines for a collector, updated by their exporter.
     pub const fn records(&self) -> &Arc<Exported> {
         &self.records
     }
 
-    /// Lines of the access log that could not be written, or that a collector did not take. What was dropped because too many were
-    /// waiting, a core has counted.
+    /// Access log lines that could not be written or that a collector did not accept. Cores count the lines dropped
+    /// because too many were waiting.
     pub(crate) fn access_log_lost(&self) -> u64 {
         let records = self.records.lost_by(Lost::Failed) + self.records.lost_by(Lost::Rejected);
         self.access_log_failed.load(Relaxed) + records
@@ -411,13 +414,13 @@ impl Telemetry {
         self.setup.causes.get(index).copied().unwrap_or("unknown")
     }
 
-    /// Lines of the access log lost so far, because the sink was slow or failed.
+    /// Access log lines lost so far because the sink was slow or failed.
     pub fn access_log_dropped(&self) -> u64 {
         let slow: u64 = self.cores.iter().map(|core| core.access_log_dropped.get()).sum();
         slow + self.access_log_lost()
     }
 
-    // A panic while one of these was held has left numbers behind, at worst one of them old.
+    // A panic while one of these was locked leaves only numbers behind, at worst an outdated one.
     pub(crate) fn series(&self) -> MutexGuard<'_, SeriesTables> {
         self.series.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -435,7 +438,7 @@ impl ConfigState {
     }
 }
 
-/// One core's share: what belongs to no listener, route or upstream.
+/// One core's part: counts that belong to no listener, route or upstream.
 ///
 /// Invariant: only the core with this index writes.
 #[derive(Debug)]
@@ -445,7 +448,7 @@ pub struct CoreCells {
     causes: Indexed,
     cause_names: &'static [&'static str],
     limits: Indexed,
-    /// Lines of the access log dropped because its writer was behind; [`crate::AccessLog`] counts them.
+    /// Access log lines dropped because the writer fell behind; [`crate::AccessLog`] counts them.
     pub access_log_dropped: Counter,
 }
 
@@ -460,7 +463,7 @@ impl CoreCells {
         }
     }
 
-    /// Which core this is, from 0.
+    /// The index of this core, from 0.
     pub fn index(&self) -> usize {
         self.index
     }
@@ -471,7 +474,7 @@ impl CoreCells {
         self.causes.at(index)
     }
 
-    /// The index of the cause of this code in [`Setup::causes`]; for any other code one that stands for `unknown`.
+    /// The index of this cause code in [`Setup::causes`]; for any other code, the index of `unknown`.
     pub fn cause_index(&self, code: &str) -> usize {
         self.cause_names.iter().position(|name| *name == code).unwrap_or(usize::MAX)
     }
@@ -487,12 +490,12 @@ impl CoreCells {
         id.core(self.index)
     }
 
-    /// This core's cells of a route. Take them once per snapshot and keep the Arc beside the route.
+    /// This core's cells of a route. Fetch them once per snapshot and keep the Arc beside the route.
     pub fn route(&self, id: &RouteId) -> Arc<RouteCells> {
         id.core(self.index)
     }
 
-    /// This core's cells of a consumer. Its series shows from now on.
+    /// This core's cells of a consumer. Its series is exposed from now on.
     pub fn consumer(&self, id: &ConsumerId) -> Arc<ConsumerCells> {
         id.core(self.index)
     }
@@ -510,7 +513,7 @@ impl CoreCells {
 
 /// Counters by index, in cache lines that no other core's counters share.
 ///
-/// One more than asked for: what has an index that is not in the list counts there, which loses a label, not a count.
+/// One more than requested: an index outside the list counts there, so it loses its label but not its count.
 #[derive(Debug)]
 struct Indexed {
     len: usize,

@@ -1,7 +1,8 @@
-//! The cells of one listener, route, upstream or endpoint, and the bounded tables that give them their names.
+//! The cells of one listener, route, upstream or endpoint, and the bounded tables that name them.
 //!
-//! A series is found by its name when a snapshot is built: the same name finds the same cells, so counts go on through a reload. It
-//! lives as long as somebody holds its id or a core's cells, that is: as long as a snapshot, stream or tunnel can still count on it.
+//! Building a snapshot looks up a series by name; the same name yields the same cells, so counts continue across a
+//! reload. A series lives as long as its id or a core's cells: as long as a snapshot, stream or tunnel can still
+//! count on it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -13,7 +14,7 @@ use crate::exemplar::Exemplars;
 use crate::health::{Ejection, HealthCells, OutReason};
 use crate::text;
 
-/// The name of the series that counts for all names beyond a table's cap.
+/// The series that counts for all names beyond a table's cap.
 pub const OVERFLOW: &str = "overflow";
 
 /// Names one listener's series.
@@ -28,46 +29,47 @@ pub type UpstreamId = SeriesId<UpstreamCells>;
 pub type EndpointId = SeriesId<EndpointCells>;
 
 /// What one core counts for one listener.
-// 128: two cache lines, because the processor fetches lines in pairs; so no two cores ever write to one pair.
+// 128: two cache lines, because the processor fetches lines in pairs. So no two cores ever write to the same pair.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct ListenerCells {
-    /// Connections accepted.
+    /// Accepted connections.
     pub accepted: Counter,
-    /// Connections open now.
+    /// Open connections.
     pub active: Gauge,
-    /// Connections closed, by reason: `closed[Closed::Client as usize]`, or [`ListenerCells::close`].
+    /// Closed connections by reason: `closed[Closed::Client as usize]`, or [`ListenerCells::close`].
     pub closed: [Counter; Closed::ALL.len()],
     /// Bytes received from clients: heads and bodies, without TLS.
     pub received_bytes: Counter,
     /// Bytes sent to clients: heads and bodies, without TLS.
     pub sent_bytes: Counter,
-    /// Requests, by protocol: `requests[Protocol::Http1 as usize]`. One that is refused by its head alone does not count.
+    /// Requests by protocol: `requests[Protocol::Http1 as usize]`. Excludes requests refused because of their head
+    /// alone.
     pub requests: [Counter; Protocol::ALL.len()],
-    /// Those that were the first of their connection.
+    /// Requests that were the first on their connection.
     pub first_requests: Counter,
-    /// TLS handshakes completed.
+    /// Completed TLS handshakes.
     pub handshakes_ok: Counter,
-    /// TLS handshakes that failed.
+    /// Failed TLS handshakes.
     pub handshakes_failed: Counter,
 }
 
 impl ListenerCells {
-    /// Counts a connection that was accepted.
+    /// Counts an accepted connection.
     #[inline]
     pub fn open(&self) {
         self.accepted.inc();
         self.active.inc();
     }
 
-    /// Requests on a connection that had carried one before. The cells are read one after another, so a first request may be counted
-    /// while its own is not.
+    /// Requests on a connection that had carried one before. The cells are read one after another, so a request may
+    /// be counted as first before it is counted as a request.
     pub fn reused(&self) -> u64 {
         let first = self.first_requests.get();
         self.requests.iter().map(Counter::get).sum::<u64>().saturating_sub(first)
     }
 
-    /// Counts a connection that ended.
+    /// Counts a closed connection.
     #[inline]
     pub fn close(&self, why: Closed) {
         self.active.dec();
@@ -75,7 +77,7 @@ impl ListenerCells {
     }
 }
 
-/// What a client's connection speaks: the label `protocol` of `weir_connection_requests_total`.
+/// The protocol of a client's connection: the label `protocol` of `weir_connection_requests_total`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// HTTP/1.0 or 1.1.
@@ -85,7 +87,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// Every protocol, in the order of their numbers.
+    /// Every protocol, in numeric order.
     pub const ALL: [Self; 2] = [Self::Http1, Self::Http2];
 
     /// The label value.
@@ -106,15 +108,15 @@ pub enum Closed {
     Drain,
     /// The socket failed: a reset, or the client left in the middle of an exchange.
     Error,
-    /// The last exchange said so: `Connection: close`, HTTP/1.0, or a response that ends with the connection.
+    /// The last exchange required it: `Connection: close`, HTTP/1.0, or a response that ends with the connection.
     Finished,
     /// The TLS handshake failed or took too long, or the PROXY header was wrong.
     Handshake,
-    /// It stayed idle for the keep-alive time.
+    /// It was idle for the keep-alive timeout.
     Idle,
-    /// A limit of connections was reached.
+    /// It reached a connection limit.
     Limit,
-    /// What the client sent was refused (400 and the like) and the connection with it.
+    /// We refused the client's input (400 and the like), and the connection with it.
     Refused,
     /// The client was too slow with a head or a body.
     Timeout,
@@ -123,7 +125,7 @@ pub enum Closed {
 }
 
 impl Closed {
-    /// Every reason, in the order of their numbers.
+    /// Every reason, in numeric order.
     pub const ALL: [Self; 10] = [
         Self::Client,
         Self::Drain,
@@ -154,50 +156,51 @@ impl Closed {
     }
 }
 
-/// What one core counts for one route. About 1.3 KiB.
+/// One core's counts for one route. About 1.3 KiB.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct RouteCells {
     /// Responses sent, by status code.
     pub requests: StatusCounts,
-    /// From the first byte of the request to the last byte of the response. Tunnels are not observed here: they would say nothing.
+    /// From the first byte of the request to the last byte of the response. Excludes tunnels, whose duration says
+    /// nothing.
     pub duration: Histogram,
-    /// From handing the request to a connection until the first byte of the upstream's answer.
+    /// From handing the request to a connection until the first byte of the upstream's response.
     pub upstream_duration: Histogram,
     /// Bytes of request bodies.
     pub request_bytes: Counter,
     /// Bytes of response bodies.
     pub response_bytes: Counter,
-    /// Exchanges under way, tunnels included.
+    /// Exchanges in progress, including tunnels.
     pub active: Gauge,
-    /// Answers that the gateway made itself, by cause: counted by the cause's index in [`crate::Setup::causes`] plus one, so that only
-    /// causes that were seen take a place.
+    /// Responses made by the gateway itself, by cause: the cause's index in [`crate::Setup::causes`] plus one, so
+    /// that only observed causes use space.
     pub causes: StatusCounts,
-    /// Traced exchanges, by the buckets of `duration`; none until there was one.
+    /// Traced exchanges by bucket of `duration`; empty until the first one.
     exemplars: OnceLock<Box<Exemplars>>,
 }
 
 impl RouteCells {
-    /// Notes a traced exchange that `duration` has observed.
+    /// Records a traced exchange that `duration` has observed.
     #[cold]
     pub fn exemplify(&self, value: Duration, trace: u128, span: u64, at: SystemTime) {
         self.exemplars.get_or_init(Box::default).note(value, trace, span, at);
     }
 
-    /// The traced exchanges among those that `duration` has observed.
+    /// The traced exchanges observed by `duration`.
     pub(crate) fn exemplars(&self) -> Option<&Exemplars> {
         self.exemplars.get().map(|exemplars| &**exemplars)
     }
 
-    /// Counts an answer of the gateway's own, by the index of its cause.
+    /// Counts a response made by the gateway itself, by the index of its cause.
     #[inline]
     pub fn cause(&self, index: usize) {
-        // 0, the code that has no place of its own, for whatever has no such index.
+        // Any other index counts as 0, the code without a place of its own.
         self.causes.record(u16::try_from(index).ok().and_then(|index| index.checked_add(1)).unwrap_or(0));
     }
 }
 
-/// What one core counts for one consumer. 384 bytes.
+/// One core's counts for one consumer. 384 bytes.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct ConsumerCells {
@@ -209,53 +212,53 @@ pub struct ConsumerCells {
     pub response_bytes: Counter,
 }
 
-/// What one core counts for one upstream.
+/// One core's counts for one upstream.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct UpstreamCells {
-    /// Attempts ended, by outcome: `attempts[Attempt::Answered as usize]`, or [`UpstreamCells::attempt`].
+    /// Ended attempts by outcome: `attempts[Attempt::Answered as usize]`, or [`UpstreamCells::attempt`].
     pub attempts: [Counter; Attempt::ALL.len()],
-    /// Connections open now, idle ones included.
+    /// Open connections, including idle ones.
     pub connections_open: Gauge,
-    /// Connections in the pool now, waiting for work.
+    /// Idle connections in the pool.
     pub connections_idle: Gauge,
-    /// Connections made.
+    /// Connections established.
     pub connects: Counter,
-    /// Connections that could not be made.
+    /// Failed attempts to connect.
     pub connect_failures: Counter,
     /// Attempts on a connection that had carried one before.
     pub reused: Counter,
-    /// Requests waiting for a connection now.
+    /// Requests that wait for a connection.
     pub pending: Gauge,
     /// Attempts after the first one of an exchange.
     pub retries: Counter,
-    /// Attempts that were wanted and not made: the budget was spent.
+    /// Retries not made because the budget was spent.
     pub retries_refused: Counter,
-    /// Whether too few endpoints are in rotation. One flag for the process, as in [`EndpointCells`].
+    /// Whether too few endpoints are in rotation. One flag per process, as in [`EndpointCells`].
     panicking: AtomicBool,
-    /// Attempts made beside one that took long.
+    /// Hedged attempts: those made beside a slow one.
     pub hedges: Counter,
-    /// Those of them whose answer won.
+    /// Hedged attempts whose response won.
     pub hedges_won: Counter,
-    /// Those that were wanted and not made: the budget was spent.
+    /// Hedged attempts not made because the budget was spent.
     pub hedges_refused: Counter,
-    /// What its registry does, in the first core's cells only; empty for an upstream that has none.
+    /// The state of its registry, only in the first core's cells; empty for an upstream without one.
     discovery: OnceLock<Box<Discovery>>,
 }
 
-/// What is counted of the registry that lists the endpoints of an upstream. Written by one thread.
+/// Counts for the registry that lists the endpoints of an upstream. Written by one thread.
 #[derive(Debug, Default)]
 pub(crate) struct Discovery {
-    /// Whether it answers.
+    /// Whether the registry answers.
     pub(crate) follows: AtomicBool,
-    /// Lists that were published.
+    /// Published endpoint lists.
     pub(crate) changes: AtomicU64,
-    /// Questions without an answer.
+    /// Queries without an answer.
     pub(crate) failures: AtomicU64,
 }
 
 impl UpstreamCells {
-    /// Counts an attempt that ended.
+    /// Counts an ended attempt.
     #[inline]
     pub fn attempt(&self, outcome: Attempt) {
         self.attempts[outcome as usize].inc();
@@ -267,13 +270,13 @@ impl UpstreamCells {
 pub enum Attempt {
     /// A response head arrived, whatever its status.
     Answered,
-    /// The client left before the answer.
+    /// The client left before the response.
     Canceled,
     /// The connection was refused, or its address unreachable.
     ConnectFailed,
     /// The connection took longer than `timeouts.connect`.
     ConnectTimeout,
-    /// What arrived was not a valid response.
+    /// The response was not valid HTTP.
     ProtocolError,
     /// The connection ended before a response head.
     Reset,
@@ -284,7 +287,7 @@ pub enum Attempt {
 }
 
 impl Attempt {
-    /// Every outcome, in the order of their numbers.
+    /// Every outcome, in numeric order.
     pub const ALL: [Self; 8] = [
         Self::Answered,
         Self::Canceled,
@@ -311,30 +314,31 @@ impl Attempt {
     }
 }
 
-/// What one core counts for one endpoint.
+/// One core's counts for one endpoint.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub struct EndpointCells {
-    /// Attempts under way.
+    /// Attempts in progress.
     pub active: Gauge,
-    /// Attempts that a response head came of, whatever its status.
+    /// Attempts that got a response head, whatever its status.
     pub answered: Counter,
     /// Attempts that the endpoint failed: no connection, or no valid response.
     pub failed: Counter,
-    /// Attempts that it answered with a status of 5xx.
+    /// Attempts that got a 5xx status.
     pub errors: Counter,
-    /// From sending the request to the first byte of the answer, over all that were answered.
+    /// Total time from sending the request to the first byte of the response, over all answered attempts.
     first_byte_ns: Counter,
-    /// The last failure: its second since 1970, and in the low 16 bits the index of its cause. 0: none.
+    /// The last failure: its second since 1970, with the index of its cause in the low 16 bits. 0: none.
     last_failure: AtomicU64,
-    /// Whether it is out of rotation. One flag for the process: only the first core's is used, through [`EndpointId::set_healthy`].
+    /// Whether it is out of rotation. One flag per process: only the first core's is used, through
+    /// [`EndpointId::set_healthy`].
     unhealthy: AtomicBool,
-    /// What is known of its health, in the first core's cells only; empty while it was always well.
+    /// The state of its health, only in the first core's cells; empty if it was always healthy.
     health: OnceLock<Box<HealthCells>>,
 }
 
 impl EndpointCells {
-    /// Counts an attempt that was answered.
+    /// Counts an answered attempt.
     #[inline]
     pub fn answer(&self, first_byte: Duration) {
         self.answered.inc();
@@ -342,7 +346,7 @@ impl EndpointCells {
             .add(first_byte.as_secs().saturating_mul(1_000_000_000) + u64::from(first_byte.subsec_nanos()));
     }
 
-    /// Counts an attempt that failed, by the index of the cause in [`crate::Setup::causes`].
+    /// Counts a failed attempt, by the index of its cause in [`crate::Setup::causes`].
     #[cold]
     pub fn fail(&self, cause: usize, at: SystemTime) {
         self.failed.inc();
@@ -352,42 +356,43 @@ impl EndpointCells {
     }
 }
 
-/// What all cores counted for one endpoint.
+/// The counts of one endpoint over all cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndpointTotals {
-    /// Attempts that were answered.
+    /// Answered attempts.
     pub answered: u64,
     /// Attempts that the endpoint failed.
     pub failed: u64,
-    /// Attempts that were answered with a status of 5xx.
+    /// Attempts that got a 5xx status.
     pub errors: u64,
-    /// From sending the request to the first byte of the answer, over all that were answered.
+    /// Total time from sending the request to the first byte of the response, over all answered attempts.
     pub first_byte: Duration,
-    /// The index of the cause of the last failure, and when it was, to the second.
+    /// The cause index of the last failure, and its time, to the second.
     pub last_failure: Option<(usize, SystemTime)>,
 }
 
 impl EndpointTotals {
-    /// The mean time to the first byte of an answer, once there was one.
+    /// The mean time to the first byte of a response, once there was one.
     pub fn mean_first_byte(&self) -> Option<Duration> {
         (self.answered > 0).then(|| self.first_byte.div_f64(self.answered as f64))
     }
 }
 
-/// The name of one series and its cells, one per core. Cheap to clone; keep it in the snapshot for as long as the series may be used.
+/// The name of one series and its cells, one per core. Cheap to clone; keep it in the snapshot as long as the series
+/// may be used.
 pub struct SeriesId<C> {
     series: Arc<Series<C>>,
 }
 
-/// One series: its labels as they are exposed, and a cell block per core.
+/// One series: its exposed labels, and a block of cells per core.
 pub(crate) struct Series<C> {
     /// Label pairs, escaped once: `route="orders"`.
     pub(crate) labels: String,
     pub(crate) cores: Box<[Arc<C>]>,
     pub(crate) overflow: bool,
-    /// Whether it was ever put to use. The names of a config that was built and then refused never show.
+    /// Whether it was ever used. The names of a config that was built and then refused never appear.
     adopted: AtomicBool,
-    /// The table's note that an id was dropped.
+    /// The table's flag that an id was dropped.
     dropped: Arc<AtomicBool>,
 }
 
@@ -397,7 +402,7 @@ impl<C> SeriesId<C> {
         Arc::clone(&self.series.cores[index])
     }
 
-    /// Whether this is the series that counts for all names beyond the cap.
+    /// Whether this series counts for all names beyond the cap.
     pub fn is_overflow(&self) -> bool {
         self.series.overflow
     }
@@ -430,7 +435,7 @@ impl<C> std::fmt::Debug for SeriesId<C> {
 }
 
 impl EndpointId {
-    /// Says whether the endpoint is in rotation. An endpoint is healthy until told otherwise; any thread may tell.
+    /// Sets whether the endpoint is in rotation. An endpoint starts healthy; any thread may call this.
     pub fn set_healthy(&self, healthy: bool) {
         self.series.adopted.store(true, Relaxed);
         self.series.cores[0].unhealthy.store(!healthy, Relaxed);
@@ -441,13 +446,13 @@ impl EndpointId {
         self.series.healthy()
     }
 
-    /// A reason begins to hold for which the endpoint is out of rotation; `new`: it is counted.
+    /// A reason to be out of rotation starts to apply; `new`: count it.
     pub fn begin_out(&self, reason: OutReason, since: SystemTime, new: bool) {
         let cells = self.health_cells();
         if new { cells.begin(reason, since) } else { cells.hold(reason, since) }
     }
 
-    /// A reason holds no longer.
+    /// A reason no longer applies.
     pub fn end_out(&self, reason: OutReason) {
         self.health_cells().end(reason);
     }
@@ -467,31 +472,31 @@ impl EndpointId {
         self.series.cores[0].health.get_or_init(Box::default)
     }
 
-    /// What all cores counted; of the endpoints beyond the cap together.
+    /// The counts over all cores; endpoints beyond the cap share theirs.
     pub fn totals(&self) -> EndpointTotals {
         self.series.totals()
     }
 }
 
 impl UpstreamId {
-    /// Says whether too few endpoints are in rotation; tells whether that is news.
+    /// Sets whether too few endpoints are in rotation; returns whether that changed.
     pub fn set_panicking(&self, panicking: bool) -> bool {
         self.series.cores[0].panicking.swap(panicking, Relaxed) != panicking
     }
 }
 
 impl UpstreamId {
-    /// Says whether the registry of this upstream answers.
+    /// Sets whether the registry of this upstream answers.
     pub fn follows(&self, follows: bool) {
         self.discovery().follows.store(follows, Relaxed);
     }
 
-    /// Counts a list of endpoints that was published.
+    /// Counts a published list of endpoints.
     pub fn discovered(&self) {
         self.discovery().changes.fetch_add(1, Relaxed);
     }
 
-    /// Counts a question to the registry that was not answered.
+    /// Counts an unanswered query to the registry.
     pub fn discovery_failed(&self) {
         self.discovery().failures.fetch_add(1, Relaxed);
     }
@@ -503,7 +508,7 @@ impl UpstreamId {
 }
 
 impl Series<UpstreamCells> {
-    /// What is known of its registry, where it has one.
+    /// The state of its registry, if it has one.
     pub(crate) fn discovery(&self) -> Option<&Discovery> {
         self.cores[0].discovery.get().map(|cells| &**cells)
     }
@@ -514,7 +519,7 @@ impl Series<UpstreamCells> {
 }
 
 impl Series<EndpointCells> {
-    /// What is known of its health, once anything is.
+    /// The state of its health, once there is any.
     pub(crate) fn health(&self) -> Option<&HealthCells> {
         self.cores[0].health.get().map(|cells| &**cells)
     }
@@ -556,13 +561,13 @@ impl<C: Default> Series<C> {
         })
     }
 
-    /// Whether anybody but the table could still count here.
+    /// Whether anyone besides the table could still count here.
     fn in_use(self: &Arc<Self>) -> bool {
         Arc::strong_count(self) > 1 || self.cores.iter().any(|cells| Arc::strong_count(cells) > 1)
     }
 }
 
-/// The series of one kind by name, at most `cap` of them and one for the overflow.
+/// The series of one kind by name: at most `cap`, plus one for the overflow.
 pub(crate) struct Table<C> {
     keys: &'static [&'static str],
     cap: usize,
@@ -570,8 +575,8 @@ pub(crate) struct Table<C> {
     by_name: BTreeMap<Vec<String>, Arc<Series<C>>>,
     overflow: Arc<Series<C>>,
     pub(crate) folded: u64,
-    /// Whether an id was dropped since the last look for unused series. Without it each name of a config of 10,000 routes would look
-    /// through a table that is full.
+    /// Whether an id was dropped since the last search for unused series. Without this flag, each name of a config
+    /// with 10,000 routes would search through a full table.
     dropped: Arc<AtomicBool>,
 }
 
@@ -583,12 +588,12 @@ impl<C: Default> Table<C> {
         Self { keys, cap, cores, by_name: BTreeMap::new(), overflow, folded: 0, dropped }
     }
 
-    /// The series of this name, if there is one of its own.
+    /// The series with this name, if it has one of its own.
     pub(crate) fn get(&self, name: &str) -> Option<Arc<Series<C>>> {
         self.by_name.get(&[text::bounded(name).to_owned()][..]).map(Arc::clone)
     }
 
-    /// Finds the series or makes it; when the table is full even without the unused ones, the overflow.
+    /// Finds or creates the series. If the table is full even after dropping unused series, returns the overflow.
     pub(crate) fn find(&mut self, names: &[&str]) -> SeriesId<C> {
         if names.iter().all(|name| *name == OVERFLOW) {
             return SeriesId { series: Arc::clone(&self.overflow) };
@@ -610,18 +615,18 @@ impl<C: Default> Table<C> {
         SeriesId { series }
     }
 
-    /// Drops the series that nobody can count on any more; says how many.
+    /// Drops the series that nobody can count on any more; returns how many.
     ///
-    /// Nobody can take a new id of such a series meanwhile: that goes through `find`, and the table is borrowed here.
+    /// No new id of such a series can appear meanwhile: that goes through `find`, and the table is borrowed here.
     pub(crate) fn retire(&mut self) -> usize {
-        // Before the look: an id that is dropped meanwhile makes the next look worth while.
+        // Before the search: an id that is dropped meanwhile makes the next search worthwhile.
         self.dropped.store(false, Relaxed);
         let before = self.by_name.len();
         self.by_name.retain(|_, series| series.in_use());
         before - self.by_name.len()
     }
 
-    /// The series that were ever used, each with its first name; the overflow last, as such.
+    /// All series ever used, each with its first name; the overflow last.
     pub(crate) fn named(&self) -> Vec<(String, Arc<Series<C>>)> {
         let of = |names: &[String]| names.first().cloned().unwrap_or_default();
         let all = self.by_name.iter().map(|(names, series)| (of(names), series));
@@ -631,7 +636,7 @@ impl<C: Default> Table<C> {
             .collect()
     }
 
-    /// The series to expose: those that were ever used, by name, the overflow last.
+    /// The series to expose: all that were ever used, by name, the overflow last.
     pub(crate) fn list(&self) -> Vec<Arc<Series<C>>> {
         let all = self.by_name.values().chain([&self.overflow]);
         all.filter(|series| series.adopted.load(Relaxed)).map(Arc::clone).collect()

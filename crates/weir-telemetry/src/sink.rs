@@ -1,7 +1,7 @@
-//! Where log lines go, and the thread that takes them there.
+//! The outputs of logs, and the threads that write to them.
 //!
-//! Both logs use it: whoever has lines hands over a whole buffer through a bounded channel and never waits; one thread per output
-//! writes. A sink that is slow fills the channel, and then lines are dropped and counted by whoever had them.
+//! Both logs use it. A producer hands over a whole buffer through a bounded channel and never waits; one thread per
+//! output writes. A slow output fills the channel; the producer then drops lines and counts them.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -22,10 +22,10 @@ mod syslog;
 pub use rotate::Rotation;
 pub use syslog::{Duplex, Secure, Server, Shake, Syslog};
 
-/// Where a log goes.
+/// The output of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Appended to a file, which is made if need be; its directory is not.
+    /// Appends to a file. Creates the file if needed, but not its directory.
     File(PathBuf),
     /// Standard error.
     Stderr,
@@ -36,7 +36,7 @@ pub enum Output {
 }
 
 impl Output {
-    /// Reads the config's value: `stdout`, `stderr` or a path. (`off` is no output; the caller handles it.)
+    /// Parses the config value: `stdout`, `stderr` or a path. (`off` means no output; the caller handles it.)
     pub fn parse(value: &str) -> Self {
         match value {
             "stderr" => Self::Stderr,
@@ -45,16 +45,16 @@ impl Output {
         }
     }
 
-    /// Opens it, as a file descriptor that is not inherited by other programs.
+    /// Opens the output, as a file descriptor that child programs do not inherit.
     ///
     /// # Errors
-    /// Says which file, and whether it is its directory that is missing.
+    /// Names the file, and says if its directory is missing.
     pub(crate) fn open(&self) -> Result<File> {
         let opened = match self {
             Self::File(path) => return open_file(path),
             Self::Stderr => io::stderr().as_fd().try_clone_to_owned(),
             Self::Stdout => io::stdout().as_fd().try_clone_to_owned(),
-            Self::Syslog(_) => Err(io::Error::other("it is no file")), // `Sink::start` asks only for files
+            Self::Syslog(_) => Err(io::Error::other("it is no file")), // `Sink::start` only opens files
         };
         opened.map(File::from).map_err(|e| Error::io(format!("cannot use {self}: {e}"), e))
     }
@@ -73,8 +73,8 @@ impl std::fmt::Display for Output {
 
 fn open_file(path: &Path) -> Result<File> {
     use std::os::unix::fs::FileTypeExt;
-    // Opening a pipe for writing waits for its reader, with the config's lock held. Opened for both it never does; without
-    // a reader lines are dropped and counted once it is full.
+    // Opening a pipe for writing waits for its reader, while we hold the config's lock. Opening it for reading and
+    // writing never waits. Without a reader, lines are dropped and counted once the pipe is full.
     let pipe = std::fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo());
     OpenOptions::new().read(pipe).append(true).create(!pipe).open(path).map_err(|e| {
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty() && !parent.is_dir());
@@ -92,31 +92,33 @@ fn open_file(path: &Path) -> Result<File> {
     })
 }
 
-/// A handle to the thread that writes to one output. The thread ends when the last handle is gone and everything is written.
+/// A handle to the writer thread of one output. The thread ends when the last handle is gone and everything is
+/// written.
 #[derive(Clone)]
 pub(crate) struct Sink {
     sender: SyncSender<Message>,
     output: Output,
     rotation: Option<Rotation>,
-    /// The file to go on with, opened by whoever asked for it, so that a failure is told to them and the old file stays.
+    /// The file to continue with. The caller of `reopen` opened it, so that the caller sees a failure and the old
+    /// file stays.
     reopened: Arc<Mutex<Option<File>>>,
 }
 
 enum Message {
-    /// Answer when everything before is written.
+    /// Replies when everything before it is written.
     Flush(SyncSender<()>),
     Lines {
         bytes: Vec<u8>,
         lines: u64,
     },
-    /// There is a reopened file to look at.
+    /// A reopened file is available.
     Wake,
 }
 
-/// What became of a buffer.
+/// The result of writing a buffer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Outcome<'a> {
-    /// So many of its lines could not be written.
+    /// This many of its lines could not be written.
     Failed(u64, &'a io::Error),
     /// All of it was written.
     Written,
@@ -126,7 +128,7 @@ pub(crate) enum Outcome<'a> {
 pub(crate) type OnOutcome = Box<dyn FnMut(Outcome<'_>) + Send>;
 
 impl Sink {
-    /// Opens the output and starts its thread, with at most `depth` buffers waiting.
+    /// Opens the output and starts its thread; at most `depth` buffers may wait.
     pub(crate) fn start(
         thread: &str,
         output: Output,
@@ -141,7 +143,7 @@ impl Sink {
         Self::start_on(thread, output, to, rotation, depth, on_outcome)
     }
 
-    /// The same on a file that is already open.
+    /// Like `start`, with a file that is already open.
     #[cfg(test)]
     fn start_with(
         thread: &str,
@@ -193,7 +195,7 @@ impl Sink {
         &self.output
     }
 
-    /// Hands over a buffer of whole lines. Never waits; `Err` gives the buffer back when too many are waiting.
+    /// Hands over a buffer of complete lines. Never waits; returns the buffer as `Err` when too many are waiting.
     pub(crate) fn hand_over(&self, bytes: Vec<u8>, lines: u64) -> std::result::Result<(), Vec<u8>> {
         self.sender.try_send(Message::Lines { bytes, lines }).map_err(|e| match e {
             TrySendError::Full(Message::Lines { bytes, .. })
@@ -202,17 +204,17 @@ impl Sink {
         })
     }
 
-    /// Opens a file output anew, for a file that was moved away; other outputs stay as they are.
+    /// Reopens a file output whose file was moved away; does nothing for other outputs.
     pub(crate) fn reopen(&self) -> Result<()> {
         let Output::File(path) = &self.output else { return Ok(()) };
         let file = open_file(path)?;
         *self.reopened.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
-        // Full: then the thread is busy and looks before its next buffer anyway.
+        // If the channel is full, the thread is busy and checks before its next buffer anyway.
         let _ = self.sender.try_send(Message::Wake);
         Ok(())
     }
 
-    /// Waits until everything handed over before is written, at most `limit`; says whether it is.
+    /// Waits until everything handed over before is written, at most `limit`; returns whether it is.
     pub(crate) fn flush(&self, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         let (done, wait) = sync_channel(1);
@@ -232,22 +234,22 @@ impl Sink {
     }
 }
 
-/// Where the writer thread writes to.
+/// The destination of the writer thread.
 enum To {
     File(File),
     Syslog(Box<Wire>),
 }
 
-/// The writer thread's own.
+/// The writer thread's state.
 struct Writer {
     to: To,
     reopened: Arc<Mutex<Option<File>>>,
     on_outcome: OnOutcome,
-    /// Whether the other log may be writing to the same pipe.
+    /// Whether the other log may write to the same pipe.
     together: bool,
-    /// The last write stopped within a line; the next one begins with a line break, so that only one line is damaged.
+    /// The last write stopped within a line. The next one starts with a line break, so that only one line is damaged.
     torn: bool,
-    /// The file that is put aside when it is full or old, and when that is.
+    /// The path of the file to rotate, and when.
     rotated: Option<(PathBuf, Rotation)>,
     rotating: Option<Rotating>,
 }
@@ -269,7 +271,7 @@ impl Writer {
         }
     }
 
-    /// Begins to count how much is in the file.
+    /// Starts tracking the size of the file.
     fn watch_size(&mut self) {
         if let (Some((path, rotation)), To::File(file)) = (&self.rotated, &self.to) {
             self.rotating = Rotating::new(path, rotation, file);
@@ -306,7 +308,7 @@ impl Writer {
         }
     }
 
-    /// Writes all, or says how much was written before the failure.
+    /// Writes everything, or returns how much was written before the failure.
     fn write_some(&mut self, bytes: &[u8]) -> std::result::Result<(), (usize, io::Error)> {
         static CONSOLE: Mutex<()> = Mutex::new(());
         let _turn = self.together.then(|| CONSOLE.lock().unwrap_or_else(PoisonError::into_inner));
@@ -317,7 +319,7 @@ impl Writer {
                 Ok(0) => return Err((written, ErrorKind::WriteZero.into())),
                 Ok(n) => written += n,
                 Err(e) if e.kind() == ErrorKind::Interrupted => {}
-                // Somebody who shares our terminal or pipe made it non-blocking; only this thread waits.
+                // Another process with the same terminal or pipe made it non-blocking; only this thread waits.
                 Err(e) if e.kind() == ErrorKind::WouldBlock => std::thread::sleep(Duration::from_millis(5)),
                 Err(e) => return Err((written, e)),
             }
@@ -326,8 +328,9 @@ impl Writer {
     }
 }
 
-/// Whether stdout and stderr are one pipe, socket or terminal, as under systemd or with `2>&1`. A long write to a pipe is not atomic:
-/// the two logs then take turns, so that no line ends up within another. (Appending to a regular file is atomic.)
+/// Whether stdout and stderr are the same pipe, socket or terminal, as under systemd or with `2>&1`. A long write to
+/// a pipe is not atomic, so the two logs then take turns and no line ends up inside another. (Appending to a regular
+/// file is atomic.)
 fn one_console() -> bool {
     let identity = |output: Output| {
         let meta = output.open().ok()?.metadata().ok()?;

@@ -1,8 +1,9 @@
-//! Escaping: values from anywhere, made safe for a label, a JSON string or a plain line.
+//! Escaping: makes values from any source safe for a label, a JSON string or a plain line.
 //!
-//! Invariant: nothing written here contains a line break, a quote that closes what was opened, a control character, or invalid UTF-8.
+//! Invariant: the output never contains a line break, a quote that closes an open one, a control character, or
+//! invalid UTF-8.
 
-/// How long a name may be as a label value; what is longer is cut. Config names are far shorter.
+/// Most bytes of a name as a label value; longer names are cut. Config names are far shorter.
 pub(crate) const LABEL_BYTES: usize = 256;
 
 /// A label pair: `key="value"`, escaped for Prometheus text and OpenMetrics alike.
@@ -25,19 +26,19 @@ pub(crate) fn bounded(name: &str) -> &str {
     &name[..name.floor_char_boundary(LABEL_BYTES)]
 }
 
-/// How a hostile byte or character is written.
+/// The notation for a hostile byte or character.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Style {
     /// Inside a JSON string (RFC 8259 §7).
     Json,
-    /// Inside a plain line, whether the template put quotes around it or not: `\xHH` for bytes, as nginx does.
+    /// Inside a plain line, whether or not the template puts quotes around it: `\xHH` for bytes, as nginx does.
     Plain,
 }
 
-/// Appends `value`, escaped, at most `limit` bytes of it; a value that was cut ends in `…`.
+/// Appends at most `limit` bytes of `value`, escaped; a cut value ends in `…`.
 ///
-/// Valid UTF-8 stays as it is, except for characters that end a line somewhere or steer a terminal: U+0080 to U+009F, U+2028, U+2029.
-/// Each maximal invalid sequence becomes U+FFFD. Worst case: six times `limit`.
+/// Valid UTF-8 stays unchanged, except characters that end a line somewhere or control a terminal: U+0080 to U+009F,
+/// U+2028, U+2029. Each maximal invalid sequence becomes U+FFFD. Worst case: six times `limit`.
 #[inline]
 pub(crate) fn escape(out: &mut Vec<u8>, value: &[u8], limit: usize, style: Style) {
     // Nearly all values are plain and short.
@@ -70,7 +71,7 @@ fn escape_some(out: &mut Vec<u8>, value: &[u8], limit: usize, style: Style) {
     }
 }
 
-/// At most `limit` bytes, not ending within a character (as far as three bytes tell).
+/// At most `limit` bytes, not ending within a character (as far as three bytes show).
 fn cut(value: &[u8], limit: usize) -> &[u8] {
     if value.len() <= limit {
         return value;
@@ -82,8 +83,8 @@ fn cut(value: &[u8], limit: usize) -> &[u8] {
     &value[..end]
 }
 
-/// Whether nothing needs an escape. Eight bytes at a time, the last ones overlapping: a JSON line of the access log in 323 ns
-/// where `plain_run` took 351 (examples/measure.rs).
+/// Whether nothing needs an escape. Checks eight bytes at a time, the last ones overlapping: a JSON line of the
+/// access log takes 323 ns, where `plain_run` took 351 (examples/measure.rs).
 #[inline]
 fn is_plain(bytes: &[u8]) -> bool {
     if let Some(last) = bytes.last_chunk::<8>() {
@@ -98,7 +99,7 @@ fn is_plain(bytes: &[u8]) -> bool {
     }
 }
 
-/// How many bytes at the front need no escape.
+/// The number of leading bytes that need no escape.
 fn plain_run(bytes: &[u8]) -> usize {
     let (words, tail) = bytes.as_chunks::<8>();
     for (i, word) in words.iter().enumerate() {
@@ -111,7 +112,8 @@ fn plain_run(bytes: &[u8]) -> usize {
     words.len() * 8 + rest
 }
 
-/// The high bit of each byte that [`is_special`]; bits above the first one set may be wrong, which nobody looks at.
+/// Sets the high bit of each byte that [`is_special`]. Bits above the first one set may be wrong; callers ignore
+/// them.
 fn special_bytes(word: u64) -> u64 {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
     const HIGH: u64 = ONES << 7;

@@ -1,4 +1,5 @@
-//! The time of a log line: RFC 3339, UTC, milliseconds, or as Apache's logs have it; all but the milliseconds kept for a second.
+//! The time of a log line: RFC 3339 (UTC, milliseconds), or the format of Apache's logs. Everything but the
+//! milliseconds is cached for a second.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -21,7 +22,8 @@ impl Stamp {
         }
     }
 
-    /// `2026-03-01T12:00:00.000Z`: 24 bytes. Times before 1970 show as 1970, years after 9999 as their last four digits.
+    /// `2026-03-01T12:00:00.000Z`: 24 bytes. Times before 1970 appear as 1970, years after 9999 as their last four
+    /// digits.
     pub(crate) fn text(&mut self, time: SystemTime) -> &[u8; 24] {
         let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
         if since.as_secs() != self.second {
@@ -32,7 +34,7 @@ impl Stamp {
         &self.text
     }
 
-    /// `01/Mar/2026:12:00:00 +0000`, as the Common Log Format has it.
+    /// `01/Mar/2026:12:00:00 +0000`, the time of the Common Log Format.
     pub(crate) fn clf(&mut self, time: SystemTime) -> &[u8; 26] {
         let since = time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         if since != self.clf_second {
@@ -55,7 +57,7 @@ impl Stamp {
     }
 }
 
-/// A moment as logs write it: UTC, RFC 3339, to the millisecond.
+/// A time in the format of log lines: UTC, RFC 3339, in milliseconds.
 pub fn timestamp(time: SystemTime) -> String {
     String::from_utf8_lossy(Stamp::new().text(time)).into_owned()
 }
@@ -63,7 +65,7 @@ pub fn timestamp(time: SystemTime) -> String {
 const MONTHS: [&[u8; 3]; 12] =
     [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
 
-/// `12:00:00`, into eight bytes that have the colons.
+/// Writes `12:00:00` into eight bytes that already contain the colons.
 fn clock(out: &mut [u8], second: u64) {
     let second = second % 86_400;
     digits(&mut out[0..2], second / 3600);
@@ -78,8 +80,9 @@ fn digits(out: &mut [u8], mut value: u64) {
     }
 }
 
-/// Year, month and day of a day since 1970, in the Gregorian calendar. Source: Howard Hinnant, *chrono-Compatible Low-Level Date
-/// Algorithms*, `civil_from_days`: years begin in March, so that the leap day is the last of its year.
+/// Year, month and day of a day since 1970, in the Gregorian calendar. Source: Howard Hinnant, *chrono-Compatible
+/// Low-Level Date Algorithms*, `civil_from_days`: years start in March, so that the leap day is the last day of its
+/// year.
 fn date(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let era = days / 146_097;

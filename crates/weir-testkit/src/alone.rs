@@ -1,14 +1,15 @@
-//! Tests that bound wall time run alone: what they measure must not be shaken by the tests beside them.
+//! Tests that bound wall time run alone, because other tests would disturb their measurements.
 //!
-//! Every test that starts the binary takes part in the crowd until its thread ends. [`alone`] waits until the crowd is gone
-//! and keeps a new one from gathering. Both waits have an end ([`PATIENCE`]), so that a test which starts one gateway while
-//! another of its threads waits for a second cannot hang them all: then the measurement is merely less quiet.
+//! Every test that starts the binary belongs to the crowd until its thread ends. [`alone`] waits until the crowd
+//! is gone and keeps a new one from forming. Both waits are bounded by [`PATIENCE`]. Otherwise a test that runs
+//! one gateway while another of its threads waits to start a second would deadlock all tests. When the wait ends
+//! early, the measurement is merely noisier.
 
 use std::cell::{Cell, RefCell};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Longest wait for others: as long as all that run alone take together, several times over.
+/// Longest wait for other tests: several times the total of all tests that run alone.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 static TURNS: Mutex<Turns> = Mutex::new(Turns { crowd: 0, alone: false, waiting: 0 });
@@ -19,12 +20,12 @@ struct Turns {
     crowd: usize,
     /// A test runs alone.
     alone: bool,
-    /// Tests that wait to.
+    /// Tests that wait to run alone.
     waiting: usize,
 }
 
 thread_local! {
-    /// This thread's part in the crowd. It ends with its thread, that is with its test.
+    /// This thread's membership in the crowd. It ends with its thread, that is, with its test.
     static PART: RefCell<Option<Part>> = const { RefCell::new(None) };
     static IS_ALONE: Cell<bool> = const { Cell::new(false) };
 }
@@ -38,7 +39,7 @@ impl Drop for Part {
     }
 }
 
-/// Keeps all others away until it is dropped.
+/// Keeps all other tests away until dropped.
 #[derive(Debug)]
 #[must_use = "others come back when it is dropped"]
 pub struct Alone(());
@@ -51,8 +52,8 @@ impl Drop for Alone {
     }
 }
 
-/// Waits until no other test runs the binary, and holds up those that would. To be called first in a test that bounds how
-/// long something takes.
+/// Waits until no other test runs the binary, and holds up tests that want to start it. Call it first in a test
+/// that bounds how long something takes.
 pub fn alone() -> Alone {
     PART.with_borrow_mut(|part| drop(part.take()));
     let mut turns = turns();
@@ -100,7 +101,7 @@ mod tests {
             let say = say.clone();
             thread::spawn(move || {
                 join_crowd();
-                join_crowd(); // once for a thread, however often it starts something
+                join_crowd(); // once per thread, however often it starts the binary
                 say.send("crowd").unwrap();
                 wait.recv().unwrap();
                 say.send("crowd gone").unwrap();

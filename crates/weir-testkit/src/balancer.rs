@@ -1,4 +1,4 @@
-//! A TCP balancer: each new connection goes to the next backend that says it is ready.
+//! A TCP balancer: sends each new connection to a backend that reports ready.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use crate::wire::DEADLINE;
 
-/// How often each backend is asked whether it is ready.
+/// Interval between readiness checks of each backend.
 const ASK: Duration = Duration::from_millis(10);
 
-/// A balancer on a free port, until it is dropped.
+/// A balancer on a free port, running until dropped.
 #[derive(Debug)]
 pub struct Balancer {
     address: SocketAddr,
@@ -29,15 +29,15 @@ struct Shared {
 #[derive(Clone, Debug)]
 struct Backend {
     address: String,
-    /// Its admin listener, where `/readyz` is.
+    /// Its admin listener, which serves `/readyz`.
     admin: String,
     is_ready: bool,
-    /// Connections that it got.
+    /// Connections sent to it.
     got: usize,
 }
 
 impl Balancer {
-    /// One without backends.
+    /// Starts a balancer without backends.
     pub fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -66,24 +66,24 @@ impl Balancer {
         Self { address, shared, threads: vec![thread::spawn(accept), thread::spawn(ask)] }
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// One more backend: where it serves, and its admin listener. It gets nothing before it says that it is ready.
+    /// Adds a backend by its address and its admin listener. It gets no connections until it reports ready.
     pub fn add(&self, address: &str, admin: &str) {
         let backend =
             Backend { address: address.to_owned(), admin: admin.to_owned(), is_ready: false, got: 0 };
         self.shared.lock().push(backend);
     }
 
-    /// Whether a backend was ready when it was asked last.
+    /// Whether a backend was ready at the last check.
     pub fn is_ready(&self, address: &str) -> bool {
         self.shared.lock().iter().any(|backend| backend.address == address && backend.is_ready)
     }
 
-    /// How many connections a backend got.
+    /// How many connections a backend received.
     pub fn got(&self, address: &str) -> usize {
         self.shared.lock().iter().find(|backend| backend.address == address).map_or(0, |backend| backend.got)
     }
@@ -92,7 +92,7 @@ impl Balancer {
 impl Drop for Balancer {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::Relaxed);
-        let _ = TcpStream::connect(self.address); // has it look
+        let _ = TcpStream::connect(self.address); // wakes the accept loop
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -115,7 +115,7 @@ impl Shared {
         }
     }
 
-    /// The ready backend that got the fewest.
+    /// The ready backend with the fewest connections.
     fn pick(&self) -> Option<String> {
         let mut backends = self.lock();
         let next =
@@ -148,7 +148,7 @@ impl Shared {
 fn pass(mut from: &TcpStream, mut to: &TcpStream) {
     let _ = io::copy(&mut from, &mut to); // either end may be gone
     let _ = to.shutdown(Shutdown::Write);
-    // Whoever still writes hears that nobody reads.
+    // Tells the sender that nobody reads any more.
     let _ = from.shutdown(Shutdown::Read);
 }
 

@@ -1,4 +1,4 @@
-//! Certificates made for one test: an authority, and leaves that it signed, as files and as bytes.
+//! Certificates for one test: an authority, and leaves that it signed, as files and as bytes.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ use rcgen::{
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use tempfile::TempDir;
 
-/// A certificate authority with a folder of its own, which is gone when the authority is dropped.
+/// A certificate authority with its own folder, which is removed when the authority is dropped.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     dir: TempDir,
@@ -21,7 +21,7 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// A new authority with a name and a key of its own.
+    /// Creates an authority with its own name and key.
     pub fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -61,7 +61,7 @@ impl Authority {
         self.sign(params, KeyPair::generate().unwrap())
     }
 
-    /// A server certificate for these names that is its own authority, as `openssl req -x509` makes it.
+    /// A self-signed server certificate for these names, as `openssl req -x509` makes it.
     pub fn self_signed(&self, names: &[&str]) -> Certificate {
         let mut params = params(names[0], names);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -70,7 +70,7 @@ impl Authority {
         self.keep(&certificate, &key)
     }
 
-    /// A client certificate with this common name; with none where it is empty.
+    /// A client certificate with this common name, or without one if the text is empty.
     pub fn client(&self, name: &str) -> Certificate {
         self.client_for(name, &[])
     }
@@ -128,12 +128,12 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// As a config names it: `{ cert: …, key: … }`.
+    /// In config syntax: `{ cert: …, key: … }`.
     pub fn yaml(&self) -> String {
         format!("{{ cert: {}, key: {} }}", self.cert_file.display(), self.key_file.display())
     }
 
-    /// Puts the files of another certificate in the place of these, each by a rename, as tools that renew do.
+    /// Replaces these files with those of another certificate, each by a rename, as renewal tools do.
     pub fn replace_files_by(&self, other: &Self) {
         for (to, from) in [(&self.key_file, &other.key_file), (&self.cert_file, &other.cert_file)] {
             let beside = beside(to);
@@ -154,14 +154,14 @@ fn beside(path: &Path) -> PathBuf {
 fn params(common_name: &str, names: &[&str]) -> CertificateParams {
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let mut params = CertificateParams::new(names).unwrap();
-    params.distinguished_name = DistinguishedName::new(); // without the library's own
+    params.distinguished_name = DistinguishedName::new(); // without the library's default name
     if !common_name.is_empty() {
         params.distinguished_name.push(DnType::CommonName, common_name);
     }
     params
 }
 
-/// One RSA key for all tests of a process: making one takes longer than most tests.
+/// One RSA key for all tests of a process, because generating one takes longer than most tests.
 fn rsa_key() -> &'static str {
     static KEY: OnceLock<String> = OnceLock::new();
     KEY.get_or_init(|| KeyPair::generate_for(&PKCS_RSA_SHA256).unwrap().serialize_pem())

@@ -1,4 +1,4 @@
-//! The client side: connects, says what the test wrote, and shows what came back.
+//! The client side: connects, sends the test's bytes, and returns the answer.
 
 use std::io::{self, Write};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::wire::{DEADLINE, Io, Wire};
 use crate::{Response, Tls, TlsSeen};
 
-/// A client connection. What it can do with bytes is on [`Wire`].
+/// A client connection. Operations on bytes are on [`Wire`].
 #[derive(Debug)]
 pub struct Client(Wire);
 
@@ -24,12 +24,12 @@ impl Client {
         }
     }
 
-    /// Whether somebody accepts connections there.
+    /// Whether the address accepts connections.
     pub fn can_connect(address: impl ToString) -> bool {
         Self::open(&address.to_string()).is_ok()
     }
 
-    /// Connects and shakes hands.
+    /// Connects, with a TLS handshake.
     #[track_caller]
     pub fn connect_tls(address: impl ToString, tls: &Tls) -> Self {
         match Self::try_connect_tls(address, tls) {
@@ -38,10 +38,11 @@ impl Client {
         }
     }
 
-    /// Connects and shakes hands, where either may fail.
+    /// Connects with a TLS handshake, either of which may fail.
     ///
     /// # Errors
-    /// A text with what failed. In TLS 1.3 a client certificate is refused only after the handshake, at the first read.
+    /// A text that says what failed. In TLS 1.3 the server refuses a client certificate only after the handshake,
+    /// at the first read.
     pub fn try_connect_tls(address: impl ToString, tls: &Tls) -> Result<Self, String> {
         let address = address.to_string();
         let stream =
@@ -51,7 +52,7 @@ impl Client {
         Ok(Self(Wire::new(Io::TlsClient(Box::new(stream)), format!("TLS client of {address}"))))
     }
 
-    /// What the handshake agreed on.
+    /// The result of the TLS handshake.
     #[track_caller]
     pub fn tls(&self) -> TlsSeen {
         match self.0.io() {
@@ -60,14 +61,14 @@ impl Client {
         }
     }
 
-    /// Asks without a body and reads the answer; the host is `weir.test`.
+    /// Sends a request without a body and reads the answer; the host is `weir.test`.
     #[track_caller]
     pub fn request(&mut self, method: &str, target: &str) -> Response {
         self.send(format!("{method} {target} HTTP/1.1\r\nHost: weir.test\r\n\r\n"));
         if method == "HEAD" { self.read_response_to_head() } else { self.read_response() }
     }
 
-    /// GETs and reads the answer; the host is `weir.test`.
+    /// Sends a GET and reads the answer; the host is `weir.test`.
     #[track_caller]
     pub fn get(&mut self, target: &str) -> Response {
         self.request("GET", target)
@@ -80,7 +81,7 @@ impl Client {
         self.read_response()
     }
 
-    /// A second hand on this connection, that writes while the first one reads. Only for plain TCP.
+    /// A second handle of this connection, which writes while the first one reads. Only for plain TCP.
     #[track_caller]
     pub fn writer(&self) -> Writer {
         match self.0.io() {
@@ -95,7 +96,7 @@ impl Client {
         self.0.io().tcp().expect("a TCP client").local_addr().unwrap()
     }
 
-    /// Closes by RST: whatever was on its way is lost.
+    /// Closes with RST: data in flight is lost.
     pub fn reset(self) {
         self.0.reset();
     }
@@ -125,7 +126,7 @@ impl DerefMut for Client {
     }
 }
 
-/// Writes to a connection that somebody else reads. See [`Client::writer`].
+/// Writes to a connection that another handle reads. See [`Client::writer`].
 #[derive(Debug)]
 pub struct Writer(TcpStream);
 
@@ -133,7 +134,7 @@ impl Writer {
     /// Sends the bytes.
     ///
     /// # Errors
-    /// What the socket says, also when nothing could be written for 30 s.
+    /// The socket's error, also if nothing could be written for 30 s.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         self.0.set_write_timeout(Some(Duration::from_secs(30)))?;
         self.0.write_all(bytes.as_ref())

@@ -1,8 +1,8 @@
-//! Compressed bodies, read by the libraries that browsers and curl read them with, or their like.
+//! Decodes compressed bodies with the libraries that browsers and curl use, or similar ones.
 
 use std::io::Write;
 
-/// What was written in this coding (`br`, `gzip` or `zstd`), as far as it goes; at most 4 MiB of it.
+/// Decodes bytes in this coding (`br`, `gzip` or `zstd`) as far as they go, up to 4 MiB.
 pub fn decoded(coding: &str, bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(4 << 20);
     match coding {

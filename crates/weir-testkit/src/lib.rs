@@ -1,7 +1,7 @@
-//! What tests are written with. Never shipped.
+//! The toolkit for tests. Never shipped.
 //!
-//! Tests here speak in bytes: a [`Client`] on one side of a running gateway, an [`Upstream`] on the other, and what each
-//! of them sends and receives written out, so that a test reads like a transcript:
+//! Tests here speak in bytes: a [`Client`] on one side of a running gateway, an [`Upstream`] on the other. Each
+//! test writes out what both sides send and receive, so it reads like a transcript:
 //!
 //! ```no_run
 //! use weir_testkit::{Upstream, Weir};
@@ -16,13 +16,14 @@
 //! client.read_response().expect_status(200).expect_body("ok");
 //! ```
 //!
-//! Sockets block and each test is its own thread: that is what makes the order of events visible. Every wait is for an
-//! event and has a deadline (5 s unless told otherwise); what panics shows everything that was said in both directions.
+//! Sockets block and each test has its own thread, which makes the order of events visible. Every wait is for an
+//! event and has a deadline (5 s by default). A panic shows everything that both sides sent.
 //!
-//! *Layout:* `wire.rs` is one connection and its transcript, `message.rs` the heads and bodies on it; `client.rs` and
-//! `upstream.rs` are the two ends, `h2/` the same in frames of HTTP/2, `tls.rs` and `certs.rs` what they need for TLS; `weir.rs` runs the binary, `output.rs`
-//! reads what it prints, `pebble.rs` runs a certificate authority, `balancer.rs` is a TCP balancer, `pty.rs` what it shows on a terminal; `table.rs` runs many cases and reports every one that fails, `wait.rs` waits,
-//! `alone.rs` keeps other tests away from one that measures time.
+//! *Layout:* `wire.rs` is one connection and its transcript, `message.rs` the heads and bodies on it. `client.rs`
+//! and `upstream.rs` are the two ends, `h2/` the same in HTTP/2 frames, `tls.rs` and `certs.rs` their TLS.
+//! `weir.rs` runs the binary, `output.rs` reads its output, and `pty.rs` captures it on a terminal. `pebble.rs`
+//! runs a certificate authority, `balancer.rs` is a TCP balancer. `table.rs` runs many cases and reports each
+//! failure, `wait.rs` polls, `alone.rs` keeps other tests away from one that measures time.
 
 #![allow(clippy::unwrap_used, reason = "this crate is test code: a panic is how a test fails")]
 

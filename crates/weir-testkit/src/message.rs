@@ -1,4 +1,4 @@
-//! HTTP/1.1 messages as a test sees them: read leniently, kept exactly.
+//! HTTP/1.1 messages as a test sees them: parsed leniently, stored exactly.
 
 use std::time::Instant;
 
@@ -27,7 +27,7 @@ impl Head {
         named.map(|(_, value)| value.as_str()).collect()
     }
 
-    /// Whether any line of the head, without its CRLF, is this one. Field names compare without case.
+    /// Whether a line of the head, without its CRLF, equals this one. Field names compare case-insensitively.
     pub fn has_line(&self, line: &str) -> bool {
         match line.split_once(": ") {
             Some((name, value)) => self.all(name).contains(&value),
@@ -43,7 +43,7 @@ impl Head {
     }
 }
 
-/// How a message said where it ends.
+/// How a message is delimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
     /// Chunked coding.
@@ -56,7 +56,7 @@ pub enum Framing {
     None,
 }
 
-/// A body as it was received.
+/// A body as received.
 #[derive(Clone, Debug, Default)]
 pub struct Body {
     /// The content.
@@ -74,13 +74,13 @@ pub struct Body {
 pub struct Broken {
     /// What went wrong.
     pub why: String,
-    /// The head, when there was one.
+    /// The head, if there was one.
     pub head: Option<Head>,
-    /// What there was of the body.
+    /// The part of the body that arrived.
     pub body: Vec<u8>,
 }
 
-/// A response. The `expect_` methods return it, so that they can be chained.
+/// A response. The `expect_` methods return it for chaining.
 #[derive(Clone, Debug)]
 pub struct Response {
     /// Status code.
@@ -91,7 +91,7 @@ pub struct Response {
     pub head: Head,
     /// How the body was delimited.
     pub framing: Framing,
-    /// The body and what came with it.
+    /// The body, with its chunk sizes and trailers.
     pub body: Body,
 }
 
@@ -115,7 +115,7 @@ impl Response {
         }
     }
 
-    /// The status is this one.
+    /// Asserts this status.
     #[track_caller]
     pub fn expect_status(&self, status: u16) -> &Self {
         if self.status != status {
@@ -124,7 +124,7 @@ impl Response {
         self
     }
 
-    /// A field has this value.
+    /// Asserts that a field has this value.
     #[track_caller]
     pub fn expect_header(&self, name: &str, value: &str) -> &Self {
         if !self.head.all(name).contains(&value) {
@@ -133,7 +133,7 @@ impl Response {
         self
     }
 
-    /// There is no such field.
+    /// Asserts that the field is absent.
     #[track_caller]
     pub fn expect_no_header(&self, name: &str) -> &Self {
         if self.header(name).is_some() {
@@ -142,7 +142,7 @@ impl Response {
         self
     }
 
-    /// The gateway made this answer, with this status and this cause.
+    /// Asserts that the gateway generated this answer, with this status and cause.
     #[track_caller]
     pub fn expect_cause(&self, (status, cause): (u16, &str)) -> &Self {
         if self.status != status || self.header("x-weir-cause") != Some(cause) {
@@ -151,7 +151,7 @@ impl Response {
         self
     }
 
-    /// The body is this one.
+    /// Asserts this body.
     #[track_caller]
     pub fn expect_body(&self, body: impl AsRef<[u8]>) -> &Self {
         if self.body.bytes != body.as_ref() {
@@ -160,7 +160,7 @@ impl Response {
         self
     }
 
-    /// The body contains this text.
+    /// Asserts that the body contains this text.
     #[track_caller]
     pub fn expect_body_with(&self, text: &str) -> &Self {
         if !self.text().contains(text) {
@@ -195,19 +195,19 @@ impl Wire {
         }
     }
 
-    /// Reads the next response; a 1xx counts as one of its own.
+    /// Reads the next response; a 1xx counts as a separate response.
     #[track_caller]
     pub fn read_response(&mut self) -> Response {
         self.response("GET")
     }
 
-    /// Reads the response to a HEAD request: it has no body, whatever its fields say.
+    /// Reads the response to a HEAD request, which has no body, whatever its fields say.
     #[track_caller]
     pub fn read_response_to_head(&mut self) -> Response {
         self.response("HEAD")
     }
 
-    /// Reads the next response, where it may be cut short.
+    /// Reads the next response, which may be cut short.
     ///
     /// # Errors
     /// The connection ended, or the deadline passed, before the message did.
@@ -248,7 +248,7 @@ impl Wire {
         self.try_read_until(b"\r\n\r\n", until).map(Head::parse)
     }
 
-    /// Reads the body of a request; on failure `body` holds what there was.
+    /// Reads the body of a request; on failure, `body` holds the part that arrived.
     pub(crate) fn request_body(
         &mut self,
         head: &Head,

@@ -1,4 +1,4 @@
-//! A network of a test's own, for what cannot be tried on the one that everybody uses.
+//! A private network for tests that must not touch the shared one.
 
 #![allow(unsafe_code, reason = "three system calls that no safe crate of ours wraps")]
 
@@ -6,13 +6,13 @@ use std::fs;
 use std::io;
 use std::ops::RangeInclusive;
 
-/// Gives the calling thread, and all threads and processes that it starts from now on, a network namespace with a loopback alone, in which
-/// connections are made from these ports.
+/// Gives the calling thread a network namespace with only a loopback interface, in which connections use these
+/// local ports. Threads and processes that it starts later inherit the namespace.
 ///
 /// # Errors
-/// Where that is not allowed: it takes `CAP_SYS_ADMIN`, which most users and many containers have not.
+/// The caller lacks `CAP_SYS_ADMIN`, as most users and many containers do.
 pub fn own_network(local_ports: &RangeInclusive<u16>) -> io::Result<()> {
-    // SAFETY: a plain system call, which changes this thread alone.
+    // a plain system call that changes only this thread.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
         return Err(io::Error::last_os_error());
     }

@@ -1,4 +1,4 @@
-//! What the running gateway prints: collected as it comes, and waited for.
+//! The output of the running gateway: collects it, and waits for parts of it.
 
 use std::io::{BufRead, BufReader, Read};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ struct Text {
 }
 
 impl Output {
-    /// Collects the stream in a thread of its own, line by line.
+    /// Collects the stream line by line, on a separate thread.
     pub(crate) fn collect(stream: impl Read + Send + 'static) -> Self {
         let output = Self::default();
         let shared = output.clone();
@@ -38,7 +38,7 @@ impl Output {
         self.lock().text.clone()
     }
 
-    /// Waits until `find` finds something in the text; nothing when the stream ends or the deadline passes before.
+    /// Waits until `find` finds something in the text; `None` if the stream ends or the deadline passes first.
     pub(crate) fn wait_for<T>(&self, deadline: Duration, find: impl Fn(&str) -> Option<T>) -> Option<T> {
         let mut found = None;
         let waited = self.0.1.wait_timeout_while(self.lock(), deadline, |state| {
@@ -49,7 +49,7 @@ impl Output {
         found
     }
 
-    /// Waits until the process has closed the stream; false when it has not by the deadline.
+    /// Waits until the process closes the stream; false if it has not by the deadline.
     pub(crate) fn wait_closed(&self, deadline: Duration) -> bool {
         let waited = self.0.1.wait_timeout_while(self.lock(), deadline, |state| !state.closed);
         waited.unwrap_or_else(PoisonError::into_inner).0.closed
@@ -102,7 +102,7 @@ impl LogLine {
     }
 }
 
-/// Splits at spaces, but not within double quotes, which are dropped.
+/// Splits at spaces, but not within double quotes, which are removed.
 fn words(line: &str) -> Vec<String> {
     let (mut words, mut quoted, mut escaped) = (vec![String::new()], false, false);
     for c in line.chars() {

@@ -1,7 +1,7 @@
-//! Pebble, the certificate authority that ACME clients are tested with, and its DNS server. It refuses one good nonce in twenty, as it does unless told
-//! otherwise.
+//! Pebble, the test certificate authority for ACME clients, and its DNS server. It rejects one valid nonce in
+//! twenty, which is its default.
 //!
-//! Where it is not installed, tests say so and pass; `make test` builds it (`scripts/ensure-tools.sh pebble`).
+//! If it is not installed, tests say so and pass; `make test` builds it (`scripts/ensure-tools.sh pebble`).
 
 use std::fs;
 use std::net::SocketAddr;
@@ -15,13 +15,13 @@ use tempfile::TempDir;
 
 use crate::{Authority, Client, Tls, eventually_within, unused_address};
 
-/// The version that is built. `scripts/ensure-tools.sh` has it too.
+/// The version to build, which `scripts/ensure-tools.sh` states too.
 const VERSION: &str = "2.10.1";
 
 /// How long it may take to listen.
 const STARTING: Duration = Duration::from_secs(30);
 
-/// A certificate authority of one's own, away until it is [started](Self::start).
+/// A private certificate authority, stopped until [`Self::start`] is called.
 #[derive(Debug)]
 pub struct Pebble {
     folder: PathBuf,
@@ -35,7 +35,8 @@ pub struct Pebble {
 }
 
 impl Pebble {
-    /// One that asks for proofs at these ports of this machine, whatever the name. None where Pebble is not installed, which is told.
+    /// An authority that validates challenges at these ports of this machine, for every name. If Pebble is not
+    /// installed, prints that and returns `None`.
     pub fn new(http: u16, tls: u16) -> Option<Self> {
         let tools = std::env::var_os("CONF_TOOLS").map(PathBuf::from);
         let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/weir-conformance"));
@@ -63,17 +64,18 @@ impl Pebble {
         Some(Self { folder, dir, authority, acme, management, dns, records, running: Vec::new() })
     }
 
-    /// The URL of its directory, and the file that its own certificate is verified by, as settings of `acme`.
+    /// The URL of its directory, and the file that verifies its own certificate, as settings of `acme`.
     pub fn yaml(&self) -> String {
         format!("directory: \"https://{}/dir\", ca: {}", self.acme, self.authority.file().display())
     }
 
-    /// Where TXT records are set: `POST /set-txt` with `host` and `value`, `POST /clear-txt` with `host`.
+    /// The address for setting TXT records: `POST /set-txt` with `host` and `value`, `POST /clear-txt` with
+    /// `host`.
     pub fn records(&self) -> SocketAddr {
         self.records
     }
 
-    /// Starts it. What it knew before is gone; its own key is another.
+    /// Starts it without its earlier state, and with a new key.
     pub fn start(&mut self) {
         self.stop();
         let (dns, records) = (self.dns.to_string(), self.records.to_string());
@@ -88,7 +90,7 @@ impl Pebble {
         }
     }
 
-    /// Ends it: from now on nobody listens there.
+    /// Stops it, so that nothing listens at its address.
     pub fn stop(&mut self) {
         for mut child in self.running.drain(..) {
             let _ = child.kill();
@@ -96,13 +98,13 @@ impl Pebble {
         }
     }
 
-    /// The certificate that clients must trust.
+    /// The root certificate that clients must trust.
     pub fn root(&self) -> CertificateDer<'static> {
         let answer = self.manage("GET", "/roots/0", "");
         CertificateDer::from_pem_slice(answer.as_bytes()).unwrap()
     }
 
-    /// Asks its management interface; gives the body.
+    /// Sends a request to its management interface, and returns the body.
     pub fn manage(&self, method: &str, path: &str, body: &str) -> String {
         let mut client = Client::connect_tls(self.management, &Tls::new(&self.authority, "127.0.0.1"));
         let head =

@@ -1,4 +1,4 @@
-//! A forward proxy: tunnels by CONNECT, and requests in absolute form, passed on as they are.
+//! A forward proxy: supports CONNECT tunnels, and requests in absolute form, which it forwards unchanged.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 
 use crate::stop_listening;
 
-/// A proxy on a free port, until it is dropped. It takes every name below `.weir.test` for 127.0.0.1.
+/// A proxy on a free port, running until dropped. It resolves every name below `.weir.test` to 127.0.0.1.
 #[derive(Debug)]
 pub struct Proxy {
     address: SocketAddr,
@@ -18,19 +18,19 @@ pub struct Proxy {
 
 #[derive(Debug)]
 struct Shared {
-    /// What CONNECT is answered, where it is not let through.
+    /// The answer to CONNECT, if the proxy refuses it.
     refusal: Option<String>,
     heads: Mutex<Vec<String>>,
     stopped: AtomicBool,
 }
 
 impl Proxy {
-    /// Lets everything through.
+    /// Starts a proxy that lets everything through.
     pub fn start() -> Self {
         Self::with(None)
     }
 
-    /// Answers this to each request and closes.
+    /// Starts a proxy that answers each request with this text and closes.
     pub fn refusing(answer: &str) -> Self {
         Self::with(Some(answer.to_owned()))
     }
@@ -54,7 +54,7 @@ impl Proxy {
         Self { address, shared, thread: Some(thread::spawn(accept)) }
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -68,14 +68,14 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::Relaxed);
-        let _ = TcpStream::connect(self.address); // so that it looks
+        let _ = TcpStream::connect(self.address); // wakes the accept loop
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-/// One connection. Whatever fails ends it: the test sees that from its own side.
+/// Serves one connection. Any error ends it, and the test sees that on its own side.
 fn serve(mut client: TcpStream, shared: &Shared) -> Option<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -106,6 +106,6 @@ fn serve(mut client: TcpStream, shared: &Shared) -> Option<()> {
 }
 
 fn pass(mut from: TcpStream, mut to: TcpStream) {
-    let _ = io::copy(&mut from, &mut to); // the end of either is the end of both
+    let _ = io::copy(&mut from, &mut to); // the end of either direction ends both
     let _ = to.shutdown(Shutdown::Write);
 }

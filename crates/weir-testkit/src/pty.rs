@@ -1,4 +1,4 @@
-//! A pseudo-terminal: what a program shows on a terminal, and how it leaves it.
+//! A pseudo-terminal: captures a program's output on a terminal, and the state in which it leaves the terminal.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -14,15 +14,15 @@ use crate::wire::DEADLINE;
 /// A terminal of 100 columns and 30 rows.
 #[derive(Debug)]
 pub struct Pty {
-    /// The program's side; kept open, so that its modes can be asked when the program is gone.
+    /// The program's side, kept open so that its modes can be read after the program has ended.
     slave: File,
-    /// Whoever sits in front of it.
+    /// The user's side.
     master: File,
     shown: Arc<(Mutex<Vec<u8>>, Condvar)>,
 }
 
 impl Pty {
-    /// Opens one and collects what is written to it.
+    /// Opens a terminal and collects its output.
     pub fn open() -> Self {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&master).unwrap();
@@ -44,24 +44,24 @@ impl Pty {
         Self { slave, master, shown }
     }
 
-    /// Starts a command with its stdout, its stderr or both on this terminal; what is not is collected in a pipe.
+    /// Starts a command with stdout, stderr or both on this terminal. The other stream goes to a pipe.
     pub fn spawn(&self, command: &mut Command, stdout: bool, stderr: bool) -> io::Result<Child> {
         let side =
             |here: bool| if here { self.slave.try_clone().map(Stdio::from) } else { Ok(Stdio::piped()) };
         command.env("TERM", "xterm-256color").stdout(side(stdout)?).stderr(side(stderr)?).spawn()
     }
 
-    /// This terminal as the stdin of a command.
+    /// This terminal, as the stdin of a command.
     pub fn stdin(&self) -> Stdio {
         self.slave.try_clone().unwrap().into()
     }
 
-    /// Types this.
+    /// Types a text.
     pub fn type_in(&self, text: &str) {
         (&self.master).write_all(text.as_bytes()).unwrap();
     }
 
-    /// Waits until this was written to the terminal, after `from` bytes; how many there were with it.
+    /// Waits until the text appears after the first `from` bytes; returns the length of the output including it.
     #[track_caller]
     pub fn wait_for(&self, from: usize, text: &str) -> usize {
         let find = |bytes: &[u8]| {
@@ -81,12 +81,12 @@ impl Pty {
         found.unwrap_or_else(|| panic!("no {text:?} after {from} bytes of:\n{}", self.shown()))
     }
 
-    /// All that was written to it, escape sequences too.
+    /// All output so far, including escape sequences.
     pub fn shown(&self) -> String {
         String::from_utf8_lossy(&self.shown.0.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
     }
 
-    /// Whether what is typed is echoed: so it is unless a program has turned it off.
+    /// Whether the terminal echoes input, which it does unless a program has turned that off.
     pub fn echoes(&self) -> bool {
         tcgetattr(&self.slave).unwrap().local_modes.contains(LocalModes::ECHO | LocalModes::ICANON)
     }

@@ -3,7 +3,8 @@
 use std::fmt::{Display, Write as _};
 use std::panic::{self, AssertUnwindSafe};
 
-/// Runs the check on every row and fails once, naming every row that failed and why, so that one run shows them all.
+/// Runs the check on every row, and fails once with every failed row and its reason, so that one run shows all
+/// failures.
 #[track_caller]
 pub fn table<'a, R: 'a, N: Display>(
     rows: impl IntoIterator<Item = &'a R>,
@@ -22,7 +23,7 @@ pub fn table<'a, R: 'a, N: Display>(
     assert!(failed == 0, "{failed} of {run} rows failed:\n\n{failures}");
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     match (panic.downcast_ref::<String>(), panic.downcast_ref::<&str>()) {
         (Some(text), _) => text,

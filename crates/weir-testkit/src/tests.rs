@@ -1,4 +1,4 @@
-//! The two ends against each other, with no gateway between.
+//! The two ends talking to each other directly, without a gateway.
 
 use std::panic::{self, AssertUnwindSafe};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! TLS as a test wants it: which name, which protocols, which certificate, and what the peer presented.
+//! TLS for tests: the name, the protocols, the certificate, and what the peer presented.
 
 use std::io::{self, Write as _};
 use std::net::TcpStream;
@@ -30,12 +30,12 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Trusts this authority, and asks for this name.
+    /// Trusts this authority, and requests this name.
     pub fn new(authority: &Authority, server_name: &str) -> Self {
         Self::of(roots(authority), server_name)
     }
 
-    /// Trusts the authority with this certificate, and asks for this name.
+    /// Trusts the authority with this certificate, and requests this name.
     pub fn trusting(authority: CertificateDer<'static>, server_name: &str) -> Self {
         let mut roots = RootCertStore::empty();
         roots.add(authority).unwrap();
@@ -55,7 +55,7 @@ impl Tls {
         }
     }
 
-    /// Sends no name; the certificate must still be for the one given.
+    /// Sends no SNI. The certificate must still match the given name.
     #[must_use]
     pub fn without_sni(mut self) -> Self {
         self.send_name = false;
@@ -69,14 +69,14 @@ impl Tls {
         self
     }
 
-    /// Speaks TLS 1.2 only.
+    /// Supports TLS 1.2 only.
     #[must_use]
     pub fn only_1_2(mut self) -> Self {
         self.versions = vec![&rustls::version::TLS12];
         self
     }
 
-    /// Knows only RSA signatures, like an old client.
+    /// Supports only RSA signatures, like an old client.
     #[must_use]
     pub fn only_rsa(mut self) -> Self {
         self.schemes = Some(vec![
@@ -90,7 +90,7 @@ impl Tls {
         self
     }
 
-    /// Shows this certificate when asked for one.
+    /// Presents this certificate when the server asks for one.
     #[must_use]
     pub fn identity(mut self, certificate: &Certificate) -> Self {
         self.identity = Some((vec![certificate.der.clone()], certificate.key()));
@@ -131,7 +131,7 @@ impl Tls {
     }
 }
 
-/// What a handshake agreed on.
+/// The result of a handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsSeen {
     /// The leaf that the server presented.
@@ -161,22 +161,22 @@ impl TlsSeen {
 pub struct ServerTls(pub(crate) Arc<ServerConfig>);
 
 impl ServerTls {
-    /// Presents this certificate, asks for none.
+    /// Presents this certificate and requests none.
     pub fn new(certificate: &Certificate) -> Self {
         Self::build(certificate, None, rustls::ALL_VERSIONS)
     }
 
-    /// As [`Self::new`], but speaks TLS 1.2 only, like an old server.
+    /// As [`Self::new`], but supports TLS 1.2 only, like an old server.
     pub fn only_1_2(certificate: &Certificate) -> Self {
         Self::build(certificate, None, &[&rustls::version::TLS12])
     }
 
-    /// Presents this certificate, and demands one that the authority signed.
+    /// Presents this certificate, and requires one that the authority signed.
     pub fn demanding(certificate: &Certificate, authority: &Authority) -> Self {
         Self::build(certificate, Some(authority), rustls::ALL_VERSIONS)
     }
 
-    /// Speaks these protocols, in this order; `http/1.1` unless told otherwise.
+    /// Supports these protocols, in this order; `http/1.1` by default.
     #[must_use]
     pub fn alpn(self, protocols: &[&str]) -> Self {
         let mut config = ServerConfig::clone(&self.0);
@@ -204,7 +204,8 @@ impl ServerTls {
     }
 }
 
-/// Verifies as usual, but offers only some signature schemes, so that a test decides which key the server must use.
+/// Verifies as usual, but offers only some signature schemes, so that a test chooses the key that the server must
+/// use.
 #[derive(Debug)]
 struct Choosy {
     web: Arc<WebPkiServerVerifier>,

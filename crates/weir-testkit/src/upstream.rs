@@ -1,4 +1,4 @@
-//! The upstream side: a server that does exactly what the test says, and remembers what reached it.
+//! The upstream side: a server that does exactly what the test specifies, and records what it received.
 
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::ops::{Deref, DerefMut};
@@ -20,8 +20,9 @@ const IDLE: Duration = Duration::from_secs(60);
 
 /// A scripted server on a free port of 127.0.0.1.
 ///
-/// With [`Self::listen`] the test accepts each connection itself and plays the server in its own thread. The others answer
-/// by themselves: [`Self::fixed`] always the same bytes, [`Self::echo`] what it received, [`Self::script`] what a closure says.
+/// With [`Self::listen`] the test accepts each connection itself and plays the server in its own thread. The
+/// others answer automatically: [`Self::fixed`] always with the same bytes, [`Self::echo`] with the received
+/// request, [`Self::script`] with a closure.
 #[derive(Debug)]
 pub struct Upstream {
     address: SocketAddr,
@@ -38,20 +39,20 @@ pub struct Request {
     pub connection: usize,
     /// Its request line and fields.
     pub head: Head,
-    /// Its body, or what there was of it.
+    /// Its body, or the part that arrived.
     pub body: Body,
     /// Whether all of it arrived.
     pub complete: bool,
-    /// The name that the TLS handshake asked for.
+    /// The SNI of the TLS handshake.
     pub server_name: Option<String>,
-    /// The certificate that the client showed.
+    /// The client's certificate.
     pub client_certificate: Option<Vec<u8>>,
 }
 
 type Script = Arc<dyn Fn(&mut Conn) + Send + Sync>;
 
 impl Upstream {
-    /// Accepts; the test takes each connection with [`Self::accept`] and plays the server.
+    /// Listens only; the test takes each connection with [`Self::accept`] and plays the server.
     pub fn listen() -> Self {
         Self::start(None, None)
     }
@@ -61,7 +62,7 @@ impl Upstream {
         Self::start(Some(tls.clone()), None)
     }
 
-    /// Runs the script for each connection, in a thread of its own.
+    /// Runs the script for each connection, each on a separate thread.
     pub fn script(script: impl Fn(&mut Conn) + Send + Sync + 'static) -> Self {
         Self::start(None, Some(Arc::new(script)))
     }
@@ -86,12 +87,12 @@ impl Upstream {
         Self::start(Some(tls.clone()), Some(fixed(response.as_ref())))
     }
 
-    /// Answers `200` with a body that says which upstream this is.
+    /// Answers `200` with a body that identifies this upstream.
     pub fn named(name: &str) -> Self {
         Self::fixed(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{name}", name.len()))
     }
 
-    /// Answers every request with the exact bytes that it was.
+    /// Answers every request with the exact bytes of that request.
     pub fn echo() -> Self {
         Self::script(|conn| {
             while let Some(request) = conn.next_request() {
@@ -104,12 +105,12 @@ impl Upstream {
         })
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// The next connection that nobody has taken yet.
+    /// The next connection that the test has not taken yet.
     #[track_caller]
     pub fn accept(&self) -> Conn {
         match self.accepted.recv_timeout(DEADLINE) {
@@ -118,12 +119,12 @@ impl Upstream {
         }
     }
 
-    /// The next connection, if there is one that nobody has taken yet.
+    /// The next connection that the test has not taken yet, if there is one.
     pub fn try_accept(&self) -> Option<Conn> {
         self.accepted.try_recv().ok()
     }
 
-    /// Nobody has connected, beyond what the test already took.
+    /// Asserts that nobody has connected, apart from connections that the test took.
     #[track_caller]
     pub fn expect_no_connection(&self) {
         if let Ok(conn) = self.accepted.try_recv() {
@@ -131,8 +132,8 @@ impl Upstream {
         }
     }
 
-    /// Forgets what has arrived and closes the connections that nobody took, so that one row of a table leaves nothing to
-    /// the next.
+    /// Discards everything received, and closes the connections that the test did not take, so that one row of a
+    /// table does not affect the next.
     pub fn forget(&self) {
         while self.accepted.try_recv().is_ok() {}
         self.seen.lock().requests.clear();
@@ -148,7 +149,7 @@ impl Upstream {
         self.seen.lock().requests.clone()
     }
 
-    /// Waits until n requests have arrived whole, and returns all of them.
+    /// Waits until n complete requests have arrived, and returns all of them.
     #[track_caller]
     pub fn wait_requests(&self, n: usize) -> Vec<Request> {
         match self.seen.wait(|seen| seen.requests.iter().filter(|request| request.complete).count() >= n) {
@@ -157,7 +158,7 @@ impl Upstream {
         }
     }
 
-    /// The one request that arrived since the last call of this.
+    /// The single request that arrived since the last call of this method.
     #[track_caller]
     pub fn take_request(&self) -> Request {
         match self.seen.wait(|seen| seen.requests.iter().any(|request| request.complete)) {
@@ -166,7 +167,7 @@ impl Upstream {
         }
     }
 
-    /// The bytes that arrived and were no request, by connection.
+    /// Bytes that did not form a request, by connection.
     pub fn stray(&self) -> Vec<(usize, Vec<u8>)> {
         self.seen.lock().stray.clone()
     }
@@ -197,7 +198,7 @@ impl Upstream {
 impl Drop for Upstream {
     fn drop(&mut self) {
         self.stopped.store(true, Ordering::Relaxed);
-        // Wakes the thread that waits in accept, and waits until its port is closed.
+        // Wakes the thread that blocks in accept, and waits until its port is closed.
         let _ = TcpStream::connect(self.address);
         if let Some(acceptor) = self.acceptor.take() {
             let _ = acceptor.join();
@@ -210,7 +211,7 @@ impl Drop for Upstream {
     }
 }
 
-/// The upstream's end of a connection. What it can do with bytes is on [`Wire`].
+/// The upstream's end of a connection. Operations on bytes are on [`Wire`].
 #[derive(Debug)]
 pub struct Conn {
     /// Its number, from 0.
@@ -220,19 +221,19 @@ pub struct Conn {
 }
 
 impl Conn {
-    /// The address that it came from.
+    /// The remote address.
     #[track_caller]
     pub fn peer_address(&self) -> SocketAddr {
         self.wire.io().tcp().expect("a TCP connection").peer_addr().unwrap()
     }
 
-    /// The address that it came to.
+    /// The local address.
     #[track_caller]
     pub fn local_address(&self) -> SocketAddr {
         self.wire.io().tcp().expect("a TCP connection").local_addr().unwrap()
     }
 
-    /// Reads a whole request.
+    /// Reads a complete request.
     #[track_caller]
     pub fn read_request(&mut self) -> Request {
         match self.try_request(self.wire.until()) {
@@ -241,18 +242,18 @@ impl Conn {
         }
     }
 
-    /// Reads the next whole request; nothing when the peer closed instead, or sent what is none.
+    /// Reads the next complete request; `None` if the peer closed instead, or sent an invalid one.
     pub fn next_request(&mut self) -> Option<Request> {
         self.try_request(Instant::now() + IDLE).ok()
     }
 
-    /// Reads the rest of a chunked body; nothing when the peer ended before it did.
+    /// Reads the rest of a chunked body; `None` if the peer ended first.
     pub fn next_body(&mut self) -> Option<Body> {
         let until = self.wire.until();
         self.wire.try_read_chunked(until).ok()
     }
 
-    /// Closes by RST: whatever was on its way is lost.
+    /// Closes with RST: data in flight is lost.
     pub fn reset(self) {
         self.wire.reset();
     }
@@ -306,8 +307,8 @@ impl DerefMut for Conn {
     }
 }
 
-/// An address of 127.0.0.1 that refuses connections: bound, so that nobody else gets it, and never listening.
-/// Keep the socket as long as the address must refuse.
+/// An address of 127.0.0.1 that refuses connections. The socket is bound, so nobody else gets the address, and it
+/// never listens. Keep the socket as long as the address must refuse.
 pub fn refusing_address() -> (Socket, SocketAddr) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
     socket.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
@@ -315,20 +316,22 @@ pub fn refusing_address() -> (Socket, SocketAddr) {
     (socket, address)
 }
 
-/// Closes a listening socket for good; from now on its address refuses. To drop it would not be enough: a program that a parallel test starts holds
-/// a copy of every descriptor between fork and exec, and the copy would go on listening.
+/// Stops listening for good, so that the address refuses connections. Dropping the listener is not enough:
+/// between fork and exec, a program that a parallel test starts holds copies of all descriptors. Such a copy
+/// would keep listening.
 pub fn stop_listening(listener: impl AsFd) {
-    // A socket that does not listen any more has nothing to be shut down.
+    // A socket that no longer listens needs no shutdown.
     let _ = SockRef::from(&listener).shutdown(Shutdown::Both);
 }
 
-/// An address of 127.0.0.1 that nobody has, for a program that must be told its port.
+/// An unused address of 127.0.0.1, for a program that must be told its port.
 ///
-/// From a range below the one that port 0 is served from (32768 and up, `ip_local_port_range`), so that no parallel test is given it in the meantime.
+/// The port is below the range for port 0 (32768 and up, `ip_local_port_range`), so no parallel test receives it
+/// in the meantime.
 pub fn unused_address() -> SocketAddr {
     const PORTS: std::ops::Range<u32> = 12_000..32_000;
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    let own = std::process::id().wrapping_mul(101); // processes of tests begin at different places
+    let own = std::process::id().wrapping_mul(101); // processes of tests begin at different ports
     loop {
         let nth = NEXT.fetch_add(1, Ordering::Relaxed).wrapping_add(own);
         let port = u16::try_from(PORTS.start + nth % (PORTS.end - PORTS.start)).unwrap();
@@ -339,8 +342,8 @@ pub fn unused_address() -> SocketAddr {
     }
 }
 
-/// An address that answers a connect with nothing at all, as a dropped packet would: its queue of connections is full.
-/// Keep the sockets as long as it must stay so.
+/// An address that never answers a connect, as if packets were dropped, because its accept queue is full. Keep
+/// the sockets as long as it must stay that way.
 pub fn black_hole() -> (Vec<Socket>, SocketAddr) {
     let (listener, address) = refusing_address();
     listener.listen(0).unwrap();
@@ -356,7 +359,7 @@ pub fn black_hole() -> (Vec<Socket>, SocketAddr) {
     panic!("{address} accepts without end");
 }
 
-/// What has reached the upstream so far.
+/// Everything that has reached the upstream so far.
 #[derive(Debug, Default)]
 struct Seen {
     state: Mutex<SeenState>,
@@ -382,7 +385,7 @@ impl Seen {
         changed
     }
 
-    /// Waits for the condition; the error is what there was at the deadline.
+    /// Waits for the condition. The error holds what had arrived by the deadline.
     fn wait(
         &self,
         condition: impl Fn(&SeenState) -> bool,

@@ -1,25 +1,26 @@
-//! Waiting for what cannot be waited for: a figure in `/proc`, a counter behind an HTTP request.
+//! Polling, for state that sends no event: a figure in `/proc`, a counter behind an HTTP request.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::DEADLINE;
 
-/// Plays a peer that says nothing for so long: part of a scripted conversation, never a wait for something to happen.
+/// Plays a peer that stays silent for this long. It is part of a scripted conversation, never a wait for an
+/// event.
 pub fn pause(time: Duration) {
     thread::sleep(time);
 }
 
-/// Asks again and again until the condition holds; panics with `what` when it does not within 5 s.
+/// Polls until the condition is true; panics with `what` if it is not within 5 s.
 ///
-/// The one place that polls. Everything that can be waited for as an event (bytes on a socket, lines of a log, the end of
-/// a process) is; the rest has nobody to wake us, so this looks every 2 ms, short against what a test takes.
+/// Only this module polls. Whatever can be awaited as an event is: bytes on a socket, lines of a log, the end of
+/// a process. The rest sends no wakeup, so this checks every 2 ms, which is short compared with a test.
 #[track_caller]
 pub fn eventually(what: &str, condition: impl FnMut() -> bool) {
     eventually_within(DEADLINE, what, condition);
 }
 
-/// As [`eventually`], for what other programs do, which takes longer.
+/// As [`eventually`], for other programs, which take longer.
 #[track_caller]
 pub fn eventually_within(deadline: Duration, what: &str, mut condition: impl FnMut() -> bool) {
     let until = Instant::now() + deadline;

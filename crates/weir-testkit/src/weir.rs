@@ -1,8 +1,8 @@
 //! Runs the binary: a gateway as a child process, or one command to its end.
 //!
-//! What it must print is a contract with `weir run`: on stderr, as text, one line `info listening listener=NAME
-//! address=ADDRESS` for each listener, `info admin address=ADDRESS`, and `info ready`; after a reload `info reloaded` or
-//! `error reload refused`.
+//! The required output is a contract with `weir run`. On stderr, as text, it prints one line `info listening
+//! listener=NAME address=ADDRESS` per listener, `info admin address=ADDRESS`, and `info ready`. After a reload it
+//! prints `info reloaded` or `error reload refused`.
 
 #![allow(unsafe_code, reason = "kill, and a call between fork and exec")]
 
@@ -22,8 +22,9 @@ use crate::output::{LogLine, Output};
 use crate::wire::DEADLINE;
 use crate::{Client, Upstream};
 
-/// What is added to a config that does not say otherwise, so that tests can run side by side and know what to expect: a
-/// free port for the admin listener, one worker (so that two clients share a pool), no watching of files, causes shown.
+/// Defaults added to a config that does not set them, so that tests run in parallel and behave predictably. They
+/// are a free port for the admin listener, one worker (so that two clients share a pool), no file watching, and
+/// visible causes.
 const DEFAULTS: &[(&str, &str)] = &[
     ("admin:", "admin: { address: 127.0.0.1:0 }"),
     ("workers:", "workers: 1"),
@@ -31,37 +32,37 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("expose_causes:", "expose_causes: true"),
 ];
 
-/// A running gateway. It is killed when this is dropped, and when the thread that started it ends.
+/// A running gateway. It is killed when this is dropped, or when the thread that started it ends.
 #[derive(Debug)]
 pub struct Weir {
     child: Child,
     dir: TempDir,
     stdout: Output,
     stderr: Output,
-    /// Processes that took the place of the first, in order.
+    /// Processes that replaced the first, in order.
     successors: Mutex<Vec<u32>>,
 }
 
-/// How a process ended.
+/// The result of a process.
 #[derive(Clone, Debug)]
 pub struct Finished {
-    /// The exit code; nothing when a signal ended it.
+    /// The exit code; `None` if a signal ended it.
     pub code: Option<i32>,
-    /// What it printed.
+    /// Its stdout.
     pub stdout: String,
-    /// What it printed as diagnostics or log.
+    /// Its stderr: diagnostics or log.
     pub stderr: String,
 }
 
 impl Finished {
-    /// It ended with this exit code.
+    /// Asserts this exit code.
     #[track_caller]
     pub fn expect_code(&self, code: i32) -> &Self {
         assert!(self.code == Some(code), "expected exit code {code}, but:\n{self:#?}");
         self
     }
 
-    /// It printed this, on either stream.
+    /// Asserts that either stream contains this text.
     #[track_caller]
     pub fn expect_text(&self, text: &str) -> &Self {
         let found = self.stdout.contains(text) || self.stderr.contains(text);
@@ -73,8 +74,8 @@ impl Finished {
 impl Weir {
     /// Starts `weir run` with this config and waits until it is ready.
     ///
-    /// What the config does not set and tests need is added: `admin` on a free port, `workers: 1`, `watch: false`,
-    /// `expose_causes: true`. `{dir}` stands for the folder that the config is in. Listeners should use port 0.
+    /// Adds settings that tests need if the config lacks them: `admin` on a free port, `workers: 1`, `watch:
+    /// false`, `expose_causes: true`. `{dir}` stands for the folder of the config. Listeners should use port 0.
     #[track_caller]
     pub fn start(yaml: &str) -> Self {
         let dir = TempDir::new().unwrap();
@@ -82,7 +83,8 @@ impl Weir {
         Self::run(weir_command(dir.path()).args(["run", "-c", "weir.yaml"]), dir)
     }
 
-    /// As [`Self::start`], by a link to the binary in its own folder, `{dir}/weir`, which a test may replace.
+    /// As [`Self::start`], with the binary symlinked into its own folder as `{dir}/weir`, which a test may
+    /// replace.
     #[track_caller]
     pub fn start_installed(yaml: &str) -> Self {
         let dir = TempDir::new().unwrap();
@@ -93,7 +95,8 @@ impl Weir {
         Self::run(command.args(["run", "-c", "weir.yaml"]), dir)
     }
 
-    /// Starts `weir run` by this command, which must end in it, in a folder with this config.
+    /// Starts `weir run` through this command, in a folder with this config. The command must finally exec the
+    /// gateway.
     #[track_caller]
     pub fn start_by(yaml: &str, command: impl FnOnce(&Path) -> Command) -> Self {
         let dir = TempDir::new().unwrap();
@@ -108,8 +111,8 @@ impl Weir {
         Self::in_front_of_with(upstream, "")
     }
 
-    /// As [`Self::in_front_of`], with more config: top-level keys, in YAML. `upstreams`, `routes` and `listeners` are
-    /// taken; see [`Self::start`] for more freedom.
+    /// As [`Self::in_front_of`], with more config: top-level keys in YAML, except `upstreams`, `routes` and
+    /// `listeners`. See [`Self::start`] for a config of your own.
     #[track_caller]
     pub fn in_front_of_with(upstream: &Upstream, more: &str) -> Self {
         let address = upstream.address();
@@ -131,7 +134,7 @@ impl Weir {
         weir
     }
 
-    // === Where it is ===
+    // === Addresses and clients ===
 
     /// The address of a listener.
     #[track_caller]
@@ -159,7 +162,7 @@ impl Weir {
         Client::connect(self.address("web"))
     }
 
-    /// A client of the listener `web` that begins with HTTP/2.
+    /// An HTTP/2 client of the listener `web`.
     #[track_caller]
     pub fn h2(&self) -> H2<Client> {
         H2::client(self.client())
@@ -176,14 +179,14 @@ impl Weir {
         self.dir.path()
     }
 
-    // === What it says ===
+    // === Output ===
 
-    /// Everything it logged so far.
+    /// Its log so far.
     pub fn stderr(&self) -> String {
         self.stderr.text()
     }
 
-    /// Everything on its standard output so far: the access log, unless the config says otherwise.
+    /// Its stdout so far: the access log, unless the config moves it.
     pub fn stdout(&self) -> String {
         self.stdout.text()
     }
@@ -203,7 +206,7 @@ impl Weir {
         }
     }
 
-    /// Waits for a line on its standard output that contains this.
+    /// Waits for a line on stdout that contains this text.
     #[track_caller]
     pub fn wait_stdout(&self, needle: &str) -> String {
         let find = |text: &str| text.lines().find(|line| line.contains(needle)).map(str::to_owned);
@@ -213,27 +216,27 @@ impl Weir {
         }
     }
 
-    // === What can be done to it ===
+    // === Control ===
 
-    /// Writes the config without telling anyone.
+    /// Writes the config without triggering a reload.
     pub fn write_config(&self, yaml: &str) {
         write_config(self.dir.path(), yaml);
     }
 
-    /// Replaces the config, sends SIGHUP, and waits for the verdict.
+    /// Replaces the config, sends SIGHUP, and waits for the result.
     ///
     /// # Errors
-    /// The new config was refused: everything that was logged about it.
+    /// The new config was refused; contains everything logged about it.
     #[track_caller]
     pub fn reload_with(&self, yaml: &str) -> Result<(), String> {
         self.write_config(yaml);
         self.reload()
     }
 
-    /// Sends SIGHUP and waits for the verdict.
+    /// Sends SIGHUP and waits for the result.
     ///
     /// # Errors
-    /// The config was refused: everything that was logged about it.
+    /// The config was refused; contains everything logged about it.
     #[track_caller]
     pub fn reload(&self) -> Result<(), String> {
         let before = self.stderr().len();
@@ -241,11 +244,11 @@ impl Weir {
         self.wait_reload_after(before)
     }
 
-    /// Waits for the verdict of a reload that something else set off, looking only at what was logged after the first
+    /// Waits for the result of a reload that something else triggered. Considers only the log after the first
     /// `before` bytes of [`Self::stderr`].
     ///
     /// # Errors
-    /// The config was refused: everything that was logged about it.
+    /// The config was refused; contains everything logged about it.
     #[track_caller]
     pub fn wait_reload_after(&self, before: usize) -> Result<(), String> {
         let verdict = self.stderr.wait_for(DEADLINE, |text| {
@@ -259,10 +262,10 @@ impl Weir {
         verdict.unwrap_or_else(|| panic!("no verdict on the reload:\n{}", self.stderr()))
     }
 
-    /// Sends SIGUSR2 to the process that serves now, and waits for the verdict; returns the process that serves then.
+    /// Sends SIGUSR2 to the serving process and waits for the result; returns the process that serves afterwards.
     ///
     /// # Errors
-    /// Why there was no upgrade.
+    /// Why the upgrade failed.
     #[track_caller]
     pub fn upgrade(&self) -> Result<u32, String> {
         let before = self.stderr().len();
@@ -270,17 +273,17 @@ impl Weir {
         self.wait_upgrade_after(before)
     }
 
-    /// Sends SIGUSR2 and waits until the next process was started.
+    /// Sends SIGUSR2 and waits until the next process has been started.
     #[track_caller]
     pub fn upgrade_begin(&self) {
         send_signal(self.serving(), libc::SIGUSR2);
         self.wait_log("upgrade begun");
     }
 
-    /// Waits for the verdict of an upgrade, looking only at what was logged after the first `before` bytes.
+    /// Waits for the result of an upgrade, considering only the log after the first `before` bytes.
     ///
     /// # Errors
-    /// Why there was none.
+    /// Why the upgrade failed.
     #[track_caller]
     pub fn wait_upgrade_after(&self, before: usize) -> Result<u32, String> {
         let verdict = self.stderr.wait_for(RUN_DEADLINE, |text| {
@@ -298,7 +301,7 @@ impl Weir {
         verdict
     }
 
-    /// The process that serves: the last one that an upgrade started, else the first.
+    /// The serving process: the last one that an upgrade started, or else the first.
     pub fn serving(&self) -> u32 {
         self.successors.lock().unwrap().last().copied().unwrap_or_else(|| self.pid())
     }
@@ -313,7 +316,7 @@ impl Weir {
         send_signal(self.pid(), signal);
     }
 
-    /// Waits for its end.
+    /// Waits until it ends.
     #[track_caller]
     pub fn wait_exit(&mut self, deadline: Duration) -> Finished {
         match wait(&mut self.child, &self.stderr, deadline) {
@@ -324,7 +327,7 @@ impl Weir {
         }
     }
 
-    /// SIGTERM, and its end.
+    /// Sends SIGTERM and waits until it ends.
     #[track_caller]
     pub fn stop(mut self) -> Finished {
         self.signal(libc::SIGTERM);
@@ -336,7 +339,7 @@ impl Weir {
         self.child.try_wait().unwrap().is_none()
     }
 
-    // === What it takes ===
+    // === Resources ===
 
     /// Its process id.
     pub fn pid(&self) -> u32 {
@@ -350,7 +353,7 @@ impl Weir {
         line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
-    /// How many descriptors it has open.
+    /// Number of open file descriptors.
     pub fn open_files(&self) -> usize {
         fs::read_dir(format!("/proc/{}/fd", self.pid())).unwrap().count()
     }
@@ -360,7 +363,7 @@ impl Drop for Weir {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // They are nobody's children here. A pid could be another process's by now, so it must run our binary.
+        // They are not our children. A pid may have been reused by now, so the process must also run our binary.
         for pid in self.successors.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             let runs_here = fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd == self.dir.path());
             if runs_here {
@@ -379,18 +382,19 @@ fn send_signal(pid: u32, signal: i32) {
     assert_eq!(sent, 0, "kill {pid}: {}", io::Error::last_os_error());
 }
 
-/// Puts the binary at this path, in place of what is there.
+/// Installs the binary at this path, replacing what is there.
 pub fn install(path: &Path) {
-    // A link: a copy is open for writing for a moment, and another test that forks just then keeps it so (ETXTBSY).
+    // A symlink, because a copy is briefly open for writing, and a test that forks meanwhile keeps it open
+    // (ETXTBSY).
     let beside = path.with_extension("new");
     std::os::unix::fs::symlink(binary(), &beside).unwrap();
     fs::rename(beside, path).unwrap();
 }
 
-/// How long a command may take: some measure for seconds, on a machine that runs other tests beside.
+/// Timeout of a command: some measure for seconds, on a machine that runs other tests at the same time.
 const RUN_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Runs `weir` with these arguments in this folder, to its end.
+/// Runs `weir` with these arguments in this folder, to completion.
 #[track_caller]
 pub fn run_weir(dir: &Path, args: &[&str]) -> Finished {
     let mut child = spawn(weir_command(dir).args(args));
@@ -405,14 +409,14 @@ pub fn run_weir(dir: &Path, args: &[&str]) -> Finished {
     Finished { code: status.and_then(|status| status.code()), stdout: stdout.text(), stderr: stderr.text() }
 }
 
-/// A command for the binary in this folder, with an environment that holds nothing of ours.
+/// A command that runs the binary in this folder, with a clean environment.
 ///
-/// The binary is the one that `WEIR_BIN` names, or else the one in the target folder that the test runs from.
+/// The binary is the one named by `WEIR_BIN`, or else the one in the target folder of the running test.
 pub fn weir_command(dir: &Path) -> Command {
     command_for(&binary(), dir)
 }
 
-/// As [`weir_command`], for a program of the test's own.
+/// As [`weir_command`], for a program that the test provides.
 pub fn command_for(program: &Path, dir: &Path) -> Command {
     alone::join_crowd();
     let mut command = Command::new(program);
@@ -425,8 +429,8 @@ pub fn command_for(program: &Path, dir: &Path) -> Command {
     // SAFETY: prctl is a plain system call, and the closure neither allocates nor locks.
     unsafe {
         command.pre_exec(|| {
-            // A test that is killed takes its gateway along. The signal comes when the *thread* that started it ends:
-            // a gateway cannot outlive the test that started it.
+            // A killed test takes its gateway along. The signal arrives when the *thread* that started the
+            // gateway ends, so no gateway outlives its test.
             match libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) {
                 0 => Ok(()),
                 _ => Err(io::Error::last_os_error()),
@@ -442,7 +446,7 @@ fn binary() -> PathBuf {
     }
     // target/<profile>/deps/e2e-<hash> → target/<profile>/weir
     let test = std::env::current_exe().unwrap();
-    let beside = test.with_file_name("weir"); // of a program that is a test
+    let beside = test.with_file_name("weir"); // if the program is a test
     let path = if beside.exists() { beside } else { test.ancestors().nth(2).unwrap().join("weir") };
     assert!(
         path.exists(),
@@ -464,21 +468,21 @@ fn outputs(child: &mut Child) -> (Output, Output) {
     (Output::collect(stdout), Output::collect(stderr))
 }
 
-/// Waits for the end of the process; its stderr closes when it ends.
+/// Waits until the process ends, at which point its stderr closes.
 fn wait(child: &mut Child, stderr: &Output, deadline: Duration) -> Option<ExitStatus> {
     stderr.wait_closed(deadline).then(|| child.wait().unwrap())
 }
 
 fn write_config(dir: &Path, yaml: &str) {
     let mut yaml = yaml.replace("{dir}", &dir.display().to_string());
-    // Beside a source stands only what belongs to the node.
+    // A config with a source may contain only the node's own settings.
     let is_node = yaml.lines().any(|line| line.starts_with("source:"));
     for (key, line) in DEFAULTS.iter().filter(|(key, _)| !is_node || matches!(*key, "admin:" | "workers:")) {
         if !yaml.lines().any(|line| line.starts_with(key)) {
             yaml = format!("{}\n{line}\n", yaml.trim_end());
         }
     }
-    // By a rename, so that a watcher never sees half a file.
+    // By a rename, so that a watcher never reads half a file.
     fs::write(dir.join("weir.yaml.new"), yaml).unwrap();
     fs::rename(dir.join("weir.yaml.new"), dir.join("weir.yaml")).unwrap();
 }

@@ -1,6 +1,6 @@
-//! One connection, plain or TLS, with a memory of everything that was said on it.
+//! One connection, plain or TLS, that records everything sent and received.
 //!
-//! What both ends can do stands here; `client.rs` and `upstream.rs` wrap it.
+//! Operations that both ends share; `client.rs` and `upstream.rs` wrap it.
 
 use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Read, Write};
@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
 use socket2::SockRef;
 
-/// How long anything is waited for unless a test says otherwise.
+/// Default timeout of every wait.
 pub const DEADLINE: Duration = Duration::from_secs(5);
 
-/// How much of each turn of a conversation a failure shows.
+/// How much of each turn of a conversation is printed on failure.
 const SHOWN: usize = 2048;
 
 /// One connection. Every wait has a deadline, and every failure panics with the transcript.
@@ -36,7 +36,7 @@ pub(crate) enum Io {
     Unix(UnixStream),
 }
 
-/// Why no more bytes come.
+/// Why no more bytes arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     /// The peer closed its side.
@@ -62,7 +62,7 @@ impl Wire {
         Self { io, name: name.into(), deadline: DEADLINE, unread: Vec::new(), turns: Vec::new() }
     }
 
-    /// Changes the deadline of what follows.
+    /// Changes the timeout of later operations.
     pub fn set_deadline(&mut self, deadline: Duration) {
         self.deadline = deadline;
     }
@@ -77,10 +77,10 @@ impl Wire {
         }
     }
 
-    /// Sends the bytes, where the peer may have closed already.
+    /// Sends the bytes to a peer that may have closed already.
     ///
     /// # Errors
-    /// What the socket says.
+    /// The socket's error.
     pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         let bytes = bytes.as_ref();
         self.note(true, bytes);
@@ -88,7 +88,7 @@ impl Wire {
         self.io.write_all(bytes)
     }
 
-    /// Says that nothing more will be sent: FIN, or `close_notify` and FIN with TLS.
+    /// Ends our sending side: FIN, or `close_notify` and FIN with TLS.
     #[track_caller]
     pub fn half_close(&mut self) {
         match &mut self.io {
@@ -111,19 +111,19 @@ impl Wire {
         }
     }
 
-    /// Closes by RST: whatever was on its way is lost.
+    /// Closes with RST: data in flight is lost.
     pub fn reset(self) {
         if let Some(tcp) = self.io.tcp() {
             SockRef::from(tcp).set_linger(Some(Duration::ZERO)).unwrap();
         }
     }
 
-    /// Closes. Bytes that were received and not read make the kernel send RST instead of FIN.
+    /// Closes. If received bytes remain unread, the kernel sends RST instead of FIN.
     pub fn close(self) {}
 
     // === Receiving ===
 
-    /// Reads exactly these bytes, and fails at the first that differs.
+    /// Reads exactly these bytes, and fails at the first difference.
     #[track_caller]
     pub fn expect(&mut self, bytes: impl AsRef<[u8]>) {
         let expected = bytes.as_ref();
@@ -148,7 +148,7 @@ impl Wire {
         }
     }
 
-    /// Reads up to and with the marker.
+    /// Reads up to and including the marker.
     #[track_caller]
     pub fn read_until(&mut self, marker: impl AsRef<[u8]>) -> Vec<u8> {
         match self.try_read_until(marker.as_ref(), self.until()) {
@@ -157,7 +157,7 @@ impl Wire {
         }
     }
 
-    /// Reads all that comes until the peer closes or resets.
+    /// Reads everything until the peer closes or resets.
     #[track_caller]
     pub fn read_to_close(&mut self) -> Vec<u8> {
         let until = self.until();
@@ -170,20 +170,21 @@ impl Wire {
         }
     }
 
-    /// The peer closes or resets now, with nothing more to say.
+    /// Asserts that the peer now closes or resets, without sending more.
     #[track_caller]
     pub fn expect_close(&mut self) {
         self.expect_end(&[End::Closed, End::Reset]);
     }
 
-    /// The peer closes its side by FIN now, with nothing more to say.
+    /// Asserts that the peer now closes its side with FIN, without sending more.
     #[track_caller]
     pub fn expect_eof(&mut self) {
         self.expect_end(&[End::Closed]);
     }
 
-    /// Nothing comes for so long, and the connection stays open. For what must *not* happen there is no event to wait
-    /// for, so this one costs its whole duration: keep it short, and rather let another event prove it.
+    /// Asserts that nothing arrives for this long, and that the connection stays open. The absence of an event
+    /// cannot be awaited, so this takes its full duration: keep it short, and prefer to prove the point by
+    /// another event.
     #[track_caller]
     pub fn expect_silence(&mut self, duration: Duration) {
         if !self.unread.is_empty() {
@@ -208,9 +209,9 @@ impl Wire {
         }
     }
 
-    // === What the readers of messages are made of ===
+    // === Building blocks of the message readers ===
 
-    /// When an operation that begins now must be done.
+    /// The deadline of an operation that starts now.
     pub(crate) fn until(&self) -> Instant {
         Instant::now() + self.deadline
     }
@@ -255,7 +256,7 @@ impl Wire {
             if let Some(at) = found {
                 return Ok(self.unread.drain(..searched + at + marker.len()).collect());
             }
-            // The marker may have begun in what there is.
+            // The marker may have started in the bytes already here.
             searched = (self.unread.len() + 1).saturating_sub(marker.len()).max(searched);
             self.fill(until)?;
         }
@@ -265,7 +266,7 @@ impl Wire {
         &self.io
     }
 
-    /// Everything that was said, for a person to read.
+    /// The whole conversation, as readable text.
     pub fn transcript(&self) -> String {
         let mut text = format!("--- {} (→ we sent, ← we received)\n", self.name);
         for turn in &self.turns {
@@ -340,7 +341,7 @@ impl Io {
     }
 }
 
-/// Bytes as text, with everything that is not plain ASCII escaped and a line break after each LF.
+/// Bytes as text, with everything but plain ASCII escaped, and a line break after each LF.
 pub(crate) fn show(bytes: &[u8]) -> String {
     let mut text = String::new();
     for &byte in &bytes[..bytes.len().min(SHOWN)] {

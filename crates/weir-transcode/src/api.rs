@@ -1,4 +1,4 @@
-//! What a service looks like from outside: its methods, the requests of HTTP that mean them, and messages both ways.
+//! A service seen from outside: its methods, the HTTP requests that map to them, and its messages in both directions.
 
 use crate::fields;
 use crate::mask;
@@ -12,10 +12,10 @@ use crate::template::Template;
 use crate::wire::{self, Value};
 use prost_reflect::DescriptorPool;
 
-/// The fields on the way to a value, by their places.
+/// The path of fields to a value, by their indexes.
 pub(crate) type Place = Vec<u16>;
 
-/// A service's methods and how they are called.
+/// A service's methods and how to call them.
 #[derive(Debug)]
 pub struct Api {
     pub(crate) schema: Schema,
@@ -23,7 +23,7 @@ pub struct Api {
     pub(crate) bindings: Vec<Binding>,
     refused: Vec<RuleError>,
     router: Router,
-    /// Methods by their paths.
+    /// Method indexes by path.
     by_path: Names<usize>,
     options: JsonOptions,
     limits: Limits,
@@ -40,17 +40,17 @@ pub struct Method {
     pub name: String,
     /// Whether the request is a stream of messages.
     pub client_streams: bool,
-    /// Whether the response is one.
+    /// Whether the response is a stream of messages.
     pub server_streams: bool,
-    /// Whether a call changes nothing, as the proto says.
+    /// Whether a call has no side effects, according to the proto.
     pub no_side_effects: bool,
-    /// What is written above it.
+    /// The comment above it.
     pub comment: String,
     pub(crate) input: u32,
     pub(crate) output: u32,
 }
 
-/// Requests of HTTP that mean a method.
+/// The HTTP requests that map to a method.
 #[derive(Debug)]
 pub struct Binding {
     pub(crate) method: usize,
@@ -59,12 +59,12 @@ pub struct Binding {
     pub(crate) variables: Vec<Place>,
     pub(crate) body: BodyOf,
     pub(crate) response: Option<u16>,
-    /// The field mask that a PATCH gets of its body where the client sends none.
+    /// The field mask to fill from the body of a PATCH if the client sends none.
     pub(crate) mask: Option<u16>,
     pub(crate) place: String,
 }
 
-/// What the body of a request is.
+/// The part of the message that the body of a request sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyOf {
     /// All fields that are not in the path.
@@ -73,22 +73,22 @@ pub(crate) enum BodyOf {
     None,
 }
 
-/// What a request means.
+/// The meaning of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lookup {
     /// This call.
     Call(Call),
-    /// A path that is bound, but to these methods only.
+    /// A bound path, but only with these methods.
     Methods(Vec<String>),
-    /// The path holds what is no text.
+    /// The path contains bytes that are not text.
     NotText,
-    /// Nothing.
+    /// No binding.
     Nothing,
-    /// A rule that is refused for this reason.
+    /// The rule is refused for this reason.
     Refused(RuleError),
 }
 
-/// A request that was found: its binding, and the values that stand in the path.
+/// A matched request: its binding, and the values from the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Call {
     binding: usize,
@@ -96,10 +96,10 @@ pub struct Call {
 }
 
 impl Api {
-    /// Makes an API of descriptors. Rules that cannot be served are left out: [`Self::refused`] names them.
+    /// Builds an API from descriptors. Omits rules that cannot be served: [`Self::refused`] lists them.
     ///
     /// # Errors
-    /// Why nothing can be served: a chosen service that does not exist, too many types or rules.
+    /// Why nothing can be served: a chosen service that does not exist, or too many types or rules.
     pub fn new(
         pool: &DescriptorPool,
         choice: &Choice,
@@ -122,22 +122,22 @@ impl Api {
         &self.methods
     }
 
-    /// How many kinds of requests mean one of them.
+    /// The number of bindings, over all methods.
     pub fn bindings(&self) -> usize {
         self.bindings.len()
     }
 
-    /// Rules that are not served, and why.
+    /// The rules that are not served, and why.
     pub fn refused(&self) -> &[RuleError] {
         &self.refused
     }
 
-    /// The limits that it was made with.
+    /// The limits given at construction.
     pub const fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// What a request with this path means, in canonical form.
+    /// The meaning of a request with this path, which must be in canonical form.
     pub fn find(&self, method: &str, path: &[u8]) -> Lookup {
         let Some(segments) = segments(path) else { return Lookup::Nothing };
         match self.router.find(method, &segments) {
@@ -163,7 +163,7 @@ impl Api {
         }
     }
 
-    /// The method that a path of gRPC names, and its place among the methods.
+    /// The method that a gRPC path names, and its index among the methods.
     pub fn method_at(&self, path: &[u8]) -> Option<(usize, &Method)> {
         let at = *self.by_path.get(std::str::from_utf8(path).ok()?)?;
         Some((at, self.methods.get(at)?))
@@ -174,13 +174,13 @@ impl Api {
         self.methods.get(self.bindings.get(call.binding)?.method)
     }
 
-    /// The rule that a call was found by: `GET /v1/{name}`.
+    /// The rule that matched a call: `GET /v1/{name}`.
     pub fn rule(&self, call: &Call) -> Option<String> {
         let binding = self.bindings.get(call.binding)?;
         Some(format!("{} {}", binding.http, binding.template.text))
     }
 
-    /// Where that rule stands.
+    /// The source position of that rule.
     pub fn place(&self, call: &Call) -> Option<&str> {
         self.bindings.get(call.binding).map(|b| b.place.as_str())
     }
@@ -191,7 +191,7 @@ impl Api {
         Some((binding, self.schema.message(method.input)?, self.schema.message(method.output)?))
     }
 
-    /// Whether the body of a request is taken as it is, whatever it is.
+    /// Whether the call accepts any body unchanged.
     pub fn takes_raw(&self, call: &Call) -> bool {
         self.parts(call).is_some_and(|(binding, input, _)| match binding.body {
             BodyOf::All => input.known == Known::HttpBody,
@@ -207,7 +207,7 @@ impl Api {
         }
     }
 
-    /// Appends the message that a request means.
+    /// Appends the message that a request stands for.
     ///
     /// # Errors
     /// The field that does not fit.
@@ -230,7 +230,7 @@ impl Api {
             }
             BodyOf::None => {}
         }
-        // What stands later counts: the path overrides what the body says of the same field.
+        // Later fields win: the path overrides the same field in the body.
         if binding.body != BodyOf::All {
             let has_mask = fields::query(self, binding, input, request.query, out)?;
             if let (Some(mask), BodyOf::Field(at), false) = (binding.mask, binding.body, has_mask) {
@@ -247,7 +247,8 @@ impl Api {
         Ok(())
     }
 
-    /// Appends the field mask of a PATCH: without it a service would take the fields that the client left out for empty ones.
+    /// Appends the field mask of a PATCH. Without it, a service would treat the fields that the client omitted as
+    /// empty.
     fn make_mask(
         &self,
         input: &Message,
@@ -271,7 +272,7 @@ impl Api {
         Ok(())
     }
 
-    /// Appends one message of a stream of requests.
+    /// Appends one message of a request stream.
     ///
     /// # Errors
     /// The field that does not fit.
@@ -290,12 +291,12 @@ impl Api {
         self.options
     }
 
-    /// Whether responses of a call are no JSON but bytes with a type of their own.
+    /// Whether responses of a call are raw bytes with their own type instead of JSON.
     pub fn answers_raw(&self, call: &Call) -> bool {
         self.raw_output(call).is_some()
     }
 
-    /// Where the bytes are: in the message, or in a field of it.
+    /// Where the raw bytes are: the whole message, or one of its fields.
     fn raw_output(&self, call: &Call) -> Option<Option<u32>> {
         let (binding, _, output) = self.parts(call)?;
         match binding.response {
@@ -308,10 +309,10 @@ impl Api {
         }
     }
 
-    /// Appends what a message of a response is to the client: JSON, or bytes whose type is told.
+    /// Appends the client's form of a response message: JSON, or raw bytes, whose type is returned.
     ///
     /// # Errors
-    /// Why it cannot be told.
+    /// Why it cannot be converted.
     pub fn response(
         &self,
         call: &Call,
@@ -333,7 +334,7 @@ impl Api {
         Ok(None)
     }
 
-    /// Appends a message that a method takes, of JSON.
+    /// Appends an input message of a method, parsed from JSON.
     ///
     /// # Errors
     /// The field that does not fit.
@@ -348,26 +349,26 @@ impl Api {
         Ok(())
     }
 
-    /// Appends a message that a method answers with, as JSON.
+    /// Appends an output message of a method as JSON.
     ///
     /// # Errors
-    /// Why it cannot be told.
+    /// Why it cannot be converted.
     pub fn write(&self, method: &Method, message: &[u8], out: &mut Vec<u8>) -> Result<(), PrintError> {
         let Some(output) = self.schema.message(method.output) else { return Ok(()) };
         Printer::new(&self.schema, self.options, self.limits, out).message(output, message)
     }
 
-    /// Appends any message whose type is known as JSON.
+    /// Appends a message of any known type as JSON.
     ///
     /// # Errors
-    /// Why it cannot be told.
+    /// Why it cannot be converted.
     pub fn print(&self, name: &str, message: &[u8], out: &mut Vec<u8>) -> Result<(), PrintError> {
         let of = self.schema.named(name).and_then(|at| self.schema.message(at));
         let unknown = || PrintError { message: format!("the type {name} is not known") };
         Printer::new(&self.schema, self.options, self.limits, out).message(of.ok_or_else(unknown)?, message)
     }
 
-    /// Appends the message of a type that is known, of JSON.
+    /// Appends a message of a known type, parsed from JSON.
     ///
     /// # Errors
     /// The field that does not fit.
@@ -378,7 +379,7 @@ impl Api {
     }
 }
 
-/// What of a request becomes a message.
+/// The parts of a request that form a message.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Request<'a> {
     /// The query, without its `?`.
@@ -399,7 +400,7 @@ fn raw(request: &Request<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Its type and its bytes, in a message or in a field of it.
+/// The type and bytes of an `HttpBody` in a message, or in one of its fields.
 fn http_body(message: &[u8], place: Option<u32>) -> Option<(String, Vec<u8>)> {
     let (mut media, mut data) = (String::new(), Vec::new());
     let mut rest = message;

@@ -1,8 +1,8 @@
-//! Bytes in JSON: base64 as it is written, and in every form in which it may come (RFC 4648 §4 and §5, padded or not).
+//! Bytes in JSON: writes standard base64, and reads every variant (RFC 4648 §4 and §5, padded or not).
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// The value of each byte as a digit, of either alphabet; 64 for one that is none.
+/// The digit value of each byte, in either alphabet; 64 for a byte that is not a digit.
 const VALUES: [u8; 256] = {
     let mut values = [64; 256];
     let mut at = 0;
@@ -31,7 +31,7 @@ pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends what the text means; `None` where it is no base64.
+/// Appends the decoded bytes; `None` if the text is not base64.
 #[must_use]
 pub fn decode(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let padding = text.iter().rev().take_while(|&&b| b == b'=').count();

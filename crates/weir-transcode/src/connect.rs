@@ -1,4 +1,5 @@
-//! The Connect protocol as bytes: its names of the codes, its errors, the end of its streams, its deadlines, and calls that stand in a query.
+//! The Connect protocol as bytes: the names of its codes, its errors, the end of its streams, its deadlines, and
+//! calls in a query.
 //!
 //! Source: "Connect Protocol Reference" of the Connect project.
 
@@ -10,10 +11,10 @@ use crate::wire::{self, Value};
 use serde_json::{Map, Value as Json, json};
 use std::borrow::Cow;
 
-/// The flag of the last message of a stream, which tells how it ended.
+/// The flag of the last message of a stream, which contains the outcome.
 pub const END_STREAM: u8 = 2;
 
-/// Details of an error that are told.
+/// Most error details that we write.
 const DETAILS: usize = 100;
 
 /// The names of the codes, by number.
@@ -37,19 +38,19 @@ const NAMES: [&str; 17] = [
     "unauthenticated",
 ];
 
-/// The name of a code, as Connect writes it.
+/// The Connect name of a code.
 #[must_use]
 pub fn code_name(code: u32) -> &'static str {
     NAMES.get(code as usize).copied().unwrap_or("unknown")
 }
 
-/// An error as the body of an answer: `{"code":"not_found","message":"..","details":[..]}`.
+/// An error as a response body: `{"code":"not_found","message":"..","details":[..]}`.
 #[must_use]
 pub fn error(status: &Status) -> Vec<u8> {
     json_of(status).to_string().into_bytes()
 }
 
-/// Appends the last message of a stream, with the error where there is one, and the trailers.
+/// Appends the last message of a stream, with its error if there is one, and the trailers.
 pub fn end_stream<'a>(
     status: &Status,
     trailers: impl Iterator<Item = (&'a [u8], &'a [u8])>,
@@ -91,7 +92,7 @@ fn json_of(status: &Status) -> Json {
     Json::Object(error)
 }
 
-/// The detail that names the request (google/rpc/error_details.proto).
+/// The detail with the request id (google/rpc/error_details.proto).
 fn request_info(id: &str) -> Json {
     let (mut info, mut text) = (Vec::new(), Vec::new());
     wire::write_bytes(1, id.as_bytes(), &mut info);
@@ -100,7 +101,7 @@ fn request_info(id: &str) -> Json {
     json!({ "type": "google.rpc.RequestInfo", "value": text.trim_end_matches('=') })
 }
 
-/// The details of a `google.rpc.Status`: the type of each, and its bytes in base64 without padding.
+/// The details of a `google.rpc.Status`: the type of each, and its bytes in unpadded base64.
 fn details(bytes: &[u8]) -> Vec<Json> {
     let mut rest = bytes;
     let mut details = Vec::new();
@@ -123,7 +124,7 @@ fn details(bytes: &[u8]) -> Vec<Json> {
     details
 }
 
-/// What `Connect-Timeout-Ms` says, as gRPC writes it; `None` where it is no such time: at most ten digits.
+/// Converts `Connect-Timeout-Ms` to the gRPC notation; `None` if it is invalid: at most ten digits.
 #[must_use]
 pub fn timeout(text: &[u8]) -> Option<String> {
     if text.is_empty() || text.len() > 10 || !text.iter().all(u8::is_ascii_digit) {
@@ -132,25 +133,25 @@ pub fn timeout(text: &[u8]) -> Option<String> {
     let millis: u64 = std::str::from_utf8(text).ok()?.parse().ok()?;
     Some(match millis {
         ..=99_999_999 => format!("{millis}m"),
-        millis => format!("{}S", millis.div_ceil(1000)), // eight digits at most
+        millis => format!("{}S", millis.div_ceil(1000)), // at most eight digits
     })
 }
 
-/// A call that stands in a query.
+/// A call encoded in a query.
 #[derive(Debug, Default)]
 pub struct Query<'q> {
-    /// How its message is written: `proto` or `json`.
+    /// The encoding of its message: `proto` or `json`.
     pub encoding: Option<Cow<'q, [u8]>>,
-    /// How it is compressed.
+    /// The compression of its message.
     pub compression: Option<Cow<'q, [u8]>>,
-    /// Which version of the protocol it is: `v1`.
+    /// The version of the protocol: `v1`.
     pub connect: Option<Cow<'q, [u8]>>,
     message: Option<Cow<'q, [u8]>>,
     base64: bool,
 }
 
 impl<'q> Query<'q> {
-    /// Reads a query. Of several parameters of one name the first counts.
+    /// Parses a query. If a parameter occurs more than once, the first counts.
     #[must_use]
     pub fn read(query: &'q [u8]) -> Self {
         let mut read = Self::default();
@@ -173,7 +174,7 @@ impl<'q> Query<'q> {
         read
     }
 
-    /// Whether it says that it is a call, or looks like one.
+    /// Whether the query says that it is a call, or looks like one.
     #[must_use]
     pub const fn is_call(&self) -> bool {
         self.connect.is_some() || (self.encoding.is_some() && self.message.is_some())
@@ -182,7 +183,7 @@ impl<'q> Query<'q> {
     /// The message.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is wrong with the message.
     pub fn message(&self) -> Result<Cow<'_, [u8]>, &'static str> {
         let message = self.message.as_deref().ok_or("the query has no parameter `message`")?;
         if !self.base64 {
@@ -194,7 +195,7 @@ impl<'q> Query<'q> {
     }
 }
 
-/// A part of a query: `+` is a space.
+/// Decodes a part of a query, where `+` is a space.
 fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
     if !text.contains(&b'+') {
         return unescape(text, Slashes::Decode);
@@ -224,7 +225,7 @@ mod tests {
         let want = json!({ "code": "not_found", "message": "no",
             "details": [{ "type": "google.rpc.ErrorInfo", "value": "CgFS" }] });
         assert_eq!(told(&status), want);
-        // Details that are none.
+        // Invalid details.
         for bytes in [&b"\x1a"[..], b"\x1a\xff", b"\xff\xff\xff\xff\xff", b"\x1a\x01\x0a"] {
             let _ = told(&Status { details: bytes.to_vec(), ..Status::new(3, "") });
         }

@@ -1,6 +1,7 @@
-//! Fields that stand in a URL: `author.name=x`, and variables of the path.
+//! Fields from a URL: `author.name=x`, and path variables.
 //!
-//! Each is appended as a message of its own around the value. Readers merge messages of one field, so that nothing has to be merged here.
+//! Each is appended as nested messages of its own around the value. Readers merge messages of the same field, so we
+//! need not merge here.
 
 use crate::api::{Api, Binding, BodyOf};
 use crate::parse::{ParseError, text_expected, write_text};
@@ -10,10 +11,10 @@ use crate::template::{Slashes, unescape};
 use crate::wire;
 use std::borrow::Cow;
 
-/// Parameters that a query may have.
+/// Most parameters in a query.
 const PARAMETERS: usize = 1000;
 
-/// Appends the fields that a query sets. Tells whether it sets the binding's field mask.
+/// Appends the fields that a query sets. Returns whether it sets the binding's field mask.
 pub(crate) fn query(
     api: &Api,
     binding: &Binding,
@@ -38,7 +39,7 @@ pub(crate) fn query(
         let (path, key) = split_key(&name);
         let Some(place) = place_of(api, input, path)? else { continue };
         if binding.variables.contains(&place) {
-            continue; // the path says it, whatever the query repeats, as in grpc-gateway
+            continue; // the path wins over the query, as in grpc-gateway
         }
         if matches!(binding.body, BodyOf::Field(of) if place.first() == Some(&of)) {
             return Err(wrong(&name, "this field comes from the body"));
@@ -61,29 +62,29 @@ pub(crate) fn query(
     Ok(has_mask)
 }
 
-/// A field that a query has set: its place, and the key in it where it is a map.
+/// The field that a query sets: its place, and for a map the key.
 type Target = (Vec<u16>, Option<String>);
 
-/// A value of a URL, and for a map the key that it stands under.
+/// A value from a URL, and for a map its key.
 #[derive(Clone, Copy)]
 pub(crate) struct Text<'a> {
     pub(crate) text: &'a str,
     pub(crate) key: Option<&'a str>,
 }
 
-/// The name of a parameter, and the key where it names an entry of a map: `labels[color]`.
+/// The name of a parameter, and the key if it names a map entry: `labels[color]`.
 fn split_key(name: &str) -> (&str, Option<&str>) {
     let split = name.strip_suffix(']').and_then(|rest| rest.split_once('['));
     split.map_or((name, None), |(path, key)| (path, Some(key)))
 }
 
-/// The fields that a name of a parameter walks through; `None` where it is to be ignored.
+/// The path of fields that a parameter name describes; `None` if it is to be ignored.
 fn place_of(api: &Api, input: &Message, name: &str) -> Result<Option<Vec<u16>>, ParseError> {
     let mut of = Some(input);
     let mut place = Vec::new();
     let mut shape = Shape::Once;
     for part in name.split('.') {
-        // Each part is a message within the one before it, here and where it is written.
+        // Each part is a message nested in the previous one, here and in the output.
         if place.len() >= api.limits().depth {
             return Err(wrong(&scalar::short(name), format!("this is deeper than {}", api.limits().depth)));
         }
@@ -113,7 +114,7 @@ fn place_of(api: &Api, input: &Message, name: &str) -> Result<Option<Vec<u16>>, 
     Ok(Some(place))
 }
 
-/// The fields on the way to a place, that one included.
+/// The fields on the path to a place, including that one.
 fn fields_to<'a>(schema: &'a Schema, input: &'a Message, place: &[u16]) -> impl Iterator<Item = &'a Field> {
     let mut of = Some(input);
     place.iter().map_while(move |at| {
@@ -126,10 +127,10 @@ fn fields_to<'a>(schema: &'a Schema, input: &'a Message, place: &[u16]) -> impl 
     })
 }
 
-/// A oneof, as the fields on the way to it and its place in their message, and which of its members is set.
+/// A member of a oneof: the path to the oneof's message, the oneof's index there, and which member is set.
 type Member = (Vec<u16>, u16, u16);
 
-/// Whether no oneof on the way to this field has another member set. Notes the members that it sets.
+/// Whether no oneof on the path to this field already has another member set. Records the members that it sets.
 fn is_only_member(schema: &Schema, input: &Message, place: &[u16], members: &mut Vec<Member>) -> bool {
     for (depth, (at, field)) in place.iter().zip(fields_to(schema, input, place)).enumerate() {
         let Some(oneof) = field.oneof else { continue };
@@ -143,7 +144,7 @@ fn is_only_member(schema: &Schema, input: &Message, place: &[u16], members: &mut
     true
 }
 
-/// Appends a field with this text as its value, within the messages on the way to it.
+/// Appends a field with this text as its value, inside the messages on its path.
 pub(crate) fn append(
     schema: &Schema,
     of: &Message,
@@ -180,7 +181,7 @@ pub(crate) fn append(
     }
 }
 
-/// Appends an entry of a map, whose values may be what a text can stand for.
+/// Appends a map entry, whose value may be of any type that has a text form.
 fn map_entry(
     schema: &Schema,
     field: &Field,
@@ -209,7 +210,7 @@ fn map_entry(
     Ok(())
 }
 
-/// A message that a text can stand for.
+/// Appends a message that has a text form.
 fn message(schema: &Schema, of: &Message, text: &str, out: &mut Vec<u8>) -> Result<(), ParseError> {
     match (of.known, of.fields.first()) {
         (Known::Wrapper, Some(field)) => value(schema, field, text, out),
@@ -221,7 +222,7 @@ fn message(schema: &Schema, of: &Message, text: &str, out: &mut Vec<u8>) -> Resu
                 )
             };
             let written = match known {
-                // AIP-134 writes masks as the proto has the names; JSON has them in lowerCamelCase.
+                // AIP-134 writes masks with proto names; JSON uses lowerCamelCase.
                 Known::FieldMask => write_mask(text, out),
                 known => write_text(known, text, out),
             };
@@ -232,7 +233,7 @@ fn message(schema: &Schema, of: &Message, text: &str, out: &mut Vec<u8>) -> Resu
 }
 
 fn value(schema: &Schema, field: &Field, text: &str, out: &mut Vec<u8>) -> Result<(), ParseError> {
-    // A packed field may come one by one as well.
+    // A packed field may also come one element at a time.
     wire::write_key(field.number, field.kind.wire(), out);
     scalar::write(schema, field.kind, Token::Text(text), Written::InUrl, out).map_err(|unfit| {
         debug_assert!(matches!(unfit, ValueError::Refused | ValueError::UnknownName));
@@ -241,7 +242,7 @@ fn value(schema: &Schema, field: &Field, text: &str, out: &mut Vec<u8>) -> Resul
     })
 }
 
-/// A field mask of a URL: paths in snake_case pass as they are, others are as in JSON.
+/// A field mask from a URL. Accepts paths in snake_case unchanged, and others in the JSON form.
 fn write_mask(text: &str, out: &mut Vec<u8>) -> Option<()> {
     for path in text.split(',').filter(|path| !path.is_empty()) {
         match path.contains('_') {
@@ -252,7 +253,7 @@ fn write_mask(text: &str, out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// A name or a value of a query: `+` is a space there. `None`: an escape is broken, or it is not UTF-8.
+/// Decodes a name or value of a query, where `+` is a space. `None`: an escape is invalid, or it is not UTF-8.
 fn decoded(text: &[u8]) -> Option<Cow<'_, str>> {
     let escapes =
         text.iter().enumerate().filter(|(_, b)| **b == b'%').map(|(at, _)| text.get(at + 1..at + 3));

@@ -1,4 +1,4 @@
-//! Messages of gRPC in their frames: a byte that says whether the message is compressed, four for its length, and the message.
+//! gRPC message frames: one byte that says whether the message is compressed, four for its length, then the message.
 //!
 //! Source: "gRPC over HTTP2" (PROTOCOL-HTTP2.md) of the gRPC project.
 
@@ -6,10 +6,10 @@ use flate2::read::GzDecoder;
 use std::fmt;
 use std::io::Read;
 
-/// Why frames cannot be read.
+/// Why frames are unreadable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
-    /// A message is compressed in a way that was not announced, or its bytes are not what they should be.
+    /// A message uses an unannounced compression, or its compressed bytes are invalid.
     Coding,
     /// The body ends within a message.
     Cut,
@@ -27,13 +27,13 @@ impl fmt::Display for FrameError {
     }
 }
 
-/// Begins a message; [`end`] closes it.
+/// Starts a message; [`end`] finishes it.
 pub fn begin(out: &mut Vec<u8>) -> usize {
     out.extend_from_slice(&[0; 5]);
     out.len()
 }
 
-/// Writes the length of the message that [`begin`] began.
+/// Writes the length of the message started by [`begin`].
 pub fn end(begun: usize, out: &mut [u8]) {
     let length = u32::try_from(out.len().saturating_sub(begun)).unwrap_or(u32::MAX);
     if let Some(place) = begun.checked_sub(4).and_then(|from| out.get_mut(from..begun)) {
@@ -41,17 +41,17 @@ pub fn end(begun: usize, out: &mut [u8]) {
     }
 }
 
-/// The flag of a message that is compressed.
+/// The flag of a compressed message.
 pub const COMPRESSED: u8 = 1;
 
-/// Sets the flags of the message that [`begin`] began.
+/// Sets the flags of the message started by [`begin`].
 pub fn flag(begun: usize, flags: u8, out: &mut [u8]) {
     if let Some(place) = begun.checked_sub(5).and_then(|at| out.get_mut(at)) {
         *place = flags;
     }
 }
 
-/// What a body holds that should be one message.
+/// The content of a body that should be one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Single<'a> {
     /// It ends within a message.
@@ -60,11 +60,11 @@ pub enum Single<'a> {
     Many,
     /// Nothing.
     None,
-    /// Its flags, and the message as it came.
+    /// Its flags, and the message as received.
     One(u8, &'a [u8]),
 }
 
-/// Takes the only message out of a body.
+/// Extracts the only message of a body.
 #[must_use]
 pub fn only(body: &[u8]) -> Single<'_> {
     if body.is_empty() {
@@ -78,26 +78,26 @@ pub fn only(body: &[u8]) -> Single<'_> {
     }
 }
 
-/// Takes messages out of a body that comes in pieces.
+/// Extracts messages from a body that arrives in pieces.
 #[derive(Debug)]
 pub struct Messages {
-    /// What came of a message that is not whole.
+    /// The received part of an incomplete message.
     kept: Vec<u8>,
     limit: usize,
     gzip: bool,
 }
 
 impl Messages {
-    /// `gzip`: the sender said that it compresses so.
+    /// `gzip`: the sender announced gzip compression.
     #[must_use]
     pub const fn new(limit: usize, gzip: bool) -> Self {
         Self { kept: Vec::new(), limit, gzip }
     }
 
-    /// Takes a piece, and gives each message that is whole.
+    /// Processes a piece, and passes each complete message to `take`.
     ///
     /// # Errors
-    /// What is wrong with the frames, or what `take` says.
+    /// What is wrong with the frames, or the error of `take`.
     pub fn feed<E: From<FrameError>>(
         &mut self,
         piece: &[u8],
@@ -105,7 +105,7 @@ impl Messages {
     ) -> Result<(), E> {
         let mut piece = piece;
         while !self.kept.is_empty() {
-            // First the head of the message, then the rest of it.
+            // First the header of the message, then the rest of it.
             let needed = match self.kept.first_chunk::<5>() {
                 Some(head) => 5 + self.length(*head)?,
                 None => 5,
@@ -154,7 +154,7 @@ impl Messages {
         }
     }
 
-    /// The body has ended.
+    /// Ends the body.
     ///
     /// # Errors
     /// When it ends within a message.
@@ -163,18 +163,18 @@ impl Messages {
     }
 }
 
-/// Follows messages that pass as they are, and knows whether the body stands between two of them.
+/// Tracks messages that pass unchanged, to know whether the body is between two of them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Boundary {
-    /// Bytes of a head that have come, and the length as far as it was read.
+    /// Bytes of the header received so far, and the length parsed so far.
     head: u8,
     length: u32,
-    /// Bytes of the message that are still to come.
+    /// Bytes of the message still to come.
     left: u32,
 }
 
 impl Boundary {
-    /// These bytes pass.
+    /// Records bytes that pass.
     pub fn pass(&mut self, piece: &[u8]) {
         let mut rest = piece;
         loop {
@@ -183,7 +183,7 @@ impl Boundary {
             rest = rest.get(taken..).unwrap_or_default();
             let Some((&byte, after)) = rest.split_first() else { return };
             rest = after;
-            // The first byte says whether the message is compressed: it is pushed out by the four of the length.
+            // The first byte is the compression flag; the four length bytes shift it out.
             self.length = self.length << 8 | u32::from(byte);
             self.head += 1;
             if self.head == 5 {
@@ -192,17 +192,17 @@ impl Boundary {
         }
     }
 
-    /// Whether all messages that began are whole.
+    /// Whether every message that has begun is complete.
     #[must_use]
     pub const fn is_between(&self) -> bool {
         self.head == 0 && self.left == 0
     }
 }
 
-/// What gzip holds, at most so many bytes.
+/// Decompresses gzip, up to `limit` bytes.
 ///
 /// # Errors
-/// When it is more, or no gzip.
+/// When the result is longer, or the input is not gzip.
 pub fn gunzip(bytes: &[u8], limit: usize) -> Result<Vec<u8>, FrameError> {
     let mut out = Vec::new();
     let most = (limit as u64).saturating_add(1);

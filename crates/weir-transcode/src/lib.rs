@@ -1,13 +1,16 @@
-//! REST for gRPC: what `google.api.http` says about a service, and messages as JSON both ways. Bytes in, bytes out: no socket, no clock, no runtime.
+//! REST for gRPC: the `google.api.http` rules of a service, and messages as JSON in both directions. Bytes in, bytes
+//! out: no socket, no clock, no runtime.
 //!
 //! ```text
-//!  descriptors (`sources`, `reflection`) ─► `Api`: tables of types (`schema`), rules (`rules`), paths (`router`, `template`)
-//!  request  ─► `Api::find` ─► `Api::request`: body (`parse`, `mask`), query and path (`fields`) ─► Protocol Buffers (`wire`), framed (`frames`)
+//!  descriptors (`sources`, `reflection`)
+//!            ─► `Api`: tables of types (`schema`), rules (`rules`), paths (`router`, `template`)
+//!  request  ─► `Api::find` ─► `Api::request`: body (`parse`, `mask`), query and path (`fields`)
+//!                               ─► Protocol Buffers (`wire`), framed (`frames`)
 //!  response ─► `frames::Messages` ─► `Api::response` (`print`), or a `Status`
-//!  Connect: what is its own is in `connect`; its messages go through `Api::read` and `Api::write`
+//!  Connect: its own parts are in `connect`; its messages go through `Api::read` and `Api::write`
 //! ```
 //!
-//! Everything that comes from a network has a limit: see [`Limits`]. No input makes it panic; `fuzz/` sees to that.
+//! Everything that comes from a network has a limit: see [`Limits`]. No input makes it panic; `fuzz/` tests that.
 
 mod api;
 pub mod base64;

@@ -1,4 +1,4 @@
-//! The `update_mask` of a PATCH whose client sent none: the fields that its body sets, as grpc-gateway makes it.
+//! Derives the `update_mask` of a PATCH whose client sent none: the fields that its body sets, as grpc-gateway does.
 //!
 //! Source: google/protobuf/field_mask.proto (a repeated field or a map is named as a whole), AIP-134.
 
@@ -8,7 +8,7 @@ use serde::Deserialize as _;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
-/// The place of the mask in a message: its field `update_mask`, else its only field mask.
+/// The index of the mask in a message: its field `update_mask`, else its only field mask.
 pub(crate) fn place(schema: &Schema, input: &Message) -> Option<u16> {
     let is_mask = |at: &u16| {
         let field = input.fields.get(usize::from(*at));
@@ -27,8 +27,8 @@ pub(crate) fn place(schema: &Schema, input: &Message) -> Option<u16> {
     masks.next().filter(|_| masks.next().is_none())
 }
 
-/// The paths that a body sets in a message of this type, as the content of a field mask of at most `most` bytes. `None`: it is longer, or the
-/// body is no such JSON, which reading it as a message has told already.
+/// The paths that a body sets in a message of this type, as the content of a field mask of at most `most` bytes.
+/// `None`: the mask would be longer, or the JSON is invalid, which parsing it as a message has already reported.
 pub(crate) fn of_body(schema: &Schema, of: &Message, json: &[u8], most: usize) -> Option<Vec<u8>> {
     let mut mask = Mask { schema, most, path: String::new(), out: Vec::new() };
     if json.trim_ascii().is_empty() {
@@ -47,20 +47,20 @@ struct Mask<'s> {
 }
 
 impl Mask<'_> {
-    /// Appends the path that was walked so far.
+    /// Appends the current path.
     fn leaf<E: Error>(&mut self) -> Result<(), E> {
         if self.path.is_empty() {
-            return Ok(()); // all of the body is no object: no field of it is named
+            return Ok(()); // the whole body is not an object, so it names no field
         }
         wire::write_bytes(1, self.path.as_bytes(), &mut self.out);
         if self.out.len() > self.most { Err(E::custom("too long")) } else { Ok(()) }
     }
 }
 
-/// A value behind a path.
+/// A value at a path.
 struct Inside<'m, 's> {
     mask: &'m mut Mask<'s>,
-    /// The message whose fields the names in the value are; `None` where the value counts as a whole.
+    /// The message whose fields the value's keys name; `None` if the mask treats the value as a whole.
     of: Option<&'s Message>,
 }
 
@@ -119,7 +119,7 @@ impl<'de> Visitor<'de> for Inside<'_, '_> {
         while let Some(key) = map.next_key::<String>()? {
             is_empty = false;
             let Some((name, inside)) = of.and_then(|of| step(mask.schema, of, &key)) else {
-                map.next_value::<IgnoredAny>()?; // unknown fields are ignored, or were refused before
+                map.next_value::<IgnoredAny>()?; // unknown fields are ignored, or already refused
                 continue;
             };
             let before = mask.path.len();
@@ -134,8 +134,8 @@ impl<'de> Visitor<'de> for Inside<'_, '_> {
     }
 }
 
-/// The name of a key in a mask, and the message whose fields stand below it. A mask does not look into lists, maps and types with a JSON of
-/// their own: they are replaced as a whole.
+/// The name of a key in a mask, and the message whose fields are below it. A mask does not descend into lists, maps
+/// and types with their own JSON form: those are replaced as a whole.
 fn step<'s>(schema: &'s Schema, of: &'s Message, key: &str) -> Option<(&'s str, Option<&'s Message>)> {
     let field = of.fields.get(usize::from(of.place(key)?))?;
     let inside = match field.kind {

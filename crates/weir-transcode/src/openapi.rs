@@ -1,4 +1,4 @@
-//! An API as OpenAPI 3.1 describes it: the very rules that requests are matched by, and the JSON that messages become.
+//! Describes an API in OpenAPI 3.1, from the same rules that match requests and the same JSON mapping.
 
 use crate::api::{Api, Binding, BodyOf, Method};
 use crate::schema::{Field, Kind, Known, Message, Shape};
@@ -6,10 +6,10 @@ use crate::template::Segment;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// Messages within messages of which a query's parameters are listed: a type may hold itself.
+/// How deep nested messages are searched for query parameters: a type may contain itself.
 const QUERY_DEPTH: usize = 4;
 
-/// Parameters that one operation lists, and fields that are looked at for them.
+/// Most parameters listed per operation, and most fields examined for them.
 const PARAMETERS: usize = 200;
 const LOOKED_AT: usize = 10_000;
 
@@ -51,13 +51,13 @@ impl Api {
 
 struct Writer<'a> {
     api: &'a Api,
-    /// Types that something refers to.
+    /// Types referenced so far.
     wanted: BTreeSet<u32>,
-    /// Fields that may still be looked at for the parameters of an operation.
+    /// How many more fields may be examined for the parameters of an operation.
     looks: usize,
 }
 
-/// The path as OpenAPI writes it, and its parameters: a wildcard each.
+/// The path in OpenAPI notation, and its parameters, one per wildcard.
 fn path_of(binding: &Binding) -> (String, Vec<Value>) {
     let template = &binding.template;
     let (mut path, mut parameters) = (String::new(), Vec::new());
@@ -88,7 +88,7 @@ fn path_of(binding: &Binding) -> (String, Vec<Value>) {
     (path, parameters)
 }
 
-/// A wildcard is called as its field is; of several in one field each has a number.
+/// A wildcard has the name of its field; several wildcards in one field are numbered.
 fn parameter_name(binding: &Binding, at: usize) -> String {
     let template = &binding.template;
     let variable = template.variables.iter().find(|v| (v.from..v.to).contains(&at));
@@ -182,7 +182,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The parameters that a query may have: fields that are neither in the path nor in the body.
+    /// The parameters that a query may contain: fields that are in neither the path nor the body.
     fn query(&mut self, binding: &Binding, of: &Message, place: &mut Vec<u16>, out: &mut Vec<Value>) {
         for (at, field) in of.fields.iter().enumerate() {
             let Ok(at) = u16::try_from(at) else { return };
@@ -220,7 +220,7 @@ impl<'a> Writer<'a> {
         out.push(json!({ "name": name, "in": "query", "required": false, "schema": schema }));
     }
 
-    /// A field by all the names on the way to it.
+    /// The name of a field, with all names on its path.
     fn name_of(&self, binding: &Binding, place: &[u16]) -> String {
         let input = self.api.methods.get(binding.method).and_then(|m| self.api.schema.message(m.input));
         let (mut of, mut names) = (input, Vec::new());
@@ -291,7 +291,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// All types that are referred to, and those that they refer to.
+    /// All referenced types, and the types that they reference.
     fn schemas(&mut self) -> Map<String, Value> {
         let mut schemas = Map::new();
         while let Some(at) = self.wanted.pop_first() {
@@ -299,7 +299,7 @@ impl<'a> Writer<'a> {
             if schemas.contains_key(&*of.name) {
                 continue;
             }
-            schemas.insert(of.name.to_string(), Value::Null); // it may refer to itself
+            schemas.insert(of.name.to_string(), Value::Null); // it may reference itself
             let fields: Map<String, Value> =
                 of.fields.iter().map(|field| (self.written(field), self.field(field))).collect();
             schemas.insert(of.name.to_string(), json!({ "type": "object", "properties": fields }));
@@ -312,7 +312,7 @@ fn raw() -> Value {
     json!({ "*/*": { "schema": { "type": "string", "format": "binary" } } })
 }
 
-/// Types whose JSON is of their own.
+/// The schema of a type with its own JSON form.
 fn own_json(known: Known) -> Value {
     match known {
         Known::Any => {

@@ -1,6 +1,8 @@
-//! JSON as messages: text in, bytes of Protocol Buffers out. serde_json reads, and what it reads is written at once: there is no tree between.
+//! Parses JSON into messages: text in, Protocol Buffers bytes out. serde_json drives the parser, and values are
+//! written as they are read, without an intermediate tree.
 //!
-//! Source: "ProtoJSON Format" of the Protocol Buffers documentation. A field twice, or two members of a oneof, are refused.
+//! Source: "ProtoJSON Format" of the Protocol Buffers documentation. Refuses a repeated field, and two members of a
+//! oneof.
 
 mod known;
 
@@ -19,9 +21,9 @@ use std::fmt;
 /// Why a request cannot become a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ParseError {
-    /// The field, as `author.names[2]`; empty for all of it.
+    /// The field, such as `author.names[2]`; empty for the whole message.
     pub path: String,
-    /// What is wrong with it, and what was expected.
+    /// What is wrong, and what was expected.
     pub message: String,
 }
 
@@ -34,7 +36,7 @@ impl fmt::Display for ParseError {
     }
 }
 
-/// A step on the way to a value.
+/// A step on the path to a value.
 enum Step<'s> {
     Field(&'s str),
     Index(usize),
@@ -43,7 +45,7 @@ enum Step<'s> {
     Unknown(String),
 }
 
-/// Reads one message.
+/// Parses one message.
 pub(crate) struct Parser<'s, 'o> {
     schema: &'s Schema,
     options: JsonOptions,
@@ -66,7 +68,7 @@ impl<'s, 'o> Parser<'s, 'o> {
         Self { schema, options, limits, out, path: Vec::new(), depth: 0, any: 0, values: 0, fault: None }
     }
 
-    /// Appends the message that this JSON means. Nothing but space is a message without fields.
+    /// Appends the message that this JSON describes. Only white space means a message without fields.
     pub(crate) fn message(&mut self, of: &'s Message, json: &[u8]) -> Result<(), ParseError> {
         if json.trim_ascii().is_empty() {
             return Ok(());
@@ -77,7 +79,7 @@ impl<'s, 'o> Parser<'s, 'o> {
         read.map_err(|e| self.told(&e))
     }
 
-    /// Appends one field whose value this JSON is.
+    /// Appends one field with this JSON as its value.
     pub(crate) fn field(&mut self, field: &'s Field, json: &[u8]) -> Result<(), ParseError> {
         if json.trim_ascii().is_empty() {
             return Ok(());
@@ -130,7 +132,7 @@ impl<'s, 'o> Parser<'s, 'o> {
         Ok(())
     }
 
-    /// One value more.
+    /// Counts one more value.
     fn count<E: Error>(&mut self) -> Result<(), E> {
         self.values += 1;
         if self.values > self.limits.values {
@@ -140,7 +142,7 @@ impl<'s, 'o> Parser<'s, 'o> {
         Ok(())
     }
 
-    /// Appends a value, behind its key where it has one. False where it is ignored.
+    /// Appends a value, after its key if it has one. False if the value is ignored.
     fn scalar<E: Error>(&mut self, kind: Kind, number: Option<u32>, token: Token<'_>) -> Result<bool, E> {
         let start = self.out.len();
         if let Some(number) = number {
@@ -160,12 +162,12 @@ impl<'s, 'o> Parser<'s, 'o> {
     }
 }
 
-/// What `null` means where it stands.
+/// The meaning of `null` at its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Null {
-    /// Nothing: lists and maps hold values.
+    /// Not allowed: lists and maps must contain values.
     Refused,
-    /// The field is not set.
+    /// The field is unset.
     Unset,
 }
 
@@ -180,7 +182,7 @@ impl Null {
 
 // === fields ===
 
-/// All of a field: one value, a list or a map. Tells whether it was set.
+/// A whole field: one value, a list or a map. Yields whether it was set.
 struct Whole<'p, 's, 'o> {
     parser: &'p mut Parser<'s, 'o>,
     field: &'s Field,
@@ -369,7 +371,7 @@ impl<'de> Visitor<'de> for MapOf<'_, '_, '_> {
             return Err(parser.refuse("the type is not known"));
         };
         let mut any = false;
-        // As they are encoded: `1` and `01` are the same number.
+        // In encoded form: `1` and `01` are the same number.
         let mut keys = HashSet::new();
         while let Some(key) = map.next_key::<Cow<'_, str>>()? {
             let start = parser.out.len();
@@ -403,7 +405,7 @@ impl<'de> Visitor<'de> for MapOf<'_, '_, '_> {
 
 // === messages ===
 
-/// What is in a message, without its key and length. False where it is `null`.
+/// The content of a message, without key and length. False for `null`.
 struct Body<'p, 's, 'o> {
     parser: &'p mut Parser<'s, 'o>,
     of: &'s Message,
@@ -440,7 +442,7 @@ impl<'de> DeserializeSeed<'de> for Body<'_, '_, '_> {
     }
 }
 
-/// A message by its fields.
+/// A message, field by field.
 struct Object<'p, 's, 'o> {
     parser: &'p mut Parser<'s, 'o>,
     of: &'s Message,
@@ -464,7 +466,7 @@ impl<'de> Visitor<'de> for Object<'_, '_, '_> {
     }
 }
 
-/// Fields that were read, so that none comes twice.
+/// The fields read so far, to refuse duplicates.
 #[derive(Default)]
 struct Seen {
     first: u128,
@@ -472,7 +474,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Notes a place; false where it was there before.
+    /// Records a field; false if it was already there.
     fn note(&mut self, place: u16) -> bool {
         let Some(bit) = 1u128.checked_shl(u32::from(place)) else {
             let new = !self.others.contains(&place);
@@ -513,7 +515,7 @@ fn fields<'de, 's, A: MapAccess<'de>>(
     }
 }
 
-/// What a key names.
+/// The meaning of a key.
 enum Named {
     Field(u16),
     Unknown,

@@ -1,7 +1,7 @@
-//! Messages as JSON: bytes of Protocol Buffers in, text out, with nothing between but a list of where the fields stand.
+//! Prints messages as JSON: Protocol Buffers bytes in, text out, with only a list of field positions in between.
 //!
-//! Source: "ProtoJSON Format" of the Protocol Buffers documentation. Fields are written by number. As a parser does it, of several values of
-//! one field the last counts, messages of one field are merged, and of a oneof the last member counts.
+//! Source: "ProtoJSON Format" of the Protocol Buffers documentation. Fields are written by number. Like a parser, it
+//! uses the last of several values for one field, merges messages of one field, and uses the last member of a oneof.
 
 use crate::base64;
 use crate::options::{JsonOptions, Limits};
@@ -11,10 +11,10 @@ use crate::wire::{self, Malformed, Packed, Value};
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// Why a message cannot be written as JSON.
+/// Why a message has no JSON form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PrintError {
-    /// What is wrong with it.
+    /// What is wrong.
     pub message: String,
 }
 
@@ -30,10 +30,10 @@ fn fault(message: impl Into<String>) -> PrintError {
     PrintError { message: message.into() }
 }
 
-/// Where a field stands: its place among the fields, and its value.
+/// A field occurrence: its index among the fields, and its value.
 type Entry<'a> = (u16, Value<'a>);
 
-/// Writes messages.
+/// Prints messages.
 pub(crate) struct Printer<'a, 'o> {
     pub(crate) schema: &'a Schema,
     pub(crate) options: JsonOptions,
@@ -56,7 +56,7 @@ impl<'a, 'o> Printer<'a, 'o> {
         Self { schema, options, limits, out, depth: 0, any: 0, values: 0, most }
     }
 
-    /// Writes a message of this type.
+    /// Prints a message of this type.
     pub(crate) fn message(&mut self, of: &Message, bytes: &[u8]) -> Done {
         self.deeper()?;
         match of.known {
@@ -77,7 +77,7 @@ impl<'a, 'o> Printer<'a, 'o> {
         Ok(())
     }
 
-    /// Writes the value of one field of a message; `null` where it is not there and has no default.
+    /// Prints the value of one field; `null` if it is absent and has no default.
     pub(crate) fn only(&mut self, of: &Message, place: u16, bytes: &[u8]) -> Done {
         let Some(field) = of.fields.get(usize::from(place)) else { return Err(Malformed.into()) };
         let mut entries = self.entries(of, bytes)?;
@@ -100,7 +100,7 @@ impl<'a, 'o> Printer<'a, 'o> {
         Ok(())
     }
 
-    /// One value more; so much of it may be a hostile upstream's.
+    /// Counts one more value, to bound the work that a hostile upstream can cause.
     fn count(&mut self) -> Done {
         self.values += 1;
         if self.values > self.limits.values {
@@ -124,7 +124,7 @@ impl<'a, 'o> Printer<'a, 'o> {
             let Some(place) = of.by_number(number) else { continue };
             let Some(field) = of.fields.get(usize::from(place)) else { continue };
             if !fits(field, value) {
-                continue; // as a field that is not known
+                continue; // treated as an unknown field
             }
             self.count()?;
             is_sorted &= entries.last().is_none_or(|(last, _)| *last <= place);
@@ -134,7 +134,7 @@ impl<'a, 'o> Printer<'a, 'o> {
             keep_last_of_oneofs(of, &mut entries);
         }
         if !is_sorted {
-            entries.sort_by_key(|(place, _)| *place); // stable: the last stays last
+            entries.sort_by_key(|(place, _)| *place); // stable, so the last stays last
         }
         Ok(entries)
     }
@@ -175,7 +175,7 @@ impl<'a, 'o> Printer<'a, 'o> {
             self.out.push(b',');
         }
         let name = if self.options.proto_names { &field.name } else { &field.json_name };
-        // A json_name may hold anything; mostly it is a plain word.
+        // A json_name may contain anything, but is usually a plain word.
         if name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') {
             self.out.push(b'"');
             self.out.extend_from_slice(name.as_bytes());
@@ -208,7 +208,7 @@ impl<'a, 'o> Printer<'a, 'o> {
         self.out.extend_from_slice(text);
     }
 
-    /// All values of one field.
+    /// Prints all values of one field.
     fn run(&mut self, field: &Field, run: &[Entry<'_>]) -> Done {
         match field.shape {
             Shape::Once => self.once(field, run),
@@ -248,7 +248,7 @@ impl<'a, 'o> Printer<'a, 'o> {
     fn once(&mut self, field: &Field, run: &[Entry<'_>]) -> Done {
         let Some((_, last)) = run.last() else { return Ok(()) };
         if run.len() > 1 && matches!(field.kind, Kind::Message(_)) {
-            // Messages of one field are merged, which is what their bytes one after another mean.
+            // Messages of one field are merged, and concatenating their bytes does exactly that.
             let merged: Vec<u8> =
                 run.iter().flat_map(|(_, value)| bytes_of(*value).iter().copied()).collect();
             return self.single(field.kind, Value::Bytes(&merged));
@@ -266,7 +266,7 @@ impl<'a, 'o> Printer<'a, 'o> {
         }
     }
 
-    // The narrowing is the format's: a field of 32 bits takes the low half of what is there.
+    // The format narrows: a 32-bit field uses the low half of the value.
     fn scalar(&mut self, kind: Kind, value: Value<'_>) -> Done {
         match (kind, value) {
             (Kind::Bool, Value::Varint(n)) => {
@@ -294,13 +294,13 @@ impl<'a, 'o> Printer<'a, 'o> {
             }
             (Kind::Uint32, Value::Varint(n)) => self.integer(n as u32),
             (Kind::Uint64, Value::Varint(n)) => self.long(n),
-            _ => return Err(Malformed.into()), // `fits` has let none of them pass
+            _ => return Err(Malformed.into()), // `fits` has excluded the others
         }
         Ok(())
     }
 
     fn text(&mut self, text: &str) {
-        let _ = serde_json::to_writer(&mut *self.out, text); // a Vec takes everything
+        let _ = serde_json::to_writer(&mut *self.out, text); // writing to a Vec cannot fail
     }
 
     fn integer(&mut self, n: impl itoa::Integer) {
@@ -330,7 +330,7 @@ impl<'a, 'o> Printer<'a, 'o> {
         }
     }
 
-    /// A whole number has no fraction: `1`, as the libraries of Protocol Buffers write it, not `1.0`.
+    /// Whole numbers have no fraction: `1`, as the Protocol Buffers libraries print them, not `1.0`.
     fn drop_fraction(&mut self) {
         if self.out.ends_with(b".0") {
             self.out.truncate(self.out.len() - 2);
@@ -388,7 +388,7 @@ impl<'a, 'o> Printer<'a, 'o> {
         let mut first = true;
         for (at, (key, value)) in pairs.iter().enumerate() {
             if last.get(key).is_some_and(|last| *last != at) {
-                continue; // it comes again
+                continue; // a later entry repeats this key
             }
             self.comma(&mut first);
             self.text(key);
@@ -423,7 +423,7 @@ impl<'a, 'o> Printer<'a, 'o> {
         Ok(Cow::Owned(text.trim_matches('"').to_owned()))
     }
 
-    // === types with a JSON of their own ===
+    // === types with their own JSON form ===
 
     fn any(&mut self, bytes: &[u8]) -> Done {
         let (mut url, mut value) = (&b""[..], &b""[..]);
@@ -453,7 +453,7 @@ impl<'a, 'o> Printer<'a, 'o> {
                 self.message(of, value)?;
             }
             Some(of) => self.fields(of, value, false)?,
-            // Nobody can read it, but somebody may know it.
+            // We do not know the type, but the client may.
             None => {
                 self.out.extend_from_slice(b",\"value\":\"");
                 base64::encode(value, self.out);
@@ -527,7 +527,7 @@ impl<'a, 'o> Printer<'a, 'o> {
         }
     }
 
-    /// `google.protobuf.Value`: of its members the last counts.
+    /// `google.protobuf.Value`: its last member counts.
     fn value(&mut self, bytes: &[u8]) -> Done {
         let mut rest = bytes;
         let mut last = None;
@@ -582,7 +582,7 @@ fn bytes_of(value: Value<'_>) -> &[u8] {
     }
 }
 
-/// Whether the value may stand for the field: one of another wire type is passed over.
+/// Whether the value matches the field's wire type; others are skipped.
 fn fits(field: &Field, value: Value<'_>) -> bool {
     let wire = match value {
         Value::Bytes(_) => wire::BYTES,
@@ -595,7 +595,7 @@ fn fits(field: &Field, value: Value<'_>) -> bool {
     !field.group && (wire == field.kind.wire() || (is_list && wire == wire::BYTES))
 }
 
-/// Whether a field without presence holds what it holds when it is not there.
+/// Whether a field without presence holds its default.
 fn is_default(field: &Field, run: &[Entry<'_>]) -> bool {
     if field.presence || field.shape != Shape::Once || field.oneof.is_some() {
         return false;
@@ -607,7 +607,7 @@ fn is_default(field: &Field, run: &[Entry<'_>]) -> bool {
     }
 }
 
-/// Drops the members of each oneof that another one follows.
+/// Drops oneof members that a later member of the same oneof replaces.
 fn keep_last_of_oneofs(of: &Message, entries: &mut Vec<Entry<'_>>) {
     let oneof = |place: u16| of.fields.get(usize::from(place)).and_then(|f| f.oneof);
     let mut last: Vec<(u16, u16)> = Vec::new();

@@ -1,4 +1,5 @@
-//! Asking a server what it offers: server reflection, v1 and before it v1alpha. Bytes only; who sends them is somebody else.
+//! Queries a server for its services: server reflection, v1 and as a fallback v1alpha. Bytes only; the caller sends
+//! them.
 //!
 //! Source: grpc/reflection/v1/reflection.proto of the gRPC project.
 
@@ -7,28 +8,28 @@ use crate::sources::{FILES, SET_BYTES};
 use crate::wire::{self, Value};
 use std::collections::BTreeSet;
 
-/// Where v1 and v1alpha are called.
+/// The paths of v1 and v1alpha.
 const PATHS: [&str; 2] = [
     "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 ];
 
-/// Services that a server may have.
+/// Most services of a server.
 const SERVICES: usize = 1000;
 
-/// Rounds of questions: each asks for all files that the last ones import.
+/// Rounds of requests: each asks for all files that the previous ones import.
 const ROUNDS: usize = 64;
 
-/// Longest answer to one round, in bytes.
+/// Largest response to one round, in bytes.
 pub const ANSWER_BYTES: usize = SET_BYTES + 1024 * 1024;
 
-/// A conversation with a server.
+/// A reflection exchange with a server.
 #[derive(Debug)]
 pub struct Asking {
     version: usize,
     rounds: usize,
     stage: Stage,
-    /// What was asked for and must come.
+    /// The requests whose responses must come.
     asked: Vec<Question>,
     files: Vec<Vec<u8>>,
     names: BTreeSet<String>,
@@ -48,22 +49,22 @@ enum Stage {
     Done,
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Send this as a call of gRPC, with the whole answer to [`Asking::answer`].
+    /// Send this as a gRPC call, and pass the whole response to [`Asking::answer`].
     Ask {
-        /// Where to.
+        /// The path to call.
         path: &'static str,
-        /// The request's body.
+        /// The request body.
         body: Vec<u8>,
     },
-    /// These are the descriptors of all files.
+    /// The descriptors of all files.
     Done(Vec<Vec<u8>>),
 }
 
 impl Asking {
-    /// Asks for these services, or for all that the server has.
+    /// Queries these services, or all that the server has.
     #[must_use]
     pub fn new(services: &[String]) -> Self {
         let asked = match services {
@@ -81,7 +82,7 @@ impl Asking {
         }
     }
 
-    /// What to send, or what has come of it.
+    /// The next request, or the result.
     pub fn advance(&mut self) -> Next {
         match self.stage {
             Stage::Done => Next::Done(std::mem::take(&mut self.files)),
@@ -92,19 +93,19 @@ impl Asking {
         }
     }
 
-    /// Which version of reflection answers.
+    /// The reflection version in use.
     pub fn version(&self) -> &'static str {
         if self.version == 0 { "v1" } else { "v1alpha" }
     }
 
-    /// The server does not know this version: true where there is an older one to try.
+    /// The server does not support this version. Returns true if there is an older one to try.
     pub fn unknown(&mut self) -> bool {
         let again = self.version == 0 && self.rounds == 0;
         self.version = 1;
         again
     }
 
-    /// Takes an answer.
+    /// Processes a response.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -218,7 +219,7 @@ fn request(asked: &[Question]) -> Vec<u8> {
     out
 }
 
-/// `ServerReflectionResponse`, as far as it matters.
+/// The parts of a `ServerReflectionResponse` that we use.
 #[derive(Debug, Default)]
 struct Answer {
     files: Vec<Vec<u8>>,

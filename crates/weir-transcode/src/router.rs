@@ -1,4 +1,4 @@
-//! Which binding a method and a path mean: a tree of segments, of which literals win over `*`, and `*` over `**`.
+//! Finds the binding for a method and a path: a tree of segments, in which literals win over `*`, and `*` over `**`.
 
 use crate::schema::Names;
 use crate::template::{SEGMENTS, Segment, Template};
@@ -14,9 +14,9 @@ pub(crate) struct Router {
 struct Node {
     literals: Names<Self>,
     one: Option<Box<Self>>,
-    /// What ends here.
+    /// Templates that end here.
     ends: Vec<End>,
-    /// What takes all that follows.
+    /// Templates whose `**` matches everything that follows.
     rests: Vec<End>,
 }
 
@@ -28,25 +28,27 @@ struct End {
     target: Target,
 }
 
-/// Where a template leads, by its place in the lists of [`crate::rules::Rules`].
+/// The destination of a template, as an index into the lists of [`crate::rules::Rules`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     Binding(usize),
-    /// A rule that was refused. It keeps its place in the tree: its requests must not reach a less literal rule, which may mean another method.
+    /// A refused rule. It stays in the tree: its requests must not reach a less literal rule, which may map to
+    /// another method.
     Refused(usize),
 }
 
-/// What was found.
+/// The result of a lookup.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Target(Target),
-    /// The path is known with these methods only.
+    /// The path exists, but only with these methods.
     Methods(Vec<String>),
     Nothing,
 }
 
 impl Router {
-    /// Adds a template. The error is the target that matches the very same requests, which stays.
+    /// Adds a template. If another target matches exactly the same requests, that target stays and is returned as the
+    /// error.
     pub(crate) fn add(&mut self, method: &str, template: &Template, target: Target) -> Result<(), Target> {
         let mut node = &mut self.root;
         let mut ends_in_rest = false;
@@ -67,10 +69,10 @@ impl Router {
 
     /// Finds a binding for a method and the segments of a path.
     ///
-    /// Cost: each node of the tree that matches the path so far is looked at once.
+    /// Cost: visits each tree node that matches the path so far once.
     pub(crate) fn find(&self, method: &str, segments: &[&[u8]]) -> Found {
         let mut others = Vec::new();
-        // With a verb first: `/a/b:c` is rather the verb c than a segment `b:c`.
+        // Try the verb first: `/a/b:c` more likely has the verb c than a segment `b:c`.
         if let Some((last, before)) = segments.split_last()
             && let Some(colon) = last.iter().rposition(|&b| b == b':')
             && let (Some(short), Some(verb)) = (last.get(..colon), last.get(colon + 1..))
@@ -127,7 +129,7 @@ fn pick(ends: &[End], method: &str, verb: Option<&str>, others: &mut Vec<String>
     found.map(|end| end.target)
 }
 
-/// A literal as the canonical path of a request has it: escapes that need none are resolved.
+/// A literal in the form of canonical request paths: unnecessary escapes are resolved.
 fn canonical(text: &str) -> Cow<'_, str> {
     if !text.contains('%') {
         return Cow::Borrowed(text);
@@ -153,14 +155,14 @@ fn canonical(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The segments of a path that begins with a slash; `None` where there are too many.
+/// The segments of a path that starts with a slash; `None` if there are too many.
 pub(crate) fn segments(path: &[u8]) -> Option<Vec<&[u8]>> {
     let rest = path.strip_prefix(b"/")?;
     let segments: Vec<&[u8]> = rest.split(|&b| b == b'/').take(SEGMENTS + 1).collect();
     (segments.len() <= SEGMENTS).then_some(segments)
 }
 
-/// The segments without the verb that the template has.
+/// The segments without the template's verb.
 pub(crate) fn without_verb<'p>(template: &Template, mut segments: Vec<&'p [u8]>) -> Vec<&'p [u8]> {
     if let (Some(verb), Some(last)) = (&template.verb, segments.last_mut()) {
         *last = last.get(..last.len().saturating_sub(verb.len() + 1)).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The rules of `google.api.http` on the methods of a pool, checked and made ready to match.
+//! The `google.api.http` rules on the methods of a pool, validated and compiled for matching.
 
 use crate::api::{Binding, BodyOf, Method, Place};
 use crate::mask;
@@ -8,18 +8,18 @@ use crate::template::Template;
 use prost_reflect::{DescriptorPool, DynamicMessage, ExtensionDescriptor, MethodDescriptor, Value};
 use std::fmt;
 
-/// Methods and bindings that one API may have: a hostile server may describe any number.
+/// Most methods and most bindings of one API: a hostile server may describe any number.
 const METHODS: usize = 10_000;
 const BINDINGS: usize = 20_000;
 
-/// Why a rule is not served, or why nothing is.
+/// Why a rule, or everything, cannot be served.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleError {
-    /// `file.proto:12`, or the file alone where nobody knows the line.
+    /// `file.proto:12`, or only the file if the line is unknown.
     pub place: String,
-    /// `package.Service/Method`; empty where it is about no method.
+    /// `package.Service/Method`; empty if it concerns no method.
     pub method: String,
-    /// What is wrong, beginning with the method.
+    /// What is wrong, starting with the method.
     pub message: String,
 }
 
@@ -32,32 +32,32 @@ impl fmt::Display for RuleError {
     }
 }
 
-/// What a pool says about its methods.
+/// The rules of a pool's methods.
 #[derive(Debug, Default)]
 pub(crate) struct Rules {
     pub(crate) methods: Vec<Method>,
     pub(crate) bindings: Vec<Binding>,
     pub(crate) router: Router,
-    /// Rules that cannot be served. The others are.
+    /// Rules that cannot be served; the others can.
     pub(crate) refused: Vec<RuleError>,
-    /// The templates of refused rules, which join the router last: a sound rule for the same requests wins.
+    /// The templates of refused rules. They join the router last, so that a valid rule for the same requests wins.
     unserved: Vec<(String, Template, usize)>,
-    /// Mistakes in the choice itself: nothing can be served.
+    /// Errors in the choice itself: nothing can be served.
     pub(crate) errors: Vec<RuleError>,
 }
 
-/// Which methods become part of an API.
+/// The methods that become part of an API.
 #[derive(Clone, Debug, Default)]
 pub struct Choice {
-    /// Full names of services; none for all.
+    /// Full names of services; empty means all.
     pub services: Vec<String>,
-    /// Methods without a rule are called by `POST /package.Service/Method`.
+    /// Methods without a rule are available as `POST /package.Service/Method`.
     pub unannotated: bool,
-    /// The rules are not read: methods are called by their own paths only.
+    /// Ignore the rules: methods are available only at their own paths.
     pub without_rules: bool,
 }
 
-/// Reads the rules of all methods that are chosen.
+/// Reads the rules of all chosen methods.
 pub(crate) fn read(pool: &DescriptorPool, schema: &Schema, choice: &Choice) -> Rules {
     let mut rules = Rules::default();
     let option = pool.get_extension_by_name("google.api.http");
@@ -83,19 +83,19 @@ pub(crate) fn read(pool: &DescriptorPool, schema: &Schema, choice: &Choice) -> R
         }
     }
     for (method, template, at) in std::mem::take(&mut rules.unserved) {
-        let _ = rules.router.add(&method, &template, Target::Refused(at)); // a sound rule stays
+        let _ = rules.router.add(&method, &template, Target::Refused(at)); // a valid rule stays
     }
     rules
 }
 
-/// Whether the method says so: `option idempotency_level = NO_SIDE_EFFECTS`.
+/// Whether the method declares `option idempotency_level = NO_SIDE_EFFECTS`.
 fn has_no_side_effects(of: &MethodDescriptor) -> bool {
     let options = of.method_descriptor_proto().options.as_ref();
     options.and_then(|options| options.idempotency_level) == Some(1)
 }
 
 impl Rules {
-    /// Rules that were read, refused ones too.
+    /// The number of rules read, including refused ones.
     fn count(&self) -> usize {
         self.bindings.len() + self.refused.len()
     }
@@ -207,7 +207,8 @@ impl Rules {
         }
     }
 
-    /// Takes a rule. Of two for the same requests the later one counts, as in grpc-gateway, where the handler that is registered last answers.
+    /// Adds a rule. Of two rules for the same requests the later one wins, as in grpc-gateway, where the last
+    /// registered handler answers.
     fn bind(&mut self, binding: Binding) {
         let added = self.router.add(&binding.http, &binding.template, Target::Binding(self.bindings.len()));
         let Err(Target::Binding(same)) = added else { return self.bindings.push(binding) };
@@ -229,13 +230,13 @@ impl Rules {
     }
 }
 
-/// A text as logs and metrics can bear it: a service may give its methods names of any length.
+/// A text short enough for logs and metrics: a service may give its methods names of any length.
 fn clipped(text: &str) -> String {
     const MOST: usize = 400;
     text.chars().take(MOST).collect()
 }
 
-/// A rule as written.
+/// A rule in its written form.
 struct Text {
     method: String,
     path: String,
@@ -251,7 +252,7 @@ struct Compiled {
     mask: Option<u16>,
 }
 
-/// Compares a rule with the types of its method.
+/// Checks a rule against the types of its method.
 fn compile(
     rule: &Text,
     schema: &Schema,
@@ -315,7 +316,7 @@ fn compile(
     }
 }
 
-/// The fields on the way to one that a part of the path can be.
+/// The path to a field that a path variable can set.
 fn path_of(schema: &Schema, input: &Message, path: &str) -> Result<Place, String> {
     let mut of = Some(input);
     let mut places = Place::new();
@@ -357,7 +358,7 @@ fn list(message: &DynamicMessage, name: &str) -> Vec<Value> {
     value.as_deref().and_then(Value::as_list).map(<[Value]>::to_vec).unwrap_or_default()
 }
 
-/// Where the rule of a method stands: the line of the option, of the method, or the file.
+/// The source position of a method's rule: the line of the option or of the method, or the file.
 fn place(method: &MethodDescriptor) -> String {
     const HTTP: i32 = 72_295_728;
     let file = method.parent_file();
@@ -373,14 +374,14 @@ fn place(method: &MethodDescriptor) -> String {
         };
         Some((rank, *location.span.first()?))
     });
-    // Of several parts of the option the first line.
+    // If the option has several parts, the line of the first.
     match lines.max_by_key(|(rank, line)| (*rank, -line)) {
         Some((_, line)) => format!("{name}:{}", line + 1),
         None => name,
     }
 }
 
-/// What is written above a method.
+/// The comment above a method.
 fn comment(method: &MethodDescriptor) -> String {
     let file = method.parent_file();
     let info = file.file_descriptor_proto().source_code_info.as_ref();

@@ -1,10 +1,10 @@
-//! Values that are no messages: from JSON or text to the wire, and what to say when they do not fit.
+//! Scalar values: converts JSON or text to wire format, and explains values that do not fit.
 
 use crate::base64;
 use crate::schema::{Enum, Kind, Schema};
 use crate::wire;
 
-/// A value as it was read.
+/// A parsed value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Token<'a> {
     Bool(bool),
@@ -13,7 +13,7 @@ pub(crate) enum Token<'a> {
     Text(&'a str),
 }
 
-/// Who wrote it: JSON has types of its own, keys of its objects and text of a URL have none.
+/// The source of a value: JSON values have types; object keys and URL text have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     AsKey,
@@ -21,12 +21,12 @@ pub(crate) enum Written {
     InUrl,
 }
 
-/// What became of a value.
+/// Why a value was not written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ValueError {
-    /// It does not fit the type.
+    /// The value does not fit the type.
     Refused,
-    /// The enum has no such name.
+    /// The enum has no value of this name.
     UnknownName,
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn write(
     Ok(())
 }
 
-/// A number of a URL without the `+` that it may begin with, as Go's parsers and so grpc-gateway take it. JSON has no such sign.
+/// A number from a URL without a leading `+`, which Go's parsers, and so grpc-gateway, accept. JSON has no such sign.
 fn unsigned(token: Token<'_>, written: Written) -> Token<'_> {
     match token {
         Token::Text(text) if written == Written::InUrl => {
@@ -84,7 +84,7 @@ fn unsigned(token: Token<'_>, written: Written) -> Token<'_> {
     }
 }
 
-/// A whole number, where the kind takes it.
+/// Writes a whole number, if its kind accepts it.
 fn whole(kind: Kind, n: i128, out: &mut Vec<u8>) -> Option<()> {
     match kind {
         Kind::Fixed32 => out.extend_from_slice(&u32::try_from(n).ok()?.to_le_bytes()),
@@ -105,7 +105,7 @@ fn whole(kind: Kind, n: i128, out: &mut Vec<u8>) -> Option<()> {
 fn boolean(token: Token<'_>, written: Written) -> Option<bool> {
     match token {
         Token::Bool(b) => Some(b),
-        // As Go's parser of booleans, and so grpc-gateway, takes them.
+        // Accepted by Go's boolean parser, and so by grpc-gateway.
         Token::Text("1" | "t" | "T" | "TRUE" | "True") if written == Written::InUrl => Some(true),
         Token::Text("0" | "f" | "F" | "FALSE" | "False") if written == Written::InUrl => Some(false),
         Token::Text("true") if written != Written::InJson => Some(true),
@@ -134,7 +134,7 @@ fn float(token: Token<'_>) -> Option<f64> {
     }
 }
 
-/// A number as JSON writes it, that is not too large. `f64::from_str` alone reads more: `inf`, `.5`, `+1`.
+/// A number in JSON notation, within range. `f64::from_str` alone accepts more: `inf`, `.5`, `+1`.
 fn decimal(text: &str) -> Option<f64> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let plain = digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'.' | b'e' | b'E' | b'+' | b'-'));
@@ -159,7 +159,7 @@ fn integer(token: Token<'_>) -> Option<i128> {
     }
 }
 
-/// A number without a fraction, such as `1e5`, that no conversion has rounded.
+/// A number without a fraction, such as `1e5`, if no conversion has rounded it.
 fn exact(n: f64) -> Option<i128> {
     (n.fract() == 0.0 && n.abs() <= u64::MAX as f64).then_some(n as i128)
 }
@@ -179,7 +179,7 @@ fn enumeration(of: &Enum, token: Token<'_>, written: Written) -> Result<i32, Val
     })
 }
 
-/// What a field of this kind takes.
+/// The expected form of a field of this kind.
 pub(crate) fn expected(schema: &Schema, kind: Kind) -> String {
     match kind {
         Kind::Bool => "true or false".to_owned(),
@@ -198,7 +198,7 @@ pub(crate) fn expected(schema: &Schema, kind: Kind) -> String {
     }
 }
 
-/// The names of an enum, not too many.
+/// The names of an enum, up to a limit.
 fn names(of: &Enum) -> String {
     const MOST: usize = 12;
     let mut names: Vec<&str> = of.names.iter().take(MOST).map(|(_, name)| &**name).collect();
@@ -208,7 +208,7 @@ fn names(of: &Enum) -> String {
     format!("one of {}", names.join(", "))
 }
 
-/// A value, not too long, as a mistake shows it.
+/// A value, shortened for an error message.
 pub(crate) fn shown(token: Token<'_>) -> String {
     match token {
         Token::Bool(b) => b.to_string(),

@@ -1,4 +1,4 @@
-//! The types of messages as tables: what [`crate::parse`] and [`crate::print`] walk, made once of descriptors.
+//! The types of messages as tables for [`crate::parse`] and [`crate::print`], built once from descriptors.
 
 use crate::wire;
 use foldhash::fast::RandomState;
@@ -19,14 +19,14 @@ pub(crate) struct Schema {
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) name: Box<str>,
-    /// By number.
+    /// Sorted by number.
     pub(crate) fields: Vec<Field>,
     by_name: Names<u16>,
     pub(crate) known: Known,
     pub(crate) has_oneofs: bool,
 }
 
-/// Types whose JSON is of their own, and types whose fields mean something to us.
+/// Types with their own JSON form, and types whose fields have a meaning to us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     Any,
@@ -38,7 +38,7 @@ pub(crate) enum Known {
     Struct,
     Timestamp,
     Value,
-    /// A message around one value, in field 1.
+    /// A message that wraps one value, in field 1.
     Wrapper,
 }
 
@@ -63,7 +63,7 @@ impl Known {
         }
     }
 
-    /// Whether its JSON is no object of its fields, so that `Any` puts it under `value`.
+    /// Whether its JSON is not an object of its fields, so that `Any` puts it under `value`.
     pub(crate) const fn has_own_json(self) -> bool {
         !matches!(self, Self::None | Self::HttpBody)
     }
@@ -77,10 +77,10 @@ pub(crate) struct Field {
     pub(crate) number: u32,
     pub(crate) kind: Kind,
     pub(crate) shape: Shape,
-    /// Whether absent is another thing than the default.
+    /// Whether absence differs from the default.
     pub(crate) presence: bool,
     pub(crate) oneof: Option<u16>,
-    /// Whether the message is between tags.
+    /// Whether the message is encoded as a group, between tags.
     pub(crate) group: bool,
 }
 
@@ -90,17 +90,17 @@ impl Field {
     }
 }
 
-/// How often a field may be there.
+/// The cardinality of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// A message of a key and a value.
+    /// Map entries: messages of a key and a value.
     Map,
     Once,
     Packed,
     Repeated,
 }
 
-/// What a field holds.
+/// The type of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Bool,
@@ -123,7 +123,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// How its value begins on the wire.
+    /// The wire type of its value.
     pub(crate) const fn wire(self) -> u8 {
         match self {
             Self::Bytes | Self::Message(_) | Self::String => wire::BYTES,
@@ -138,7 +138,7 @@ impl Kind {
 #[derive(Debug)]
 pub(crate) struct Enum {
     pub(crate) numbers: Names<i32>,
-    /// By number; of several names for one number the first.
+    /// Sorted by number; if several names share a number, the first.
     pub(crate) names: Vec<(i32, Box<str>)>,
     /// `google.protobuf.NullValue`.
     pub(crate) null: bool,
@@ -152,14 +152,14 @@ impl Enum {
 }
 
 impl Message {
-    /// The place of the field of this name, in either spelling.
+    /// The index of the field with this name, in either spelling.
     pub(crate) fn place(&self, name: &str) -> Option<u16> {
         self.by_name.get(name).copied()
     }
 
-    /// The place of a field among the fields.
+    /// The index of the field with this number.
     pub(crate) fn by_number(&self, number: u32) -> Option<u16> {
-        // Most messages number their fields from 1 without a gap.
+        // Most messages number their fields from 1 without gaps.
         let guess = number.wrapping_sub(1) as usize;
         if self.fields.get(guess).is_some_and(|f| f.number == number) {
             return u16::try_from(guess).ok();
@@ -168,7 +168,7 @@ impl Message {
     }
 }
 
-/// Types that one pool may have, fields that one message may have.
+/// Most types in one pool, and most fields in one message.
 const TYPES: usize = 100_000;
 const FIELDS: usize = 10_000;
 
@@ -202,7 +202,7 @@ impl Schema {
         Ok(schema)
     }
 
-    /// The message of this full name.
+    /// The message with this full name.
     pub(crate) fn named(&self, name: &str) -> Option<u32> {
         self.by_name.get(name).copied()
     }
@@ -277,11 +277,11 @@ impl Schema {
 }
 
 fn read_enum(e: &EnumDescriptor) -> Enum {
-    // In the order of the file: that of `values()` is by number, and of several names for one number any may come first.
+    // In file order: `values()` sorts by number, and may return any of several names for one number first.
     let written = &e.enum_descriptor_proto().value;
     let mut names: Vec<(i32, Box<str>)> = written.iter().map(|v| (v.number(), v.name().into())).collect();
     let numbers = names.iter().map(|(number, name)| (name.clone(), *number)).collect();
-    names.sort_by_key(|(number, _)| *number); // stable: of several names the first stays first
+    names.sort_by_key(|(number, _)| *number); // stable: of several names, the first stays first
     names.dedup_by_key(|(number, _)| *number);
     Enum { numbers, names, null: e.full_name() == "google.protobuf.NullValue" }
 }

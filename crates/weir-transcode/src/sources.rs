@@ -1,6 +1,7 @@
-//! Where descriptors come from: `.proto` files, descriptor sets, and what a server tells of itself.
+//! Loads descriptors: from `.proto` files, from descriptor sets, and from server reflection.
 //!
-//! The protos that rules are written with (`google/api`, `google/rpc`) are built in; a file of the same name on disk wins.
+//! The protos that rules need (`google/api`, `google/rpc`) are built in; a file of the same name on disk takes
+//! precedence.
 
 use prost_reflect::DescriptorPool;
 use prost_reflect::prost::Message as _;
@@ -10,10 +11,10 @@ use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver, In
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-/// Largest descriptor set that is read, and the most that a server may describe.
+/// Largest descriptor set, from a file or from a server.
 pub const SET_BYTES: usize = 16 * 1024 * 1024;
 
-/// Files that one API may be made of.
+/// Most files of one API.
 pub const FILES: usize = 2000;
 
 macro_rules! built_in {
@@ -22,7 +23,7 @@ macro_rules! built_in {
     };
 }
 
-/// By name. What imports another stands behind it.
+/// By name. Files come after their imports.
 const BUILT_IN: &[(&str, &str)] = built_in![
     "google/api/http.proto",
     "google/api/annotations.proto",
@@ -46,7 +47,7 @@ impl FileResolver for BuiltIn {
     }
 }
 
-/// Compiles `.proto` files. Where no folder of imports holds a file, it is looked for where it stands.
+/// Compiles `.proto` files. A file that is in no import folder is looked up in its own folder.
 ///
 /// # Errors
 /// What is wrong, with file, line and column.
@@ -75,17 +76,17 @@ pub fn from_files(files: &[PathBuf], folders: &[PathBuf]) -> Result<DescriptorPo
     resolver.add(GoogleFileResolver::new());
     compile(resolver, |compiler| {
         for file in files {
-            // `Debug` of the error has file, line and column; `Display` has not.
+            // The error's `Debug` contains file, line and column; its `Display` does not.
             compiler.open_file(file).map_err(|e| format!("{e:?}"))?;
         }
         Ok(())
     })
 }
 
-/// Compiles one text: for tests, and for what needs no file.
+/// Compiles one source text: for tests, and for callers without a file.
 ///
 /// # Errors
-/// As above.
+/// As [`from_files`].
 pub fn from_source(name: &str, source: &str) -> Result<DescriptorPool, String> {
     struct One(String, String);
     impl FileResolver for One {
@@ -111,7 +112,7 @@ fn compile(
     let mut compiler = Compiler::with_file_resolver(resolver);
     compiler.include_imports(true).include_source_info(true);
     open(&mut compiler)?;
-    // Details of errors are of these types whether a service imports them or not.
+    // Error details use these types, whether or not a service imports them.
     for (name, _) in BUILT_IN {
         compiler.open_file(name).map_err(|e| format!("{name}: {e:?}"))?;
     }
@@ -121,7 +122,7 @@ fn compile(
 /// Reads a descriptor set, with all its imports (`protoc --include_imports --descriptor_set_out=FILE`).
 ///
 /// # Errors
-/// What is wrong with it.
+/// What is wrong with the set.
 pub fn from_set(bytes: &[u8]) -> Result<DescriptorPool, String> {
     if bytes.len() > SET_BYTES {
         return Err(format!("a descriptor set is at most {SET_BYTES} bytes"));
@@ -132,10 +133,10 @@ pub fn from_set(bytes: &[u8]) -> Result<DescriptorPool, String> {
     with_built_in(pool)
 }
 
-/// Puts together what a server told of itself, file by file.
+/// Combines the files that a server described.
 ///
 /// # Errors
-/// What is wrong with it: a file is missing, or it is no descriptor.
+/// What is wrong: a file is missing or is not a descriptor.
 pub fn from_descriptors(files: &[Vec<u8>]) -> Result<DescriptorPool, String> {
     let (mut read, mut bytes) = (BTreeMap::new(), 0);
     for file in files {
@@ -147,7 +148,7 @@ pub fn from_descriptors(files: &[Vec<u8>]) -> Result<DescriptorPool, String> {
             .map_err(|e| format!("this is no descriptor of a file: {e}"))?;
         read.insert(descriptor.name().to_owned(), file.as_slice());
     }
-    // A server that leaves out what everybody has is helped.
+    // Fill in the well-known files that a server omits.
     let built_in = built_in_pool()?;
     let global = DescriptorPool::global();
     let mut pool = DescriptorPool::new();
@@ -164,8 +165,8 @@ pub fn from_descriptors(files: &[Vec<u8>]) -> Result<DescriptorPool, String> {
     Ok(pool)
 }
 
-/// Adds files so that each stands behind what it imports. Their options are kept, which a decoded descriptor loses. Cost: each file and
-/// each import is looked at once.
+/// Adds files, each after its imports. Preserves their options, which a decoded descriptor loses. Cost: visits each
+/// file and each import once.
 fn add_in_order(pool: &mut DescriptorPool, files: &BTreeMap<String, Vec<u8>>) -> Result<(), String> {
     let mut imported_by: HashMap<String, Vec<&str>> = HashMap::new();
     let mut missing: HashMap<&str, usize> = HashMap::new();
@@ -218,7 +219,7 @@ fn with_built_in(mut pool: DescriptorPool) -> Result<DescriptorPool, String> {
     for file in built_in.files().filter(|file| pool.get_file_by_name(file.name()).is_none()) {
         missing.insert(file.name().to_owned(), file.encode_to_vec());
     }
-    // A set may define the same types in files of other names; then they are there.
+    // A set may define the same types in files with other names; then nothing is missing.
     let mut with = pool.clone();
     if add_in_order(&mut with, &missing).is_ok() {
         pool = with;
@@ -250,7 +251,7 @@ mod tests {
         assert!(wrong(&[file("a", &["b"]), file("b", &["a"])]).contains("circle"));
         assert!(wrong(&[file("a", &["a"])]).contains("circle"));
         assert!(wrong(&[b"\xff".to_vec()]).contains("no descriptor"));
-        // Long chains, the wrong way round.
+        // A long chain in reverse order.
         let chain: Vec<Vec<u8>> =
             (0..1000).map(|n| file(&format!("f{n:04}"), &[&format!("f{:04}", n + 1)])).collect();
         let chain = [chain, vec![file("f1000", &[])]].concat();

@@ -1,4 +1,4 @@
-//! How a call failed, as the client of HTTP is told: the status, and the JSON in the words of a framework.
+//! The failure of a call as an HTTP client sees it: the status, and JSON in the format of a framework.
 //!
 //! Sources: google/rpc/status.proto and code.proto; the runtimes of grpc-gateway, kratos and sponge for theirs.
 
@@ -6,30 +6,30 @@ use crate::api::Api;
 use crate::wire::{self, Value};
 use serde_json::{Map, Value as Json, json};
 
-/// In whose words errors are told.
+/// The format of errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ErrorStyle {
     /// `google.rpc.Status`: `{"code":5,"message":"..","details":[..]}`.
     #[default]
     Google,
-    /// As kratos: `{"code":404,"reason":"..","message":"..","metadata":{..}}`; FAILED_PRECONDITION is 412.
+    /// Like kratos: `{"code":404,"reason":"..","message":"..","metadata":{..}}`; FAILED_PRECONDITION is 412.
     Kratos,
     /// RFC 9457: `{"title":"..","status":404,"detail":"..","code":"NOT_FOUND"}`.
     Problem,
-    /// As sponge: `{"code":5,"msg":"..","data":{}}` with status 200, but for 500 and 503.
+    /// Like sponge: `{"code":5,"msg":"..","data":{}}` with status 200, except for 500 and 503.
     Sponge,
 }
 
-/// How a call ended.
+/// The outcome of a call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// 0 where it went well.
+    /// 0 for success.
     pub code: u32,
-    /// What the service says.
+    /// The service's message.
     pub message: String,
-    /// `google.rpc.Status` in bytes, where the service sent one.
+    /// The encoded `google.rpc.Status`, if the service sent one.
     pub details: Vec<u8>,
-    /// The id of the request, where it is told.
+    /// The id of the request, if the error includes it.
     pub request_id: Option<String>,
 }
 
@@ -60,7 +60,7 @@ pub fn code_name(code: u32) -> &'static str {
     NAMES.get(code as usize).copied().unwrap_or("UNKNOWN")
 }
 
-/// The status of HTTP for a code.
+/// The HTTP status of a code.
 #[must_use]
 pub const fn http_status(code: u32, style: ErrorStyle) -> u16 {
     match code {
@@ -81,7 +81,7 @@ pub const fn http_status(code: u32, style: ErrorStyle) -> u16 {
     }
 }
 
-/// The code for a status of HTTP that came without one (grpc/doc/http-grpc-status-mapping.md).
+/// The code for an HTTP status that came without one (grpc/doc/http-grpc-status-mapping.md).
 #[must_use]
 pub const fn of_http(status: u16) -> u32 {
     match status {
@@ -95,12 +95,12 @@ pub const fn of_http(status: u16) -> u32 {
 }
 
 impl Status {
-    /// A status of our own.
+    /// A status from the gateway itself.
     pub fn new(code: u32, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), ..Self::default() }
     }
 
-    /// A request that does not fit, with the field that is wrong.
+    /// The status of an invalid request, with the field at fault.
     #[must_use]
     pub fn invalid(field: &str, message: &str) -> Self {
         let told = if field.is_empty() { message.to_owned() } else { format!("{field}: {message}") };
@@ -119,7 +119,7 @@ impl Status {
         status
     }
 
-    /// Reads what the fields of a response or its trailers say: `grpc-status`, `grpc-message`, `grpc-status-details-bin`.
+    /// Parses the fields of a response or its trailers: `grpc-status`, `grpc-message`, `grpc-status-details-bin`.
     #[must_use]
     pub fn read(code: &[u8], message: Option<&[u8]>, details: Option<&[u8]>) -> Self {
         let code = std::str::from_utf8(code).ok().and_then(|code| code.trim().parse().ok()).unwrap_or(2);
@@ -135,13 +135,13 @@ impl Status {
         Self { code, message, details: bytes, request_id: None }
     }
 
-    /// The status of HTTP, in the way of a framework.
+    /// The HTTP status, as the framework maps it.
     #[must_use]
     pub const fn http(&self, style: ErrorStyle) -> u16 {
         http_status(self.code, style)
     }
 
-    /// The status that the response has: sponge's clients read it in the body.
+    /// The status of the HTTP response: sponge's clients read the real one in the body.
     #[must_use]
     pub const fn response_status(&self, style: ErrorStyle) -> u16 {
         match (style, self.http(style)) {
@@ -151,7 +151,7 @@ impl Status {
         }
     }
 
-    /// Its JSON. Details that cannot be read are told as they are.
+    /// The JSON body. Details that cannot be decoded appear in encoded form.
     #[must_use]
     pub fn body(&self, api: Option<&Api>, style: ErrorStyle) -> Vec<u8> {
         let details = self.details(api);
@@ -222,10 +222,10 @@ impl Status {
     }
 }
 
-/// The detail that names the request (google/rpc/error_details.proto).
+/// The detail with the request id (google/rpc/error_details.proto).
 const REQUEST_INFO: &str = "type.googleapis.com/google.rpc.RequestInfo";
 
-/// Bytes of `grpc-status-details-bin`, and details in it, that are read.
+/// Most bytes of `grpc-status-details-bin`, and most details in it, that we read.
 const DETAILS: usize = 64 * 1024;
 const MOST: usize = 100;
 

@@ -1,20 +1,20 @@
-//! Values of JSON one after another: the elements of an array, or values with nothing but space between them (lines, most often).
+//! Splits a series of JSON values: the elements of an array, or values separated by white space (usually lines).
 
 use std::fmt;
 
-/// Takes values out of a body that comes in pieces. It looks for where they end only; what is in them is read later.
+/// Extracts values from a body that arrives in pieces. It only finds their ends; their content is parsed later.
 #[derive(Debug)]
 pub struct Values {
-    /// What came of a value that is not whole.
+    /// The received part of an incomplete value.
     kept: Vec<u8>,
     limit: usize,
     form: Form,
     within: Within,
-    /// Objects and arrays that are open in the value.
+    /// Open objects and arrays in the current value.
     depth: usize,
 }
 
-/// What the body is.
+/// The form of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Array,
@@ -23,10 +23,10 @@ enum Form {
     Unknown,
 }
 
-/// Where the next byte stands.
+/// The position of the next byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Within {
-    /// Between values; `true`: in an array, where a comma must come before the next.
+    /// Between values; `true`: in an array, where a comma must precede the next value.
     Between(bool),
     Escape,
     Nothing,
@@ -34,14 +34,14 @@ enum Within {
     Text,
 }
 
-/// Why a body is no such row of values.
+/// Why a body is not a series of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ValuesError {
     /// It ends within a value.
     Cut,
     /// A value is longer than the limit.
     TooLong,
-    /// Something stands where none may.
+    /// A byte that is not allowed at its position.
     Unexpected,
 }
 
@@ -56,22 +56,22 @@ impl fmt::Display for ValuesError {
 }
 
 impl Values {
-    /// Values of at most so many bytes each.
+    /// Accepts values of at most `limit` bytes each.
     #[must_use]
     pub const fn new(limit: usize) -> Self {
         Self { kept: Vec::new(), limit, form: Form::Unknown, within: Within::Between(false), depth: 0 }
     }
 
-    /// Takes a piece, and gives each value that is whole.
+    /// Processes a piece, and passes each complete value to `take`.
     ///
     /// # Errors
-    /// What is wrong with the body, or what `take` says.
+    /// What is wrong with the body, or the error of `take`.
     pub fn feed<E: From<ValuesError>>(
         &mut self,
         piece: &[u8],
         mut take: impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut from = 0; // of the value in this piece
+        let mut from = 0; // start of the current value in this piece
         let mut at = 0;
         while let Some(&byte) = piece.get(at) {
             if let Within::Between(comma_due) = self.within {
@@ -82,7 +82,7 @@ impl Values {
                 if self.within != Within::Nothing {
                     continue;
                 }
-                // The value begins with this byte.
+                // The value starts with this byte.
                 at -= 1;
                 self.within = Within::Plain;
                 continue;
@@ -102,7 +102,7 @@ impl Values {
         Ok(())
     }
 
-    /// A byte between values. Tells whether a value begins with it.
+    /// Handles a byte between values. Returns whether a value starts with it.
     fn between(&mut self, byte: u8, comma_due: bool) -> Result<bool, ValuesError> {
         match (byte, self.form) {
             (b' ' | b'\t' | b'\r' | b'\n', _) => return Ok(false),
@@ -129,7 +129,7 @@ impl Values {
         Ok(true)
     }
 
-    /// A byte of a value. Tells whether the value ends, and whether the byte is a part of it.
+    /// Handles a byte of a value. Returns whether the value ends, and whether the byte belongs to it.
     fn inside(&mut self, byte: u8) -> (bool, bool) {
         match (self.within, byte) {
             (Within::Text, b'\\') => self.within = Within::Escape,
@@ -172,10 +172,10 @@ impl Values {
         take(&whole)
     }
 
-    /// The body has ended. A number or a word may be the last value of lines.
+    /// Ends the body. A number or a word may be the last value of lines.
     ///
     /// # Errors
-    /// When it ends within a value or an array.
+    /// When the body ends within a value or an array.
     pub fn finish<E: From<ValuesError>>(
         &mut self,
         take: impl FnOnce(&[u8]) -> Result<(), E>,

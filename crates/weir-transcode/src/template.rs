@@ -1,28 +1,28 @@
-//! Path templates of `google.api.http`, and the parts of a path that they name.
+//! Path templates of `google.api.http`, and the variables in them.
 //!
 //! ```text
 //! template = "/" segments [ ":" verb ]        segments = segment { "/" segment }
 //! segment  = "*" | "**" | literal | variable  variable = "{" field { "." field } [ "=" segments ] "}"
 //! ```
-//! `**` stands last. Source: the comments of google/api/http.proto.
+//! `**` must be last. Source: the comments of google/api/http.proto.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// Segments that a template, and a path that is matched, may have.
+/// Most segments of a template, and of a path to match.
 pub(crate) const SEGMENTS: usize = 64;
 
-/// A part of a path between slashes, as a template wants it.
+/// One path segment of a template.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Segment {
     Literal(Box<str>),
-    /// One segment, whatever it is.
+    /// Any one segment.
     One,
-    /// All that are left, if any.
+    /// All remaining segments, if any.
     Rest,
 }
 
-/// A template as it is matched.
+/// A compiled template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Template {
     pub(crate) text: Box<str>,
@@ -31,17 +31,17 @@ pub(crate) struct Template {
     pub(crate) verb: Option<Box<str>>,
 }
 
-/// A field that a part of the path is the value of.
+/// A field that takes its value from part of the path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Variable {
     /// `book.name`
     pub(crate) field: Box<str>,
-    /// The segments that it is made of.
+    /// Its range of segments.
     pub(crate) from: usize,
     pub(crate) to: usize,
 }
 
-/// Why a text is no template.
+/// Why a text is not a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TemplateError(pub(crate) String);
 
@@ -52,7 +52,7 @@ impl fmt::Display for TemplateError {
 }
 
 impl Template {
-    /// Reads a template.
+    /// Parses a template.
     pub(crate) fn new(text: &str) -> Result<Self, TemplateError> {
         let rest = text.strip_prefix('/').ok_or_else(|| wrong("it does not begin with /"))?;
         let (segments, verb) = split_verb(rest);
@@ -77,7 +77,7 @@ impl Template {
         Ok(template)
     }
 
-    /// Takes a segment or a variable off the front.
+    /// Parses a segment or variable at the front.
     fn segment<'a>(&mut self, rest: &'a str) -> Result<&'a str, TemplateError> {
         let Some(inside) = rest.strip_prefix('{') else {
             let end = rest.find('/').unwrap_or(rest.len());
@@ -115,7 +115,7 @@ impl Template {
         Ok(())
     }
 
-    /// The values of its variables in a path that it matches, whose segments these are.
+    /// The values of its variables in a matching path with these segments.
     pub(crate) fn values<'p>(&self, segments: &[&'p [u8]], path: &'p [u8]) -> Option<Vec<Cow<'p, str>>> {
         let values = self.variables.iter().map(|variable| {
             let to = if self.segments.get(variable.to - 1) == Some(&Segment::Rest) {
@@ -136,7 +136,7 @@ impl Template {
     }
 }
 
-/// Some segments in a row with the slashes between them: they are parts of one path.
+/// Consecutive segments with the slashes between them; all are slices of the same path.
 fn joined<'p>(segments: &[&'p [u8]], from: usize, to: usize, path: &'p [u8]) -> &'p [u8] {
     let (Some(first), Some(last)) =
         (segments.get(from), to.checked_sub(1).and_then(|last| segments.get(last)))
@@ -150,14 +150,14 @@ fn joined<'p>(segments: &[&'p [u8]], from: usize, to: usize, path: &'p [u8]) -> 
     }
 }
 
-/// What becomes of an escaped slash.
+/// How to treat an escaped slash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slashes {
     Decode,
     Keep,
 }
 
-/// Resolves percent escapes; what is none stays.
+/// Resolves percent escapes; leaves invalid ones unchanged.
 pub(crate) fn unescape(text: &[u8], slashes: Slashes) -> Cow<'_, [u8]> {
     if !text.contains(&b'%') {
         return Cow::Borrowed(text);
@@ -189,7 +189,7 @@ const fn hex(digit: u8) -> Option<u8> {
     }
 }
 
-/// The verb is what stands behind a colon that is in no variable.
+/// The verb follows a colon that is outside of variables.
 fn split_verb(text: &str) -> (&str, Option<&str>) {
     let from = text.rfind(['/', '}']).map_or(0, |at| at + 1);
     match text.get(from..).and_then(|last| last.find(':')) {
@@ -211,7 +211,7 @@ fn simple(segment: &str) -> Result<Segment, TemplateError> {
     }
 }
 
-/// What may stand in a path as it is (RFC 3986 §3.3), escapes included.
+/// Whether a path may contain this text unescaped (RFC 3986 §3.3), including percent escapes.
 fn is_literal(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._~!$&'()+,;=@%".contains(&b))
 }

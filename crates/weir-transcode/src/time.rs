@@ -1,4 +1,4 @@
-//! Texts that stand for messages: times, durations, field masks.
+//! Text forms of messages: times, durations, field masks.
 //!
 //! Source: RFC 3339, and the comments of google/protobuf/{timestamp,duration,field_mask}.proto.
 
@@ -10,7 +10,7 @@ const DURATION: i64 = 315_576_000_000;
 
 const DAY: i64 = 86_400;
 
-/// A time as RFC 3339 has it; `None` where it is out of range.
+/// A time in RFC 3339 notation; `None` if it is out of range.
 pub(crate) fn write_timestamp(seconds: i64, nanos: i32) -> Option<String> {
     if !SECONDS.contains(&seconds) || !(0..1_000_000_000).contains(&nanos) {
         return None;
@@ -22,7 +22,7 @@ pub(crate) fn write_timestamp(seconds: i64, nanos: i32) -> Option<String> {
     Some(format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{fraction}Z"))
 }
 
-/// A duration as it is written: `1.5s`.
+/// A duration in text form: `1.5s`.
 pub(crate) fn write_duration(seconds: i64, nanos: i32) -> Option<String> {
     let one_sign = seconds == 0 || nanos == 0 || (seconds < 0) == (nanos < 0);
     if seconds.unsigned_abs() > DURATION.unsigned_abs() || nanos.unsigned_abs() > 999_999_999 || !one_sign {
@@ -43,7 +43,7 @@ fn fraction(nanos: i32) -> String {
     }
 }
 
-/// Seconds and nanoseconds of a time by RFC 3339.
+/// Parses the seconds and nanoseconds of an RFC 3339 time.
 pub(crate) fn read_timestamp(text: &str) -> Option<(i64, i32)> {
     let bytes = text.as_bytes();
     let (date_part, rest) = bytes.split_at_checked(10)?;
@@ -80,7 +80,7 @@ pub(crate) fn read_timestamp(text: &str) -> Option<(i64, i32)> {
     SECONDS.contains(&seconds).then_some((seconds, nanos))
 }
 
-/// Seconds and nanoseconds of `1.5s`.
+/// Parses the seconds and nanoseconds of `1.5s`.
 pub(crate) fn read_duration(text: &str) -> Option<(i64, i32)> {
     let text = text.strip_suffix('s')?;
     let (negative, text) = match text.strip_prefix('-') {
@@ -96,7 +96,7 @@ pub(crate) fn read_duration(text: &str) -> Option<(i64, i32)> {
     Some(if negative { (-seconds, -nanos) } else { (seconds, nanos) })
 }
 
-/// One to nine digits behind a point, as billionths.
+/// One to nine digits after the point, in billionths.
 fn read_fraction(text: &[u8]) -> Option<i32> {
     let (1..=9, Some(number)) = (text.len(), digits(text)) else { return None };
     let scale = 10i64.checked_pow(9 - u32::try_from(text.len()).ok()?)?;
@@ -120,7 +120,7 @@ const fn days(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Days since 1970-01-01 of a date. Years begin in March here, so that the leap day is the last of its year.
+/// Days from 1970-01-01 to a date. Years start in March here, so that the leap day is the last day of its year.
 const fn from_date(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -129,7 +129,7 @@ const fn from_date(year: i64, month: i64, day: i64) -> i64 {
     era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
 }
 
-/// The date of a day since 1970-01-01: the other way round.
+/// The date of a day since 1970-01-01: the inverse of `from_date`.
 const fn date(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
@@ -142,7 +142,7 @@ const fn date(days: i64) -> (i64, i64, i64) {
     (year + era * 400 + (month <= 2) as i64, month, day)
 }
 
-/// `a_b.c` as `aB.c`; `None` where it could not be read back.
+/// `a_b.c` as `aB.c`; `None` if the conversion is not reversible.
 pub(crate) fn camel(path: &str) -> Option<String> {
     let mut camel = String::with_capacity(path.len());
     let mut raise = false;
@@ -162,7 +162,7 @@ pub(crate) fn camel(path: &str) -> Option<String> {
     (!raise).then_some(camel)
 }
 
-/// `aB.c` as `a_b.c`; `None` where it is no such path.
+/// `aB.c` as `a_b.c`; `None` if it is not such a path.
 pub(crate) fn snake(path: &str) -> Option<String> {
     let mut snake = String::with_capacity(path.len() + 4);
     for c in path.chars() {

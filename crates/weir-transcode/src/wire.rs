@@ -1,14 +1,14 @@
-//! Protocol Buffers as bytes: fields of a message, one after another, and how to write them.
+//! The Protocol Buffers wire format: reads and writes the fields of a message.
 //!
 //! Source: "Encoding" of the Protocol Buffers documentation.
 
-/// A value as it stands on the wire.
+/// A value in its wire format.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Value<'a> {
     Bytes(&'a [u8]),
     Fixed32(u32),
     Fixed64(u64),
-    /// What stands between the tags of a group.
+    /// The content between the tags of a group.
     Group(&'a [u8]),
     Varint(u64),
 }
@@ -20,14 +20,14 @@ pub(crate) const GROUP: u8 = 3;
 pub(crate) const GROUP_END: u8 = 4;
 pub(crate) const FIXED32: u8 = 5;
 
-/// Groups within groups that are read. Source: the recursion limit of most libraries.
+/// Deepest nesting of groups. Source: the recursion limit of most libraries.
 const GROUPS: usize = 100;
 
-/// The bytes are no message.
+/// The bytes are not a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Malformed;
 
-/// Takes a number off the front.
+/// Reads a varint from the front.
 pub(crate) fn varint(rest: &mut &[u8]) -> Result<u64, Malformed> {
     let mut number = 0u64;
     for at in 0..10 {
@@ -41,7 +41,7 @@ pub(crate) fn varint(rest: &mut &[u8]) -> Result<u64, Malformed> {
     Err(Malformed)
 }
 
-/// Takes a field off the front: its number, and its value.
+/// Reads a field from the front: its number and its value.
 pub(crate) fn field<'a>(rest: &mut &'a [u8]) -> Result<(u32, Value<'a>), Malformed> {
     let (number, wire) = key(rest)?;
     let value = match wire {
@@ -78,7 +78,7 @@ fn chunk<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], Malformed> {
     Ok(*bytes)
 }
 
-/// What stands before the end of a group that has begun.
+/// The content of an open group up to its end tag.
 fn group<'a>(rest: &mut &'a [u8], number: u32) -> Result<&'a [u8], Malformed> {
     let all = *rest;
     let mut open = vec![number];
@@ -141,27 +141,27 @@ pub(crate) fn write_key(number: u32, wire: u8, out: &mut Vec<u8>) {
     write_varint(u64::from(number) << 3 | u64::from(wire), out);
 }
 
-/// A field of bytes.
+/// Writes a bytes field.
 pub(crate) fn write_bytes(number: u32, bytes: &[u8], out: &mut Vec<u8>) {
     write_key(number, BYTES, out);
     write_varint(bytes.len() as u64, out);
     out.extend_from_slice(bytes);
 }
 
-/// A field that is a number.
+/// Writes a number field.
 pub(crate) fn write_number(number: u32, value: u64, out: &mut Vec<u8>) {
     write_key(number, VARINT, out);
     write_varint(value, out);
 }
 
-/// Leaves room for the length of what follows; [`close`] writes it.
+/// Reserves room for the length of what follows; [`close`] writes it.
 pub(crate) fn open(out: &mut Vec<u8>) -> usize {
     out.push(0);
     out.len()
 }
 
-/// Writes the length of all that stands behind `begun`, which [`open`] gave. Most lengths fit the byte that was left; for a longer one the
-/// bytes move.
+/// Writes the length of everything after `begun`, which [`open`] returned. Most lengths fit into the reserved byte;
+/// for a longer one, the content moves.
 pub(crate) fn close(begun: usize, out: &mut Vec<u8>) {
     let length = out.len() - begun;
     if let (Ok(short @ 0..0x80), Some(byte)) = (u8::try_from(length), out.get_mut(begun - 1)) {

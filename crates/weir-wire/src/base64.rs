@@ -1,27 +1,27 @@
-//! Base64 (RFC 4648 §4), and its form for URLs without padding (§5): what handshakes, credentials and tokens are written in.
+//! Base64 (RFC 4648 §4), and its unpadded form for URLs (§5), for handshakes, credentials and tokens.
 //!
-//! Decoding is strict: one text for one sequence of bytes. No space, no missing or needless padding, no bits set behind the
-//! last byte.
+//! Decoding is strict: each byte sequence has exactly one valid text. No spaces, no missing or extra padding, no bits
+//! set after the last byte.
 
 use ::base64::Engine;
 use ::base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 
-/// `bytes` as text, padded.
+/// Encodes `bytes`, padded.
 pub fn encode(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// `bytes` as text for URLs, not padded.
+/// Encodes `bytes` for URLs, unpadded.
 pub fn encode_url(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// The bytes of a padded text; `None` where it is none.
+/// Decodes a padded text; `None` if it is invalid.
 pub fn decode(text: &[u8]) -> Option<Vec<u8>> {
     STANDARD.decode(text).ok()
 }
 
-/// The bytes of a text for URLs; `None` where it is none.
+/// Decodes a text for URLs; `None` if it is invalid.
 pub fn decode_url(text: &[u8]) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text).ok()
 }

@@ -1,6 +1,6 @@
 //! Connections to endpoints.
 
-#![allow(unsafe_code)] // one system call that no safe crate of ours wraps
+#![allow(unsafe_code)] // a system call that no safe crate of ours wraps
 
 use crate::listen::{Address, keep_alive};
 use crate::tls::ClientTls;
@@ -15,14 +15,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::net::{TcpSocket, UnixStream};
 
-/// Why an endpoint was not reached. Nothing of a request was sent.
+/// Why connecting to an endpoint failed. No part of a request was sent.
 #[derive(Debug)]
 pub enum DialError {
-    /// Any other failure to connect: no route, out of ports, out of descriptors.
+    /// Any other connect failure: no route, no free port, no free descriptor.
     Failed(io::Error),
-    /// The endpoint refused.
+    /// The endpoint refused the connection.
     Refused(io::Error),
-    /// It took longer than it may.
+    /// Connecting exceeded the timeout.
     TimedOut,
     /// The TLS handshake failed.
     Tls(io::Error),
@@ -39,30 +39,30 @@ impl fmt::Display for DialError {
 
 impl std::error::Error for DialError {}
 
-/// A new connection and what it took.
+/// A new connection and how long it took.
 #[derive(Debug)]
 pub struct Dialled {
     /// The connection.
     pub stream: Stream,
     /// Time to connect.
     pub connect: Duration,
-    /// How far the peer is; zero where that is not known.
+    /// The round-trip time to the peer; zero if unknown.
     pub round_trip: Duration,
     /// Time of the TLS handshake; zero without TLS.
     pub tls: Duration,
 }
 
-/// How a connection is made, beyond where to.
+/// How to connect, besides the address.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct How<'a> {
-    /// Our own address, where it is not the kernel's choice. A Unix socket has none.
+    /// Our own address, unless the kernel chooses it. Does not apply to a Unix socket.
     pub source: Option<IpAddr>,
-    /// What is said before anything else, TLS included.
+    /// Bytes sent before anything else, TLS included.
     pub preface: &'a [u8],
 }
 
-/// Connects within `timeout`, which covers the TLS handshake too. `name` is what the endpoint was called in the config:
-/// TLS asks for it and verifies it.
+/// Connects within `timeout`, which covers the TLS handshake too. `name` is the endpoint's name in the config: TLS
+/// sends it as SNI and verifies it.
 ///
 /// # Errors
 /// See [`DialError`].
@@ -74,7 +74,7 @@ pub async fn dial(
     dial_as(How::default(), address, tls, timeout).await
 }
 
-/// The same, in a way of the caller's choice.
+/// Like [`dial`], with a choice of how to connect.
 ///
 /// # Errors
 /// See [`DialError`].
@@ -135,7 +135,7 @@ async fn unix(path: &Path) -> io::Result<Stream> {
     sockets.connect(socket, &SockAddr::unix(path)?).await.map(Stream::Polled)
 }
 
-/// A socket that does not block, as all connections to endpoints are.
+/// A non-blocking socket, as all connections to endpoints are.
 fn socket_for(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
     socket.set_tcp_nodelay(true)?;
@@ -143,7 +143,7 @@ fn socket_for(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Lets a socket connect from `source`.
+/// Binds a socket to `source`.
 fn bind(socket: &Socket, to: SocketAddr, source: IpAddr) -> io::Result<()> {
     if to.is_ipv4() != source.is_ipv4() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the endpoint is of the other family"));
@@ -152,12 +152,12 @@ fn bind(socket: &Socket, to: SocketAddr, source: IpAddr) -> io::Result<()> {
     socket.bind(&SocketAddr::new(source, 0).into())
 }
 
-/// Leaves the port to `connect`, which may use one again that is taken towards other peers. `bind` would need one that is
-/// free altogether, and run out after some 28,000 connections (ip(7), IP_BIND_ADDRESS_NO_PORT).
+/// Lets `connect` choose the port, which may then be in use towards other peers. `bind` would need a port that is
+/// entirely free, and would run out after some 28,000 connections (ip(7), IP_BIND_ADDRESS_NO_PORT).
 #[cfg(target_os = "linux")]
 fn choose_port_late(socket: &Socket) -> io::Result<()> {
     let on: libc::c_int = 1;
-    // SAFETY: the descriptor is open, and the kernel reads `len` bytes of `on`, which has as many.
+    // SAFETY: the descriptor is open, and the kernel reads `len` bytes of `on`, which is `len` bytes long.
     let set = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -170,7 +170,7 @@ fn choose_port_late(socket: &Socket) -> io::Result<()> {
     if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Only Linux can.
+/// Only Linux supports this.
 #[cfg(not(target_os = "linux"))]
 fn choose_port_late(_: &Socket) -> io::Result<()> {
     Ok(())

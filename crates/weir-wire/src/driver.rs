@@ -1,15 +1,19 @@
-//! The loop of one core: it runs tasks, and waits for sockets, moments and other threads.
+//! The event loop of one core: it runs tasks and waits for sockets, timers and other threads.
 //!
-//! The kernel reports what is ready in the order in which it became so. Among a thousand busy clients the answer that an
-//! upstream gave to the first is reported behind the requests of all the others: every request is taken on before any is
-//! finished, and all that was touched for it is out of the cache when its answer comes. So sockets are of two [classes](Class). Those of
-//! upstreams are told at once; clients stand in line, and are told a few at a time, when the kernel has been asked for all the rest: what
-//! has an answer waiting is finished before new requests are taken on.
+//! The kernel reports sockets in the order in which they became ready. With a thousand busy clients, it would report
+//! the first upstream response behind the requests of all the others. Every request would start before any finished,
+//! and the data of the first request would have left the cache when its response came.
 //!
-//! There is one set of sockets, which the thread itself waits for. A set within that of a runtime would do, but the kernel wakes the
-//! owner of a nested set without the hint that the waker is about to sleep, and each event goes through two.
+//! So each socket has a [class](Class). The driver wakes tasks of upstream sockets immediately. Client sockets wait
+//! in a queue; the driver wakes a few of them at a time, after it has polled the kernel for everything else. Requests
+//! whose response has arrived therefore finish before new requests start.
 //!
-//! What is neither a socket nor a timer of the core (another crate's, say) uses a runtime beside it: [`runtime`].
+//! There is one poll set, and the thread itself waits for it. We could nest it in a runtime's set. But then each
+//! event goes through two sets, and the kernel wakes the owner of a nested set without the hint that the waker will
+//! sleep.
+//!
+//! Anything that is neither a socket nor a timer of the core, for example another crate's I/O, uses a separate
+//! [`runtime`].
 
 use crate::sockets::{Sockets, TAKEN};
 use crate::time::Timers;
@@ -29,29 +33,30 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 use tokio::task::LocalSet;
 
-/// Events that are taken from the kernel in one system call.
+/// Events taken from the kernel per system call.
 const EVENTS: usize = 256;
 
-/// How many system calls of [`EVENTS`] one look takes at most.
+/// Most system calls of [`EVENTS`] per look.
 const CALLS: usize = 16;
 
-/// How many looks clients stand in line while tasks of upstreams never end, as with downloads that are faster than their clients.
+/// How many looks client sockets may wait while upstream tasks keep the core busy, for example with downloads that
+/// arrive faster than clients read.
 const PATIENCE: u32 = 4;
 
-/// What other threads wake a core by.
+/// The token other threads use to wake a core.
 const ALARM: Token = Token(usize::MAX);
 
-/// The loop of a core.
+/// The event loop of a core.
 pub struct Driver {
     set: mio::Poll,
     events: Events,
     own: Own,
     alarm: Arc<Alarm>,
-    /// Looks since clients were told.
+    /// Looks since the driver last woke client tasks.
     looks: u32,
 }
 
-/// What the tasks of a core use of its driver.
+/// The parts of the driver that its tasks use.
 #[derive(Clone)]
 struct Own {
     sockets: Rc<Sockets>,
@@ -62,17 +67,17 @@ thread_local! {
     static CURRENT: RefCell<Option<Own>> = const { RefCell::new(None) };
 }
 
-/// The sockets of the core that this thread is; none elsewhere.
+/// The sockets of the core that runs on this thread, or `None` on any other thread.
 pub(crate) fn sockets() -> Option<Rc<Sockets>> {
     CURRENT.with_borrow(|own| own.as_ref().map(|own| Rc::clone(&own.sockets)))
 }
 
-/// Its timers.
+/// The timers of the core that runs on this thread, or `None` on any other thread.
 pub(crate) fn timers() -> Option<Rc<Timers>> {
     CURRENT.with_borrow(|own| own.as_ref().map(|own| Rc::clone(&own.timers)))
 }
 
-/// Lets the others have their turn: on a core those that the kernel tells of too.
+/// Lets other tasks run first. On a core, that includes tasks whose sockets the kernel reports in the meantime.
 pub async fn yield_now() {
     let Some(sockets) = sockets() else { return tokio::task::yield_now().await };
     let mut has_rested = false;
@@ -86,10 +91,10 @@ pub async fn yield_now() {
     .await;
 }
 
-/// The runtime for what cores do not do themselves. It has a thread of its own, for as long as the process lives.
+/// A runtime for I/O that the driver does not handle. It runs on its own thread until the process exits.
 ///
 /// # Errors
-/// When the system gives no thread, or no descriptors.
+/// When the system cannot start a thread or has no descriptors left.
 fn runtime() -> io::Result<Handle> {
     static BESIDE: Mutex<Option<Handle>> = Mutex::new(None);
     let mut beside = BESIDE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -110,7 +115,7 @@ impl Driver {
     /// A driver without sockets.
     ///
     /// # Errors
-    /// When descriptors have run out.
+    /// When no descriptor is left.
     pub fn new() -> io::Result<Self> {
         let set = mio::Poll::new()?;
         let alarm = Arc::new(Alarm::new(mio::Waker::new(set.registry(), ALARM)?));
@@ -119,16 +124,16 @@ impl Driver {
         Ok(Self { set, events: Events::with_capacity(EVENTS), own, alarm, looks: 0 })
     }
 
-    /// Its sockets.
+    /// The sockets of this driver.
     pub fn sockets(&self) -> Rc<Sockets> {
         Rc::clone(&self.own.sockets)
     }
 
-    /// Runs `main` on this thread, and with it all that is spawned on the thread (`tokio::task::spawn_local`). What runs still when `main`
-    /// ends is dropped. A panic of `main` goes on here.
+    /// Runs `main` on this thread, together with all tasks spawned on the thread (`tokio::task::spawn_local`). Drops
+    /// the tasks that still run when `main` ends. Propagates a panic of `main`.
     ///
     /// # Errors
-    /// When the system cannot wait for the set.
+    /// When the system cannot poll the set.
     pub fn run(mut self, main: impl Future<Output = ()> + 'static) -> io::Result<()> {
         let beside = runtime()?;
         let _entered = beside.enter();
@@ -139,7 +144,7 @@ impl Driver {
         let mut cx = Context::from_waker(&waker);
         loop {
             self.alarm.calm();
-            let _ = Pin::new(&mut tasks).poll(&mut cx); // some tasks; there are more where it wakes itself
+            let _ = Pin::new(&mut tasks).poll(&mut cx); // runs some tasks; if more are ready, it wakes itself
             if main.is_finished() {
                 break;
             }
@@ -153,7 +158,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Tells tasks what they wait for. Waits itself only where there is nothing else to do.
+    /// Polls the kernel and wakes tasks whose sockets are ready. Blocks only when no task is runnable.
     fn look(&mut self) -> io::Result<()> {
         let sockets = &self.own.sockets;
         let is_idle = !self.alarm.rings();
@@ -166,7 +171,7 @@ impl Driver {
         }
         for _ in 0..CALLS {
             let polled = self.set.poll(&mut self.events, wait);
-            self.alarm.awake(); // before upstreams are told: what they ring by is this thread
+            self.alarm.awake(); // before upstream tasks are woken: their wakers run on this thread
             match polled {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => break,
@@ -200,7 +205,7 @@ impl std::fmt::Debug for Driver {
     }
 }
 
-/// Makes a driver the thread's for as long as it lives.
+/// Makes a driver current on this thread until dropped.
 struct Current;
 
 impl Current {
@@ -216,7 +221,7 @@ impl Drop for Current {
     }
 }
 
-/// Wakes a core: its own thread by a mark, any other also by an event where the core sleeps.
+/// Wakes a core. Its own thread only sets a flag; another thread also sends an event if the core sleeps.
 struct Alarm {
     rings: AtomicBool,
     sleeps: AtomicBool,
@@ -228,7 +233,7 @@ impl Alarm {
         Self { rings: AtomicBool::new(true), sleeps: AtomicBool::new(false), event }
     }
 
-    /// Before tasks run: what rings from here on is for the next time.
+    /// Called before tasks run: a wake-up from here on counts for the next look.
     fn calm(&self) {
         self.rings.store(false, Ordering::SeqCst);
     }
@@ -237,8 +242,9 @@ impl Alarm {
         self.rings.load(Ordering::SeqCst)
     }
 
-    /// Whether the core may wait: whoever rings from here on wakes it. The mark comes before the look, and in [`Alarm::wake_by_ref`] the
-    /// look after the mark, so that one of the two threads sees the other's.
+    /// Whether the core may block. From here on, any wake-up sends an event. This sets `sleeps` and then reads
+    /// `rings`; [`Alarm::wake_by_ref`] sets `rings` and then reads `sleeps`, so at least one thread sees the other's
+    /// flag.
     fn let_sleep(&self) -> bool {
         self.sleeps.store(true, Ordering::SeqCst);
         !self.rings()
@@ -257,7 +263,7 @@ impl Wake for Alarm {
     fn wake_by_ref(self: &Arc<Self>) {
         self.rings.store(true, Ordering::SeqCst);
         if self.sleeps.load(Ordering::SeqCst) && self.sleeps.swap(false, Ordering::SeqCst) {
-            let _ = self.event.wake(); // fails only where there are no descriptors, and it has its own
+            let _ = self.event.wake(); // fails only without free descriptors, and this waker already has one
         }
     }
 }
@@ -271,12 +277,12 @@ pub(crate) mod tests {
     use std::sync::mpsc;
     use tokio::sync::oneshot;
 
-    /// Runs a test as a core does.
+    /// Runs a test on a core.
     pub(crate) fn on_a_core(test: impl Future<Output = ()> + 'static) {
         Driver::new().unwrap().run(test).unwrap();
     }
 
-    /// Notes that what holds it was dropped.
+    /// Records that its owner was dropped.
     struct Over(Rc<Cell<bool>>);
 
     impl Drop for Over {

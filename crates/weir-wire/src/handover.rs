@@ -1,15 +1,15 @@
-//! How one process hands open sockets to the process that takes its place: bytes and descriptors over a Unix socket.
+//! How a process hands its open sockets to its successor: bytes and descriptors over a Unix socket.
 //!
 //! ```text
 //!   ┌──────────────┬──────────────┬─────────┬──────────────────────────────┐
 //!   │ length (u32) │ sockets (u32)│ payload │ 1 byte + up to 64 sockets, … │
 //!   └──────────────┴──────────────┴─────────┴──────────────────────────────┘
 //! ```
-//! Both numbers are big-endian. This outer form never changes, so that any two versions of the program can exchange
-//! sockets; what the payload means is the business of whoever sends it.
+//! Both numbers are big-endian. This outer format never changes, so that any two versions of the program can exchange
+//! sockets. The sender defines the meaning of the payload.
 //!
-//! A listening socket that is handed over is the same socket in both processes: connections that wait in its accept queue
-//! survive, whichever of the two ends first.
+//! A listening socket that is handed over is the same socket in both processes. Connections in its accept queue
+//! survive, whichever process ends first.
 
 use crate::listen::BoundSocket;
 use rustix::net::{
@@ -21,7 +21,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-/// Largest payload, in bytes. A limit for a million clients takes 16 MiB of it.
+/// Largest payload, in bytes. The state of a limit with a million clients takes 16 MiB of it.
 pub const PAYLOAD_BYTES: usize = 64 << 20;
 
 /// Most sockets: 64 addresses on 256 cores.
@@ -30,15 +30,15 @@ pub const SOCKETS: usize = 16_384;
 /// Sockets in one message. The kernel allows 253 (`SCM_MAX_FD`).
 const BATCH: usize = 64;
 
-/// Sends a payload and sockets. Waits at most for the stream's write timeout.
+/// Sends a payload and sockets. Blocks at most for the stream's write timeout.
 ///
 /// # Errors
-/// What the system says; `InvalidInput` beyond [`PAYLOAD_BYTES`] or [`SOCKETS`].
+/// The system's error; `InvalidInput` beyond [`PAYLOAD_BYTES`] or [`SOCKETS`].
 pub fn send(to: &UnixStream, payload: &[u8], sockets: &[BoundSocket]) -> io::Result<()> {
     if payload.len() > PAYLOAD_BYTES || sockets.len() > SOCKETS {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "more than one handover may hold"));
     }
-    let too_many = |_| io::Error::from(io::ErrorKind::InvalidInput); // cannot be: both are bounded above
+    let too_many = |_| io::Error::from(io::ErrorKind::InvalidInput); // cannot happen: both are bounded above
     let mut head = [0; 8];
     head[..4].copy_from_slice(&u32::try_from(payload.len()).map_err(too_many)?.to_be_bytes());
     head[4..].copy_from_slice(&u32::try_from(sockets.len()).map_err(too_many)?.to_be_bytes());
@@ -55,10 +55,10 @@ pub fn send(to: &UnixStream, payload: &[u8], sockets: &[BoundSocket]) -> io::Res
     Ok(())
 }
 
-/// Receives what [`send`] sent. Waits at most for the stream's read timeout.
+/// Receives what [`send`] sent. Blocks at most for the stream's read timeout.
 ///
 /// # Errors
-/// What the system says; `InvalidData` where the numbers exceed the limits, or sockets are missing.
+/// The system's error; `InvalidData` if the numbers exceed the limits or sockets are missing.
 pub fn receive(from: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let (mut length, mut count) = ([0; 4], [0; 4]);
     let mut stream = from;
@@ -137,7 +137,7 @@ mod tests {
         assert_eq!(receive(&theirs).unwrap_err().kind(), io::ErrorKind::InvalidData);
 
         let (mut ours, theirs) = UnixStream::pair().unwrap();
-        ours.write_all(&[0, 0, 0, 0, 0, 0, 0, 1, 0]).unwrap(); // one socket announced, its message is empty
+        ours.write_all(&[0, 0, 0, 0, 0, 0, 0, 1, 0]).unwrap(); // announces one socket; its message carries none
         assert_eq!(receive(&theirs).unwrap_err().kind(), io::ErrorKind::InvalidData);
     }
 }

@@ -1,16 +1,16 @@
-//! Bytes as hexadecimal digits (RFC 4648 §8): hashes and fingerprints, as people and configs write them.
+//! Bytes as hexadecimal digits (RFC 4648 §8), as people and configs write hashes and fingerprints.
 
 use std::fmt::Write;
 
-/// `bytes` as digits, letters in lower case.
+/// `bytes` as lower-case digits.
 pub fn encode(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
-        let _ = write!(out, "{byte:02x}"); // a String takes everything
+        let _ = write!(out, "{byte:02x}"); // writing to a String cannot fail
         out
     })
 }
 
-/// The bytes of digits in either case; `None` where the text is none of bytes.
+/// Decodes digits in either case; `None` if the text is not hexadecimal.
 pub fn decode(text: &str) -> Option<Vec<u8>> {
     let digit = |b: u8| char::from(b).to_digit(16).and_then(|d| u8::try_from(d).ok());
     let pairs = text.as_bytes().chunks(2).map(|pair| match pair {

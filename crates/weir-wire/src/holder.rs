@@ -1,11 +1,11 @@
-//! Who else listens on an address: so that a second start can name the first one's pid.
+//! Finds the process that listens on an address, so that a second start can name the pid of the first.
 
 use std::fs;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// The pid of a process whose listening socket keeps `address` from being bound: on the same port, and on the same address
-/// or, on either side, on every one. Best effort: `None` when
-/// `/proc` does not show it (another user's process, another network namespace).
+/// The pid of the process whose listening socket prevents binding `address`. Its port is the same, and so is its IP,
+/// or one of the two IPs is the wildcard. Best effort: `None` when `/proc` does not show the process (another user,
+/// another network namespace).
 pub fn of(address: SocketAddr) -> Option<u32> {
     let inodes: Vec<String> = ["/proc/net/tcp", "/proc/net/tcp6"]
         .iter()
@@ -25,7 +25,7 @@ pub fn of(address: SocketAddr) -> Option<u32> {
     })
 }
 
-/// Inodes of the sockets in a `/proc/net/tcp` table that listen where `address` does.
+/// Inodes of listening sockets in a `/proc/net/tcp` table that conflict with `address`.
 fn listening(table: &str, address: SocketAddr) -> Vec<String> {
     const LISTEN: &str = "0A";
     table
@@ -45,7 +45,7 @@ fn collide(a: SocketAddr, b: SocketAddr) -> bool {
     a.port() == b.port() && (ip == other || ip.is_unspecified() || other.is_unspecified())
 }
 
-/// `0100007F:1F90`: each word of 32 bits in the order of this machine.
+/// Parses `0100007F:1F90`: each 32-bit word is in this machine's byte order.
 fn parse(local: &str) -> Option<SocketAddr> {
     let (ip, port) = local.split_once(':')?;
     let words: Option<Vec<[u8; 4]>> = (0..ip.len())

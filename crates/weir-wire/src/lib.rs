@@ -1,8 +1,10 @@
-//! HTTP over sockets, both roles: what every core needs to accept, dial, read and write.
+//! HTTP over sockets, both roles: accepting, dialling, reading and writing for every core.
 //!
-//! *Layout.* `stream` is one connection of any kind; `listen` binds and accepts, `dial` connects; `tls` is the only
-//! place that knows rustls; `h2` is the codec of HTTP/2; `relay` moves one body or a tunnel between two connections; `driver` is the loop of a core, `sockets` and `time` what its tasks wait for; `deadline` is the one timer of a connection, `timer` an exact one of the kernel; `handover` gives sockets to another process; `holder` finds who else holds an address; `limits`
-//! raises the number of descriptors; `random` makes a thread ready for handshakes.
+//! *Layout.* `stream` is one connection of any kind; `listen` binds and accepts, `dial` connects. `tls` is the only
+//! module that uses rustls; `h2` is the HTTP/2 codec. `relay` moves one body, or a tunnel, between two connections.
+//! `driver` is the event loop of a core; `sockets` and `time` are what its tasks wait for. `deadline` is the one
+//! timer of a connection, `timer` an exact kernel timer. `handover` passes sockets to another process; `holder` finds
+//! the process that owns an address. `limits` raises the descriptor limit; `random` prepares a thread for handshakes.
 //!
 //! *Architecture Invariant:* nothing here knows routes, filters or configs.
 

@@ -1,4 +1,4 @@
-//! What the operating system lets the process hold.
+//! Resource limits of the operating system.
 
 #![allow(unsafe_code)] // system calls, and one of libc, that no safe crate of ours wraps
 
@@ -6,19 +6,21 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// Descriptors that client and endpoint connections leave to others: the admin listener, a reload, an upgrade. An eighth where there are few.
-/// The system gives the lowest number that is free, so a high number says that nearly all are taken, and costs no system call to look at.
+/// Descriptors that client and endpoint connections leave to other users: the admin listener, a reload, an upgrade.
+/// An eighth of the limit if it is small. The system assigns the lowest free number, so a high number means that
+/// nearly all are taken. Checking a number needs no system call.
 const RESERVE: u32 = 64;
 
-/// The number from which on a descriptor is one of the reserve.
+/// Descriptors from this number up belong to the reserve.
 static RESERVED_FROM: AtomicU32 = AtomicU32::new(u32::MAX);
 
-/// Raises the soft limit of open descriptors to the hard one; returns what it is now.
+/// Raises the soft limit of open descriptors to the hard limit; returns the new limit.
 ///
-/// A gateway needs two descriptors an exchange, and the usual soft limit of 1,024 is an accident of `select(2)`.
+/// A gateway needs two descriptors per exchange, and the usual soft limit of 1,024 exists only because of
+/// `select(2)`.
 ///
 /// # Errors
-/// What the system says. The limit stays as it was.
+/// The system's error. The limit stays as it was.
 pub fn raise_descriptors() -> io::Result<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is a valid rlimit for the call to fill.
@@ -37,15 +39,15 @@ pub fn raise_descriptors() -> io::Result<u64> {
     Ok(limit.rlim_cur)
 }
 
-/// Whether a descriptor is one of the reserve, which connections may not use.
+/// Whether a descriptor belongs to the reserve, which connections may not use.
 pub(crate) fn is_reserved(descriptor: &impl AsRawFd) -> bool {
     u32::try_from(descriptor.as_raw_fd()).is_ok_and(|number| number >= RESERVED_FROM.load(Relaxed))
 }
 
-/// Moves a descriptor to the lowest number that is free, and gives back its old one.
+/// Moves a descriptor to the lowest free number and closes the old one.
 ///
 /// # Errors
-/// That only the reserve is left, as where there are none at all; the descriptor is given back.
+/// An out-of-descriptors error, with the descriptor given back, when only the reserve is left.
 pub(crate) fn leave_reserve<T: AsFd + From<OwnedFd>>(of: T) -> Result<T, (T, io::Error)> {
     match of.as_fd().try_clone_to_owned().map(T::from) {
         Ok(moved) if !is_reserved(&moved.as_fd()) => Ok(moved),
@@ -53,20 +55,21 @@ pub(crate) fn leave_reserve<T: AsFd + From<OwnedFd>>(of: T) -> Result<T, (T, io:
     }
 }
 
-/// The error of a process that has no descriptor left.
+/// The error of a process without free descriptors.
 pub(crate) fn out_of_descriptors() -> io::Error {
     io::Error::from_raw_os_error(libc::EMFILE)
 }
 
-/// Gives memory that is free back to the system. glibc keeps what lies between blocks in use: after 100 connections that each
-/// held 256 KiB of heads, 30 of 49 MiB. Takes milliseconds, during which other threads may wait for memory.
+/// Returns free memory to the system. glibc keeps free memory between blocks in use: after 100 connections that each
+/// held 256 KiB of heads, it kept 30 of 49 MiB. Takes milliseconds, during which other threads may have to wait for
+/// memory.
 pub fn give_memory_back() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: it may be called at any time, from any thread (malloc_trim(3)).
-    let _ = unsafe { libc::malloc_trim(0) }; // nothing to give back is no failure
+    // SAFETY: any thread may call it at any time (malloc_trim(3)).
+    let _ = unsafe { libc::malloc_trim(0) }; // having nothing to return is no failure
 }
 
-/// Whether an error says that descriptors (or memory for sockets) ran out: the accept loop waits then, and goes on.
+/// Whether an error means that descriptors (or socket memory) ran out. The accept loop then waits and continues.
 pub fn ran_out(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM))
 }

@@ -1,6 +1,6 @@
-//! Listening sockets: bound once a core, so that the kernel spreads connections and no lock is shared.
+//! Listening sockets: one per core and address, so that the kernel spreads connections and cores share no lock.
 
-#![allow(unsafe_code)] // the runtime is told that a descriptor stays open
+#![allow(unsafe_code)] // the runtime must know that a descriptor stays open
 
 use crate::{Peer, holder, limits};
 use rustix::net::{SocketFlags, acceptfrom_with};
@@ -15,7 +15,7 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// Where a listener listens, or an endpoint is reached.
+/// An address to listen on or to connect to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Address {
     /// TCP.
@@ -33,23 +33,23 @@ impl fmt::Display for Address {
     }
 }
 
-/// Connections that the kernel keeps ready for one core before it drops new ones. The system's `net.core.somaxconn`
-/// (4,096 by default) caps it.
+/// Connections the kernel queues for one core before it drops new ones. The system's `net.core.somaxconn` (4,096 by
+/// default) caps it.
 pub const BACKLOG: i32 = 4096;
 
-/// When a silent connection is asked whether its peer is still there, and how often before it is given up:
-/// 10 s + 3 × 3 s = 19 s, below the 20 s that we promise. While data is in flight no probes are sent; our own send timeouts
-/// bound that. TCP_USER_TIMEOUT would not do: it also kills a living peer that keeps its window closed.
+/// The idle time before we probe the peer. With three probes, 3 s apart, a dead peer ends the connection after 10 s +
+/// 3 × 3 s = 19 s, below the 20 s that we promise. The kernel sends no probes while data is in flight; our own send
+/// timeouts bound that case. TCP_USER_TIMEOUT would not do: it also kills a living peer that keeps its window closed.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(3);
 const KEEPALIVE_RETRIES: u32 = 3;
 
-/// A bound address that is not yet served: one socket for each core.
+/// A bound address that nobody serves yet: one socket per core.
 #[derive(Debug)]
 pub struct Bound {
-    /// The address as bound: with the real port where 0 was asked for.
+    /// The bound address, with the real port if port 0 was requested.
     pub address: Address,
-    /// One for each core. Of a Unix socket these are duplicates of one.
+    /// One socket per core. For a Unix socket they are duplicates of one socket.
     pub sockets: Vec<BoundSocket>,
 }
 
@@ -62,11 +62,11 @@ pub enum BoundSocket {
     Unix(UnixListener),
 }
 
-/// A listening socket in the runtime of the thread that made it. Those of cores are [`CoreListener`](crate::CoreListener)s.
+/// A listening socket in the current thread's runtime. A core uses a [`CoreListener`](crate::CoreListener) instead.
 #[derive(Debug)]
 pub struct Listener(AsyncFd<BoundSocket>);
 
-/// An accepted connection that no set of sockets has taken in yet. It does not block.
+/// An accepted connection that has not joined a poll set yet. It is non-blocking.
 #[derive(Debug)]
 pub enum Accepted {
     /// TCP.
@@ -75,23 +75,23 @@ pub enum Accepted {
     Unix(UnixStream),
 }
 
-/// Whether an address may be bound beside one of our own that covers it.
+/// Whether we may bind an address that one of our own sockets already covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beside {
     /// No.
     Nobody,
-    /// Yes: a reload moves a listener from `127.0.0.1:80` to `0.0.0.0:80` before it closes the first; and so does the
-    /// process that an upgrade started, beside the one that started it.
+    /// Yes: a reload moves a listener from `127.0.0.1:80` to `0.0.0.0:80` before it closes the old one. During an
+    /// upgrade, the new process also binds beside its parent.
     Ourselves,
 }
 
 /// Binds an address for `cores` cores.
 ///
-/// SO_REUSEPORT would let a second process bind beside the first and take half of its connections, so the address is first
-/// bound without it: that fails while anyone listens there.
+/// SO_REUSEPORT would let a second process bind the same address and take half of the connections. So we first bind
+/// without it, which fails while any process listens there.
 ///
 /// # Errors
-/// What the system says, with the holder's pid where the address is taken.
+/// The system's error, with the pid of the owner if the address is taken.
 pub fn bind(address: &Address, cores: usize, beside: Beside) -> io::Result<Bound> {
     match address {
         Address::Tcp(asked) => bind_tcp(*asked, cores, beside),
@@ -127,7 +127,7 @@ fn bind_tcp(asked: SocketAddr, cores: usize, beside: Beside) -> io::Result<Bound
         let socket = tcp_socket(address)?;
         socket.set_reuse_port(true)?;
         socket.bind(&address.into()).map_err(taken)?;
-        // Set on the listening socket these are inherited by every accepted one: no system call a connection.
+        // Accepted sockets inherit these options, which saves system calls per connection.
         keep_alive(&SockRef::from(&socket))?;
         socket.set_tcp_nodelay(true)?;
         socket.listen(BACKLOG).map_err(taken)?;
@@ -138,12 +138,12 @@ fn bind_tcp(asked: SocketAddr, cores: usize, beside: Beside) -> io::Result<Bound
     Ok(Bound { address: Address::Tcp(address), sockets })
 }
 
-/// Whether a process is this one, or the one whose place it takes.
+/// Whether a process is this one or the parent it replaces.
 fn is_ours(pid: u32) -> bool {
     pid == std::process::id() || pid == std::os::unix::process::parent_id()
 }
 
-/// What lets a process without root listen on a low port, where that is what it lacks (capabilities(7), ip(7)).
+/// If a low port lacks a privilege, how to let a process without root listen on it (capabilities(7), ip(7)).
 fn privileged(port: u16) -> String {
     let first = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
     let first: u16 = first.ok().and_then(|text| text.trim().parse().ok()).unwrap_or(1024);
@@ -158,7 +158,7 @@ fn privileged(port: u16) -> String {
 
 fn tcp_socket(address: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?; // connections of an earlier process may still be in TIME_WAIT
+    socket.set_reuse_address(true)?; // connections of an earlier process may be in TIME_WAIT
     Ok(socket)
 }
 
@@ -169,7 +169,7 @@ fn bind_unix(path: &Path, cores: usize) -> io::Result<Bound> {
     }
     use std::os::unix::fs::FileTypeExt;
     if std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket()) {
-        std::fs::remove_file(path)?; // left behind by a process that was killed
+        std::fs::remove_file(path)?; // left by a killed process
     }
     let listener = UnixListener::bind(path)
         .map_err(|e| io::Error::new(e.kind(), format!("cannot listen on unix:{}: {e}", path.display())))?;
@@ -179,7 +179,7 @@ fn bind_unix(path: &Path, cores: usize) -> io::Result<Bound> {
     Ok(Bound { address: Address::Unix(path.to_owned()), sockets: sockets? })
 }
 
-/// A dead peer of an idle connection is found within 20 s.
+/// Sets keepalive so that we detect a dead peer of an idle connection within 20 s.
 pub(crate) fn keep_alive(socket: &SockRef<'_>) -> io::Result<()> {
     let probes = TcpKeepalive::new()
         .with_time(KEEPALIVE_IDLE)
@@ -189,16 +189,16 @@ pub(crate) fn keep_alive(socket: &SockRef<'_>) -> io::Result<()> {
 }
 
 impl BoundSocket {
-    /// A listening socket that another process opened, and its address.
+    /// Wraps a listening socket that another process opened; returns it with its address.
     ///
     /// # Errors
-    /// When it is no socket, or neither TCP nor a Unix socket with a path.
+    /// When the descriptor is not a socket, or is neither TCP nor a Unix socket with a path.
     pub fn of(descriptor: OwnedFd) -> io::Result<(Self, Address)> {
         let socket = Socket::from(descriptor);
         let address = socket.local_addr()?;
         socket.set_nonblocking(true)?;
         if let Some(tcp) = address.as_socket() {
-            // What `bind` sets; whoever opened it may not have.
+            // The options `bind` sets; the process that opened the socket may not have set them.
             keep_alive(&SockRef::from(&socket))?;
             socket.set_tcp_nodelay(true)?;
             return Ok((Self::Tcp(socket.into()), Address::Tcp(tcp)));
@@ -215,10 +215,10 @@ impl BoundSocket {
         }
     }
 
-    /// The same socket once more.
+    /// Duplicates the socket.
     ///
     /// # Errors
-    /// When descriptors have run out.
+    /// When no descriptor is left.
     pub fn try_clone(&self) -> io::Result<Self> {
         match self {
             Self::Tcp(s) => s.try_clone().map(Self::Tcp),
@@ -236,11 +236,11 @@ impl AsFd for BoundSocket {
     }
 }
 
-/// Spreads sockets that another process opened over `cores` cores, so that every accept queue is served: a core may get
-/// several where there are more sockets than cores, and shares one with others where there are fewer.
+/// Distributes sockets that another process opened over `cores` cores, so that every accept queue is served. With
+/// more sockets than cores, a core gets several; with fewer, cores share one.
 ///
 /// # Errors
-/// When descriptors have run out.
+/// When no descriptor is left.
 pub fn spread(sockets: Vec<BoundSocket>, cores: usize) -> io::Result<Vec<Vec<BoundSocket>>> {
     let count = sockets.len();
     let mut of_core: Vec<Vec<BoundSocket>> = (0..cores).map(|_| Vec::new()).collect();
@@ -263,34 +263,34 @@ impl AsRawFd for BoundSocket {
 }
 
 impl Listener {
-    /// The socket once more, for another process.
+    /// Duplicates the socket, to hand it to another process.
     ///
     /// # Errors
-    /// When descriptors have run out.
+    /// When no descriptor is left.
     pub fn lend(&self) -> io::Result<BoundSocket> {
         self.0.get_ref().try_clone()
     }
 
-    /// Gives a bound socket to the runtime of the calling thread.
+    /// Registers a bound socket with the runtime of the calling thread.
     ///
     /// # Errors
-    /// When the runtime cannot take it.
+    /// When the runtime cannot register it.
     pub fn new(socket: BoundSocket) -> io::Result<Self> {
         // SAFETY: the socket owns its descriptor, and the `AsyncFd` owns the socket.
         Ok(Self(unsafe { AsyncFd::register_with_interest(socket, Interest::READABLE) }?))
     }
 
-    /// The next connection. Cancel safe.
+    /// Accepts the next connection. Cancel safe.
     ///
     /// # Errors
-    /// What the system says; see [`crate::limits::ran_out`].
+    /// The system's error; see [`crate::limits::ran_out`].
     pub async fn accept(&self) -> io::Result<(Accepted, Peer)> {
         self.0.async_io(Interest::READABLE, accept).await
     }
 }
 
 impl Accepted {
-    /// See [`crate::limits`].
+    /// Whether the descriptor is in the reserve; see [`crate::limits`].
     pub(crate) fn is_reserved(&self) -> bool {
         match self {
             Self::Tcp(stream) => limits::is_reserved(stream),
@@ -310,27 +310,27 @@ impl Accepted {
     }
 }
 
-/// Accepts a connection, if one waits.
+/// Accepts a connection if one is queued.
 pub(crate) fn accept(listener: &BoundSocket) -> io::Result<(Accepted, Peer)> {
-    // Non-blocking from the first: nothing more need be asked of the system.
+    // Accepted as non-blocking, which saves a system call.
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (socket, peer) = acceptfrom_with(listener, flags)?;
     if let BoundSocket::Unix(_) = listener {
         return Ok((Accepted::Unix(socket.into()), Peer::Local));
     }
     let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
-    let peer = peer.ok_or(io::ErrorKind::AddrNotAvailable)?; // the kernel names the peer of each that it accepts
+    let peer = peer.ok_or(io::ErrorKind::AddrNotAvailable)?; // the kernel reports every peer
     Ok((Accepted::Tcp(socket.into()), Peer::Address(peer)))
 }
 
-/// All that `accept` gives until the queue is empty or descriptors have run out.
+/// Accepts connections until the queue is empty or no descriptor is left.
 pub(crate) fn queued(accept: impl Fn() -> io::Result<(Accepted, Peer)>) -> Vec<(Accepted, Peer)> {
     let mut all = Vec::new();
     for _ in 0..BACKLOG {
         match accept() {
             Ok(accepted) => all.push(accepted),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock || limits::ran_out(&e) => break,
-            Err(_) => {} // this one connection failed before it was ours
+            Err(_) => {} // this connection failed before we accepted it
         }
     }
     all

@@ -1,6 +1,6 @@
-//! Pages of files: what of a file the kernel has in memory.
+//! File pages: which parts of a file the kernel has in memory.
 
-#![allow(unsafe_code)] // cachestat has no safe call yet
+#![allow(unsafe_code)] // no safe crate of ours wraps cachestat yet
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -26,14 +26,14 @@ struct Pages {
     recently_evicted: u64,
 }
 
-/// Whether all of a part of a file is in memory, so that sending it waits for no disk. No where the kernel cannot or will not tell: it
-/// is older than 6.5, a sandbox forbids the call, or the file is another user's.
+/// Whether a range of a file is entirely in memory, so that sending it does not wait for the disk. False if the
+/// kernel does not say: it is older than 6.5, a sandbox forbids the call, or another user owns the file.
 pub fn is_resident(file: &File, offset: u64, length: u64) -> bool {
     let range = Range { offset, length };
     let mut pages = Pages::default();
-    // SAFETY: both structures are as the kernel declares them and live until the call returns; it writes the second alone.
+    // SAFETY: both structures match the kernel's and live until the call returns; the kernel writes only the second.
     let told = unsafe { libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut pages, 0) };
-    // SAFETY: asks the system for a constant.
+    // SAFETY: reads a system constant.
     let page = u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(4096).max(1);
     let (Some(end), true) = (offset.checked_add(length), told == 0) else { return false };
     pages.cached >= end.div_ceil(page) - offset / page
@@ -48,7 +48,7 @@ mod tests {
     fn what_was_never_written_is_not_resident() {
         let mut file = tempfile().unwrap();
         file.write_all(&[7; 10_000]).unwrap();
-        // An old kernel says no; none says yes to what is not there.
+        // An old kernel says no. No kernel says yes to a range beyond the end.
         let _ = is_resident(&file, 0, 10_000);
         assert!(!is_resident(&file, 1 << 30, 10_000));
         assert!(!is_resident(&file, u64::MAX, 10_000));

@@ -1,22 +1,24 @@
-//! The PROXY protocol, versions 1 and 2: whoever stands in front tells who its client is before the first byte of HTTP or TLS.
+//! The PROXY protocol, versions 1 and 2: a proxy in front of us names its client before the first byte of HTTP or
+//! TLS.
 //!
-//! [`read`] takes what a balancer in front of us says, [`header`] is what we say to an endpoint. Read byte-exact, so that nothing of what follows is taken.
-//! Source: HAProxy, "The PROXY protocol", versions 1 & 2, 2020.
+//! [`read`] parses the header that a balancer in front of us sends; [`header`] makes the one that we send to an
+//! endpoint. Reads never go past the header, so nothing that follows it is lost. Source: HAProxy, "The PROXY
+//! protocol", versions 1 & 2, 2020.
 
 use crate::Stream;
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Longest version 1 line with its CRLF.
+/// Longest version 1 line, including its CRLF.
 const V1_BYTES: usize = 107;
 
-/// Longest body of a version 2 header: addresses and the type-length-values that balancers add.
+/// Longest body of a version 2 header: addresses, and the type-length-values that balancers add.
 const V2_BYTES: usize = 2048;
 
 const V2_SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 
-/// In which form a header is written.
+/// The format of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Version {
     /// A line of text.
@@ -30,11 +32,12 @@ pub enum Version {
 pub struct Ends {
     /// The client.
     pub source: SocketAddr,
-    /// What it connected to.
+    /// The address the client connected to.
     pub destination: SocketAddr,
 }
 
-/// The header for a connection on behalf of a client; without one, for a connection of our own (`UNKNOWN`, `LOCAL`).
+/// The header for a connection on behalf of `client`. Without a client, it is one for a connection of our own
+/// (`UNKNOWN`, `LOCAL`).
 pub fn header(version: Version, client: Option<Ends>) -> Vec<u8> {
     let (source, destination) = match client {
         Some(Ends { source, destination }) => same_family(source, destination),
@@ -48,7 +51,7 @@ pub fn header(version: Version, client: Option<Ends>) -> Vec<u8> {
             .into_bytes();
     }
     let mut out = V2_SIGNATURE.to_vec();
-    // Version 2, command PROXY; then the family over TCP, and how long the addresses are.
+    // Version 2, command PROXY; then the family over TCP and the length of the addresses.
     out.extend_from_slice(if source.is_ipv4() { &[0x21, 0x11, 0, 12] } else { &[0x21, 0x21, 0, 36] });
     for ip in [source.ip(), destination.ip()] {
         match ip {
@@ -61,7 +64,7 @@ pub fn header(version: Version, client: Option<Ends>) -> Vec<u8> {
     out
 }
 
-/// A header has room for one family: IPv4 where both addresses are, IPv6 otherwise.
+/// A header has room for one address family: IPv4 if both addresses are IPv4, else IPv6.
 fn same_family(a: SocketAddr, b: SocketAddr) -> (SocketAddr, SocketAddr) {
     let plain = |at: SocketAddr| SocketAddr::new(at.ip().to_canonical(), at.port());
     let (a, b) = (plain(a), plain(b));
@@ -72,11 +75,11 @@ fn same_family(a: SocketAddr, b: SocketAddr) -> (SocketAddr, SocketAddr) {
     if a.is_ipv4() == b.is_ipv4() { (a, b) } else { (mapped(a), mapped(b)) }
 }
 
-/// Reads the header. `None` when it names no client: the balancer speaks for itself (`LOCAL`, its health checks), does not know the client
-/// (`UNKNOWN`), or has one of a Unix socket.
+/// Reads the header. `None` if it names no client: the balancer speaks for itself (`LOCAL`, its health checks), does
+/// not know the client (`UNKNOWN`), or the client uses a Unix socket.
 ///
 /// # Errors
-/// `InvalidData` when it is none or malformed; else what reading says.
+/// `InvalidData` if the header is missing or malformed; else the read error.
 pub async fn read(stream: &mut Stream) -> io::Result<Option<SocketAddr>> {
     let mut header = Vec::with_capacity(16);
     read_exactly(stream, &mut header, 8).await?;
@@ -107,8 +110,8 @@ fn at(bytes: &[u8], index: usize) -> io::Result<u8> {
     bytes.get(index).copied().ok_or_else(bad)
 }
 
-/// `PROXY TCP4 203.0.113.7 198.51.100.1 51234 443 CRLF`. Both ends are read, though only the source is used: a line with another form than
-/// this is not of a balancer that speaks the protocol.
+/// `PROXY TCP4 203.0.113.7 198.51.100.1 51234 443 CRLF`. We use only the source but parse both ends: a line in any
+/// other form does not come from a balancer that speaks the protocol.
 fn version1(line: &[u8]) -> io::Result<Option<SocketAddr>> {
     let text = std::str::from_utf8(line).ok().and_then(|line| line.strip_suffix("\r\n")).ok_or_else(bad)?;
     if text.contains(['\r', '\n']) {
@@ -132,7 +135,7 @@ fn version1(line: &[u8]) -> io::Result<Option<SocketAddr>> {
     }
 }
 
-/// Digits alone, without leading zeros.
+/// Digits only, without leading zeros.
 fn decimal_port(text: &str) -> io::Result<u16> {
     let is_decimal = text.bytes().all(|b| b.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
     text.parse().ok().filter(|_| is_decimal).ok_or_else(bad)
@@ -140,7 +143,7 @@ fn decimal_port(text: &str) -> io::Result<u16> {
 
 fn version2(command: u8, family: u8, body: &[u8]) -> io::Result<Option<SocketAddr>> {
     let port = |i| Ok::<u16, io::Error>(u16::from_be_bytes([at(body, i)?, at(body, i + 1)?]));
-    // Addresses of the family and its transport, and how many bytes they have at least. UDP is none of ours.
+    // Addresses by family and transport, and their least size in bytes. We do not accept UDP.
     let needed = match (command, family) {
         (0x20, _) | (0x21, 0x00) => 0,
         (0x21, 0x11) => 12,
@@ -164,7 +167,7 @@ fn version2(command: u8, family: u8, body: &[u8]) -> io::Result<Option<SocketAdd
     }
 }
 
-/// Reads `count` more bytes and none beyond.
+/// Reads exactly `count` more bytes.
 async fn read_exactly(stream: &mut Stream, into: &mut Vec<u8>, count: usize) -> io::Result<()> {
     let mut left = count;
     while left > 0 {
@@ -220,7 +223,7 @@ mod tests {
                 "203.0.113.7:51234",
             ),
             ("[2001:db8::1]:1", "[::1]:2", "PROXY TCP6 2001:db8::1 ::1 1 2\r\n", "[2001:db8::1]:1"),
-            // A socket of both families tells IPv4 so.
+            // A dual-stack socket reports IPv4 addresses this way.
             ("[::ffff:192.0.2.1]:1", "192.0.2.2:2", "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\n", "192.0.2.1:1"),
             (
                 "192.0.2.1:1",

@@ -1,7 +1,8 @@
-//! Randomness of the thread that asks.
+//! Prepares the random generator of a thread.
 
-/// Makes the randomness of this thread ready. The first random bytes of a thread cost tens of milliseconds of processor time, in which the library of
-/// cryptography gathers noise for them, and TLS and WebSocket both begin with some: who measures a handshake calls this before.
+/// Prepares the random generator of this thread. A thread's first random bytes cost tens of milliseconds of CPU time,
+/// because the crypto library then gathers entropy. TLS and WebSocket handshakes both start with random bytes, so
+/// call this before you measure one.
 pub fn make_ready() {
-    let _ = aws_lc_rs::rand::fill(&mut [0]); // whoever needs more than its time is told again
+    let _ = aws_lc_rs::rand::fill(&mut [0]); // a failure here shows up again when random bytes are needed
 }

@@ -1,7 +1,7 @@
-//! One body on its way from one connection to another: read, un-framed, framed anew, written.
+//! One body on its way from one connection to another: read, decode its framing, encode it again, write.
 //!
-//! A relay holds at most one buffer each way: it reads only when all it read before is written, so a slow receiver slows
-//! the sender down and memory stays bounded whatever the length of the body.
+//! A relay holds at most one buffer per direction: it reads only after it has written everything it read before. So a
+//! slow receiver slows the sender down (backpressure), and memory stays bounded for bodies of any length.
 
 mod end;
 mod read_on;
@@ -19,11 +19,11 @@ use weir_h1::{BodyKind, BodyReader, Step, write_chunk};
 /// How the receiver learns where the body ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// Chunks.
+    /// Chunked transfer coding.
     Chunked,
-    /// The end of the connection, for an HTTP/1.0 client and a body of unknown length; or of the HTTP/2 stream.
+    /// The end of the connection (an HTTP/1.0 client and a body of unknown length), or the end of the HTTP/2 stream.
     Close,
-    /// Content-Length, or there is no body.
+    /// Content-Length, or no body.
     Length,
 }
 
@@ -34,9 +34,9 @@ pub enum RelayError {
     Malformed(weir_h1::Error),
     /// Reading from the sender failed.
     Read(io::Error),
-    /// The watcher of pieces refused.
+    /// The watcher rejected a piece.
     Stopped,
-    /// A body that is gathered is longer than it may be.
+    /// A gathered body exceeds its limit.
     TooLarge,
     /// The sender ended before the body did.
     Truncated,
@@ -44,11 +44,12 @@ pub enum RelayError {
     Write(io::Error),
 }
 
-/// Largest buffer of one direction, in bytes. Reads begin at 16 KiB and grow to this while they are filled.
+/// Largest buffer per direction, in bytes. Reads start with 16 KiB and grow to this size while they fill their
+/// buffer.
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Pieces up to this size are copied behind what waits already, so that they leave in one plain write; larger ones are
-/// written from where they were read.
+/// Pieces up to this size are copied behind the pending output, so that both leave in one plain write. Larger pieces
+/// are written from the input buffer.
 const COPY_BYTES: usize = 4 * 1024;
 
 /// One direction of an exchange.
@@ -56,45 +57,45 @@ const COPY_BYTES: usize = 4 * 1024;
 pub struct Relay {
     reader: BodyReader,
     framing: Framing,
-    /// Read and not yet taken: `input[used..]`.
+    /// Read but not consumed yet: `input[used..]`.
     input: Vec<u8>,
     used: usize,
-    /// Framed and not yet written: `out[written..]`, then `input[direct]`.
+    /// Framed but not written yet: `out[written..]`, then `input[direct]`.
     out: Vec<u8>,
     written: usize,
     direct: (usize, usize),
-    /// Where the body begins in `out`, and how long the head was.
+    /// Where the body begins in `out`, and the length of the head.
     body: usize,
     head: u64,
-    /// What was written stays in `out`, so that it can be sent again, up to so many bytes.
+    /// Written bytes stay in `out` for a resend, up to `keeps_at_most` bytes.
     keeps: bool,
     keeps_at_most: usize,
-    /// Nothing is written: the whole body, at most so long, stays in `out`.
+    /// Nothing is written: the whole body stays in `out`, up to this many bytes.
     gathers: Option<usize>,
-    /// How much may wait for the receiver while more is read; 0: nothing is read until all is written.
+    /// Bytes that may wait for the receiver while we read more. 0: read only after everything is written.
     ahead: usize,
-    /// Writing failed, and the rest is read for the watcher alone.
+    /// Writing failed; we read the rest for the watcher only.
     lost: Option<io::Error>,
-    /// All of it is read for the watcher alone, and nothing is written.
+    /// The whole body is read for the watcher only; nothing is written.
     discards: bool,
-    /// The watcher knows of the end, or of the pause that there is.
+    /// The watcher has seen the end, or the current pause.
     told_end: bool,
     told_pause: bool,
-    /// The watcher owes what a piece becomes; and it was the last one.
+    /// The watcher still owes the replacement of a piece; `ends`: that piece was the last.
     owed: bool,
     ends: bool,
     finished: bool,
-    /// Bytes of body taken from the sender.
+    /// Body bytes consumed from the sender.
     taken: u64,
-    /// Bytes written to the receiver, head and framing included.
+    /// Bytes written to the receiver, including head and framing.
     sent: u64,
-    /// Counts reads and writes that moved something, so that the owner can tell a slow peer from a dead one.
+    /// Counts reads and writes that moved data, so that the owner can tell a slow peer from a dead one.
     steps: u64,
     waits_for_writer: bool,
 }
 
 impl Relay {
-    /// A relay of a body of that kind. `out` holds the head that goes first.
+    /// Relays a body of this kind. `out` holds the head, which goes first.
     pub fn new(kind: BodyKind, framing: Framing, out: Vec<u8>) -> Self {
         Self {
             reader: BodyReader::new(kind),
@@ -112,7 +113,7 @@ impl Relay {
             ahead: 0,
             lost: None,
             discards: false,
-            told_end: matches!(kind, BodyKind::Empty), // of no body it hears nothing
+            told_end: matches!(kind, BodyKind::Empty), // the watcher sees no end of an absent body
             told_pause: true,
             owed: false,
             ends: false,
@@ -124,41 +125,41 @@ impl Relay {
         }
     }
 
-    /// One that has nothing to move yet.
+    /// A relay with nothing to move yet.
     pub fn idle() -> Self {
         Self::new(BodyKind::Empty, Framing::Length, Vec::new())
     }
 
-    /// Frees what it holds, once its message is over and nothing of it is wanted.
+    /// Frees its buffers, once the message is over and nobody needs them.
     pub fn release(&mut self) {
         (self.input, self.out) = (Vec::new(), Vec::new());
         self.reader = BodyReader::new(BodyKind::Empty);
     }
 
-    /// Writes nothing, and keeps the whole body as sent, without its framing, for [`Relay::take_buffer`]. The framing must
-    /// be [`Framing::Close`]. A body longer than `limit` is [`RelayError::TooLarge`].
+    /// Writes nothing; collects the whole decoded body for [`Relay::take_buffer`]. The framing must be
+    /// [`Framing::Close`]. A body longer than `limit` is [`RelayError::TooLarge`].
     pub const fn gather(&mut self, limit: usize) {
         self.gathers = Some(limit);
     }
 
-    /// Keeps what is written, while it is at most so many bytes, for [`Relay::again`].
+    /// Keeps written bytes for [`Relay::again`], up to `at_most` bytes.
     pub const fn keep(&mut self, at_most: usize) {
         self.keeps = true;
         self.keeps_at_most = at_most;
     }
 
-    /// Keeps no longer.
+    /// Stops keeping written bytes.
     pub const fn forget(&mut self) {
         self.keeps = false;
     }
 
-    /// Whether what was written can be sent again: all of it is kept, or none of the body has left yet.
+    /// Whether the body can be resent: all of it is kept, or none of it has been sent yet.
     pub const fn is_repeatable(&self) -> bool {
         self.keeps || self.sent <= self.head
     }
 
-    /// Begins anew behind another head: what was taken of the body is sent again, the rest follows. False if that cannot
-    /// be done: see [`Relay::is_repeatable`]; nor can what was framed be framed otherwise.
+    /// Starts over with another head: resends the consumed part of the body, then continues. False if that is
+    /// impossible: see [`Relay::is_repeatable`]. Body data that is already framed cannot change its framing.
     #[must_use]
     pub fn again(&mut self, framing: Framing, mut head: Vec<u8>) -> bool {
         if !self.is_repeatable() || (framing != self.framing && self.taken > 0) {
@@ -172,13 +173,13 @@ impl Relay {
         true
     }
 
-    /// The whole body as it was framed, and its trailers, where all of it has come and can be sent again.
+    /// The whole framed body and its trailers, if all of it has arrived and can be resent.
     pub fn sent_whole(&self) -> Option<(&[u8], &[u8])> {
         let whole = self.finished && self.is_repeatable();
         whole.then(|| (self.out.get(self.body..).unwrap_or_default(), self.reader.trailers()))
     }
 
-    /// Takes what came behind the head; returns how much of it belongs to this body.
+    /// Consumes the bytes that arrived with the head; returns how many belong to this body.
     ///
     /// # Errors
     /// As [`Relay::poll`].
@@ -200,7 +201,7 @@ impl Relay {
                     frame(self.framing, piece, last, reborrow(&mut watch), &mut self.out)?;
                     self.owed = owes(&watch);
                     if self.owed {
-                        self.input = rest.get(used..).unwrap_or_default().to_vec(); // what follows waits for it
+                        self.input = rest.get(used..).unwrap_or_default().to_vec(); // the rest waits for this piece
                         return Ok(rest.len());
                     }
                 }
@@ -213,11 +214,11 @@ impl Relay {
         }
     }
 
-    /// Moves on as far as both sides let it. Ready when the whole body was written and flushed.
+    /// Moves as much as both sides allow. Ready when the whole body is written and flushed.
     ///
     /// # Errors
-    /// See [`RelayError`]. The connections are then of no further use, except that a client can still be answered when
-    /// only the upstream's side failed.
+    /// See [`RelayError`]. Neither connection is usable afterwards, except that a client can still get a response if
+    /// only the upstream side failed.
     pub fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -268,11 +269,11 @@ impl Relay {
                 self.waits_for_writer = false;
                 return Poll::Pending;
             }
-            // A full buffer, or a piece written from where it was read, stopped the taking: the rest comes first.
+            // A full buffer stopped `take`, or a piece that is written from the input buffer. Consume the rest first.
             if self.used < self.input.len() {
                 continue;
             }
-            // Bytes that TLS still holds must not wait for the sender's next ones.
+            // Flush the bytes TLS still holds: they must not wait for the sender's next bytes.
             ready!(to.poll_flush(cx)).map_err(RelayError::Write)?;
             self.waits_for_writer = false;
             if let Poll::Ready(read) = self.poll_read_in(cx, from, reborrow(&mut watch)) {
@@ -283,7 +284,7 @@ impl Relay {
         }
     }
 
-    /// Takes in as much of a body that is [gathered](Relay::gather) as there is. Ready when all of it is there.
+    /// Collects as much of a [gathered](Relay::gather) body as has arrived. Ready when the body is complete.
     ///
     /// # Errors
     /// As [`Relay::poll`], and [`RelayError::TooLarge`].
@@ -309,17 +310,17 @@ impl Relay {
         }
     }
 
-    /// Whether it gathers.
+    /// Whether it gathers the body.
     pub const fn is_gathering(&self) -> bool {
         self.gathers.is_some()
     }
 
-    /// The trailers of a body that was gathered, each a line with its CRLF.
+    /// The trailers of a gathered body, each a line with its CRLF.
     pub fn trailers(&self) -> &[u8] {
         self.reader.trailers()
     }
 
-    /// Tells the watcher that the sender pauses; whether it has let something go that is to be written.
+    /// Tells the watcher that the sender pauses. True if the watcher released data to write, or still owes some.
     fn pause(&mut self, watch: Option<&mut dyn Watch>) -> Result<bool, RelayError> {
         let Some(watch) = watch.filter(|watch| watch.sees_pieces() && !self.told_pause) else {
             return Ok(false);
@@ -336,7 +337,7 @@ impl Relay {
         }
     }
 
-    /// Frames what a piece has become, once the watcher has made it.
+    /// Frames the replacement of a piece, once the watcher has produced it.
     fn poll_owed(
         &mut self,
         cx: &mut Context<'_>,
@@ -349,7 +350,7 @@ impl Relay {
                 frame(self.framing, &made, false, None, &mut self.out)?;
             }
             if watch.owes() {
-                return Poll::Ready(Ok(())); // of another watcher behind it
+                return Poll::Ready(Ok(())); // another watcher behind it still owes one
             }
         }
         self.owed = false;
@@ -359,7 +360,7 @@ impl Relay {
         Poll::Ready(Ok(()))
     }
 
-    /// Writes what is framed, the head among it.
+    /// Writes everything framed so far, including the head.
     fn poll_write_out(&mut self, cx: &mut Context<'_>, to: &mut Stream) -> Poll<Result<(), RelayError>> {
         loop {
             let out = self.out.get(self.written..).unwrap_or_default();
@@ -389,17 +390,17 @@ impl Relay {
         Poll::Ready(Ok(()))
     }
 
-    /// Whether the whole body was read and framed.
+    /// Whether the whole body is read and framed.
     pub const fn is_finished(&self) -> bool {
         self.finished
     }
 
-    /// Whether it last waited for the receiver, not for the sender.
+    /// Whether it last waited for the receiver rather than the sender.
     pub const fn waits_for_writer(&self) -> bool {
         self.waits_for_writer
     }
 
-    /// Bytes of body taken from the sender.
+    /// Body bytes consumed from the sender.
     pub const fn taken(&self) -> u64 {
         self.taken
     }
@@ -409,20 +410,20 @@ impl Relay {
         self.sent
     }
 
-    /// A number that changes whenever something moved.
+    /// A counter that changes whenever data moves.
     pub const fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// What was read behind the end of the body: the next request of a pipelining client, or bytes that no upstream
-    /// should have sent.
+    /// Bytes read after the end of the body: the next request of a pipelining client, or bytes that no upstream
+    /// should send.
     pub fn leftover(&self) -> &[u8] {
         self.input.get(self.used..).unwrap_or_default()
     }
 
-    /// Gives the buffer of what was framed away, once all of it is written: for the next message. Once: an empty one is none, and among
-    /// those that are kept for messages to come it would only be grown again. What is kept moves into
-    /// one of its own size, since it may be kept for as long as an upstream thinks.
+    /// Gives away the output buffer once everything is written, for reuse by the next message. Returns it only once:
+    /// an empty buffer would only have to grow again. If the relay keeps its output, it moves that to a buffer of
+    /// exact size, because the copy may be kept for as long as the upstream takes to respond.
     pub fn take_buffer(&mut self) -> Option<Vec<u8>> {
         if !self.keeps {
             return (self.out.capacity() > 0).then(|| std::mem::take(&mut self.out));
@@ -434,7 +435,7 @@ impl Relay {
         })
     }
 
-    /// Takes pieces out of what was read until something large waits to be written or more is needed.
+    /// Consumes input until a large piece is pending or more input is needed.
     fn take(&mut self, mut watch: Option<&mut dyn Watch>) -> Result<(), RelayError> {
         let room =
             self.gathers.map_or(BUFFER_BYTES.saturating_add(self.ahead), |limit| limit.saturating_add(1));
@@ -456,7 +457,7 @@ impl Relay {
                     if seen {
                         (self.told_end, self.told_pause) = (self.told_end || ends, false);
                     }
-                    // Where a length was promised a watcher only looks on. Elsewhere it may add to what it sees.
+                    // With a fixed length, a watcher can only look on. Otherwise it may change what it sees.
                     let as_read =
                         self.framing == Framing::Length || (!seen && self.framing == Framing::Close);
                     if as_read && len > COPY_BYTES && !self.keeps && self.gathers.is_none() {
@@ -466,8 +467,8 @@ impl Relay {
                             self.owed = !last && watch.owes();
                         }
                         self.direct = (from, to);
-                        // The end of a body of known length needs no further byte: without this the relay would
-                        // read on, and wait for a message that nobody owes it.
+                        // A body of known length ends without a further byte. Without this, the relay would read on
+                        // and wait for a message that will never come.
                         if last {
                             self.finish(reborrow(&mut watch))?;
                         }
@@ -482,7 +483,8 @@ impl Relay {
                     self.finish(reborrow(&mut watch))?;
                 }
                 Step::More => {
-                    // The reader has seen all of it, framing between chunks included: it must not see it again.
+                    // The reader has consumed everything, including framing between chunks. It must not see that
+                    // input twice.
                     self.used = self.input.len();
                     return Ok(());
                 }
@@ -497,7 +499,7 @@ impl Relay {
         from: &mut Stream,
         watch: Option<&mut dyn Watch>,
     ) -> Poll<Result<(), RelayError>> {
-        // A stream of HTTP/2 gives what it has, in a buffer of its own.
+        // An HTTP/2 stream returns what it has, in its own buffer.
         let filled =
             self.input.len() == self.input.capacity() && self.input.capacity() > 0 && from.h2().is_none();
         self.input.clear();
@@ -508,7 +510,7 @@ impl Relay {
         let read = match from.poll_read(cx, &mut self.input) {
             Poll::Ready(read) => read.map_err(RelayError::Read)?,
             Poll::Pending => {
-                // Nothing to hold while waiting, however many peers are slow: the buffer is for bytes, not for time.
+                // Hold no buffer while waiting, no matter how many peers are slow.
                 if !filled {
                     self.input = Vec::new();
                 }
@@ -542,7 +544,7 @@ fn owes(watch: &Option<&mut dyn Watch>) -> bool {
     watch.as_ref().is_some_and(|watch| watch.owes())
 }
 
-/// Frames one piece behind what waits in `out`.
+/// Appends one framed piece to `out`.
 fn frame(
     framing: Framing,
     piece: &[u8],

@@ -1,19 +1,19 @@
-//! How far a peer is, by the kernel's own measure of the connection's first packets: a clock of ours would count what this
-//! core did meanwhile.
+//! The round-trip time to a peer, as the kernel measured it on the connection's first packets. A clock of ours would
+//! include what else this core did meanwhile.
 
-#![allow(unsafe_code)] // one system call that no safe crate of ours wraps
+#![allow(unsafe_code)] // a system call that no safe crate of ours wraps
 
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
-/// The round trip to the peer; nothing where the kernel does not tell.
+/// The round-trip time to the peer; `None` if the kernel does not report one.
 #[cfg(target_os = "linux")]
 pub(crate) fn round_trip(stream: &impl AsRawFd) -> Option<Duration> {
     let rtt = info(stream)?.tcpi_rtt;
     (rtt > 0).then(|| Duration::from_micros(rtt.into()))
 }
 
-/// Whether anything was sent twice on it, the SYN among it.
+/// Whether the kernel retransmitted anything, including the SYN.
 #[cfg(target_os = "linux")]
 pub(crate) fn has_retransmitted(stream: &impl AsRawFd) -> bool {
     info(stream).is_some_and(|info| info.tcpi_total_retrans > 0)
@@ -21,10 +21,10 @@ pub(crate) fn has_retransmitted(stream: &impl AsRawFd) -> bool {
 
 #[cfg(target_os = "linux")]
 fn info(stream: &impl AsRawFd) -> Option<libc::tcp_info> {
-    // SAFETY: tcp_info is made of numbers only, of which zero is one.
+    // SAFETY: tcp_info consists of integers only, for which all-zero bytes are valid.
     let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
     let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
-    // SAFETY: the descriptor is open, and the kernel writes at most `len` bytes, which `info` has.
+    // SAFETY: the descriptor is open, and the kernel writes at most `len` bytes, the size of `info`.
     let told = unsafe {
         libc::getsockopt(
             stream.as_raw_fd(),
@@ -37,13 +37,13 @@ fn info(stream: &impl AsRawFd) -> Option<libc::tcp_info> {
     (told == 0).then_some(info)
 }
 
-/// The round trip to the peer; nothing where the kernel does not tell.
+/// The round-trip time to the peer; `None` if the kernel does not report one.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn round_trip(_: &impl AsRawFd) -> Option<Duration> {
     None
 }
 
-/// Whether anything was sent twice on it; not told here.
+/// Whether the kernel retransmitted anything; unknown on this platform.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn has_retransmitted(_: &impl AsRawFd) -> bool {
     false

@@ -1,7 +1,7 @@
-//! The sockets of one core, of which its [`Driver`](crate::Driver) tells who waits for them.
+//! The sockets of one core; its [`Driver`](crate::Driver) wakes the tasks that wait for them.
 //!
-//! A socket here costs one line of memory and no lock. It joins the set when it first must wait: a client that has sent its request
-//! by the time it is accepted, and is answered at once, never does.
+//! A socket here costs one cache line and no lock. It joins the poll set only when its task first has to wait. A
+//! client whose request has arrived by the time we accept it, and whose response is ready immediately, never joins.
 
 mod connection;
 #[cfg(test)]
@@ -26,38 +26,39 @@ use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Registry, Token};
 
-/// How many clients are told at once: few, so that a request is answered while what was touched for it is still in the cache.
+/// How many clients the driver wakes per turn: few, so that we answer a request while its data is still in the cache.
 pub(crate) const TAKEN: usize = 32;
 
 /// The sockets of one core.
 pub struct Sockets {
     registry: Registry,
     slots: RefCell<Slab<Rc<Slot>>>,
-    /// Clients that are ready, in the order in which they became so.
+    /// Clients that are ready, in the order in which they became ready.
     line: RefCell<VecDeque<Name>>,
-    /// Tasks that have stepped back for others, until the kernel has been asked once more.
+    /// Tasks that yielded and wait until the driver has polled the kernel once more.
     resting: RefCell<Vec<Waker>>,
-    /// Distinguishes a socket from earlier ones that had its place.
+    /// Distinguishes a socket from earlier ones in the same place.
     ///
-    /// An event can name a socket that is closed: a child process has a copy of every descriptor between fork and exec, the kernel drops
-    /// a registration only with the last copy, and until then it reports the peer's FIN under the old name. So every lookup by name
-    /// goes through [`Sockets::of`], which compares generations, and nothing that an event changes lies outside the [`Slot`] it finds.
+    /// An event can name a closed socket. A child process has a copy of every descriptor between fork and exec, and
+    /// the kernel drops a registration only with the last copy. Until then it reports the peer's FIN under the old
+    /// name. So every lookup by name goes through [`Sockets::of`], which compares generations, and an event changes
+    /// only the [`Slot`] it finds.
     generation: Cell<u32>,
 }
 
-/// When a socket's task is told that it is ready.
+/// When the driver wakes a ready socket's task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Behind everything else, a few at a time: what brings new work.
+    /// After everything else, a few at a time: these sockets bring new work.
     Client,
-    /// At once: what carries on with work that was begun.
+    /// Immediately: these sockets continue work that has started.
     Upstream,
 }
 
-/// A connection among [`Sockets`], by TCP or through a Unix socket. One task reads it and one writes it, which may be the same.
+/// A TCP or Unix connection among [`Sockets`]. One task reads and one task writes; they may be the same.
 pub struct PolledSocket {
     socket: Socket,
-    /// It is closed before it loses its place.
+    /// The socket is closed before its place is freed.
     place: Place,
     /// Whether it is a Unix socket.
     is_local: bool,
@@ -67,7 +68,8 @@ pub struct PolledSocket {
 pub struct CoreListener {
     socket: BoundSocket,
     place: Place,
-    /// A connection that was accepted into the [reserve](crate::limits) of descriptors, and waits there for an ordinary one.
+    /// An accepted connection whose descriptor is in the [reserve](crate::limits). It waits for an ordinary
+    /// descriptor.
     held: RefCell<Option<(Accepted, Peer)>>,
 }
 
@@ -75,39 +77,41 @@ pub struct CoreListener {
 struct Place {
     slot: Rc<Slot>,
     name: Name,
-    /// Whether it has joined the set.
+    /// Whether the socket has joined the poll set.
     watched: Cell<bool>,
     sockets: Rc<Sockets>,
 }
 
-/// What is known of a socket.
+/// The state of a socket.
 #[derive(Default)]
 struct Slot {
-    /// What it can do, as far as is known: see [`READ`] and those beside it.
+    /// What the socket is known to be ready for: see [`READ`] and the constants beside it.
     ready: Cell<u8>,
-    /// What the kernel reported since its task was last told: 0 where the socket does not stand in [`Sockets::line`].
+    /// Readiness reported since the task was last woken; 0 when the socket is not in [`Sockets::line`].
     pending: Cell<u8>,
     generation: u32,
-    /// Bytes of reads that filled their buffers, since the last one that did not.
+    /// Bytes read in a row by reads that filled their buffers.
     run: Cell<u32>,
-    /// Who reads it, and who waits to write. The first stays from one read to the next.
+    /// The wakers of the reading and the writing task. The reader's waker is kept between reads.
     reader: Cell<Option<Waker>>,
     writer: Cell<Option<Waker>>,
 }
 
-/// What the kernel calls a socket: from the lowest bit on 32 for its place, one for its class, and 30 of its generation.
+/// The token of a socket in the poll set. From the lowest bit up: 32 bits for its place, one for its class, 30 for
+/// its generation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Name(u64);
 
-/// How many bytes a task reads of one socket before others have their turn, where there are always more: a download that is faster than we are.
-/// Beside two of them a small request took 4 ms with 1 MiB. The turn costs some microseconds, a hundredth of what moving so much does.
+/// Bytes a task may read from one socket before other tasks run, when the socket always has more (a download faster
+/// than we are). With 1 MiB, a small request beside two such downloads took 4 ms. A yield costs a few microseconds, a
+/// hundredth of the time to move 256 KiB.
 const RUN: u32 = 256 * 1024;
 
-/// There may be something to read. Forgotten with a read that brought less than there was room for.
+/// There may be data to read. Cleared when a read does not fill its buffer.
 const READ: u8 = 1;
-/// Nothing will come any more: a read tells at once.
+/// The peer sends nothing more: a read returns immediately.
 const ENDED: u8 = 2;
-/// There may be room to write. Forgotten with a write that found too little.
+/// There may be room to write. Cleared when a write is short.
 const WRITE: u8 = 4;
 
 // === impl Sockets ===
@@ -123,25 +127,25 @@ impl Sockets {
         }
     }
 
-    /// Takes in a connection by TCP. It must not block.
+    /// Adds a TCP connection. The socket must be non-blocking.
     pub fn add(self: &Rc<Self>, socket: TcpStream, class: Class) -> PolledSocket {
         PolledSocket { socket: socket.into(), place: self.place(class, READ | WRITE), is_local: false }
     }
 
-    /// Takes in a connection through a Unix socket. It must not block.
+    /// Adds a Unix connection. The socket must be non-blocking.
     pub fn add_local(self: &Rc<Self>, socket: UnixStream, class: Class) -> PolledSocket {
         PolledSocket { socket: socket.into(), place: self.place(class, READ | WRITE), is_local: true }
     }
 
-    /// Takes in a listening socket.
+    /// Adds a listening socket.
     pub fn listen(self: &Rc<Self>, socket: BoundSocket) -> CoreListener {
         CoreListener { socket, place: self.place(Class::Client, READ), held: RefCell::default() }
     }
 
-    /// Connects a socket, which must not block.
+    /// Connects a socket, which must be non-blocking.
     ///
     /// # Errors
-    /// What the system says; and that descriptors have run out where only the [reserve](crate::limits) is left.
+    /// The system's error; also an out-of-descriptors error when only the [reserve](crate::limits) is left.
     pub(crate) async fn connect(self: &Rc<Self>, socket: Socket, to: &SockAddr) -> io::Result<PolledSocket> {
         if is_reserved(&socket) {
             return Err(out_of_descriptors());
@@ -169,7 +173,7 @@ impl Sockets {
         Place { slot, name, watched: Cell::new(false), sockets: Rc::clone(self) }
     }
 
-    /// Notes what the kernel has told: upstreams learn of it, clients stand in line.
+    /// Processes kernel events: wakes tasks of upstream sockets, and queues client sockets.
     pub(crate) fn note(&self, events: &Events) {
         for event in events {
             let name = Name(event.token().0 as u64);
@@ -180,7 +184,7 @@ impl Sockets {
         }
     }
 
-    /// Puts a client in the line, once. An event of a socket that is gone changes nothing.
+    /// Queues a client, once. Ignores events of a closed socket.
     fn queue(&self, name: Name, found: u8) {
         let slots = self.slots.borrow();
         let Some(slot) = Self::of(&slots, name) else { return };
@@ -191,23 +195,23 @@ impl Sockets {
         slot.pending.set(pending | found);
     }
 
-    /// Lets a task wait until others have had their turn, those among them that the kernel tells of.
+    /// Parks a task until other tasks have run, including those the kernel reports in the meantime.
     pub(crate) fn rest(&self, waker: &Waker) {
         self.resting.borrow_mut().push(waker.clone());
     }
 
-    /// Whether nobody stands in line, nor rests.
+    /// Whether no client is queued and no task is parked.
     pub(crate) fn is_empty(&self) -> bool {
         self.line.borrow().is_empty() && self.resting.borrow().is_empty()
     }
 
-    /// Wakes those who rest.
+    /// Wakes the parked tasks.
     pub(crate) fn wake_resting(&self) {
         let resting = self.resting.take();
         resting.into_iter().for_each(Waker::wake);
     }
 
-    /// Tells the first clients of the line.
+    /// Wakes the first clients of the queue.
     pub(crate) fn tell_line(&self, most: usize) {
         for _ in 0..most {
             let first = self.line.borrow_mut().pop_front();
@@ -218,14 +222,14 @@ impl Sockets {
         }
     }
 
-    /// Tells a socket's tasks what was found, unless it is gone.
+    /// Wakes a socket's tasks with the readiness found, unless the socket is closed.
     fn tell(&self, name: Name, found: u8) {
         if let Some(slot) = Self::of(&self.slots.borrow(), name) {
             slot.tell(found);
         }
     }
 
-    /// The socket of a name; none if it is gone, even if another has its place by now.
+    /// The slot a name stands for; `None` once the socket is closed, even if another socket has its place by now.
     fn of(slots: &Slab<Rc<Slot>>, name: Name) -> Option<&Slot> {
         slots.get(name.key()).map(|slot| &**slot).filter(|slot| slot.generation == name.generation())
     }
@@ -237,7 +241,7 @@ impl std::fmt::Debug for Sockets {
     }
 }
 
-/// What an event says a socket can do.
+/// The readiness an event reports.
 fn found(event: &Event) -> u8 {
     let mut found = 0;
     if event.is_readable() || event.is_error() {
@@ -254,10 +258,10 @@ fn found(event: &Event) -> u8 {
 
 // === impl Name ===
 
-/// Bits of a generation.
+/// Mask of a generation.
 const GENERATIONS: u32 = (1 << 30) - 1;
 
-/// The bit that upstreams have.
+/// The bit that marks upstream sockets.
 const UPSTREAM: u64 = 1 << 32;
 
 impl Name {
@@ -309,8 +313,8 @@ impl Slot {
 // === impl Place ===
 
 impl Place {
-    /// Waits to write for [`WRITE`], else to read. Keeps the waker of whoever waits: nearly always the one it has already. Fails when
-    /// the system cannot watch one more.
+    /// Waits to write if `bits` is [`WRITE`], else to read. Stores the task's waker, unless the stored one already
+    /// wakes it, as it nearly always does. Fails when the system cannot watch another socket.
     fn wait(&self, socket: &impl AsFd, bits: u8, cx: &Context<'_>) -> io::Result<()> {
         let waiting = if bits == WRITE { &self.slot.writer } else { &self.slot.reader };
         let known = waiting.take().filter(|known| known.will_wake(cx.waker()));
@@ -321,7 +325,7 @@ impl Place {
         Ok(())
     }
 
-    /// Joins the set, which tells at once of what has come by now.
+    /// Joins the poll set, which then reports what is already ready.
     #[cold]
     fn watch(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
         let interest = Interest::READABLE | Interest::WRITABLE;
@@ -331,7 +335,7 @@ impl Place {
         Ok(())
     }
 
-    /// Tries where it may be possible, by one of `bits`, else waits.
+    /// Tries the operation if any of `bits` is set, else waits.
     fn poll_by<T>(
         &self,
         cx: &Context<'_>,
@@ -352,8 +356,9 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // The close takes it out of the set, so deregistering would be a wasted system call. A child that still has a copy of the
-        // descriptor delays that until its exec; events until then name a generation that is gone.
+        // Closing the socket removes it from the poll set, so deregistering would waste a system call. If a child
+        // process still has a copy of the descriptor, that happens at its exec; until then events name an old
+        // generation.
         self.sockets.slots.borrow_mut().remove(self.name.key());
     }
 }
@@ -361,10 +366,10 @@ impl Drop for Place {
 // === impl CoreListener ===
 
 impl CoreListener {
-    /// The next connection. Cancel safe.
+    /// Accepts the next connection. Cancel safe.
     ///
     /// # Errors
-    /// What the system says; see [`crate::limits::ran_out`].
+    /// The system's error; see [`crate::limits::ran_out`].
     pub async fn accept(&self) -> io::Result<(Accepted, Peer)> {
         let (accepted, peer) = match self.held.take() {
             Some(held) => held,
@@ -382,16 +387,16 @@ impl CoreListener {
         }
     }
 
-    /// The socket once more, for another process.
+    /// Duplicates the socket, to hand it to another process.
     ///
     /// # Errors
-    /// When descriptors have run out.
+    /// When no descriptor is left.
     pub fn lend(&self) -> io::Result<BoundSocket> {
         self.socket.try_clone()
     }
 
-    /// Stops listening; returns what waits in the kernel's queue, which the close would reset. The system itself is asked:
-    /// the core may not have heard of the last ones yet.
+    /// Stops listening and returns the connections in the kernel's accept queue, which closing would reset. Accepts
+    /// from the kernel directly, because the driver may not have seen the last ones yet.
     pub fn close(self) -> Vec<(Accepted, Peer)> {
         let mut all = queued(|| accept(&self.socket));
         all.extend(self.held.take());
@@ -401,7 +406,7 @@ impl CoreListener {
 
 impl Drop for CoreListener {
     fn drop(&mut self) {
-        // Another process may have the same socket, which the close then does not take out of the set.
+        // Another process may share this socket. Closing ours then does not remove it from the set.
         if self.place.watched.get() {
             let _ = self.place.sockets.registry.deregister(&mut SourceFd(&self.socket.as_fd().as_raw_fd()));
         }

@@ -16,27 +16,27 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 
-/// A connection: cleartext TCP, a Unix socket, or TLS over either, in either role; or one stream of an HTTP/2 connection,
-/// which the exchange uses like a connection of its own.
+/// A connection: cleartext TCP, a Unix socket, or TLS over either, in either role. Or one HTTP/2 stream, which the
+/// exchange uses like a connection of its own.
 ///
-/// Reads go through `poll_read`, which forgets readiness on a short read: one system call a message instead of 2.7 with
-/// `readable` and `try_read` (design §6).
+/// Reads go through `poll_read`, which clears readiness after a short read: one system call per message instead of
+/// 2.7 with `readable` and `try_read` (design §6).
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant)] // TLS is boxed; TCP is the hot one and must not be
+#[allow(clippy::large_enum_variant)] // TLS is boxed; TCP is the hot variant and must not be
 pub enum Stream {
     /// A stream of an HTTP/2 connection.
     H2(Box<H2Stream>),
-    /// TCP or a Unix socket of a core, among its [`Sockets`](crate::Sockets).
+    /// A TCP or Unix socket of a core, among its [`Sockets`](crate::Sockets).
     Polled(PolledSocket),
-    /// TCP, in the runtime's set.
+    /// TCP, registered with the runtime.
     Tcp(TcpStream),
     /// TLS.
     Tls(Box<tls::TlsStream>),
-    /// A Unix socket, in the runtime's set.
+    /// A Unix socket, registered with the runtime.
     Unix(UnixStream),
 }
 
-/// What was agreed for a TLS connection.
+/// The version and cipher a TLS handshake negotiated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TlsInfo {
     /// `TLSv1.3` or `TLSv1.2`.
@@ -48,13 +48,13 @@ pub struct TlsInfo {
 /// The keys of a TLS handshake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TlsKeys {
-    /// The group of the key exchange, such as `X25519`; none in a resumed session without one.
+    /// The key exchange group, such as `X25519`; `None` for a resumed session without a key exchange.
     pub group: Option<&'static str>,
-    /// Bits of the key in the peer's certificate; none without one, or where its kind is not known.
+    /// Key size in bits of the peer's certificate; `None` without a certificate or for an unknown kind of key.
     pub certificate_bits: Option<u32>,
 }
 
-/// Who is at the other end.
+/// The other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// An address.
@@ -64,7 +64,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// The peer's address; that of the loopback for a Unix socket, which only this machine can reach.
+    /// The peer's IP. For a Unix socket it is loopback, since only this machine can reach the socket.
     pub const fn ip(&self) -> IpAddr {
         match self {
             Self::Address(address) => address.ip(),
@@ -83,10 +83,10 @@ impl std::fmt::Display for Peer {
 }
 
 impl Stream {
-    /// Reads into the spare capacity of `buffer` (16 KiB are reserved if there is none) and returns how many bytes came;
-    /// 0 is the end.
+    /// Reads into the spare capacity of `buffer` (reserving 16 KiB if it has none) and returns the number of bytes; 0
+    /// means the end.
     pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Poll<io::Result<usize>> {
-        // What came on a stream of HTTP/2 is here already: no room is made before it is known how much.
+        // The data of an HTTP/2 stream is already in memory. Its read reserves exactly what it needs.
         if buffer.capacity() == buffer.len() && self.h2().is_none() {
             buffer.reserve(READ_BYTES);
         }
@@ -99,7 +99,8 @@ impl Stream {
         }
     }
 
-    /// Whether a read may bring something, as far as that is known without one. If not, the task is woken when it may.
+    /// Whether a read could return something, as far as we know without reading. If not, wakes the task when it
+    /// could.
     pub fn may_read(&self, cx: &Context<'_>) -> bool {
         match self {
             Self::Polled(s) => s.may_read(cx),
@@ -107,7 +108,7 @@ impl Stream {
         }
     }
 
-    /// Reads into a buffer of somebody else's. Not of an HTTP/2 stream.
+    /// Reads into a `ReadBuf`. Does not support HTTP/2 streams.
     pub fn poll_read_buf(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::H2(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
@@ -118,7 +119,7 @@ impl Stream {
         }
     }
 
-    /// Reads at most `most` bytes and leaves the rest to the next reader. Of cleartext streams only.
+    /// Reads at most `most` bytes and leaves the rest for the next reader. For cleartext streams only.
     pub(crate) fn poll_read_at_most(
         &mut self,
         cx: &mut Context<'_>,
@@ -138,7 +139,8 @@ impl Stream {
         }
     }
 
-    /// The first byte that came, which stays for the next reader; none at the end. Of a socket, before anything was read.
+    /// Peeks at the first byte and leaves it for the next reader; `None` at the end. For a socket that nothing has
+    /// read yet.
     pub fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<u8>>> {
         let mut byte = [0];
         let waiting = match self {
@@ -161,7 +163,7 @@ impl Stream {
         }
     }
 
-    /// Writes some of `data`.
+    /// Writes part of `data`.
     pub fn poll_write(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::H2(s) => s.poll_write(cx, data),
@@ -172,8 +174,8 @@ impl Stream {
         }
     }
 
-    /// Writes some of two pieces that follow each other: in one system call where the socket can, and in one TLS record
-    /// where they fit.
+    /// Writes part of two consecutive pieces: in one system call if the socket can, and in one TLS record if both
+    /// fit.
     pub fn poll_write_two(&mut self, cx: &mut Context<'_>, a: &[u8], b: &[u8]) -> Poll<io::Result<usize>> {
         let both = [IoSlice::new(a), IoSlice::new(b)];
         match self {
@@ -185,12 +187,12 @@ impl Stream {
         }
     }
 
-    /// Whether pages of files can be sent on it as they are: [`Stream::poll_send_file`].
+    /// Whether [`Stream::poll_send_file`] can send file pages on this stream without copying.
     pub const fn sends_files(&self) -> bool {
         matches!(self, Self::Polled(_))
     }
 
-    /// Sends some of a file that is in memory. 0: the file has become shorter.
+    /// Sends part of a file that is in memory. 0 means that the file got shorter.
     pub fn poll_send_file(
         &mut self,
         cx: &mut Context<'_>,
@@ -206,18 +208,18 @@ impl Stream {
         }
     }
 
-    /// Sends what a TLS session or an HTTP/2 stream still holds.
+    /// Sends what a TLS session or an HTTP/2 stream still buffers.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
-            // What was written is with the connection already.
+            // Written data has already reached the connection.
             Self::H2(_) => Poll::Ready(Ok(())),
             Self::Tls(s) => Pin::new(s.inner()).poll_flush(cx),
             Self::Polled(_) | Self::Tcp(_) | Self::Unix(_) => Poll::Ready(Ok(())),
         }
     }
 
-    /// Ends a message: flushes it, and ends the stream it was written to. A connection of HTTP/1.1 goes on; its messages say
-    /// themselves where they end, trailers included.
+    /// Ends a message: flushes it, and ends the HTTP/2 stream it was written to. An HTTP/1.1 connection stays open;
+    /// its messages mark their own end, trailers included.
     pub fn poll_finish(&mut self, cx: &mut Context<'_>, trailers: &[u8]) -> Poll<io::Result<()>> {
         match self {
             Self::H2(s) => Poll::Ready(s.finish(trailers)),
@@ -225,7 +227,7 @@ impl Stream {
         }
     }
 
-    /// The stream of HTTP/2 that this is, if it is one.
+    /// The HTTP/2 stream, if this is one.
     pub fn h2(&self) -> Option<&H2Stream> {
         match self {
             Self::H2(s) => Some(s),
@@ -233,7 +235,7 @@ impl Stream {
         }
     }
 
-    /// The trailers that came behind a body of HTTP/2, as field lines.
+    /// The trailers that followed an HTTP/2 body, as field lines.
     pub fn take_trailers(&mut self) -> Vec<u8> {
         match self {
             Self::H2(s) => s.take_trailers(),
@@ -241,7 +243,7 @@ impl Stream {
         }
     }
 
-    /// Says that nothing more will be written; for TLS with a close_notify.
+    /// Closes the write side; with TLS, sends a close_notify first.
     pub fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::H2(s) => Poll::Ready(s.end(&[])),
@@ -252,11 +254,11 @@ impl Stream {
         }
     }
 
-    /// As [`Stream::is_quiet`], but asks the kernel now (one system call): an end that arrived since the core last
-    /// looked is seen too. For a request that must not be sent twice.
+    /// Like [`Stream::is_quiet`], but asks the kernel now (one system call), so it also sees an end that arrived
+    /// since the core last polled. For requests that must not be sent twice.
     pub fn is_quiet_now(&mut self) -> bool {
         let socket = match self {
-            Self::H2(_) => return true, // a stream is never used again
+            Self::H2(_) => return true, // an HTTP/2 stream is never reused
             Self::Polled(s) => socket2::SockRef::from(s.socket()),
             Self::Tcp(s) => socket2::SockRef::from(&*s),
             Self::Unix(s) => socket2::SockRef::from(&*s),
@@ -269,13 +271,13 @@ impl Stream {
         match socket.peek(&mut [std::mem::MaybeUninit::uninit()]) {
             Err(e) => e.kind() == io::ErrorKind::WouldBlock,
             Ok(0) => false,
-            // Session tickets may wait on a TLS connection: rustls tells them from data.
+            // Pending bytes on TLS may be session tickets; rustls tells them from data.
             Ok(_) => matches!(self, Self::Tls(_)) && self.is_quiet(),
         }
     }
 
-    /// Whether the peer has reset the connection; wakes the task when it does. Bytes and a half-close are no reset, and
-    /// stay for the next reader.
+    /// Whether the peer has reset the connection; if not, wakes the task when it does. Bytes and a half-close do not
+    /// count as a reset and stay for the next reader.
     pub fn is_reset(&mut self, cx: &mut Context<'_>) -> bool {
         match self {
             Self::H2(s) => s.is_reset(cx),
@@ -290,9 +292,10 @@ impl Stream {
         }
     }
 
-    /// Whether the peer sends nothing more: it has closed the connection, or half of it. Bytes from before the end stay for the next
-    /// reader. Only a while after [`Stream::is_reset`] was asked, which wakes the task. Never of a stream of HTTP/2, where that is how a
-    /// request ends, nor of a Unix socket.
+    /// Whether the peer has closed its write side or the connection. Bytes before the end stay for the next reader.
+    /// Call [`Stream::is_reset`] first: it makes the driver watch the socket and wake the task, and the end shows up
+    /// some time after that. Always false for an HTTP/2 stream, where a half-close is how a request ends, and for a
+    /// Unix socket.
     pub fn is_half_closed(&self) -> bool {
         match self {
             Self::H2(_) | Self::Unix(_) => false,
@@ -306,9 +309,9 @@ impl Stream {
         }
     }
 
-    /// Whether the peer sends nothing more, and all that it sent was read: it has closed the connection, or half of
-    /// it. Asks the kernel. With TLS a close_notify may stand before the end. Never of a stream of HTTP/2, nor of a
-    /// Unix socket.
+    /// Whether the peer has closed its write side or the connection, and we have read everything it sent. Asks the
+    /// kernel. With TLS, an unread close_notify may precede the end. Always false for an HTTP/2 stream and for a Unix
+    /// socket.
     pub fn has_ended(&self) -> bool {
         let mut seen = [0; 64];
         match self {
@@ -327,8 +330,8 @@ impl Stream {
         }
     }
 
-    /// Whether the driver has told of the end of what the peer sends: by a reset, or by closing. Costs nothing, and
-    /// knows only of sockets that have waited before.
+    /// Whether the driver has seen the peer's end, by a reset or a close. Costs nothing, but knows only sockets that
+    /// have waited before.
     pub fn is_told_of_end(&self) -> bool {
         match self {
             Self::Polled(s) => s.is_half_closed(),
@@ -340,23 +343,24 @@ impl Stream {
         }
     }
 
-    /// Makes the coming close a reset: for a response that was cut short where only the end of the connection would tell
-    /// the client that it is complete. TLS needs none: without close_notify the end is no proper one.
+    /// Turns the coming close into a reset. For a truncated response that has no other end than that of the
+    /// connection: a clean close would make it look complete. TLS needs no reset: a close without close_notify is not
+    /// a proper end.
     pub fn abort(&mut self) {
         match self {
             Self::H2(s) => s.abort(),
-            // Where it cannot be set it is a plain close.
+            // If setting it fails, the close is an ordinary one.
             Self::Polled(s) => drop(s.socket().set_linger(Some(Duration::ZERO))),
             Self::Tcp(s) => drop(socket2::SockRef::from(&*s).set_linger(Some(Duration::ZERO))),
             Self::Tls(_) | Self::Unix(_) => {}
         }
     }
 
-    /// Whether an idle connection can still be used: nothing to read on it, neither bytes nor its end. RFC 9112 §9.2: a
-    /// byte outside a pending response makes it unusable. Costs no system call unless something arrived.
+    /// Whether an idle connection is still usable: nothing to read, neither bytes nor its end. RFC 9112 §9.2: a byte
+    /// outside a pending response makes the connection unusable. Costs no system call unless something arrived.
     pub fn is_quiet(&mut self) -> bool {
-        // No system call unless the socket was reported readable, which may be stale: a read that exactly filled its
-        // buffer leaves it so.
+        // No system call unless the socket is marked readable. That mark may be stale: a read that exactly filled its
+        // buffer leaves it set.
         let probe = match self {
             Self::H2(_) => return true,
             Self::Polled(s) => return s.is_quiet(),
@@ -367,7 +371,7 @@ impl Stream {
         matches!(probe, Err(e) if e.kind() == io::ErrorKind::WouldBlock)
     }
 
-    /// The TLS facts of the connection, where it is TLS.
+    /// The negotiated TLS version and cipher, if this is TLS.
     pub fn tls(&self) -> Option<TlsInfo> {
         match self {
             Self::H2(s) => s.tls(),
@@ -376,7 +380,8 @@ impl Stream {
         }
     }
 
-    /// The keys of the handshake, where it is TLS. Reads the peer's certificate: some microseconds, so not for every exchange.
+    /// The keys of the handshake, if this is TLS. Parses the peer's certificate, which takes some microseconds: not
+    /// for every exchange.
     pub fn tls_keys(&self) -> Option<TlsKeys> {
         match self {
             Self::Tls(s) => Some(s.keys()),
@@ -384,7 +389,7 @@ impl Stream {
         }
     }
 
-    /// Our own end of the connection; none for a Unix socket, nor for a stream of HTTP/2, which has no socket of its own.
+    /// Our own address; `None` for a Unix socket, and for an HTTP/2 stream, which has no socket of its own.
     pub fn local_address(&self) -> Option<SocketAddr> {
         match self {
             Self::Polled(s) => s.local_address(),
@@ -398,8 +403,8 @@ impl Stream {
         }
     }
 
-    /// The certificate that the peer showed in the handshake, if it did. Reads and hashes it: some microseconds, so once a
-    /// connection.
+    /// The certificate that the peer presented in the handshake, if any. Parses and hashes it, which takes some
+    /// microseconds: call it once per connection.
     pub fn peer_certificate(&self) -> Option<tls::PeerCertificate> {
         match self {
             Self::Tls(s) => s.peer_certificate(),
@@ -407,7 +412,7 @@ impl Stream {
         }
     }
 
-    /// How far the peer is, where the kernel tells: not for Unix sockets.
+    /// The round-trip time to the peer, if the kernel reports one. It does not for Unix sockets.
     pub fn round_trip(&self) -> Option<Duration> {
         match self {
             Self::Polled(s) => s.round_trip(),
@@ -421,7 +426,8 @@ impl Stream {
         }
     }
 
-    /// Whether the kernel has sent anything twice on it, the first packet of the connection among it (one system call).
+    /// Whether the kernel has retransmitted anything on this connection, including its first packet (one system
+    /// call).
     pub fn has_retransmitted(&self) -> bool {
         match self {
             Self::Polled(s) => s.has_retransmitted(),
@@ -440,7 +446,7 @@ impl Stream {
         self.alpn() == Some(b"h2")
     }
 
-    /// What the TLS handshake chose (ALPN), if anything.
+    /// The protocol that the TLS handshake chose (ALPN), if any.
     pub fn alpn(&self) -> Option<&[u8]> {
         match self {
             Self::Tls(s) => s.alpn(),
@@ -462,24 +468,24 @@ fn is_reset(socket: &TcpStream, cx: &mut Context<'_>) -> bool {
     }
 }
 
-/// See [`Stream::is_half_closed`]. Behind bytes that nobody has read the end is not seen.
+/// See [`Stream::is_half_closed`]. Cannot see the end behind unread bytes.
 fn is_half_closed(socket: &TcpStream) -> bool {
     let seen = socket2::SockRef::from(socket).peek(&mut [std::mem::MaybeUninit::uninit()]);
     matches!(seen, Ok(0))
 }
 
-/// What is next to be read, without reading it: how much of it there is, if that is known.
+/// Peeks at the next bytes without consuming them; returns how many there are, if known.
 fn peek(socket: &TcpStream, seen: &mut [u8]) -> Option<usize> {
     recv(socket, seen, RecvFlags::PEEK).ok().map(|(_, n)| n)
 }
 
-/// Whether these bytes are one TLS record, and an alert as far as can be told: in the clear by its type, else by its
-/// length (RFC 9846 §5.2: two bytes, their type, and a tag of 16 bytes).
+/// Whether these bytes are one TLS record that is probably an alert. In the clear its type says so; encrypted, its
+/// length does (RFC 9846 §5.2: two bytes, their type, and a tag of 16 bytes).
 fn is_alert(record: &[u8]) -> bool {
     let [kind, 3, _, high, low, rest @ ..] = record else { return false };
     let length = usize::from(u16::from_be_bytes([*high, *low]));
     length == rest.len() && (*kind == 21 || (*kind == 23 && length == 19))
 }
 
-/// What one read reserves, in bytes: larger than almost every head, so that reads are short and one is enough.
+/// Bytes reserved per read: larger than almost every head, so that one short read is enough.
 const READ_BYTES: usize = 16 * 1024;

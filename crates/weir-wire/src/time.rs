@@ -1,6 +1,6 @@
-//! Waiting for a moment: in the [`Driver`](crate::Driver) of the thread where it has one, else in the runtime.
+//! Timers. They use the [`Driver`](crate::Driver) of the current thread if it has one, else the runtime.
 //!
-//! The timers of a core belong to its thread: to set one costs no lock, and no other thread is told of it.
+//! The timers of a core belong to its thread: setting one takes no lock and involves no other thread.
 
 use crate::driver;
 use pin_project_lite::pin_project;
@@ -13,20 +13,20 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// As long as anything is ever waited for: a moment so far away stands for one that does not exist.
+/// The longest wait. It stands in for a deadline too far away to represent.
 const FAR: Duration = Duration::from_secs(86_400 * 365 * 30);
 
-/// What waits for its moment on one core.
+/// The timers of one core.
 #[derive(Default)]
 pub(crate) struct Timers {
     waiting: RefCell<BTreeMap<Key, Waker>>,
-    /// Tells timers of one moment apart.
+    /// Distinguishes timers with the same deadline.
     next: Cell<u64>,
 }
 
 type Key = (Instant, u64);
 
-/// Waits for a moment: [`sleep`].
+/// A future that completes at a set time: [`sleep`].
 #[derive(Debug)]
 pub struct Sleep(Inner);
 
@@ -35,21 +35,21 @@ enum Inner {
     Runtime(Pin<Box<tokio::time::Sleep>>),
 }
 
-/// How far a timer of a core is.
+/// The state of a core's timer.
 #[derive(Clone, Copy, Debug)]
 enum State {
-    /// It was not polled: nobody needs to be woken.
+    /// Not polled yet, so there is no task to wake.
     New,
     Waits(u64),
     Passed,
 }
 
-/// It took too long: [`timeout`].
+/// The time ran out: [`timeout`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Elapsed;
 
 pin_project! {
-    /// A future that may take only so long: [`timeout`].
+    /// A future with a time limit: [`timeout`].
     #[derive(Debug)]
     #[must_use = "futures do nothing unless they are polled"]
     pub struct Timeout<F> {
@@ -59,12 +59,12 @@ pin_project! {
     }
 }
 
-/// Waits so long.
+/// Waits for `duration`.
 pub fn sleep(duration: Duration) -> Sleep {
     sleep_until(after(duration))
 }
 
-/// Waits until then.
+/// Waits until `at`.
 pub fn sleep_until(at: Instant) -> Sleep {
     Sleep(match driver::timers() {
         Some(timers) => Inner::Core { timers, at, state: State::New },
@@ -72,12 +72,12 @@ pub fn sleep_until(at: Instant) -> Sleep {
     })
 }
 
-/// Gives up a future that takes longer. It is polled before the time is looked at: what is ready is never late.
+/// Limits how long a future may take. Polls the future before checking the time, so a ready future is never late.
 pub fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
     Timeout { future, sleep: sleep(duration) }
 }
 
-/// The same, with the moment at which it is given up.
+/// Like [`timeout`], with the time of expiry.
 pub fn timeout_at<F: Future>(at: Instant, future: F) -> Timeout<F> {
     Timeout { future, sleep: sleep_until(at) }
 }
@@ -90,12 +90,12 @@ fn after(duration: Duration) -> Instant {
 // === impl Timers ===
 
 impl Timers {
-    /// When the next one is due.
+    /// When the next timer is due.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.waiting.borrow().first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Wakes those whose moment has come.
+    /// Wakes the tasks whose timers are due.
     pub(crate) fn fire(&self, now: Instant) {
         while let Some(waker) = self.pop(now) {
             waker.wake();
@@ -115,7 +115,7 @@ impl Timers {
         id
     }
 
-    /// Whether a timer has fired. If not, it wakes this task.
+    /// Whether a timer has fired. If not, it will wake this task.
     fn has_fired(&self, key: Key, waker: &Waker) -> bool {
         let before = match self.waiting.borrow_mut().get_mut(&key) {
             None => return true,
@@ -128,7 +128,7 @@ impl Timers {
 
     fn remove(&self, key: Key) {
         let waker = self.waiting.borrow_mut().remove(&key);
-        drop(waker); // not while the map is borrowed: it may be the last of a task that holds timers
+        drop(waker); // not while the map is borrowed: dropping the waker may drop a task that owns timers
     }
 }
 
@@ -141,7 +141,7 @@ impl fmt::Debug for Timers {
 // === impl Sleep ===
 
 impl Sleep {
-    /// Waits until then instead.
+    /// Changes the deadline.
     pub fn reset(&mut self, until: Instant) {
         match &mut self.0 {
             Inner::Core { timers, at, state } => {

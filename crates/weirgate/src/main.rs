@@ -1,6 +1,6 @@
 //! The binary `weir`: the command line and its wiring, nothing else.
 //!
-//! Exit codes: 0 done; 1 the thing asked about is bad; 2 the command line is wrong.
+//! Exit codes: 0 success; 1 a negative result; 2 a wrong command line.
 
 #[macro_use]
 mod stderr;

@@ -1,6 +1,7 @@
-//! What is said on stderr. Its reader may have gone away, as `2>&1 | head` does, and that changes nothing: `eprintln!` would panic, and the exit code would be lost.
+//! Output on stderr. Its reader may have gone away, as in `2>&1 | head`, and that must change nothing:
+//! `eprintln!` would panic, and the exit code would be lost.
 
-/// Writes to stderr without a line end, where it can be written.
+/// Writes to stderr without a line end, and ignores errors.
 macro_rules! err {
     ($($arg:tt)*) => {{
         use std::io::Write as _;
@@ -8,7 +9,7 @@ macro_rules! err {
     }};
 }
 
-/// Writes a line to stderr, where it can be written.
+/// Writes a line to stderr, and ignores errors.
 macro_rules! errln {
     () => { err!("\n") };
     ($text:literal $($arg:tt)*) => { err!("{}\n", format_args!($text $($arg)*)) };

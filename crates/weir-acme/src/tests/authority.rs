@@ -1,5 +1,5 @@
-//! A certificate authority in memory, as strict as RFC 8555: it verifies every signature, takes a nonce once, refuses every fifth good one, and looks
-//! for proofs where a real one would.
+//! An in-memory certificate authority, as strict as RFC 8555. It verifies every signature, accepts a nonce once,
+//! rejects every fifth valid one, and looks for proofs like a real one.
 
 use crate::session::{Answer, Answered, Ask, Transport};
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, UnparsedPublicKey};
@@ -16,13 +16,13 @@ use weir_wire::base64::decode_url;
 
 pub(super) const URL: &str = "https://ca.test";
 
-/// Looks for the proof of a name: kind, name, token. Gives what it found there.
+/// Looks for the proof of a name (kind, name, token); returns what it found.
 type Look = Box<dyn Fn(&str, &str, &str) -> Option<String> + Send + Sync>;
 
 pub(super) struct Authority {
     pub(super) now: Arc<AtomicI64>,
     pub(super) away: AtomicBool,
-    /// It does not look for proofs that it is asked to look for now.
+    /// While set, it does not check the proofs that it is asked to check.
     pub(super) slow: AtomicBool,
     pub(super) days: AtomicI64,
     pub(super) look: Mutex<Option<Look>>,
@@ -41,7 +41,7 @@ pub(super) struct State {
     /// The payloads of new orders.
     pub(super) ordered: Vec<Value>,
     pub(super) window: Option<(String, String)>,
-    /// The next new order is answered so.
+    /// The response to the next new order.
     pub(super) refuse: Option<(u16, Value, Option<String>)>,
 }
 
@@ -54,7 +54,7 @@ struct Order {
     chain: Option<String>,
 }
 
-/// The public key in a request for a certificate.
+/// The public key in a certificate signing request.
 struct Public(Vec<u8>);
 
 impl PublicKeyData for Public {
@@ -211,7 +211,7 @@ impl Authority {
         }
     }
 
-    /// Looks for the proof, once it was asked to.
+    /// Looks for the proof, once asked to.
     fn validate(&self, state: &mut State, number: usize) {
         let order = &mut state.orders[number];
         if !order.asked || order.status != "pending" {
@@ -232,7 +232,7 @@ impl Authority {
     }
 
     fn issue(&self, name: &str, csr: &[u8], number: usize) -> String {
-        // The only point of a P-256 key in it, behind the head of its bit string.
+        // The only point of a P-256 key in it, after the start of its bit string.
         let at = csr.windows(4).position(|window| window == [0x03, 0x42, 0x00, 0x04]).unwrap();
         let public = Public(csr[at + 3..at + 3 + 65].to_vec());
         let mut params = CertificateParams::new([name.to_owned()]).unwrap();
@@ -288,7 +288,7 @@ impl State {
     }
 }
 
-/// A wire to it.
+/// A connection to it.
 pub(super) struct Wire(pub(super) Arc<Authority>);
 
 impl Transport for Wire {

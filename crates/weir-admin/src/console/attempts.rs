@@ -1,23 +1,24 @@
-//! How often somebody may try to sign in: a few times from one address, and a bounded number of times from all of them together.
+//! Rate limits for signing in: a few attempts per address, and a bounded number for all addresses together.
 //!
-//! An attempt beyond a bound is refused before its token is looked at, right or wrong, so that more attempts are no more guesses. Nobody is
-//! locked out by others: each address has attempts of its own, and one from which somebody signed in lately needs none of those that all share.
+//! An attempt over the limit is refused before its token is compared, so further attempts give no further
+//! guesses. Nobody can lock others out: each address has its own allowance, and an address that signed in
+//! recently does not need the shared one.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Attempts from one address at once, and how long each takes to come back.
+/// Burst per address, and the time until one attempt is restored.
 const OF_ONE: Allowance = Allowance { most: 10, each: Duration::from_secs(2) };
 
-/// The same of all addresses together: 5 guesses a second, however many machines guess.
+/// The same for all addresses together: 5 guesses per second, however many machines take part.
 const OF_ALL: Allowance = Allowance { most: 50, each: Duration::from_millis(200) };
 
-/// Most addresses that are remembered. One more takes the place of one that has all its attempts back, else of any.
+/// Most remembered addresses. A further one replaces an address whose allowance is full again, or else any.
 const ADDRESSES: usize = 4096;
 
-/// How long an address is known from which somebody signed in: as long as a session may last.
+/// How long an address counts as known after signing in: as long as a session may last.
 const KNOWN: Duration = super::session::AGE;
 
 struct Allowance {
@@ -25,7 +26,7 @@ struct Allowance {
     each: Duration,
 }
 
-/// Those of all addresses.
+/// The state of all addresses.
 pub(crate) struct Attempts(Mutex<Kept>);
 
 struct Kept {
@@ -39,7 +40,7 @@ struct Address {
     signed_in: Option<Instant>,
 }
 
-/// When all attempts are back; nothing where they always were.
+/// When the allowance is full again; `None` if it was never used.
 #[derive(Clone, Copy, Default)]
 struct Debt(Option<Instant>);
 
@@ -52,10 +53,10 @@ impl Default for Attempts {
 }
 
 impl Attempts {
-    /// Takes an attempt.
+    /// Uses one attempt.
     ///
     /// # Errors
-    /// There is none now: how long until there is.
+    /// No attempt is left; contains the time until the next one.
     pub(crate) fn begin(&self, from: IpAddr, now: Instant) -> Result<(), Duration> {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Kept { all, of } = &mut *kept;
@@ -75,14 +76,14 @@ impl Attempts {
         Ok(())
     }
 
-    /// Somebody signed in from there: the attempts of this address are whole again.
+    /// Restores the full allowance of an address that signed in.
     pub(crate) fn succeeded(&self, from: IpAddr, now: Instant) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         kept.of.insert(network(from), Address { debt: Debt::default(), signed_in: Some(now) });
     }
 }
 
-/// Whoever has one address of IPv6 has the whole /64.
+/// The unit of counting: an IPv6 host usually controls its whole /64.
 fn network(address: IpAddr) -> IpAddr {
     const REST: u128 = u64::MAX as u128;
     match address.to_canonical() {
@@ -102,7 +103,7 @@ impl Address {
 }
 
 impl Debt {
-    /// How long until an attempt is there.
+    /// Time until the next attempt is available.
     fn wait(self, allowance: &Allowance, now: Instant) -> Result<(), Duration> {
         let left = self.0.map_or(Duration::ZERO, |whole| whole.saturating_duration_since(now));
         match (left + allowance.each).saturating_sub(allowance.each * allowance.most) {
@@ -124,7 +125,7 @@ mod tests {
         IpAddr::V4(n.into())
     }
 
-    /// How many of so many attempts within this time are looked at.
+    /// Number of attempts that are accepted within this time.
     fn looked_at(attempts: &Attempts, from: impl Fn(u32) -> IpAddr, start: Instant, seconds: u32) -> u32 {
         const A_SECOND: u32 = 1000;
         let times = (0..seconds * A_SECOND).map(|n| (n, start + Duration::from_secs(1) * n / A_SECOND));

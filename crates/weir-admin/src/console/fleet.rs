@@ -1,11 +1,11 @@
-//! The fleet as the console shows it: what a node says of its source, and what the source says of all nodes.
+//! Builds the fleet page from the status of this node and the source's view of all nodes.
 
 use weir_console::view::{Fleet, FleetNode, Rollout, RolloutStep};
 use weir_fleet::pointer::{Pointer, State, Step, labels_text};
 use weir_fleet::{Digest, NodeReport};
 use weir_gateway::fleet::Seen;
 
-/// What was seen, `None` where the source takes too long.
+/// The view model; `None` if the source took too long.
 pub(super) fn of(seen: Option<Seen>) -> Fleet {
     let Some(Seen { pointer, nodes, silent }) = seen else {
         return Fleet { unknown: Some("the source does not answer in time".to_owned()), ..Fleet::default() };
@@ -62,7 +62,7 @@ fn who(step: &Step) -> String {
 
 fn node(report: &NodeReport, pointer: Option<&Pointer>) -> FleetNode {
     let wanted = pointer.and_then(|pointer| pointer.wanted(&report.node, &report.labels));
-    // Of a bundle that nobody wants any more it does not matter.
+    // Ignore the refusal of a bundle that is no longer wanted.
     let refused = report.refused.as_ref().filter(|refused| Some(refused.bundle) == wanted);
     let first = |text: &str| text.lines().next().unwrap_or_default().to_owned();
     FleetNode {

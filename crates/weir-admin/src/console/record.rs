@@ -1,4 +1,5 @@
-//! The last quarter of an hour, so that who opens the console at night sees how it came about. One look every few seconds.
+//! Samples of the last 15 minutes, taken every few seconds, so that an operator who opens the console sees how a
+//! problem developed.
 
 mod things;
 
@@ -11,20 +12,20 @@ use weir_console::view::{Point, Pulse, Recent};
 use weir_telemetry::cell::{BOUNDS_NS, BUCKETS};
 use weir_telemetry::{HistogramTotals, RouteFigures};
 
-/// How often it looks.
+/// Sampling interval.
 pub(crate) const STEP: Duration = Duration::from_secs(5);
 
-/// How many looks are kept: 15 minutes.
+/// Number of samples kept: 15 minutes.
 const KEPT: usize = 181;
 
-/// For how many of them what each route had counted is kept: a minute. At worst 1,000 routes × 13 × 64 bytes.
+/// Number of samples with counts per route: one minute. At worst 1,000 routes × 13 × 64 bytes.
 const BY_ROUTE: usize = 13;
 
-/// Looks, the oldest first.
+/// The samples, oldest first.
 #[derive(Default)]
 pub(crate) struct Record(Mutex<VecDeque<Look>>);
 
-/// What was counted so far, at one moment.
+/// The counters at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Look {
     at: Instant,
@@ -61,7 +62,7 @@ impl Look {
         look
     }
 
-    /// What came since an earlier one. Routes that a reload took away have taken their counts with them.
+    /// The increase since an earlier sample. The counts of routes that a reload removed are gone.
     fn since(&self, before: &Self) -> [u64; BUCKETS] {
         let mut buckets = self.buckets;
         buckets.iter_mut().zip(&before.buckets).for_each(|(now, then)| *now = now.saturating_sub(*then));
@@ -94,13 +95,13 @@ impl Record {
         looks.push_back(look);
     }
 
-    /// The look of a minute ago, or the first there was.
+    /// The sample of a minute ago, or else the first one.
     fn minute_ago(looks: &VecDeque<Look>, now: Instant) -> Option<&Look> {
         let recent = |look: &&Look| now.saturating_duration_since(look.at) <= STEP * (BY_ROUTE as u32 - 1);
         looks.iter().find(recent).or(looks.back())
     }
 
-    /// What a page shows, with `now` as the newest.
+    /// The figures of a page, with `now` as the newest sample.
     pub(crate) fn pulse(&self, now: &Look) -> Pulse {
         let looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let points = looks.iter().zip(looks.iter().skip(1)).map(|(before, after)| after.point(before));
@@ -131,7 +132,7 @@ impl Record {
         Pulse { points, step: STEP.as_secs(), recent, ..Pulse::default() }
     }
 
-    /// How many requests a second each route had in the last minute.
+    /// Requests per second of each route over the last minute.
     pub(crate) fn rates(&self, now: &Look) -> HashMap<String, f64> {
         let looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(before) = Self::minute_ago(&looks, now.at) else { return HashMap::new() };
@@ -144,25 +145,25 @@ impl Record {
     }
 }
 
-/// Responses, and those of 5xx.
+/// All responses, and those with 5xx.
 pub(crate) fn counted(figures: &RouteFigures) -> (u64, u64) {
     let failed = figures.statuses.iter().filter(|(code, _)| (500..600).contains(*code)).map(|(_, n)| n).sum();
     (figures.statuses.values().sum(), failed)
 }
 
-/// The time that a share of all took at most, in milliseconds.
+/// The 99th percentile, in milliseconds.
 pub(crate) fn p99(duration: &HistogramTotals) -> Option<f64> {
     quantile(&duration.buckets, 0.99)
 }
 
-/// How much a count has grown. One that has become less belongs to something new of the same name.
+/// The increase of a counter. A lower value means that the counter was reset, by a new thing of the same name.
 fn grown(now: u32, then: u32) -> u64 {
     u64::from(if now >= then { now - then } else { now })
 }
 
-/// Values by the buckets of histograms.
+/// Quantiles of values in histogram buckets.
 trait Quantile {
-    /// What a share of all took at most, in milliseconds.
+    /// The quantile, in milliseconds.
     fn quantile(&self, share: f64) -> Option<f64>;
 }
 
@@ -172,7 +173,7 @@ impl Quantile for [u64; BUCKETS] {
     }
 }
 
-/// Within a bucket, values are taken to be spread evenly.
+/// Interpolates, assuming that values are evenly spread within a bucket.
 fn quantile(buckets: &[u64; BUCKETS], share: f64) -> Option<f64> {
     let total: u64 = buckets.iter().sum();
     if total == 0 {

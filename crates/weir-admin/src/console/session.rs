@@ -1,7 +1,7 @@
-//! Who has signed in: sessions of browsers, in memory alone.
+//! Browser sessions, kept in memory only.
 //!
-//! A session stands for the token that it was begun with, and is worth what that token is worth now: once the config has it no more, the
-//! session is nobody's. Of the id the browser has, only the digest is kept.
+//! A session stands for the token that started it, and has the rights that this token has now. If the config
+//! drops the token, the session is void. Only the digest of the session id is kept.
 
 use crate::guard::Session;
 use aws_lc_rs::{constant_time, digest, rand};
@@ -12,22 +12,22 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use weir_wire::hex;
 
-/// Most sessions at one time. One more takes the place of the one that was used least recently.
+/// Most concurrent sessions. A further one replaces the least recently used.
 const MOST: usize = 64;
 
-/// How long a session lasts that nobody uses. An open page that shows the present uses it.
+/// Idle timeout of a session. An open live page counts as use.
 const IDLE: Duration = Duration::from_secs(30 * 60);
 
-/// How long a session lasts.
+/// Longest lifetime of a session.
 pub(crate) const AGE: Duration = Duration::from_secs(12 * 60 * 60);
 
-/// The cookie that has the id.
+/// The cookie with the id.
 pub(crate) const COOKIE: &str = "weir_session";
 
-/// What a request that changes something must carry: the value that the page has.
+/// The header that state-changing requests must carry, with the value from the page.
 pub(crate) const CSRF: &str = "x-weir-csrf";
 
-/// All of them.
+/// All sessions.
 #[derive(Default)]
 pub(crate) struct Sessions(Mutex<Vec<Kept>>);
 
@@ -37,14 +37,14 @@ struct Kept {
     /// SHA-256 of the token, in hex.
     token: String,
     csrf: String,
-    /// From where it was begun, and alone may be used.
+    /// The only address that may use it: the one that started it.
     from: IpAddr,
     began: Instant,
     used: Instant,
 }
 
 impl Sessions {
-    /// Begins a session for whoever has sent a token that is known; returns the id for the cookie.
+    /// Starts a session for a valid token; returns the id for the cookie.
     pub(crate) fn begin(&self, token: &[u8], from: IpAddr, now: Instant) -> Option<String> {
         let (id, csrf) = (random()?, random()?);
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -91,7 +91,7 @@ impl Kept {
     }
 }
 
-/// The value of a cookie (RFC 6265 §5.4); the first one, where several have the name.
+/// The value of a cookie (RFC 6265 §5.4); the first one if several have this name.
 pub(crate) fn cookie<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     let fields = headers.get_all(header::COOKIE).iter().filter_map(|field| field.to_str().ok());
     let mut pairs = fields.flat_map(|field| field.split(';')).filter_map(|pair| pair.trim().split_once('='));

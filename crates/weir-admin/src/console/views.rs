@@ -1,4 +1,4 @@
-//! What the pages show, made of what the gateway says of itself. Blocking: it waits for a reload under way, and reads files.
+//! Builds the view models from the gateway's state. Blocking: it waits for a running reload, and reads files.
 
 use super::record::{self, Look, Record, Things, ThingsLook};
 use serde::de::DeserializeOwned;
@@ -16,7 +16,7 @@ use weir_gateway::config::{Config as Running, Node, Texts};
 use weir_gateway::history::diff;
 use weir_telemetry::{RouteFigures, log};
 
-/// What a page shows of an answer of the API.
+/// Deserializes an API answer into a view model.
 pub(super) fn read<T: DeserializeOwned + Default>(answer: Value) -> T {
     serde_json::from_value(answer).unwrap_or_else(|e| {
         log::error("the console cannot read what the gateway says of itself", &[("error", &e)]);
@@ -26,12 +26,12 @@ pub(super) fn read<T: DeserializeOwned + Default>(answer: Value) -> T {
 
 // === routes ===
 
-/// What each route and upstream has counted by now.
+/// The current counters of each route and upstream.
 pub(super) fn look(gateway: &Gateway) -> ThingsLook {
     ThingsLook::of(&gateway.figures(), &gateway.upstream_figures(), Instant::now())
 }
 
-/// One route over time; nothing where there is none of this name.
+/// A route with its history; `None` if no route has this name.
 pub(super) fn route(
     gateway: &Gateway,
     running: &Running,
@@ -48,7 +48,7 @@ pub(super) fn route(
     Some((described(name, written), trend))
 }
 
-/// One upstream over time.
+/// An upstream with its history.
 pub(super) fn upstream(running: &Running, things: &Things, look: &ThingsLook, name: &str) -> UpstreamTrend {
     let leads = |route: &schema::Route| {
         route.upstream.as_ref().is_some_and(|split| split.0.iter().any(|share| *share.upstream == *name))
@@ -58,7 +58,7 @@ pub(super) fn upstream(running: &Running, things: &Things, look: &ThingsLook, na
     things.upstream(look, name, &routes)
 }
 
-/// All routes, as they are written, with what was counted of each.
+/// All routes as written, with their figures.
 pub(super) fn routes(gateway: &Gateway, running: &Running, record: &Record) -> Vec<Route> {
     let all = gateway.figures();
     let rates = record.rates(&Look::of(&all, Instant::now()));
@@ -84,7 +84,7 @@ pub(super) fn routes(gateway: &Gateway, running: &Running, record: &Record) -> V
 
 fn described(name: &str, route: &schema::Route) -> Route {
     let matches = &route.matches;
-    // Their values may be secrets; the page of the route shows them as they are written.
+    // Values may be secrets, so only names; the page of the route shows the values as written.
     let pairs = |kind: &str, pairs: &schema::Pairs| {
         pairs.0.iter().map(|(name, _)| format!("{kind} {name}")).collect::<Vec<_>>()
     };
@@ -123,7 +123,7 @@ fn target(route: &schema::Route) -> Target {
 
 // === config ===
 
-/// The config as its page shows it. `drift` is what `GET /api/v1/drift` answers.
+/// The config page. `drift` is the answer of `GET /api/v1/drift`.
 pub(super) fn config(texts: &Texts, tree: &Node, drift: Value) -> Config {
     let mut config = Config {
         files: texts.written.iter().map(|text| text.path.display().to_string()).collect(),
@@ -153,7 +153,7 @@ fn thing(texts: &Texts, section: &str, name: &weir_gateway::config::node::Key) -
     }
 }
 
-/// One named thing, and what it says without its secrets.
+/// A named entry, and its value without secrets.
 pub(super) fn one(texts: &Texts, tree: &Node, section: &str, name: &str) -> Option<(ConfigEntry, Value)> {
     if !managed::is_section(section) {
         return None;
@@ -169,7 +169,7 @@ pub(super) fn one(texts: &Texts, tree: &Node, section: &str, name: &str) -> Opti
 
 // === consumers ===
 
-/// Who calls, and with what success.
+/// All consumers, with the results of their requests.
 pub(super) fn consumers(gateway: &Gateway, running: &Running) -> Vec<Consumer> {
     let answers = |name: &str| {
         let statuses = gateway.consumer_statuses(name)?;
@@ -195,7 +195,7 @@ pub(super) fn consumers(gateway: &Gateway, running: &Running) -> Vec<Consumer> {
         .collect()
 }
 
-/// The plans as they are written, with the settings of their filters.
+/// The plans as written, with the settings of their filters.
 pub(super) fn plans(tree: &Node, running: &Running) -> Vec<Plan> {
     let users = |name: &str| {
         running.consumers.iter().filter(|(_, consumer)| consumer.plan.as_deref() == Some(name)).count()
@@ -211,7 +211,7 @@ pub(super) fn plans(tree: &Node, running: &Running) -> Vec<Plan> {
         .collect()
 }
 
-/// Filters as they are listed: a name, or a name with settings.
+/// Parses a list of filters: each is a name, or a name with settings.
 fn filters_of(list: &Value) -> Vec<(String, Value)> {
     let one = |filter: &Value| match filter {
         Value::Object(map) => map.iter().next().map(|(name, settings)| (name.clone(), settings.clone())),
@@ -220,7 +220,7 @@ fn filters_of(list: &Value) -> Vec<(String, Value)> {
     list.as_array().into_iter().flatten().filter_map(one).collect()
 }
 
-/// The figures of the gateway, all routes together.
+/// The figures of the gateway, summed over all routes.
 pub(super) fn pulse(gateway: &Gateway, record: &Record) -> view::Pulse {
     record.pulse(&Look::of(&gateway.figures(), Instant::now()))
 }

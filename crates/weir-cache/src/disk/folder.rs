@@ -1,9 +1,9 @@
-//! The folder that a store is in: whose it is, which form its files have, where they are.
+//! The folder of a store: its lock, the version of its format, and the paths of its files.
 //!
 //! ```text
-//!   PATH/weir-cache        "weir-cache 2": the form; who holds the lock on it has the folder, and writes its process behind it
-//!   PATH/incoming/         what is being written
-//!   PATH/00 … PATH/ff/     the objects, by their numbers: 18a3f2c4b5d6e7f8, and 18a3f2c4b5d6e7f8.h for a newer head
+//!   PATH/weir-cache        "weir-cache 2", the format, and the owner's process id; the owner locks it
+//!   PATH/incoming/         unfinished files
+//!   PATH/00 … PATH/ff/     the objects, by number: 18a3f2c4b5d6e7f8, and 18a3f2c4b5d6e7f8.h for a newer head
 //! ```
 
 use rustix::fs::{FlockOperation, flock};
@@ -13,17 +13,18 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-/// The file that says what the folder is.
+/// The file that identifies the folder as a cache.
 const MARK: &str = "weir-cache";
 
-/// The form of what lies in it. A later number is a later program's. Of an earlier one the objects are removed and never served: what
-/// tells one object from another may have been something else, as in form 1, whose keys held no verified caller.
+/// The version of the format. A higher version comes from a later program. Objects of a lower version are removed
+/// and never served, because their keys may differ in meaning: keys of version 1 did not include the verified
+/// caller.
 const FORMAT: u32 = 2;
 
-/// What is being written.
+/// The folder of unfinished files.
 const INCOMING: &str = "incoming";
 
-/// How many folders objects are spread over: few of them are large.
+/// Number of folders over which objects are spread, so that few of them become large.
 pub(super) const FOLDERS: u64 = 256;
 
 /// Longest text in [`MARK`].
@@ -32,21 +33,21 @@ const MARK_BYTES: u64 = 64;
 /// Why a folder cannot be used.
 #[derive(Debug)]
 pub enum OpenError {
-    /// Files of another form are in it.
+    /// The folder holds files of another format.
     Format(PathBuf, String),
-    /// Another process has it.
+    /// Another process holds the folder.
     InUse(PathBuf, Option<u32>),
-    /// It cannot be made, read or written.
+    /// The folder cannot be created, read or written.
     Io(PathBuf, io::Error),
-    /// Something else is in it.
+    /// The folder holds something else.
     NotEmpty(PathBuf),
 }
 
-/// A folder that this process has.
+/// A folder whose lock this process holds.
 #[derive(Debug)]
 pub(super) struct Folder {
     pub(super) path: PathBuf,
-    /// It is ours until this is closed.
+    /// Closing it releases the folder.
     _lock: File,
 }
 
@@ -71,7 +72,7 @@ impl fmt::Display for OpenError {
 impl std::error::Error for OpenError {}
 
 impl Folder {
-    /// Makes a folder ours. `wait`: until the process that has it gives it up.
+    /// Takes the lock on a folder. With `wait`, blocks until the process that holds it releases it.
     pub(super) fn open(path: &Path, wait: bool) -> Result<Self, OpenError> {
         let failed = |e: io::Error| OpenError::Io(path.to_owned(), e);
         make(path).map_err(failed)?;
@@ -91,13 +92,13 @@ impl Folder {
                 Err(e) => return Err(failed(e.into())),
             }
         }
-        check(path)?; // another may have had it meanwhile
+        check(path)?; // another process may have changed it in the meantime
         lock.seek(SeekFrom::Start(0)).map_err(failed)?;
         lock.set_len(0).map_err(failed)?;
         write!(lock, "{MARK} {FORMAT}\n{}\n", std::process::id()).map_err(failed)?;
         let incoming = path.join(INCOMING);
         if incoming.exists() {
-            fs::remove_dir_all(&incoming).map_err(failed)?; // what nobody finished
+            fs::remove_dir_all(&incoming).map_err(failed)?; // leftovers of unfinished writes
         }
         make(&incoming).map_err(failed)?;
         for number in 0..FOLDERS {
@@ -107,27 +108,27 @@ impl Folder {
     }
 }
 
-/// Makes a folder that nobody else looks into: what is cached may be for a few only.
+/// Creates a folder that only this user can read, since cached answers may be private.
 pub(super) fn make(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Whether a folder can be a cache of ours: there is none yet, or it is empty, or it is one.
+/// Whether a folder can hold a cache: it does not exist, is empty, or holds one already.
 ///
 /// # Errors
-/// Why not.
+/// Why it cannot.
 pub fn check(path: &Path) -> Result<(), OpenError> {
     match read_mark(path) {
         Ok(Some(text)) => {
             let form = text.lines().next().unwrap_or_default();
-            // One whose mark was not written to its end is as good as empty.
+            // A mark that was not written completely counts as empty.
             let number = form.strip_prefix(MARK).and_then(|rest| rest.trim_start().parse::<u32>().ok());
             let ours = form.is_empty() || number.is_some_and(|number| (1..=FORMAT).contains(&number));
             if ours { Ok(()) } else { Err(OpenError::Format(path.to_owned(), form.to_owned())) }
         }
         Ok(None) => match fs::read_dir(path) {
             Ok(mut entries) => {
-                // What a new file system begins with is no reason.
+                // A new file system has `lost+found`, which does not matter.
                 let other =
                     |entry: io::Result<fs::DirEntry>| entry.is_ok_and(|e| e.file_name() != "lost+found");
                 if entries.any(other) { Err(OpenError::NotEmpty(path.to_owned())) } else { Ok(()) }
@@ -149,32 +150,32 @@ fn read_mark(path: &Path) -> io::Result<Option<String>> {
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-/// The process that has it, as it said itself.
+/// The process that holds the folder, by its own entry.
 fn holder(path: &Path) -> Option<u32> {
     read_mark(path).ok()??.lines().nth(1)?.parse().ok()
 }
 
-/// A folder of objects.
+/// The subfolder of an object.
 pub(super) fn below(path: &Path, number: u64) -> PathBuf {
     path.join(format!("{:02x}", number % FOLDERS))
 }
 
-/// Where an object is.
+/// The path of an object.
 pub(super) fn object(path: &Path, number: u64) -> PathBuf {
     below(path, number).join(format!("{number:016x}"))
 }
 
-/// Where its newer head is.
+/// The path of an object's newer head.
 pub(super) fn newer_head(path: &Path, number: u64) -> PathBuf {
     below(path, number).join(format!("{number:016x}.h"))
 }
 
-/// Where a file is while it is written.
+/// The path of an unfinished file.
 pub(super) fn incoming(path: &Path, number: u64) -> PathBuf {
     path.join(INCOMING).join(format!("{number:016x}"))
 }
 
-/// The number of a file in a folder of objects, and whether it is a newer head.
+/// The object number in a file name, and whether the file is a newer head.
 pub(super) fn number_of(name: &str) -> Option<(u64, bool)> {
     let (digits, head) = name.strip_suffix(".h").map_or((name, false), |digits| (digits, true));
     let sound =

@@ -1,27 +1,27 @@
-//! The bytes of an object's file: sums over everything, so that a torn write, a bad disk or another program's file is never taken for
-//! an answer.
+//! The file format of an object. Checksums cover everything, so a torn write, a bad disk or another program's
+//! file is never taken for an answer.
 //!
 //! ```text
-//!   fixed, 64 bytes │ head: what names the object, and what its owner keeps of it │ body │ a sum for each block of the body
+//!   fixed, 64 bytes │ head: names, and the owner's data │ body │ a checksum for each block of the body
 //! ```
-//! The fixed part is written last; until then the file is all zero there, and no object. A head that took the place of another stands
-//! in a file of its own, of the same form without a body.
+//! The fixed part is written last. Until then it is all zeros, and the file is not an object. A replacement head
+//! is a separate file in the same format without a body.
 
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Bytes of the fixed part.
 pub(super) const FIXED: usize = 64;
 
-/// Bytes of a body that one sum is made of.
+/// Bytes of body per checksum.
 pub(super) const BLOCK: usize = 64 * 1024;
 
 /// Longest head, in bytes.
 pub(super) const MOST_HEAD: usize = 512 * 1024;
 
-/// Longest body, in bytes: 16 TiB is more than any disk that this is for, and far from where offsets overflow.
+/// Longest body, in bytes. 16 TiB exceeds any disk that this is meant for, and is far from overflowing an offset.
 const MOST_BODY: u64 = 1 << 44;
 
-/// What a file begins with; the last byte is the version of its form.
+/// Magic number of a file; its last byte is the version of the format.
 const OBJECT: [u8; 8] = *b"weirobj\x02";
 const HEAD: [u8; 8] = *b"weirhed\x02";
 
@@ -34,21 +34,21 @@ pub(super) struct Fixed {
     table_sum: u64,
 }
 
-/// What names an object, as its file says it.
+/// The names of an object, as its file states them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Named {
-    /// What all objects of one URL have in common.
+    /// The part that all objects of one URL share.
     pub stem: Vec<u8>,
-    /// What tells them apart beside it.
+    /// The part that distinguishes objects of the same URL.
     pub extra: Vec<u8>,
-    /// Which requests it answers.
+    /// Which requests the object answers.
     pub variant: Vec<u8>,
-    /// Hashes of the words by which it can be purged.
+    /// Hashes of the words by which the object can be purged.
     pub tags: Vec<u64>,
 }
 
 impl Fixed {
-    /// The fixed part of a file with this head, and a body of that length and those sums.
+    /// The fixed part of a file with this head, body length and checksums.
     pub(super) fn new(head: &[u8], body: u64, sums: &[u64]) -> Self {
         Self {
             head: u32::try_from(head.len()).unwrap_or(u32::MAX),
@@ -58,7 +58,7 @@ impl Fixed {
         }
     }
 
-    /// As it stands in a file; `object`: of an object, or of a head alone.
+    /// The bytes of the fixed part; `object` distinguishes an object from a separate head.
     pub(super) fn write(&self, object: bool) -> [u8; FIXED] {
         let mut out = [0; FIXED];
         let parts: [&[u8]; 5] = [
@@ -76,7 +76,7 @@ impl Fixed {
         out
     }
 
-    /// Reads it; `None` where it is none of ours, or not whole.
+    /// Parses the fixed part; `None` if it is not ours or is damaged.
     pub(super) fn read(bytes: &[u8], object: bool) -> Option<Self> {
         let bytes = bytes.first_chunk::<FIXED>()?;
         let (said, sum) = bytes.split_at(FIXED - 8);
@@ -94,7 +94,7 @@ impl Fixed {
         head.len() == self.head as usize && xxh3_64(head) == self.head_sum
     }
 
-    /// The sums of the blocks, of the bytes behind the body.
+    /// Parses and verifies the checksums of the blocks, from the bytes after the body.
     pub(super) fn sums(&self, table: &[u8]) -> Option<Vec<u64>> {
         if table.len() as u64 != blocks(self.body) * 8 || xxh3_64(table) != self.table_sum {
             return None;
@@ -102,38 +102,38 @@ impl Fixed {
         Some(table.chunks_exact(8).filter_map(|sum| Some(u64::from_le_bytes(*sum.first_chunk()?))).collect())
     }
 
-    /// Where the body begins.
+    /// Offset of the body.
     pub(super) const fn body_at(&self) -> u64 {
         FIXED as u64 + self.head as u64
     }
 
-    /// Where the sums begin.
+    /// Offset of the checksums.
     pub(super) const fn table_at(&self) -> u64 {
         self.body_at() + self.body
     }
 
-    /// How long the file is.
+    /// Length of the file.
     pub(super) const fn file(&self) -> u64 {
         self.table_at() + blocks(self.body) * 8
     }
 }
 
-/// How many blocks a body has.
+/// Number of blocks in a body.
 pub(super) const fn blocks(body: u64) -> u64 {
     body.div_ceil(BLOCK as u64)
 }
 
-/// The sum of a block.
+/// The checksum of a block.
 pub(super) fn sum(block: &[u8]) -> u64 {
     xxh3_64(block)
 }
 
-/// Sums as they stand behind a body.
+/// The checksums as bytes, for the end of the file.
 pub(super) fn table(sums: &[u64]) -> Vec<u8> {
     sums.iter().flat_map(|sum| sum.to_le_bytes()).collect()
 }
 
-/// A head: its names, and behind them what its owner keeps. `None` where it is longer than heads may be.
+/// Builds a head: the names, followed by the owner's data. `None` if it would exceed the limit.
 pub(super) fn write_head(named: &Named, kept: &[u8]) -> Option<Vec<u8>> {
     let mut out =
         Vec::with_capacity(named.stem.len() + named.extra.len() + named.variant.len() + kept.len() + 64);
@@ -146,7 +146,7 @@ pub(super) fn write_head(named: &Named, kept: &[u8]) -> Option<Vec<u8>> {
     (out.len() <= MOST_HEAD).then_some(out)
 }
 
-/// Takes a head apart.
+/// Splits a head into its names and the owner's data.
 pub(super) fn read_head(head: &[u8]) -> Option<(Named, &[u8])> {
     let mut rest = head;
     let mut part = || {
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(fixed.file(), 64 + head.len() as u64 + BLOCK as u64 + 1 + 16);
     }
 
-    /// Whichever byte of it is another, it is not read; nor does anything panic.
+    /// A change to any byte is detected, and nothing panics.
     #[test]
     fn any_damage_is_seen() {
         let head = write_head(&named(), b"kept").unwrap();

@@ -1,5 +1,5 @@
-//! The index, made anew at start of what lies in the folder: on a thread of its own, while requests are served, and in bounded time. What
-//! it has not come to when the time is over is removed unread, so that nothing is left that nobody knows.
+//! Rebuilds the index from the folder at start, on a separate thread while requests are served, and in bounded
+//! time. Files not reached by then are removed unread, so that no file remains outside the index.
 
 use super::folder::{self, FOLDERS, Folder};
 use super::format::{FIXED, Fixed, read_head};
@@ -15,27 +15,28 @@ use std::thread;
 use std::time::{Duration, Instant};
 use weir_telemetry::log;
 
-/// The longest time that the index takes.
+/// Longest time to rebuild the index.
 const TIME: Duration = Duration::from_secs(60);
 
-/// How much of a file is read at first: the whole head of most.
+/// Bytes that the first read of a file takes: the whole head of most files.
 const FIRST: usize = 4096;
 
-/// Most things that are removed while the index is made and are remembered until it is; with more, what is not known yet is removed.
+/// Most removals that are remembered while the index is rebuilt. Beyond that, everything not yet indexed is
+/// removed.
 const MOST_BANS: usize = 4096;
 
-/// What was removed while the index is made: it must not come back.
+/// Removals during the rebuild, so that the removed objects do not come back.
 #[derive(Default)]
 pub(super) struct Loading {
     bans: Vec<Ban>,
     all: bool,
 }
 
-/// Whether an object is meant, by its stem and its tags.
+/// Whether an object matches, by its stem and its tags.
 type Ban = Box<dyn Fn(&[u8], &[u64]) -> bool + Send + Sync>;
 
 impl Disk {
-    /// What is meant is not taken into the index either.
+    /// Also keeps matching objects out of the index that is being rebuilt.
     pub(super) fn ban(&self, means: impl Fn(&[u8], &[u64]) -> bool + Send + Sync + 'static) {
         let mut loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(loading) = &mut *loading else { return };
@@ -58,7 +59,7 @@ impl Disk {
     }
 }
 
-/// Begins. `waits`: for the process that has the folder.
+/// Starts the rebuild. With `waits`, it first waits for the process that holds the folder.
 pub(super) fn start(disk: &Arc<Disk>, waits: bool) -> io::Result<()> {
     let (path, disk) = (disk.path.clone(), Arc::downgrade(disk));
     let work = move || {
@@ -82,14 +83,14 @@ pub(super) fn start(disk: &Arc<Disk>, waits: bool) -> io::Result<()> {
     thread::Builder::new().name("weir-disk-load".to_owned()).spawn(work).map(drop)
 }
 
-/// Goes through all folders; ends with the store.
+/// Reads all folders; stops if the store is dropped.
 pub(super) fn load(disk: &Weak<Disk>, end: Instant) {
     let began = Instant::now();
     let mut removed = 0_u64;
     for number in 0..FOLDERS {
         let Some(disk) = disk.upgrade() else { return };
         if disk.folder.read().unwrap_or_else(PoisonError::into_inner).is_none() {
-            return; // another process has it by now
+            return; // another process holds it by now
         }
         let folder = folder::below(&disk.path, number);
         let known = Instant::now() < end && !disk.loads_none();
@@ -97,7 +98,7 @@ pub(super) fn load(disk: &Weak<Disk>, end: Instant) {
     }
     let Some(disk) = disk.upgrade() else { return };
     *disk.loading.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    disk.reserve(0); // the size may be less than it was
+    disk.reserve(0); // the store may be smaller than before
     let readings = disk.readings();
     let seconds = format!("{:.1}", began.elapsed().as_secs_f64());
     let fields: log::Fields<'_> = &[
@@ -111,7 +112,7 @@ pub(super) fn load(disk: &Weak<Disk>, end: Instant) {
 }
 
 impl Disk {
-    /// Takes what lies in a folder into the index, or removes it; tells how much it removed.
+    /// Indexes or removes the files of a folder, and returns how many it removed.
     fn load_folder(&self, folder: &Path, known: bool) -> u64 {
         let Ok(files) = fs::read_dir(folder) else { return 0 };
         let mut objects = Vec::new();
@@ -123,7 +124,8 @@ impl Disk {
                 None => {}
             }
         }
-        // Read behind the list, so that it is above every file of this process there. Those are known.
+        // Read after the listing, so that it exceeds the number of every file of this process in it. Those are
+        // indexed already.
         let own = self.own();
         objects.retain(|number| !own.contains(number));
         heads.retain(|number| !own.contains(number));
@@ -147,19 +149,19 @@ impl Disk {
         removed
     }
 
-    /// The numbers that this process has given so far.
+    /// The numbers that this process has assigned so far.
     fn own(&self) -> Range<u64> {
         self.first..self.next.load(Relaxed)
     }
 
-    /// An object of a process before this one. What came since, or is newer, stays in its place.
+    /// Adds an object of an earlier process. A newer object, or one written since the start, takes precedence.
     fn adopt(&self, entry: Entry) {
         let entry = Arc::new(entry);
         let newer = {
             let shard = self.shard(&entry.stem).read().unwrap_or_else(PoisonError::into_inner);
             let same = |known: &Arc<Entry>| known.extra == entry.extra && known.variant == entry.variant;
             let known = shard.get(&entry.stem).and_then(|entries| entries.iter().find(|known| same(known)));
-            // The clock may have been set back since: then an older object has the larger number.
+            // If the clock was set back, an older object can have a larger number.
             let own = self.own();
             known.is_some_and(|known| own.contains(&known.number) || known.number > entry.number)
         };
@@ -176,7 +178,7 @@ impl Disk {
     }
 }
 
-/// What a file says it is, where all of it is there.
+/// Reads the entry of a file, if the file is complete.
 fn read_entry(path: &Path, number: u64, newer_head: bool) -> Option<Entry> {
     let file = File::open(path).ok()?;
     let length = file.metadata().ok()?.len();

@@ -1,12 +1,13 @@
-//! A store of objects on a disk, bounded in bytes, that outlives its process.
+//! A store of objects on disk, bounded in bytes, that survives a restart.
 //!
-//! Each object is a file. Its names stand in an index in memory (some 200 bytes an object), so that a look-up asks no disk; all else is
-//! read where a request wants it, on the store's own threads. Whatever a disk does (it is full, it fails, it lies) costs objects, never a
-//! request: what cannot be written is not kept, and what cannot be read whole was never there.
+//! Each object is a file. The index in memory holds its names (about 200 bytes per object), so a lookup needs no
+//! disk access. Everything else is read on demand, on the store's own threads. A full, failing or corrupting disk
+//! costs objects, never a request: an object that cannot be written is not kept, and one that cannot be read
+//! completely is treated as absent.
 //!
 //! ```text
-//!   folder   whose folder it is                     format   the bytes of a file
-//!   load     the index, made anew at start          write    an object on its way in        read   an object that is there
+//!   folder   the folder and its lock                format   the bytes of a file
+//!   load     the index, rebuilt at start            write    writing an object             read   reading an object
 //! ```
 
 mod folder;
@@ -42,19 +43,19 @@ use std::time::{Duration, Instant, SystemTime};
 use threads::Threads;
 use weir_telemetry::log;
 
-/// Few of the cores that look something up meet.
+/// Enough shards that lookups of different cores rarely contend.
 const SHARDS: usize = 64;
 
 /// Most variants of one URL.
 const MOST_VARIANTS: usize = 64;
 
-/// What a file takes up is a multiple of this, in bytes.
+/// Files occupy a multiple of this size, in bytes.
 const PAGE: u64 = 4096;
 
-/// How long nothing is written after a disk has failed, or was full.
+/// How long writing stops after the disk failed or was full.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// How often, and how long apart, a folder is asked for again that this process is just letting go of.
+/// How often, and how far apart, we retry a folder that this process is about to release.
 const LOOKS: u32 = 100;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 
@@ -62,26 +63,27 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(10);
 pub struct Disk {
     path: PathBuf,
     size: AtomicU64,
-    /// `None` where another process has it: one that this one takes the place of, or that takes this one's.
+    /// `None` while another process holds the folder: a predecessor before its release, or a successor after
+    /// ours.
     folder: RwLock<Option<Folder>>,
     shards: Box<[RwLock<Shard>]>,
     room: Mutex<Room>,
     hasher: RandomState,
-    /// The number of the next object. Those below the first are of processes before this one.
+    /// The number of the next object. Numbers below `first` belong to earlier processes.
     next: AtomicU64,
     first: u64,
-    /// What is not known yet of what was there.
+    /// The rebuild of the index, until it is complete.
     loading: Mutex<Option<Loading>>,
     threads: Threads,
     counts: Counts,
     began: Instant,
-    /// Until when nothing is written, in milliseconds since `began`.
+    /// End of the write pause, in milliseconds since `began`.
     paused: AtomicU64,
 }
 
 type Shard = HashMap<Arc<[u8]>, SmallVec<[Arc<Entry>; 1]>, RandomState>;
 
-/// An object that is there, as far as the index knows it.
+/// An object in the index.
 #[derive(Debug)]
 pub struct Entry {
     number: u64,
@@ -91,26 +93,26 @@ pub struct Entry {
     tags: Box<[u64]>,
     body: u64,
     place: Place,
-    /// It has a head that is newer than its file.
+    /// Whether a separate file holds a newer head.
     newer_head: AtomicBool,
 }
 
-/// What takes up room.
+/// The accounting of disk space.
 #[derive(Default)]
 struct Room {
     queues: Queues<Entry>,
-    /// Bytes of what is being written.
+    /// Bytes of unfinished files.
     writing: u64,
     /// Bytes of newer heads.
     heads: u64,
-    /// Files that are to be removed, and their bytes.
+    /// Files to remove, and their bytes.
     doomed: Vec<Doomed>,
     leaving: u64,
 }
 
-/// What is to be removed, by its number.
+/// A file to remove, by its number.
 enum Doomed {
-    /// What was not written to its end.
+    /// An unfinished file.
     Incoming(u64),
     /// An object, and its newer head if it has one.
     Object(u64, bool),
@@ -123,36 +125,36 @@ struct Counts {
     written: AtomicU64,
 }
 
-/// What a store says about itself.
+/// The figures of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Readings {
-    /// Objects that were there and could not be read whole.
+    /// Objects that could not be read completely.
     pub broken: u64,
-    /// Bytes that files take up.
+    /// Bytes that the files occupy.
     pub bytes: u64,
     /// Objects that could not be written.
     pub failed: u64,
-    /// Objects that are there.
+    /// Objects in the store.
     pub objects: u64,
     /// Objects that were written.
     pub written: u64,
 }
 
-/// Stores that are open in this process: a folder has one.
+/// The open stores of this process, at most one per folder.
 static OPEN: Mutex<Vec<(PathBuf, Weak<Disk>)>> = Mutex::new(Vec::new());
 
 // === impl Disk ===
 
 impl Disk {
-    /// Opens the store in a folder, which may take up `size` bytes. A store that this process has open already is the same one, of the
-    /// new size.
+    /// Opens the store in a folder, limited to `size` bytes. If this process has opened it already, returns the
+    /// same store with the new size.
     ///
-    /// What is there is known only by and by: the index is made on a thread, and what it has not come to is not found yet.
-    /// `successor`: this process takes the place of another, which may still have the folder. Until that gives it up nothing is found
-    /// or kept.
+    /// A thread rebuilds the index in the background, and objects that it has not reached yet are not found.
+    /// `successor`: this process replaces another, which may still hold the folder. Until it releases the folder,
+    /// nothing is found or kept.
     ///
     /// # Errors
-    /// The folder is another's, or no cache, or cannot be written.
+    /// The folder belongs to another process, holds something else, or cannot be written.
     pub fn open(path: &Path, size: u64, successor: bool) -> Result<Arc<Self>, OpenError> {
         let failed = |e| OpenError::Io(path.to_owned(), e);
         check(path)?;
@@ -176,7 +178,8 @@ impl Disk {
         };
         let hasher = RandomState::default();
         let shard = || RwLock::new(HashMap::with_hasher(hasher.clone()));
-        // Later than those of any process before, unless the clock was set back; then they differ all the same.
+        // Later than the numbers of any earlier process, unless the clock was set back. Even then the numbers
+        // differ.
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let first = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX / 2);
         let waits = folder.is_none();
@@ -200,7 +203,7 @@ impl Disk {
         Ok(disk)
     }
 
-    /// The object of these names that answers, by its variant; of several the one that came last.
+    /// Finds an object by its names and its variant. If several match, returns the latest.
     pub fn find(&self, stem: &[u8], extra: &[u8], answers: impl Fn(&[u8]) -> bool) -> Option<Arc<Entry>> {
         let shard = self.shard(stem).read().unwrap_or_else(PoisonError::into_inner);
         let mut entries = shard.get(stem)?.iter().rev();
@@ -209,12 +212,12 @@ impl Disk {
         Some(Arc::clone(found))
     }
 
-    /// Gives the threads work that may wait for the disk; false when too much waits already.
+    /// Queues work that may block on the disk; false if the queue is full.
     pub fn run(&self, job: Job) -> bool {
         self.threads.run(job)
     }
 
-    /// Removes all objects of a URL; tells how many that were.
+    /// Removes all objects of a URL, and returns their number.
     pub fn forget(self: &Arc<Self>, stem: &[u8]) -> usize {
         let unwanted: Box<[u8]> = stem.into();
         self.ban(move |stem, _| *stem == *unwanted);
@@ -229,14 +232,14 @@ impl Disk {
         gone.len()
     }
 
-    /// Removes one object, if it is still there.
+    /// Removes an object, if it is still in the store.
     pub fn remove(self: &Arc<Self>, entry: &Arc<Entry>) {
         self.take_away(entry);
         self.room().doom(entry);
         self.bury_soon();
     }
 
-    /// Removes all objects that are meant, by stem and tags; tells how many. May wait for the disk.
+    /// Removes all objects that match by stem and tags, and returns their number. May block on the disk.
     pub fn purge(&self, means: impl Fn(&[u8], &[u64]) -> bool + Send + Sync + 'static) -> usize {
         let means = Arc::new(means);
         let same = Arc::clone(&means);
@@ -258,12 +261,12 @@ impl Disk {
         gone
     }
 
-    /// Gives the folder up, for the process that takes this one's place: from now on nothing is kept.
+    /// Releases the folder to the process that replaces this one. From then on nothing is kept.
     pub fn release(&self) {
         *self.folder.write().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// What it says about itself.
+    /// The figures of the store.
     pub fn readings(&self) -> Readings {
         let room = self.room();
         Readings {
@@ -275,14 +278,15 @@ impl Disk {
         }
     }
 
-    /// Whether all that was there is known.
+    /// Whether the index is complete.
     pub fn is_loaded(&self) -> bool {
         self.loading.lock().unwrap_or_else(PoisonError::into_inner).is_none()
     }
 
     // === room ===
 
-    /// Makes room for so many bytes more, which count as being written; false where there is none. Waits for the disk.
+    /// Reserves this many more bytes for writing, evicting objects as needed; false if that is impossible. Blocks
+    /// on the disk.
     fn reserve(&self, more: u64) -> bool {
         self.bury();
         let size = self.size.load(Relaxed);
@@ -300,7 +304,8 @@ impl Disk {
         true
     }
 
-    /// Keeps an entry, in place of the same variant before it. `reserved`: what it was being written as.
+    /// Adds an entry and replaces an earlier one of the same variant. `reserved`: the bytes reserved while it was
+    /// written.
     fn keep(&self, entry: &Arc<Entry>, reserved: u64) {
         let mut room = self.room();
         let mut shard = self.shard(&entry.stem).write().unwrap_or_else(PoisonError::into_inner);
@@ -331,7 +336,7 @@ impl Disk {
         }
     }
 
-    /// Removes the files of what is doomed. Waits for the disk.
+    /// Removes doomed files. Blocks on the disk.
     fn bury(&self) {
         let (doomed, leaving) = {
             let mut room = self.room();
@@ -343,7 +348,7 @@ impl Disk {
         let folder = self.folder.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(folder) = &*folder {
             for one in doomed {
-                // Gone is gone.
+                // A file that is missing already needs no handling.
                 let _ = match one {
                     Doomed::Incoming(number) => fs::remove_file(folder::incoming(&folder.path, number)),
                     Doomed::Object(number, head) => {
@@ -360,19 +365,19 @@ impl Disk {
         room.leaving = room.leaving.saturating_sub(leaving);
     }
 
-    /// The same on one of the threads; if none can now, then with what is written next.
+    /// Does the same on one of the threads. If their queue is full, the next write does it.
     fn bury_soon(self: &Arc<Self>) {
         let disk = Arc::clone(self);
         let _ = self.run(Box::new(move || disk.bury()));
     }
 
-    /// Whether objects are written at present.
+    /// Whether the store accepts objects at present.
     fn takes(&self) -> bool {
         let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.paused.load(Relaxed) <= now && self.folder.try_read().is_ok_and(|folder| folder.is_some())
     }
 
-    /// Something could not be written: counts it, says it, and leaves the disk alone for a while.
+    /// Counts and logs a failed write, and pauses writing.
     fn failed(&self, why: &io::Error) {
         static SEEN: log::PerSubject = log::per_subject(1, PAUSE);
         static CROWDED: log::PerSubject = log::per_subject(1, PAUSE);
@@ -391,7 +396,7 @@ impl Disk {
         );
     }
 
-    /// An object cannot be read whole: it is no more.
+    /// Removes an object that cannot be read completely.
     fn broken(self: &Arc<Self>, entry: &Arc<Entry>, why: &io::Error) {
         static SEEN: log::PerSubject = log::per_subject(1, PAUSE);
         if !entry.place.is_gone() {
@@ -408,7 +413,7 @@ impl Disk {
     }
 
     fn shard(&self, stem: &[u8]) -> &RwLock<Shard> {
-        // The table within uses other bits of the same hash.
+        // The shard's own table uses other bits of the same hash.
         &self.shards[(self.hasher.hash_one(stem) >> 20) as usize % SHARDS]
     }
 
@@ -421,7 +426,7 @@ impl Disk {
     }
 }
 
-/// Takes a folder. One that this process is just letting go of, after a reload, is waited for.
+/// Takes the lock on a folder, and waits if this process is about to release it after a reload.
 fn take(path: &Path) -> Result<Folder, OpenError> {
     let mut looks = 0;
     loop {
@@ -448,7 +453,7 @@ impl Room {
         self.queues.bytes() + self.writing + self.heads + self.leaving
     }
 
-    /// An object is no longer there; its file is to be removed.
+    /// Marks an object as removed, and its file for removal.
     fn doom(&mut self, entry: &Entry) {
         if !entry.place.is_gone() {
             self.queues.left(entry);
@@ -456,7 +461,7 @@ impl Room {
         }
     }
 
-    /// The same for one that the queues do not count any more.
+    /// Does the same for an object that the queues no longer count.
     fn doom_uncounted(&mut self, entry: &Entry) {
         let head = entry.newer_head.load(Relaxed);
         if head {
@@ -466,7 +471,7 @@ impl Room {
         self.doomed.push(Doomed::Object(entry.number, head));
     }
 
-    /// What was being written as so many bytes is not.
+    /// Marks an unfinished file for removal, and releases its reserved bytes.
     fn doom_incoming(&mut self, number: u64, reserved: u64) {
         self.writing = self.writing.saturating_sub(reserved);
         self.leaving += reserved;
@@ -490,12 +495,12 @@ impl Entry {
         }
     }
 
-    /// Which requests it answers, as its owner has written it.
+    /// Which requests the object answers, in its owner's encoding.
     pub fn variant(&self) -> &[u8] {
         &self.variant
     }
 
-    /// Whether it was removed, or thrown out.
+    /// Whether it was removed or evicted.
     pub fn is_gone(&self) -> bool {
         self.place.is_gone()
     }

@@ -1,4 +1,4 @@
-//! An object that is there: its head whole, its body block by block, each held to its sum.
+//! Reads an object: the head as a whole, the body block by block, each verified by its checksum.
 
 use super::folder;
 use super::format::{BLOCK, FIXED, Fixed, Named, blocks, read_head, sum};
@@ -14,13 +14,13 @@ use std::sync::atomic::Ordering::Relaxed;
 /// An object that was opened.
 #[derive(Debug)]
 pub struct Opened {
-    /// What its owner kept beside the body.
+    /// The owner's data from the head.
     pub kept: Vec<u8>,
-    /// Its body.
+    /// The body.
     pub body: Body,
 }
 
-/// A body in a file. Cheap to clone; it can be read for as long as it is held, also when the object was removed meanwhile.
+/// The body of an object. Cheap to clone. It stays readable as long as it is held, even if the object is removed.
 #[derive(Clone, Debug)]
 pub struct Body(Arc<Inner>);
 
@@ -34,10 +34,11 @@ struct Inner {
 }
 
 impl Disk {
-    /// Opens an object. Waits for the disk: only on a thread that may. One that cannot be read whole is removed.
+    /// Opens an object, and removes it if it cannot be read completely. Blocks on the disk: call it only where
+    /// that is allowed.
     ///
     /// # Errors
-    /// It cannot be read, or is not what the index knows.
+    /// The object cannot be read, or does not match the index.
     pub fn read(self: &Arc<Self>, entry: &Arc<Entry>) -> io::Result<Opened> {
         self.try_read(entry).inspect_err(|e| {
             if !is_passing(e) {
@@ -56,7 +57,7 @@ impl Disk {
         let sums = fixed.sums(&table).ok_or_else(|| torn("its sums"))?;
         let mut kept = kept_of(entry, &head).ok_or_else(|| torn("its names"))?;
         if entry.newer_head.load(Relaxed) {
-            // Without it the old one holds.
+            // If the newer head is unreadable, the old one applies.
             let newer = read_newer(&folder::newer_head(&self.path, entry.number));
             kept = newer.ok().and_then(|head| kept_of(entry, &head)).unwrap_or(kept);
         }
@@ -67,25 +68,26 @@ impl Disk {
 }
 
 impl Body {
-    /// How long it is, in bytes.
+    /// Its length, in bytes.
     pub fn length(&self) -> u64 {
         self.0.entry.body
     }
 
-    /// The store that it is in.
+    /// The store that holds it.
     pub fn disk(&self) -> &Arc<Disk> {
         &self.0.disk
     }
 
-    /// The object that it is the body of.
+    /// The object that it belongs to.
     pub fn entry(&self) -> &Arc<Entry> {
         &self.0.entry
     }
 
-    /// The block that has the byte at an offset, and where the block begins. Waits for the disk: only on a thread that may.
+    /// Reads the block that contains the byte at `offset`; also returns where the block begins. Blocks on the
+    /// disk: call it only where that is allowed.
     ///
     /// # Errors
-    /// It cannot be read, or is not what was written; the object is removed.
+    /// The block cannot be read, or differs from what was written; the object is removed.
     pub fn read(&self, offset: u64) -> io::Result<(Vec<u8>, u64)> {
         let (begin, mut block) = self.place_of(offset).ok_or(io::ErrorKind::UnexpectedEof)?;
         let done =
@@ -101,7 +103,7 @@ impl Body {
         }
     }
 
-    /// The same where the kernel has all of the block in memory; `None` where that would wait, or cannot be said.
+    /// Reads the block if all of it is in the page cache; `None` if that would block or the kernel cannot tell.
     pub fn read_resident(&self, offset: u64) -> Option<(Vec<u8>, u64)> {
         let (begin, mut block) = self.place_of(offset)?;
         let into = &mut [IoSliceMut::new(&mut block)];
@@ -109,7 +111,7 @@ impl Body {
         (read == block.len() && self.held(begin, &block).is_ok()).then_some((block, begin))
     }
 
-    /// Where a block begins, and room for it.
+    /// The offset of a block, and a buffer for it.
     fn place_of(&self, offset: u64) -> Option<(u64, Vec<u8>)> {
         let left = self.length().checked_sub(offset).filter(|left| *left > 0)? + offset % BLOCK as u64;
         let begin = offset - offset % BLOCK as u64;
@@ -122,7 +124,7 @@ impl Body {
     }
 }
 
-/// The fixed part of a file and its head.
+/// Reads the fixed part and the head of a file.
 fn read_headed(file: &File, object: bool) -> io::Result<(Fixed, Vec<u8>)> {
     let mut fixed = [0; FIXED];
     file.read_exact_at(&mut fixed, 0)?;
@@ -136,14 +138,14 @@ fn read_newer(path: &Path) -> io::Result<Vec<u8>> {
     Ok(read_headed(&File::open(path)?, false)?.1)
 }
 
-/// What the owner kept, of a head with the names of this entry.
+/// The owner's data from a head, if its names match this entry.
 fn kept_of(entry: &Entry, head: &[u8]) -> Option<Vec<u8>> {
     let (Named { stem, extra, variant, .. }, kept) = read_head(head)?;
     let same = *stem == *entry.stem && *extra == *entry.extra && *variant == *entry.variant;
     same.then(|| kept.to_vec())
 }
 
-/// Whether it says nothing about the file: there are too many open ones, or too little memory.
+/// Whether an error says nothing about the file: too many open files, or too little memory.
 fn is_passing(e: &io::Error) -> bool {
     let passing = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE, rustix::io::Errno::NOMEM];
     passing.iter().any(|one| e.raw_os_error() == Some(one.raw_os_error()))

@@ -1,4 +1,4 @@
-//! Tests of the store: what is found again, what is not, and that it holds no more than it may.
+//! Tests of the store: which objects survive, which do not, and that the size limit holds.
 
 use super::*;
 use std::path::Path;
@@ -12,7 +12,7 @@ fn named(stem: &str, variant: &str, tags: &[u64]) -> Named {
     Named { stem: stem.into(), extra: Vec::new(), variant: variant.into(), tags: tags.to_vec() }
 }
 
-/// Opens a store and waits until it knows all that is there.
+/// Opens a store and waits until its index is complete.
 fn open(path: &Path) -> Arc<Disk> {
     let disk = Disk::open(path, SIZE, false).unwrap();
     until(|| disk.is_loaded());
@@ -25,14 +25,14 @@ fn until(done: impl Fn() -> bool) {
     }
 }
 
-/// The same store in the next process.
+/// Reopens the same store, as the next process would.
 fn again(disk: Arc<Disk>) -> Arc<Disk> {
     let path = disk.path.clone();
     close(disk);
     open(&path)
 }
 
-/// Lets go of a store, also where a thread still has it.
+/// Closes a store, even if a thread still holds it.
 fn close(disk: Arc<Disk>) {
     let left = Arc::downgrade(&disk);
     drop(disk);
@@ -68,7 +68,7 @@ fn read(body: &Body, from: u64) -> io::Result<Vec<u8>> {
     Ok(all)
 }
 
-/// The bytes that files below a folder take up.
+/// Bytes of the files below a folder.
 fn taken(path: &Path) -> u64 {
     let each = fs::read_dir(path).unwrap().map(|entry| {
         let entry = entry.unwrap();
@@ -139,7 +139,7 @@ fn what_is_not_written_to_its_end_is_not_there() {
     assert_eq!((disk.readings().objects, taken(dir.path())), (0, PAGE));
 }
 
-/// Wherever a file was cut or changed, what is read of it is what was written, or nothing.
+/// Wherever a file is cut or changed, a read returns the original content or nothing.
 #[test]
 fn damage_is_found() {
     let dir = TempDir::new().unwrap();
@@ -191,7 +191,7 @@ fn it_holds_no_more_than_it_may() {
     assert!((0..10).all(|n| find(&disk, &format!("r\0hot{n}")).is_some()), "a scan throws out itself");
     assert!(put(&disk, named("r\0large", "", &[]), b"", &body(2 << 20)).is_none(), "larger than all of it");
     assert_eq!(disk.readings().failed, 1);
-    // Less than there is: at once, and at the start.
+    // The new size is smaller than the content: it applies immediately, and at the next start.
     let same = Disk::open(dir.path(), 512 << 10, false).unwrap();
     assert!(Arc::ptr_eq(&same, &disk));
     until(|| taken(dir.path()) <= (512 << 10) + PAGE);
@@ -220,7 +220,7 @@ fn what_is_removed_does_not_come_back() {
     assert!(find(&disk, "r\0c").is_some());
 }
 
-/// Also where it was not known yet when it was removed.
+/// This includes objects that the index did not know yet when they were removed.
 #[test]
 fn what_is_removed_while_the_index_is_made_does_not_come_back() {
     let dir = TempDir::new().unwrap();
@@ -241,7 +241,7 @@ fn what_is_removed_while_the_index_is_made_does_not_come_back() {
     );
 }
 
-/// What was not come to in time is removed: nothing lies there that nobody knows.
+/// Files not reached in time are removed, so that no file remains outside the index.
 #[test]
 fn the_index_takes_bounded_time() {
     let dir = TempDir::new().unwrap();
@@ -254,7 +254,7 @@ fn the_index_takes_bounded_time() {
     let disk = Disk::open(&path, SIZE, false).unwrap();
     until(|| disk.is_loaded());
     assert_eq!(disk.readings().objects, 20);
-    // As if they were of a process before, and there were no time.
+    // As if the files came from an earlier process, and no time were left.
     let late = Disk { first: u64::MAX, ..blank(&path) };
     load::load(&Arc::downgrade(&Arc::new(late)), Instant::now());
     assert_eq!(taken(&path), 21 * PAGE, "a folder that is not its own is left alone");
@@ -265,7 +265,7 @@ fn the_index_takes_bounded_time() {
     assert_eq!((late.readings().objects, taken(&path)), (0, PAGE));
 }
 
-/// A store without a folder that knows nothing yet.
+/// A store without a folder and with an empty index.
 fn blank(path: &Path) -> Disk {
     Disk {
         path: path.to_owned(),
@@ -302,7 +302,7 @@ fn a_newer_head_counts() {
         disk = again(disk);
     }
     let entry = find(&disk, "r\0u").unwrap();
-    // A damaged one costs itself alone.
+    // A damaged newer head costs nothing but itself.
     fs::write(folder::newer_head(&disk.path, entry.number), "damaged").unwrap();
     assert_eq!(disk.read(&entry).unwrap().kept, b"old");
     disk.remove(&entry);
@@ -323,7 +323,7 @@ fn a_disk_that_fails_costs_objects_and_nothing_else() {
     assert!(find(&disk, "r\0a").is_some_and(|entry| disk.read(&entry).is_ok()));
 }
 
-/// The process that takes another's place has the folder from when that gives it up, and finds what it left.
+/// A process that replaces another gets the folder when the other releases it, and finds its objects.
 #[test]
 fn a_successor_waits_for_the_folder() {
     let dir = TempDir::new().unwrap();
@@ -350,7 +350,7 @@ fn a_successor_waits_for_the_folder() {
     put(&next, named("r\0b", "", &[]), b"", b"body").unwrap();
 }
 
-/// Whoever follows can read what is written while it is written.
+/// A reader can follow an object while it is written.
 #[test]
 fn progress_is_told() {
     let dir = TempDir::new().unwrap();
@@ -370,13 +370,13 @@ fn progress_is_told() {
     assert_eq!(read, body);
 }
 
-/// The files of objects in a folder.
+/// The object files of a folder.
 fn files(path: &Path) -> Vec<PathBuf> {
     let folders = (0..folder::FOLDERS).map(|number| folder::below(path, number));
     folders.flat_map(|folder| fs::read_dir(folder).unwrap()).map(|file| file.unwrap().path()).collect()
 }
 
-/// Keys of the form before did not hold the caller: what was kept under them may be another one's.
+/// Keys of the earlier format lack the caller, so its objects may belong to someone else.
 #[test]
 fn objects_of_an_earlier_form_are_removed() {
     let dir = TempDir::new().unwrap();
@@ -399,7 +399,7 @@ fn objects_of_an_earlier_form_are_removed() {
     assert!(fs::read_to_string(&mark).unwrap().starts_with("weir-cache 2\n"));
 }
 
-/// A clock that was set back gives numbers below those of files that are there.
+/// After the clock was set back, new numbers are lower than those of existing files.
 #[test]
 fn objects_that_are_numbered_ahead_of_now_count_too() {
     let dir = TempDir::new().unwrap();
@@ -423,7 +423,7 @@ fn objects_that_are_numbered_ahead_of_now_count_too() {
     let entry = find(&disk, "r\0u7").unwrap();
     assert_eq!(disk.read(&entry).unwrap().kept, b"newer");
     assert_eq!((disk.readings().objects, disk.readings().bytes), (20, taken(&path) - PAGE));
-    // They make room like all others, and what came since takes their place.
+    // They are evicted like all others, and newer objects replace them.
     put(&disk, named("r\0u7", "", &[]), b"since", b"x").unwrap();
     for n in 0..40 {
         put(&disk, named(&format!("r\0new{n}"), "", &[]), b"head", &body(600_000)).unwrap();

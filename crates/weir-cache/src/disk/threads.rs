@@ -1,4 +1,5 @@
-//! The threads that wait for the disk in place of cores. They are the store's own: a disk that hangs holds up nobody else.
+//! Threads that block on the disk, so that cores do not. Each store has its own, so a hanging disk delays no
+//! other store.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,19 +7,19 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
-/// How many there are: enough to keep a disk busy.
+/// Number of threads: enough to keep a disk busy.
 const THREADS: usize = 4;
 
-/// Most jobs that wait for one.
+/// Most jobs in the queue.
 const QUEUE: usize = 1024;
 
-/// Work that may wait for the disk.
+/// Work that may block on the disk.
 pub type Job = Box<dyn FnOnce() + Send>;
 
 pub(super) struct Threads(SyncSender<Job>);
 
 impl Threads {
-    /// Starts them. They end when this is dropped and their work is done.
+    /// Starts the threads. They end once this is dropped and the queue is empty.
     pub(super) fn start() -> std::io::Result<Self> {
         let (sender, jobs) = sync_channel(QUEUE);
         let jobs = Arc::new(Mutex::new(jobs));
@@ -29,7 +30,7 @@ impl Threads {
         Ok(Self(sender))
     }
 
-    /// Gives them a job; false when the queue is full.
+    /// Queues a job; false if the queue is full.
     pub(super) fn run(&self, job: Job) -> bool {
         self.0.try_send(job).is_ok()
     }
@@ -45,6 +46,6 @@ fn work(jobs: &Mutex<Receiver<Job>>) {
     loop {
         let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(job) = next else { return };
-        let _ = catch_unwind(AssertUnwindSafe(job)); // whoever waits for it learns by what it dropped
+        let _ = catch_unwind(AssertUnwindSafe(job)); // a panicking job drops its result, which wakes its waiter
     }
 }

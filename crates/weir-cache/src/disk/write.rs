@@ -1,4 +1,4 @@
-//! An object on its way in. Pieces come from a core and are written by the store's threads, one after another; nobody waits for them.
+//! Writes an object. Pieces come from a core, and the store's threads write them in order; no core waits.
 
 use super::folder;
 use super::format::{BLOCK, FIXED, Fixed, Named, table, write_head};
@@ -12,20 +12,20 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use xxhash_rust::xxh3::Xxh3;
 
-/// How much room is asked for at a time where the length is not known.
+/// How many bytes are reserved at a time if the length is unknown.
 const STEP: u64 = 1024 * 1024;
 
-/// What is told of an object that is being written: its file, where the body begins there, and how much of it is written.
+/// Reports the progress of a write: the file, the offset of the body in it, and the bytes of body written.
 pub type Progress = Box<dyn Fn(&Arc<File>, u64, u64) + Send + Sync>;
 
-/// What happens when all is written: with the object, or without where that failed.
+/// Runs after the last write, with the object, or with `None` if writing failed.
 type Done = Box<dyn FnOnce(Option<Arc<Entry>>) + Send>;
 
-/// Writes an object. Dropped before its end it leaves nothing.
+/// Writes an object. Dropping it before `finish` leaves nothing on disk.
 #[derive(Debug)]
 pub struct Writer(Arc<Work>);
 
-/// Whether a [`Writer`] still takes something, for who waits for what it writes.
+/// Tells readers that follow a [`Writer`] whether it still accepts data.
 #[derive(Clone, Debug)]
 pub struct Going(Weak<Work>);
 
@@ -43,10 +43,10 @@ struct Work {
 struct State {
     pieces: Vec<Bytes>,
     named: Named,
-    /// One of the threads is at it.
+    /// Whether a thread is writing.
     running: bool,
     end: Option<End>,
-    /// Nothing more is taken.
+    /// No further data is accepted.
     over: bool,
 }
 
@@ -66,8 +66,8 @@ struct Output {
 }
 
 impl Disk {
-    /// Begins to write an object of these names, with what its owner keeps beside the body; of that length, where it is known. `None`
-    /// where nothing is written at present, or the head is too long.
+    /// Starts writing an object with these names and the owner's data, and with this length if known. `None` if
+    /// the store accepts no writes at present, or the head is too long.
     pub fn create(
         self: &Arc<Self>,
         named: Named,
@@ -82,7 +82,7 @@ impl Disk {
         Some(Writer(Arc::new(Work { disk, number, head, length, progress, state, output })))
     }
 
-    /// Writes a newer head for an object that stays as it is otherwise. What is kept is worth it; where it fails the old one holds.
+    /// Writes a newer head for an object whose body stays. If that fails, the old head applies.
     pub fn write_newer_head(self: &Arc<Self>, entry: &Arc<Entry>, kept: &[u8]) {
         let named = Named {
             stem: entry.stem.to_vec(),
@@ -97,7 +97,7 @@ impl Disk {
                 disk.failed(&e);
             }
         };
-        let _ = self.run(Box::new(write)); // it can do without
+        let _ = self.run(Box::new(write)); // the newer head is optional
     }
 
     fn put_newer_head(&self, entry: &Entry, head: &[u8]) -> io::Result<()> {
@@ -118,14 +118,14 @@ impl Disk {
         };
         drop(folder);
         if !matches!(moved, Ok(true)) {
-            let _ = fs::remove_file(&path); // it may not be there
+            let _ = fs::remove_file(&path); // the file may not exist
         }
-        // No lock that cores wait for is held while the disk is.
+        // Taken only now, because cores wait for this lock and must not wait for the disk.
         let mut room = self.room();
         room.writing = room.writing.saturating_sub(more);
         if matches!(moved, Ok(true)) && !entry.newer_head.swap(true, Relaxed) {
             if entry.is_gone() {
-                room.doomed.push(Doomed::Object(entry.number, true)); // it has left meanwhile, as if it had none
+                room.doomed.push(Doomed::Object(entry.number, true)); // it was removed meanwhile without this head
             } else {
                 room.heads += PAGE;
             }
@@ -135,7 +135,7 @@ impl Disk {
 }
 
 impl Writer {
-    /// Takes a piece of the body; false where no more is taken, because the disk fails or does not keep up.
+    /// Adds a piece of the body; false if no more is accepted, because the disk fails or is too slow.
     pub fn push(&self, piece: Bytes) -> bool {
         let mut state = self.0.state();
         if state.over {
@@ -145,12 +145,12 @@ impl Writer {
         self.0.go_on(state)
     }
 
-    /// Whether it goes on, as somebody else may ask.
+    /// A handle by which others can ask whether the write continues.
     pub fn going(&self) -> Going {
         Going(Arc::downgrade(&self.0))
     }
 
-    /// All of the body has come. `done` is told when the object is there, or will not be: by one of the threads, or at once.
+    /// Ends the body. `done` runs once the object is stored or has failed: on one of the threads, or immediately.
     pub fn finish(self, done: impl FnOnce(Option<Arc<Entry>>) + Send + 'static) {
         let mut state = self.0.state();
         if state.over {
@@ -163,7 +163,7 @@ impl Writer {
 }
 
 impl Going {
-    /// Whether nothing more is taken.
+    /// Whether no more data is accepted.
     pub fn is_over(&self) -> bool {
         self.0.upgrade().is_none_or(|work| work.state().over)
     }
@@ -184,7 +184,7 @@ impl Work {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the threads go on; false where they cannot.
+    /// Schedules the write on a thread; false if the queue is full.
     fn go_on(self: &Arc<Self>, mut state: MutexGuard<'_, State>) -> bool {
         if state.running {
             return true;
@@ -199,7 +199,7 @@ impl Work {
         false
     }
 
-    /// Writes what is there, and ends it if it is all.
+    /// Writes the queued pieces, and finishes the object after the last.
     fn run(&self) {
         loop {
             let (pieces, end) = {
@@ -264,7 +264,7 @@ impl Work {
         Ok(())
     }
 
-    /// Makes the file, with room for all of it where its length is known.
+    /// Creates the file, and reserves space for all of it if its length is known.
     fn begin(&self) -> io::Result<Output> {
         let length = self.length.unwrap_or(0);
         let reserved = self.bytes(length, length.div_ceil(BLOCK as u64) + 1);
@@ -291,7 +291,7 @@ impl Work {
         }
     }
 
-    /// Bytes of a file with such a body.
+    /// Bytes that a file with this body occupies.
     const fn bytes(&self, body: u64, blocks: u64) -> u64 {
         (FIXED as u64 + self.head.len() as u64 + body + blocks * 8).next_multiple_of(PAGE)
     }
@@ -307,7 +307,7 @@ impl Work {
         room.writing = room.writing.saturating_sub(bytes);
     }
 
-    /// Ends the file, and makes an object of it.
+    /// Finishes the file and turns it into an object.
     fn keep(&self) -> io::Result<Arc<Entry>> {
         let mut slot = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(output) = &mut *slot else { return Err(io::ErrorKind::NotFound.into()) };
@@ -317,7 +317,7 @@ impl Work {
         output.file.write_all_at(&fixed.write(true), 0)?;
         let named = std::mem::take(&mut self.state().named);
         let disk = &self.disk;
-        // Whoever takes the folder over must not find out later that there is one object more.
+        // Under the lock, because a process that takes over the folder must not gain an object later.
         let folder = disk.folder.read().unwrap_or_else(PoisonError::into_inner);
         if folder.is_none() {
             return Err(io::Error::other("another process has the folder by now"));
@@ -329,11 +329,11 @@ impl Work {
         *slot = None;
         drop((folder, slot));
         disk.counts.written.fetch_add(1, Relaxed);
-        disk.bury(); // what it took the place of
+        disk.bury(); // removes the object that it replaced
         Ok(entry)
     }
 
-    /// Nothing more is taken, and what was written goes.
+    /// Accepts no more data, and discards what was written.
     fn fail(&self, why: &io::Error) {
         let end = {
             let mut state = self.state();
@@ -373,7 +373,7 @@ impl Output {
         Ok(())
     }
 
-    /// Notes the sum of the block so far, if there is one.
+    /// Stores the checksum of the current block, if the block has any bytes.
     fn end_block(&mut self) {
         if (self.sums.len() * BLOCK) as u64 == self.body {
             return;

@@ -1,4 +1,5 @@
-//! What an exchange knows of its attempt: the place that it takes in the circuit, and how that is given back.
+//! What an exchange knows about its current attempt: which place it holds in the circuit, and how it returns that
+//! place.
 
 use super::circuit::{AttemptResult, Change, Circuit, Rules};
 use std::sync::{Arc, LazyLock};
@@ -7,15 +8,16 @@ use weir_telemetry::log;
 
 /// The note of an exchange that waits for its trailers.
 ///
-/// Of an attempt that is only counted, which nearly all are, it is the circuit's generation and one, which takes no allocation; otherwise 0.
+/// For an attempt that is only counted, which nearly all are, the note is the circuit's generation plus one, which
+/// needs no allocation. Otherwise it is 0.
 pub(super) const TO_COME: u64 = u64::MAX;
 
-/// What an exchange knows of its attempt beside its note.
+/// What an exchange knows about its attempt in addition to its note.
 #[derive(Default)]
 pub(super) struct Asked {
-    /// That of a probe, until the attempt has ended.
+    /// The place of a probe, until the attempt has ended.
     pub(super) place: Option<Place>,
-    /// From then on, where the trailers decide how it went.
+    /// The place after the attempt has ended, if the trailers decide the result.
     pub(super) to_come: Option<ToCome>,
 }
 
@@ -25,37 +27,37 @@ pub(super) enum Place {
     Probe(Probe),
 }
 
-/// A probe, whose place is free again when nobody learns how it went.
+/// A probe. If its result stays unknown, dropping it frees its place.
 pub(super) struct Probe {
     circuit: Arc<Circuit>,
-    /// `None` once it has ended.
+    /// `None` after the probe has ended.
     generation: Option<u64>,
     rules: Rules,
 }
 
-/// A call of gRPC that was answered and has not ended. Dropped, it counts for what it has come to.
+/// A gRPC call that has a response head but has not ended. Dropping it counts the result known so far.
 pub(super) struct ToCome {
-    /// `None` once it was counted.
+    /// `None` after the call was counted.
     place: Option<Place>,
     pub(super) went: AttemptResult,
     upstream: Box<str>,
     teller: Reporter,
 }
 
-/// Counts, and tells the log what changed by it.
+/// Counts results and logs state changes.
 #[derive(Clone)]
 pub(super) struct Reporter {
     pub(super) rules: Rules,
-    /// Where the filter stands.
+    /// The filter's position in the config.
     pub(super) place: Arc<str>,
 }
 
-/// Since the first call.
+/// Time since the first call.
 pub(super) fn now() -> Duration {
     since(Instant::now())
 }
 
-/// The same at a time that was read from the clock already; a test may be ahead of that.
+/// The same for an instant already read from the clock; tests may add an offset to it.
 pub(super) fn since(at: Instant) -> Duration {
     static BEGAN: LazyLock<Instant> = LazyLock::new(Instant::now);
     let now = at.saturating_duration_since(*BEGAN);
@@ -92,13 +94,13 @@ impl Drop for ToCome {
 impl Drop for Probe {
     fn drop(&mut self) {
         if let Some(generation) = self.generation.take() {
-            let _ = self.circuit.probed(generation, None, &self.rules, now()); // nothing changes by it
+            let _ = self.circuit.probed(generation, None, &self.rules, now()); // this never changes the state
         }
     }
 }
 
 impl Reporter {
-    /// Counts how an attempt went.
+    /// Counts the result of an attempt.
     pub(super) fn settle(&self, place: Place, went: AttemptResult, upstream: &str) {
         let change = match place {
             Place::Counted(circuit, generation) => circuit.count(generation, went, &self.rules, now()),

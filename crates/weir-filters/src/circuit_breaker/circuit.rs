@@ -1,4 +1,4 @@
-//! One circuit: what attempts at an upstream came to, and whether there may be more.
+//! One circuit: the results of attempts at an upstream, and whether another attempt may be made.
 //!
 //! ```text
 //!            too many failed                     open has passed
@@ -7,30 +7,31 @@
 //!     │                         └──────── a probe failed ────────────┘   │
 //!     └─────────────────────────── all probes went well ─────────────────┘
 //! ```
-//! Attempts of all cores are counted in ten parts of the window, each one word of its own that also says which part of time
-//! it is for, so that counting takes no lock. Only a change of state does, and attempts while the circuit is not closed.
+//! All cores count their attempts in ten parts of the window. Each part is one atomic word that also names its tenth
+//! of the window, so counting takes no lock. Only a state change, and attempts while the circuit is not closed, take
+//! the lock.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Parts of a window: it moves on by a tenth of its length.
+/// Parts of a window, which moves on by a tenth of its length.
 const PARTS: u64 = 10;
 
 /// When a circuit opens, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
-    /// Shares of attempts, from 0 to 1; above 1 for never.
+    /// Failing or slow shares of attempts at which the circuit opens, from 0 to 1; above 1 means never.
     pub(super) errors: f64,
     pub(super) slow: f64,
-    /// Attempts that must have ended within the window.
+    /// Attempts that must have ended within the window before the circuit can open.
     pub(super) minimum: u64,
     pub(super) window: Duration,
     pub(super) open: Duration,
     pub(super) probes: u32,
 }
 
-/// How an attempt went.
+/// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum AttemptResult {
     Failed,
@@ -41,15 +42,15 @@ pub(super) enum AttemptResult {
 /// Whether an attempt may be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pass {
-    /// Yes, and how it went is counted in this generation of the circuit's states.
+    /// Yes. The result is counted in this generation of the circuit.
     Counted(u64),
-    /// Yes, as one of the few that find out whether the upstream has recovered.
+    /// Yes, as one of the few probes that test whether the upstream has recovered.
     Probe(u64),
-    /// No, and after this time it is worth asking again.
+    /// No. Asking again makes sense after this time.
     Refused(Duration),
 }
 
-/// What changed by the end of an attempt, for the log.
+/// How the end of an attempt changed the circuit's state, for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Closed,
@@ -58,7 +59,7 @@ pub(super) enum Change {
     Reopened,
 }
 
-/// What a window holds.
+/// The counts of a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) attempts: u64,
@@ -66,16 +67,17 @@ pub(super) struct Tally {
     pub(super) slow: u64,
 }
 
-/// A circuit. Times count from any fixed moment.
+/// A circuit. Times are relative to an arbitrary fixed moment.
 #[derive(Debug)]
 pub(super) struct Circuit {
     parts: [Part; PARTS as usize],
-    /// Odd while the circuit is not closed; grows with each change, so that what began before it counts no more.
+    /// Odd while the circuit is not closed. Each state change increments it, so results of earlier attempts no longer
+    /// count.
     generation: AtomicU64,
     state: Mutex<State>,
 }
 
-/// Counts of a tenth of the window. Each word: which tenth (upper half), and how many.
+/// Counts for a tenth of the window. Each word holds the number of its tenth (upper half) and the count.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Part {
@@ -100,8 +102,8 @@ impl Default for Circuit {
 }
 
 impl Circuit {
-    /// Asks for an attempt. Where the circuit has been open for long enough, this one is a probe; the flag says whether it
-    /// is the first.
+    /// Asks to make an attempt. If the circuit has been open long enough, the attempt is a probe; the flag says
+    /// whether it is the first.
     pub(super) fn ask(&self, rules: &Rules, now: impl FnOnce() -> Duration) -> (Pass, bool) {
         let generation = self.generation.load(Relaxed);
         if generation.is_multiple_of(2) {
@@ -128,7 +130,7 @@ impl Circuit {
         }
     }
 
-    /// Counts how an attempt went that was asked for.
+    /// Counts the result of an attempt that [`Circuit::ask`] allowed.
     pub(super) fn count(
         &self,
         generation: u64,
@@ -153,14 +155,14 @@ impl Circuit {
         }
         let mut state = self.state();
         if *state != State::Closed {
-            return None; // another core was first
+            return None; // another core changed the state first
         }
         *state = State::Open { until: now + rules.open };
         self.generation.fetch_add(1, Relaxed);
         Some(Change::Opened(tally))
     }
 
-    /// Notes how a probe went; `None` where it came to nothing, because its exchange was dropped.
+    /// Records the result of a probe; `None` if its exchange was dropped without a result.
     pub(super) fn probed(
         &self,
         generation: u64,
@@ -181,7 +183,7 @@ impl Circuit {
                 if *well < rules.probes {
                     return None;
                 }
-                // What the window holds is from before.
+                // The window's counts date from before the circuit opened.
                 self.forget();
                 *state = State::Closed;
                 self.generation.fetch_add(1, Relaxed);
@@ -189,18 +191,18 @@ impl Circuit {
             }
             Some(AttemptResult::Failed | AttemptResult::Slow) => {
                 *state = State::Open { until: now + rules.open };
-                self.generation.fetch_add(2, Relaxed); // probes still under way count no more
+                self.generation.fetch_add(2, Relaxed); // probes still under way no longer count
                 Some(Change::Reopened)
             }
         }
     }
 
-    /// One that is open until then.
+    /// A circuit that is open until `until`.
     pub(super) fn open_until(until: Duration) -> Self {
         Self { state: Mutex::new(State::Open { until }), generation: AtomicU64::new(1), ..Self::default() }
     }
 
-    /// For how long it is still open: no time where the next attempt is a probe, `None` where it is closed.
+    /// How long the circuit stays open: zero if the next attempt is a probe, `None` if it is closed.
     pub(super) fn still_open(&self, now: Duration) -> Option<Duration> {
         match *self.state() {
             State::Closed => None,
@@ -209,7 +211,7 @@ impl Circuit {
         }
     }
 
-    /// 0 closed, 1 half-open, 2 open.
+    /// The state as a number: 0 closed, 1 half-open, 2 open.
     pub(super) fn level(&self) -> u8 {
         match *self.state() {
             State::Closed => 0,
@@ -218,7 +220,7 @@ impl Circuit {
         }
     }
 
-    /// What the window holds.
+    /// The counts of the current window.
     pub(super) fn tally(&self, rules: &Rules, now: Duration) -> Tally {
         let last = tenth(rules, now);
         let of = |word: &AtomicU64| {
@@ -246,20 +248,21 @@ impl Circuit {
     }
 }
 
-/// The number of the tenth that `now` lies in. Never one of the ten first, which are what no word was written for.
+/// The number of the tenth that contains `now`. The first ten numbers are never used: they mark words not written
+/// yet.
 fn tenth(rules: &Rules, now: Duration) -> u64 {
     let length = (rules.window.as_nanos() / u128::from(PARTS)).max(1);
     u64::try_from(now.as_nanos() / length).unwrap_or(u64::MAX).saturating_add(PARTS)
 }
 
-/// Counts one more in the word, which begins anew with each tenth.
+/// Adds one to the word, which restarts from zero with each tenth.
 fn add(word: &AtomicU64, tenth: u64) {
     let number = (tenth & u64::from(u32::MAX)) << 32;
     let more = |old: u64| {
         let same = old >> 32 == number >> 32 && old & u64::from(u32::MAX) < u64::from(u32::MAX);
         Some(if same { old + 1 } else { number | 1 })
     };
-    let _ = word.fetch_update(Relaxed, Relaxed, more); // it always wants a new value
+    let _ = word.fetch_update(Relaxed, Relaxed, more); // the closure always returns a new value
 }
 
 impl Tally {
@@ -288,7 +291,7 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
-    /// Makes an attempt that ends at once.
+    /// Makes an attempt that ends immediately.
     fn attempt(circuit: &Circuit, went: AttemptResult, now: u64) -> Result<Option<Change>, Duration> {
         match circuit.ask(&RULES, || at(now)).0 {
             Pass::Counted(generation) => Ok(circuit.count(generation, went, &RULES, at(now))),
@@ -334,7 +337,7 @@ mod tests {
     fn what_is_older_than_the_window_is_forgotten() {
         let circuit = Circuit::default();
         for now in 0..100 {
-            // One failure a second is never ten in ten seconds and the same again.
+            // A failure every two seconds never adds up to ten within ten seconds.
             assert_eq!(attempt(&circuit, AttemptResult::Failed, now * 2), Ok(None), "{now}");
         }
         assert_eq!(circuit.tally(&RULES, at(198)).attempts, 5);

@@ -1,7 +1,7 @@
-//! `circuit_breaker`: stops asking an upstream that fails too often, until a few probes go well.
+//! `circuit_breaker`: stops asking an upstream that fails too often, until a few probes succeed.
 //!
-//! `circuit` counts and decides, `asked` is what an exchange knows of its attempt; here are the settings, the hooks, and what the
-//! log is told; `saved` is what an upgrade hands on.
+//! This file holds the settings, the hooks and the log messages. `circuit` counts and decides, `asked` is what an
+//! exchange knows about its attempt, and `saved` is the state handed over at an upgrade.
 
 mod asked;
 mod circuit;
@@ -32,22 +32,25 @@ static CIRCUIT_OPEN: Cause = Cause {
     ..Cause::USUAL
 };
 
-/// Stops asking an upstream of which too many attempts fail, or are slow, until a few probes go well.
+/// Stops sending requests to an upstream that fails or is slow too often, until a few probes succeed.
 ///
-/// An attempt fails by a status of `statuses`, or where there is no answer: no connection, a reset, a timeout. A call of gRPC also
-/// fails by a status of `grpc`, in the head of the answer or in its trailers. What the client ended counts neither way.
+/// An attempt fails if its status is in `statuses`, or if no response comes: no connection, a reset, a timeout. A
+/// gRPC call also fails if its status is in `grpc`, whether in the response head or the trailers. Attempts that the
+/// client ended count neither way.
 ///
-/// When `errors` or `slow_rate` is reached within `window`, with `minimum` attempts or
-/// more, the circuit opens: for `open` the upstream is not asked, and the client gets 503 `circuit_open` with
-/// `Retry-After`. After that `probes` requests may pass. When all of them went well, the circuit closes and counts anew;
-/// one that fails opens it again.
+/// The circuit opens when `errors` or `slow_rate` is reached within `window`, over at least `minimum` attempts. For
+/// the time `open`, requests are not sent to the upstream; the client gets 503 `circuit_open` with `Retry-After`.
+/// Then `probes` requests may pass. If all of them succeed, the circuit closes and its counts start from zero. If one
+/// fails, it opens again.
 ///
-/// Each upstream has a circuit of its own in each place where the filter stands: that of a route counts this route, that
-/// under `filters` all routes together. All cores share it, and it survives a reload or an upgrade that
-/// leaves the settings as they are (an upgrade begins to count anew, but what is open stays open).
-/// Each change is a line in the log. The state is in `weir status`, and in the metric `weir_circuit_breaker_state` with
-/// the label `upstream`: 0 closed, 1 half-open, 2 open. Retries go through the circuit too. `health.outlier` of an
-/// upstream takes out one endpoint that fails among others; this filter is for an upstream that fails as a whole.
+/// Each upstream has its own circuit for each place in the config where the filter appears. The circuit of a route
+/// counts that route; under `filters` it counts all routes together. All cores share the circuit. It survives a
+/// reload or an upgrade that leaves the settings unchanged; an upgrade resets the counts, but an open circuit stays
+/// open.
+///
+/// Each state change is logged. `weir status` shows the state, and so does the metric `weir_circuit_breaker_state`
+/// with the label `upstream`: 0 closed, 1 half-open, 2 open. Retries go through the circuit too. `health.outlier` of
+/// an upstream takes out a single failing endpoint; this filter is for an upstream that fails as a whole.
 ///
 /// ```yaml
 /// - circuit_breaker: { errors: 50%, minimum: 20, window: 10s, open: 15s }
@@ -56,29 +59,29 @@ static CIRCUIT_OPEN: Cause = Cause {
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct CircuitBreakerSettings {
-    /// Share of attempts that fail at which the circuit opens. Default 50%.
+    /// Share of failed attempts at which the circuit opens. Default 50%.
     #[serde(default = "half")]
     errors: Percent,
     /// Statuses that count as failed. Default: 500, 502, 503, 504.
     #[serde(default = "statuses")]
     statuses: Vec<u16>,
-    /// Statuses of gRPC that count as failed. Default: unknown, internal, unavailable.
+    /// gRPC statuses that count as failed. Default: unknown, internal, unavailable.
     #[serde(default = "grpc_statuses")]
     grpc: Vec<String>,
-    /// Time to the head of the response from which an answer counts as slow. Default: none is slow.
+    /// A response whose head takes at least this long counts as slow. Default: no response is slow.
     slow: Option<Duration>,
-    /// Share of slow answers at which the circuit opens. Default 50%.
+    /// Share of slow responses at which the circuit opens. Default 50%.
     slow_rate: Option<Percent>,
-    /// Attempts within the window below which the circuit stays closed. Default 20.
+    /// With fewer attempts than this in the window, the circuit stays closed. Default 20.
     #[serde(default = "minimum")]
     minimum: NonZeroU32,
-    /// How far back it looks, from 1s to 1h. Default 10s.
+    /// Length of the window in which attempts count, from 1s to 1h. Default 10s.
     #[serde(default = "window")]
     window: Duration,
-    /// How long the upstream is not asked. Default 15s.
+    /// How long the circuit stays open before the first probe. Default 15s.
     #[serde(default = "open")]
     open: Duration,
-    /// Requests that must go well before the circuit closes; more than that are not under way meanwhile. Default 3.
+    /// Probes that must succeed before the circuit closes, and the most that run at the same time. Default 3.
     #[serde(default = "probes")]
     probes: NonZeroU32,
 }
@@ -120,7 +123,7 @@ struct CircuitBreaker {
     retry_after: FieldName,
 }
 
-/// The circuits of one filter, by upstream: made at the first attempt, read without a lock.
+/// The circuits of one filter, by upstream. Each is made at the first attempt and read without a lock.
 #[derive(Default)]
 struct Circuits {
     by_upstream: ArcSwap<ByUpstream>,
@@ -232,7 +235,7 @@ impl Filter for CircuitBreaker {
                 *cx.state() = Asked::probe(circuit, generation, *rules);
             }
             (Pass::Refused(left), _) => {
-                *cx.state() = Asked::default(); // on_attempt_end has nothing to count
+                *cx.state() = Asked::default(); // leaves on_attempt_end nothing to count
                 let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
                 let headers = vec![(self.retry_after.clone(), seconds.to_string().into_bytes())];
                 return Err(Box::new(Refusal { cause: &CIRCUIT_OPEN, detail: None, headers }));
@@ -242,13 +245,14 @@ impl Filter for CircuitBreaker {
     }
 
     fn on_attempt_end(&self, end: &AttemptEnd<'_>, cx: &mut Cx) {
-        // What says nothing leaves what was asked to another attempt of the same request, or to the end of the exchange.
+        // An attempt without a result leaves its place to another attempt of the same request, or to the end of the
+        // exchange.
         let Some(went) = self.went(end) else { return };
         let waits = end.grpc == Some(GrpcStatus::ToCome) && went != AttemptResult::Failed;
         let place = match std::mem::take(cx.note()).checked_sub(1) {
             Some(generation) => {
                 let circuits = self.circuits.by_upstream.load();
-                let Some(circuit) = circuits.get(end.attempt.upstream) else { return }; // a reload has forgotten it
+                let Some(circuit) = circuits.get(end.attempt.upstream) else { return }; // a reload dropped it
                 if !waits {
                     let change = circuit.count(generation, went, &self.teller.rules, since(end.at));
                     return self.teller.tell(end.attempt.upstream, change);
@@ -269,7 +273,7 @@ impl Filter for CircuitBreaker {
         }
     }
 
-    /// Only of a call of gRPC whose status stands in the trailers.
+    /// Watches the body only for a gRPC call whose status is in the trailers.
     fn response_body(&self, _: &ResponseHead, cx: &mut Cx) -> BodyUse {
         if *cx.note() == TO_COME { BodyUse::Watch } else { BodyUse::Pass }
     }
@@ -283,9 +287,9 @@ impl Filter for CircuitBreaker {
                 && failed
             {
                 ended.went = AttemptResult::Failed;
-            } // and it is counted as it is dropped
+            } // dropping it counts it
         } else if !piece.data().is_empty() && to_come.as_ref().is_some_and(ToCome::is_probe) {
-            *to_come = None; // a stream that lives must not keep the place of a probe
+            *to_come = None; // a long stream must not keep a probe's place
         }
         Ok(())
     }
@@ -302,12 +306,12 @@ impl Filter for CircuitBreaker {
 }
 
 impl CircuitBreaker {
-    /// How an attempt went; `None` where that says nothing about the upstream.
+    /// The result of an attempt; `None` if it says nothing about the upstream.
     fn went(&self, end: &AttemptEnd<'_>) -> Option<AttemptResult> {
         match end.cause {
-            // The client left, or had set a deadline of its own.
+            // The client left, or its own deadline expired.
             Some(cause) if [&CLIENT_CLOSED, &CLIENT_TOO_SLOW, &GRPC_TIMEOUT].contains(&cause) => None,
-            // What the client sent was refused, by the gateway or by a filter.
+            // The gateway or a filter refused what the client sent.
             Some(cause) if (400..500).contains(&cause.status) => None,
             Some(_) => Some(AttemptResult::Failed),
             // Another attempt was answered first (`hedge`), or a filter refused this one.
@@ -336,7 +340,7 @@ impl Circuits {
         circuit
     }
 
-    /// Forgets upstreams that are gone.
+    /// Forgets upstreams that no longer exist.
     fn keep_only(&self, upstreams: &[String]) {
         let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all = HashMap::clone(&self.by_upstream.load());

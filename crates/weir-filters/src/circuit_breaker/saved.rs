@@ -1,9 +1,11 @@
-//! Circuits that are open, written down for the process that an upgrade starts. What closed ones have counted is not: a window is short.
+//! Open circuits, serialized for the process that an upgrade starts. The counts of closed circuits are not saved,
+//! because a window is short.
 //!
 //! ```text
 //!   saved at (ns since 1970) │ n × (bytes of the name, name of the upstream, ns that it stays open)
 //! ```
-//! All numbers are 64 bits, big-endian. A half-open circuit travels as one whose time has passed: the next attempt is a probe.
+//! All numbers are 64 bits, big-endian. A half-open circuit is saved as one whose time has passed: the next attempt
+//! is a probe.
 
 use super::asked::now;
 use super::circuit::Circuit;
@@ -13,7 +15,7 @@ use arc_swap::ArcSwap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Longest name of an upstream that is read back, in bytes: more is a sign of a broken text.
+/// Longest upstream name that is read back, in bytes. A longer one means the text is corrupt.
 const NAME_BYTES: u64 = 4096;
 
 impl Portable for Circuits {
@@ -22,7 +24,7 @@ impl Portable for Circuits {
     }
 }
 
-/// `None` where it was not written by [`Circuits::save`]. None stays open for longer than `most`, the setting `open`.
+/// `None` if [`Circuits::save`] did not write the text. No circuit stays open longer than `most`, the setting `open`.
 pub(super) fn load(saved: &[u8], most: Duration) -> Option<Circuits> {
     load_at(saved, most, now(), wall_clock())
 }
@@ -46,7 +48,7 @@ fn save_at(circuits: &Circuits, now: Duration, wall: Duration) -> Vec<u8> {
 
 fn load_at(saved: &[u8], most: Duration, now: Duration, wall: Duration) -> Option<Circuits> {
     let mut rest = saved;
-    // A clock that was set back meanwhile counts as no time at all.
+    // If the clock was set back in between, no time counts as passed.
     let passed = wall.saturating_sub(Duration::from_nanos(number(&mut rest)?));
     let mut by_upstream = ByUpstream::default();
     while !rest.is_empty() {
@@ -93,7 +95,7 @@ mod tests {
         circuits.of(upstream).ask(&RULES, || at(now)).0
     }
 
-    /// `ill` has failed twice, `well` not at all.
+    /// `ill` has failed twice, `well` never.
     fn saved() -> Vec<u8> {
         let old = Circuits::default();
         for _ in 0..2 {
@@ -106,12 +108,12 @@ mod tests {
 
     #[test]
     fn what_is_open_stays_open_for_what_is_left() {
-        // 10 s are left when it is saved; 4 s later it is taken over by a process whose clock has just begun.
+        // 10 s are left when it is saved; 4 s later, a process whose clock has just started loads it.
         let new = load_at(&saved(), OPEN, at(1), at(5004)).unwrap();
         assert_eq!(ask(&new, "ill", 1), Pass::Refused(at(6)));
         assert!(matches!(ask(&new, "well", 1), Pass::Counted(_)));
         let Pass::Probe(generation) = ask(&new, "ill", 7) else { panic!("its time has passed") };
-        // And while the probe is under way, another upgrade makes the next attempt a probe.
+        // Another upgrade while the probe is under way makes the next attempt a probe.
         let newer = load_at(&save_at(&new, at(7), at(6000)), OPEN, at(0), at(6000)).unwrap();
         assert!(matches!(ask(&newer, "ill", 0), Pass::Probe(_)));
         new.of("ill").probed(generation, Some(AttemptResult::Well), &RULES, at(8));

@@ -1,4 +1,4 @@
-//! The hooks: what counts, what is refused, and who gives a probe's place back.
+//! The hooks: what counts, what is refused, and who frees a probe's place.
 
 use super::super::testing::{Exchange, Running, Stand};
 use super::*;
@@ -14,7 +14,7 @@ fn stand(settings: Value) -> Stand {
 /// How an attempt ends.
 type Ends = Result<u16, &'static Cause>;
 
-/// Makes an attempt; the cause for which it was refused.
+/// Makes an attempt and returns the cause if it was refused.
 async fn attempt(running: &Running, upstream: &str, ends: Ends, took: Time) -> Result<(), &'static Cause> {
     let mut exchange = begin(running, upstream).await?;
     exchange.attempt_end(upstream, ends, took);
@@ -29,7 +29,7 @@ async fn begin(running: &Running, upstream: &str) -> Result<Exchange, &'static C
 const AT_ONCE: Time = Time::ZERO;
 
 thread_local! {
-    /// How far the test that runs on this thread is ahead of the clock.
+    /// How far the test on this thread is ahead of the clock.
     pub(super) static AHEAD: Cell<Time> = const { Cell::new(Time::ZERO) };
 }
 
@@ -50,7 +50,7 @@ async fn failures_open_the_circuit_of_their_upstream_alone() {
 
 #[tokio::test]
 async fn what_the_client_did_counts_neither_way() {
-    // Nor does what came to nothing: another attempt was first, or a filter refused this one.
+    // An attempt without a result does not count either: another attempt was first, or a filter refused this one.
     for ends in [Err(&CLIENT_CLOSED), Err(&GRPC_TIMEOUT), Err(&BODY_TIMEOUT), Ok(0)] {
         let running = stand(json!({ "minimum": 2, "errors": "1%" })).build();
         for _ in 0..20 {
@@ -92,7 +92,7 @@ async fn calls_of_grpc_fail_by_their_status() {
         (ToCome, Some("grpc-status: 0\n"), false),
         (ToCome, Some("grpc-status: x\n"), false),
         (ToCome, Some(""), false),
-        (ToCome, None, false), // cut: it counts as its head said
+        (ToCome, None, false), // cut off: the status of its head counts
     ] {
         assert_eq!(is_open(four(), grpc, trailers).await, expected, "{grpc:?} {trailers:?}");
     }
@@ -101,7 +101,8 @@ async fn calls_of_grpc_fail_by_their_status() {
     assert!(!is_open(other, Told(14), None).await);
 }
 
-/// One that waits for its trailers is counted once, whichever way it ends; a probe waits for no more than the first message.
+/// An attempt that waits for its trailers is counted once, however it ends. A probe waits for no more than the first
+/// message.
 #[tokio::test]
 async fn a_stream_does_not_keep_the_place_of_a_probe() {
     let running = stand(json!({ "minimum": 1, "open": "1m", "probes": 1 })).build();
@@ -114,7 +115,7 @@ async fn a_stream_does_not_keep_the_place_of_a_probe() {
     assert!(begin(&running, "up").await.is_ok(), "it is closed");
     probe.response_trailers("grpc-status: 14\n");
     assert!(begin(&running, "up").await.is_ok(), "and was counted");
-    // One that fails by its trailers, with no message, opens it again.
+    // A probe that fails by its trailers, without any message, reopens the circuit.
     assert!(attempt(&running, "up", Ok(500), AT_ONCE).await.is_ok());
     AHEAD.set(Time::from_mins(2));
     let mut probe = begin(&running, "up").await.unwrap();

@@ -1,4 +1,4 @@
-//! Gzip, brotli and Zstandard as one thing: bytes in, bytes out, with flushes between. And what each costs.
+//! Gzip, brotli and Zstandard behind one interface: bytes in, bytes out, with flushes between. Also what each costs.
 
 use brotli::enc::StandardAlloc;
 use brotli::enc::encode::{
@@ -11,40 +11,40 @@ use weir_filter::coding::Coding;
 use zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer};
 
-/// Largest window of brotli and Zstandard, as a power of two: 256 KiB. A client needs as much memory to read them, and we need
-/// several times as much to write. RFC 9659 allows 8 MiB.
+/// Largest window of brotli and Zstandard, as a power of two: 256 KiB. A client needs as much memory to read them,
+/// and we need several times as much to write. RFC 9659 allows 8 MiB.
 const WINDOW: u32 = 18;
 
-/// Smallest, for bodies whose length is known and small.
+/// Smallest window, for bodies whose length is known and small.
 const SMALL_WINDOW: u32 = 14;
 
-/// Room for what is written, in bytes, to begin with and whenever it is full.
+/// Initial size of the output buffer, in bytes, and the amount added whenever it is full.
 const ROOM: usize = 8 * 1024;
 
-/// What follows the bytes that are given.
+/// What comes after the given bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Then {
-    /// The end.
+    /// The end of the body.
     Finish,
-    /// A pause: whoever has read what is returned can read all that was given.
+    /// A pause: a client that has read the output so far can decode all input so far.
     Flush,
-    /// More.
+    /// More bytes.
     More,
 }
 
-/// One body on its way.
+/// The encoder of one body.
 pub(super) enum Encoder {
     Br(Box<Brotli>),
     Gzip(Box<Compress>),
     Zstd(CCtx<'static>),
 }
 
-/// A library does not go on. None of them says why, and none does in a working process.
+/// The library failed. None of them gives a reason, and none fails in a working process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Failed;
 
 impl Encoder {
-    /// Begins a body of this length, if it is known.
+    /// Begins a body, with its length if it is known.
     pub(super) fn new(algorithm: Coding, level: u8, length: Option<u64>) -> Result<Self, Failed> {
         let window = window(length);
         match algorithm {
@@ -60,9 +60,9 @@ impl Encoder {
         }
     }
 
-    /// Takes bytes in; returns what comes out.
+    /// Compresses bytes and returns the output.
     pub(super) fn encode(&mut self, data: &[u8], then: Then) -> Result<Vec<u8>, Failed> {
-        // Text shrinks to a sixth, more or less.
+        // Text shrinks to about a sixth.
         let mut out = Vec::with_capacity(data.len() / 4 + ROOM / 8);
         match self {
             Self::Br(brotli) => brotli.encode(data, then, &mut out)?,
@@ -79,7 +79,7 @@ fn window(length: Option<u64>) -> u32 {
     power.map_or(WINDOW, u64::trailing_zeros).clamp(SMALL_WINDOW, WINDOW)
 }
 
-/// Most memory of one body on its way, in bytes, measured with bodies of several megabytes.
+/// Most memory that one body takes, in bytes, measured with bodies of several megabytes.
 pub(super) fn memory(algorithm: Coding, level: u8) -> usize {
     let kib = match (algorithm, level) {
         (Coding::Gzip, _) => 384,
@@ -100,7 +100,7 @@ pub(super) fn memory(algorithm: Coding, level: u8) -> usize {
     kib * 1024
 }
 
-/// How long so many bytes take, more or less: measured with text on one virtual machine, and rounded up.
+/// Approximate time to compress this many bytes, measured with text on one virtual machine and rounded up.
 pub(super) fn time(algorithm: Coding, level: u8, bytes: usize) -> Duration {
     let nanoseconds_a_byte = match (algorithm, level) {
         (Coding::Gzip, 0..=3) => 8,
@@ -140,7 +140,7 @@ fn encode_gzip(gzip: &mut Compress, data: &[u8], then: Then, out: &mut Vec<u8>) 
         rest = rest.get(taken..).unwrap_or_default();
         let over = match then {
             Then::Finish => status == Status::StreamEnd,
-            // All of it has come out when there was room for more.
+            // All output is out if the buffer had room to spare.
             Then::Flush | Then::More => rest.is_empty() && out.len() < out.capacity(),
         };
         if over {
@@ -178,7 +178,7 @@ fn encode_zstd(zstd: &mut CCtx<'static>, data: &[u8], then: Then, out: &mut Vec<
 
 // === brotli ===
 
-/// A stream of brotli. Its library frees nothing by itself.
+/// A brotli stream. The library does not free its memory on drop.
 pub(super) struct Brotli(BrotliEncoderStateStruct<StandardAlloc>);
 
 impl Brotli {
@@ -250,7 +250,7 @@ mod tests {
 
     const ALL: [Coding; 3] = [Coding::Br, Coding::Gzip, Coding::Zstd];
 
-    /// Text that repeats itself, but not soon; noise.
+    /// Text that repeats itself only at a distance, and noise.
     fn bodies() -> Vec<Vec<u8>> {
         let mut state = 7_u64;
         let mut next = move || {

@@ -3,7 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What is compressed unless told otherwise: text in its many forms. Images, sound, video and archives are compressed already.
+/// Media types that are compressed by default: the many forms of text. Images, sound, video and archives are
+/// compressed already.
 pub(super) const DEFAULT: &[&str] = &[
     "text/*",
     "application/*+json",
@@ -18,7 +19,7 @@ pub(super) const DEFAULT: &[&str] = &[
     "image/svg+xml",
 ];
 
-/// A media type, or many by `*`.
+/// A media type, or a pattern with `*`.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(transparent)]
 pub(super) struct MediaPattern(String);
@@ -41,7 +42,7 @@ impl MediaPattern {
         if sound { Ok(Self(text.to_ascii_lowercase())) } else { Err(expected()) }
     }
 
-    /// Whether this is one of them: a value of Content-Type, parameters and all.
+    /// Whether the pattern matches a value of Content-Type, which may have parameters.
     pub(super) fn matches(&self, content_type: &[u8]) -> bool {
         let media = content_type.split(|&b| b == b';').next().unwrap_or_default().trim_ascii();
         let pattern = self.0.as_bytes();

@@ -1,6 +1,7 @@
-//! `compress`: makes bodies smaller on their way to clients that can read that.
+//! `compress`: compresses response bodies for clients that accept it.
 //!
-//! `weir_filter::coding` chooses the coding, `media` says which bodies are worth it, `encoder` has the three codings and what they cost.
+//! `weir_filter::coding` chooses the coding, `media` decides which bodies are worth it, and `encoder` holds the three
+//! codings and what they cost.
 
 mod encoder;
 mod media;
@@ -31,17 +32,19 @@ static COMPRESS_FAILED: Cause = Cause {
     ..Cause::USUAL
 };
 
-/// Compresses bodies of responses, by what the client accepts: Zstandard, brotli or gzip.
+/// Compresses response bodies with Zstandard, brotli or gzip, as the client accepts.
 ///
-/// Of the codings that a client names in Accept-Encoding it gets the one of highest quality, and of equals the first of
-/// `algorithms`. `Vary: accept-encoding` is added to every answer that could be compressed, a strong ETag becomes a weak one, and
-/// Accept-Ranges goes. Where the upstream pauses, as between server-sent events, what it has sent so far goes out.
+/// The client gets the coding that its Accept-Encoding ranks highest; `algorithms` decides between codings of equal
+/// quality. Every response that could be compressed gets `Vary: accept-encoding`. A compressed response has a weak
+/// ETag instead of a strong one and no Accept-Ranges. When the upstream pauses, as between server-sent events,
+/// everything sent so far is flushed.
 ///
-/// These pass as they are: what has a Content-Encoding or a Content-Range already, `Cache-Control: no-transform` (of the
-/// response or the request), gRPC, and bodies whose length is known to be below `minimum`.
+/// These responses pass unchanged: those with a Content-Encoding or Content-Range, those under
+/// `Cache-Control: no-transform` (of the response or the request), gRPC, and bodies known to be shorter than
+/// `minimum`.
 ///
-/// A page that shows a secret next to what a stranger can choose tells the secret by its compressed length (BREACH): leave `compress`
-/// out of routes for such pages. [content.md](../guide/content.md#compression) has more.
+/// If a page shows a secret next to text that an attacker can choose, its compressed length reveals the secret
+/// (BREACH). Leave `compress` off the routes of such pages. [content.md](../guide/content.md#compression) has more.
 ///
 /// ```yaml
 /// - compress: {}
@@ -50,21 +53,22 @@ static COMPRESS_FAILED: Cause = Cause {
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct CompressSettings {
-    /// Codings to choose from; of those that a client likes equally the first is taken. Default `[zstd, br, gzip]`.
+    /// Codings to choose from; the first wins if the client accepts several equally. Default `[zstd, br, gzip]`.
     algorithms: Vec<Coding>,
-    /// Bodies that are shorter pass as they are; those of unknown length are compressed. Default `1KiB`.
+    /// Shorter bodies pass uncompressed; bodies of unknown length are compressed. Default `1KiB`.
     minimum: ByteSize,
-    /// Media types of the bodies to compress, such as `text/css`, `text/*` or `application/*+json`. Default: text, JSON, XML,
-    /// JavaScript, WebAssembly, SVG, and fonts that are not compressed themselves.
+    /// Media types to compress, such as `text/css`, `text/*` or `application/*+json`. Default: text, JSON, XML,
+    /// JavaScript, WebAssembly, SVG, and font formats without their own compression.
     types: Vec<MediaPattern>,
-    /// How hard to try, for each coding.
+    /// Compression level of each coding.
     levels: Levels,
-    /// Most memory for bodies on their way, all cores together. Where it is used up, a further body is compressed by a coding
-    /// that needs less, if the client takes one, or passes as it is. One body takes 384 KiB with gzip, 6 MiB with brotli at level 6, 4 MiB with Zstandard at level 6. Default `512MiB`.
+    /// Most memory for bodies being compressed, over all cores. When it is used up, further bodies use a coding that
+    /// needs less, if the client accepts one, or pass uncompressed. One body takes 384 KiB with gzip, 6 MiB with
+    /// brotli at level 6, 4 MiB with Zstandard at level 6. Default `512MiB`.
     memory: ByteSize,
 }
 
-/// A level for each coding: the higher, the smaller and slower.
+/// A level for each coding. Higher levels give smaller bodies and take longer.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct Levels {
@@ -112,53 +116,53 @@ struct Compress {
     types: Vec<MediaPattern>,
     levels: Levels,
     memory: usize,
-    /// What bodies on their way take of it.
+    /// How much of it current bodies have taken.
     taken: Arc<AtomicUsize>,
     content_encoding: FieldName,
     etag: FieldName,
     vary: FieldName,
 }
 
-/// What is known of an exchange, in its note: the coding that the client wants most by its place in `algorithms`, from 1; later the
-/// one that it gets.
+/// The filter's note of an exchange. These bits hold the coding that the client wants most, as its position in
+/// `algorithms` counted from 1; later the coding that it gets.
 const WANTED: u64 = 0b11;
-/// Where the note has that, and the codings that the client likes less.
+/// Positions in the note of that coding and of the codings that the client likes less.
 const WISHES: [u32; 3] = [0, 4, 6];
 /// The request is HEAD.
 const HEAD: u64 = 1 << 2;
-/// The body of the response is compressed.
+/// The response body is compressed.
 const COMPRESSES: u64 = 1 << 3;
 
-/// A piece that takes longer is compressed on a thread of the filter.
+/// A piece that takes longer than this is compressed on a thread of the filter.
 const ELSEWHERE: std::time::Duration = std::time::Duration::from_millis(1);
 
-/// After a piece that takes longer, other connections of this core have their turn.
+/// After a piece that takes longer than this, other connections of this core get their turn.
 const YIELDS: std::time::Duration = std::time::Duration::from_micros(100);
 
-/// The threads for that, and how many pieces may wait for one.
+/// The threads that compress long pieces, and how many pieces may wait for one.
 static COMPRESSING: Blocking = Blocking::new("weir-compress", 256, 1);
 
-/// Fields that describe the bytes of a body, which are others now.
+/// Fields that describe the bytes of a body, which compression changes.
 const OF_THE_BYTES: &[&[u8]] =
     &[b"accept-ranges", b"content-digest", b"content-md5", b"digest", b"repr-digest"];
 
-/// One body on its way.
+/// One body being compressed.
 #[derive(Debug, Default)]
 struct Compressing {
-    /// Not here while a thread has it.
+    /// `None` while a thread has it.
     encoder: Rc<RefCell<Option<Encoder>>>,
-    /// Bytes went in that may not have come out.
+    /// The encoder may hold input that is not in its output yet.
     holds: bool,
-    /// Given back at the end of the exchange.
+    /// Released at the end of the exchange.
     taken: Option<Taken>,
     length: Option<u64>,
 }
 
-/// The tags of If-None-Match, where some are weak: ours may be among them.
+/// The tags of If-None-Match if some are weak: ours may be among them.
 #[derive(Debug, Default)]
 struct WeakTags(Vec<u8>);
 
-/// A part of `memory`.
+/// A share of `memory` that one body has taken.
 struct Taken {
     bytes: usize,
     of: Arc<AtomicUsize>,
@@ -299,7 +303,7 @@ impl Filter for Compress {
         let _ = head.headers.insert(&self.content_encoding, algorithm.name().as_bytes()); // ours: a token
         self.weaken(head);
         head.headers.remove_where(|name, _| OF_THE_BYTES.iter().any(|gone| name.eq_ignore_ascii_case(gone)));
-        // RFC 9110 §9.3.2: an answer to HEAD may leave out what only making the content tells.
+        // RFC 9110 §9.3.2: a response to HEAD may omit fields that only producing the content would determine.
         if *cx.note() & HEAD != 0 {
             head.headers.remove_known(Known::ContentLength);
             cx.drop_length();
@@ -331,7 +335,7 @@ impl Filter for Compress {
                     piece.replace_later(work);
                     return Ok(());
                 }
-                Err(given_back) => encoder = given_back, // every thread is busy: it is no faster there
+                Err(given_back) => encoder = given_back, // every thread is busy, so it would be no faster there
             }
         }
         let out = encoder.encode(piece.data(), then).map_err(failed)?;
@@ -341,7 +345,7 @@ impl Filter for Compress {
         }
         if takes > YIELDS {
             piece.replace_later(async move {
-                weir_wire::yield_now().await; // now the others of this core
+                weir_wire::yield_now().await; // lets other tasks of this core run
                 Ok(out)
             });
         } else {
@@ -357,17 +361,17 @@ impl Filter for Compress {
 }
 
 impl Compress {
-    /// The coding that the client wants most, or that it gets.
+    /// The coding that the client wants most, or the one that it gets.
     fn wanted(&self, cx: &mut Cx) -> Option<Coding> {
         self.algorithm(*cx.note() & WANTED)
     }
 
-    /// The coding at a place of `algorithms`, from 1.
+    /// The coding at a position in `algorithms`, counted from 1.
     fn algorithm(&self, place: u64) -> Option<Coding> {
         self.algorithms.get(usize::try_from(place).ok()?.checked_sub(1)?).copied()
     }
 
-    /// Whether this is a response that a client who wants it gets compressed.
+    /// Whether this response is compressed for clients that accept it.
     fn may_compress(&self, head: &ResponseHead, length: Option<u64>) -> bool {
         let fields = &head.headers;
         if matches!(head.status(), 0..=199 | 204..=206 | 304)
@@ -383,9 +387,10 @@ impl Compress {
             && !no_transform(fields)
     }
 
-    /// A client that holds what we compressed knows it by the weak tag that we gave it.
+    /// A client that holds our compressed copy identifies it by the weak tag that we gave it.
     fn on_not_modified(&self, head: &mut ResponseHead, cx: &mut Cx) {
-        // RFC 9110 §15.4.5: as its 200 would have it. A 304 names no type, so this may be one that is never compressed.
+        // RFC 9110 §15.4.5: a 304 has the fields that its 200 would have. It names no type, so this may be a response
+        // that is never compressed.
         add_vary(&mut head.headers, &self.vary);
         let Some(tag) = head.headers.get(&self.etag) else { return };
         let given = |held: &[u8]| held.trim_ascii().strip_prefix(b"W/").is_some_and(|held| held == tag);
@@ -397,10 +402,10 @@ impl Compress {
     fn weaken(&self, head: &mut ResponseHead) {
         let Some(tag) = head.headers.get(&self.etag).filter(|tag| tag.starts_with(b"\"")) else { return };
         let weak = [b"W/", tag].concat();
-        let _ = head.headers.insert(&self.etag, &weak); // the rest was received
+        let _ = head.headers.insert(&self.etag, &weak); // the tag without `W/` was received, so it is valid
     }
 
-    /// Takes memory for one more body.
+    /// Reserves memory for one more body.
     fn take(&self, bytes: usize) -> Option<Taken> {
         let taken = Taken { bytes, of: Arc::clone(&self.taken) };
         let before = self.taken.fetch_add(bytes, Ordering::Relaxed);
@@ -408,8 +413,8 @@ impl Compress {
     }
 }
 
-/// Compresses a piece on a thread of the filter. The encoder comes back with it; or at once, where all threads are busy and enough
-/// waits for them.
+/// Compresses a piece on a thread of the filter. The encoder comes back with the piece, or immediately if all threads
+/// are busy and the queue is full.
 fn elsewhere(
     encoder: Encoder,
     data: &[u8],
@@ -440,13 +445,13 @@ fn elsewhere(
     })
 }
 
-/// RFC 9111 §5.2.1.6 and §5.2.2.6: whoever passes the message on leaves its content alone.
+/// RFC 9111 §5.2.1.6 and §5.2.2.6: intermediaries must not change the content.
 fn no_transform(fields: &Fields) -> bool {
     let mut directives = fields.get_all("cache-control").flat_map(|value| value.split(|&b| b == b','));
     directives.any(|directive| directive.trim_ascii().eq_ignore_ascii_case(b"no-transform"))
 }
 
-/// Says that the answer depends on Accept-Encoding.
+/// Adds `Vary: accept-encoding`.
 fn add_vary(fields: &mut Fields, vary: &FieldName) {
     let named = |name: &[u8]| name == b"*" || name.eq_ignore_ascii_case(b"accept-encoding");
     let said = fields

@@ -1,11 +1,11 @@
-//! What the filter does with each answer, and that every coding can be read.
+//! What the filter does with each response, and that every coding can be decoded.
 
 use super::super::testing::{Exchange, Response, Stand, run};
 use super::*;
 use serde_json::{Value, json};
 use weir_testkit::decoded;
 
-/// What was written in this coding, as far as it goes.
+/// Decodes bytes of this coding, as far as they go.
 pub(super) fn decode(algorithm: Coding, bytes: &[u8]) -> Vec<u8> {
     decoded(algorithm.name(), bytes)
 }
@@ -218,7 +218,7 @@ fn mistakes() {
     }
 }
 
-/// What takes long is made on a thread, and comes out as it would have in place.
+/// A slow piece is compressed on a thread, with the same output as in place.
 #[tokio::test]
 async fn large_pieces_are_compressed_elsewhere() {
     let body = (0..40_000).map(|n| format!("line {n} {}\n", n * n)).collect::<String>();

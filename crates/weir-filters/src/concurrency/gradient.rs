@@ -1,17 +1,17 @@
-//! How many requests an upstream bears at once, found out by how long it takes.
+//! Finds out from latencies how many requests an upstream can handle at the same time.
 //!
-//! An upstream that has room takes as long for ten requests at once as for five. One that is saturated takes longer with each
-//! more, and answers no more of them in all. So the limit follows the gradient of the latency, as in Netflix's
-//! concurrency-limits (Gradient2) and Envoy's adaptive concurrency:
+//! An upstream with spare capacity takes as long for ten concurrent requests as for five. A saturated upstream takes
+//! longer with each added request, without answering more in total. So the limit follows the gradient of the latency,
+//! as in Netflix's concurrency-limits (Gradient2) and Envoy's adaptive concurrency:
 //!
 //! ```text
 //!   gradient = tolerance × calm / now, at least 1/2, at most 1       calm, now: mean times to the head of a response
 //!   limit    = limit × gradient + √limit        down to a lower one it goes half way at a time
 //! ```
-//! *now* is the mean of a window; *calm* is the mean of windows in which less than half of the limit was taken. Where there is
-//! none for [`CALM_FOR`], the limit is halved for a moment to see: an average over all windows would take a long overload for
-//! the rule, and let the limit grow with it. Means are geometric, so that a few slow requests among many do not pass for a
-//! slow upstream.
+//! *now* is the mean of a window; *calm* is the mean of windows in which less than half of the limit was in use.
+//! After [`CALM_FOR`] without such a window, the limit is briefly halved to measure again. An average over all
+//! windows would take a long overload for normal and let the limit grow with it. Means are geometric, so that a few
+//! slow requests among many do not make the upstream look slow.
 
 use super::super::prelude::Portable;
 use super::places::Places;
@@ -19,29 +19,29 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// A window lasts at least so long, and until it has seen this many answers.
+/// Shortest window. A window also lasts until it has seen this many responses.
 const WINDOW: Duration = Duration::from_millis(100);
 const SAMPLES: u64 = 20;
 
-/// How long what was measured in calm is believed while the upstream is busy.
+/// How long a calm measurement stays valid while the upstream is busy.
 const CALM_FOR: Duration = Duration::from_secs(10);
 
-/// After how long the first measurement is looked at again.
+/// How soon the first measurement is repeated.
 const FIRST_LOOK: Duration = Duration::from_secs(1);
 
 /// Weight of a new window in the mean of the calm ones.
 const WEIGHT: f64 = 0.3;
 
-/// Logarithms are summed up in this fraction, so that a sum is one atomic operation.
+/// Logarithms are summed as multiples of this fraction, so that adding one is a single atomic operation.
 const SCALE: f64 = 65536.0;
 
-/// No logarithm of a latency in microseconds is higher.
+/// Upper bound on the logarithm of a latency in microseconds.
 const LOG_MAX: f64 = 64.0;
 
-/// The limit at the beginning, unless less or more is allowed.
+/// The initial limit, within the bounds.
 const BEGIN: usize = 20;
 
-/// What the limit may be, and how much slower than in calm an upstream may get.
+/// The range of the limit, and how much slower than in calm an upstream may get.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Bounds {
     pub(super) minimum: usize,
@@ -49,15 +49,15 @@ pub(super) struct Bounds {
     pub(super) tolerance: f64,
 }
 
-/// The limit as it adapts.
+/// The adaptive limit.
 #[derive(Debug)]
 pub(super) struct Gradient {
     bounds: Bounds,
-    /// Sum of the logarithms of latencies, their number, and the most that were under way at once, in this window.
+    /// For this window: the sum of the latencies' logarithms, their number, and the most requests under way at once.
     sum: AtomicU64,
     count: AtomicU64,
     busiest: AtomicUsize,
-    /// When the window may end, in nanoseconds.
+    /// The earliest end of the window, in nanoseconds.
     ends: AtomicU64,
     limit: Mutex<Limit>,
 }
@@ -65,17 +65,17 @@ pub(super) struct Gradient {
 #[derive(Debug)]
 struct Limit {
     value: f64,
-    /// The mean logarithm in calm, and when it was measured last.
+    /// The mean logarithm in calm, and when it was last measured.
     calm: Option<f64>,
     measured: Duration,
     look: Look,
 }
 
-/// The moment for which the limit is halved.
+/// The phase of a measurement at half the limit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Look {
     None,
-    /// What is above half of the limit, which was this, is still under way.
+    /// Requests above half of the limit are still under way. Holds the full limit.
     Draining(f64),
     Measuring(f64),
 }
@@ -100,7 +100,8 @@ impl Gradient {
         }
     }
 
-    /// Notes how long an answer took; at the end of a window the limit moves. `now` counts from any fixed moment.
+    /// Records the latency of a response; at the end of a window, adjusts the limit. `now` is relative to any fixed
+    /// moment.
     pub(super) fn sample(&self, took: Duration, now: Duration, places: &Places) {
         let micros = took.as_secs_f64() * 1e6;
         self.sum.fetch_add((micros.max(1.0).log2() * SCALE) as u64, Relaxed);
@@ -112,7 +113,7 @@ impl Gradient {
         if count < SAMPLES || nanos(now) < self.ends.load(Relaxed) {
             return;
         }
-        // Whoever is late has nothing to do: another core ends the window.
+        // If another core holds the lock, it ends the window and this core has nothing to do.
         let Ok(mut limit) = self.limit.try_lock() else { return };
         let (sum, count) = (self.sum.swap(0, Relaxed), self.count.swap(0, Relaxed));
         let busiest = self.busiest.swap(0, Relaxed);
@@ -123,17 +124,17 @@ impl Gradient {
         }
     }
 
-    /// Whether these are its bounds.
+    /// Whether the limit was made with these bounds.
     pub(super) fn is_within(&self, bounds: Bounds) -> bool {
         self.bounds == bounds
     }
 
-    /// The limit now.
+    /// The current limit.
     pub(super) fn limit(&self) -> usize {
         self.limit.lock().unwrap_or_else(PoisonError::into_inner).value.round() as usize
     }
 
-    /// What [`Portable::save`] wrote in the process before this one, within these bounds.
+    /// Loads what [`Portable::save`] wrote in the previous process, within these bounds.
     pub(super) fn load(saved: &[u8], bounds: Bounds) -> Option<Self> {
         let (value, rest) = saved.split_first_chunk()?;
         let (calm, rest) = rest.split_first_chunk()?;
@@ -145,14 +146,14 @@ impl Gradient {
         {
             let mut limit = gradient.limit.lock().unwrap_or_else(PoisonError::into_inner);
             limit.value = value.clamp(bounds.minimum as f64, bounds.maximum as f64);
-            // The clock of this process has just begun: it is believed for `CALM_FOR`.
+            // The clock of this process has just started, so the measurement stays valid for `CALM_FOR`.
             limit.calm = Some(calm).filter(|calm| (0.0..=LOG_MAX).contains(calm));
         }
         Some(gradient)
     }
 }
 
-/// The limit and the mean in calm; a mean that is no number stands for none.
+/// The limit and the mean in calm; NaN stands for no mean.
 impl Portable for Gradient {
     fn save(&self) -> Vec<u8> {
         let limit = self.limit.lock().unwrap_or_else(PoisonError::into_inner);
@@ -176,7 +177,7 @@ impl Limit {
                 return;
             }
             Look::Measuring(before) => {
-                // What was measured before is out of date, or there would have been no need to look.
+                // Earlier measurements are out of date; otherwise there would have been no need to measure.
                 (self.calm, self.measured) = (Some(mean), now);
                 (self.value, self.look) = (before, Look::None);
                 return;
@@ -185,7 +186,8 @@ impl Limit {
         }
         let busy = busiest * 2.0 >= self.value;
         let calm = *self.calm.get_or_insert_with(|| {
-            // The quick answers of the first requests came before the slow ones: soon it is measured again.
+            // The fast responses among the first requests came before the slow ones, so the measurement is repeated
+            // soon.
             self.measured = now.saturating_sub(CALM_FOR - FIRST_LOOK);
             mean
         });
@@ -200,7 +202,7 @@ impl Limit {
         let slower = (mean - self.calm.unwrap_or(mean)).exp2();
         let gradient = (bounds.tolerance / slower).clamp(0.5, 1.0);
         let next = self.value * gradient + self.value.sqrt();
-        // A limit that is not used says nothing about a higher one.
+        // A limit that was not reached says nothing about a higher one.
         if busy || next < self.value {
             let next = if next < self.value { self.value.midpoint(next) } else { next };
             self.value = next.clamp(bounds.minimum as f64, bounds.maximum as f64);
@@ -218,18 +220,19 @@ mod tests {
 
     const BOUNDS: Bounds = Bounds { minimum: 4, maximum: 1000, tolerance: 1.5 };
 
-    /// What became of a load in the simulation.
+    /// The result of a simulated load.
     #[derive(Debug)]
     struct Outcome {
-        /// Answers a second within ten times the service time.
+        /// Responses per second within ten times the service time.
         useful: f64,
-        /// Time that 99 of 100 admitted requests took at most, in ms.
+        /// 99th percentile of the time of admitted requests, in ms.
         p99: f64,
         limit: usize,
     }
 
-    /// An upstream that works on `workers` requests at a time, about `service` ms each, and keeps the others in a queue;
-    /// a load that does not care how long it takes; the limit between them, if any. Times are exponential, by a fixed seed.
+    /// A simulated upstream: `workers` requests run at a time, about `service` ms each, and the rest wait in a queue.
+    /// The load is open-loop, whatever the latency, with the limit, if any, in between. Times are exponential, from a
+    /// fixed seed.
     struct Upstream {
         workers: usize,
         service: f64,
@@ -249,7 +252,7 @@ mod tests {
             -mean * (((self.random >> 11) as f64 + 1.0) / (1u64 << 53) as f64).ln()
         }
 
-        /// `rate` requests a second for `seconds`; the first tenth is not counted.
+        /// Sends `rate` requests per second for `seconds`. The first tenth is not counted.
         fn load(&mut self, rate: f64, seconds: f64) -> Outcome {
             let (mut now, mut next, end) = (0.0, 0.0, seconds * 1000.0);
             let mut working: BinaryHeap<(Reverse<u64>, u64)> = BinaryHeap::new();
@@ -299,7 +302,8 @@ mod tests {
         }
     }
 
-    /// The figures of docs/guide/limits.md, which `--nocapture` shows. 16 workers of 10 ms bear 1,600 requests a second; twice as many come for a minute.
+    /// The figures of docs/guide/limits.md, which `--nocapture` shows. 16 workers of 10 ms can handle 1,600 requests per
+    /// second; twice as many arrive for a minute.
     #[test]
     fn a_saturating_upstream_is_protected() {
         let without = Upstream::new(16, 10.0, false).load(3200.0, 60.0);

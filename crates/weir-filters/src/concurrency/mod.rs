@@ -1,6 +1,7 @@
-//! `concurrency`: so many requests at once, for a route or for each client; or as many as the upstream bears.
+//! `concurrency`: limits concurrent requests, per route or per client, or to what the upstream can handle.
 //!
-//! `places` counts and queues, `gradient` finds out what an upstream bears; here are the settings and the hooks.
+//! This file holds the settings and the hooks. `places` counts and queues requests; `gradient` finds out what an
+//! upstream can handle.
 
 mod gradient;
 mod places;
@@ -45,24 +46,28 @@ static CONCURRENCY_TIMEOUT: Cause = Cause {
     ..Cause::USUAL
 };
 
-/// Lets a number of requests be under way at once. The next ones wait in a queue, or are refused.
+/// Limits concurrent requests. Requests over the limit wait in a queue or are refused.
 ///
-/// A request holds its place until its response is sent, or its tunnel (WebSocket) ends; a client that resets its
-/// connection or stream gives it back, in the queue too. One that closes its connection, or half of it, leaves the
-/// queue, and keeps a place that it has for as long as its request goes on (`client_gone` of the upstream). The limit
-/// is exact for the whole process. Those who wait get their places in the order in which they came, each limit for
-/// itself. No place, and no room in the queue: 503 `concurrency_limit`, or 429 `client_concurrency` where each client
-/// has a limit of its own; waited in vain: 503 `concurrency_timeout`; each with `Retry-After: 1`.
+/// A request holds its place until its response is sent, or until its tunnel (WebSocket) ends. A client that resets
+/// its connection or stream gives up its place, or its turn in the queue. A client that closes its connection, or
+/// half of it, leaves the queue; a place that it already has stays taken while its request continues (`client_gone`
+/// of the upstream).
 ///
-/// With `adaptive: true` the limit finds itself: it grows while the upstream answers as fast as when it has little to do,
-/// and shrinks when more requests at once only make it slower. Measured against a simulated upstream that bears 1,600
-/// requests a second and is sent 3,200 for a minute: over 1,520 useful answers a second and a p99 under 80 ms, where
-/// without the filter there are under 100 a second and the p99 is over 20 s. What counts is the time to the head of the
-/// response; timeouts count as slow, failed connections and answers of 500 and more not at all. A tunnel gives its place
-/// back when it opens. Every 10 s under load the limit is halved for a moment to measure anew. The limit and what is taken of
-/// it are in `weir status` and in the metrics `weir_concurrency_limit` and `weir_concurrency_taken`. An upgrade hands the limit to the new process.
+/// The limit is exact for the whole process, and each limit's queue is first in, first out. A request that finds no
+/// place and a full queue gets 503 `concurrency_limit`, or 429 `client_concurrency` if each client has its own limit.
+/// A request that waits longer than `wait` gets 503 `concurrency_timeout`. All three carry `Retry-After: 1`.
 ///
-/// A change of the settings begins to count anew: what is under way then does not count.
+/// With `adaptive: true` the gateway finds the limit. The limit grows while the upstream is as fast as under light
+/// load, and shrinks when more concurrent requests only make it slower. In a test, a simulated upstream that can
+/// handle 1,600 requests per second was sent 3,200 for a minute. It gave over 1,520 useful responses per second with
+/// a p99 under 80 ms; without the filter, under 100 per second with a p99 over 20 s.
+///
+/// Latency here is the time to the head of the response. Timeouts count as slow; failed connections and responses of
+/// 500 and above do not count. A tunnel frees its place when it opens. Every 10 s under load the limit is briefly
+/// halved to measure again. `weir status` shows the limit and the places taken, as do the metrics
+/// `weir_concurrency_limit` and `weir_concurrency_taken`. An upgrade hands the limit to the new process.
+///
+/// A change of the settings resets the count: requests already under way no longer count.
 ///
 /// ```yaml
 /// - concurrency: { requests: 100, queue: 50, wait: 1s }
@@ -72,32 +77,32 @@ static CONCURRENCY_TIMEOUT: Cause = Cause {
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ConcurrencySettings {
-    /// Requests that may be under way at once. Needed unless `adaptive`; there it is the most that the limit grows to,
-    /// 1000 by default.
+    /// Most concurrent requests. Required unless `adaptive`, where it is the upper bound of the limit, 1000 by
+    /// default.
     requests: Option<NonZeroU32>,
-    /// Who has a limit of its own: each `route`, `consumer`, client `address`, value of a header (`header:x-tenant`), or of
-    /// a text with placeholders (`{consumer} {path}`), beside the usual ones `{header:NAME}`, `{cookie:NAME}` and
-    /// `{query:NAME}`. Default `route`. In `filters`, `route` counts each route for itself. Where no filter before this one
-    /// named a consumer, or the request has no such header, it is the client's address; in a text, what the request lacks
-    /// is empty.
+    /// What has its own limit: each `route`, `consumer`, client `address`, value of a header (`header:x-tenant`), or
+    /// value of a text with placeholders (`{consumer} {path}`). In addition to the usual placeholders there are
+    /// `{header:NAME}`, `{cookie:NAME}` and `{query:NAME}`. Default `route`. In `filters`, `route` counts each route
+    /// separately. Without a consumer, or without the header, the client's address is used; in a text, missing values
+    /// are empty.
     #[serde(default = "route")]
     by: By,
-    /// Leading bits of an IPv6 address that make one client, from 1 to 128. Default 64.
+    /// IPv6 addresses that share this many leading bits are one client, from 1 to 128. Default 64.
     #[serde(default = "ipv6_prefix")]
     ipv6_prefix: u8,
-    /// Requests that may wait for a place, for each limit. Default 0: none waits.
+    /// Requests that may wait for a place, per limit. Default 0: none waits.
     #[serde(default)]
     queue: u32,
     /// Longest wait for a place. Default 1s.
     #[serde(default = "one_second")]
     wait: Duration,
-    /// Whether the limit follows what the upstream bears. Only by route. Default false.
+    /// Adapts the limit to what the upstream can handle. Only by route. Default false.
     #[serde(default)]
     adaptive: bool,
-    /// Least that an adaptive limit shrinks to. Default 4.
+    /// Lower bound of an adaptive limit. Default 4.
     minimum: Option<NonZeroU32>,
-    /// How many times slower than when it has little to do the upstream may get before an adaptive limit shrinks, from 1.1
-    /// to 10. Default 1.5.
+    /// How many times slower than under light load the upstream may get before an adaptive limit shrinks, from 1.1 to
+    /// 10. Default 1.5.
     tolerance: Option<f64>,
 }
 
@@ -124,12 +129,12 @@ struct Concurrency {
     gradient: Option<Arc<Gradient>>,
     queue: usize,
     wait: std::time::Duration,
-    /// What a request is told that finds neither a place nor room in the queue.
+    /// The cause for a request that finds neither a place nor room in the queue.
     full: &'static Cause,
     retry_after: FieldName,
 }
 
-/// What an exchange has of the limit.
+/// What an exchange holds of the limit.
 #[derive(Default)]
 enum Held {
     #[default]
@@ -162,7 +167,7 @@ impl IntoFilter for ConcurrencySettings {
             };
             build.keep_portable_for("adaptive limit", fits, load, make)
         });
-        // What a process before this one had found out begins here too. What it still answers counts there alone.
+        // Starts from the limit that the previous process found. Requests that it still answers count only there.
         let limit = gradient.as_ref().map_or(bounds.maximum, |gradient| gradient.limit());
         let state = build.keep("", || State::new(limit));
         Some(Concurrency {
@@ -246,7 +251,7 @@ impl Filter for Concurrency {
             },
         };
         let waits = matches!(held, Held::Waits(_));
-        // Dropped with the exchange, which is how its place is given back.
+        // Dropped with the exchange, which frees its place.
         *cx.state() = held;
         if waits { Flow::Wait } else { Flow::Continue }
     }
@@ -260,7 +265,7 @@ impl Filter for Concurrency {
                     *held = Held::Slot(slot);
                     Flow::Continue
                 }
-                Ok(None) => Flow::refuse(&weir_filter::error::INTERNAL), // nobody closes a semaphore
+                Ok(None) => Flow::refuse(&weir_filter::error::INTERNAL), // the semaphore is never closed
                 Err(_) => self.refuse(&CONCURRENCY_TIMEOUT),
             }
         })
@@ -292,7 +297,7 @@ impl Filter for Concurrency {
 
     fn on_response(&self, head: &mut ResponseHead, cx: &mut Cx) -> Flow {
         if head.status() == 101 {
-            *cx.state() = Held::Nothing; // an open tunnel is no load that the latency tells of
+            *cx.state() = Held::Nothing; // latency does not reflect the load of an open tunnel
         }
         Flow::Continue
     }

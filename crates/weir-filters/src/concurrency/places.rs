@@ -1,15 +1,15 @@
-//! Places for requests: how many there are, who holds one, who waits for one.
+//! Places for requests: how many exist, and which requests hold or wait for one.
 //!
 //! ```text
 //!   State ─┬─ all: Places              everybody together
 //!          ├─ consumers: Places each   by name
 //!          └─ Keyed ─ Places each      by a key that clients choose: there only while somebody holds or wants a place
 //! ```
-//! A place is a [`Slot`], whose drop gives it back: the end of an exchange, a panic and a client that leaves are all the same
-//! drop, so a place is given back exactly once.
+//! A place is a [`Slot`], and dropping the slot frees it. The end of an exchange, a panic and a client that leaves
+//! all drop the slot, so each place is freed exactly once.
 //!
-//! The places of everybody and of consumers are found without a lock, and taking a free one is one atomic operation. Those by
-//! key are found under the lock of one 64th of them, held for a look-up.
+//! The shared places and those of consumers are found without a lock, and taking a free one is one atomic operation.
+//! Places by key are split into 64 shards; finding one holds the lock of its shard for a look-up.
 
 use super::super::shared::by::Key;
 use foldhash::quality::RandomState;
@@ -20,36 +20,36 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use weir_filter::filter::Consumers;
 
-/// How many parts of the keyed places have a lock of their own.
+/// Shards of the keyed places, each with its own lock.
 const SHARDS: usize = 64;
 
-/// Places that share one limit.
+/// Places under one limit.
 #[derive(Debug)]
 pub(super) struct Places {
-    /// Free places. It serves those who wait in the order in which they came, whatever their core.
+    /// Free places. The semaphore serves waiters first in, first out, on any core.
     free: Semaphore,
     limit: AtomicUsize,
-    /// Places that are gone as soon as they are given back: the limit sank below what was taken.
+    /// Places to remove as soon as they are freed, because the limit sank below the number taken.
     owed: AtomicUsize,
     waiting: AtomicUsize,
 }
 
-/// What a request was given: a right to ask for a place.
+/// The right of a request to ask for a place.
 #[derive(Debug)]
 pub(super) struct Claim {
     pub(super) places: Arc<Places>,
     home: Option<(Arc<Keyed>, u64)>,
 }
 
-/// A place that is taken.
+/// A taken place.
 #[derive(Debug)]
 pub(super) struct Slot(Claim);
 
-/// One of those who wait.
+/// A request in the queue.
 #[derive(Debug)]
 pub(super) struct Waiter(Claim);
 
-/// Places by the hash of their key, with the claims to them, which are counted under the lock.
+/// Places by the hash of their key, with the number of claims to them, which changes only under the lock.
 type Shard = HashMap<u64, (usize, Arc<Places>)>;
 
 /// Places by key.
@@ -60,12 +60,12 @@ pub(super) struct Keyed {
     limit: usize,
 }
 
-/// What survives a reload.
+/// The state that survives a reload.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) all: Arc<Places>,
     keyed: Arc<Keyed>,
-    /// By name: positions change with the config. Locked while a snapshot is built, never by a request.
+    /// By name, because positions change with the config. Locked while a snapshot is built, never by a request.
     consumers: Mutex<HashMap<String, Weak<Places>>>,
 }
 
@@ -81,24 +81,24 @@ impl Places {
         }
     }
 
-    /// How many there are.
+    /// The limit.
     pub(super) fn limit(&self) -> usize {
         self.limit.load(Relaxed)
     }
 
-    /// How many are taken.
+    /// How many places are taken.
     pub(super) fn taken(&self) -> usize {
         let there = self.limit.load(Relaxed) + self.owed.load(Relaxed);
         there.saturating_sub(self.free.available_permits())
     }
 
-    /// How many wait for one.
+    /// How many requests wait for a place.
     #[cfg(test)]
     pub(super) fn waiting(&self) -> usize {
         self.waiting.load(Relaxed)
     }
 
-    /// Changes how many there are. One thread at a time.
+    /// Changes the limit. Only one thread at a time may call it.
     pub(super) fn set_limit(&self, limit: usize) {
         let before = self.limit.swap(limit, Relaxed);
         if limit < before {
@@ -112,7 +112,7 @@ impl Places {
         }
     }
 
-    /// Takes one place off what is owed, if anything is.
+    /// Removes a freed place if places are still to be removed.
     fn pay(&self) -> bool {
         let less = |owed: usize| owed.checked_sub(1);
         self.owed.load(Relaxed) > 0 && self.owed.fetch_update(Relaxed, Relaxed, less).is_ok()
@@ -128,20 +128,20 @@ impl Places {
 // === impl Claim ===
 
 impl Claim {
-    /// One to places that are always there.
+    /// A claim to places that live as long as the filter.
     pub(super) const fn to(places: Arc<Places>) -> Self {
         Self { places, home: None }
     }
 
-    /// A place, if one is free and nobody waits for it.
+    /// Takes a place if one is free and no request is waiting.
     pub(super) fn take(self) -> Result<Slot, Self> {
         let taken = self.places.free.try_acquire().map(SemaphorePermit::forget).is_ok();
         if taken { Ok(Slot(self)) } else { Err(self) }
     }
 
-    /// Joins those who wait, if fewer than `queue` do.
+    /// Joins the queue if fewer than `queue` requests wait.
     pub(super) fn wait(self, queue: usize) -> Option<Waiter> {
-        let waiter = Waiter(self); // whose drop counts it off again
+        let waiter = Waiter(self); // dropping it decrements the count
         (waiter.0.places.waiting.fetch_add(1, Relaxed) < queue).then_some(waiter)
     }
 }
@@ -155,7 +155,7 @@ impl Drop for Claim {
 }
 
 impl Waiter {
-    /// Waits for a place; whoever came before has one first.
+    /// Waits for a place; earlier waiters go first.
     pub(super) async fn place(mut self) -> Option<Slot> {
         self.0.places.free.acquire().await.ok()?.forget();
         let claim = Claim { places: Arc::clone(&self.0.places), home: self.0.home.take() };
@@ -182,7 +182,7 @@ impl Keyed {
         Self { hasher: RandomState::default(), shards: std::array::from_fn(|_| Mutex::default()), limit }
     }
 
-    /// The claim of who has this key. Two keys with the same 64 bits share their places: among a million clients the chance
+    /// The claim for a key. Two keys with the same 64-bit hash share their places: among a million clients the chance
     /// of one such pair is one in 10^7.
     pub(super) fn claim(self: &Arc<Self>, key: &Key<'_>) -> Claim {
         let hash = self.hasher.hash_one(key);
@@ -192,7 +192,7 @@ impl Keyed {
         Claim { places: Arc::clone(places), home: Some((Arc::clone(self), hash)) }
     }
 
-    /// Forgets places with their last claim.
+    /// Drops places with their last claim.
     fn leave(&self, key: u64) {
         let mut shard = self.shard(key);
         let Some((claims, _)) = shard.get_mut(&key) else { return };
@@ -227,7 +227,7 @@ impl State {
         &self.keyed
     }
 
-    /// Places of each consumer: those it had, where it had some.
+    /// The places of each consumer, keeping those that exist.
     pub(super) fn of_consumers(&self, consumers: &Consumers) -> Vec<Arc<Places>> {
         let mut known = self.consumers.lock().unwrap_or_else(PoisonError::into_inner);
         let mut places_of = |name: &String| {
@@ -259,7 +259,7 @@ mod tests {
         let mut third = Box::pin(claim(&places).wait(2).unwrap().place());
         assert!(claim(&places).wait(2).is_none(), "the queue is full");
         assert_eq!((places.taken(), places.waiting()), (1, 2));
-        // Polled once each, they stand in line.
+        // Polled once each, both are in the queue.
         assert!(futures_poll(&mut second).is_none() && futures_poll(&mut third).is_none());
         drop(first);
         assert!(claim(&places).take().is_err(), "who comes late takes no place from those who wait");
@@ -286,7 +286,7 @@ mod tests {
         let first = claim(&places).take().unwrap();
         let mut second = Box::pin(claim(&places).wait(1).unwrap().place());
         assert!(futures_poll(&mut second).is_none());
-        drop(first); // the place is the second one's, who has not looked yet
+        drop(first); // the place belongs to the second, which has not been polled yet
         drop(second);
         assert_eq!((places.taken(), places.waiting()), (0, 0));
     }
@@ -332,7 +332,8 @@ mod tests {
         assert_eq!(keyed.len(), 0);
     }
 
-    /// Clients choose the keys: none may be left behind by two that leave at the same moment, each still holding the places.
+    /// Clients choose the keys, so none may be left behind when two claims leave at the same moment, each still
+    /// holding the places.
     #[test]
     fn the_last_claim_forgets_its_key_whoever_else_holds_the_places() {
         let keyed = Arc::new(Keyed::new(1));

@@ -1,5 +1,6 @@
-//! `connect`: clients of the Connect protocol call a gRPC service. What the protocol's bytes mean is the crate weir-transcode's
-//! (`connect`); this is how calls pass through the gateway. `settings` has what an operator writes, `request` and `response` the two ways.
+//! `connect`: clients of the Connect protocol call a gRPC service. The crate weir-transcode (`connect`) reads and
+//! writes the protocol; this module moves calls through the gateway. `settings` holds the settings, `request` and
+//! `response` the two directions.
 //!
 //! Source: "Connect Protocol Reference" of the Connect project.
 
@@ -41,14 +42,14 @@ causes! {
 
 /// The filter.
 struct Connect {
-    /// Where descriptors come from; without any, messages pass as they are.
+    /// Where descriptors come from. Without any, messages pass unchanged.
     source: Option<Source>,
     /// Longest message.
     message: usize,
     names: Names,
 }
 
-/// Fields that it reads and writes.
+/// Fields that the filter reads and writes.
 struct Names {
     accept_post: FieldName,
     allow: FieldName,
@@ -68,21 +69,21 @@ enum Codec {
     Proto,
 }
 
-/// What is known of an exchange.
+/// The state of an exchange.
 #[derive(Default)]
 struct State {
     stage: Stage,
-    /// Why a piece of the request was refused: the answer is made of that.
+    /// Why a piece of the request was refused. The response is made from it.
     wrong: Option<Status>,
 }
 
 #[derive(Default)]
 enum Stage {
-    /// The request went on as a call of gRPC.
+    /// The request went on as a gRPC call.
     Called(Box<Call>),
-    /// It is answered, or none of ours.
+    /// The request was answered, or is not a Connect call.
     Done,
-    /// It is a call, and has not gone on.
+    /// The request is a call that has not been sent yet.
     Found(Box<Call>),
     #[default]
     New,
@@ -91,23 +92,23 @@ enum Stage {
 /// A call.
 struct Call {
     codec: Codec,
-    /// Whether messages come in envelopes, whatever their number.
+    /// Whether messages come in envelopes, even if there is only one.
     streams: bool,
-    /// Whether it stands in the query.
+    /// Whether the message is in the query.
     get: bool,
-    /// What the service is, and which of its methods this is. JSON needs both.
+    /// The API and the index of the method. JSON needs both.
     method: Option<(Arc<Loaded>, usize)>,
     /// Messages of the request and of the response, which may come at the same time.
     requests: Messages,
     messages: Messages,
     boundary: Boundary,
-    /// Whether the pieces of the response come.
+    /// Whether the filter reads the pieces of the response.
     body: bool,
-    /// What the head of the response said of the status.
+    /// The status in the head of the response.
     told: Option<Vec<u8>>,
 }
 
-/// An answer of ours.
+/// An error response of ours.
 struct ErrorAnswer {
     cause: &'static Cause,
     status: Status,
@@ -137,14 +138,14 @@ impl Connect {
         Self { source, message, names }
     }
 
-    /// What the service is, where that is known.
+    /// The API, if it is known.
     fn loaded(&self, core: &CoreHandle) -> Option<Arc<Loaded>> {
         let source = self.source.as_ref()?;
         source.refresh(core);
         source.loaded()
     }
 
-    /// Does with a request what it was found to be.
+    /// Acts on the kind of request that was found.
     fn decide(&self, look: Look, head: &mut RequestHead, cx: &mut Cx) -> Flow {
         match look {
             Look::Call(call) => match self.send(head, call, cx) {
@@ -178,7 +179,7 @@ impl Filter for Connect {
     fn request_body(&self, head: &RequestHead, cx: &mut Cx) -> BodyUse {
         let call = match self.look(head, cx) {
             Look::Call(call) => call,
-            // What waits may turn out to be none of ours: then its body goes on as it is.
+            // A request that waits may turn out not to be a Connect call. Then its body passes unchanged.
             Look::Later(true) => return BodyUse::Change,
             Look::Later(false) => return BodyUse::Whole(self.message),
             Look::Pass | Look::Refused(_) => return BodyUse::Pass,
@@ -188,7 +189,7 @@ impl Filter for Connect {
             (true, Codec::Json) => BodyUse::Change,
             (true, Codec::Proto) => BodyUse::Pass,
         };
-        cx.state::<State>().stage = Stage::Found(call); // a body that is too long is answered as Connect does
+        cx.state::<State>().stage = Stage::Found(call); // a body that is too long gets a Connect error
         body
     }
 

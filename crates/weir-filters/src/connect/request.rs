@@ -1,4 +1,4 @@
-//! The way to the service: a call of Connect becomes one of gRPC.
+//! The request direction: a Connect call becomes a gRPC call.
 
 use super::{
     Call, Codec, Connect, ErrorAnswer, MALFORMED, NO_METHOD, Stage, State, WRONG_METHOD, WRONG_TYPE, response,
@@ -12,7 +12,7 @@ use weir_transcode::connect::{self, Query};
 use weir_transcode::frames::{self, Boundary, FrameError, Messages};
 use weir_transcode::{ParseError, Status};
 
-/// Fields that tell of HTTP and of the protocol: gRPC has its own, or they mean nothing to the service.
+/// Fields that describe HTTP and the protocol. gRPC has its own, or they mean nothing to the service.
 const OF_CONNECT: &[&[u8]] = &[
     b"accept",
     b"accept-encoding",
@@ -27,17 +27,17 @@ const OF_CONNECT: &[&[u8]] = &[
     b"grpc-timeout",
 ];
 
-/// The codes of a request that is wrong.
+/// Status codes for invalid requests.
 const INVALID_ARGUMENT: u32 = 3;
 const UNIMPLEMENTED: u32 = 12;
 const UNKNOWN: u32 = 2;
 
-/// What a request is.
+/// The kind of a request.
 pub(super) enum Look {
     Call(Box<Call>),
-    /// That will be known when the service has told of itself. Whether it would be a stream.
+    /// Not known until the service has described itself. Whether the call would be a stream.
     Later(bool),
-    /// None of ours.
+    /// Not a Connect call.
     Pass,
     Refused(Box<ErrorAnswer>),
 }
@@ -48,20 +48,20 @@ impl Look {
     }
 }
 
-/// How the type of a request is read.
+/// How the content type of a request is read.
 enum Media {
     Known {
         codec: Codec,
         streams: bool,
     },
-    /// Of Connect, but not one that we know.
+    /// A Connect type that we do not know.
     Strange,
-    /// Of nobody we know.
+    /// A type of another protocol.
     Other,
 }
 
 impl Connect {
-    /// Finds out what a request is.
+    /// Finds out the kind of a request.
     pub(super) fn look(&self, head: &RequestHead, cx: &mut Cx) -> Look {
         let says_so = head.headers.get_str("connect-protocol-version").is_some();
         match head.method() {
@@ -88,7 +88,7 @@ impl Connect {
             Media::Other if says_so && !grpc::is_grpc(&head.headers) => return self.wrong_type(),
             Media::Other => return Look::Pass,
         };
-        // JSON alone says nothing: it may be for others.
+        // JSON alone proves nothing: other requests use it too.
         let is_ours = says_so || streams || codec == Codec::Proto;
         let Some(source) = &self.source else {
             return match codec {
@@ -108,7 +108,7 @@ impl Connect {
         }
     }
 
-    /// Only methods without side effects may be called so, and what those are the descriptors say.
+    /// Only methods without side effects may be called by GET. The descriptors say which those are.
     fn look_at_get(&self, head: &RequestHead, cx: &mut Cx) -> Look {
         let query = Query::read(head.query().unwrap_or_default());
         if !query.is_call() || self.source.is_none() {
@@ -172,7 +172,7 @@ impl Connect {
         Look::Refused(Box::new(wrong))
     }
 
-    /// Makes a call of gRPC of the request.
+    /// Turns the request into a gRPC call.
     pub(super) fn send(
         &self,
         head: &mut RequestHead,
@@ -199,7 +199,7 @@ impl Connect {
         }
     }
 
-    /// What of the request is said in another way by gRPC.
+    /// Translates the parts of the request that gRPC expresses differently.
     fn translated(&self, head: &RequestHead, call: &mut Call, cx: &Cx) -> Result<GrpcRequest, Status> {
         let invalid = |message: &str| Status::new(INVALID_ARGUMENT, message);
         let version = head.headers.get_str("connect-protocol-version");
@@ -246,7 +246,7 @@ impl Connect {
         Ok(GrpcRequest { timeout, coding, accepts, body })
     }
 
-    /// The one message of a call, in a frame of gRPC.
+    /// The message of a unary call, in a gRPC frame.
     fn framed(&self, call: &Call, message: &[u8], coded: bool, gzip: bool) -> Result<Vec<u8>, Status> {
         if message.len() > self.message {
             return Err(Status::new(8, "the message is longer than the limit"));
@@ -275,7 +275,7 @@ impl Connect {
     fn make_grpc(&self, head: &mut RequestHead, request: GrpcRequest, cx: &mut Cx) {
         let GrpcRequest { timeout, coding, accepts, body } = request;
         head.headers.remove_where(|name, _| OF_CONNECT.iter().any(|gone| name.eq_ignore_ascii_case(gone)));
-        // What is written is plain words and parts of what was received.
+        // All values are plain words or parts of received values.
         let _ = head.headers.insert(&self.names.content_type, b"application/grpc");
         if let Some(timeout) = timeout {
             let _ = head.headers.insert(&self.names.grpc_timeout, timeout.as_bytes());
@@ -293,7 +293,7 @@ impl Connect {
         cx.call_grpc(head);
     }
 
-    /// An answer of ours. A stream is answered by its last message, where the call is sound enough to be one.
+    /// An error response of ours. A stream gets it as its last message if the call is valid enough to be a stream.
     pub(super) fn answer(&self, wrong: ErrorAnswer, call: Option<&Call>, cx: &mut Cx) -> Flow {
         cx.state::<State>().stage = Stage::Done;
         cx.answer_because(wrong.cause);
@@ -303,7 +303,7 @@ impl Connect {
             return response::ended(&self.names, call, &status, headers, Vec::new());
         }
         headers.push((self.names.content_type.clone(), b"application/json".to_vec()));
-        // What is wrong with the message has a code of its own; the rest is told by the status of the cause.
+        // An invalid message has its own code. Otherwise the status of the cause decides.
         let http = match cause.status {
             400 => weir_transcode::http_status(status.code, weir_transcode::ErrorStyle::Google),
             told => told,
@@ -312,17 +312,17 @@ impl Connect {
     }
 }
 
-/// What becomes of a request.
+/// The translated request.
 struct GrpcRequest {
     timeout: Option<String>,
-    /// How messages are compressed that pass as they are.
+    /// The compression of messages that pass unchanged.
     coding: Option<Vec<u8>>,
     accepts: Vec<u8>,
     /// The message of a unary call.
     body: Option<Vec<u8>>,
 }
 
-/// How messages of this type are written.
+/// The message format of a content type.
 fn media(text: &[u8]) -> Media {
     let end = text.iter().position(|&b| b == b';').unwrap_or(text.len());
     let text = text.get(..end).unwrap_or_default().trim_ascii().to_ascii_lowercase();
@@ -336,7 +336,7 @@ fn media(text: &[u8]) -> Media {
     }
 }
 
-/// The codings that a client reads, as gRPC lists them: without weights, and without those that weigh nothing.
+/// The codings that a client accepts, in gRPC's form: without weights, and without those of weight zero.
 fn codings(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     for one in text.split(|&b| b == b',') {
@@ -354,7 +354,7 @@ fn codings(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Appends the message that JSON means.
+/// Appends the message for a JSON text.
 fn read(call: &Call, json: &[u8], out: &mut Vec<u8>) -> Result<(), Status> {
     let method = call.method.as_ref().and_then(|(loaded, at)| Some((loaded, loaded.api.methods().get(*at)?)));
     let Some((loaded, method)) = method else {
@@ -369,7 +369,7 @@ fn of_frames(e: FrameError) -> Status {
     Status::new(code, e.to_string())
 }
 
-/// Why a stream of requests cannot go on.
+/// Why a request stream cannot go on.
 struct Fault(Status);
 
 impl From<FrameError> for Fault {
@@ -378,7 +378,7 @@ impl From<FrameError> for Fault {
     }
 }
 
-/// A piece of a stream of requests in JSON.
+/// Translates a piece of a request stream in JSON.
 pub(super) fn piece(piece: &mut Piece<'_>, state: &mut State) -> HookResult {
     let Stage::Called(call) = &mut state.stage else { return Ok(()) };
     if !call.streams || call.codec != Codec::Json {

@@ -1,4 +1,4 @@
-//! The way back: the answer to a call of gRPC becomes one of Connect.
+//! The response direction: the response to a gRPC call becomes a Connect response.
 
 use super::{Call, Codec, Connect, Names, RESPONSE_MALFORMED, Stage, State};
 use crate::prelude::*;
@@ -9,7 +9,7 @@ use weir_transcode::connect;
 use weir_transcode::frames::{self, FrameError, Messages, Single};
 use weir_transcode::{ErrorStyle, PrintError, Status, http_status, of_http};
 
-/// Fields of HTTP. All others in a head that is the trailers too are trailers.
+/// HTTP fields. In a trailers-only response, all other fields are trailers.
 const OF_HTTP: &[&[u8]] = &[
     b"age",
     b"alt-svc",
@@ -32,13 +32,13 @@ const OF_HTTP: &[&[u8]] = &[
 
 type Headers = Vec<(FieldName, Vec<u8>)>;
 
-/// What came of the one message of an answer.
+/// The result of reading a unary response.
 enum Outcome {
-    /// The message as the client reads it, and whether it is compressed still.
+    /// The message in the client's format, and whether it is still compressed.
     Message(Vec<u8>, bool),
-    /// The service says so.
+    /// A status from the service.
     Status(Status),
-    /// It is no such answer.
+    /// Not a valid gRPC response.
     Malformed(String),
 }
 
@@ -53,7 +53,7 @@ impl Connect {
             Stage::Done | Stage::New => return Flow::Continue,
         };
         if let Some(status) = wrong {
-            // A piece of the request did not fit: what came instead of an answer is that.
+            // A piece of the request was invalid, which caused this response.
             let status = named(status, cx);
             return self.failed(&call, &status, Vec::new(), Vec::new());
         }
@@ -95,7 +95,7 @@ impl Connect {
         }
     }
 
-    /// The call was refused before it went on: its body is too long, or did not come.
+    /// The gateway refused the call before sending it: its body is too long, or did not arrive.
     fn not_sent(&self, call: &Call, head: &ResponseHead, cx: &mut Cx) -> Flow {
         let Some(failure) = cx.failure() else { return Flow::Continue };
         let code = match head.status() {
@@ -108,7 +108,7 @@ impl Connect {
         self.failed(call, &status, Vec::new(), Vec::new())
     }
 
-    /// The head of an answer with one message.
+    /// Writes the head of a unary response.
     fn fields(&self, call: &Call, head: &mut ResponseHead, coding: Option<Vec<u8>>, cx: &Cx) {
         head.headers.remove_where(|name, _| is_of_grpc(name));
         let media: &[u8] = match call.codec {
@@ -125,12 +125,12 @@ impl Connect {
         }
         for (name, value) in trailers(cx) {
             if let Some(name) = trailing(&name) {
-                let _ = head.headers.append(&name, &value); // one that may not be sent is left out
+                let _ = head.headers.append(&name, &value); // a value that cannot be sent is left out
             }
         }
     }
 
-    /// The head of a stream of messages.
+    /// Writes the head of a stream.
     fn stream(&self, mut call: Box<Call>, head: &mut ResponseHead, cx: &mut Cx) -> Flow {
         call.told = head.headers.get_str("grpc-status").map(<[u8]>::to_vec);
         if !call.body {
@@ -150,7 +150,7 @@ impl Connect {
         Flow::Continue
     }
 
-    /// The call failed, or a stream ended before it had a message.
+    /// Handles a call that failed, or a stream that ended before its first message.
     fn failed(&self, call: &Call, status: &Status, mut headers: Headers, trailers: Headers) -> Flow {
         if call.streams {
             return ended(&self.names, call, status, headers, trailers);
@@ -163,7 +163,7 @@ impl Connect {
     }
 }
 
-/// A stream that is nothing but its end.
+/// A stream that contains only its end.
 pub(super) fn ended(
     names: &Names,
     call: &Call,
@@ -194,13 +194,13 @@ fn field(name: &[u8], value: &[u8]) -> Option<(FieldName, Vec<u8>)> {
     Some((FieldName::new(std::str::from_utf8(name).ok()?).ok()?, value.to_vec()))
 }
 
-/// The fields of a head that the client gets.
+/// The response fields that the client gets.
 fn headers(head: &ResponseHead) -> Headers {
     let fields = head.headers.iter().filter(|(name, _)| !is_of_grpc(name));
     fields.filter_map(|(name, value)| field(name, value)).collect()
 }
 
-/// The fields of a head that holds the trailers too: those of HTTP, and those that are trailers.
+/// Splits the head of a trailers-only response into HTTP fields and trailers.
 fn only_trailers(head: &ResponseHead) -> (Headers, Headers) {
     let is_http = |name: &[u8]| {
         OF_HTTP.iter().any(|known| name.eq_ignore_ascii_case(known))
@@ -209,18 +209,18 @@ fn only_trailers(head: &ResponseHead) -> (Headers, Headers) {
     headers(head).into_iter().partition(|(name, _)| is_http(name.as_str().as_bytes()))
 }
 
-/// The trailers of an answer that was wanted whole.
+/// The trailers of a response that was read whole.
 fn trailers(cx: &Cx) -> Headers {
     let fields = cx.whole_trailers().filter(|(name, _)| !is_of_grpc(name));
     fields.filter_map(|(name, value)| field(name, value)).collect()
 }
 
-/// The name of a trailer in the head of an answer with one message.
+/// The name that a trailer gets in the head of a unary response.
 fn trailing(name: &FieldName) -> Option<FieldName> {
     FieldName::new(&format!("trailer-{}", name.as_str())).ok()
 }
 
-/// Reads the one message of an answer, and the status behind it; `told`: the one before it, where there is one.
+/// Reads the message of a unary response and the status after it. `told`: the status in the head, if any.
 fn outcome(call: &mut Call, told: Option<&[u8]>, coded: bool, cx: &Cx) -> Outcome {
     let Some(status) = grpc::status(cx, told) else {
         return Outcome::Malformed("it ends without a status".to_owned());
@@ -251,7 +251,7 @@ fn outcome(call: &mut Call, told: Option<&[u8]>, coded: bool, cx: &Cx) -> Outcom
     }
 }
 
-/// Why a message cannot be told.
+/// Why a message cannot be translated.
 struct Fault(String);
 
 impl From<FrameError> for Fault {
@@ -277,11 +277,11 @@ fn write(
     Ok(loaded.api.write(method, message, out)?)
 }
 
-/// A piece of a stream of messages.
+/// Translates a piece of a response stream.
 pub(super) fn piece(piece: &mut Piece<'_>, state: &mut State, exposed: bool) -> HookResult {
     let Stage::Called(call) = &mut state.stage else { return Ok(()) };
     if piece.is_pause() || !call.streams {
-        return Ok(()); // nothing is held back but what is no whole message
+        return Ok(()); // only an incomplete message is held back
     }
     let mut out = Vec::new();
     let malformed = |why: String| {
@@ -303,10 +303,10 @@ pub(super) fn piece(piece: &mut Piece<'_>, state: &mut State, exposed: bool) -> 
         }
     }
     if piece.is_last() {
-        // In JSON nothing was told of half a message, which then matters only where nobody says that the call failed.
+        // In JSON no part of an incomplete message was sent, so it matters only if no status reports a failure.
         let failed = piece.trailer("grpc-status").is_some_and(|code| code != b"0");
         if !call.boundary.is_between() || (!failed && call.messages.finish().is_err()) {
-            // What follows half a message would be read as the rest of it.
+            // The client would read anything after half a message as the rest of that message.
             return Err(malformed(FrameError::Cut.to_string()));
         }
         let status = match piece.trailer("grpc-status").or(call.told.as_deref()) {

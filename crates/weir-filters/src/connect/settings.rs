@@ -5,40 +5,45 @@ use crate::prelude::*;
 use crate::shared::grpc::{Enums, Int64, LimitSettings, Names, Offer, Unknown};
 use weir_transcode::{Choice, JsonOptions};
 
-/// Lets clients of the Connect protocol call a gRPC service: unary calls and streams, in Protocol Buffers and JSON, over HTTP/1.1 and HTTP/2.
+/// Lets clients of the Connect protocol call a gRPC service.
 ///
-/// A call of Connect goes on as gRPC: deadline, metadata, compression and error details are translated both ways. gRPC, gRPC-Web and everything
-/// else pass as they are. The upstream must speak HTTP/2: `protocol: h2c`. Without descriptors messages pass as they are, so that clients must
-/// send Protocol Buffers. With them (`proto`, `descriptors` or `reflection`) clients may send JSON, and call methods that have
-/// `option idempotency_level = NO_SIDE_EFFECTS` by GET, which the filter `cache` can answer. [grpc.md](../guide/grpc.md#connect) has more.
+/// The filter serves unary calls and streams, in Protocol Buffers and JSON, over HTTP/1.1 and HTTP/2. It translates
+/// each Connect call to gRPC and back: deadline, metadata, compression and error details. gRPC, gRPC-Web and all
+/// other requests pass unchanged. The upstream must speak HTTP/2: `protocol: h2c`.
+///
+/// Without descriptors, messages pass unchanged and clients must send Protocol Buffers. With descriptors (`proto`,
+/// `descriptors` or `reflection`), clients may send JSON. They may also call methods with
+/// `option idempotency_level = NO_SIDE_EFFECTS` by GET, and the filter `cache` can answer such calls.
+/// [grpc.md](../guide/grpc.md#connect) has more.
 ///
 /// ```yaml
 /// - connect: { reflection: true, upstream: next }
 /// ```
 ///
-/// With files: `connect: { proto: [ protos/greeter.proto ] }`; Protocol Buffers only: `connect: {}`. For pages of other origins, put `cors` before it with
+/// With files: `connect: { proto: [ protos/greeter.proto ] }`; Protocol Buffers only: `connect: {}`. For pages of
+/// other origins, put `cors` before it with
 /// `headers: [ content-type, connect-protocol-version, connect-timeout-ms ]`.
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct ConnectSettings {
     /// `.proto` files whose services may be called.
     proto: Vec<FilePath>,
-    /// Folders in which imports are looked for. Without them, each file is looked for where it stands.
+    /// Folders in which imports are looked up. Default: the folder of each file.
     include: Vec<FilePath>,
-    /// A descriptor set with all imports (`protoc --include_imports --descriptor_set_out=FILE`), in place of `proto`.
+    /// A descriptor set with all imports (`protoc --include_imports --descriptor_set_out=FILE`), instead of `proto`.
     descriptors: Option<FilePath>,
-    /// Asks the service for its descriptors, by server reflection, v1 or v1alpha. Default `false`.
+    /// Asks the service for its descriptors by server reflection, v1 or v1alpha. Default `false`.
     reflection: bool,
-    /// The upstream that is asked. Default: the one that the route leads to.
+    /// The upstream to ask. Default: the route's upstream.
     upstream: Option<String>,
-    /// How often the service is asked again, while there are requests. What was known is used until then, and longer when it does not answer.
-    /// Default `1m`.
+    /// How often the service is asked again, while requests come in. The last descriptors stay in use until then, and
+    /// longer if the service does not answer. Default `1m`.
     refresh: Option<Duration>,
-    /// Services that may be called. Default: all that are described.
+    /// Services that may be called. Default: all described services.
     services: Vec<String>,
     /// How JSON is written and read.
     json: ConnectJson,
-    /// How much is accepted.
+    /// Limits on messages.
     limits: LimitSettings,
 }
 
@@ -46,15 +51,18 @@ pub(super) struct ConnectSettings {
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct ConnectJson {
-    /// Fields that hold their default are written too. Default `false`.
+    /// Also writes fields that hold their default value. Default `false`.
     defaults: bool,
-    /// `names` or `numbers`. Default `names`; either is read.
+    /// Writes enums as `names` or `numbers`; both are accepted when reading. Default `names`.
     enums: Enums,
-    /// Integers of 64 bits as `text`, or as `numbers`, which JavaScript rounds beyond 2^53. Default `text`; either is read.
+    /// Writes 64-bit integers as `text`, or as `numbers`, which JavaScript rounds beyond 2^53; both are accepted when
+    /// reading. Default `text`.
     int64: Int64,
-    /// Names of fields as `camel` (`pageSize`) or as in the `proto` (`page_size`). Default `camel`; either is read.
+    /// Writes field names as `camel` (`pageSize`) or as in the `proto` (`page_size`); both are accepted when reading.
+    /// Default `camel`.
     names: Names,
-    /// Fields that the message does not have: `ignore` them, as Connect's own servers do, or `refuse` the call. Default `ignore`.
+    /// Unknown fields in a message: `ignore` them, as Connect's own servers do, or `refuse` the call. Default
+    /// `ignore`.
     unknown: Unknown,
 }
 

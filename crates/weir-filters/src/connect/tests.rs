@@ -1,4 +1,4 @@
-//! Calls and answers through the filter alone; the conversations with a real service are in `e2e/connect.rs`.
+//! Calls and responses through the filter alone. Conversations with a real service are in `e2e/connect.rs`.
 
 use super::*;
 use crate::testing::{Exchange, Running, Stand};
@@ -12,7 +12,7 @@ const PROTO: &str = "syntax = \"proto3\";\npackage t.v1;\nservice Greeter {\n\
       rpc Chat(stream Ask) returns (stream Reply);\n\
     }\nmessage Ask { string name = 1; int32 times = 2; }\nmessage Reply { string message = 1; }\n";
 
-/// A filter that knows the service.
+/// A filter with the service's descriptors.
 fn knowing(more: Value) -> (TempDir, Stand) {
     let dir = TempDir::new().unwrap();
     std::fs::write(dir.path().join("t.proto"), PROTO).unwrap();
@@ -40,7 +40,7 @@ fn head(text: &str) -> ResponseHead {
     head
 }
 
-/// The answer that a filter gave: its status, its fields, and its body.
+/// The response that the filter gave: its status, fields and body.
 fn answered(flow: &Flow) -> (u16, Vec<(String, String)>, Vec<u8>) {
     let Flow::Answer(answer) = flow else { panic!("{flow:?}") };
     let Body::Bytes(body) = &answer.body else { panic!("{flow:?}") };
@@ -188,7 +188,7 @@ async fn what_is_wrong_with_a_call() {
         let (actual, told) = refused(running, request, "{}").await;
         assert_eq!((actual, &told["code"]), (status, &json!(code)), "{request}: {told}");
     }
-    // A stream is told by its last message.
+    // A stream gets the error in its last message.
     let exchange = knows.request(&format!("{STREAM}\nConnect-Protocol-Version: 2")).await;
     let (status, _, body) = answered(&exchange.flow);
     assert_eq!((status, &end_of(&body)["error"]["code"]), (200, &json!("invalid_argument")));
@@ -251,7 +251,7 @@ async fn answers_that_are_not_grpc() {
     }
 }
 
-/// A stream of answers, in pieces of this size.
+/// A response stream, in pieces of this size.
 fn streamed(exchange: &mut Exchange, body: &[u8], size: usize) -> Vec<u8> {
     let mut out = Vec::new();
     for piece in body.chunks(size) {
@@ -332,7 +332,7 @@ async fn both_ways_at_once_each_with_its_own_compression() {
     body[4] = u8::try_from(body.len() - 5).unwrap();
     let (begin, rest) = body.split_at(9);
     assert_eq!(exchange.body(begin, false).unwrap(), b"");
-    // The answer begins within a message of the request.
+    // The response begins in the middle of a request message.
     exchange.response(GRPC);
     assert_eq!(exchange.body(rest, true).unwrap(), b"\0\0\0\0\x03\x0a\x01a");
 }

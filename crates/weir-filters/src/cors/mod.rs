@@ -1,4 +1,4 @@
-//! `cors`: says which pages of other origins may call, and answers the preflights of their browsers.
+//! `cors`: decides which pages of other origins may call, and answers the browsers' preflights.
 //!
 //! The rules are those of the Fetch standard, §3.3 (CORS protocol) and §4.9 (CORS-preflight fetch).
 
@@ -35,15 +35,16 @@ static CORS_ORIGIN: Cause = Cause {
     ..Cause::USUAL
 };
 
-/// Says which pages of other origins may call, and answers the preflights of their browsers.
+/// Decides which pages of other origins may call, and answers the browsers' preflights.
 ///
-/// A preflight (OPTIONS with `Access-Control-Request-Method`) takes the route of the request that it asks about, also where that
-/// route's `methods` leave OPTIONS out, and is answered here: 204, or 403 with the cause that tells what was not allowed. Any
-/// other request goes on, whatever its origin: it is the browser that keeps the answer from the page. Answers get the
-/// fields of an allowed origin, those that the gateway makes itself too; what the upstream says about CORS is replaced.
+/// A preflight (OPTIONS with `Access-Control-Request-Method`) takes the route of the request that it announces, even
+/// if the route's `methods` leave out OPTIONS. The filter answers it with 204, or with 403 and a cause that names
+/// what was not allowed. All other requests pass, whatever their origin: the browser is what withholds the response
+/// from the page. Every response to an allowed origin gets the CORS fields, including the gateway's own responses;
+/// CORS fields from the upstream are replaced.
 ///
-/// Put it first. Only what runs behind it gives answers that a page can read, and `weir check` refuses it behind a filter that
-/// asks for credentials, because browsers send none with a preflight.
+/// Put this filter first. A page can read responses of later filters only, and `weir check` refuses `cors` after a
+/// filter that requires credentials, because browsers send none with a preflight.
 ///
 /// ```yaml
 /// - cors: { origins: [ "https://app.example.com", "https://*.preview.example.com" ], credentials: true }
@@ -52,9 +53,9 @@ static CORS_ORIGIN: Cause = Cause {
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct CorsSettings {
-    /// Who may call: origins (`https://app.example.com`), origins with any subdomain (`https://*.example.com`, which is not
-    /// `https://example.com`) or any port (`http://localhost:*`), or `*` for every page. `null` is what sandboxed frames and local
-    /// files send. Neither `*` nor `null` goes with `credentials`.
+    /// Origins that may call: an origin (`https://app.example.com`), an origin with any subdomain
+    /// (`https://*.example.com`, which does not include `https://example.com`) or any port (`http://localhost:*`), or
+    /// `*` for every page. Sandboxed frames and local files send `null`. `credentials` allows neither `*` nor `null`.
     origins: Vec<String>,
     /// Methods that a preflight may ask for; `*` for any. Default GET, HEAD, POST, PUT, PATCH and DELETE.
     #[serde(default = "methods")]
@@ -62,18 +63,19 @@ struct CorsSettings {
     /// Request headers that a preflight may ask for; `*` for any. Default `authorization` and `content-type`.
     #[serde(default = "headers")]
     headers: Vec<String>,
-    /// Response headers that pages may read beside the six that they always may; `*` for all, without `credentials` only. Default
-    /// none.
+    /// Response headers that pages may read, in addition to the six that are always readable; `*` for all, but only
+    /// without `credentials`. Default none.
     #[serde(default)]
     expose: Vec<String>,
-    /// Whether pages may send cookies and other credentials of the browser, and read the answer. Default false.
+    /// Whether pages may send cookies and other browser credentials, and read the response. Default false.
     #[serde(default)]
     credentials: bool,
-    /// How long a browser may keep the answer to a preflight; browsers have a limit of their own, of 2 to 24 hours. Default 10m.
+    /// How long a browser may cache the answer to a preflight. Browsers have their own limit of 2 to 24 hours.
+    /// Default 10m.
     #[serde(default = "ten_minutes")]
     max_age: Duration,
-    /// Whether public pages may call a gateway that stands in a private network
-    /// (`Access-Control-Request-Private-Network`). Default false.
+    /// Whether public pages may call a gateway in a private network (`Access-Control-Request-Private-Network`).
+    /// Default false.
     #[serde(default)]
     private_network: bool,
 }
@@ -82,7 +84,8 @@ struct Cors {
     origins: Origins,
     methods: Names,
     headers: Names,
-    /// What each answer to an allowed origin gets, as far as the origin; the same behind `Vary: Origin`; and that alone.
+    /// Fields of every response to an allowed origin, up to the origin itself; the same with `Vary: Origin` first;
+    /// and `Vary: Origin` alone.
     allowed: Prepared,
     allowed_varying: Prepared,
     varying: Prepared,
@@ -95,18 +98,20 @@ struct Cors {
 
 /// What a preflight may ask for.
 enum Names {
-    /// Whatever it asks for, as it asks: a `*` would leave out `Authorization`, and is taken literally with credentials.
+    /// Everything, echoing the names in the request: `*` would exclude `Authorization`, and browsers take it
+    /// literally with credentials.
     Any,
-    /// These, and all of them as they are told.
+    /// These names, and the list as sent to browsers.
     Listed(Vec<String>, String),
 }
 
-/// What [`Cx::note`] says of a request: 0 for no allowed origin, one of these, or from [`LISTED`] on a place among the listed ones.
+/// Values of [`Cx::note`] for a request: 0 for no allowed origin, one of these, or [`LISTED`] plus the index of a
+/// listed origin.
 const PREFLIGHT: u64 = 1;
 const BY_PATTERN: u64 = 2;
 const LISTED: u64 = 3;
 
-/// The origin that a pattern allowed, for the answer.
+/// The origin that a pattern allowed, for the response.
 #[derive(Default)]
 struct Reflected(Vec<u8>);
 
@@ -173,7 +178,7 @@ impl IntoFilter for CorsSettings {
     }
 }
 
-/// Fields of ours.
+/// Prepares fields of ours.
 fn prepared(fields: &[(&str, &str)]) -> Prepared {
     let add = |all: Prepared, (name, value): &(&str, &str)| all.and(&field_name(name), value.as_bytes());
     fields.iter().try_fold(Prepared::default(), add).expect("the values are made of tokens that were checked")
@@ -217,7 +222,7 @@ impl Names {
         }
     }
 
-    /// What an answer tells: all, or what was asked for.
+    /// The list for the response: all allowed names, or the names that were asked for.
     fn told(&self, asked: &[u8]) -> Vec<u8> {
         match self {
             Self::Any => asked.to_vec(),
@@ -226,7 +231,7 @@ impl Names {
     }
 }
 
-/// Whether an element of `Access-Control-Request-Headers` is a name at all.
+/// Whether an element of `Access-Control-Request-Headers` is a valid field name.
 fn is_token(name: &[u8]) -> bool {
     std::str::from_utf8(name).is_ok_and(|name| FieldName::new(name).is_ok())
 }
@@ -267,7 +272,7 @@ impl Filter for Cors {
             return Flow::Continue;
         }
         let fields = &mut head.headers;
-        // Two such fields, one of them the upstream's, are none to a browser.
+        // Browsers reject a duplicated field, for example ours next to the upstream's.
         fields.remove_where(|name, _| is_ours(name));
         let everyone: &[u8] = b"*";
         let reflected;
@@ -286,7 +291,7 @@ impl Filter for Cors {
             (None, true) => return Flow::Continue,
             (None, false) => (&self.varying, &b""[..]),
         };
-        let _ = fields.append_prepared(prepared, end); // an origin came in a field itself
+        let _ = fields.append_prepared(prepared, end); // the origin was received in a field, so it is valid in one
         Flow::Continue
     }
 }
@@ -307,7 +312,7 @@ impl Cors {
             self.origins.any || self.origins.listed(origin).is_some() || self.origins.has_pattern_for(origin)
         });
         let Some(origin) = allowed else { return Flow::refuse(&CORS_ORIGIN) };
-        // Methods are told apart by case (RFC 9110 §9.1), header names are not.
+        // Methods are case-sensitive (RFC 9110 §9.1), field names are not.
         if !is_token(method) || !self.methods.allows(|m| m == method) {
             return Flow::refuse(&CORS_METHOD);
         }
@@ -338,7 +343,7 @@ impl Cors {
         if self.private_network && fields.get_str(private) == Some(b"true") {
             told.push(("access-control-allow-private-network", b"true".to_vec()));
         }
-        // Nothing keeps an answer to OPTIONS by the standard, but some do.
+        // By the standard a response to OPTIONS is not cacheable, but some caches store it.
         let vary = "Origin, Access-Control-Request-Method, Access-Control-Request-Headers, Access-Control-Request-Private-Network";
         told.push(("vary", vary.as_bytes().to_vec()));
         let name = |(name, value)| Some((FieldName::new(name).ok()?, value));
@@ -347,7 +352,7 @@ impl Cors {
     }
 }
 
-/// The value of a field that stands there once: two Origins are none.
+/// The value of a field that occurs exactly once: two Origins count as none.
 fn one<'a>(fields: &'a Fields, name: &'a FieldName) -> Option<&'a [u8]> {
     let mut all = fields.values(name);
     all.next().filter(|_| all.next().is_none())

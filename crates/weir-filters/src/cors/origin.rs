@@ -1,25 +1,25 @@
-//! Origins: as written in a config, and whether one of a request is among them.
+//! Origins as written in a config, and matching the origin of a request.
 
 use std::collections::HashMap;
 use weir_filter::filter::Build;
 
-/// Who may call.
+/// The origins that may call.
 pub(super) struct Origins {
-    /// Every page.
+    /// Whether every page may call.
     pub(super) any: bool,
     listed: Vec<Box<[u8]>>,
     places: HashMap<Box<[u8]>, usize, foldhash::fast::RandomState>,
     patterns: Vec<Pattern>,
 }
 
-/// An origin of which a part is left open.
+/// An origin with a wildcard.
 struct Pattern {
     /// `https://`
     scheme: String,
-    /// The host; with `subdomains` what it ends with, `.example.com`.
+    /// The host, or with `subdomains` its suffix `.example.com`.
     host: String,
     subdomains: bool,
-    /// `:8443`, or nothing for the scheme's own; `None` for any.
+    /// `:8443`, or empty for the scheme's default; `None` for any.
     port: Option<String>,
 }
 
@@ -30,7 +30,7 @@ enum Written {
     Pattern(Pattern),
 }
 
-/// Names below which strangers register nothing, so that any subdomain is one's own.
+/// Names below which outsiders cannot register domains, so every subdomain belongs to the operator.
 const PRIVATE: [&str; 5] = ["internal", "lan", "local", "localhost", "test"];
 
 // === impl Origins ===
@@ -76,12 +76,12 @@ impl Origins {
         origins
     }
 
-    /// The place of an origin among those listed.
+    /// The index of a listed origin.
     pub(super) fn listed(&self, origin: &[u8]) -> Option<usize> {
         self.places.get(origin).copied()
     }
 
-    /// The origin at a place.
+    /// The origin at an index.
     pub(super) fn at(&self, place: usize) -> Option<&[u8]> {
         self.listed.get(place).map(|origin| &**origin)
     }
@@ -92,7 +92,8 @@ impl Origins {
 }
 
 impl Pattern {
-    /// Browsers write origins in one way only (HTML, "ASCII serialisation of an origin"): lower case, no default port.
+    /// Browsers write each origin in exactly one way (HTML, "ASCII serialisation of an origin"): lower case, no
+    /// default port.
     fn matches(&self, origin: &[u8]) -> bool {
         let Some(rest) = origin.strip_prefix(self.scheme.as_bytes()) else { return false };
         let (host, port) = split_port(rest);
@@ -111,7 +112,7 @@ impl Pattern {
     }
 }
 
-/// Whether this is what can stand before a domain: labels with dots between them, none empty.
+/// Whether this can precede a domain: non-empty labels separated by dots.
 fn is_labels(front: &[u8]) -> bool {
     let letter = |b: &u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'_');
     front.split(|&b| b == b'.').all(|label| !label.is_empty() && label.iter().all(letter))

@@ -1,4 +1,4 @@
-//! What browsers and others send, and what they are told.
+//! Requests of browsers and others, and the responses they get.
 
 use super::super::testing::{Stand, run};
 use super::*;
@@ -28,7 +28,7 @@ async fn a_preflight_is_told_all_that_is_allowed() {
         .expect_no_header("access-control-allow-credentials")
         .expect_no_header("access-control-allow-private-network");
     assert!(exchange.header("vary")[0].starts_with("Origin, "));
-    // The filter sees its own answer, and leaves it alone.
+    // The filter also sees its own response, and leaves it unchanged.
     exchange.response("204\nAccess-Control-Max-Age: 600").expect_header("access-control-max-age", "600");
 }
 

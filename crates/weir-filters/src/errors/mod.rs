@@ -1,5 +1,5 @@
-//! `errors`: the operator's own pages in place of the gateway's errors, and of an upstream's where that is wanted.
-//! `settings` has which page belongs to which error.
+//! `errors`: the operator's own pages in place of the gateway's errors and, if configured, an upstream's. `settings`
+//! maps errors to pages.
 
 mod settings;
 
@@ -23,10 +23,10 @@ static UPSTREAM_ERROR: Cause = Cause {
     ..Cause::USUAL
 };
 
-/// The placeholders of error pages beside those of every text, in the order of [`Errors::values`].
+/// The placeholders of error pages in addition to the usual ones, in the order of [`Errors::values`].
 const PLACEHOLDERS: [&str; 4] = ["cause", "detail", "reason", "status"];
 
-/// Fields that describe the content that is not sent, in either case.
+/// Fields that describe the replaced content.
 const OF_CONTENT: [&str; 12] = [
     "accept-ranges",
     "cache-control",
@@ -42,18 +42,18 @@ const OF_CONTENT: [&str; 12] = [
     "last-modified",
 ];
 
-/// What of an upstream's error is kept: how to do better, and what the client must have in any case.
+/// Fields of an upstream's error that are kept: how to retry or log in, and what the client needs in any case.
 const OF_UPSTREAM: [&str; 7] =
     ["allow", "date", "proxy-authenticate", "retry-after", "set-cookie", "vary", "www-authenticate"];
 
 struct Errors {
     by_cause: HashMap<String, Pages>,
     by_status: HashMap<u16, Pages>,
-    /// By the first digit of the status: of 4xx and of 5xx.
+    /// By the first digit of the status: one for 4xx, one for 5xx.
     by_class: [Option<Pages>; 2],
-    /// The statuses of others that are replaced too.
+    /// Statuses that are also replaced in responses of others.
     upstream: StatusSet,
-    /// What the pages need of the request, which is gone by then.
+    /// Request values that pages need, because the request no longer exists then.
     keep: Vec<Var>,
     names: Names,
 }
@@ -83,12 +83,12 @@ impl Filter for Errors {
 
     fn on_response(&self, head: &mut ResponseHead, cx: &mut Cx) -> Flow {
         let status = head.status();
-        // A gRPC client gets its error in fields that it knows, and the status of the head is 200.
+        // A gRPC client gets its error in gRPC fields, with the status 200 in the head.
         if status < 400 || cx.failure().is_none_or(|failure| failure.grpc) {
             return Flow::Continue;
         }
         let cause = cx.failure().and_then(|failure| failure.cause);
-        // A filter that answered and said why, such as `maintenance`, sent a page of its own.
+        // A filter that answered with a stated reason, such as `maintenance`, sent its own page.
         if cause.is_none() && (cx.because().is_some() || !self.upstream.has(status)) {
             return Flow::Continue;
         }
@@ -102,7 +102,7 @@ impl Filter for Errors {
 }
 
 impl Errors {
-    /// The page for an error: by its cause, by its status, by the class of that.
+    /// The page for an error: by its cause, else by its status, else by the status class.
     fn pages(&self, status: u16, cause: Option<&Cause>) -> Option<&Pages> {
         let by_cause = cause.and_then(|cause| self.by_cause.get(cause.code));
         let by_status = || self.by_status.get(&status);
@@ -132,7 +132,7 @@ impl Errors {
         Flow::Answer(Box::new(Answer { status: head.status(), headers, body: body.into() }))
     }
 
-    /// The placeholders that this answer gives values, and the values.
+    /// The placeholders that depend on this response, and their values.
     fn values(&self, status: u16, kept: &[Vec<u8>], cx: &Cx) -> (Vec<Var>, Vec<Vec<u8>>) {
         let failure = cx.failure();
         let code = failure.and_then(|failure| failure.cause).map_or("", |cause| cause.code);
@@ -145,7 +145,7 @@ impl Errors {
     }
 }
 
-/// Whether a browser decides by a field whether a page of another origin may read the answer.
+/// Whether a browser uses this field to decide if a page of another origin may read the response.
 fn is_cors(name: &str) -> bool {
     name.get(..15).is_some_and(|begin| begin.eq_ignore_ascii_case("access-control-"))
 }
@@ -164,7 +164,7 @@ mod tests {
         exchange.fail(Failure { cause, detail: "<told>".to_owned(), accept, grpc: false });
     }
 
-    /// What becomes of an answer: its fields and its body, where a page takes the place of it.
+    /// The fields and the body of the page that replaces this response; `None` if the response stays.
     fn replaced(
         settings: serde_json::Value,
         request: &str,

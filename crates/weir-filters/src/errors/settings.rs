@@ -1,4 +1,4 @@
-//! The settings of `errors`: pages by cause, status or class of statuses, and which answers of upstreams they replace.
+//! The settings of `errors`: pages by cause, status or status class, and which upstream responses they replace.
 
 use super::{Errors, Names, PLACEHOLDERS};
 use crate::shared::page::{Pages, PagesSettings};
@@ -18,21 +18,24 @@ use weir_h1::FieldName;
 /// Most pages of one filter.
 const MAX_PAGES: usize = 256;
 
-/// The operator's own pages in place of the gateway's errors, and of an upstream's where that is wanted.
+/// Sends the operator's own pages in place of the gateway's errors and, if configured, an upstream's.
 ///
-/// Each key is a status (`404`), a class of them (`4xx`, `5xx`) or a cause (`rate_limited`; docs/reference/causes.md has them all). The cause
-/// counts first, then the status, then the class. A page is a `body` or a watched `file`, at most 256 KiB; one that cannot be read, or
-/// that holds a placeholder which means nothing, is refused with its place. `type` is its media type: by default that of the file's
-/// suffix, or of how the text begins. Of several pages in a list the client gets the one that its `Accept` prefers, else the first.
+/// Each key is a status (`404`), a class of statuses (`4xx`, `5xx`) or a cause (`rate_limited`; docs/reference/causes.md lists
+/// them). A cause takes precedence over a status, and a status over a class. A page is a `body` or a watched `file`,
+/// at most 256 KiB. A page that cannot be read or that holds an unknown placeholder is refused with its place in the
+/// config. `type` is its media type; by default the file's suffix decides, or how the text begins. From a list of
+/// pages the client gets the one that its `Accept` prefers, otherwise the first.
 ///
-/// Beside the usual placeholders there are `{status}`, `{reason}`, `{cause}` and `{detail}` (neutral words, or what `expose_causes`
-/// allows). Values are escaped for the type of the page. A brace that encloses no name is a brace; `{{name}}` stands for `{name}`.
+/// In addition to the usual placeholders there are `{status}`, `{reason}`, `{cause}` and `{detail}` (neutral words,
+/// or what `expose_causes` allows). Values are escaped for the type of the page. Braces around anything but a name
+/// stay as they are; `{{name}}` gives `{name}`.
 ///
-/// Only the gateway's own errors are replaced, unless `upstream` names statuses: then those of an upstream are too, with the cause
-/// `upstream_error`, and of their fields only `retry-after`, `www-authenticate`, `set-cookie`, `allow`, `vary` and those of CORS stay.
-/// gRPC calls keep their own form of errors.
+/// By default the filter replaces only the gateway's own errors. If `upstream` names statuses, it replaces upstream
+/// responses with these too, with the cause `upstream_error`. Of their fields only `retry-after`, `www-authenticate`,
+/// `set-cookie`, `allow`, `vary` and the CORS fields are kept. gRPC calls keep their own error format.
 ///
-/// Write it before the filters whose refusals it is for. Under `filters` it also serves requests that find no route.
+/// Put this filter before the filters whose refusals it should replace. Under `filters` it also serves requests that
+/// match no route.
 ///
 /// ```yaml
 /// - errors:
@@ -46,29 +49,29 @@ const MAX_PAGES: usize = 256;
 pub(super) struct ErrorsSettings {
     #[schemars(skip)]
     pages: Vec<(String, PagesSettings)>,
-    /// Statuses of answers that are not the gateway's own errors (an upstream's, another filter's, or of `respond`) in whose place
-    /// a page is sent too, such as `[502, 5xx]`. Default none.
+    /// Statuses to replace in responses that are not the gateway's own errors (an upstream's, another filter's, or of
+    /// `respond`), such as `[502, 5xx]`. Default none.
     #[schemars(default)]
     upstream: Vec<String>,
 }
 
-/// Statuses of errors.
+/// A set of error statuses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StatusSet {
-    /// A bit for each status from 400 on.
+    /// One bit per status, from 400 on.
     bits: [u64; 4],
 }
 
 // === impl StatusSet ===
 
 impl StatusSet {
-    /// Whether this status is among them.
+    /// Whether the set contains this status.
     pub(super) fn has(&self, status: u16) -> bool {
         let at = usize::from(status.wrapping_sub(400));
         at < 200 && self.bits.get(at / 64).is_some_and(|bits| bits & (1 << (at % 64)) != 0)
     }
 
-    /// Adds what a text names; false where it names no status of an error.
+    /// Adds the status or class that a text names; false if it names no error status.
     fn add(&mut self, text: &str) -> bool {
         let range = match (text.parse::<u16>(), class(text)) {
             (Ok(status), _) if (400..600).contains(&status) => status..status + 1,
@@ -135,7 +138,7 @@ impl IntoFilter for ErrorsSettings {
     }
 }
 
-/// What pages need of the request, but for what the answer tells.
+/// The request values that pages need, except those that come from the response.
 fn keep<'a>(pages: impl Iterator<Item = &'a Pages>) -> Vec<Var> {
     let mut keep: Vec<Var> = Vec::new();
     for var in pages.flat_map(Pages::vars).filter(|var| var.is_of_request()) {
@@ -147,7 +150,7 @@ fn keep<'a>(pages: impl Iterator<Item = &'a Pages>) -> Vec<Var> {
     keep
 }
 
-/// The codes of all causes that are answered.
+/// The codes of all causes that lead to a response.
 fn causes<'a>(build: &'a Build<'_>) -> impl Iterator<Item = &'static str> + 'a {
     let of_filters = build.kinds.iter().flat_map(|kind| kind.causes.iter().copied());
     error::CAUSES.iter().copied().chain(of_filters).filter(|cause| cause.status != 0).map(|cause| cause.code)
@@ -206,7 +209,7 @@ impl Serialize for ErrorsSettings {
     }
 }
 
-/// Says what stands under the keys that are errors.
+/// Describes the keys that are errors.
 fn with_pages(schema: &mut Schema) {
     let mut generator =
         SchemaSettings::default().with(|settings| settings.inline_subschemas = true).into_generator();

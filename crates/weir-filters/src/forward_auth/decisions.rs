@@ -1,4 +1,4 @@
-//! What the service said: remembered for a while by each core, and asked once for equal questions at the same time.
+//! The service's decisions: each core remembers them for a while, and merges identical questions at the same time.
 
 use bytes::Bytes;
 use std::cell::RefCell;
@@ -14,17 +14,18 @@ use weir_h1::FieldName;
 
 type Field = (FieldName, Vec<u8>);
 
-/// What the service said about a request.
+/// The service's decision about a request.
 pub(super) enum Decision {
-    /// It passes, with these fields on the request and on the response.
+    /// The request passes, with these fields added to the request and to the response.
     Pass { request: Vec<Field>, response: Vec<Field>, no_store: bool },
-    /// This is the answer.
+    /// The client gets this response.
     Refuse { status: u16, headers: Vec<Field>, body: Bytes },
-    /// There was no answer.
+    /// The service did not answer.
     Unavailable,
 }
 
-/// The decisions of all cores, each core's for itself. Questions are known by 128 bits that depend on secrets of this snapshot.
+/// The decisions of all cores, separate per core. A question is identified by 128 bits that depend on secrets of this
+/// snapshot.
 pub(super) struct Decisions {
     time: Duration,
     sip: RandomState,
@@ -32,12 +33,12 @@ pub(super) struct Decisions {
     cores: PerCore<RefCell<Known>>,
 }
 
-/// What one core knows.
+/// The decisions of one core.
 #[derive(Default)]
 struct Known {
-    /// A place for each question, found by its bits. Who comes later takes it.
+    /// One slot per question, found by its bits. A later question overwrites an earlier one.
     slots: Vec<Option<Slot>>,
-    /// Questions that are being asked.
+    /// Questions under way.
     asking: HashMap<u128, Rc<OnceCell<Rc<Decision>>>>,
 }
 
@@ -48,14 +49,14 @@ struct Slot {
     until: Instant,
 }
 
-/// Decisions that a core remembers, and the most bytes of one.
+/// Decisions that a core remembers, and the largest size of one in bytes.
 const SLOTS: usize = 1024;
 const DECISION_BYTES: usize = 4096;
 
 // === impl Decision ===
 
 impl Decision {
-    /// Whether it is for one request alone: it begins a session, or the service says so.
+    /// Whether the decision is valid for one request only, because it begins a session or the service says so.
     fn is_private(&self) -> bool {
         let cookies = |fields: &[Field]| fields.iter().any(|(name, _)| is(name, "set-cookie"));
         match self {
@@ -65,7 +66,7 @@ impl Decision {
         }
     }
 
-    /// Whether it may be given to the next who asks the same.
+    /// Whether the decision may be reused for later identical questions.
     fn is_lasting(&self) -> bool {
         let size = |fields: &[Field]| fields.iter().map(|(_, value)| value.len()).sum::<usize>();
         let is_kept = match self {
@@ -102,11 +103,11 @@ impl Decisions {
         }
     }
 
-    /// What tells a question from others: all that the service is told.
+    /// Identifies a question by everything that the service sees.
     pub(super) fn tag(&self, head: &RequestHead, cx: &Cx, by: &[HeaderName]) -> u128 {
         let (mut sip, mut fold) = (self.sip.build_hasher(), self.fold.build_hasher());
         let mut add = |bytes: &[u8]| {
-            // With its length, so that no two lists of parts are the same bytes.
+            // Includes the length, so different lists of parts give different bytes.
             for hasher in [&mut sip as &mut dyn std::hash::Hasher, &mut fold] {
                 hasher.write_usize(bytes.len());
                 hasher.write(bytes);
@@ -129,7 +130,7 @@ impl Decisions {
         u128::from(sip.finish()) << 64 | u128::from(fold.finish())
     }
 
-    /// What is remembered about a question.
+    /// The remembered decision for a question.
     pub(super) fn known(&self, tag: u128, core: &CoreHandle) -> Option<Rc<Decision>> {
         let known = self.cores.get(core);
         let known = known.borrow();
@@ -137,8 +138,8 @@ impl Decisions {
         (slot.tag == tag && Instant::now() < slot.until).then(|| Rc::clone(&slot.decision))
     }
 
-    /// Asks, or waits for who asks the same already. Where that one leaves, or is told what is for it alone, those who wait
-    /// ask.
+    /// Asks the service, or waits for an identical question under way. If that request leaves, or its decision is
+    /// valid for it only, the waiting requests ask.
     pub(super) async fn decide<F: Future<Output = Decision>>(
         &self,
         tag: u128,
@@ -168,7 +169,7 @@ impl Decisions {
     }
 }
 
-/// Somebody who waits for an answer. The last one to leave forgets the question.
+/// A request that waits for a decision. The last one to leave removes the question.
 struct Waiting<'a> {
     known: &'a RefCell<Known>,
     tag: u128,
@@ -177,7 +178,7 @@ struct Waiting<'a> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        // Once it is answered, whoever comes next asks anew, or finds it remembered.
+        // After the answer, later requests ask again or find the decision remembered.
         if self.asked.initialized() || Rc::strong_count(self.asked) <= 2 {
             let mut known = self.known.borrow_mut();
             if known.asking.get(&self.tag).is_some_and(|asked| Rc::ptr_eq(asked, self.asked)) {
@@ -243,7 +244,7 @@ mod tests {
         });
     }
 
-    /// Two who have no session yet must not be given one together.
+    /// Two requests without a session must not get the same new one.
     #[test]
     fn a_cookie_is_for_who_asked() {
         let core = core();

@@ -1,4 +1,5 @@
-//! `forward_auth`: asks a service of yours whether a request may pass. `decisions` remembers what it said.
+//! `forward_auth`: asks a service of the operator whether a request may pass. `decisions` caches the service's
+//! answers.
 
 mod decisions;
 
@@ -21,19 +22,20 @@ static AUTH_UNAVAILABLE: Cause = Cause {
     ..Cause::USUAL
 };
 
-/// Asks a service of yours whether a request may pass, with a request of its own.
+/// Asks a service of yours, in a separate request, whether a request may pass.
 ///
-/// A status from 200 to 299 lets the request pass. Any other is the answer to the client, with its body (at most 64 KiB)
-/// and its fields `cache-control`, `content-type`, `location`, `proxy-authenticate`, `retry-after`, `set-cookie` and
-/// `www-authenticate`. No answer within the upstream's timeouts is a 503: nothing passes unasked.
+/// A status from 200 to 299 lets the request pass. Any other response goes to the client, with its body (at most 64
+/// KiB) and its fields `cache-control`, `content-type`, `location`, `proxy-authenticate`, `retry-after`, `set-cookie`
+/// and `www-authenticate`. If the service does not answer within the upstream's timeouts, the client gets 503: no
+/// request passes without a decision.
 ///
-/// The service is told of the request by `x-forwarded-method`, `-proto`, `-host`, `-uri` (canonical path and query) and
-/// `-for` (the client's address), as by Traefik and Caddy.
+/// The request to the service carries `x-forwarded-method`, `-proto`, `-host`, `-uri` (canonical path and query) and
+/// `-for` (the client's address), as Traefik and Caddy send them.
 ///
-/// With `cache` what it said is remembered, by each core for itself (1,024 decisions), and equal questions at the same time
-/// become one. A question is equal when the client's address, method, scheme, host, path, query and the fields that the service
-/// sees are. An answer that sets a cookie, or says `cache-control: no-store`, is for one request alone: it is neither remembered
-/// nor shared. A request with a body that `body` sends along is always asked for.
+/// With `cache`, each core remembers up to 1,024 decisions, and identical questions at the same time are sent once.
+/// Questions are identical if they agree in the client's address, method, scheme, host, path, query and the fields
+/// that the service sees. An answer that sets a cookie or has `cache-control: no-store` is valid for one request: it
+/// is neither remembered nor shared. A request whose body is sent along (`body`) is never answered from the cache.
 ///
 /// ```yaml
 /// - forward_auth: { upstream: auth, path: /verify, copy: [ x-user, x-groups ] }
@@ -44,29 +46,29 @@ static AUTH_UNAVAILABLE: Cause = Cause {
 struct ForwardAuthSettings {
     /// Name of the upstream that decides.
     upstream: String,
-    /// Path, with or without a query, that is asked. Default `/`.
+    /// Path of the request to the service, with or without a query. Default `/`.
     #[serde(default = "root")]
     path: String,
-    /// Method that is used. Default `GET`; `POST` with `body`.
+    /// Method of the request to the service. Default `GET`; `POST` with `body`.
     #[serde(default)]
     method: Option<String>,
-    /// Fields of the request that the service sees. Default `authorization` and `cookie`. Those that tell of the request
-    /// are always the gateway's own.
+    /// Request fields that the service sees. Default `authorization` and `cookie`. The gateway always sets the fields
+    /// that describe the request itself.
     #[serde(default = "credentials")]
     copy_request: Vec<HeaderName>,
-    /// Fields of the service's answer that are set on the request. What the client sent under these names is removed
-    /// also where the answer has none, so that nobody can forge them. Default none.
+    /// Fields of the service's answer to set on the request. The client's own fields of these names are removed even
+    /// if the answer has none, so clients cannot forge them. Default none.
     #[serde(default)]
     copy: Vec<HeaderName>,
-    /// Fields of the service's answer that the client gets with the response, such as `set-cookie`, where the request passes.
+    /// Fields of the service's answer to add to the client's response, such as `set-cookie`, if the request passes.
     /// Default none.
     #[serde(default)]
     copy_response: Vec<HeaderName>,
-    /// Sends the request's body along, if it is no longer than this; a longer one is a 413. The body is held in memory until
-    /// the service has answered. Default: the service does not see it.
+    /// Also sends the request's body, up to this size; a longer body gets 413. The body stays in memory until the
+    /// service has answered. Default: the service does not see it.
     #[serde(default)]
     body: Option<ByteSize>,
-    /// Remembers decisions. Default: each request is asked for.
+    /// Remembers decisions. Default: the service is asked for each request.
     #[serde(default)]
     cache: Option<CacheSettings>,
 }
@@ -75,10 +77,10 @@ struct ForwardAuthSettings {
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct CacheSettings {
-    /// Fields of the request that tell one question from another, beside the client's address, method, scheme, host, path and
+    /// Request fields that distinguish questions, in addition to the client's address, method, scheme, host, path and
     /// query. All of `copy_request` must be among them.
     headers: Vec<HeaderName>,
-    /// How long a decision is remembered; `0s` only makes one question of equal ones at the same time.
+    /// How long a decision is remembered; `0s` only merges identical questions at the same time.
     time: Duration,
 }
 
@@ -89,14 +91,14 @@ struct ForwardAuth {
     decisions: Option<Decisions>,
 }
 
-/// What the client gets with the response.
+/// Fields to add to the client's response.
 #[derive(Default)]
 struct ForClient(Vec<(FieldName, Vec<u8>)>);
 
 /// Longest body that can be sent along.
 const MAX_BODY: u64 = 16 * 1024 * 1024;
 
-/// The names of the fields that tell of the request.
+/// The names of the fields that describe the request.
 struct Names {
     forwarded_for: FieldName,
     host: FieldName,
@@ -107,7 +109,7 @@ struct Names {
     content_encoding: FieldName,
 }
 
-/// Fields of a refusal that the client gets: what it needs to log in, to wait, and to read the body.
+/// Fields of a refusal that the client gets: those it needs to log in, to wait, and to read the body.
 const ANSWERED: [&str; 7] = [
     "cache-control",
     "content-type",
@@ -178,7 +180,8 @@ impl IntoFilter for ForwardAuthSettings {
 }
 
 impl ForwardAuthSettings {
-    /// What the service decides by, decisions must be told apart by: else one client gets another's.
+    /// Everything that the service may decide by must distinguish decisions, otherwise one client could get
+    /// another's.
     fn check_cache(&self, cache: &CacheSettings, build: &mut Build<'_>) {
         for name in self.copy_request.iter().filter(|name| !cache.headers.contains(name)) {
             let name = name.as_str();
@@ -206,7 +209,7 @@ impl Names {
         }
     }
 
-    /// Whether one of them is `name`: what the client sent as such must not speak for us.
+    /// Whether `name` is one of the fields that only we may set.
     fn has(&self, name: &FieldName) -> bool {
         [&self.forwarded_for, &self.host, &self.method, &self.proto, &self.uri].contains(&name)
     }
@@ -263,19 +266,19 @@ impl Filter for ForwardAuth {
             if !name.as_str().eq_ignore_ascii_case("set-cookie") {
                 head.headers.remove(&name);
             }
-            let _ = head.headers.append(&name, &value); // one that may not be sent is left out
+            let _ = head.headers.append(&name, &value); // a value that cannot be sent is left out
         }
         Flow::Continue
     }
 }
 
 impl ForwardAuth {
-    /// Where decisions about this request are remembered.
+    /// The cache for decisions about this request.
     fn decisions_for(&self, cx: &Cx) -> Option<&Decisions> {
         self.decisions.as_ref().filter(|_| cx.whole().is_empty())
     }
 
-    /// The fields by which questions are told apart.
+    /// The fields that distinguish questions.
     fn cached_by(&self) -> &[HeaderName] {
         self.settings.cache.as_ref().map(|cache| &cache.headers[..]).unwrap_or_default()
     }
@@ -289,7 +292,7 @@ impl ForwardAuth {
             headers.extend(values.map(|value| ((**name).clone(), value.to_vec())));
         }
         if !body.is_empty() {
-            // Without them nobody can read it.
+            // Without these fields the service cannot read the body.
             for name in [&names.content_type, &names.content_encoding] {
                 if let Some(value) =
                     head.headers.get(name).filter(|_| !headers.iter().any(|(n, _)| n == name))
@@ -311,7 +314,7 @@ impl ForwardAuth {
         }
         headers.push((names.uri.clone(), uri));
         headers.push((names.forwarded_for.clone(), cx.client.to_canonical().to_string().into_bytes()));
-        // HTTP/1.0 may come without a Host; the question needs one.
+        // An HTTP/1.0 request may have no Host, but the question needs one.
         let authority = match head.asked_authority() {
             b"" => settings.upstream.as_bytes(),
             authority => authority,
@@ -347,13 +350,13 @@ impl ForwardAuth {
         }
     }
 
-    /// The caller is whoever brought these credentials, and whatever the service made of them. Without either the service may still have
-    /// turned others away, by their addresses for instance.
+    /// Identifies the caller by these credentials and by what the service answered. Even without either, the service
+    /// may have refused others, for instance by their addresses.
     fn identify(&self, made: &[(FieldName, Vec<u8>)], head: &RequestHead, cx: &mut Cx) {
         let mut who = Vec::new();
         let mut add = |name: &str, value: &[u8]| {
             for part in [name.as_bytes(), value] {
-                who.extend_from_slice(&part.len().to_le_bytes()); // no two lists of parts are the same bytes
+                who.extend_from_slice(&part.len().to_le_bytes()); // different lists of parts give different bytes
                 who.extend_from_slice(part);
             }
         };

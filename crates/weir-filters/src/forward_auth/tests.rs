@@ -1,4 +1,4 @@
-//! What the service is asked, and what becomes of its answer.
+//! What the service is asked, and what happens with its answer.
 
 use super::super::testing::Stand;
 use super::*;
@@ -123,7 +123,7 @@ async fn a_decision_is_remembered_for_equal_questions() {
     }
 }
 
-/// The service is told the address, so it may decide by it.
+/// The service gets the address, so it may decide by it.
 #[tokio::test]
 async fn a_decision_is_for_one_address() {
     let inside = || Ok(answer(204, &[("x-user", "inside")]));

@@ -1,5 +1,6 @@
-//! `grpc_json`: REST in front of a gRPC service. What requests and messages mean is the crate weir-transcode's; this is how they pass through
-//! the gateway. `settings` has what an operator writes, `request` and `response` the two ways; `shared/grpc` where descriptors come from.
+//! `grpc_json`: REST in front of a gRPC service. The crate weir-transcode reads and writes requests and messages;
+//! this module moves them through the gateway. `settings` holds the settings, `request` and `response` the two
+//! directions, and `shared/grpc` loads descriptors.
 
 mod request;
 mod response;
@@ -38,19 +39,19 @@ causes! {
         "The path is known, but not with this method." "the method; the rules in the proto"
 }
 
-/// Where an API is described.
+/// Where the description of the API is served.
 struct Page {
     path: String,
     page: Option<String>,
 }
 
-/// How it does what it does.
+/// Behaviour from the settings.
 struct Options {
-    /// Requests that no rule names pass.
+    /// Whether requests that match no rule pass.
     pass: bool,
     errors: ErrorStyle,
     message: usize,
-    /// Fields that the service gets, where they are listed.
+    /// Fields that the service gets, if they are listed.
     request: Option<Vec<FieldName>>,
     /// Trailers that the client gets.
     response: Vec<FieldName>,
@@ -64,7 +65,7 @@ struct GrpcJson {
     names: Names,
 }
 
-/// Fields that it writes.
+/// Fields that the filter writes.
 struct Names {
     allow: FieldName,
     cache_control: FieldName,
@@ -72,24 +73,24 @@ struct Names {
     date: FieldName,
 }
 
-/// As the note of an exchange: this filter asked for all of the request's body.
+/// Value of the exchange's note: this filter asked for the request's whole body.
 const ASKED_WHOLE: u64 = 1;
 
-/// What is known of an exchange.
+/// The state of an exchange.
 #[derive(Default)]
 struct State {
     stage: Stage,
-    /// The answer of ours that is not to be read as gRPC, once there is one.
+    /// Our own error response, if any, which must not be read as gRPC.
     wrong: Option<ErrorAnswer>,
 }
 
 #[derive(Default)]
 enum Stage {
-    /// A call of gRPC as which the request went on.
+    /// The request went on as a gRPC call.
     Called(Box<Calling>),
-    /// The request is described, answered, or none of ours.
+    /// The request was for the description, was answered, or is not for this filter.
     Done,
-    /// Found, and not yet sent.
+    /// The call was found but not sent yet.
     Found(Box<Calling>),
     #[default]
     New,
@@ -102,15 +103,15 @@ struct Calling {
     client_streams: bool,
     server_streams: bool,
     events: bool,
-    /// The answer has no body: the client asked by HEAD.
+    /// The response has no body, because the client used HEAD.
     headless: bool,
     values: Values,
     messages: Messages,
-    /// Whether an error was told within the stream.
+    /// Whether the stream has already reported an error.
     ended: bool,
 }
 
-/// An error of ours: why, and what the client is told.
+/// An error of ours: its cause, and the status for the client.
 struct ErrorAnswer {
     cause: &'static Cause,
     status: Status,
@@ -166,8 +167,8 @@ impl Filter for GrpcJson {
         }
         self.begin(head, cx);
         match &cx.state::<State>().stage {
-            // With streams both ways all of the body is read first: a client of HTTP that sends before it reads, and a service that waits for
-            // its answers to be read, would wait for one another.
+            // For bidirectional streams, the whole request body is read first. Otherwise an HTTP client that sends
+            // before it reads, and a service that waits for its responses to be read, would deadlock.
             Stage::Found(calling) if calling.client_streams && !calling.server_streams => BodyUse::Change,
             Stage::Found(_) | Stage::New => {
                 *cx.note() = ASKED_WHOLE;
@@ -274,7 +275,7 @@ impl Filter for GrpcJson {
     }
 }
 
-/// Whether a request is gRPC, gRPC-Web or Connect's streams already.
+/// Whether a request is already gRPC, gRPC-Web or a Connect stream.
 fn is_grpc(head: &RequestHead) -> bool {
     weir_filter::grpc::is_grpc(&head.headers)
 }

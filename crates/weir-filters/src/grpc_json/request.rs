@@ -1,4 +1,4 @@
-//! The way to the service: a request of HTTP becomes a call of gRPC.
+//! The request direction: an HTTP request becomes a gRPC call.
 
 use super::{
     ASKED_WHOLE, Calling, ErrorAnswer, GrpcJson, Loaded, NO_METHOD, REQUEST_MALFORMED, RULE_REFUSED, Stage,
@@ -12,10 +12,10 @@ use weir_transcode::frames::{self, FrameError, Messages};
 use weir_transcode::stream::{Values, ValuesError};
 use weir_transcode::{Call, Lookup, Request, Status};
 
-/// The page that lets people try an API; `{path}` is where it is described.
+/// The page for trying out an API. `{path}` is the path of its description.
 const PAGE: &str = include_str!("page.html");
 
-/// Fields that tell of the body and of what the client reads: they mean nothing to the service.
+/// Fields about the body and the accepted formats, which mean nothing to the service.
 const OF_HTTP: &[&[u8]] = &[
     b"accept",
     b"accept-charset",
@@ -36,7 +36,7 @@ const OF_HTTP: &[&[u8]] = &[
     b"range",
 ];
 
-/// Fields that always pass, whatever is listed: the gateway's own, and the deadline.
+/// Fields that are always copied, whatever the settings list: the gateway's own, and the deadline.
 const ALWAYS: &[&[u8]] = &[
     b"baggage",
     b"forwarded",
@@ -51,7 +51,8 @@ const ALWAYS: &[&[u8]] = &[
 ];
 
 impl GrpcJson {
-    /// Finds out what the request is, where that was not done yet. It stays new where the service has not told of itself.
+    /// Finds the call for the request, unless already done. Leaves the state new if the service has not described
+    /// itself yet.
     pub(super) fn begin(&self, head: &RequestHead, cx: &mut Cx) {
         if !matches!(cx.state::<State>().stage, Stage::New) {
             return;
@@ -92,7 +93,7 @@ impl GrpcJson {
     fn found(&self, head: &RequestHead, call: Call, loaded: Arc<Loaded>) -> State {
         let streams =
             loaded.api.method(&call).map_or((false, false), |m| (m.client_streams, m.server_streams));
-        // A deadline that means nothing would be passed on for the service to stumble over.
+        // The service could not parse an invalid deadline.
         if head.headers.get_str("grpc-timeout").is_some_and(|text| !weir_filter::grpc::is_timeout(text)) {
             let status =
                 Status::invalid("grpc-timeout", "expected up to eight digits and one of H M S m u n");
@@ -115,7 +116,7 @@ impl GrpcJson {
         State { stage: Stage::Found(Box::new(calling)), wrong: None }
     }
 
-    /// Whether the request asks for the description or its page.
+    /// Whether the request is for the description or its page.
     fn describes(&self, head: &RequestHead) -> bool {
         let Some(page) = self.manner.page.as_ref().filter(|_| head.method() == Method::Get) else {
             return false;
@@ -124,7 +125,7 @@ impl GrpcJson {
         path == page.path.as_bytes() || page.page.as_ref().is_some_and(|page| path == page.as_bytes())
     }
 
-    /// Sends the request on as the call that it was found to be, or answers.
+    /// Sends the request on as the call that was found, or answers it.
     pub(super) fn send(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
         let state = std::mem::take(cx.state::<State>());
         match state {
@@ -168,7 +169,8 @@ impl GrpcJson {
             return Ok(());
         };
         let has_body = head.body() != weir_h1::BodyKind::Empty;
-        // A stream goes on as it comes, but where its body was wanted whole because nobody knew what it is.
+        // A stream is forwarded as it arrives, unless the whole body was requested because the call was not known
+        // yet.
         let streams_on = calling.client_streams && has_body && *cx.note() != ASKED_WHOLE;
         if !streams_on {
             let body = message(self.manner.message, head, &mut calling, cx);
@@ -184,13 +186,13 @@ impl GrpcJson {
         Ok(())
     }
 
-    /// Leaves the fields that the service is to have.
+    /// Keeps only the fields that the service should get.
     fn leave_fields(&self, head: &mut RequestHead) {
         let listed = self.manner.request.as_ref();
         head.headers.remove_where(|name, _| {
             let is = |known: &&[u8]| name.eq_ignore_ascii_case(known);
             if name.len() > 5 && name.get(..5).is_some_and(|start| start.eq_ignore_ascii_case(b"grpc-")) {
-                return !name.eq_ignore_ascii_case(b"grpc-timeout"); // ours to say
+                return !name.eq_ignore_ascii_case(b"grpc-timeout"); // the gateway sets it
             }
             let of_http = OF_HTTP.iter().any(&is);
             match listed {
@@ -204,7 +206,7 @@ impl GrpcJson {
         });
     }
 
-    /// An error of ours.
+    /// An error response of ours.
     pub(super) fn answer(&self, wrong: ErrorAnswer, loaded: Option<&Loaded>, cx: &mut Cx) -> Flow {
         cx.state::<State>().stage = Stage::Done;
         cx.answer_because(wrong.cause);
@@ -219,7 +221,7 @@ impl GrpcJson {
     }
 }
 
-/// The message of a request, or all messages of a stream, framed.
+/// The message of a request, or all messages of a stream, in gRPC frames.
 fn message(limit: usize, head: &RequestHead, calling: &mut Calling, cx: &Cx) -> Result<Vec<u8>, Status> {
     let unpacked;
     let mut body = cx.whole();
@@ -284,7 +286,7 @@ impl From<ValuesError> for Fault {
     }
 }
 
-/// A piece of a stream of requests.
+/// Translates a piece of a request stream.
 pub(super) fn piece(piece: &mut Piece<'_>, state: &mut State) -> HookResult {
     let Stage::Called(calling) = &mut state.stage else { return Ok(()) };
     if !calling.client_streams {

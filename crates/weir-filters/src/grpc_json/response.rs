@@ -1,4 +1,4 @@
-//! The way back: the answer to a call of gRPC becomes one of HTTP.
+//! The response direction: the response to a gRPC call becomes an HTTP response.
 
 use super::{Calling, GrpcJson, RESPONSE_MALFORMED, Stage, State};
 use crate::prelude::*;
@@ -8,12 +8,12 @@ use weir_h1::FieldName;
 use weir_transcode::frames::{FrameError, Messages};
 use weir_transcode::{PrintError, Status, of_http};
 
-/// What came of the one message of an answer.
+/// The result of reading a unary response.
 enum Outcome {
     Json(Vec<u8>, Option<String>),
-    /// The service says so.
+    /// A status from the service.
     Status(Status),
-    /// It is no such answer.
+    /// Not a valid gRPC response.
     Malformed(String),
 }
 
@@ -21,11 +21,11 @@ impl GrpcJson {
     pub(super) fn respond(&self, head: &mut ResponseHead, cx: &mut Cx) -> Flow {
         let state = cx.state::<State>();
         if let Some(wrong) = state.wrong.take() {
-            // A piece of the request did not fit: what came instead of an answer is that.
+            // A piece of the request was invalid, which caused this response.
             return self.answer(wrong, None, cx);
         }
         if matches!(state.stage, Stage::Found(_) | Stage::New) && head.status() >= 400 {
-            // The gateway refused the request before it became a call: its body is too long, or did not come.
+            // The gateway refused the request before it became a call: its body is too long, or did not arrive.
             return self.refused(head, cx);
         }
         if !matches!(state.stage, Stage::Called(_)) {
@@ -81,7 +81,7 @@ impl GrpcJson {
         }
     }
 
-    /// The head of a stream of messages.
+    /// Writes the head of a stream.
     fn stream(&self, calling: Box<Calling>, head: &mut ResponseHead, cx: &mut Cx) -> Flow {
         let media: &[u8] = if calling.loaded.api.answers_raw(&calling.call) {
             b"application/octet-stream"
@@ -101,17 +101,17 @@ impl GrpcJson {
         Flow::Continue
     }
 
-    /// Fields of the answer: those of gRPC go, and trailers that are listed come.
+    /// Adjusts the response fields: removes those of gRPC and adds the listed trailers.
     fn fields(&self, head: &mut ResponseHead, cx: &Cx) {
         head.headers.remove_where(|name, _| is_of_grpc(name));
         for name in &self.manner.response {
             if let Some(value) = cx.whole_trailer(name.as_str()) {
-                let _ = head.headers.append(name, value); // one that may not be sent is left out
+                let _ = head.headers.append(name, value); // a value that cannot be sent is left out
             }
         }
     }
 
-    /// An answer to HEAD. It is the gateway's own, which has no body then: the call itself was a POST.
+    /// A response to HEAD. The gateway makes it itself, without a body, because the call was a POST.
     fn answer_head(&self, media: &str, head: &ResponseHead, body: Vec<u8>, cx: &mut Cx) -> Flow {
         let mut headers = vec![(self.names.content_type.clone(), media.as_bytes().to_vec())];
         headers.extend(kept(head));
@@ -119,11 +119,11 @@ impl GrpcJson {
         Flow::Answer(Box::new(Answer { status: 200, headers, body: body.into() }))
     }
 
-    /// The gateway's own answer to a request that was no call yet, in the words of this filter.
+    /// The gateway's refusal of a request that was not a call yet, in this filter's error format.
     fn refused(&self, head: &ResponseHead, cx: &mut Cx) -> Flow {
         cx.state::<State>().stage = Stage::Done;
         let Some(cause) = cx.failure().and_then(|failure| failure.cause) else { return Flow::Continue };
-        // Of a status 400 the client's message is to blame, which INTERNAL would not say.
+        // With status 400 the client's message is at fault, which INTERNAL would not express.
         let code = if cause.status == 400 { 3 } else { weir_filter::grpc::status(cause).into() };
         let status = Status::new(code, cause.meaning);
         let style = self.manner.errors;
@@ -134,7 +134,7 @@ impl GrpcJson {
         Flow::Answer(Box::new(Answer { status: http, headers, body: body.into() }))
     }
 
-    /// The call failed. The client is told by the status of HTTP; one that the gateway chose stays.
+    /// Reports a failed call to the client by an HTTP status. A status that the gateway chose is kept.
     fn failed(
         &self,
         calling: &Calling,
@@ -158,7 +158,7 @@ impl GrpcJson {
     }
 }
 
-/// Fields of an answer that another one takes over.
+/// The fields that a replacing response keeps.
 fn kept(head: &ResponseHead) -> impl Iterator<Item = (FieldName, Vec<u8>)> {
     head.headers.iter().filter_map(|(name, value)| {
         let name = FieldName::new(std::str::from_utf8(name).ok()?).ok()?;
@@ -166,7 +166,7 @@ fn kept(head: &ResponseHead) -> impl Iterator<Item = (FieldName, Vec<u8>)> {
     })
 }
 
-/// Reads the one message of an answer, and the status behind it; `told`: the one before it, where there is one.
+/// Reads the message of a unary response and the status after it. `told`: the status in the head, if any.
 fn outcome(calling: &mut Calling, told: Option<&[u8]>, cx: &Cx) -> Outcome {
     let Calling { loaded, call, messages, .. } = calling;
     let Some(status) = grpc::status(cx, told) else {
@@ -218,11 +218,11 @@ impl From<PrintError> for Fault {
     }
 }
 
-/// A piece of a stream of messages.
+/// Translates a piece of a response stream.
 pub(super) fn piece(piece: &mut Piece<'_>, state: &mut State, exposed: bool) -> HookResult {
     let Stage::Called(calling) = &mut state.stage else { return Ok(()) };
     if piece.is_pause() {
-        return Ok(()); // nothing is held back but what is no whole message
+        return Ok(()); // only an incomplete message is held back
     }
     let mut out = Vec::new();
     let Calling { loaded, call, messages, events, .. } = &mut **calling;
@@ -237,7 +237,7 @@ pub(super) fn piece(piece: &mut Piece<'_>, state: &mut State, exposed: bool) -> 
         }
         Ok::<(), Fault>(())
     });
-    // Half a message, of which nothing was told, matters only where nobody says that the call failed.
+    // No part of an incomplete message was sent, so it matters only if no status reports a failure.
     let failed = piece.trailer("grpc-status").is_some_and(|code| code != b"0");
     let read = match piece.is_last() && !failed {
         true => read.and_then(|()| messages.finish().map_err(Fault::Frame)),
@@ -258,7 +258,7 @@ pub(super) fn piece(piece: &mut Piece<'_>, state: &mut State, exposed: bool) -> 
         if status.code != 0 && !raw {
             tell(calling, &status, &mut out);
         } else if status.code != 0 {
-            return Err(Refusal::new(&RESPONSE_MALFORMED)); // bytes have no place for it
+            return Err(Refusal::new(&RESPONSE_MALFORMED)); // raw bytes cannot carry an error
         }
         piece.set_trailers(&[]);
     }
@@ -266,7 +266,7 @@ pub(super) fn piece(piece: &mut Piece<'_>, state: &mut State, exposed: bool) -> 
     Ok(())
 }
 
-/// The end of a stream that failed: an event `error`, or a last line `{"error":{..}}`.
+/// Writes the end of a failed stream: an event `error`, or a last line `{"error":{..}}`.
 fn tell(calling: &Calling, status: &Status, out: &mut Vec<u8>) {
     let body = status.body(Some(&calling.loaded.api), weir_transcode::ErrorStyle::Google);
     let body = body.trim_ascii_end();

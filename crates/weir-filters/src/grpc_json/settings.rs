@@ -8,66 +8,69 @@ use weir_transcode::{Choice, ErrorStyle, JsonOptions};
 
 /// Lets clients call a gRPC service as REST, by the rules of `google.api.http` in its protos.
 ///
-/// A request whose method and path a rule names becomes a call of gRPC: fields of the message come from the path, the query and the JSON of
-/// the body. The answer becomes JSON, and a status of gRPC becomes a status of HTTP with JSON that tells it. A stream of messages is answered as
-/// lines of JSON, or as server-sent events where Accept asks for them. Requests that are gRPC already pass as they are. The upstream must speak HTTP/2:
-/// `protocol: h2c`.
+/// A request that matches the method and path of a rule becomes a gRPC call. Its message's fields come from the path,
+/// the query and the JSON of the body. The response becomes JSON; a gRPC error becomes an HTTP status with JSON that
+/// describes it. A stream of messages becomes lines of JSON, or server-sent events if Accept asks for them. gRPC
+/// requests pass unchanged. The upstream must speak HTTP/2: `protocol: h2c`.
 ///
-/// What the service looks like is read from `.proto` files (`google/api` and `google/rpc` are built in), from a descriptor set, or asked of the
-/// service itself (`reflection`). A rule that does not fit its method is refused with the file and line of the proto; the others are served.
-/// `weir explain GET /v1/..` tells which method a path means. [grpc.md](../guide/grpc.md) has more.
+/// The description of the service comes from `.proto` files (`google/api` and `google/rpc` are built in), from a
+/// descriptor set, or from the service itself (`reflection`). A rule that does not fit its method is refused with the
+/// file and line of the proto; the others are served. `weir explain GET /v1/..` shows which method a path calls.
+/// [grpc.md](../guide/grpc.md) has more.
 ///
 /// ```yaml
 /// - grpc_json: { reflection: true, upstream: next, openapi: { path: /openapi.json, page: /docs } }
 /// ```
 ///
-/// With files: `grpc_json: { proto: [ protos/greeter.proto ] }`, or `grpc_json: { descriptors: api.pb, services: [ shop.v1.Orders ] }`.
+/// With files: `grpc_json: { proto: [ protos/greeter.proto ] }`, or
+/// `grpc_json: { descriptors: api.pb, services: [ shop.v1.Orders ] }`.
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct GrpcJsonSettings {
     /// `.proto` files whose services are offered.
     proto: Vec<FilePath>,
-    /// Folders in which imports are looked for. Without them, each file is looked for where it stands.
+    /// Folders in which imports are looked up. Default: the folder of each file.
     include: Vec<FilePath>,
-    /// A descriptor set with all imports (`protoc --include_imports --descriptor_set_out=FILE`), in place of `proto`.
+    /// A descriptor set with all imports (`protoc --include_imports --descriptor_set_out=FILE`), instead of `proto`.
     descriptors: Option<FilePath>,
-    /// Asks the service for its descriptors, by server reflection, v1 or v1alpha. Default `false`.
+    /// Asks the service for its descriptors by server reflection, v1 or v1alpha. Default `false`.
     reflection: bool,
-    /// The upstream that is asked. Default: the one that the route leads to.
+    /// The upstream to ask. Default: the route's upstream.
     upstream: Option<String>,
-    /// How often the service is asked again, while there are requests. What was known is used until then, and longer when it does not answer.
-    /// Default `1m`.
+    /// How often the service is asked again, while requests come in. The last descriptors stay in use until then, and
+    /// longer if the service does not answer. Default `1m`.
     refresh: Option<Duration>,
-    /// Services that are offered. Default: all.
+    /// Services to offer. Default: all.
     services: Vec<String>,
-    /// Methods without a rule are called by `POST /package.Service/Method`. Default `false`.
+    /// Also offers methods without a rule, as `POST /package.Service/Method`. Default `false`.
     unannotated: bool,
-    /// What happens to requests that no rule names: `refuse` them, or let them `pass` to the upstream. Default `refuse`.
+    /// Requests that match no rule: `refuse` them, or `pass` them to the upstream. Default `refuse`.
     unmatched: Unmatched,
-    /// In whose words errors are told: `google` (`google.rpc.Status`), `kratos`, `sponge` or `problem` (RFC 9457). Default `google`.
+    /// Format of error bodies: `google` (`google.rpc.Status`), `kratos`, `sponge` or `problem` (RFC 9457). Default
+    /// `google`.
     errors: Errors,
     /// How JSON is written and read.
     json: Json,
-    /// Which fields pass between HTTP and gRPC.
+    /// Which fields are copied between HTTP and gRPC.
     metadata: Metadata,
-    /// How much is accepted.
+    /// Limits on messages.
     limits: LimitSettings,
-    /// Where the service is described by OpenAPI 3.1.
+    /// Serves an OpenAPI 3.1 description of the service.
     openapi: Option<OpenApi>,
 }
 
-/// Requests that no rule names.
+/// What happens to requests that match no rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Unmatched {
-    /// They go to the upstream as they are.
+    /// They pass to the upstream unchanged.
     Pass,
-    /// 404, or 405 where the path is known.
+    /// 404, or 405 if the path is known.
     #[default]
     Refuse,
 }
 
-/// In whose words errors are told.
+/// The format of error bodies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Errors {
@@ -78,7 +81,7 @@ enum Errors {
     Kratos,
     /// `{"title":"..","status":404,"detail":"..","code":"NOT_FOUND"}`
     Problem,
-    /// `{"code":5,"msg":"..","data":{}}` with status 200, but for 500 and 503.
+    /// `{"code":5,"msg":"..","data":{}}` with status 200, except for 500 and 503.
     Sponge,
 }
 
@@ -86,35 +89,38 @@ enum Errors {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct Json {
-    /// Fields that hold their default are written too. Default `false`.
+    /// Also writes fields that hold their default value. Default `false`.
     defaults: bool,
-    /// `names` or `numbers`. Default `names`; either is read.
+    /// Writes enums as `names` or `numbers`; both are accepted when reading. Default `names`.
     enums: Enums,
-    /// Integers of 64 bits as `text`, or as `numbers`, which JavaScript rounds beyond 2^53. Default `text`; either is read.
+    /// Writes 64-bit integers as `text`, or as `numbers`, which JavaScript rounds beyond 2^53; both are accepted when
+    /// reading. Default `text`.
     int64: Int64,
-    /// Names of fields as `camel` (`pageSize`) or as in the `proto` (`page_size`). Default `camel`; either is read.
+    /// Writes field names as `camel` (`pageSize`) or as in the `proto` (`page_size`); both are accepted when reading.
+    /// Default `camel`.
     names: Names,
-    /// Fields and parameters that the message does not have: `refuse` the request, or `ignore` them. Default `refuse`.
+    /// Unknown fields and parameters: `refuse` the request, or `ignore` them. Default `refuse`.
     unknown: Unknown,
 }
 
-/// Which fields pass.
+/// Which fields are copied.
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct Metadata {
-    /// Fields of the request that the service gets. Default: all but those about the body and what the client accepts.
+    /// Request fields that the service gets. Default: all but those about the body and the accepted formats.
     request: Option<Vec<HeaderName>>,
-    /// Trailers of the service that the client gets as fields of the response. Default: none; fields of its head pass anyway.
+    /// Trailers of the service that become response fields. Default: none; fields of the response head are always
+    /// copied.
     response: Vec<HeaderName>,
 }
 
-/// Where the description is.
+/// Where the description is served.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct OpenApi {
     /// Path of the description, such as `/openapi.json`. The route must match it.
     path: String,
-    /// Path of a page that shows it and lets one try it, such as `/docs`. Default: none.
+    /// Path of a page that shows the description and lets users try it, such as `/docs`. Default: none.
     #[serde(default)]
     page: Option<String>,
     /// Title. Default: the names of the services.

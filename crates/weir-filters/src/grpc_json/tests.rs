@@ -1,4 +1,4 @@
-//! Requests and answers through the filter alone; the conversations with a real service are in `e2e/grpc_json.rs`.
+//! Requests and responses through the filter alone. Conversations with a real service are in `e2e/grpc_json.rs`.
 
 use super::*;
 use crate::testing::Stand;
@@ -66,7 +66,7 @@ async fn metadata_passes_by_list() {
     exchange.expect_header("grpc-timeout", "1S").expect_header("traceparent", "t");
 }
 
-/// What is not served is counted and named, for `weir status` and the metrics.
+/// Rules that are not served are counted and named, for `weir status` and the metrics.
 #[tokio::test]
 async fn refused_rules_are_counted_and_named() {
     let dir = TempDir::new().unwrap();
@@ -121,7 +121,7 @@ async fn what_does_not_fit_is_answered() {
     running.request("PUT /v1/hello").await.expect_status(405).expect_header("allow", "POST");
 }
 
-/// Streams both ways: all of the request is read, and then sent.
+/// Bidirectional streams: the whole request is read, then sent.
 #[tokio::test]
 async fn a_conversation_has_its_whole_request_first() {
     let (_dir, mut stand) = stand(json!({}));

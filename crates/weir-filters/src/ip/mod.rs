@@ -1,4 +1,4 @@
-//! `ip`: lets requests pass by the client's address.
+//! `ip`: allows or refuses requests by the client's address.
 
 mod set;
 
@@ -26,13 +26,13 @@ static IP_NOT_ALLOWED: Cause = Cause {
     ..Cause::USUAL
 };
 
-/// Lets requests pass by the client's address: the peer's, or what one of `trusted_proxies` says it is.
+/// Allows or refuses requests by the client's address: the peer's, or the one that `trusted_proxies` report.
 ///
-/// What `deny` or `file` holds is refused, also where `allow` holds it too. Where `allow` or `allow_file` is given, everything else is
-/// refused. IPv4 addresses are the same however they come: `::ffff:10.0.0.1` is in 10.0.0.0/8, and not in `::/0`.
+/// `deny` and `file` take precedence over `allow` and `allow_file`. With `allow` or `allow_file`, all other addresses
+/// are refused. IPv4 addresses match in either notation: `::ffff:10.0.0.1` is in 10.0.0.0/8, and not in `::/0`.
 ///
-/// A file has one network in a line; what follows `#` or `;` is a comment. It is watched like the config itself, and a file
-/// with a mistake changes nothing. A hundred thousand networks cost a request no more than one.
+/// A file has one network per line; text after `#` or `;` is a comment. The file is watched like the config, and a
+/// change that contains a mistake is ignored. A hundred thousand networks cost a request no more than one.
 ///
 /// ```yaml
 /// - ip: { allow: [ 10.0.0.0/8, "2001:db8::/32" ] }
@@ -41,13 +41,13 @@ static IP_NOT_ALLOWED: Cause = Cause {
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct IpSettings {
-    /// Networks that may call, such as `10.0.0.0/8`, and nobody else. Default: everybody.
+    /// Only these networks may call, such as `10.0.0.0/8`. Default: everybody.
     allow: Vec<Network>,
     /// Networks that may not call. Default none.
     deny: Vec<Network>,
-    /// A file with networks that may not call, beside those of `deny`. Default none.
+    /// A file with further networks that may not call. Default none.
     file: Option<FilePath>,
-    /// A file with networks that may call, beside those of `allow`. While it is empty nobody may. Default none.
+    /// A file with further networks that may call. While it is empty, nobody may. Default none.
     allow_file: Option<FilePath>,
 }
 
@@ -59,7 +59,7 @@ struct Ip {
 /// Largest file, in bytes: about a million networks.
 const MAX_BYTES: usize = 32 * 1024 * 1024;
 
-/// Most mistakes of a file that are told.
+/// Most mistakes of a file that are reported.
 const MAX_MISTAKES: usize = 5;
 
 impl IntoFilter for IpSettings {

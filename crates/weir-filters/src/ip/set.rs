@@ -1,30 +1,31 @@
-//! A set of networks that answers in a time that hardly grows with their number.
+//! A set of networks whose lookup time hardly grows with their number.
 //!
-//! Networks are sorted, those inside of others left out; the one that holds an address is then the last that begins at or
-//! before it. It is found by a trie over where they begin, of wide nodes: a node leaves out the bits that all its networks share,
-//! and has about two places for each of them. A hundred thousand random networks take two steps or three.
+//! Networks are sorted, and those inside others are left out. The network that holds an address is then the last that
+//! begins at or before it. A trie over their first addresses finds it. A node skips the bits that all its networks
+//! share, and has about two slots per network. A lookup in a hundred thousand random networks takes two or three
+//! steps.
 
 use ipnet::IpNet;
 use std::net::IpAddr;
 
-/// Networks of both families. IPv4 in IPv6 is IPv4.
+/// Networks of both families. IPv4-mapped IPv6 counts as IPv4.
 pub(super) struct IpSet {
     v4: Prefixes,
     v6: Prefixes,
 }
 
-/// Networks of one family: addresses as numbers.
+/// Networks of one family, with addresses as numbers.
 #[derive(Default)]
 struct Prefixes {
-    /// Where each begins, sorted.
+    /// First address of each, sorted.
     starts: Vec<u128>,
-    /// How many bits each leaves open.
+    /// Number of host bits of each.
     open: Vec<u8>,
     nodes: Vec<Node>,
     slots: Vec<Slot>,
 }
 
-/// The networks from `first` to before `end`, told apart by `width` bits from `shift` on.
+/// The networks from `first` up to but not including `end`, distinguished by `width` bits from `shift` on.
 struct Node {
     lowest: u128,
     highest: u128,
@@ -32,19 +33,19 @@ struct Node {
     end: u32,
     shift: u8,
     width: u8,
-    /// Where its slots begin: one for each value of those bits, and one more that says where the last one ends.
+    /// Index of its slots: one per value of those bits, and one more that marks the end of the last.
     slots: u32,
 }
 
-/// The networks whose bits have one value begin at `first`. Where they are many, a node tells them apart.
+/// The networks whose bits have one value begin at `first`. If there are many, another node distinguishes them.
 #[derive(Clone, Copy, Default)]
 struct Slot {
     first: u32,
-    /// 0 for none: the root is nobody's child.
+    /// 0 for none, because the root is no node's child.
     node: u32,
 }
 
-/// As many networks are looked through one by one.
+/// Up to this many networks are searched one by one.
 const FEW: usize = 8;
 
 /// Widest node, in bits.
@@ -74,7 +75,7 @@ impl IpSet {
 }
 
 impl Prefixes {
-    /// `networks`: where each begins, and how many bits it leaves open.
+    /// `networks`: the first address and the number of host bits of each.
     fn new(mut networks: Vec<(u128, u8)>) -> Self {
         networks.sort_by_key(|&(start, open)| (start, std::cmp::Reverse(open)));
         let mut prefixes = Self::default();
@@ -91,8 +92,8 @@ impl Prefixes {
         prefixes
     }
 
-    /// Adds the node of some networks, and those below it; gives its number. Each is below a node that shares fewer bits, so
-    /// there are at most 128 levels.
+    /// Adds the node for some networks and the nodes below it; returns its index. Each node shares more bits than its
+    /// parent, so there are at most 128 levels.
     fn add_node(&mut self, first: usize, end: usize) -> u32 {
         let (lowest, highest) = (self.starts[first], self.starts[end - 1]);
         let shared = (lowest ^ highest).leading_zeros();
@@ -129,7 +130,7 @@ impl Prefixes {
         self.starts.get(at).zip(self.open.get(at)).is_some_and(|(&start, &open)| holds(start, open, address))
     }
 
-    /// The last network that begins at this address or before it.
+    /// The last network that begins at or before this address.
     fn last_until(&self, address: u128) -> Option<usize> {
         let mut node = self.nodes.first()?;
         loop {
@@ -151,12 +152,12 @@ impl Prefixes {
     }
 }
 
-/// The bits by which a node tells its networks apart.
+/// The bits by which a node distinguishes its networks.
 fn place_of(address: u128, shift: u32, width: u32) -> usize {
     address.checked_shr(shift).map_or(0, |bits| bits as usize & ((1 << width) - 1))
 }
 
-/// Whether a network that begins at `start` and leaves so many bits open holds an address.
+/// Whether a network with this first address and number of host bits contains an address.
 fn holds(start: u128, open: u8, address: u128) -> bool {
     (start ^ address).checked_shr(open.into()).unwrap_or_default() == 0
 }
@@ -183,7 +184,7 @@ mod tests {
         for seed in 0..60 {
             let mut random = fastrand::Rng::with_seed(seed);
             let near = seed % 2 == 0;
-            // Few of them short, else everything is inside.
+            // Only a few short prefixes, otherwise every address is inside.
             let long = |net: &IpNet| net.prefix_len() > if near { 20 } else { 6 };
             let count = [0, 1, 2, 9, 40, 500][seed as usize % 6];
             let networks: Vec<IpNet> = (0..count).map(|_| network(&mut random, near)).filter(long).collect();
@@ -217,7 +218,7 @@ mod tests {
         }
     }
 
-    /// What bounds the time: a hundred thousand networks take few steps, wherever they lie.
+    /// Bounds the time: a hundred thousand networks take few steps, however they are distributed.
     #[test]
     fn many_networks_take_few_steps() {
         for shared in [0, 32, 64] {
@@ -229,7 +230,8 @@ mod tests {
         }
     }
 
-    /// Prints a figure of docs/dev/benchmarks.md, which says how; in a release build on a quiet machine it means something.
+    /// Prints a figure of docs/dev/benchmarks.md, which explains how. Meaningful only in a release build on a quiet
+    /// machine.
     #[test]
     fn measured_among_100_000_networks() {
         const LOOK_UPS: u32 = 1_000_000;
@@ -242,7 +244,7 @@ mod tests {
             networks.push(network.unwrap().trunc());
         }
         for n in 0..4096usize {
-            // Half of them are in a network, and both families come in turn.
+            // Half of the addresses are in a network, and both families alternate.
             let near = networks[(random.u64(..) as usize % networks.len()) & !1 | n & 1].network();
             let far = if n & 1 == 0 { IpAddr::V4(Ipv4Addr::from_bits(random.u64(..) as u32)) } else { near };
             asked.push(if n & 2 == 0 { near } else { far });

@@ -1,4 +1,4 @@
-//! Tokens that were verified, per core, so that the next request with one of them costs a look-up.
+//! Verified tokens, per core, so that the next request with the same token costs one lookup.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -6,23 +6,24 @@ use std::rc::Rc;
 /// Most bytes of tokens that a core remembers, in each of two generations.
 const BYTES: usize = 2 * 1024 * 1024;
 
-/// What a verified token means to a request.
+/// The result of verifying a token.
 #[derive(Debug, Default)]
 pub(super) struct Verified {
-    /// The consumer that it names.
+    /// The consumer that the token names.
     pub(super) consumer: Option<usize>,
-    /// The values for the fields that are set, in the order of the settings; `None` where the token has no such claim.
+    /// The values of the fields to set, in the order of the settings; `None` if the token has no such claim.
     pub(super) headers: Vec<Option<Vec<u8>>>,
-    /// What tells its holder from others.
+    /// Identifies the holder of the token.
     pub(super) who: [u8; 32],
-    /// When it is no longer valid, in seconds since 1970, leeway included.
+    /// When the token expires, in seconds since 1970, leeway included.
     pub(super) until: Option<u64>,
 }
 
 /// Tokens that were verified with one key set.
 ///
-/// Two generations: when the young one is full, it becomes the old one, which is forgotten then. What is used meanwhile moves
-/// back to the young one. A token is compared as a whole, so no other is taken for it.
+/// Two generations: when the young one is full, it becomes the old one, and the previous old one is dropped. A token
+/// that is used again moves back to the young generation. Tokens are compared as a whole, so none is mistaken for
+/// another.
 #[derive(Default)]
 pub(super) struct Cache {
     key_set: u64,
@@ -37,7 +38,7 @@ struct Generation {
 }
 
 impl Cache {
-    /// What a token means, if it was verified with this key set and is still valid.
+    /// The result for a token that was verified with this key set and has not expired.
     pub(super) fn find(&mut self, key_set: u64, token: &[u8], now: u64) -> Option<Rc<Verified>> {
         if self.key_set != key_set {
             *self = Self { key_set, ..Self::default() };
@@ -65,7 +66,7 @@ impl Cache {
         if self.young.bytes > BYTES {
             self.old = std::mem::take(&mut self.young);
         }
-        self.young.bytes += token.len() + fields + 128; // with what the map and the values need beside their bytes
+        self.young.bytes += token.len() + fields + 128; // 128 bytes of overhead in the map and the values
         self.young.tokens.insert(token.into(), verified);
     }
 }

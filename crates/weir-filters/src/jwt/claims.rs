@@ -8,29 +8,30 @@ use std::borrow::Cow;
 /// The claims of a token.
 pub(crate) type Claims = Map<String, Value>;
 
-/// What a claim must be.
+/// What a claim must contain.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Requirement {
-    /// It is this, or one of these.
+    /// The claim equals one of these.
     OneOf(Vec<Value>),
-    /// It holds each of these: a list has it, or a text has it among words between spaces, as `scope` does (RFC 8693 §4.2).
+    /// The claim contains each of these: as an item of a list, or as a word of a text with spaces, as in `scope` (RFC
+    /// 8693 §4.2).
     Contains(Vec<Value>),
 }
 
-/// Why the time of a token is not now.
+/// Why a token is not valid at this time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Untimely {
-    /// A time is no number.
+    /// A time is not a number.
     Malformed,
-    /// It has no end.
+    /// The token has no expiry.
     Endless,
-    /// It is over.
+    /// The token has expired.
     Expired,
-    /// It has not begun.
+    /// The token is not valid yet.
     Early,
 }
 
-/// A claim by name. A name that no claim has is a path, its steps between dots: `realm_access.roles`.
+/// A claim by name. A name that no claim has is read as a path with dots between its steps: `realm_access.roles`.
 pub(crate) fn claim<'c>(claims: &'c Claims, name: &str) -> Option<&'c Value> {
     if let Some(value) = claims.get(name) {
         return Some(value);
@@ -40,8 +41,8 @@ pub(crate) fn claim<'c>(claims: &'c Claims, name: &str) -> Option<&'c Value> {
     steps.try_fold(first, |value, step| value.get(step))
 }
 
-/// What tells the holder of a token from others: a hash of every claim but those that differ between two tokens of one holder,
-/// its times and its number (RFC 7519 §4.1.4 to §4.1.7). Those count too where the upstream is told of them.
+/// Identifies the holder of a token by a hash of its claims. Claims that differ between two tokens of one holder, its
+/// times and its id (RFC 7519 §4.1.4 to §4.1.7), are left out, unless the upstream gets them.
 pub(super) fn holder(claims: &Claims, is_told: impl Fn(&str) -> bool) -> [u8; 32] {
     const OF_ONE_TOKEN: [&str; 4] = ["exp", "iat", "jti", "nbf"];
     let mut hash = Sha256::new();
@@ -49,14 +50,15 @@ pub(super) fn holder(claims: &Claims, is_told: impl Fn(&str) -> bool) -> [u8; 32
     for (name, value) in claims.iter().filter(|(name, _)| counts(name)) {
         let value = value.to_string();
         for part in [name, &value] {
-            hash.update(part.len().to_le_bytes()); // no two lists of parts are the same bytes
+            hash.update(part.len().to_le_bytes()); // different lists of parts give different bytes
             hash.update(part.as_bytes());
         }
     }
     hash.finalize().into()
 }
 
-/// Checks `exp` and `nbf` (RFC 7519 §4.1.4 and §4.1.5); gives the second in which it ends, leeway included.
+/// Checks `exp` and `nbf` (RFC 7519 §4.1.4 and §4.1.5); returns the second in which the token expires, leeway
+/// included.
 pub(super) fn check_time(
     claims: &Claims,
     now: u64,
@@ -77,14 +79,14 @@ pub(super) fn check_time(
     }
 }
 
-/// A NumericDate: seconds since 1970, of which some write fractions.
+/// A NumericDate: seconds since 1970, which some issuers write with fractions.
 fn time(claims: &Claims, name: &str) -> Result<Option<u64>, Untimely> {
     let Some(value) = claims.get(name) else { return Ok(None) };
     if let Some(seconds) = value.as_u64() {
         return Ok(Some(seconds));
     }
     match value.as_f64() {
-        // What is before 1970 is over; a cast of a float ends at the largest number.
+        // Times before 1970 have passed; casting a float saturates at the largest number.
         Some(seconds) if seconds.is_finite() => Ok(Some(seconds.max(0.0) as u64)),
         _ => Err(Untimely::Malformed),
     }
@@ -107,8 +109,8 @@ pub(super) fn is_meant_for(claims: &Claims, audiences: &[String]) -> bool {
     }
 }
 
-/// A claim as a field's value: a text as it is, a number or boolean as JSON writes it, a list with commas between. `None`
-/// where it is something else, or an item of a list has a comma and would be read as two.
+/// A claim as a field value: a text unchanged, a number or boolean in JSON form, a list separated by commas. `None`
+/// for anything else, or if an item of a list contains a comma and would be read as two.
 pub(crate) fn as_text(value: &Value) -> Option<Cow<'_, str>> {
     match value {
         Value::String(text) => Some(text.into()),
@@ -129,7 +131,7 @@ impl Requirement {
     pub(super) fn is_met_by(&self, name: &str, claim: Option<&Value>) -> bool {
         let Some(claim) = claim else { return false };
         match self {
-            // `scope` is a list of words wherever it occurs, so `scope: read` asks for the word.
+            // `scope` is always a list of words, so `scope: read` asks for the word.
             Self::OneOf(values) if name == "scope" => values.iter().any(|value| contains(claim, value)),
             Self::OneOf(values) => values.iter().any(|value| same(claim, value)),
             Self::Contains(values) => values.iter().all(|value| contains(claim, value)),
@@ -150,7 +152,7 @@ impl Requirement {
     }
 }
 
-/// Whether two scalars are the same; `1` and `1.0` are.
+/// Whether two scalars are equal; `1` equals `1.0`.
 fn same(a: &Value, b: &Value) -> bool {
     a == b || (a.is_number() && b.is_number() && a.as_f64() == b.as_f64())
 }

@@ -1,5 +1,5 @@
-//! `jwt`: asks every request for a signed token. `claims` says what a token must say, `cache` remembers those that were
-//! verified; how tokens and keys are read and verified is in `shared/jose`.
+//! `jwt`: requires a signed token. `claims` checks what a token must say, and `cache` remembers verified tokens.
+//! Reading and verifying tokens and keys is in `shared/jose`.
 
 mod cache;
 pub(super) mod claims;
@@ -74,18 +74,19 @@ causes! {
         "`allow_endless` and `leeway` of the filter jwt"
 }
 
-/// Lets only requests with a valid signed token pass (JWT, RFC 7519), and says who calls.
+/// Requires a valid signed token (JWT, RFC 7519), and identifies the consumer.
 ///
-/// A token is sent as `Authorization: Bearer TOKEN`. Its signature is verified with the keys of `keys`, then its time, and
-/// what `issuers`, `audiences` and `require` ask for. Refused are tokens without a signature, with an algorithm that does
-/// not belong to the type of the key, with a header that brings a key of its own (`jwk`, `jku`, `x5c`, `x5u`) or extensions
-/// (`crit`, `b64`), and without an end; and requests with two tokens. The challenge says why (RFC 6750 §3).
+/// A token is sent as `Authorization: Bearer TOKEN`. The filter verifies its signature with `keys`, then its time,
+/// then `issuers`, `audiences` and `require`. It refuses tokens without a signature, without an expiry, with an
+/// algorithm that does not fit the type of the key, and with extensions (`crit`, `b64`). It also refuses tokens whose
+/// header brings its own key (`jwk`, `jku`, `x5c`, `x5u`), and requests with two tokens. The challenge states the
+/// reason (RFC 6750 §3).
 ///
-/// Keys of a URL are fetched in the background and again when a token names one that is not known, at most every 30 s. While
-/// the provider is down, the last ones are used for `stale` longer. A set has at most 100 keys in 256 KiB; RSA keys have at
-/// least 2,048 bits, and shared secrets are not accepted from a URL.
+/// Keys from a URL are fetched in the background, and again when a token names an unknown key, at most every 30 s.
+/// While the provider is down, the last keys stay in use for `stale` longer. A set has at most 100 keys in 256 KiB.
+/// RSA keys have at least 2,048 bits, and shared secrets are not accepted from a URL.
 ///
-/// Tokens that were verified are remembered by each core, in up to 4 MiB, until they expire or the keys change.
+/// Each core remembers verified tokens, in up to 4 MiB, until they expire or the keys change.
 ///
 /// ```yaml
 /// - jwt: { keys: "https://idp.example/jwks.json", issuers: [ "https://idp.example" ], audiences: [ orders ] }
@@ -98,51 +99,52 @@ causes! {
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct JwtSettings {
-    /// The public keys: the URL of a JWKS (`https://…`), a file with a JWKS or PEM, which is watched, or either as it is.
-    /// Required, unless there is a `secret`.
+    /// The public keys: the URL of a JWKS (`https://…`), a watched file with a JWKS or PEM, or either inline.
+    /// Required unless there is a `secret`.
     keys: Option<TextOrPath>,
     /// A shared secret of at least 32 bytes, for HS256, HS384 and HS512. Default none.
     secret: Option<String>,
-    /// How long keys of a URL are used before they are fetched again. Default 10m.
+    /// How long keys from a URL are used before they are fetched again. Default 10m.
     refresh: Duration,
-    /// How long they are used after that while the provider does not answer. Default 24h.
+    /// How long they stay in use after that while the provider does not answer. Default 24h.
     stale: Duration,
-    /// PEM file with the authorities that are believed for the URL. Default: those of the system.
+    /// PEM file with the certificate authorities to trust for the URL. Default: those of the system.
     ca: Option<FilePath>,
-    /// Allows a URL with `http://` that leaves this machine: whoever is on the way can then sign tokens. Default false.
+    /// Allows an `http://` URL outside this machine: anyone on the network path can then sign tokens. Default false.
     insecure: bool,
-    /// Who may have issued tokens: values of `iss`. Default: not checked.
+    /// Accepted issuers: values of `iss`. Default: not checked.
     issuers: Vec<String>,
-    /// For whom tokens may be meant: values of `aud`, of which one must be there. Default: not checked, so that a token for
-    /// another service of the same provider passes.
+    /// Accepted audiences: one of these must be in `aud`. Default: not checked, so a token for another service of the
+    /// same provider passes.
     audiences: Vec<String>,
-    /// Algorithms that are accepted. Default: all that the keys are for.
+    /// Accepted algorithms. Default: all that fit the keys.
     algorithms: Vec<Algorithm>,
-    /// How far clocks may differ. Default 30s.
+    /// Allowed clock difference. Default 30s.
     leeway: Duration,
     /// Accepts tokens without `exp`, which are valid until the keys change. Default false.
     allow_endless: bool,
-    /// Values of the token's `typ` that are accepted, such as `at+jwt`. Default: not checked.
+    /// Accepted values of the token's `typ`, such as `at+jwt`. Default: not checked.
     types: Vec<String>,
-    /// Claims and what they must be: a value; a list of which it must be one; or `{ contains: VALUE }` for a list, or a text
-    /// of words, that must hold it. `scope` is always taken as words. A dot leads into a claim: `realm_access.roles`.
-    /// Default none.
+    /// Claims and their required values: one value; a list of allowed values; or `{ contains: VALUE }` for a list, or
+    /// a text of words, that must contain it. `scope` is always read as words. A dot leads into a claim:
+    /// `realm_access.roles`. Default none.
     require: BTreeMap<String, Requirement>,
     /// Header that carries the token. Default `authorization`.
     header: HeaderName,
     /// Word before the token in the header. Default `Bearer` for `authorization`, else none.
     scheme: Option<String>,
-    /// Cookie that may carry the token instead. Default none: browsers send cookies with requests that other sites make.
+    /// Cookie that may carry the token instead. Default none: browsers send cookies with other sites' requests too.
     cookie: Option<String>,
-    /// Whether the token is removed before the request goes to the upstream. Default false: many read it again.
+    /// Whether the token is removed before the request goes to the upstream. Default false, because many upstreams
+    /// read it again.
     hide: bool,
-    /// Claim that names the consumer, by one of the values under `consumers.NAME.jwt`. A token that names none is refused.
-    /// Default none: the consumer stays unnamed.
+    /// Claim that names the consumer, by one of the values under `consumers.NAME.jwt`. A token that names no consumer
+    /// is refused. Default none: the consumer stays unnamed.
     consumer: Option<String>,
-    /// Headers for the upstream, and the claims they are set to: texts, numbers, booleans, and lists of them with commas
-    /// between. What the client sent under these names is removed. Default none.
+    /// Headers for the upstream, each with the claim that sets it: a text, number or boolean, or a comma-separated
+    /// list of them. Headers of these names from the client are removed. Default none.
     headers: BTreeMap<String, String>,
-    /// Lets requests without a token pass, unnamed. A token that is there must be valid. Default false.
+    /// Lets requests without a token pass, unnamed. An invalid token is still refused. Default false.
     optional: bool,
 }
 
@@ -151,35 +153,35 @@ struct Jwt {
     scheme: Option<String>,
     leeway: u64,
     keys: Keys,
-    /// Fields and the claims they are set to.
+    /// Fields and the claims that set them.
     headers: Vec<(FieldName, String)>,
     /// Consumers by the value of the claim.
     consumers: HashMap<String, usize>,
     cache: PerCore<RefCell<Cache>>,
-    /// Whether the token stands in `Authorization`.
+    /// Whether the token is in `Authorization`.
     bearer: bool,
     www_authenticate: FieldName,
 }
 
-/// Where the keys are.
+/// Where the keys come from.
 enum Keys {
     Here(Arc<KeySet>),
     Remote(Arc<Remote>),
 }
 
-/// What a request presents.
+/// The credentials of a request.
 enum Presented<'h> {
     None,
     One(&'h [u8]),
     Several,
 }
 
-/// Why a request does not pass now.
+/// Why a request does not pass yet.
 enum Stopped {
-    /// Verifying it would keep this core from its connections.
+    /// Verifying the token would keep this core from its connections for too long.
     Costly(Costly),
     Refused(&'static Cause),
-    /// Other keys may help than those of this number.
+    /// Other keys than those of this number may help.
     Keys(Option<u64>, &'static Cause),
 }
 
@@ -305,7 +307,7 @@ impl JwtSettings {
         }
     }
 
-    /// Keys of a file, or written as they are.
+    /// Reads the keys of a file, or inline keys.
     fn read(&self, keys: &TextOrPath, build: &mut Build<'_>) -> Result<KeySet, String> {
         let inline = keys.text.trim_start().starts_with(['{', '-']);
         let bytes = match inline {
@@ -341,7 +343,7 @@ impl JwtSettings {
         }
         let (mut trust, mut trusted) = (Trust::default(), String::new());
         if let Some(ca) = &self.ca {
-            // Read for its mistakes, to be watched, and so that other authorities are other keys.
+            // Reads the file to find mistakes, to have it watched, and so that other authorities count as other keys.
             match build.read_file(ca, KEY_SET_BYTES).and_then(|pem| Ok((Trust::file(&ca.0)?, pem))) {
                 Ok((read, pem)) => {
                     trust = read;
@@ -399,26 +401,27 @@ impl Filter for Jwt {
             match stopped {
                 Ok(flow) => flow,
                 Err(Stopped::Refused(cause) | Stopped::Keys(_, cause)) => self.refuse(cause),
-                Err(Stopped::Costly(_)) => self.refuse(&TOKEN_BUSY), // its keys changed meanwhile
+                Err(Stopped::Costly(_)) => self.refuse(&TOKEN_BUSY), // its keys changed in the meantime
             }
         })
     }
 }
 
-/// What verifying a token may cost a core, see [`KeySet::cost`]. Dearer ones are verified on threads: P-521 takes ten times as long as P-256,
-/// and a token that names no key is tried with each that fits.
+/// Most that verifying a token may cost on a core, see [`KeySet::cost`]. Costlier tokens are verified on threads:
+/// P-521 takes ten times as long as P-256, and a token that names no key is tried with each key that fits.
 const COST: u32 = 3;
 
-/// The threads for dear signatures, one for two processors, and how many tokens may wait for them.
+/// The threads that verify costly signatures, one for every two processors, with the number of tokens that may wait
+/// for them.
 static VERIFYING: FairQueue = FairQueue::new("weir-verify", 256, 2);
 
-/// A token that is not verified on a core.
+/// A token that is verified on a thread.
 struct Costly {
     token: Vec<u8>,
     keys: Arc<KeySet>,
 }
 
-/// What a key set said of a token.
+/// The verdict of a key set on a token.
 #[derive(Clone, Copy)]
 struct Checked {
     key_set: u64,
@@ -426,7 +429,7 @@ struct Checked {
 }
 
 impl Costly {
-    /// Verifies it on a thread; `None` where too many wait.
+    /// Verifies the token on a thread; `None` if too many wait.
     async fn check(self, lane: Lane) -> Option<Checked> {
         let (done, result) = oneshot::channel();
         let job = move || {
@@ -435,7 +438,7 @@ impl Costly {
                 && let Ok(parsed) = parse(&token)
             {
                 let verdict = keys.verify(&parsed);
-                let _ = done.send(Checked { key_set: keys.number(), verdict }); // whoever asked may have left
+                let _ = done.send(Checked { key_set: keys.number(), verdict }); // the exchange may have ended
             }
         };
         if !VERIFYING.run(lane, Box::new(job)) {
@@ -446,7 +449,7 @@ impl Costly {
 }
 
 impl Jwt {
-    /// What becomes of a request. Called again, it decides again.
+    /// Decides about a request. When called again, it decides again.
     fn decide(&self, head: &mut RequestHead, cx: &mut Cx, checked: Option<Checked>) -> Result<Flow, Stopped> {
         let token = match self.presented(head) {
             Presented::None if self.settings.optional => {
@@ -485,7 +488,7 @@ impl Jwt {
         presented
     }
 
-    /// The token in a header's value.
+    /// The token in the value of a header.
     fn token_of<'h>(&self, value: &'h [u8]) -> Option<&'h [u8]> {
         match &self.scheme {
             None => Some(value).filter(|token| !token.is_empty()),
@@ -539,10 +542,10 @@ impl Jwt {
         }
     }
 
-    /// What a token whose signature is right means.
+    /// Checks a token whose signature is right.
     fn judge(&self, token: &Token<'_>, now: u64) -> Result<Verified, &'static Cause> {
         let settings = &self.settings;
-        // RFC 7515 §4.1.9: the media type `application/at+jwt` may be written without what is before the slash.
+        // RFC 7515 §4.1.9: the media type `application/at+jwt` may be written without the part before the slash.
         let media_type =
             token.media_type.as_deref().map(|typ| typ.strip_prefix("application/").unwrap_or(typ));
         let is_known = |typ: &str| settings.types.iter().any(|known| known.eq_ignore_ascii_case(typ));
@@ -579,7 +582,7 @@ impl Jwt {
         value.and_then(|value| self.consumers.get(value)).map(|index| Some(*index)).ok_or(&TOKEN_CONSUMER)
     }
 
-    /// Tells the upstream, and everybody here, what the token says.
+    /// Passes the token's claims to the upstream and to the rest of the exchange.
     fn pass(&self, verified: &Verified, head: &mut RequestHead, cx: &mut Cx) -> Result<Flow, Stopped> {
         if let Some(index) = verified.consumer {
             cx.set_consumer(index);
@@ -589,7 +592,7 @@ impl Jwt {
                 return Err(Stopped::Refused(&CONSUMER_ADDRESS));
             }
         }
-        // Where the upstream learns no more than the consumer, the consumer is who calls.
+        // If the upstream learns no more than the consumer, the caller is identified by the consumer.
         if verified.consumer.is_none() || !self.headers.is_empty() || !self.settings.hide {
             cx.identify("jwt", &verified.who);
         }
@@ -598,7 +601,7 @@ impl Jwt {
             if let Some(value) = value
                 && head.headers.append(name, value).is_err()
             {
-                return Err(Stopped::Refused(&TOKEN_CLAIMS)); // a value that may not be sent
+                return Err(Stopped::Refused(&TOKEN_CLAIMS)); // a value that cannot be sent
             }
         }
         if self.settings.hide {
@@ -613,7 +616,7 @@ impl Jwt {
         Ok(Flow::Continue)
     }
 
-    /// RFC 6750 §3: the challenge names the error, but where the request carried no token at all.
+    /// RFC 6750 §3: the challenge names the error, unless the request carried no token at all.
     fn refuse(&self, cause: &'static Cause) -> Flow {
         if cause.status == 503 || *cause == CONSUMER_ADDRESS {
             return Flow::refuse(cause);
@@ -638,7 +641,7 @@ impl Jwt {
     }
 }
 
-/// Seconds since 1970; a test may be ahead of the clock.
+/// Seconds since 1970; tests may add an offset.
 fn now() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Tokens are signed here with a secret or with Ed25519: what each algorithm accepts is tested in `shared/jose/vectors.rs`.
+//! The tests sign tokens with a secret or with Ed25519. `shared/jose/vectors.rs` tests what each algorithm accepts.
 
 use super::super::testing::{Exchange, Running, Stand};
 use super::*;
@@ -13,7 +13,7 @@ use weir_wire::base64;
 const SECRET: &str = "a secret of sixty-four bytes, so that it is one for every HS there is";
 
 thread_local! {
-    /// How many seconds the test that runs on this thread is ahead of the clock.
+    /// How many seconds the test on this thread is ahead of the clock.
     pub(super) static AHEAD: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -24,7 +24,7 @@ fn sign(header: &Value, claims: &str) -> String {
     format!("{signed}.{}", base64::encode_url(tag.as_ref()))
 }
 
-/// A token with these claims, and an end where they have none.
+/// A token with these claims, and an expiry if they have none.
 fn token(mut claims: Value) -> String {
     if claims.get("exp").is_none() {
         claims["exp"] = json!(now() + 3600);
@@ -82,7 +82,7 @@ async fn where_it_is_optional_only_a_bad_one_is_refused() {
     running.request("GET /\nX-User: forged").await.expect_continue().expect_no_header("x-user");
     running.request("GET /\nAuthorization: Basic YTpi").await.expect_continue();
     bearer(&running, "bad").await.expect_cause(&TOKEN_MALFORMED);
-    // What an upstream may read as a token is one, however it is written.
+    // Anything that an upstream may read as a token counts as one, however it is written.
     for odd in ["Bearer\tbad", "bearer \t bad", "Bearer, bad", "Bearer=bad"] {
         running.request(&format!("GET /\nAuthorization: {odd}")).await.expect_cause(&TOKEN_MALFORMED);
     }
@@ -91,7 +91,7 @@ async fn where_it_is_optional_only_a_bad_one_is_refused() {
     bearer(&running, &token(json!({ "sub": "ann" }))).await.expect_header("x-user", "ann");
 }
 
-/// A token that names no key is verified with every key that fits, on a thread where they are many.
+/// A token that names no key is tried with every key that fits; if there are many, on a thread.
 #[tokio::test]
 async fn the_last_of_many_keys_counts() {
     let signers: Vec<Ed25519KeyPair> = (0..12).map(|_| Ed25519KeyPair::generate().unwrap()).collect();
@@ -301,7 +301,7 @@ async fn what_is_remembered_ends_with_the_token() {
 
 // === keys of a URL ===
 
-/// A provider's key: its name, and how it signs.
+/// A provider's key: its name and its key pair.
 struct Signer(&'static str, Ed25519KeyPair);
 
 impl Signer {
@@ -324,7 +324,7 @@ impl Signer {
     }
 }
 
-/// A filter whose keys a test provides.
+/// A filter whose keys the test provides.
 fn remote(settings: Value) -> (Running, Receiver<Asked>, Stand) {
     let mut stand = Stand::new(&KIND, settings);
     let running = stand.build();
@@ -348,9 +348,9 @@ async fn the_first_request_waits_for_the_keys() {
     });
     exchange.expect_continue();
     bearer(&running, &token).await.expect_continue();
-    // A key that nobody knows, right after a fetch: no other fetch, and no wait.
+    // An unknown key right after a fetch: no further fetch, and no wait.
     bearer(&running, &Signer::new("b").token()).await.expect_status(401).expect_cause(&TOKEN_KEY);
-    // One of the same name is no other key.
+    // A different key with the same name is still refused.
     bearer(&running, &Signer::new("a").token()).await.expect_cause(&TOKEN_SIGNATURE);
 }
 

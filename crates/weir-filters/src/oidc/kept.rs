@@ -1,4 +1,4 @@
-//! Sessions in a store: the browser holds a ticket, the store what it stands for, sealed with the key of the cookies.
+//! Sessions in a store: the browser holds a ticket; the store holds the session, sealed with the key of the cookies.
 
 use super::super::prelude::*;
 use super::seal::Seal;
@@ -11,26 +11,27 @@ use weir_filter::store::{Away, Reply, Script, Store};
 use weir_telemetry::log;
 use weir_wire::{hex, time};
 
-/// How long one gateway may take to refresh a session before another tries, in seconds: longer than a provider may take to answer.
+/// How long one gateway may take to refresh a session before another tries, in seconds: longer than a provider may
+/// take to answer.
 const REFRESH_SECONDS: u64 = 15;
 
-/// How often a gateway looks whether another has refreshed.
+/// How often a gateway checks whether another has refreshed the session.
 const LOOK: Duration = Duration::from_millis(100);
 
 static GET: LazyLock<Arc<Script>> = LazyLock::new(|| Script::new("return redis.call('GET', KEYS[1])"));
 static SET: LazyLock<Arc<Script>> =
     LazyLock::new(|| Script::new("redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2]) return { 1 }"));
-/// Replaces what is there and nothing else.
+/// Replaces an existing value and does nothing if there is none.
 static REPLACE: LazyLock<Arc<Script>> = LazyLock::new(|| {
     Script::new("return { redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2], 'XX') and 1 or 0 }")
 });
-/// 1 for the first that asks.
+/// 1 for the first gateway that asks.
 static CLAIM: LazyLock<Arc<Script>> = LazyLock::new(|| {
     Script::new("return { redis.call('SET', KEYS[1], '1', 'EX', ARGV[1], 'NX') and 1 or 0 }")
 });
 static DELETE: LazyLock<Arc<Script>> = LazyLock::new(|| Script::new("return { redis.call('DEL', KEYS[1]) }"));
 
-/// What a browser holds of a session that is kept.
+/// The browser's ticket for a stored session.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(super) struct Ticket {
     id: String,
@@ -51,13 +52,13 @@ impl Ticket {
 }
 
 impl Kept {
-    /// `purpose` keeps the sessions of different clients apart.
+    /// `purpose` separates the sessions of different clients.
     pub(super) fn new(store: Arc<Store>, seal: Arc<Seal>, purpose: &str) -> Self {
         let of = hex::encode(&Sha256::digest(purpose.as_bytes())[..8]);
         Self { prefix: format!("{}:session:{of}", store.place().prefix), store, seal }
     }
 
-    /// The session of a ticket; `None` where it is over.
+    /// Loads the session of a ticket; `None` if it has ended.
     pub(super) async fn load(&self, ticket: &Ticket) -> Result<Option<Session>, Away> {
         match self.store.call(&GET, self.key(&ticket.id).into_bytes(), Vec::new()).await? {
             Reply::Bytes(sealed) => Ok(self.seal.open(&kind(&ticket.id), &sealed)),
@@ -66,17 +67,18 @@ impl Kept {
         }
     }
 
-    /// Keeps a new session.
+    /// Stores a new session.
     pub(super) async fn save(&self, session: &Session, now: u64) -> Result<(), Away> {
         self.write(&SET, session, now).await.map(drop)
     }
 
-    /// Ends a session, for whoever still holds its ticket too.
+    /// Ends a session in every browser that holds its ticket.
     pub(super) async fn end(&self, ticket: &Ticket) -> Result<(), Away> {
         self.delete(self.key(&ticket.id)).await.map(drop)
     }
 
-    /// Refreshes a session, unless another gateway does or did: a refresh token counts once. What comes of it is kept.
+    /// Refreshes a session, unless another gateway is doing so or has done so: a refresh token can be used once. The
+    /// outcome is stored.
     pub(super) async fn refresh(
         self,
         session: Session,
@@ -90,7 +92,7 @@ impl Kept {
         loop {
             let claimed = self.store.call(&CLAIM, claim.clone().into_bytes(), vec![seconds.clone()]).await;
             let is_ours = claimed.map_err(|Away| ())? == Reply::Numbers(vec![1]);
-            // The one before us may have been done between our look and our claim.
+            // Another gateway may have finished between our check and our claim.
             let outcome = match self.load(&ticket).await.map_err(|Away| ())? {
                 Some(newer) if newer.is_newer_than(&session) => Ok(Some(newer)),
                 None => Ok(None),
@@ -102,13 +104,13 @@ impl Kept {
                 }
             };
             if is_ours {
-                let _ = self.delete(claim).await; // it lapses by itself too
+                let _ = self.delete(claim).await; // the claim expires anyway
             }
             return outcome;
         }
     }
 
-    /// Keeps what came of a refresh. A session that was ended meanwhile stays ended.
+    /// Stores the outcome of a refresh. A session that was ended in the meantime stays ended.
     async fn keep(&self, outcome: Outcome, ticket: &Ticket, now: u64) -> Outcome {
         let kept = match &outcome {
             Ok(Some(renewed)) => self.write(&REPLACE, renewed, now).await,
@@ -145,7 +147,8 @@ impl Kept {
     }
 }
 
-/// Binds what is sealed to its ticket: who can write to the store can mix sessions up, but not take one for another.
+/// Binds the sealed value to its ticket: someone who can write to the store can swap sessions, but the gateway
+/// rejects a swapped one.
 fn kind(id: &str) -> String {
     format!("kept {id}")
 }

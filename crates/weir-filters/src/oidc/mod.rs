@@ -1,5 +1,5 @@
-//! `oidc`: logs browsers in at an identity provider. `provider` talks to it, `seal` makes the cookies that hold sessions and
-//! logins under way, `session` says what a session is and keeps it fresh, `kept` is where they are in a store.
+//! `oidc`: logs browsers in at an identity provider. `provider` talks to it, and `seal` makes the cookies that hold
+//! sessions and pending logins. `session` defines a session and refreshes it, and `kept` keeps sessions in a store.
 
 mod kept;
 mod provider;
@@ -47,18 +47,21 @@ causes! {
         "The store that keeps sessions gave no answer." "`stores`, and `store` of the filter oidc"
 }
 
-/// Logs browsers in at an identity provider (OpenID Connect, authorization code with PKCE), and says who calls.
+/// Logs browsers in at an identity provider (OpenID Connect, authorization code with PKCE), and identifies the user.
 ///
-/// A browser that opens a page without a session is sent to the provider and comes back to the page that it asked for, on the
-/// same origin. Other clients get a 401, never a redirect. The session is in cookies of this host alone (`__Host-`, encrypted,
-/// HttpOnly, SameSite=Lax), which upstreams do not see; so any gateway with the same `client_secret` knows it, and all routes
-/// with the same `issuer`, `client_id` and `cookie` share it; write `forward_token` on all of them or on none. Where the provider
-/// gives a refresh token, the session is renewed when its tokens expire: once, however many requests ask for it, on whatever
-/// route, and also where they are gone before the provider answers.
+/// A browser that opens a page without a session is redirected to the provider and returns to that page, on the same
+/// origin. Other clients get a 401, never a redirect. The session is kept in encrypted cookies of this host alone
+/// (`__Host-`, HttpOnly, SameSite=Lax), which upstreams do not see. So any gateway with the same `client_secret`
+/// accepts it, and all routes with the same `issuer`, `client_id` and `cookie` share it. Write `forward_token` on all
+/// of these routes or on none.
 ///
-/// With `store` the cookie holds a ticket and a Redis the session, sealed with the same key: for claims and tokens that are too long for
-/// cookies (15 KB), for a logout that ends the session in every browser that has its cookie, and for gateways that refresh one session
-/// together. A request then waits for one round trip to the store, and is refused with 503 while the store is away.
+/// If the provider gives a refresh token, the session is renewed when its tokens expire. This happens once, however
+/// many requests on whatever routes need it, and even if all of them leave before the provider answers.
+///
+/// With `store`, the cookie holds a ticket, and Redis holds the session, sealed with the same key. This allows claims
+/// and tokens too long for cookies (15 KB), a logout that ends the session in every browser that has its cookie, and
+/// one refresh for all gateways. Each request then waits for one round trip to the store, and gets 503 while the
+/// store is unavailable.
 ///
 /// The path of `redirect` must lead to a route with this filter, and so must `logout`.
 ///
@@ -73,53 +76,54 @@ causes! {
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct OidcSettings {
-    /// The URL of the provider, exactly as it calls itself, slash at the end included; its endpoints are found below `/.well-known/openid-configuration`.
+    /// URL of the provider, exactly as the provider writes it, including a final slash; its endpoints are found below
+    /// `/.well-known/openid-configuration`.
     issuer: String,
-    /// The name by which the provider knows this gateway.
+    /// The client id of this gateway at the provider.
     client_id: String,
-    /// The secret that goes with it. The key of the cookies is made of it, so a new one ends all sessions.
+    /// The client secret. The key of the cookies is derived from it, so a new secret ends all sessions.
     client_secret: String,
-    /// Where the provider sends browsers back to, as it is registered there. It says which origin this is; the Host of a request
-    /// is not believed.
+    /// The URL to which the provider sends browsers back, as registered there. It also defines this origin; the Host
+    /// of a request is not trusted.
     redirect: Url,
-    /// What is asked for. Default `openid`.
+    /// Scopes to request. Default `openid`.
     #[serde(default = "scopes")]
     scopes: Vec<String>,
-    /// What the provider is to ask the user for: `consent`, `login`, `select_account`, or several of them. Default `consent` with the
-    /// scope `offline_access`, without which many providers give no refresh token (OpenID Connect Core §11), and nothing otherwise.
-    /// `[]`: nothing in any case.
+    /// What the provider should ask the user for: `consent`, `login`, `select_account`, or several of them. Default
+    /// `consent` with the scope `offline_access`, without which many providers give no refresh token (OpenID Connect
+    /// Core §11); otherwise nothing. `[]`: never anything.
     #[serde(default)]
     prompt: Option<Vec<Prompt>>,
-    /// How long a session lasts at most. A shorter time holds for sessions that live too. Default 8h.
+    /// Longest lifetime of a session. A shorter time applies to existing sessions too. Default 8h.
     #[serde(default = "session")]
     session: Duration,
-    /// Name of the cookies. Default `weir`: `__Host-weir-0` and on.
+    /// Name of the cookies. Default `weir`, which gives `__Host-weir-0` and so on.
     #[serde(default = "cookie")]
     cookie: String,
-    /// Name of a Redis under `stores` that keeps the sessions. Default none: they are in the cookies.
+    /// Name of a Redis under `stores` that keeps the sessions. Default none: cookies hold them.
     #[serde(default)]
     store: Option<String>,
-    /// Path at which a session ends, here and at the provider. Default none.
+    /// Path that ends the session, here and at the provider. Default none.
     #[serde(default)]
     logout: Option<String>,
-    /// Where a browser is sent after that. Default: `/` on this origin.
+    /// Where a browser goes after logout. Default: `/` on this origin.
     #[serde(default)]
     after_logout: Option<Url>,
-    /// Claim that names the consumer, by one of the values under `consumers.NAME.oidc`. Who names none is refused. Default none:
-    /// the consumer stays unnamed.
+    /// Claim that names the consumer, by one of the values under `consumers.NAME.oidc`. A user that names no consumer
+    /// is refused. Default none: the consumer stays unnamed.
     #[serde(default)]
     consumer: Option<String>,
-    /// Headers for the upstream, and the claims they are set to, as in the filter jwt. What the client sent under these names is
-    /// removed. Default none.
+    /// Headers for the upstream, each with the claim that sets it, as in the filter jwt. Headers of these names from
+    /// the client are removed. Default none.
     #[serde(default)]
     headers: BTreeMap<String, String>,
     /// Whether the upstream gets the access token, as `Authorization: Bearer`. Default false.
     #[serde(default)]
     forward_token: bool,
-    /// PEM file with the authorities that are believed for the provider. Default: those of the system.
+    /// PEM file with the certificate authorities to trust for the provider. Default: those of the system.
     #[serde(default)]
     ca: Option<FilePath>,
-    /// Allows a provider with `http://` that is not on this machine. Default false.
+    /// Allows an `http://` provider outside this machine. Default false.
     #[serde(default)]
     insecure: bool,
     /// Lets requests without a session pass, unnamed. Default false.
@@ -127,15 +131,15 @@ struct OidcSettings {
     optional: bool,
 }
 
-/// A word of `prompt`.
+/// A value of `prompt`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 enum Prompt {
-    /// Whether this gateway may.
+    /// The user's consent to this client.
     Consent,
     /// The password again.
     Login,
-    /// Who it is.
+    /// The choice of an account.
     SelectAccount,
 }
 
@@ -164,7 +168,7 @@ fn cookie() -> String {
 /// How long a login may take, in seconds.
 const LOGIN_SECONDS: u64 = 600;
 
-/// Most logins that a browser may have under way: one more forgets the one that was begun first.
+/// Most pending logins of a browser; one more drops the oldest.
 const LOGINS: usize = 5;
 
 /// The largest file of authorities, in bytes.
@@ -189,22 +193,22 @@ struct Names {
     set_cookie: FieldName,
 }
 
-/// What a response of this exchange must set.
+/// Cookies that the response of this exchange must set.
 #[derive(Default)]
 struct Renewed(Vec<Vec<u8>>);
 
-/// What a request is.
+/// What a request asks for.
 enum Asks {
     Callback,
     Logout,
     Page(SessionCookie),
 }
 
-/// What a browser brings with it.
+/// The session cookies of a browser.
 enum SessionCookie {
     Nothing,
     Session(Session),
-    /// It stands for a session in the store.
+    /// A ticket for a session in the store.
     Ticket(Ticket),
 }
 
@@ -324,7 +328,7 @@ impl OidcSettings {
         }
     }
 
-    /// `prompt` of a login.
+    /// The value of `prompt` for a login.
     fn prompt(&self) -> String {
         let offline = self.scopes.iter().any(|scope| scope == "offline_access");
         let usual: &[Prompt] = if offline { &[Prompt::Consent] } else { &[] };
@@ -355,7 +359,7 @@ impl Filter for Oidc {
     }
 
     fn conceals(&self) -> Conceals {
-        // Whoever is quicker than the browser could make a session of the code.
+        // Anyone who uses the code before the browser does could make a session of it.
         Conceals { callbacks: vec![self.settings.redirect.target().to_owned()], ..Conceals::default() }
     }
 
@@ -431,12 +435,12 @@ impl Oidc {
         }
     }
 
-    /// A session as it may last now: a shorter `session` holds for those that live too.
+    /// Applies the current lifetime limit: a shorter `session` applies to existing sessions too.
     fn limited(&self, session: Session) -> Session {
         session.within(self.settings.session.get().as_secs())
     }
 
-    /// The session that a browser brings, made fresh; `None` where there is none.
+    /// The browser's session, refreshed if necessary; `None` if there is none.
     async fn session(
         &self,
         brings: SessionCookie,
@@ -467,7 +471,7 @@ impl Oidc {
         if is_navigation(head) { self.begin(head).await } else { Flow::refuse(&LOGIN_NEEDED) }
     }
 
-    /// Sends a browser to the provider, with what its answer must fit to in a cookie of the browser.
+    /// Redirects a browser to the provider, and stores in a cookie what the provider's answer must match.
     async fn begin(&self, head: &RequestHead) -> Flow {
         let Some(known) = self.provider.known().await else { return Flow::refuse(&LOGIN_UNAVAILABLE) };
         let (Some(state), Some(nonce), Some(verifier)) = (random::<16>(), random::<16>(), random::<32>())
@@ -502,7 +506,7 @@ impl Oidc {
         self.redirect(&format!("{}{separator}{asked}", known.authorization), cookies)
     }
 
-    /// The browser is back: exchanges the code, and makes the session.
+    /// The browser has returned: exchanges the code and makes the session.
     async fn finish(&self, head: &RequestHead) -> Flow {
         let parameter = |name: &str| {
             let mut values = query::values(head.query().unwrap_or_default(), name);
@@ -520,7 +524,8 @@ impl Oidc {
             sealed.and_then(|sealed| self.seal.open(&format!("login {state}"), sealed));
         let now = now();
         let Some(login) = login.filter(|login| now < login.until) else {
-            // Whoever is logged in has come back to the provider's answer, by the back button or a reload: that login is over.
+            // A browser that is already logged in has returned to the provider's answer with the back button or a
+            // reload. That login is over.
             return match self.is_logged_in(head, now).await {
                 Ok(true) => self.redirect(&format!("{}/", self.settings.redirect.origin()), Vec::new()),
                 Ok(false) => Flow::refuse(&LOGIN_LOST),
@@ -528,7 +533,7 @@ impl Oidc {
             };
         };
         let Some(known) = self.provider.known().await else { return Flow::refuse(&LOGIN_UNAVAILABLE) };
-        // RFC 9207 §2.4: an answer of another provider must not be taken for one of this.
+        // RFC 9207 §2.4: an answer of another provider must not be taken for an answer of this one.
         let issuer = parameter("iss");
         let right =
             issuer.as_deref().map_or(!known.names_itself, |issuer| issuer == self.provider.asking.issuer);
@@ -565,7 +570,7 @@ impl Oidc {
         self.redirect(&format!("{}{}", self.settings.redirect.origin(), login.back), cookies)
     }
 
-    /// Whether the browser has a session that is not over.
+    /// Whether the browser has a session that has not expired.
     async fn is_logged_in(&self, head: &RequestHead, now: u64) -> Result<bool, &'static Cause> {
         let session = match (self.brings(head), &self.kept) {
             (SessionCookie::Session(session), _) => Some(session),
@@ -602,7 +607,7 @@ impl Oidc {
         self.redirect(&to, end_parts(&self.session_cookie, 0, head))
     }
 
-    /// Makes the session fresh; `None` where the provider has ended it.
+    /// Refreshes the session; `None` if the provider has ended it.
     async fn renew(
         &self,
         session: Session,
@@ -627,7 +632,7 @@ impl Oidc {
                 Ok(Some(fresh))
             }
             Ok(None) => Ok(None),
-            // While the provider is down, nobody is thrown out at once.
+            // While the provider is down, sessions get a grace period.
             Err(()) if session.is_in_grace(now) => Ok(Some(session)),
             Err(()) => Err(&LOGIN_UNAVAILABLE),
         }
@@ -641,7 +646,7 @@ impl Oidc {
         set_parts(&self.session_cookie, &sealed, session.until.saturating_sub(now), head)
     }
 
-    /// The names of the cookies that must go before one more login begins: those that mean nothing any more, then the oldest.
+    /// The names of the cookies that must go before another login begins: first the invalid ones, then the oldest.
     fn surplus(&self, head: &RequestHead) -> Vec<String> {
         let mut logins = self.logins(head);
         let until = |name: &String| {
@@ -656,7 +661,7 @@ impl Oidc {
         logins
     }
 
-    /// The names of the cookies of logins under way.
+    /// The names of the cookies of pending logins.
     fn logins(&self, head: &RequestHead) -> Vec<String> {
         let pairs = head.headers.get_all("cookie").flat_map(|field| field.split(|&b| b == b';'));
         let names = pairs.filter_map(|pair| std::str::from_utf8(pair.split(|&b| b == b'=').next()?).ok());
@@ -724,19 +729,20 @@ impl Oidc {
         Flow::Continue
     }
 
-    /// The caller is the provider's subject (OpenID Connect Core §2), and what the upstream is told of it.
+    /// Identifies the caller by the provider's subject (OpenID Connect Core §2) and by the values that the upstream
+    /// gets.
     fn identify(&self, session: &Session, cx: &mut Cx) {
         let mut who = Vec::new();
         let names = ["iss", "sub"].into_iter().chain(self.headers.iter().map(|(_, claimed)| &**claimed));
         for name in names {
             let value = claim(&session.claims, name).and_then(as_text).unwrap_or_default();
-            who.extend_from_slice(&value.len().to_le_bytes()); // no two lists of values are the same bytes
+            who.extend_from_slice(&value.len().to_le_bytes()); // different lists of values give different bytes
             who.extend_from_slice(value.as_bytes());
         }
         cx.identify("oidc", &who);
     }
 
-    /// Upstreams see neither sessions nor logins.
+    /// Removes the cookies of sessions and logins, which upstreams must not see.
     fn hide(&self, head: &mut RequestHead) {
         let is_own = |name: &[u8]| {
             let part =
@@ -748,7 +754,7 @@ impl Oidc {
     }
 }
 
-/// Exchanges the refresh token of a session; `None` where the provider has ended it.
+/// Exchanges the refresh token of a session; `None` if the provider has ended it.
 async fn refreshed(provider: Arc<Provider>, session: Session, now: u64, forward_token: bool) -> Outcome {
     let Some(token) = &session.refresh else { return Ok(None) };
     let tokens = match provider.refresh(token).await {
@@ -770,7 +776,7 @@ fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// Whether a browser opens a page: what asks in the background, and what is no browser, gets a 401.
+/// Whether a browser is opening a page. Background requests and other clients get a 401.
 fn is_navigation(head: &RequestHead) -> bool {
     let field = |name| head.headers.get_str(name).unwrap_or_default();
     let asks_for_page = match field("sec-fetch-mode") {
@@ -784,10 +790,10 @@ fn is_navigation(head: &RequestHead) -> bool {
         && field("x-requested-with").is_empty()
 }
 
-/// The page that was asked for, on this origin: path and query alone, which cannot lead elsewhere.
+/// The requested page on this origin: path and query only, which cannot lead elsewhere.
 fn back_to(head: &RequestHead) -> String {
     let path = String::from_utf8_lossy(head.routed_path());
-    // `//host` and `/\host` are other hosts to a browser.
+    // Browsers read `//host` and `/\host` as other hosts.
     if !path.starts_with('/') || path.starts_with("//") || path.starts_with("/\\") || path.len() > 1024 {
         return "/".to_owned();
     }

@@ -1,5 +1,5 @@
-//! The identity provider: what it says about itself (OpenID Connect Discovery 1.0), its keys, and its answers to codes and
-//! refresh tokens.
+//! The identity provider: its metadata (OpenID Connect Discovery 1.0), its keys, and its answers to codes and refresh
+//! tokens.
 
 use super::super::prelude::*;
 use super::super::shared::jose::key_set::{KeySet, Verdict};
@@ -21,14 +21,14 @@ const ANSWER_BYTES: usize = 64 * 1024;
 /// Longest time for one answer.
 const TIMEOUT: StdDuration = StdDuration::from_secs(10);
 
-/// How long what the provider says about itself is used.
+/// How long the provider's metadata is used.
 const REFRESH: StdDuration = StdDuration::from_secs(3600);
 
 /// The wait after a failure; it doubles up to [`RETRY_MOST`].
 const RETRY: StdDuration = StdDuration::from_secs(1);
 const RETRY_MOST: StdDuration = StdDuration::from_secs(60);
 
-/// How long a request waits for the provider to be known.
+/// How long a request waits for the provider's metadata.
 const KNOWN: StdDuration = StdDuration::from_secs(5);
 
 /// How the provider is asked.
@@ -42,11 +42,11 @@ pub(super) struct Asking {
     pub(super) redirect: String,
 }
 
-/// What it says about itself.
+/// The provider's metadata.
 pub(super) struct Known {
     pub(super) authorization: String,
     pub(super) end_session: Option<String>,
-    /// Whether its answers name it (RFC 9207).
+    /// Whether its responses name the issuer (RFC 9207).
     pub(super) names_itself: bool,
     token: Url,
     basic: bool,
@@ -59,11 +59,11 @@ pub(super) struct Provider {
     known: ArcSwapOption<Known>,
     rounds: watch::Sender<u64>,
     fetcher: OnceLock<Fetcher>,
-    /// Of all routes together: they share sessions.
+    /// Shared by all routes, because they share sessions.
     pub(super) refreshes: Arc<Refreshes>,
 }
 
-/// What a code or a refresh token was exchanged for.
+/// The tokens that a code or a refresh token was exchanged for.
 pub(super) struct Tokens {
     pub(super) access: Option<String>,
     pub(super) refresh: Option<String>,
@@ -74,11 +74,11 @@ pub(super) struct Tokens {
 /// Why there are no tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failed {
-    /// The provider gave an ID token that cannot be one: not signed, or signed in a way that is not done.
+    /// The provider gave an invalid ID token: unsigned, or signed in an unsupported way.
     Malformed,
-    /// The provider says no.
+    /// The provider refused.
     Refused,
-    /// The provider does not answer, or not as it should.
+    /// The provider gave no response, or an invalid one.
     Unavailable,
 }
 
@@ -93,11 +93,11 @@ impl Provider {
         }
     }
 
-    /// What is known of it; waits a while where nothing is.
+    /// The metadata; waits a while if there is none yet.
     pub(super) async fn known(&self) -> Option<Arc<Known>> {
         let mut rounds = self.rounds.subscribe();
         if self.known.load().is_none() {
-            let _ = time::timeout(KNOWN, rounds.changed()).await; // whether there is something is seen below
+            let _ = time::timeout(KNOWN, rounds.changed()).await; // the next lines check whether metadata arrived
         }
         self.known.load_full()
     }
@@ -129,7 +129,7 @@ impl Provider {
             (field("accept"), b"application/json".to_vec()),
         ];
         if known.basic {
-            // RFC 6749 §2.3.1: both are encoded as in a form first.
+            // RFC 6749 §2.3.1: both are form-encoded first.
             let pair = format!("{}:{}", encode(client_id), encode(client_secret));
             headers.push((
                 field("authorization"),
@@ -155,7 +155,7 @@ impl Provider {
         let answered: Option<Map<String, Value>> = serde_json::from_slice(&answer.body).ok();
         match (answer.status, answered) {
             (200, Some(answered)) => self.read(answered, &known).await,
-            // §5.2: 400 or 401 with an error: the code or the refresh token is no longer good.
+            // §5.2: 400 or 401 with an error means that the code or the refresh token is no longer valid.
             (400 | 401, Some(answered)) if answered.contains_key("error") => Err(Failed::Refused),
             (status, _) => Err(self.failed(&format!("the token endpoint answered with the status {status}"))),
         }
@@ -175,7 +175,7 @@ impl Provider {
         Ok(Tokens { access, refresh, id, seconds })
     }
 
-    /// Verifies the signature of an ID token, and gives its claims, which are still to be judged.
+    /// Verifies the signature of an ID token and returns its claims, which still have to be checked.
     async fn verify(&self, id: &[u8], known: &Known) -> Result<Map<String, Value>, Failed> {
         let token = parse(id).map_err(|_| {
             let _ = self.failed(&"the ID token is malformed or not signed"); // for the log
@@ -214,7 +214,7 @@ impl Provider {
         let said: Map<String, Value> =
             serde_json::from_slice(&answer.body).map_err(|_| format!("{place} is no JSON object"))?;
         let text = |name: &str| said.get(name).and_then(Value::as_str);
-        // Discovery §4.3: the issuer must be the very one that was asked.
+        // Discovery §4.3: the issuer must be exactly the one that was asked.
         if text("issuer") != Some(issuer) {
             return Err(format!("{place} is of another issuer: {}", text("issuer").unwrap_or("none")));
         }
@@ -226,7 +226,7 @@ impl Provider {
             if url.is_safe() || *insecure { Ok(url) } else { Err(format!("{name} is in clear text")) }
         };
         let list = |name: &str| said.get(name).and_then(Value::as_array);
-        // §3: without a list it is `client_secret_basic`.
+        // §3: without a list, the method is `client_secret_basic`.
         let methods = list("token_endpoint_auth_methods_supported");
         let basic = methods.is_none_or(|all| all.iter().any(|method| method == "client_secret_basic"));
         let keys = endpoint("jwks_uri")?;
@@ -252,9 +252,9 @@ impl Provider {
         })
     }
 
-    /// Asks the provider about itself, and keeps its keys, for good.
+    /// Fetches the provider's metadata and keeps its keys fresh, forever.
     async fn work(&self, fetcher: Fetcher) {
-        let _ = self.fetcher.set(fetcher.clone()); // the same, where it was set before
+        let _ = self.fetcher.set(fetcher.clone()); // if already set, it is the same fetcher
         let mut failures = 0u32;
         loop {
             let wait = match self.discover(&fetcher).await {
@@ -294,13 +294,13 @@ fn field(name: &'static str) -> FieldName {
     FieldName::new(name).expect("a name in the source is a token")
 }
 
-/// Names and values as a form or a query has them.
+/// Names and values, form-encoded, for a body or a query.
 pub(super) fn encode_form(pairs: &[(&str, &str)]) -> String {
     let pairs: Vec<String> = pairs.iter().map(|(name, value)| format!("{name}={}", encode(value))).collect();
     pairs.join("&")
 }
 
-/// Everything but letters, digits, `-`, `.`, `_` and `~` escaped.
+/// Escapes everything but letters, digits, `-`, `.`, `_` and `~`.
 fn encode(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

@@ -1,4 +1,5 @@
-//! Cookies that nobody can read or make but a gateway with the same client secret: sessions, and logins under way.
+//! Encrypted cookies for sessions and pending logins. Only a gateway with the same client secret can read or make
+//! them.
 
 use super::super::prelude::*;
 use super::super::shared::cookies;
@@ -8,17 +9,18 @@ use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 use serde::de::DeserializeOwned;
 use weir_wire::base64;
 
-/// Longest value of one cookie, in bytes: with its name and attributes under the 4,096 that browsers keep (RFC 6265 §6.1).
+/// Longest value of one cookie, in bytes: with its name and attributes under the 4,096 that browsers keep (RFC 6265
+/// §6.1).
 const PART_BYTES: usize = 3800;
 
 /// Most parts of a session: with more, requests would be longer than servers take.
 pub(super) const PARTS: usize = 4;
 
-/// Seals and opens.
+/// Seals and opens values.
 pub(super) struct Seal(LessSafeKey);
 
 impl Seal {
-    /// With a key of its own, which is made of the secret and of what the sessions are for.
+    /// Derives the key from the secret and the purpose of the sessions.
     pub(super) fn new(secret: &str, purpose: &str) -> Self {
         let secret = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
         let key = hmac::sign(&secret, format!("weir oidc 1 {purpose}").as_bytes());
@@ -26,7 +28,7 @@ impl Seal {
         Self(LessSafeKey::new(key))
     }
 
-    /// A value, bound to what it is.
+    /// Seals a value, bound to its kind.
     pub(super) fn seal<T: Serialize>(&self, kind: &str, value: &T) -> Option<String> {
         let mut bytes = serde_json::to_vec(value).ok()?;
         let mut nonce = [0; NONCE_LEN];
@@ -36,7 +38,7 @@ impl Seal {
         Some(base64::encode_url(&[&nonce[..], &bytes].concat()))
     }
 
-    /// What was sealed as this kind; `None` for anything else.
+    /// Opens a value that was sealed as this kind; `None` for anything else.
     pub(super) fn open<T: DeserializeOwned>(&self, kind: &str, text: &[u8]) -> Option<T> {
         let bytes = base64::decode_url(text)?;
         let (nonce, sealed) = bytes.split_first_chunk::<NONCE_LEN>()?;
@@ -47,12 +49,12 @@ impl Seal {
     }
 }
 
-/// A cookie that only this host gets, by TLS only, and no script.
+/// A cookie for this host only, over TLS only, invisible to scripts.
 pub(super) fn set(name: &str, value: &str, seconds: u64) -> Vec<u8> {
     format!("{name}={value}; Path=/; Max-Age={seconds}; Secure; HttpOnly; SameSite=Lax").into_bytes()
 }
 
-/// The cookies of a value that is split, and the end of those that a longer one before it needed.
+/// The cookies of a split value. Also expires the parts that only a longer previous value needed.
 pub(super) fn set_parts(name: &str, value: &str, seconds: u64, head: &RequestHead) -> Option<Vec<Vec<u8>>> {
     let parts: Vec<&[u8]> = value.as_bytes().chunks(PART_BYTES).collect();
     if parts.len() > PARTS {
@@ -66,13 +68,13 @@ pub(super) fn set_parts(name: &str, value: &str, seconds: u64, head: &RequestHea
     Some(all)
 }
 
-/// Ends the parts that a request has, from one on.
+/// Expires the parts in a request from number `from` on.
 pub(super) fn end_parts(name: &str, from: usize, head: &RequestHead) -> Vec<Vec<u8>> {
     let names = (from..PARTS).map(|at| format!("{name}-{at}"));
     names.filter(|name| cookies::values(head, name).next().is_some()).map(|name| set(&name, "", 0)).collect()
 }
 
-/// A value that came in parts.
+/// Joins a value that came in parts.
 pub(super) fn parts(head: &RequestHead, name: &str) -> Option<Vec<u8>> {
     let mut value = Vec::new();
     for at in 0..PARTS {
@@ -83,7 +85,7 @@ pub(super) fn parts(head: &RequestHead, name: &str) -> Option<Vec<u8>> {
     (!value.is_empty()).then_some(value)
 }
 
-/// A random text of so many bytes.
+/// A random text made from `N` bytes.
 pub(super) fn random<const N: usize>() -> Option<String> {
     let mut bytes = [0; N];
     SystemRandom::new().fill(&mut bytes).ok()?;
@@ -127,7 +129,7 @@ mod tests {
             all.iter().map(|c| String::from_utf8_lossy(c).split(';').next().unwrap().to_owned()).collect();
         let head = request_head(&format!("GET /\nCookie: {}", sent.join("; ")));
         assert_eq!(parts(&head, "s").as_deref(), Some(value.as_bytes()));
-        // A shorter one ends what it does not need.
+        // A shorter value expires the parts that it does not need.
         let shorter = set_parts("s", "b", 60, &head).unwrap();
         assert_eq!(shorter.len(), 3);
         assert!(

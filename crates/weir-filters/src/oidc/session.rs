@@ -1,4 +1,4 @@
-//! A session: who is logged in, until when, and how it stays fresh.
+//! A session: the user, its lifetime, and how it is refreshed.
 
 use super::super::prelude::*;
 use super::provider::Tokens;
@@ -11,16 +11,16 @@ use tokio::sync::watch;
 /// How far the provider's clock may differ, in seconds.
 const LEEWAY: u64 = 30;
 
-/// How long a session goes on that cannot be refreshed because the provider is down, in seconds.
+/// How long a session continues if it cannot be refreshed because the provider is down, in seconds.
 const GRACE: u64 = 300;
 
-/// How long the outcome of a refresh is kept for requests that still bring the session before it, in seconds.
+/// How long the outcome of a refresh is kept for requests that still carry the previous session, in seconds.
 const KEPT: u64 = 30;
 
-/// Most refreshes that are kept; one more is done without.
+/// Most refresh outcomes that are kept. Beyond that, refreshes run without being kept.
 const MOST: usize = 10_000;
 
-/// A login under way, in a cookie of the browser.
+/// A pending login, in a cookie of the browser.
 #[derive(Debug, Deserialize, Serialize)]
 pub(super) struct Login {
     pub(super) nonce: String,
@@ -33,9 +33,9 @@ pub(super) struct Login {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub(super) struct Session {
     pub(super) id: String,
-    /// When it ends in any case, in seconds since 1970.
+    /// When it ends at the latest, in seconds since 1970.
     pub(super) until: u64,
-    /// When it began; 0 in those of a version that did not say.
+    /// When it began; 0 for sessions of a version that did not record this.
     #[serde(default)]
     began: u64,
     /// When its tokens expire.
@@ -47,11 +47,11 @@ pub(super) struct Session {
     pub(super) access: Option<String>,
 }
 
-/// Claims that only the login needs.
+/// Claims that are needed only during the login.
 const USED: [&str; 10] =
     ["acr", "amr", "at_hash", "aud", "auth_time", "azp", "c_hash", "exp", "iat", "nonce"];
 
-/// Whether an ID token is for us and of now (OpenID Connect Core §3.1.3.7).
+/// Checks that an ID token is for this client and currently valid (OpenID Connect Core §3.1.3.7).
 pub(super) fn judge(
     claims: &Map<String, Value>,
     issuer: &str,
@@ -104,17 +104,18 @@ impl Session {
         }
     }
 
-    /// The same session with newer tokens. It ends when it would have ended.
+    /// The same session with newer tokens and the same end.
     pub(super) fn renewed(&self, tokens: &Tokens, now: u64, access: bool) -> Self {
         let claims = tokens.id.clone().unwrap_or_else(|| self.claims.clone());
         let mut renewed = Self::new(self.id.clone(), claims, tokens, now, 0, access);
         (renewed.until, renewed.began) = (self.until, self.began);
-        // RFC 6749 §6: where no new one comes, the one before stays.
+        // RFC 6749 §6: without a new refresh token, the previous one stays valid.
         renewed.refresh = renewed.refresh.or_else(|| self.refresh.clone());
         renewed
     }
 
-    /// The same session where it may last for so many seconds now: it ends earlier if that is less than when it began, and never later.
+    /// Limits the session to this many seconds from its beginning. This may bring its end forward, but never extends
+    /// it.
     pub(super) fn within(mut self, seconds: u64) -> Self {
         if self.began > 0 {
             self.until = self.until.min(self.began.saturating_add(seconds));
@@ -122,12 +123,13 @@ impl Session {
         self
     }
 
-    /// Whether somebody has refreshed it since, as far as two forms of one session tell. Its end does not: it may have been brought forward.
+    /// Whether this form of the session was refreshed later than `known`. Its end cannot tell, because it may have
+    /// been brought forward.
     pub(super) fn is_newer_than(&self, known: &Self) -> bool {
         Self { until: known.until, ..self.clone() } != *known
     }
 
-    /// Whether it serves as it is. One that cannot be refreshed is fresh to its end.
+    /// Whether the session can be used as it is. A session that cannot be refreshed stays fresh to its end.
     pub(super) fn is_fresh(&self, now: u64) -> bool {
         self.is_alive(now) && (now < self.fresh || self.refresh.is_none())
     }
@@ -140,12 +142,12 @@ impl Session {
         now < self.fresh.saturating_add(GRACE)
     }
 
-    /// What tells its tokens from those before and after them: a refresh of these serves nobody who has newer ones.
+    /// Identifies its tokens: the outcome of refreshing them is of no use to a session with newer tokens.
     pub(super) fn tokens_id(&self) -> String {
         format!("{} {}", self.id, self.fresh)
     }
 
-    /// Whether claims are of the same user.
+    /// Whether claims belong to the same user.
     pub(super) fn is_of(&self, claims: &Map<String, Value>) -> bool {
         self.claims.get("sub") == claims.get("sub")
     }
@@ -153,22 +155,23 @@ impl Session {
 
 // === refreshes ===
 
-/// What became of a refresh: a session, the end of it, or nothing.
+/// The outcome of a refresh: a session, the end of the session, or a failure.
 pub(super) type Outcome = Result<Option<Session>, ()>;
 
-/// The refreshes under way and just done, of all cores: a refresh token counts once, and a page asks with many requests.
+/// The running and recent refreshes of all cores. A refresh token can be used once, and a page makes many requests.
 #[derive(Default)]
 pub(super) struct Refreshes(Mutex<HashMap<String, Refresh>>);
 
-/// Where an outcome is told.
+/// Receives an outcome.
 type Told = watch::Receiver<Option<Outcome>>;
 
-/// Until when an outcome counts, and where it is told.
+/// Until when an outcome is kept, and its receiver.
 type Refresh = (u64, Told);
 
 impl Refreshes {
-    /// The outcome of the refresh of a session's tokens, which is begun by the first that asks. It runs beside the exchanges: a
-    /// refresh token counts once, so what the provider answers must not be lost with the request that happened to be first.
+    /// The outcome of refreshing a session's tokens. The first caller starts the refresh, which runs independently of
+    /// the exchanges. A refresh token can be used once, so the provider's answer must not be lost with the request
+    /// that happened to be first.
     pub(super) async fn once(
         self: &Arc<Self>,
         id: &str,
@@ -192,14 +195,14 @@ impl Refreshes {
         }
         match receiver.wait_for(Option::is_some).await {
             Ok(outcome) => outcome.clone().unwrap_or(Err(())),
-            Err(_) => Err(()), // its core ended in the middle
+            Err(_) => Err(()), // its core stopped during the refresh
         }
     }
 
-    /// Where the outcome will be told, and the one to tell it if nobody is about to.
+    /// The receiver of the outcome, and the sender if no refresh is running.
     fn join(&self, id: &str, now: u64) -> (Option<watch::Sender<Option<Outcome>>>, Told) {
         let mut all = self.all();
-        // One that was dropped before it ended tells nothing any more.
+        // A sender that was dropped before it finished will never send an outcome.
         let is_good = |told: &Told| told.borrow().is_some() || told.has_changed().is_ok();
         if let Some((_, told)) = all.get(id).filter(|(until, told)| now < *until && is_good(told)) {
             return (None, told.clone());
@@ -232,7 +235,7 @@ mod tests {
             (8000, 1000, 7000, 8000),
             (8000, 1000, 600, 1600),
             (8000, 1000, 9000, 8000),
-            (8000, 0, 600, 8000), // nobody knows when it began
+            (8000, 0, 600, 8000), // its beginning is unknown
         ] {
             assert_eq!(session(until, began).within(seconds).until, ends, "{seconds}");
         }

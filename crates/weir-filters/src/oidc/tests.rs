@@ -1,4 +1,4 @@
-//! A provider of our own: it answers what the filter fetches, and signs what it should, or something else.
+//! A test provider. It answers the filter's requests and signs correct tokens, or wrong ones on demand.
 
 use super::super::testing::{Exchange, Running, Stand};
 use super::*;
@@ -10,21 +10,21 @@ use weir_filter::fetch::Asked;
 
 const ISSUER: &str = "https://idp.example";
 
-/// What changes the claims of an ID token.
+/// A change to the claims of an ID token.
 type Twist = fn(&mut Map<String, Value>);
 
-/// What the provider does.
+/// The behaviour of the provider.
 struct Idp {
     key: Ed25519KeyPair,
     /// Changes the claims of the next ID token.
     twist: Mutex<Twist>,
-    /// The forms that the token endpoint got.
+    /// The forms that the token endpoint received.
     forms: Mutex<Vec<String>>,
-    /// Answers the token endpoint instead, by status.
+    /// Makes the token endpoint answer with this status.
     fails: Mutex<Option<u16>>,
     seconds: u64,
     signer: Mutex<Option<Ed25519KeyPair>>,
-    /// Whether its ID tokens say `alg: none`.
+    /// Whether its ID tokens have `alg: none`.
     unsigned: Mutex<bool>,
 }
 
@@ -66,7 +66,7 @@ impl Idp {
                 if let Some(status) = *self.fails.lock().unwrap() {
                     return (status, json!({ "error": "invalid_grant" }).to_string());
                 }
-                // The code is the nonce that the token must have.
+                // The code is the nonce that the token must contain.
                 let value = |name: &str| form.split('&').find_map(|pair| pair.strip_prefix(&format!("{name}="))).map(str::to_owned);
                 let mut claims = json!({ "iss": ISSUER, "aud": "web", "sub": "ann", "email": "ann@a.example", "exp": now() + 60, "iat": now() });
                 if let Some(code) = value("code") {
@@ -104,7 +104,7 @@ fn settings(more: Value) -> Value {
     settings
 }
 
-/// A filter, and its provider.
+/// A filter and its provider.
 fn start(idp: &Arc<Idp>, more: Value) -> (Running, Stand) {
     let shop = Consumer {
         name: "ann".to_owned(),
@@ -121,7 +121,7 @@ fn start(idp: &Arc<Idp>, more: Value) -> (Running, Stand) {
 
 const PAGE: &str = "Host: app.example\nAccept: text/html,*/*\nSec-Fetch-Mode: navigate";
 
-/// What a browser keeps.
+/// The cookies of a browser.
 #[derive(Clone, Default)]
 struct Jar(Vec<(String, String)>);
 
@@ -156,7 +156,7 @@ fn parameter(url: &str, name: &str) -> String {
     query.split('&').find_map(|pair| pair.strip_prefix(&format!("{name}="))).unwrap_or_default().to_owned()
 }
 
-/// Goes to the provider and back; gives the last answer.
+/// Logs in at the provider and returns; gives the last response.
 async fn log_in(running: &Running, jar: &mut Jar, target: &str) -> Exchange {
     let mut exchange = open(running, target, jar).await;
     exchange.expect_status(302);
@@ -195,7 +195,7 @@ async fn a_browser_logs_in_and_comes_back() {
     page.expect_continue().expect_header("x-user", "ann").expect_header("x-email", "ann@a.example");
     page.expect_header("cookie", "theirs=1");
     assert_eq!(page.cx.consumer().map(|c| c.name.as_str()), Some("ann"));
-    // What asks in the background has the session too, and without one a 401.
+    // Background requests use the session too; without a session they get a 401.
     let quiet = format!("POST /x\nAccept: application/json\n{}", jar.line());
     running.request(&quiet).await.expect_continue();
     for none in [
@@ -249,7 +249,7 @@ async fn a_forged_or_foreign_answer_logs_nobody_in() {
     }
 }
 
-/// With the sixth tab the first one's login is forgotten, and no other.
+/// The sixth tab drops the login of the first, and no other.
 #[tokio::test]
 async fn a_tab_more_costs_the_oldest_login() {
     let idp = Idp::new(3600);
@@ -264,7 +264,7 @@ async fn a_tab_more_costs_the_oldest_login() {
         let under_way = jar.0.iter().filter(|(name, _)| name.starts_with("__Host-weir-login-")).count();
         assert!(under_way <= LOGINS, "{under_way}");
     }
-    // All were begun within one second here, so which one is the oldest is not told; but one alone is forgotten.
+    // All began within the same second here, so any of them may be the oldest, but only one is dropped.
     let mut lost = 0;
     for (nonce, state) in tabs {
         let back = format!("/cb?code={nonce}&state={state}&iss={ISSUER}");
@@ -279,7 +279,7 @@ async fn a_tab_more_costs_the_oldest_login() {
     assert_eq!(lost, 1);
 }
 
-/// Back at the provider's answer with a session: not an error, but the page.
+/// A browser with a session that returns to the provider's answer gets the page, not an error.
 #[tokio::test]
 async fn the_back_button_leads_to_the_page() {
     let idp = Idp::new(3600);
@@ -322,7 +322,7 @@ async fn an_id_token_must_be_for_us_and_of_now() {
     *idp.signer.lock().unwrap() = Some(Ed25519KeyPair::generate().unwrap());
     log_in(&running, &mut Jar::default(), "/").await.expect_cause(&LOGIN_UNAVAILABLE);
     *idp.signer.lock().unwrap() = None;
-    // One that is not signed at all is wrong, whenever it is tried: the provider is there.
+    // An unsigned token is always wrong, even on later attempts: the provider is reachable.
     *idp.unsigned.lock().unwrap() = true;
     log_in(&running, &mut Jar::default(), "/").await.expect_cause(&LOGIN_FAILED);
     *idp.unsigned.lock().unwrap() = false;
@@ -332,7 +332,7 @@ async fn an_id_token_must_be_for_us_and_of_now() {
 
 #[tokio::test]
 async fn a_session_stays_fresh_and_one_refresh_serves_all() {
-    let idp = Idp::new(0); // its tokens expire at once
+    let idp = Idp::new(0); // its tokens expire immediately
     let (running, _stand) = start(&idp, json!({}));
     let mut jar = Jar::default();
     log_in(&running, &mut jar, "/").await.expect_status(302);
@@ -350,13 +350,14 @@ async fn a_session_stays_fresh_and_one_refresh_serves_all() {
     *idp.fails.lock().unwrap() = Some(400);
     let (other, _stand) = start(&idp, json!({}));
     open(&other, "/", &old).await.expect_status(302);
-    // Or it is down: not at once the end.
+    // If the provider is down, the session does not end immediately.
     *idp.fails.lock().unwrap() = Some(503);
     let (other, _stand) = start(&idp, json!({}));
     open(&other, "/", &old).await.expect_continue();
 }
 
-/// A page that is left while the provider is asked: the refresh token is spent, so the outcome must not be lost.
+/// The user leaves the page while the provider is asked. The refresh token is used up, so the outcome must not be
+/// lost.
 #[tokio::test]
 async fn a_refresh_outlives_the_request_that_began_it() {
     let idp = Idp::new(0);

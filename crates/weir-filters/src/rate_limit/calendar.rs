@@ -1,7 +1,7 @@
-//! Days and months in UTC, as quotas count them.
+//! Days and months in UTC, for quotas.
 //!
-//! A quota is a limit whose clock stands still at the beginning of its day or month: what was used does not come back before
-//! the next one begins. `gcra` needs nothing else for it.
+//! A quota is a limit whose clock stands still at the beginning of its day or month, so nothing comes back before the
+//! next one begins. `gcra` needs no other change for it.
 
 use super::gcra::{self, SECOND, Time};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -10,26 +10,26 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 const DAY: u64 = 86_400;
 
-/// The span of a quota.
+/// The unit of a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
     Day,
     Month,
 }
 
-/// Which day or month it is. Read without a lock; the first request of the next one takes it.
+/// The current day or month. Read without a lock; the first request of the next span takes the lock.
 #[derive(Debug)]
 pub(super) struct Calendar {
     unit: Unit,
-    /// The span of now, on the clock of this process.
+    /// The beginning of the current span, on the clock of this process.
     begins: AtomicU64,
     ends: AtomicU64,
-    /// When it began, in seconds since 1970.
+    /// The beginning of the current span, in seconds since 1970.
     began: Mutex<Option<u64>>,
 }
 
 impl Unit {
-    /// Beginning and end of the span that lies around a moment, in seconds since 1970.
+    /// Beginning and end of the span that contains a moment, in seconds since 1970.
     pub(super) fn around(self, unix: u64) -> (u64, u64) {
         let day = unix / DAY;
         match self {
@@ -41,7 +41,7 @@ impl Unit {
         }
     }
 
-    /// The least time that such a span takes.
+    /// The shortest length of such a span.
     pub(super) const fn shortest(self) -> Duration {
         match self {
             Self::Day => Duration::from_secs(DAY),
@@ -57,10 +57,10 @@ impl Unit {
     }
 }
 
-/// The first day of the month that a day lies in, and of the one after it; days since 1970.
+/// The first day of the month that contains a day, and of the next month; days since 1970.
 ///
-/// By the civil calendar in years that begin in March, so that the leap day is the last one (Hinnant: chrono-Compatible
-/// Low-Level Date Algorithms, 2013).
+/// Uses the civil calendar with years that begin in March, so that the leap day is the last day (Hinnant:
+/// chrono-Compatible Low-Level Date Algorithms, 2013).
 fn month_around(day: u64) -> (u64, u64) {
     const ERA: u64 = 146_097; // days in 400 years
     let shifted = day + 719_468; // since the first of March of the year 0
@@ -70,7 +70,7 @@ fn month_around(day: u64) -> (u64, u64) {
     let month = (5 * of_year + 2) / 153;
     let begins = |month: u64| (153 * month + 2) / 5;
     let first = day - (of_year - begins(month));
-    // March has number 0, so January and February, whose length depends on the next year, are 10 and 11.
+    // March has number 0. January and February, whose length depends on the next year, are 10 and 11.
     let length = match month {
         11 => {
             let next = year + 1; // the civil year
@@ -87,7 +87,7 @@ impl Calendar {
         Self { unit, begins: AtomicU64::new(0), ends: AtomicU64::new(0), began: Mutex::new(None) }
     }
 
-    /// When the span of now began, on the clock of this process, and when it ends.
+    /// When the current span began, on the clock of this process, and when it ends.
     pub(super) fn span(&self, now: Time) -> (Time, Time) {
         let ends = self.ends.load(Relaxed);
         if now < ends {
@@ -96,12 +96,12 @@ impl Calendar {
         self.turn(now, unix_now())
     }
 
-    /// When the span of now began, in seconds since 1970.
+    /// When the current span began, in seconds since 1970.
     pub(super) fn began(&self) -> u64 {
         self.unit.around(unix_now().as_secs()).0
     }
 
-    /// Begins the next span, or goes on with this one where the two clocks disagree about its end.
+    /// Begins the next span, or continues this one if the two clocks disagree about its end.
     fn turn(&self, now: Time, unix: Duration) -> (Time, Time) {
         let mut began = self.began.lock().unwrap_or_else(PoisonError::into_inner);
         let (begins, ends) = self.unit.around(unix.as_secs());
@@ -125,7 +125,7 @@ fn time(duration: Duration) -> Time {
     duration.as_secs() * SECOND + u64::from(duration.subsec_nanos()) * 16
 }
 
-// What a month takes is less than the clock shows at its first tick, so that a span's beginning is never before it.
+// A month is shorter than the clock's first reading, so a span never begins before the clock does.
 const _: () = assert!(gcra::ORIGIN > 31 * DAY * SECOND);
 
 #[cfg(test)]
@@ -171,7 +171,7 @@ mod tests {
         let hour = 3600 * SECOND;
         let noon = Duration::from_secs(20_000 * DAY + DAY / 2);
         assert_eq!(calendar.turn(now, noon), (now - 12 * hour, now + 12 * hour));
-        // Twelve hours on this clock, and ten seconds less on the wall's: the day goes on, from the same beginning.
+        // Twelve hours on this clock, ten seconds less on the wall clock: the day continues, from the same beginning.
         let late = now + 12 * hour;
         let evening = Duration::from_secs(20_001 * DAY - 10);
         assert_eq!(calendar.turn(late, evening), (now - 12 * hour, late + 10 * SECOND));

@@ -2,64 +2,68 @@
 //!
 //! A cell holds the *theoretical arrival time* (TAT): when the bucket is empty again. A request moves it on by the
 //! interval between two requests at the limit's rate, unless it would then lie further ahead of now than the burst
-//! allows. It is the leaky bucket of ITU-T I.371, without a clock of its own and without a second number to keep in step.
+//! allows. It is the leaky bucket of ITU-T I.371, without a clock of its own and without a second number to keep in
+//! step.
 
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// A point in time: sixteenths of a nanosecond since [`ORIGIN`] before the process began. Enough for 36 years, and fine enough
-/// for the interval of 99,999 requests a second to be right to six digits.
+/// A point in time: sixteenths of a nanosecond since [`ORIGIN`] before the process began. Enough for 36 years, and
+/// fine enough for the interval of 99,999 requests per second to be right to six digits.
 pub(super) type Time = u64;
 
 pub(super) const SECOND: Time = 16 * 1_000_000_000;
 
-/// What the clock shows when the process begins: 40 days, so that the beginning of its month is a time too.
+/// The clock's reading when the process begins: 40 days, so that the beginning of the current month has a reading
+/// too.
 pub(super) const ORIGIN: Time = 40 * 86_400 * SECOND;
 
-/// A time before every other: the TAT of a key that was never seen.
+/// A time before all others: the TAT of a key that was never seen.
 pub(super) const NEVER: Time = 0;
 
-/// Longest time that a full burst may take to come back. 2^62 sixteenths: sums with any `Time` stay below 2^64.
+/// Longest time that a full burst may take to come back. 2^62 sixteenths, so that sums with any `Time` stay below
+/// 2^64.
 const WINDOW_MAX: u128 = 1 << 62;
 
-/// Now.
+/// The current time.
 pub(super) fn now() -> Time {
     at(Instant::now())
 }
 
-/// The time at which a clock was read that has been read already.
+/// Converts an instant already read from the clock.
 pub(super) fn at(instant: Instant) -> Time {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     let nanos = u64::try_from(instant.saturating_duration_since(*START).as_nanos()).unwrap_or(u64::MAX);
     nanos.saturating_mul(16).saturating_add(ORIGIN)
 }
 
-/// How fast, and how much at once.
+/// Requests per time, and the burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rate {
     /// Time between two requests. Rounded up, so that the limit is never exceeded.
     pub(super) interval: Time,
     /// Time that a full burst takes to come back.
     pub(super) window: Time,
-    /// What a request takes of the window: the interval times its cost.
+    /// How much of the window a request uses: the interval times its cost.
     pub(super) amount: Time,
 }
 
-/// The most that costs told afterwards can take, in windows: longer than that nobody is kept waiting.
+/// The most that costs from responses can use, in windows. This bounds how long a client is kept waiting.
 const DEBT_WINDOWS: u64 = 10;
 
-/// What became of a request.
+/// The decision about a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// It may pass; `used` of the window is then taken.
+    /// The request may pass; `used` of the window is then taken.
     Allowed { used: Time },
-    /// It may not; `used` of the window is taken, and one request will fit after `wait`.
+    /// The request may not pass; `used` of the window is taken, and one request fits after `wait`.
     Denied { used: Time, wait: Time },
 }
 
 impl Rate {
-    /// `None` when a burst takes longer than 9 years to come back, or requests follow each other faster than the clock.
+    /// `None` if a burst takes longer than 9 years to come back, or if requests follow each other faster than the
+    /// clock ticks.
     pub(super) fn new(requests: u32, per: Duration, burst: u32) -> Option<Self> {
         let interval = (per.as_nanos() * 16).div_ceil(u128::from(requests.max(1)));
         let window = interval.checked_mul(u128::from(burst)).filter(|w| *w <= WINDOW_MAX)?;
@@ -70,14 +74,14 @@ impl Rate {
         Some(Self { interval, window: u64::try_from(window).ok()?, amount: interval })
     }
 
-    /// So many in each of some spans of time. What is used comes back when the next one begins: see `calendar`.
+    /// A number of requests in each calendar span. Used requests come back when the next span begins: see `calendar`.
     pub(super) fn quota(requests: u32, shortest: Duration) -> Self {
         let interval = shortest.as_nanos() * 16 / u128::from(requests.max(1));
         let interval = u64::try_from(interval).unwrap_or(1).max(1);
         Self { interval, window: interval.saturating_mul(requests.max(1).into()), amount: interval }
     }
 
-    /// The same for requests that cost more.
+    /// The same rate for requests of this cost.
     pub(super) fn costing(self, cost: u32) -> Self {
         Self { amount: self.interval.saturating_mul(cost.into()), ..self }
     }
@@ -93,13 +97,13 @@ impl Rate {
         Err(Decision::Denied { used: from - now, wait: used - self.window })
     }
 
-    /// The TAT after `amount` more was taken, whether it fits or not.
+    /// The TAT after taking `amount` more, even if it does not fit.
     pub(super) fn forced(&self, tat: Time, now: Time, amount: Time) -> Time {
         let most = now.saturating_add(self.window.saturating_mul(DEBT_WINDOWS));
         tat.max(now).saturating_add(amount).min(tat.max(most))
     }
 
-    /// Requests that fit into what is left of the window.
+    /// Number of requests that fit into the rest of the window.
     pub(super) const fn remaining(&self, used: Time) -> u64 {
         self.window.saturating_sub(used) / self.interval
     }
@@ -107,13 +111,14 @@ impl Rate {
 
 /// One limit that all cores share.
 ///
-/// In two cache lines of its own: neighbours are fetched in pairs, and another limit's writes must not evict this one.
+/// It has two cache lines of its own: processors fetch neighbouring lines in pairs, and writes to another limit must
+/// not evict this one.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Cell(AtomicU64);
 
 impl Cell {
-    /// One whose bucket is empty again at this time.
+    /// A cell whose bucket is empty again at this time.
     pub(super) const fn at(tat: Time) -> Self {
         Self(AtomicU64::new(tat))
     }
@@ -123,21 +128,21 @@ impl Cell {
         self.0.load(Relaxed).saturating_sub(now)
     }
 
-    /// Gives back what a request was charged.
+    /// Refunds the charge of a request.
     pub(super) fn refund(&self, amount: Time) {
         let less = |tat: Time| Some(tat.saturating_sub(amount));
-        let _ = self.0.fetch_update(Relaxed, Relaxed, less); // it always wants a new value
+        let _ = self.0.fetch_update(Relaxed, Relaxed, less); // the closure always returns a new value
     }
 
-    /// Takes more, whether it fits or not; how much of the window is then taken.
+    /// Takes more, even if it does not fit; returns how much of the window is then taken.
     pub(super) fn force(&self, rate: &Rate, amount: Time, now: Time) -> Time {
         let more = |tat: Time| Some(rate.forced(tat, now, amount));
         let before = self.0.fetch_update(Relaxed, Relaxed, more).unwrap_or_default();
         rate.forced(before, now, amount) - now
     }
 
-    /// Charges one request. Exact however many cores do so at once: the new TAT is written only over the very one it was
-    /// made from. The cell orders nothing else, so relaxed is enough.
+    /// Charges one request. Exact even if many cores charge at the same time: the new TAT is written only over the
+    /// value that it was computed from. The cell orders no other memory, so relaxed ordering is enough.
     pub(super) fn charge(&self, rate: &Rate, now: Time) -> Decision {
         let mut tat = self.0.load(Relaxed);
         loop {

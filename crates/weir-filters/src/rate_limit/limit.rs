@@ -1,4 +1,4 @@
-//! One limit of a filter: its rate, its counters, and what clients are told of it.
+//! One limit of a filter: its rate, its counters, and the response fields that describe it.
 
 use super::calendar::Calendar;
 use super::gcra::{Cell, Decision, Rate, SECOND, Time};
@@ -19,7 +19,7 @@ pub(super) struct Limit {
     pub(super) state: Arc<State>,
     consumers: Vec<Arc<Cell>>,
     pub(super) fields: Option<Fields>,
-    /// As an operator reads it: `100 in 1s`.
+    /// For operators: `100 in 1s`.
     pub(super) described: String,
 }
 
@@ -31,22 +31,23 @@ pub(super) enum Spot {
     Key(table::Key),
 }
 
-/// The fields that tell the client of the limit, as far as they are known beforehand.
+/// The response fields that describe the limit, with the parts known in advance.
 pub(super) struct Fields {
-    /// Both, as far as the end of the second.
+    /// Both fields, up to the end of the second.
     both: Prepared,
     policy: String,
     /// `"name";r=`
     limit: String,
 }
 
-/// What a client is told of a limit.
+/// The state of a limit, as sent to a client.
 pub(super) struct LimitTold<'a> {
     fields: &'a Fields,
     end: LimitEnd,
 }
 
-/// The end of a value of `RateLimit`: two numbers of at most 20 digits and what stands between them. Written from its own end.
+/// The end of a value of `RateLimit`: two numbers of at most 20 digits and the text between them. Written from back
+/// to front.
 #[derive(Clone, Copy, Debug)]
 struct LimitEnd {
     text: [u8; 43],
@@ -60,7 +61,7 @@ impl Limit {
         Self { rate: read.rate, consumers: state.cells_of(consumers), state, fields, described }
     }
 
-    /// What passes at once after a pause, or in all of a day or month.
+    /// Requests that pass at once after a pause, or in a whole day or month.
     pub(super) const fn burst(&self) -> u64 {
         self.rate.window / self.rate.interval
     }
@@ -69,7 +70,7 @@ impl Limit {
         index < self.consumers.len()
     }
 
-    /// Where somebody is counted. A consumer that is not known is nobody: see [`Limit::has_consumer`].
+    /// Where a request is counted. An unknown consumer has no spot: see [`Limit::has_consumer`].
     pub(super) fn spot(&self, counted: &Counted<'_>) -> Spot {
         match counted {
             Counted::All => Spot::All,
@@ -78,7 +79,7 @@ impl Limit {
         }
     }
 
-    /// The clock that this limit counts by: that of a quota stands still at the beginning of its span.
+    /// The clock of this limit. For a quota it stands still at the beginning of the span.
     fn clock(&self, now: Time) -> Time {
         self.calendar().map_or(now, |calendar| calendar.span(now).0)
     }
@@ -87,14 +88,14 @@ impl Limit {
         self.state.calendar.as_ref()
     }
 
-    /// This gateway's part of the rate, where so many share it; one request always fits.
+    /// This gateway's part of the rate if `of` gateways share it. One request always fits.
     fn share(&self, of: u32) -> Rate {
         let (interval, amount) =
             (self.rate.interval.saturating_mul(of.into()), self.rate.amount.saturating_mul(of.into()));
         Rate { interval, amount: amount.min(self.rate.window), ..self.rate }
     }
 
-    /// Charges a request, where `of` gateways share the limit.
+    /// Charges a request, with `of` gateways sharing the limit.
     pub(super) fn charge(&self, spot: Spot, of: u32, now: Time) -> Decision {
         let (clock, rate) = (self.clock(now), self.share(of));
         let decision = match spot {
@@ -113,7 +114,7 @@ impl Limit {
         }
     }
 
-    /// Gives back what was charged.
+    /// Refunds a charge.
     pub(super) fn refund(&self, spot: Spot, of: u32) {
         let amount = self.share(of).amount;
         match spot {
@@ -127,7 +128,7 @@ impl Limit {
         }
     }
 
-    /// Takes what a request turned out to cost beyond the one that it was charged for; how much is then used.
+    /// Takes the cost of a request beyond the one already charged; returns how much is then used.
     pub(super) fn force(&self, spot: Spot, more: u32, now: Time) -> Time {
         let (clock, amount) = (self.clock(now), self.rate.interval.saturating_mul(more.into()));
         match spot {
@@ -143,7 +144,7 @@ impl Limit {
         &self.state.table
     }
 
-    /// What is told while so much is used, if anything is.
+    /// What the client gets when this much is used, if the limit has response fields.
     #[inline]
     pub(super) fn told(&self, used: Time, now: impl FnOnce() -> Time) -> Option<LimitTold<'_>> {
         let fields = self.fields.as_ref()?;
@@ -157,7 +158,7 @@ impl Limit {
         Some(LimitTold { fields, end: LimitEnd::new(self.rate.remaining(used), reset) })
     }
 
-    /// The same where somebody else counted what is left, and when all of it is there again.
+    /// The same for values counted elsewhere: requests left, and the time until the limit is full again.
     pub(super) fn told_left(&self, left: u64, reset: Time) -> Option<LimitTold<'_>> {
         Some(LimitTold { fields: self.fields.as_ref()?, end: LimitEnd::new(left, reset) })
     }
@@ -169,7 +170,7 @@ impl LimitTold<'_> {
         fields.append_prepared(&self.fields.both, &self.end).expect("digits and a checked name may be sent");
     }
 
-    /// The same for an answer.
+    /// The same, as a list for a response of the gateway.
     pub(super) fn list(&self) -> Vec<(FieldName, Vec<u8>)> {
         let Fields { policy, limit, .. } = self.fields;
         vec![
@@ -181,7 +182,7 @@ impl LimitTold<'_> {
 
 impl Fields {
     fn new(read: &Read) -> Self {
-        // `w` counts whole seconds; for other times, and for months, it is left out, which the draft allows.
+        // `w` is in whole seconds. For other times, and for months, it is left out, which the draft allows.
         let window = match read.per {
             Per::Time(per) if per.get().as_secs() > 0 && per.get().subsec_nanos() == 0 => {
                 format!(";w={}", per.get().as_secs())
@@ -200,7 +201,7 @@ impl Fields {
 }
 
 impl LimitEnd {
-    /// `left`: requests that would pass now. `reset`: until all of the limit is there again, told in seconds.
+    /// `left`: requests that would pass now. `reset`: time until the whole limit is available again, sent in seconds.
     fn new(left: u64, reset: Time) -> Self {
         let mut end = Self { text: [0; 43], from: 43 };
         end.put_number(reset.div_ceil(SECOND));
@@ -220,7 +221,7 @@ impl LimitEnd {
         }
     }
 
-    /// Puts a text before the others.
+    /// Prepends a text.
     fn put(&mut self, text: &[u8; 3]) {
         if let Some(place) = self.text.get_mut(..self.from).and_then(<[u8]>::last_chunk_mut) {
             *place = *text;

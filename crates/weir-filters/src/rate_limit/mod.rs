@@ -1,8 +1,8 @@
-//! `rate_limit`: so many requests in so much time, for each client, consumer or route.
+//! `rate_limit`: limits requests per time, for each client, consumer or route.
 //!
-//! `gcra` decides, `calendar` knows days and months, `table` keeps what is known of keys that clients choose, `limit` is one
-//! limit of a filter, `shared` what several gateways count together in a store, `settings` what is written; here is what
-//! becomes of a request.
+//! This file decides about requests. `gcra` is the algorithm, `calendar` knows days and months, and `table` counts
+//! keys that clients choose. `limit` is one limit of a filter, `shared` counts together with other gateways in a
+//! store, and `settings` holds the settings.
 
 mod calendar;
 mod gcra;
@@ -69,44 +69,44 @@ const COST_MAX: u32 = 1_000_000;
 
 struct RateLimit {
     limits: Vec<Limit>,
-    /// Where a store keeps the limits. They are counted here only while it is away.
+    /// Limits kept in a store. While the store is unavailable, they are counted here.
     shared: Option<Box<Shared>>,
     who: Who,
-    /// The field of the response that tells what a request cost.
+    /// The response field that contains a request's cost.
     cost: Option<FieldName>,
     retry_after: FieldName,
 }
 
-/// What survives a reload, for each limit.
+/// The state of each limit that survives a reload.
 struct State {
-    /// Where the limit is a quota.
+    /// Present if the limit is a quota.
     calendar: Option<Calendar>,
-    /// What one request takes: the unit in which everything here counts.
+    /// What one request takes: the unit of all counts here.
     interval: Time,
-    /// For how many keys the table is.
+    /// The number of keys that the table is made for.
     keys: u32,
     route: Cell,
     table: Table,
-    /// The counters of consumers that some snapshot uses, by name: positions change with the config. Locked while a
-    /// snapshot is built, never by a request.
+    /// Counters of the consumers that some snapshot uses, by name, because positions change with the config. Locked
+    /// while a snapshot is built, never by a request.
     consumers: Mutex<HashMap<String, Weak<Cell>>>,
-    /// Counters of consumers that came from the process before this one, until the first snapshot has taken them.
+    /// Counters of consumers from the previous process, until the first snapshot has taken them.
     inherited: Mutex<Vec<Arc<Cell>>>,
 }
 
-/// What the upstream's answer says that its request cost, as it came: filters behind this one may replace it or take the field away.
+/// The cost in the upstream's response as it arrived. Later filters may replace or remove the field.
 #[derive(Default)]
 struct CostTold(Option<u32>);
 
-/// What an exchange was charged, where a note does not hold it: the spot, and how much is used, of each limit.
+/// What an exchange was charged, if a note cannot hold it: for each limit, the spot and how much is used.
 #[derive(Default)]
 struct Charged(SmallVec<[(Spot, Time); 2]>);
 
-/// The same where a store keeps the limits.
+/// The same for limits in a store.
 #[derive(Default)]
 struct Leased {
     told: Option<Told>,
-    /// The key, as it is known here and there, where the response tells what the request cost.
+    /// The key, in its local and its stored form, if the response contains the request's cost.
     key: Option<(u64, Vec<u8>)>,
     waits: Option<oneshot::Receiver<Result<(), Away>>>,
 }
@@ -122,7 +122,7 @@ impl IntoFilter for RateLimitSettings {
             build.refuse("keys", format!("{keys} is not from 8 to 16777216"), Some("write 65536".to_owned()));
         }
         let shared = self.0.shared(&read, build);
-        // State is named by whom it counts and in which period: the limit may move.
+        // State is named by `by` and by the periods, so the number of requests may change.
         let by = self.0.by.to_string();
         let who = Who::new(self.0.by, self.0.ipv6_prefix, build);
         if build.mistakes.len() > before {
@@ -150,7 +150,7 @@ impl IntoFilter for RateLimitSettings {
             let load = |saved: &[u8]| saved::load(saved, keys, interval, unit.map(Calendar::new));
             let make = |before: Option<&State>| {
                 let begin = || State::new(keys, interval, unit.map(Calendar::new));
-                // What was used stays used, in requests, whatever the limit is now.
+                // Used requests stay used, counted in requests, whatever the limit is now.
                 before.and_then(|before| load(&saved::save(before))).unwrap_or_else(begin)
             };
             let purpose = format!("by {by} per {}", read.period());
@@ -189,7 +189,7 @@ impl State {
         }
     }
 
-    /// A counter for each consumer: the one it had, where it had one.
+    /// A counter for each consumer, keeping existing ones.
     fn cells_of(&self, consumers: &Consumers) -> Vec<Arc<Cell>> {
         let mut known = self.consumers.lock().unwrap_or_else(PoisonError::into_inner);
         let mut cell_of = |consumer: &Consumer| {
@@ -267,7 +267,7 @@ impl Filter for RateLimit {
                 Decision::Allowed { used } => {
                     drop(counted);
                     if limit.fields.is_some() {
-                        *cx.note() = used; // for the response; never 0, because one request is charged
+                        *cx.note() = used; // for the response; never 0, because a request was charged
                     }
                     Flow::Continue
                 }
@@ -300,7 +300,7 @@ impl Filter for RateLimit {
 
     fn on_attempt_end(&self, end: &AttemptEnd<'_>, cx: &mut Cx) {
         if let (Some(name), Some(head)) = (&self.cost, end.head) {
-            // Of several attempts the last one that was answered counts.
+            // Of several attempts, the last one that was answered counts.
             cx.state::<CostTold>().0 = cost_told(head, name);
         }
     }
@@ -315,7 +315,7 @@ impl Filter for RateLimit {
         if let Some(shared) = &self.shared {
             self.on_shared_response(shared, head, cx);
         }
-        // Nothing where the request was refused: the answer tells of the limit itself.
+        // Empty if the request was refused: that response describes the limit itself.
         let Charged(mut charged) = std::mem::take(cx.state());
         if let Some(name) = &self.cost {
             let cost = cost_of(head, name, cx).filter(|_| !cx.is_kept());
@@ -383,19 +383,19 @@ impl Filter for RateLimit {
     }
 }
 
-/// What the response says that its request cost; `None` where it says nothing that can be read.
+/// The cost in a response; `None` if the field is missing or unreadable.
 fn cost_told(head: &ResponseHead, name: &FieldName) -> Option<u32> {
     let text = str::from_utf8(head.headers.get(name)?).ok()?.trim();
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     digits.then(|| text.parse().unwrap_or(COST_MAX).min(COST_MAX))
 }
 
-/// The same of the upstream's answer as it came; of the response as it is where no upstream was asked.
+/// The cost in the upstream's response as it arrived. If no upstream was asked, the cost in the response as it is.
 fn cost_of(head: &ResponseHead, name: &FieldName, cx: &mut Cx) -> Option<u32> {
     cx.state::<CostTold>().0.take().or_else(|| cost_told(head, name))
 }
 
-/// Tells of a limit in a response.
+/// Adds the fields of a limit to a response.
 fn tell(told: Option<LimitTold<'_>>, head: &mut ResponseHead) {
     if let Some(told) = told {
         told.add_to(&mut head.headers);
@@ -412,8 +412,9 @@ impl RateLimit {
         }
     }
 
-    /// Charges all limits, or none, where `of` gateways share them: what was charged before the one that refuses is given
-    /// back. For that moment another request may be refused that would have fitted; none passes that does not fit.
+    /// Charges all limits or none, with `of` gateways sharing them. If one refuses, the charges before it are
+    /// refunded. In that moment another request that would have fitted may be refused, but none passes that does not
+    /// fit.
     fn charge_all(&self, of: u32, head: &RequestHead, cx: &mut Cx) -> Flow {
         let now = gcra::at(cx.now());
         let mut charged: SmallVec<[(Spot, Time); 2]> = SmallVec::new();
@@ -435,13 +436,13 @@ impl RateLimit {
         Flow::Continue
     }
 
-    /// The answer tells of the limit itself: `on_response` stays silent, because nothing was charged.
+    /// This response describes the limit itself. `on_response` adds nothing, because nothing was charged.
     fn refuse(&self, limit: &Limit, told: Option<LimitTold<'_>>, wait: Time) -> Flow {
         let mut headers = told.map_or_else(Vec::new, |told| told.list());
         let seconds = itoa::Buffer::new().format(wait.div_ceil(SECOND)).as_bytes().to_vec();
         headers.push((self.retry_after.clone(), seconds));
         let cause = if limit.calendar().is_some() { &QUOTA_EXCEEDED } else { &RATE_LIMITED };
-        // Which limit, for `weir why`: a route may have several.
+        // Names the limit for `weir why`, because a route may have several.
         let detail = Some(format!("{} The limit is {}.", cause.meaning, limit.described));
         Flow::Refuse(Box::new(Refusal { cause, detail, headers }))
     }

@@ -1,14 +1,16 @@
-//! Counters written down for the process that an upgrade starts, so that a limit does not begin anew.
+//! Counters serialized for the process that an upgrade starts, so that limits do not restart from zero.
 //!
 //! ```text
 //!   saved at (ns since 1970) │ interval │ route's debt │ table: shared seed, own seed, n × (key, debt) │ n × (name, debt) of consumers
 //! ```
-//! A quota is saved as at the beginning of its day or month, so that its debts count on in the same one and in no other.
+//! A quota is saved as of the beginning of its day or month, so its debts continue in the same span only.
 //!
-//! The *interval* is what one request took. A limit with another one counts on with as many requests: each debt is scaled.
+//! The *interval* is what one request took. A limit with another interval keeps the same number of used requests:
+//! each debt is scaled.
 //!
-//! All numbers are 64 bits, big-endian. A *debt* is how far a TAT lies ahead of the moment of saving: clocks that begin
-//! with a process mean nothing to the next one. Keys travel as hashes, and with them the seeds that they were made with.
+//! All numbers are 64 bits, big-endian. A *debt* is how far a TAT lies ahead of the moment of saving, because clocks
+//! that start with a process mean nothing to the next one. Keys are saved as hashes, together with the seeds that
+//! they were hashed with.
 
 use super::State;
 use super::calendar::Calendar;
@@ -18,7 +20,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Longest name of a consumer that is read back, in bytes: more is a sign of a broken text.
+/// Longest consumer name that is read back, in bytes. A longer one means the text is corrupt.
 const NAME_BYTES: u64 = 4096;
 
 /// Nanoseconds since 1970.
@@ -32,7 +34,7 @@ pub(super) fn save(state: &State) -> Vec<u8> {
     save_at(state, now, wall)
 }
 
-/// The moment that debts are counted from, on the clock of this process and on the wall's.
+/// The moment that debts are measured from, on the clock of this process and on the wall clock.
 fn clocks(calendar: Option<&Calendar>) -> (Time, u64) {
     match calendar {
         Some(calendar) => (calendar.span(gcra::now()).0, calendar.began().saturating_mul(1_000_000_000)),
@@ -40,7 +42,7 @@ fn clocks(calendar: Option<&Calendar>) -> (Time, u64) {
     }
 }
 
-/// `None` where it was not written by [`save`], or the table's seeds cannot be taken over.
+/// `None` if [`save`] did not write the text, or if the table's seeds cannot be adopted.
 pub(super) fn load(saved: &[u8], keys: u32, interval: Time, calendar: Option<Calendar>) -> Option<State> {
     let (now, wall) = clocks(calendar.as_ref());
     Some(State { calendar, ..load_at(saved, (keys, interval), now, wall)? })
@@ -75,10 +77,10 @@ fn save_at(state: &State, now: Time, wall: u64) -> Vec<u8> {
 
 fn load_at(saved: &[u8], (keys, interval): (u32, Time), now: Time, wall: u64) -> Option<State> {
     let mut rest = saved;
-    // A clock that was set back meanwhile counts as no time at all.
+    // If the clock was set back in between, no time counts as passed.
     let passed = wall.saturating_sub(number(&mut rest)?).saturating_mul(16);
     let then = number(&mut rest).filter(|interval| *interval > 0)?;
-    // Multiplied first: as many whole requests as before.
+    // Multiplies first, to keep the number of whole requests.
     let scaled = |debt: u64| u128::from(debt) * u128::from(interval) / u128::from(then);
     let tat = |debt: u64| {
         let debt = scaled(debt.saturating_sub(passed));
@@ -147,7 +149,7 @@ mod tests {
         }
         let saved = save_at(&old, NOW, 5_000_000_000);
 
-        // Two seconds later, in a process whose own clock has just begun: two requests fit, and no third.
+        // Two seconds later, in a process whose own clock has just started: two requests fit, but no third.
         let (began, wall) = (SECOND, 7_000_000_000);
         let new = load_at(&saved, (64, SECOND), began, wall).unwrap();
         let of_consumers = new.cells_of(&consumers);

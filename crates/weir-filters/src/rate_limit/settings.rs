@@ -1,4 +1,4 @@
-//! The settings of `rate_limit`, as written and with every default filled in.
+//! The settings of `rate_limit`, as written and with all defaults filled in.
 
 use super::calendar::Unit;
 use super::gcra::{Rate, SECOND};
@@ -12,22 +12,24 @@ use weir_filter::config::units::Duration;
 use weir_filter::filter::{Build, HeaderName};
 use weir_filter::store::{Store, WINDOW};
 
-/// Lets a number of requests pass in each period, and refuses the others with 429 and `Retry-After`.
+/// Limits requests per period. Requests over the limit get 429 and `Retry-After`.
 ///
-/// The limit is exact for the whole process, whatever the number of cores: a bucket of `burst` requests that refills
-/// evenly (GCRA), so that there is no window at whose edge twice the limit passes. Counters belong to the place of the filter, `by` and `per`:
-/// they survive a reload, an upgrade and a change of everything else, and what was used stays used when the limit moves. They are lost when
-/// the process ends otherwise. After an upgrade, what the old process still answers counts there alone. Refused requests are not counted.
+/// The limit is exact for the whole process, whatever the number of cores. It is a bucket of `burst` requests that
+/// refills evenly (GCRA), so twice the limit never passes at the edge of a window. Refused requests are not counted.
 ///
-/// `per: day` and `per: month` make a quota: so many requests from midnight to midnight, or from the first of a month to
-/// the next, in UTC. What is used up comes back then and not before; the cause is `quota_exceeded`.
+/// Counters belong to the filter's place in the config, to `by` and to `per`. They survive a reload, an upgrade and
+/// any other change of the settings: requests already used stay used when the limit changes. They are lost if the
+/// process ends in any other way. After an upgrade, requests that the old process still answers count only there.
 ///
-/// `limits` sets several at once: a request passes when it fits into all of them, and otherwise takes from none.
+/// `per: day` and `per: month` make a quota: the number of requests from midnight to midnight, or from the first of a
+/// month to the next, in UTC. A used-up quota comes back only then; the cause is `quota_exceeded`.
 ///
-/// In a plan the limit is each consumer's for all its routes together; under `filters` it is one for all routes.
+/// `limits` sets several limits: a request passes if all of them allow it, and otherwise counts in none.
 ///
-/// Addresses, header values and texts are counted in a table of fixed size: see `keys`. Where it is too small for the
-/// clients that are active at once, the client that has used least is forgotten first and begins anew.
+/// In a plan each consumer has one limit for all its routes together; under `filters` all routes share one limit.
+///
+/// Addresses, header values and texts are counted in a table of fixed size: see `keys`. If more clients are active
+/// than fit, the client that has used least is evicted first and starts again from zero.
 ///
 /// ```yaml
 /// - rate_limit: { requests: 100, per: 1s }
@@ -38,54 +40,58 @@ use weir_filter::store::{Store, WINDOW};
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Written {
-    /// Requests that may pass in `per`. Needed unless there are `limits`.
+    /// Requests that may pass in `per`. Required unless there are `limits`.
     pub(super) requests: Option<NonZeroU32>,
-    /// Time in which they may pass, such as `1s`, `10s`, `1m`; or `day` or `month`.
+    /// The period: a time such as `1s`, `10s` or `1m`, or `day` or `month`.
     pub(super) per: Option<Per>,
-    /// Requests that may pass at once after a pause. Default: the same number as `requests`. 1 spaces them evenly. A quota
-    /// has none.
+    /// Requests that may pass at once after a pause. Default: the same as `requests`. 1 spaces them evenly. A quota
+    /// has no burst.
     pub(super) burst: Option<NonZeroU32>,
     /// Several limits instead of one, each with `requests`, `per`, `burst` and `name`. At most 8.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) limits: Vec<OneLimit>,
-    /// Who has a limit of its own: each `consumer`, each client `address`, each `route`, each value of a header
-    /// (`header:x-tenant`), or of a text with placeholders (`{consumer} {path}`), beside the usual ones `{header:NAME}`,
-    /// `{cookie:NAME}` and `{query:NAME}`. Default `consumer`. Where no filter before this one named a consumer, or the
-    /// request has no such header, it is the client's address; in a text, what the request lacks is empty. A value that
-    /// clients choose freely limits nobody.
+    /// What has its own limit: each `consumer`, client `address`, `route`, value of a header (`header:x-tenant`), or
+    /// value of a text with placeholders (`{consumer} {path}`). In addition to the usual placeholders there are
+    /// `{header:NAME}`, `{cookie:NAME}` and `{query:NAME}`. Default `consumer`. Without a consumer, or without the
+    /// header, the client's address is used; in a text, missing values are empty. A value that clients choose freely
+    /// limits nobody.
     #[serde(default = "consumer")]
     pub(super) by: By,
-    /// What a request takes of the limit: a number, or `header:NAME` of the response, whose value is taken when the response
-    /// comes (1 until then, and where there is no such number). The field does not reach the client. A cost told
-    /// afterwards may exceed the limit: then nothing passes until it has come back, at most ten times the burst.
-    /// Default 1.
+    /// How much a request uses of the limit: a number, or `header:NAME` to read the cost from the response. Until
+    /// then, and if the response has no such number, the cost is 1. The field is removed from the client's response.
+    /// Such a cost may exceed the limit: then no request passes until the excess has come back, at most ten times the
+    /// burst. Default 1.
     #[serde(default)]
     pub(super) cost: Cost,
-    /// Leading bits of an IPv6 address that make one client, from 1 to 128. Default 64: the least that a network hands
-    /// out, so a client has 2^64 addresses to choose from.
+    /// IPv6 addresses that share this many leading bits are one client, from 1 to 128. Default 64, the smallest block
+    /// that networks assign: a client has 2^64 addresses to choose from.
     #[serde(default = "ipv6_prefix")]
     pub(super) ipv6_prefix: u8,
-    /// Clients that are counted at the same time, from 8 to 16777216: so many are never forgotten. Default 65536. Memory: 32 bytes each, once in use.
+    /// Number of clients that are counted at the same time without eviction, from 8 to 16777216. Default 65536.
+    /// Memory: 32 bytes each, once in use.
     #[serde(default = "keys")]
     pub(super) keys: u32,
-    /// Name of a store under `stores`, in which all gateways that have this filter count together: a Redis, or the fleet where the burst
-    /// comes back within an hour. Default none: each counts for itself.
+    /// Name of a store under `stores` in which all gateways with this filter count together: a Redis, or the fleet if
+    /// the burst comes back within an hour. Default none: each gateway counts alone.
     pub(super) store: Option<String>,
-    /// What happens while the store is away: `local` counts here, each gateway its part of the limit (by how many were seen
-    /// last); `open` lets all pass; `closed` refuses with 503 `store_unavailable`. Default `local`.
+    /// What happens while the store is unavailable. `local` counts in each gateway, against its part of the limit (by
+    /// how many gateways were last seen); `open` lets all requests pass; `closed` refuses with 503
+    /// `store_unavailable`. Default `local`.
     pub(super) without_store: Option<Without>,
-    /// Whether the first request of a client waits for the store too. Default false: it passes, and is counted afterwards.
+    /// Whether the first request of a client waits for the store too. Default false: it passes and is counted
+    /// afterwards.
     #[serde(default)]
     pub(super) strict: bool,
-    /// The most that one gateway takes from the store in advance for one client. More means fewer questions, and more that a
-    /// gateway can be ahead. Default a twentieth of the burst, and at least one request.
+    /// Most requests that a gateway takes from the store in advance for one client. A larger lease needs fewer round
+    /// trips, but the gateways may exceed the limit by more. Default a twentieth of the burst, and at least one
+    /// request.
     pub(super) lease: Option<NonZeroU32>,
-    /// Whether answers carry `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-10), by which
-    /// clients can slow down before they are refused. Default true.
+    /// Whether responses carry `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers-10), which
+    /// let clients slow down before they are refused. Default true.
     #[serde(default = "headers")]
     pub(super) headers: bool,
-    /// Name of the limit in these fields. Default `default` on a route, `plan` in a plan, `global` under `filters`; give
-    /// names where one route has several. Those of `limits` are numbered: `default-2`.
+    /// Name of the limit in these fields. Default `default` on a route, `plan` in a plan, `global` under `filters`;
+    /// give names if a route has several limits. Those of `limits` are numbered: `default-2`.
     pub(super) name: Option<String>,
 }
 
@@ -95,31 +101,31 @@ pub(super) struct Written {
 pub(super) struct OneLimit {
     /// Requests that may pass in `per`.
     pub(super) requests: NonZeroU32,
-    /// Time in which they may pass, such as `1s`, `10s`, `1m`; or `day` or `month`.
+    /// The period: a time such as `1s`, `10s` or `1m`, or `day` or `month`.
     pub(super) per: Per,
-    /// Requests that may pass at once after a pause. Default: the same number as `requests`.
+    /// Requests that may pass at once after a pause. Default: the same as `requests`.
     #[serde(default)]
     pub(super) burst: Option<NonZeroU32>,
-    /// Name of the limit in the fields of answers.
+    /// Name of the limit in response fields.
     #[serde(default)]
     pub(super) name: Option<String>,
 }
 
-/// A time, or a span of the calendar.
+/// A duration, or a unit of the calendar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Per {
     Span(Unit),
     Time(Duration),
 }
 
-/// What a request takes.
+/// How much a request uses of the limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Cost {
     Fixed(NonZeroU32),
     Header(HeaderName),
 }
 
-/// The settings with every default filled in.
+/// The settings with all defaults filled in.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(from = "Written")]
 pub(super) struct RateLimitSettings(pub(super) Written);
@@ -169,7 +175,7 @@ impl JsonSchema for RateLimitSettings {
 
 // === impl Written ===
 
-/// What happens while a store is away.
+/// What happens while the store is unavailable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Without {
@@ -189,7 +195,7 @@ impl Without {
     }
 }
 
-/// A limit that was read, with the place of its mistakes.
+/// A limit as read, with the path that its mistakes are reported under.
 pub(super) struct Read {
     pub(super) rate: Rate,
     pub(super) requests: u32,
@@ -205,7 +211,7 @@ impl Read {
         }
     }
 
-    /// The time that it is for: `1m`, `month`.
+    /// The period as text: `1m`, `month`.
     pub(super) fn period(&self) -> String {
         match self.per {
             Per::Time(per) => per.to_string(),
@@ -213,7 +219,7 @@ impl Read {
         }
     }
 
-    /// What a request takes.
+    /// How much a request uses before the response is known.
     pub(super) fn cost(&self) -> u32 {
         u32::try_from(self.rate.amount / self.rate.interval).unwrap_or(u32::MAX)
     }
@@ -222,8 +228,8 @@ impl Read {
         u32::try_from(self.rate.window / self.rate.interval).unwrap_or(u32::MAX)
     }
 
-    /// A coordinator of the fleet does not know what the one before it counted, and begins with nothing left: what comes back slowly would be
-    /// refused for as long.
+    /// A new coordinator of the fleet does not know the counts of the previous one and starts with empty buckets. A
+    /// slowly refilling limit would refuse requests for that long.
     fn must_come_back(&self, build: &mut Build<'_>) {
         // The interval between two requests is rounded up.
         let longest = WINDOW.as_secs().saturating_mul(SECOND).saturating_add(u64::from(self.burst()));
@@ -242,7 +248,7 @@ impl Read {
 }
 
 impl Written {
-    /// The store, and the most that a lease holds, where there is a store.
+    /// The store, and the largest lease, if there is a store.
     pub(super) fn shared(&self, read: &[Read], build: &mut Build<'_>) -> Option<(Arc<Store>, u32)> {
         let Some(name) = &self.store else {
             let given = [
@@ -270,7 +276,7 @@ impl Written {
         Some((store, most))
     }
 
-    /// The limits, however they were written; their mistakes go to `build`.
+    /// The limits, in whichever form they were written; mistakes go to `build`.
     pub(super) fn read(&self, build: &mut Build<'_>) -> Vec<Read> {
         let base = self.name.as_deref().unwrap_or_else(|| default_name(build.scope));
         let mut read = Vec::new();

@@ -1,15 +1,16 @@
-//! Limits that several gateways keep together, in a store.
+//! Limits that several gateways share in a store.
 //!
-//! What becomes of a request is decided by the lease of its key (`weir_fleet::limits::lease`). Here are all leases of a filter, who waits for their
-//! next answer, and the questions to the store.
+//! The lease of a key decides about its requests (`weir_fleet::limits::lease`). This module holds all leases of a
+//! filter, the requests that wait for their next answer, and the questions to the store.
 //!
-//! A lease is a number of requests that the store has counted already when it grants them: whatever becomes of a gateway, no
-//! request passes twice. All limits of a filter are one entry in the store and one question, which grants what fits into all.
+//! A lease is a number of requests that the store has already counted when it grants them. Whatever happens to a
+//! gateway, no request passes twice. All limits of a filter are one entry in the store and one question, which grants
+//! what fits into all of them.
 //!
-//! *The bound.* In any time T, N gateways let pass at most `burst + rate × T + N × (free + lease)`: `free` is the one request
-//! that passes before the first answer (none if `strict`), `lease` is the most that a gateway holds unspent. Neither the rate
-//! nor the time between questions is in it, and over a long time even this is paid back: what is owed is counted with the next
-//! question, and a lease was counted before. `weir check` prints it.
+//! *The bound.* In any time T, N gateways let pass at most `burst + rate × T + N × (free + lease)`: `free` is the one
+//! request that passes before the first answer (none if `strict`), `lease` is the most that a gateway holds unspent.
+//! The last term depends neither on the rate nor on the time between questions. In the long run even this is paid
+//! back: debts are counted with the next question, and a lease was counted in advance. `weir check` prints the bound.
 
 use super::gcra::{Rate, SECOND, Time};
 use super::settings::{Per, Read, Without};
@@ -26,25 +27,26 @@ use weir_filter::store::{Away, Question, Reply, Script, Store};
 
 pub(super) use weir_filter::store::lease::Told;
 
-/// What runs in the store.
+/// The script that runs in the store.
 static SCRIPT: LazyLock<Arc<Script>> = LazyLock::new(|| Script::new(include_str!("shared.lua")));
 
-/// How many parts of the leases have a lock of their own.
+/// Shards of the leases, each with its own lock.
 const SHARDS: usize = 64;
 
-/// Leases that are looked at to find one that can be forgotten.
+/// Leases examined to find one that can be dropped.
 const LOOKS: usize = 8;
 
-// Both count time in the same unit.
+// Both modules count time in the same unit.
 const _: () = assert!(lease::SECOND == SECOND);
 
 /// Limits kept in a store.
 pub(super) struct Shared {
     pub(super) store: Arc<Store>,
     pub(super) without: Without,
-    /// What all keys begin with: where the filter stands, whom it counts and in which periods, so that different limits never mix.
+    /// Prefix of all keys: the filter's place in the config, `by` and the periods, so that different limits never
+    /// mix.
     prefix: String,
-    /// Each limit, as the script wants it.
+    /// Each limit, in the script's form.
     limits: Vec<Vec<u8>>,
     terms: Terms,
     leases: Arc<Leases>,
@@ -59,34 +61,34 @@ pub(super) struct Leases {
     pub(super) counts: Counts,
 }
 
-/// What a filter tells of its leases.
+/// The filter's counters about its leases.
 #[derive(Default)]
 pub(super) struct Counts {
-    /// Questions to the store, requests that waited for its answer, and requests decided without it.
+    /// Questions to the store, requests that waited for its answer, and requests decided without the store.
     pub(super) asked: AtomicU64,
     pub(super) waited: AtomicU64,
     pub(super) without: AtomicU64,
 }
 
-/// A lease, and who waits for it.
+/// A lease, and the requests that wait for it.
 #[derive(Default)]
 struct Held {
     lease: Lease,
     waiters: Vec<oneshot::Sender<Result<(), Away>>>,
-    /// The key as the store knows it, once it was asked.
+    /// The key in the store, after the first question.
     name: Box<[u8]>,
 }
 
-/// What becomes of a request.
+/// The outcome of taking a request from a lease.
 pub(super) enum Taken {
     Allowed(Told),
-    /// The store cannot be asked.
+    /// The store is unavailable.
     Away,
     Denied {
         told: Told,
         wait: Time,
     },
-    /// It must wait for an answer, and then try again.
+    /// The request must wait for an answer and then try again.
     Waits(oneshot::Receiver<Result<(), Away>>),
 }
 
@@ -99,7 +101,7 @@ impl Shared {
         leases: Arc<Leases>,
     ) -> Self {
         let arguments: Vec<_> = limits.iter().flat_map(arguments).collect();
-        // What is counted, and not how much may pass: a limit that moves counts on.
+        // The key names what is counted, not how much may pass, so a changed limit keeps its count.
         let counted = limits.iter().map(|limit| limit.period().into_bytes());
         let counted: Vec<Vec<u8>> = counted.chain([by.into(), number.to_string().into_bytes()]).collect();
         let fingerprint = Fingerprint::of(&counted);
@@ -113,7 +115,7 @@ impl Shared {
         }
     }
 
-    /// The most that each gateway can be ahead.
+    /// The most by which each gateway can exceed the limit.
     pub(super) const fn ahead(&self) -> u32 {
         self.terms.ahead()
     }
@@ -122,12 +124,12 @@ impl Shared {
         &self.leases.counts
     }
 
-    /// The number by which a key is known here.
+    /// The local number of a key.
     pub(super) fn number(&self, key: &Key<'_>) -> u64 {
         self.leases.hasher.hash_one(key)
     }
 
-    /// Takes what a request costs, or says what to wait for.
+    /// Takes the cost of a request, or returns what to wait for.
     pub(super) fn take(&self, key: &Key<'_>, now: Time) -> Taken {
         if !self.store.is_up() {
             return Taken::Away;
@@ -149,14 +151,14 @@ impl Shared {
             }
         };
         drop(shard);
-        // Outside the lock: a question that cannot be put is answered at once.
+        // Outside the lock, because a question that cannot be sent is answered immediately.
         if let Some(question) = question {
             self.store.ask(question);
         }
         taken
     }
 
-    /// Notes what a request cost beyond what it took, or gives that back.
+    /// Records the cost of a request beyond what it took, or refunds the excess.
     pub(super) fn settle(&self, number: u64, cost: u32, key: &[u8]) {
         let mut shard = self.leases.shard(number);
         let Some(held) = shard.get_mut(&number) else { return };
@@ -168,7 +170,7 @@ impl Shared {
         }
     }
 
-    /// Gives back what was lent and not used, and tells what is owed: this gateway ends. `done` is dropped as the store answers.
+    /// Returns unused leases and reports debts, because this gateway ends. `done` is dropped when the store answers.
     pub(super) fn retire(&self, now: Time, done: &Sender<()>) {
         if self.store.is_up() {
             for shard in &self.leases.shards {
@@ -192,7 +194,7 @@ impl Shared {
         Some(Question { script, key, arguments, answer: Box::new(move |_| drop(done)) })
     }
 
-    /// The key as the store knows it.
+    /// The key in the store.
     pub(super) fn name(&self, key: &Key<'_>) -> Vec<u8> {
         let mut name = self.prefix.clone().into_bytes();
         key.write(&mut name);
@@ -239,7 +241,7 @@ impl Leases {
         }
     }
 
-    /// Makes it for so many keys.
+    /// Resizes for this many keys.
     pub(super) fn resize(&self, keys: u32) {
         self.keys.store(keys_of_shard(keys), Relaxed);
     }
@@ -248,8 +250,8 @@ impl Leases {
         self.shards[number as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets a lease where there are too many: of some, the one that was used longest ago. What it holds unspent is lost
-    /// to the limit, never gained.
+    /// Drops a lease if there are too many: the least recently used of a sample. Its unspent requests are lost to the
+    /// limit, never gained.
     fn make_room(&self, shard: &mut HashMap<u64, Held>, number: u64, now: Time) {
         if shard.len() < self.keys.load(Relaxed) || shard.contains_key(&number) {
             return;
@@ -268,12 +270,12 @@ impl Leases {
         let woken = answer.as_ref().map(drop).map_err(|away| *away);
         held.lease.answered(answer.ok(), ask, terms, now);
         for waiter in held.waiters.drain(..) {
-            let _ = waiter.send(woken); // who waited may have left
+            let _ = waiter.send(woken); // the request may have ended
         }
     }
 }
 
-/// A limit as the script wants it: its kind, its requests, their time in µs, its burst.
+/// A limit in the script's form: its kind, its requests, their time in µs, its burst.
 fn arguments(limit: &Read) -> [Vec<u8>; 4] {
     let (kind, micros, burst) = match limit.per {
         Per::Span(unit) => (unit.name(), 0, limit.requests),
@@ -287,7 +289,7 @@ fn burst(rate: &Rate) -> u32 {
     u32::try_from(rate.window / rate.interval).unwrap_or(u32::MAX)
 }
 
-/// FNV-1a: the same in every gateway, which the hashes of tables are not.
+/// FNV-1a: the same in every gateway, unlike the hashes of tables.
 struct Fingerprint;
 
 impl Fingerprint {
@@ -323,7 +325,7 @@ mod tests {
         )
     }
 
-    /// What is owed and what is wanted.
+    /// The debt of a question, and the requests that it asks for.
     fn numbers(question: &Question) -> (u32, u32) {
         let number = |at: usize| String::from_utf8_lossy(&question.arguments[at]).parse().unwrap();
         (number(0), number(1))
@@ -418,7 +420,7 @@ mod tests {
         (questions.try_recv().unwrap().answer)(Ok(Reply::Numbers(vec![5, 0, 0, -1, 90, 20_000])));
         assert!(allowed(&shared.take(&KEY, now)));
         let other = Key::V4(2);
-        assert!(allowed(&shared.take(&other, now))); // owed, and its question is not answered
+        assert!(allowed(&shared.take(&other, now))); // a debt, whose question is not answered yet
         let first = questions.try_recv().unwrap();
         (first.answer)(Err(Away));
         let (done, ended) = std::sync::mpsc::channel();

@@ -1,4 +1,4 @@
-//! Limits for keys that clients choose (addresses, header values): as many as fit into a table of fixed size.
+//! Limits for keys that clients choose (addresses, header values), in a table of fixed size.
 //!
 //! ```text
 //!   key ─hash─▶ two buckets of 8 slots, two cache lines each       slot: hash of the key │ TAT
@@ -6,21 +6,23 @@
 //!   slot's hash:  EMPTY ──claim──▶ CLAIMED ──publish──▶ key ──claim──▶ CLAIMED ──publish──▶ other key
 //!                                      └──withdraw──▶ what it was before
 //! ```
-//! No lock. A key that has a slot is charged with one compare-and-swap. A key without one claims a slot that is empty or
-//! whose TAT has passed (its owner has its whole burst again, so forgetting it changes nothing), in whichever of its two buckets has
-//! more of them. Only a claim waits for other claims in these buckets, which last a few instructions.
+//! The table is lock-free. A key that has a slot is charged with one compare-and-swap. A key without a slot claims
+//! one that is empty or whose TAT has passed, in whichever of its two buckets has more of them. The owner of an
+//! expired slot has its whole burst again, so forgetting it changes nothing. Only a claim waits for other claims in
+//! these buckets, which last a few instructions.
 //!
-//! *As many keys as the table is for are held*: it has twice as many slots, and of two buckets the emptier one fills (Mitzenmacher: The Power of Two
-//! Choices in Randomized Load Balancing, 2001). So with all keys active both buckets of a key are full once in 10^9 times.
+//! *The table holds as many keys as it is made for*: it has twice as many slots, and the emptier of two buckets is
+//! filled (Mitzenmacher: The Power of Two Choices in Randomized Load Balancing, 2001). With all keys active, both
+//! buckets of a key are full once in 10^9 times.
 //!
-//! *When all 16 slots hold keys with a debt*, the one that is closest to having none loses it: its next request is counted
-//! as its first. So the error is in favour of that client, at most the share of a burst that it had used.
+//! *When all 16 slots hold keys with a debt*, the key with the smallest debt loses its slot: its next request counts
+//! as its first. The error favours that client, by at most the share of a burst that it had used.
 //!
-//! *When a thread is taken off its processor in the middle of a claim* and stays off for longer than others wait
-//! (`PATIENCE`), a request that needs that bucket passes uncounted, or its key gets a second slot: better than to stop a
-//! core behind a thread that does not run.
+//! *When a thread is descheduled in the middle of a claim* for longer than others wait (`PATIENCE`), a request that
+//! needs that bucket passes uncounted, or its key gets a second slot. This is better than blocking a core behind a
+//! thread that does not run.
 //!
-//! Invariant: but for that, no key has two slots.
+//! Invariant: except in that case, no key has two slots.
 
 use super::gcra::{Decision, NEVER, Rate, Time};
 use foldhash::SharedSeed;
@@ -33,24 +35,24 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 const SLOTS: usize = 8;
 
-/// Slots for each key that a table is for.
+/// Slots per key that a table is made for.
 const SLACK: usize = 2;
 
-/// Buckets that come into being together, at the first request for one of them: 16 KiB, so that a limit that is hardly
-/// used costs hardly any memory.
+/// Buckets that are allocated together, at the first request for one of them: 16 KiB. A limit that is hardly used
+/// takes hardly any memory.
 const SEGMENT: usize = 128;
 
-/// Hash of a slot that is about to change hands. 0 is that of an empty slot, whose TAT has always passed.
+/// Hash of a slot that is being claimed. An empty slot has the hash 0, and its TAT has always passed.
 const CLAIMED: u64 = 1;
 
-/// Waits for a claim before it is given up on. The first ones spin, the others let another thread run: in all longer than
-/// a claim lasts unless its thread was taken off its processor in the middle of it.
+/// Number of waits for a claim before giving up. The first waits spin, the others yield to another thread. In total
+/// they are longer than a claim, unless its thread was descheduled in the middle of it.
 const PATIENCE: u32 = 1000;
 const SPINS: u32 = 64;
 
-/// A key, hashed with the table's own seed: which keys share a bucket cannot be known outside.
+/// A key, hashed with the table's own seed, so outsiders cannot know which keys share a bucket.
 ///
-/// Two keys with the same 64 bits share a limit; among 65,536 keys the chance of one such pair is one in 10^10.
+/// Two keys with the same 64-bit hash share a limit. Among 65,536 keys the chance of one such pair is one in 10^10.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key(u64);
 
@@ -62,10 +64,10 @@ pub(super) struct Table {
     patience: u32,
 }
 
-/// What keys are hashed with. Random, and known to this process and to the one that it hands its counters to.
+/// The seeds of the key hashes. Random, and known only to this process and to the one that takes over its counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seeds {
-    /// Of all tables of a process: foldhash wants it to live as long.
+    /// Shared by all tables of a process, because foldhash needs it for the life of the process.
     pub(super) shared: u64,
     pub(super) own: u64,
 }
@@ -80,19 +82,19 @@ struct Slot {
     tat: AtomicU64,
 }
 
-/// Why a key has to be looked for again.
+/// A key must be looked up again.
 struct Moved;
 
 // === impl Table ===
 
 impl Table {
-    /// A table for `keys` keys. Memory: 32 bytes a key once it is in use, in steps of 16 KiB.
+    /// A table for `keys` keys. Memory: 32 bytes per key once in use, in steps of 16 KiB.
     pub(super) fn new(keys: usize) -> Self {
         let (shared, seed) = shared_seed(random);
         Self::of(keys, Seeds { shared: *shared, own: random() }, seed)
     }
 
-    /// A table for keys that were hashed in another process; `None` where this one has hashed keys of its own already.
+    /// A table for keys hashed in another process; `None` if this process has already hashed keys with another seed.
     pub(super) fn with_seeds(keys: usize, seeds: Seeds) -> Option<Self> {
         let (shared, seed) = shared_seed(|| seeds.shared);
         (*shared == seeds.shared).then(|| Self::of(keys, seeds, seed))
@@ -109,7 +111,7 @@ impl Table {
         self.seeds
     }
 
-    /// The keys with a debt, and how large it is. Requests may go on meanwhile.
+    /// The keys with a debt, and the size of each debt. Requests may continue during the call.
     pub(super) fn debts(&self, now: Time) -> Vec<(u64, Time)> {
         let buckets = self.segments.iter().filter_map(OnceLock::get).flat_map(|segment| segment.iter());
         let slots = buckets.flat_map(|bucket| &bucket.0);
@@ -117,7 +119,7 @@ impl Table {
         debts.filter(|(key, debt)| *key > CLAIMED && *debt > 0).collect()
     }
 
-    /// Gives a key its TAT, in a table that no request uses yet. One too many in its buckets is forgotten.
+    /// Sets the TAT of a key in a table that no request uses yet. If its buckets are full, one key is dropped.
     pub(super) fn restore(&self, key: u64, tat: Time, now: Time) {
         let pair = self.pair(Key(key));
         let Some(slot) = pair.emptier(now).iter().find(|slot| slot.tat.load(Relaxed) <= now) else { return };
@@ -125,14 +127,14 @@ impl Table {
         slot.key.store(key.max(CLAIMED + 1), Release);
     }
 
-    /// The same with another number of waits before a claim is given up on.
+    /// A table with another number of waits before giving up on a claim.
     #[cfg(test)]
     pub(super) fn with_patience(mut self, patience: u32) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Leaves a claim in the key's buckets that nobody ends, in a slot above all that are used first.
+    /// Leaves an unfinished claim in the key's buckets, in a slot above all that are used first.
     #[cfg(test)]
     pub(super) fn claim_for_ever(&self, key: Key) {
         let Pair([first, second]) = self.pair(key);
@@ -160,21 +162,22 @@ impl Table {
         Decision::Allowed { used: rate.interval }
     }
 
-    /// Gives back what a request of `key` was charged.
+    /// Refunds the charge of a request of `key`.
     pub(super) fn refund(&self, key: Key, amount: Time) {
         if let Some(slot) = self.pair(key).find(key) {
             slot.change(key, |tat| tat.saturating_sub(amount));
         }
     }
 
-    /// Takes more, whether it fits or not; how much of the window is then taken.
+    /// Takes more, even if it does not fit; returns how much of the window is then taken.
     pub(super) fn force(&self, key: Key, rate: &Rate, amount: Time, now: Time) -> Time {
         let pair = self.pair(key);
         let forced = |slot: &Slot| slot.change(key, |tat| rate.forced(tat, now, amount));
         let known = pair.find(key).and_then(forced);
         known
             .or_else(|| {
-                // Its slot was needed for another key: it gets one again, with one request that is part of the amount.
+                // The slot was taken for another key. This gives the key a slot again, with one request that is part
+                // of the amount.
                 self.charge(key, rate, now);
                 let rest = amount.saturating_sub(rate.amount);
                 pair.find(key)?.change(key, |tat| rate.forced(tat, now, rest))
@@ -182,7 +185,7 @@ impl Table {
             .map_or(0, |tat| tat.saturating_sub(now))
     }
 
-    /// The two buckets that a key may stand in.
+    /// The two buckets of a key.
     fn pair(&self, key: Key) -> Pair<'_> {
         // The high bits choose, by multiplication instead of division (Lemire: Fast random integer generation in an
         // interval, 2019).
@@ -199,11 +202,11 @@ impl Table {
     }
 }
 
-/// An odd number that makes other bits of a hash of it: the golden ratio, as in Fibonacci hashing (Knuth: The Art of Computer
-/// Programming, volume 3, 6.4).
+/// An odd number that spreads the bits of a hash: the golden ratio, as in Fibonacci hashing (Knuth: The Art of
+/// Computer Programming, volume 3, 6.4).
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The seed that all tables of this process share, and the number it is made of: `choose` is asked once.
+/// The seed shared by all tables of this process, and the number that it is made from. `choose` is called once.
 fn shared_seed(choose: impl FnOnce() -> u64) -> &'static (u64, SharedSeed) {
     static SHARED: OnceLock<(u64, SharedSeed)> = OnceLock::new();
     SHARED.get_or_init(|| {
@@ -212,7 +215,7 @@ fn shared_seed(choose: impl FnOnce() -> u64) -> &'static (u64, SharedSeed) {
     })
 }
 
-/// A number that nobody outside can know: the standard library takes it from the system.
+/// A number that outsiders cannot know: the standard library gets it from the system.
 fn random() -> u64 {
     RandomState::new().hash_one(0)
 }
@@ -236,23 +239,23 @@ impl<'t> Pair<'t> {
         self.slots().find(|slot| slot.key.load(Acquire) == key.0)
     }
 
-    /// The bucket with more slots that are free.
+    /// The bucket with more free slots.
     fn emptier(&self, now: Time) -> &'t [Slot; SLOTS] {
         let Self([first, second]) = *self;
         let free = |bucket: &Bucket| bucket.0.iter().filter(|slot| slot.tat.load(Acquire) <= now).count();
         if free(first) >= free(second) { &first.0 } else { &second.0 }
     }
 
-    /// Gives `key` a slot with one request charged to it.
+    /// Gives `key` a slot and charges one request to it.
     fn insert(&self, key: Key, rate: &Rate, now: Time, patience: u32) -> Result<Decision, Moved> {
         let (slot, owner, tat) = self.victim(key, now)?;
         slot.key.compare_exchange(owner, CLAIMED, SeqCst, Relaxed).map_err(|_| Moved)?;
         let (next, decision) = match rate.decide(NEVER, now) {
             Ok(first) => first,
-            Err(denied) => (NEVER, denied), // not with a burst of at least one
+            Err(denied) => (NEVER, denied), // impossible with a burst of at least one
         };
-        // The TAT changes before the hash does: whoever charges the former owner at this moment finds that its TAT is not
-        // the one it read. If it was quicker, the slot is not free after all.
+        // The TAT changes before the hash does. A thread that is charging the former owner then finds that the TAT is
+        // not the one it read. If that thread was faster, the slot is not free after all.
         let sole = self.is_sole_claim(slot, key, patience);
         if !sole || slot.tat.compare_exchange(tat, next, SeqCst, Relaxed).is_err() {
             slot.key.store(owner, SeqCst);
@@ -262,7 +265,8 @@ impl<'t> Pair<'t> {
         Ok(decision)
     }
 
-    /// The slot to claim, with its owner and TAT: the first free one of the emptier bucket, else the one closest to being free.
+    /// The slot to claim, with its owner and TAT: the first free slot of the emptier bucket, otherwise the slot that
+    /// will be free soonest.
     fn victim(&self, key: Key, now: Time) -> Result<(&'t Slot, u64, Time), Moved> {
         let preferred = self.emptier(now).as_ptr_range();
         let mut free: Option<(&Slot, u64, Time)> = None;
@@ -291,12 +295,12 @@ impl<'t> Pair<'t> {
         free.or(best).ok_or(Moved)
     }
 
-    /// Whether nobody else gives `key` a slot at the same time, after `claimed` was claimed for it.
+    /// Whether no other thread is giving `key` a slot at the same time, after `claimed` was claimed for it.
     ///
-    /// Of two claims in one bucket the lower one stands: the higher one sees it and withdraws, or had passed it before it
-    /// was made; then the lower one sees the higher one and waits for what becomes of it. Claims and looks are
-    /// sequentially consistent, so at least one of two sees the other. Lower is by the place in memory, which all agree on whichever
-    /// buckets their keys have; so nobody waits for somebody who waits for him.
+    /// Of two claims in one bucket, the lower one stands. The higher claim sees the lower one and withdraws, unless
+    /// it had already passed that slot; then the lower claim sees the higher one and waits for its outcome. Claims
+    /// and checks are sequentially consistent, so at least one of the two sees the other. "Lower" means the address
+    /// in memory, on which all threads agree whatever buckets their keys have, so waits never form a cycle.
     fn is_sole_claim(&self, claimed: &Slot, key: Key, patience: u32) -> bool {
         let place = std::ptr::from_ref(claimed);
         for slot in self.slots().filter(|slot| !std::ptr::eq(*slot, claimed)) {
@@ -318,7 +322,7 @@ impl<'t> Pair<'t> {
 // === impl Slot ===
 
 impl Slot {
-    /// Changes the key's TAT; what it then is, or `None` if the slot is another's now.
+    /// Changes the key's TAT and returns the new one; `None` if the slot now belongs to another key.
     fn change(&self, key: Key, to: impl Fn(Time) -> Time) -> Option<Time> {
         loop {
             let tat = self.tat.load(Acquire);
@@ -334,8 +338,8 @@ impl Slot {
 
     fn charge(&self, key: Key, rate: &Rate, now: Time) -> Result<Decision, Moved> {
         loop {
-            // In this order: if the slot is still the key's after its TAT was read, the TAT was the key's, and the swap
-            // fails if that has changed since.
+            // The order matters: if the slot still belongs to the key after its TAT was read, the TAT was the key's.
+            // The swap fails if that has changed since.
             let tat = self.tat.load(Acquire);
             if self.key.load(Acquire) != key.0 {
                 return Err(Moved);

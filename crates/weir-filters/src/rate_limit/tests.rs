@@ -1,4 +1,4 @@
-//! Limits against a brute-force oracle, in settings, across cores and across reloads.
+//! Limits against a brute-force oracle, with all settings, across cores and across reloads.
 
 use super::super::testing::Stand;
 use super::gcra::Rate;
@@ -10,7 +10,7 @@ use std::thread;
 
 const MILLI: Time = SECOND / 1000;
 
-/// The oracle: a bucket of tokens, counted in exact fractions. It shares neither words nor numbers with GCRA.
+/// The oracle: a bucket of tokens, counted in exact fractions. It shares no code with GCRA.
 struct Bucket {
     /// Tokens times the length of `per`.
     level: u128,
@@ -49,7 +49,7 @@ fn allowed(decision: Decision) -> bool {
 
 #[test]
 fn decides_as_a_bucket_of_tokens_does() {
-    // Rates whose interval is whole, so that both count the same.
+    // Rates with a whole interval, so that both count the same.
     for (requests, per, burst) in
         [(1, SECOND, 1), (10, SECOND, 10), (100, SECOND, 7), (5, 60 * SECOND, 20), (1000, MILLI * 500, 1)]
     {
@@ -99,10 +99,10 @@ fn burst_and_refill_boundaries() {
     );
     assert!(allowed(cell.charge(&rate, start + 100 * MILLI)));
     assert!(!allowed(cell.charge(&rate, start + 100 * MILLI)));
-    // A long pause brings back the burst and no more.
+    // A long pause brings back only the burst.
     let late = start + 1000 * SECOND;
     assert_eq!((0..10).filter(|_| allowed(cell.charge(&rate, late))).count(), 3);
-    // A core whose clock read is a little older changes nothing.
+    // A core whose clock reading is slightly older changes nothing.
     assert!(!allowed(cell.charge(&rate, late - 5)));
 }
 
@@ -127,7 +127,7 @@ fn four_threads_share_one_cell_exactly() {
 fn four_threads_share_one_table_exactly() {
     const KEYS: u64 = 200;
     let rate = rate(5, SECOND, 5);
-    // Few buckets for many rounds of ever new keys: every slot changes hands many times, always when it has expired.
+    // Few buckets for many rounds of new keys: every slot changes its owner many times, always after it has expired.
     let table = Table::new(4096).with_patience(u32::MAX);
     for round in 0..40 {
         let now = SECOND + round * 10 * SECOND;
@@ -137,7 +137,8 @@ fn four_threads_share_one_table_exactly() {
             for thread in 0..4 {
                 let (table, keys, passed) = (&table, &keys, &passed);
                 scope.spawn(move || {
-                    // All in the same order, so that all insert the same keys at the same time; then at random.
+                    // First all in the same order, so that all threads insert the same keys at the same time; then in
+                    // random order.
                     let mut random = fastrand::Rng::with_seed(round * 4 + thread);
                     let ordered = 0..KEYS;
                     for k in ordered.chain((0..4000).map(|_| random.u64(..KEYS))) {
@@ -169,7 +170,7 @@ fn four_threads_insert_into_one_bucket_exactly() {
                 let (table, keys, passed) = (&table, &keys, &passed);
                 scope.spawn(move || {
                     for i in 0..16 {
-                        // Clocks differ a little between cores: what has expired for one has not for another.
+                        // Clocks differ slightly between cores: a slot that has expired for one has not for another.
                         let k = (i / 2 + thread) % 4;
                         if allowed(table.charge(keys[k], &rate, now + thread as u64)) {
                             passed[k].fetch_add(1, Relaxed);
@@ -201,7 +202,7 @@ fn a_full_bucket_forgets_who_has_used_least() {
     assert!(first(keys[0]), "who had used least begins anew");
 }
 
-/// As many clients as `keys` says, all of them active: none is forgotten.
+/// With as many active clients as `keys` says, none is evicted.
 #[test]
 fn a_table_holds_as_many_keys_as_it_is_for() {
     let rate = rate(10, SECOND, 10);
@@ -226,7 +227,8 @@ fn expired_slots_are_used_again_before_anyone_is_forgotten() {
     for _ in 0..10 {
         assert!(allowed(table.charge(heavy, &rate, SECOND)));
     }
-    // Each of these expires after 100 ms, so six slots are taken at a time; the heavy one keeps its debt for a second.
+    // Each of these expires after 100 ms, so six slots are in use at a time; the heavy key keeps its debt for a
+    // second.
     for k in 0..50 {
         let now = SECOND + k * 18 * MILLI;
         assert!(allowed(table.charge(table.key(k), &rate, now)));
@@ -291,7 +293,7 @@ async fn limits_side_by_side_have_names() {
     {
         let mut exchange = at(scope).request("GET /").await;
         exchange.response("200").expect_header("ratelimit-policy", policy);
-        // A second limit adds its fields beside the first one's.
+        // A second limit adds its fields to those of the first.
         let response = exchange.response("200\nRateLimit-Policy: \"other\";q=1");
         assert_eq!(response.head.headers.get_all("ratelimit-policy").count(), 2);
     }
@@ -348,7 +350,7 @@ async fn consumers() {
     let running = stand.build();
     assert!(passes(&running, "GET /").await);
     assert!(!passes(&running.from("192.0.2.9"), "GET /").await);
-    // After a reload that puts another consumer first, `a` is still known by name; the new one begins.
+    // After a reload that puts another consumer first, `a` is still known by name; the new consumer starts from zero.
     stand = stand.consumers(vec![consumer("b"), consumer("a")]).named();
     assert!(!passes(&stand.build(), "GET /").await);
     stand = stand.consumers(vec![consumer("a"), consumer("b")]).named();
@@ -437,7 +439,7 @@ async fn several_limits_take_all_or_nothing() {
             .expect_cause(&RATE_LIMITED)
             .expect_header("ratelimit-policy", "\"few\";q=3;w=3600");
     }
-    // What was refused took nothing of the other limit either.
+    // A refused request takes nothing from the other limit either.
     let daily = &json!([{ "requests": 3, "per": "1h" }, { "requests": 4, "per": "month", "name": "m" }]);
     let running = burst_of(json!({ "limits": daily, "by": "address", "cost": 2 })).build();
     assert!(passes(&running, "GET /").await);
@@ -538,7 +540,7 @@ async fn texts_with_placeholders_tell_clients_apart() {
         ("GET /?user=abc\nX-Tenant: b\nCookie: plan=gold", true),
         ("GET /?user=abc\nX-Tenant: a\nCookie: plan=free", true),
         ("GET /?user=abd\nX-Tenant: a\nCookie: plan=gold", true),
-        // What is not there is empty, whoever asks.
+        // Missing values are empty, for every client.
         ("GET /", true),
         ("GET /?user=\nX-Tenant:", false),
     ] {

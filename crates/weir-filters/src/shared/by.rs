@@ -1,4 +1,4 @@
-//! Who is counted: the setting `by` of filters that count, and what it makes of a request.
+//! What is counted: the setting `by` of filters that count, and the key that it derives from a request.
 
 use super::{cookies, query};
 use schemars::JsonSchema;
@@ -33,7 +33,7 @@ enum Compiled {
     Address,
     Consumer,
     Header(FieldName),
-    /// The only route there is.
+    /// The filter's only route.
     OneRoute,
     Route,
     Template(Vec<Part>),
@@ -44,22 +44,22 @@ enum Compiled {
 enum Part {
     Cookie(String),
     Header(FieldName),
-    /// Of a parameter of the query, decoded.
+    /// A query parameter, decoded.
     Query(String),
     Text(Template),
 }
 
-/// Who a request counts for.
+/// What a request is counted for.
 pub(crate) enum Counted<'a> {
-    /// Everybody: there is one counter.
+    /// All requests share one counter.
     All,
     /// A consumer, by position.
     Consumer(usize),
-    /// Whoever has this key.
+    /// The client with this key.
     Key(Key<'a>),
 }
 
-/// What tells one client from another.
+/// Identifies a client.
 #[derive(Clone, Debug, Hash, PartialEq, Eq)]
 pub(crate) enum Key<'a> {
     Consumer(&'a str),
@@ -70,14 +70,14 @@ pub(crate) enum Key<'a> {
     V6(u128),
 }
 
-/// Leading bits of an IPv6 address that make one client, unless the config says otherwise.
+/// Leading bits of an IPv6 address that make one client, by default.
 pub(crate) const IPV6_PREFIX: u8 = 64;
 
-/// Longest part of a key that stands in a name as it is; of a longer one its hash does.
+/// Longest part of a key that is written unchanged into a name; longer parts are replaced by their hash.
 const NAMED_BYTES: usize = 128;
 
 impl Key<'_> {
-    /// Appends a name for it that means the same in every gateway.
+    /// Appends a name for the key that is the same in every gateway.
     pub(crate) fn write(&self, name: &mut Vec<u8>) {
         let (kind, text) = match self {
             Self::Consumer(text) => (b'c', text.as_bytes()),
@@ -172,7 +172,7 @@ impl JsonSchema for By {
 // === impl Who ===
 
 impl Who {
-    /// Mistakes go to `build`, under `by` and `ipv6_prefix`.
+    /// Compiles the setting. Mistakes go to `build`, under `by` and `ipv6_prefix`.
     pub(crate) fn new(by: By, ipv6_prefix: u8, build: &mut Build<'_>) -> Option<Self> {
         if !(1..=128).contains(&ipv6_prefix) {
             let message = format!("{ipv6_prefix} is not from 1 to 128");
@@ -196,7 +196,7 @@ impl Who {
         Some(Self { by, ipv6_mask })
     }
 
-    /// The fields of a request that decide: nobody may get past them by another spelling.
+    /// The request fields that decide. Clients must not evade them by another spelling.
     pub(crate) fn guards(&self) -> Vec<FieldName> {
         match &self.by {
             Compiled::Header(name) => vec![name.clone()],
@@ -208,7 +208,8 @@ impl Who {
         }
     }
 
-    /// Where nobody was named or there is no such field, it is the client's address. In a text what is not there is empty.
+    /// Without a named consumer or without the field, the client's address counts. In a text, missing values are
+    /// empty.
     pub(crate) fn of<'a>(&'a self, head: &'a RequestHead, cx: &'a Cx) -> Counted<'a> {
         match &self.by {
             Compiled::OneRoute => Counted::All,
@@ -232,7 +233,7 @@ impl Who {
         }
     }
 
-    /// A client's address: IPv4 also where it is written as IPv6.
+    /// The key of a client's address. IPv4-mapped IPv6 counts as IPv4.
     pub(crate) fn address(&self, client: IpAddr) -> Counted<'static> {
         Counted::Key(match client.to_canonical() {
             IpAddr::V4(address) => Key::V4(address.to_bits()),

@@ -1,11 +1,12 @@
-//! What filters do with the claims of a token: set headers by them, and find the consumer whom one of them names.
+//! How filters use the claims of a token: they set headers from claims, and find the consumer that a claim names.
 
 use super::allow_name;
 use std::collections::{BTreeMap, HashMap};
 use weir_filter::filter::{Build, Consumers, HeaderName};
 use weir_h1::FieldName;
 
-/// The fields under `headers` and the claims they are set to. `own`: why a field is the filter's own, where it is.
+/// The fields under `headers` and the claims that set them. `own`: fields that the filter itself sets, with the
+/// reason.
 pub(crate) fn headers(
     build: &mut Build<'_>,
     written: &BTreeMap<String, String>,
@@ -26,8 +27,8 @@ pub(crate) fn headers(
     fields
 }
 
-/// Consumers by the value of the claim that `consumer` names, as they write it under `filter`. `refused`: who would be where
-/// none has a value.
+/// Consumers by the value of the claim that `consumer` names, as listed under `filter`. `refused`: who is refused if
+/// no consumer has a value.
 pub(crate) fn consumers(build: &mut Build<'_>, filter: &str, refused: &str) -> HashMap<String, usize> {
     let mut by_value: HashMap<String, usize> = HashMap::new();
     let all = Consumers::clone(build.consumers);

@@ -1,8 +1,8 @@
-//! The Cookie field of a request (RFC 6265 §4.2): pairs between semicolons, in one field or several.
+//! The Cookie field of a request (RFC 6265 §4.2): pairs separated by semicolons, in one or several fields.
 
 use weir_h1::{FieldName, RequestHead};
 
-/// Every value of a cookie, in order.
+/// All values of a cookie, in order.
 pub(crate) fn values<'h>(head: &'h RequestHead, name: &'h str) -> impl Iterator<Item = &'h [u8]> + 'h {
     let fields = head.headers.get_all("cookie");
     let pairs = fields.flat_map(|field| field.split(|&b| b == b';'));
@@ -12,7 +12,7 @@ pub(crate) fn values<'h>(head: &'h RequestHead, name: &'h str) -> impl Iterator<
     })
 }
 
-/// Removes the cookies whose name is `gone`. A request without such cookies stays as it is.
+/// Removes the cookies for which `gone` is true. A request without such cookies stays unchanged.
 pub(crate) fn remove(head: &mut RequestHead, gone: impl Fn(&[u8]) -> bool) {
     let is_gone = |pair: &&[u8]| split(pair).is_some_and(|(name, _)| gone(name));
     let all: Vec<&[u8]> =

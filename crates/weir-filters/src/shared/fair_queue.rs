@@ -1,4 +1,4 @@
-//! Jobs that wait for a thread, in turn by who asked for them: one client with many cannot keep the others waiting.
+//! Jobs waiting for threads, served round-robin by client: one client with many jobs cannot delay the others.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -6,20 +6,20 @@ use std::sync::{Mutex, PoisonError};
 use weir_filter::blocking::Blocking;
 use weir_filter::filter::Job;
 
-/// A queue before some threads. Lock: held to add or take a job, never while one runs.
+/// A queue in front of a few threads. The lock is held to add or take a job, never while one runs.
 pub(crate) struct FairQueue {
     threads: Blocking,
-    /// Most jobs that wait.
+    /// Most jobs that may wait.
     most: usize,
     lanes: Mutex<Lanes>,
 }
 
-/// Whose turn a job waits for.
+/// The lane that a job waits in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// Who asks has been right before: before all others.
+    /// Clients that were right before: ahead of all others.
     Known,
-    /// The address that it came from, of IPv6 its first 64 bits.
+    /// The client's address; for IPv6, its first 64 bits.
     Of(IpAddr),
 }
 
@@ -36,7 +36,7 @@ impl Lane {
     }
 }
 
-/// The jobs, by lanes in the order of their turns.
+/// The jobs, with lanes in the order of their turns.
 ///
 /// Invariant: no lane is empty, and `waiting` is the number of all jobs.
 struct Lanes {
@@ -44,28 +44,29 @@ struct Lanes {
     waiting: usize,
 }
 
-/// What became of a job that was added.
+/// The outcome of adding a job.
 enum Added {
-    /// It waits.
+    /// The job waits.
     Waits,
-    /// It waits in place of another client's, whose thread it takes.
+    /// The job replaced another client's job and takes over its thread.
     Displaced,
     Refused,
 }
 
 impl FairQueue {
-    /// A queue for so many jobs, before threads of this name, one for so many processors.
+    /// A queue for `most` jobs, in front of threads with this name, one for every `share` processors.
     pub(crate) const fn new(name: &'static str, most: usize, share: usize) -> Self {
         let lanes = Lanes { lanes: VecDeque::new(), waiting: 0 };
         Self { threads: Blocking::new(name, most, share), most, lanes: Mutex::new(lanes) }
     }
 
-    /// Adds a job. False where the queue is full, and nobody has more jobs in it than this lane. In a full queue the last job of the longest lane
-    /// is dropped for one of a shorter lane: whoever waits for it learns by what the job drops.
+    /// Adds a job. Returns false if the queue is full and no lane has more jobs than this one. Otherwise a full queue
+    /// drops the last job of the longest lane; its waiter notices when the job is dropped.
     pub(crate) fn run(&'static self, lane: Lane, job: Job) -> bool {
         let added = self.lanes.lock().unwrap_or_else(PoisonError::into_inner).add(lane, job, self.most);
         match added {
-            // Each job that waits has asked for a thread once; which job the thread takes is decided when it is free.
+            // Each waiting job has requested a thread once. Which job a thread takes is decided when the thread is
+            // free.
             Added::Waits => self.threads.run(Box::new(|| self.run_next())),
             Added::Displaced => true,
             Added::Refused => false,
@@ -88,7 +89,7 @@ impl Lanes {
             let own_length = own.and_then(|at| self.lanes.get(at)).map_or(0, |(_, jobs)| jobs.len());
             let others = self.lanes.iter_mut().filter(|(known, _)| *known != Lane::Known);
             let Some((_, longest)) = others.max_by_key(|(_, jobs)| jobs.len()) else { return Added::Refused };
-            // A lane of one job gives way to those that were right before, and to nobody else.
+            // A lane with one job gives it up only for clients that were right before.
             let enough = if lane == Lane::Known { 0 } else { own_length + 1 };
             if longest.len() <= enough {
                 return Added::Refused;
@@ -107,7 +108,7 @@ impl Lanes {
         added
     }
 
-    /// Takes the job whose turn it is; its lane goes behind the others, unless it is the first of all.
+    /// Takes the next job. Its lane goes to the back, unless it is the lane of known clients.
     fn next(&mut self) -> Option<Job> {
         let (lane, mut jobs) = self.lanes.pop_front()?;
         let job = jobs.pop_front();
@@ -175,7 +176,7 @@ mod tests {
         assert!(matches!(lanes.add(lane("10.0.0.3"), job(&log, "c"), 4), Added::Displaced));
         assert!(matches!(flood(&mut lanes), Added::Refused));
         assert!(matches!(lanes.add(lane("10.0.0.4"), job(&log, "d"), 4), Added::Displaced));
-        // Each has one now: only who was right before comes first.
+        // Each lane has one job now: only a client that was right before goes first.
         assert!(matches!(lanes.add(lane("10.0.0.5"), job(&log, "e"), 4), Added::Refused));
         assert!(matches!(lanes.add(Lane::Known, job(&log, "k"), 4), Added::Displaced));
         assert_eq!(lanes.waiting, 4);

@@ -1,5 +1,5 @@
-//! The forms in which a signature may cover a field (RFC 9421 §2.1.1 to §2.1.3), as the parameters of its component say: strictly
-//! serialized (`sf`), one member of a dictionary (`key`), or each line as bytes (`bs`).
+//! The forms in which a signature may cover a field (RFC 9421 §2.1.1 to §2.1.3), as the parameters of its component
+//! say: strictly serialized (`sf`), one member of a dictionary (`key`), or each line as bytes (`bs`).
 
 use super::base64;
 use super::sfv::{
@@ -25,13 +25,13 @@ pub(crate) enum Form<'a> {
     Bytes,
     /// `key`: this member of a dictionary.
     Key(&'a str),
-    /// The lines as they are.
+    /// The lines unchanged.
     Plain,
-    /// `sf`: serialized anew.
+    /// `sf`: strictly serialized.
     Strict,
 }
 
-/// The structured fields of requests that every client knows (IANA, "HTTP Field Name Registry").
+/// Structured request fields that every client knows (IANA, "HTTP Field Name Registry").
 const KNOWN: [(&str, Structure); 14] = [
     ("accept-signature", Structure::Dictionary),
     ("capsule-protocol", Structure::Item),
@@ -49,15 +49,15 @@ const KNOWN: [(&str, Structure); 14] = [
     ("wt-available-protocols", Structure::List),
 ];
 
-/// What kind of structured field this is, as far as anybody knows.
+/// The type of a structured field, if it is registered or in `more`.
 pub(crate) fn structure_of(name: &str, more: &[(String, Structure)]) -> Option<Structure> {
     let own = more.iter().find(|(known, _)| known == name).map(|(_, structure)| *structure);
     own.or_else(|| KNOWN.iter().find(|(known, _)| *known == name).map(|(_, structure)| *structure))
 }
 
 impl<'a> Form<'a> {
-    /// The form that the parameters of a component ask for; `None` for one that we do not know, or that contradicts itself. `tr` (a
-    /// trailer) and `req` (of a request, in the signature of a response) are among them.
+    /// The form that the parameters of a component ask for. `None` for unknown or contradictory parameters, including
+    /// `tr` (a trailer) and `req` (of a request, in the signature of a response).
     pub(crate) fn of(parameters: &'a Parameters) -> Option<Self> {
         let (mut strict, mut bytes, mut key) = (false, false, None);
         for (name, value) in parameters {
@@ -73,11 +73,11 @@ impl<'a> Form<'a> {
             (true, None, false) => Some(Self::Bytes),
             (false, Some(key), _) => Some(Self::Key(key)),
             (false, None, true) => Some(Self::Strict),
-            (true, ..) => None, // §2.1: it excludes the others
+            (true, ..) => None, // §2.1: `bs` excludes the others
         }
     }
 
-    /// The value of a field with these lines, of which there is at least one. `None` where it is not what the form needs.
+    /// The value of a field with these lines, at least one. `None` if the lines do not fit the form.
     pub(crate) fn value(self, lines: &[&[u8]], structure: Option<Structure>) -> Option<Vec<u8>> {
         let together = || lines.join(&b", "[..]);
         Some(match (self, structure) {

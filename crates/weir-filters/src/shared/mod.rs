@@ -1,9 +1,9 @@
-//! What several filters share. Nothing here is a filter.
+//! Code that several filters share. Nothing here is a filter.
 //!
-//! `by` is who is counted, `claimed` uses claims, `cookies` reads and removes cookies, `fair_queue` gives clients their turn for threads,
-//! `field_form` is how a signature covers a field, `grpc` is where the descriptors of a gRPC service come from, `jose` reads and verifies signed tokens, `page` is a page that an
-//! operator wrote, `query` reads and edits query strings, `sfv` reads structured fields, `signature` says what a signature of a request
-//! covers.
+//! `by` decides what is counted. `claimed` uses claims, `cookies` reads and removes cookies, and `fair_queue` serves
+//! clients in turn on threads. `field_form` is how a signature covers a field, `grpc` loads the descriptors of a gRPC
+//! service, and `jose` parses and verifies signed tokens. `page` is a page that an operator wrote, `query` reads and
+//! edits query strings, `sfv` parses structured fields, and `signature` builds what a signature covers.
 
 pub(super) mod by;
 pub(super) mod claimed;
@@ -19,12 +19,13 @@ pub(super) mod signature;
 
 use weir_filter::filter::{Build, HeaderName};
 use weir_h1::Known;
-use weir_wire::base64; // named here once, because `fuzz/` makes `sfv` of its own file
+use weir_wire::base64; // imported here, because `fuzz/` compiles `sfv` on its own
 
-/// What follows the scheme in credentials such as `Bearer TOKEN`; `None` where there is another scheme, or nothing behind it.
+/// The part after the scheme in credentials such as `Bearer TOKEN`; `None` for another scheme, or if nothing follows
+/// it.
 ///
-/// Whatever ends the word is taken for its end, not only the space of RFC 9110 §11.4: what an upstream may read as a token
-/// (`Bearer`, a tab, a token) must not pass as if there were none.
+/// Any character that ends the scheme counts as its end, not only the space of RFC 9110 §11.4. Text that an upstream
+/// may read as a token (`Bearer`, a tab, a token) must not pass as if there were none.
 pub(super) fn after_scheme<'v>(value: &'v [u8], scheme: &str) -> Option<&'v [u8]> {
     let (word, rest) = value.split_at_checked(scheme.len())?;
     let is_longer = |b: &u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b); // RFC 9110 §5.6.2
@@ -35,7 +36,8 @@ pub(super) fn after_scheme<'v>(value: &'v [u8], scheme: &str) -> Option<&'v [u8]
     (!credentials.is_empty()).then_some(credentials)
 }
 
-/// Whether a field tells nothing but the client's address, as every proxy does. Upstreams may not vary by one.
+/// Whether a field contains only the client's address, as every proxy sends it. Upstreams may not vary by such a
+/// field.
 pub(super) fn is_address(name: &str) -> bool {
     const ADDRESSES: [&str; 9] = [
         "cf-connecting-ip",
@@ -51,7 +53,7 @@ pub(super) fn is_address(name: &str) -> bool {
     ADDRESSES.iter().any(|known| known.eq_ignore_ascii_case(name))
 }
 
-/// Refuses header names that decide where a message ends, belong to one connection, or have a better place. Tells
+/// Refuses header names that affect message framing, belong to one connection, or have a better setting. Returns
 /// whether the name may be used.
 pub(super) fn allow_name(build: &mut Build<'_>, field: &str, name: &HeaderName) -> bool {
     let why = match Known::of(name.as_str().as_bytes()) {

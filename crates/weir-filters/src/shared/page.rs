@@ -1,4 +1,4 @@
-//! A page of the operator's own, in one media type or in several to choose from: settings, loading, choice, rendering.
+//! A page of the operator, in one or several media types: settings, loading, choice, rendering.
 
 use bytes::Bytes;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -16,14 +16,14 @@ const PAGE_BYTES: usize = 256 * 1024;
 /// Most media types of one page.
 const MAX_VARIANTS: usize = 8;
 
-/// A page as written.
+/// A page as written in the config.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct PageSettings {
     /// The page, with placeholders.
     #[serde(skip_serializing_if = "Option::is_none")]
     body: Option<String>,
-    /// A file that holds it.
+    /// A file with the page.
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<FilePath>,
     /// Its media type.
@@ -31,7 +31,7 @@ pub(crate) struct PageSettings {
     media: Option<String>,
 }
 
-/// One page, or a list of the same in several media types.
+/// One page, or a list of the same page in several media types.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct PagesSettings(Vec<PageSettings>);
 
@@ -47,13 +47,14 @@ enum Text {
     Template(Template),
 }
 
-/// The same page in the media types that there are of it; at least one.
+/// The same page in one or more media types.
 pub(crate) struct Pages(Vec<Page>);
 
 // === impl PagesSettings ===
 
 impl PagesSettings {
-    /// Loads the pages. `extra` are the placeholders that they may hold beside those of every text, and hide them.
+    /// Loads the pages. `extra` lists placeholders that they may contain in addition to the usual ones, and that hide
+    /// those.
     pub(crate) fn compile(&self, key: &str, extra: &[&str], build: &mut Build<'_>) -> Option<Pages> {
         if self.0.is_empty() || self.0.len() > MAX_VARIANTS {
             let message = format!(
@@ -150,7 +151,7 @@ impl PageSettings {
         Some(Page { escape: Escape::of_media(&media), media, text })
     }
 
-    /// The text, and the file that it stands in.
+    /// Loads the text. Also returns the path of its file, which is empty for `body`.
     fn load(&self, key: &str, build: &mut Build<'_>) -> Option<(String, String)> {
         match (&self.body, &self.file) {
             (Some(body), None) if body.len() <= PAGE_BYTES => Some((body.clone(), String::new())),
@@ -196,7 +197,7 @@ impl PageSettings {
     }
 }
 
-/// The media type of a page that names none.
+/// The media type of a page without `type`.
 fn guess(text: &str, file: Option<&FilePath>) -> &'static str {
     let suffix = file.and_then(|file| file.0.extension()).map(|s| s.to_string_lossy().to_ascii_lowercase());
     match (suffix.as_deref(), text.trim_start().chars().next()) {
@@ -217,7 +218,7 @@ fn is_media(text: &str) -> bool {
 // === impl Pages ===
 
 impl Pages {
-    /// The placeholders of all of them.
+    /// The placeholders of all pages.
     pub(crate) fn vars(&self) -> impl Iterator<Item = &Var> {
         let templates = self.0.iter().filter_map(|page| match &page.text {
             Text::Fixed(_) => None,
@@ -226,12 +227,13 @@ impl Pages {
         templates.flat_map(Template::vars)
     }
 
-    /// Whether there is something to choose from.
+    /// Whether there is more than one page to choose from.
     pub(crate) fn vary(&self) -> bool {
         self.0.len() > 1
     }
 
-    /// The one that a client would rather have, by its `Accept`: the first of those that it likes best, or of all where it takes none.
+    /// The page that a client prefers by its `Accept`: the first of those with the highest quality, or the first of
+    /// all if it accepts none.
     pub(crate) fn choose(&self, accept: Option<&[u8]>) -> Option<&Page> {
         let accept = accept.filter(|_| self.vary()).and_then(|accept| std::str::from_utf8(accept).ok());
         let Some(accept) = accept else { return self.0.first() };
@@ -252,7 +254,7 @@ impl Page {
         &self.media
     }
 
-    /// The page with its values.
+    /// Renders the page with these values.
     pub(crate) fn render(&self, values: &Values<'_>) -> Bytes {
         match &self.text {
             Text::Fixed(bytes) => bytes.clone(),
@@ -265,7 +267,8 @@ impl Page {
     }
 }
 
-/// How much a client wants a media type, in thousandths: what fits best in `Accept` counts (RFC 9110 §12.5.1).
+/// The quality that a client gives a media type, in thousandths. The most specific match in `Accept` counts (RFC 9110
+/// §12.5.1).
 fn quality(accept: &str, media: &str) -> u16 {
     let media = media.split(';').next().unwrap_or_default().trim();
     let kind = media.split('/').next().unwrap_or_default();
@@ -282,7 +285,7 @@ fn quality(accept: &str, media: &str) -> u16 {
         let q = parts.find_map(|p| p.strip_prefix("q=").or_else(|| p.strip_prefix("Q=")));
         let q = q.map_or(1.0, |q| q.parse::<f32>().unwrap_or(0.0)).clamp(0.0, 1.0);
         if fits > best.0 {
-            best = (fits, (q * 1000.0) as u16); // within 0 and 1000
+            best = (fits, (q * 1000.0) as u16); // between 0 and 1000
         }
     }
     best.1

@@ -1,6 +1,7 @@
-//! Query strings: `a=1&b=2`, read and edited without touching what is not meant.
+//! Query strings: `a=1&b=2`, read and edited without changing any other parameter.
 //!
-//! Names are compared decoded: a rule that removes `admin` also finds `%61dmin`, which an upstream would read as the same.
+//! Names are compared decoded: a rule that removes `admin` also removes `%61dmin`, which an upstream would read as
+//! the same name.
 
 use percent_encoding::percent_decode;
 use std::borrow::Cow;
@@ -23,8 +24,8 @@ pub(crate) fn values<'q>(query: &'q [u8], name: &str) -> impl Iterator<Item = Co
     pieces(query).map(split).filter(move |(n, _)| is(n, name)).map(|(_, v)| decode(v))
 }
 
-/// The query without the parameters for which `gone` says so, given their decoded names; nothing else changes. `None`
-/// when there was none of them.
+/// The query without the parameters for which `gone` returns true, given their decoded names; nothing else changes.
+/// `None` if no parameter is removed.
 pub(crate) fn without(query: &[u8], gone: impl Fn(&[u8]) -> bool) -> Option<Vec<u8>> {
     let mut kept = Vec::with_capacity(query.len());
     let mut any = false;

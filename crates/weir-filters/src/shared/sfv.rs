@@ -1,7 +1,7 @@
-//! Structured fields (RFC 9651) as far as signatures need them: dictionaries, lists and items, read strictly and written in their
-//! one form. Display strings are not among them, and make a field unreadable.
+//! Structured fields (RFC 9651) as far as signatures need them: dictionaries, lists and items, parsed strictly and
+//! written in canonical form. Display strings are not supported and make a field unreadable.
 //!
-//! An own reader and not the crate `sfv`: 200 lines with limits on every count, and no second Base64.
+//! This is our own parser instead of the crate `sfv`: 200 lines with limits on every count, and no second Base64.
 
 use super::base64;
 use std::fmt::Write as _;
@@ -38,14 +38,15 @@ pub(crate) struct Item {
     pub(crate) parameters: Parameters,
 }
 
-/// What a name in a dictionary stands for.
+/// The value of a name in a dictionary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Member {
     Item(Item),
     List(Vec<Item>, Parameters),
 }
 
-/// Reads a dictionary (§4.2.2); `None` where it is none. The last value of a name counts, in the place of the first.
+/// Parses a dictionary (§4.2.2); `None` if it is invalid. The last value of a repeated name counts, at the position
+/// of the first.
 pub(crate) fn dictionary(text: &[u8]) -> Option<Vec<(String, Member)>> {
     let mut reader = Reader(text);
     let mut members: Vec<(String, Member)> = Vec::new();
@@ -65,7 +66,7 @@ pub(crate) fn dictionary(text: &[u8]) -> Option<Vec<(String, Member)>> {
     Some(members)
 }
 
-/// Reads a list (§4.2.1); `None` where it is none.
+/// Parses a list (§4.2.1); `None` if it is invalid.
 pub(crate) fn list(text: &[u8]) -> Option<Vec<Member>> {
     let mut reader = Reader(text);
     let mut members = Vec::new();
@@ -79,7 +80,7 @@ pub(crate) fn list(text: &[u8]) -> Option<Vec<Member>> {
     Some(members)
 }
 
-/// Reads an item (§4.2.3); `None` where it is none.
+/// Parses an item (§4.2.3); `None` if it is invalid.
 pub(crate) fn item(text: &[u8]) -> Option<Item> {
     let mut reader = Reader(text);
     reader.spaces();
@@ -88,7 +89,7 @@ pub(crate) fn item(text: &[u8]) -> Option<Item> {
     reader.0.is_empty().then_some(item)
 }
 
-/// Sets what a name stands for.
+/// Sets the value of a name.
 fn set<T>(all: &mut Vec<(String, T)>, name: String, value: T) {
     match all.iter_mut().find(|(known, _)| *known == name) {
         Some((_, old)) => *old = value,
@@ -167,7 +168,7 @@ fn write_bare(value: &Bare, out: &mut String) {
             out.push_str(&base64::encode(bytes));
             out.push(':');
         }
-        // Into a String, which takes everything.
+        // Writing into a String cannot fail.
         Bare::Date(seconds) => drop(write!(out, "@{seconds}")),
         Bare::Decimal(thousandths) => {
             let (whole, part) = (thousandths.unsigned_abs() / 1000, thousandths.unsigned_abs() % 1000);
@@ -191,7 +192,7 @@ fn write_bare(value: &Bare, out: &mut String) {
     }
 }
 
-/// What is left to read.
+/// The rest of the input.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
@@ -218,7 +219,7 @@ impl Reader<'_> {
         while self.take(b' ') || self.take(b'\t') {}
     }
 
-    /// As long as bytes fit.
+    /// Reads bytes as long as they fit.
     fn run(&mut self, fits: impl Fn(u8) -> bool) -> String {
         let end = self.0.iter().position(|b| !fits(*b)).unwrap_or(self.0.len());
         let (run, rest) = self.0.split_at_checked(end).unwrap_or((self.0, &[]));
@@ -248,7 +249,7 @@ impl Reader<'_> {
         Some(parameters)
     }
 
-    /// What follows a member: whether there is another. `count`: how many there are.
+    /// Reads what follows a member: whether there is another one. `count`: how many were read.
     fn goes_on(&mut self, count: usize) -> Option<bool> {
         self.blank();
         if self.0.is_empty() {

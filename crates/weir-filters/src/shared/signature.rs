@@ -1,5 +1,5 @@
-//! HTTP Message Signatures (RFC 9421): what is signed of a request. Not a filter; what `signature_auth` verifies and `sign`
-//! makes.
+//! HTTP Message Signatures (RFC 9421): the signature base of a request. Not a filter; `signature_auth` verifies and
+//! `sign` makes signatures with it.
 
 use super::field_form::{Form, Structure, structure_of};
 use super::jose::algorithm::Algorithm;
@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use weir_filter::filter::Build;
 use weir_filter::filter::RequestHead;
 
-/// The algorithms by their names in RFC 9421 §6.2.2, which are those of tokens by other names.
+/// The algorithms by their names in RFC 9421 §6.2.2. They are algorithms of tokens under other names.
 pub(crate) const ALGORITHMS: [(&str, Algorithm); 6] = [
     ("ecdsa-p256-sha256", Algorithm::ES256),
     ("ecdsa-p384-sha384", Algorithm::ES384),
@@ -19,7 +19,8 @@ pub(crate) const ALGORITHMS: [(&str, Algorithm); 6] = [
     ("rsa-v1_5-sha256", Algorithm::RS256),
 ];
 
-/// Where a request goes, and by which way. Authority and scheme are not all in the head: an upstream may get others.
+/// The target of a request. Authority and scheme are not taken from the head alone, because an upstream may get
+/// others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Target<'a> {
     pub(crate) head: &'a RequestHead,
@@ -27,20 +28,21 @@ pub(crate) struct Target<'a> {
     pub(crate) authority: &'a [u8],
     pub(crate) path: &'a [u8],
     pub(crate) query: Option<&'a [u8]>,
-    /// What kind of structured field some fields are, beside those that everybody knows.
+    /// The types of structured fields that are not registered.
     pub(crate) structures: &'a [(String, Structure)],
 }
 
 /// Why there is nothing to sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unsigned {
-    /// A component is not there, occurs where it must be unique, or is no structured field of the kind that is signed.
+    /// A component is missing, occurs more than once where it must be unique, or is not the required type of
+    /// structured field.
     Missing,
-    /// A component is none that we know, or comes twice.
+    /// A component is unknown or is listed twice.
     Unknown,
 }
 
-/// The name of a component, such as `@method` or `date`; `None` where it is none.
+/// The name of a component, such as `@method` or `date`; `None` if the item is not a component.
 pub(crate) fn name_of(component: &Item) -> Option<&str> {
     match &component.value {
         Bare::String(name) => Some(name),
@@ -48,12 +50,12 @@ pub(crate) fn name_of(component: &Item) -> Option<&str> {
     }
 }
 
-/// A component by its name alone.
+/// A component with this name and no parameters.
 pub(crate) fn component(name: &str) -> Item {
     Item { value: Bare::String(name.to_owned()), parameters: Parameters::new() }
 }
 
-/// Whether this may be asked for in settings: a derived component without parameters, or a field.
+/// Whether settings may name this component: a derived component without parameters, or a field.
 pub(crate) fn is_component(name: &str) -> bool {
     const DERIVED: [&str; 7] =
         ["@authority", "@method", "@path", "@query", "@request-target", "@scheme", "@target-uri"];
@@ -63,7 +65,7 @@ pub(crate) fn is_component(name: &str) -> bool {
     }
 }
 
-/// Refuses what settings name as a component that is none.
+/// Refuses invalid component names in settings.
 pub(crate) fn check_components(build: &mut Build<'_>, components: &[String]) {
     for (at, name) in components.iter().enumerate().filter(|(_, name)| !is_component(name)) {
         let hint =
@@ -172,13 +174,13 @@ impl Target<'_> {
     }
 }
 
-/// As forms are decoded: `+` is a space.
+/// Decodes as forms do: `+` is a space.
 fn decode(text: &[u8]) -> Vec<u8> {
     let spaced: Vec<u8> = text.iter().map(|&byte| if byte == b'+' { b' ' } else { byte }).collect();
     percent_decode(&spaced).collect()
 }
 
-/// As forms are encoded, with spaces as `%20`.
+/// Encodes as forms do, with spaces as `%20`.
 fn encode(bytes: &[u8]) -> Vec<u8> {
     const SPECIAL: &AsciiSet = &NON_ALPHANUMERIC.remove(b'*').remove(b'-').remove(b'.').remove(b'_');
     percent_encode(bytes, SPECIAL).flat_map(str::bytes).collect()

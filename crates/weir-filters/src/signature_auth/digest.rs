@@ -1,17 +1,17 @@
-//! Content-Digest (RFC 9530): what a body must be, and whether it is.
+//! Content-Digest (RFC 9530): the expected digests of a body, and whether it matches them.
 
 use super::super::shared::sfv::{Bare, Item, Member, dictionary};
 use aws_lc_rs::digest::{self, Context};
 
-/// The digests of a body that passes.
+/// The digests of a body that is passing.
 pub(super) struct Digests(Vec<(Context, Vec<u8>)>);
 
-/// The algorithms that are verified (§5). Others may stand beside them; the ones that are broken do not count.
+/// The algorithms that are verified (§5). The field may contain others; broken ones are ignored.
 const ALGORITHMS: [(&str, &digest::Algorithm); 2] =
     [("sha-256", &digest::SHA256), ("sha-512", &digest::SHA512)];
 
 impl Digests {
-    /// Those of a field; `None` where it is malformed or has none that we verify.
+    /// Reads the digests in a field; `None` if it is malformed or has none that we verify.
     pub(super) fn read(field: &[u8]) -> Option<Self> {
         let mut all = Vec::new();
         for (name, member) in dictionary(field)? {
@@ -23,18 +23,18 @@ impl Digests {
         (!all.is_empty()).then_some(Self(all))
     }
 
-    /// One more piece of the body.
+    /// Adds a piece of the body.
     pub(super) fn update(&mut self, piece: &[u8]) {
         self.0.iter_mut().for_each(|(context, _)| context.update(piece));
     }
 
-    /// Whether the body was what all of them say.
+    /// Whether the body matches all digests.
     pub(super) fn agree(self) -> bool {
         self.0.into_iter().all(|(context, expected)| context.finish().as_ref() == expected)
     }
 }
 
-/// The field for a body.
+/// The value of the field for a body.
 pub(crate) fn sha256(body: &[u8]) -> String {
     let digest = digest::digest(&digest::SHA256, body);
     format!("sha-256=:{}:", weir_wire::base64::encode(digest.as_ref()))

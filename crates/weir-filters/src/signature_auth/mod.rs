@@ -1,5 +1,5 @@
-//! `signature_auth`: asks every request for a signature by the key of a consumer. `nonces` remembers what was seen, `digest`
-//! compares the body with what was signed; what a signature covers is in `shared/signature.rs`.
+//! `signature_auth`: requires a signature by a consumer's key. `nonces` remembers signatures, and `digest` compares
+//! the body with the signed digest. What a signature covers is in `shared/signature.rs`.
 
 pub(super) mod digest;
 mod nonces;
@@ -61,18 +61,18 @@ causes! {
         "The signature does not belong to this request." "consumers.*.signature_auth, or what changed the request on its way"
 }
 
-/// Lets only requests pass that a consumer has signed (HTTP Message Signatures, RFC 9421), and says who calls.
+/// Requires a consumer's signature (HTTP Message Signatures, RFC 9421), and identifies the consumer.
 ///
-/// Keys stand under `consumers`, each with its name and algorithm: `hmac-sha256` with a secret of at least 32 bytes (as it
-/// is, or `base64:` and its Base64), `ecdsa-p256-sha256`, `ecdsa-p384-sha384`, `ed25519`, `rsa-pss-sha512` or
-/// `rsa-v1_5-sha256` with a public key in PEM.
+/// Keys are listed under `consumers`, each with its name and algorithm: `hmac-sha256` with a secret of at least 32
+/// bytes (as text, or `base64:` and its Base64), or `ecdsa-p256-sha256`, `ecdsa-p384-sha384`, `ed25519`,
+/// `rsa-pss-sha512` or `rsa-v1_5-sha256` with a public key in PEM.
 ///
-/// A signature must cover `components`, carry `created` and `keyid`, and is accepted once. What is remembered is its `nonce`,
-/// or without one everything that it covers. When the memory is full, requests are refused and nothing is forgotten. A clock that is
-/// set back lets nothing in again that was too old before.
+/// A signature must cover `components`, have `created` and `keyid`, and is accepted once. The filter remembers its
+/// `nonce` or, without one, everything that it covers. When the memory is full, requests are refused and nothing is
+/// forgotten. If the clock is set back, signatures that were already too old are still refused.
 ///
-/// A body is compared with the signed Content-Digest (RFC 9530, SHA-256 or SHA-512) as it passes. Its last piece is held back
-/// until the digest agrees, so no upstream sees the whole of a forged message.
+/// The body is compared with the signed Content-Digest (RFC 9530, SHA-256 or SHA-512) as it passes. The last piece is
+/// held back until the digest matches, so no upstream sees the whole of a forged message.
 ///
 /// ```yaml
 /// - signature_auth: { components: [ "@method", "@target-uri", content-digest ], max_age: 60s }
@@ -80,29 +80,30 @@ causes! {
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 struct SignatureAuthSettings {
-    /// What a signature must cover: names of fields in lower case, and `@method`, `@target-uri`, `@authority`, `@scheme`,
-    /// `@request-target`, `@path`, `@query`. `content-digest` is asked of requests with a body only. It may cover more, and fields
-    /// with the parameters `sf`, `bs` and `key`.
-    /// Default `@method`, `@target-uri` and `content-digest`.
+    /// What a signature must cover: field names in lower case, and `@method`, `@target-uri`, `@authority`, `@scheme`,
+    /// `@request-target`, `@path`, `@query`. `content-digest` is required only of requests with a body. A signature
+    /// may cover more, and fields with the parameters `sf`, `bs` and `key`. Default `@method`, `@target-uri` and
+    /// `content-digest`.
     components: Vec<String>,
-    /// How old a signature may be. Default 60s.
+    /// Maximum age of a signature. Default 60s.
     max_age: Duration,
-    /// How far clocks may differ. Default 10s.
+    /// Allowed clock difference. Default 10s.
     leeway: Duration,
-    /// Whether a signature must have a nonce. Default false: without one, two equal requests in one second are one.
+    /// Whether a signature must have a nonce. Default false: without a nonce, two equal requests in the same second
+    /// count as one.
     nonce: bool,
-    /// How many signatures are remembered, 100 bytes each; as many as may come in `max_age`. 0 lets each be used again until
-    /// it is too old. Default 100000.
+    /// How many signatures are remembered, 100 bytes each. Set it to as many as may come in `max_age`. 0 allows
+    /// replays until a signature is too old. Default 100000.
     remember: u32,
-    /// Only signatures with this `tag` count. Default any.
+    /// Only signatures with this `tag` are considered. Default any.
     tag: Option<String>,
-    /// The scheme that clients sign, `http` or `https`, where a proxy before this gateway ends TLS. Default: that of the
-    /// connection.
+    /// The scheme that clients sign, `http` or `https`, if a proxy before this gateway terminates TLS. Default: that
+    /// of the connection.
     scheme: Option<Scheme>,
-    /// Structured fields (RFC 9651) of your own, by their names: `dictionary`, `list` or `item`. A client that covers one with `sf`
-    /// signs what it says, however it is spaced. Default none beside those that are registered.
+    /// Your own structured fields (RFC 9651), by name: `dictionary`, `list` or `item`. With `sf`, a client signs such
+    /// a field's content regardless of spacing. Default none, in addition to the registered ones.
     structured: BTreeMap<String, Structure>,
-    /// Lets requests without a signature pass, unnamed. One that is there must be right. Default false.
+    /// Lets requests without a signature pass, unnamed. A wrong signature is still refused. Default false.
     optional: bool,
 }
 
@@ -116,7 +117,7 @@ enum Scheme {
     Https,
 }
 
-/// A key of a consumer, as it is written.
+/// A key of a consumer, as written in the config.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WrittenKey {
@@ -131,11 +132,11 @@ struct SignatureAuth {
     keys: HashMap<String, Known>,
     nonces: Option<Arc<Nonces>>,
     names: Names,
-    /// What a client is asked for (RFC 9421 §5.1).
+    /// The challenge that asks a client for a signature (RFC 9421 §5.1).
     accept: Vec<u8>,
 }
 
-/// A key, and whose it is.
+/// A key and its consumer.
 struct Known {
     key: Key,
     algorithm: (&'static str, Algorithm),
@@ -150,7 +151,7 @@ struct Names {
     www_authenticate: FieldName,
 }
 
-/// The body of an exchange, where it is compared.
+/// The digests that the body of an exchange must match, if any.
 #[derive(Default)]
 struct Expected(Option<Digests>);
 
@@ -163,7 +164,7 @@ struct Signature<'a> {
     known: &'a Known,
 }
 
-/// Most signatures of a request that are verified, of those whose keys are known.
+/// Most signatures of a request that are verified, among those with known keys.
 const TRIES: usize = 4;
 
 impl Default for SignatureAuthSettings {
@@ -292,7 +293,7 @@ fn parse_key(text: &str, algorithm: Algorithm) -> Result<Key, String> {
     Key::secret(&secret(text)?).map_err(|why| format!("is weak: {why}"))
 }
 
-/// A secret as it is written: as it is, or `base64:` and its Base64.
+/// A secret as written: plain text, or `base64:` and its Base64.
 pub(super) fn secret(text: &str) -> Result<Vec<u8>, String> {
     match text.strip_prefix("base64:") {
         Some(digits) => {
@@ -345,7 +346,7 @@ impl Filter for SignatureAuth {
 }
 
 impl SignatureAuth {
-    /// Verifies one of the signatures, and says whose it is.
+    /// Verifies one of the signatures, and identifies its consumer.
     fn check(&self, head: &RequestHead, cx: &mut Cx, now: u64) -> Result<(), &'static Cause> {
         let (inputs, values) =
             (self.field(head, &self.names.signature_input)?, self.field(head, &self.names.signature)?);
@@ -359,7 +360,7 @@ impl SignatureAuth {
         Err(failed)
     }
 
-    /// The members of a dictionary that may stand in several fields.
+    /// The members of a dictionary, which may be split over several fields.
     fn field(&self, head: &RequestHead, name: &FieldName) -> Result<Vec<(String, Member)>, &'static Cause> {
         let values: Vec<&[u8]> = head.headers.get_all(name.as_str()).collect();
         if values.is_empty() {
@@ -370,7 +371,7 @@ impl SignatureAuth {
         dictionary(&values.join(&b", "[..])).ok_or(&SIGNATURE_MALFORMED)
     }
 
-    /// The signatures by keys that are known, with the tag that is asked for.
+    /// The signatures by known keys, with the required tag.
     fn candidates<'a>(
         &'a self,
         inputs: &'a [(String, Member)],
@@ -401,7 +402,7 @@ impl SignatureAuth {
         let Signature { components, parameters, known, .. } = signature;
         let (name, algorithm) = known.algorithm;
         if parameter(parameters, "alg").is_some_and(|alg| *alg != Bare::String(name.to_owned())) {
-            return Err(&SIGNATURE_KEY); // §3.2: `alg` must not differ from what the key is for
+            return Err(&SIGNATURE_KEY); // §3.2: `alg` must not differ from the key's algorithm
         }
         if !self.settings.components.iter().all(|wanted| is_covered(wanted, components, head)) {
             return Err(&SIGNATURE_COMPONENTS);
@@ -419,7 +420,7 @@ impl SignatureAuth {
         if !known.key.verify(algorithm, &base, signature.value) {
             return Err(&SIGNATURE_WRONG);
         }
-        // Only what is right is remembered, so that nobody can fill the memory who has no key.
+        // Only valid signatures are remembered, so a client without a key cannot fill the memory.
         let Some(nonces) = &self.nonces else { return Ok(()) };
         let mark = match nonce {
             Some(nonce) => mark(signature.key_id, 0, nonce.as_bytes()),
@@ -433,7 +434,8 @@ impl SignatureAuth {
         }
     }
 
-    /// Whether the signature is of now; gives the second in which it was made, and for how many it counts.
+    /// Whether the signature is current. Returns the second in which it was made, and for how many seconds it is
+    /// valid.
     fn check_time(&self, parameters: &Parameters, now: u64) -> Result<(u64, u64), &'static Cause> {
         let second = |name| match parameter(parameters, name) {
             None => Ok(None),
@@ -449,7 +451,7 @@ impl SignatureAuth {
         if early || now >= until.min(expires) { Err(&SIGNATURE_EXPIRED) } else { Ok((created, lifetime)) }
     }
 
-    /// The request as the client sent it, whatever filters have made of it since.
+    /// The request as the client sent it, without the changes of earlier filters.
     fn target<'h>(&'h self, head: &'h RequestHead, cx: &Cx) -> Target<'h> {
         let structures = &self.structures[..];
         let tls = self.settings.scheme.map_or(cx.tls, |scheme| scheme == Scheme::Https);
@@ -461,7 +463,8 @@ impl SignatureAuth {
         Target { head, tls, authority, path: head.received_path(), query, structures }
     }
 
-    /// The signature is right: the body must be what it covers, and the consumer may call from here.
+    /// The signature is valid: checks that the body matches the digest and that the consumer may call from this
+    /// address.
     fn accept(
         &self,
         signature: &Signature<'_>,
@@ -504,7 +507,8 @@ fn has_body(head: &RequestHead) -> bool {
     head.body() != BodyKind::Empty
 }
 
-/// Whether a signature covers what is asked for: a field also as bytes, or strictly serialized. A digest is asked of a body only.
+/// Whether a signature covers a component. A field may also be covered as bytes or strictly serialized. A digest is
+/// required only with a body.
 fn is_covered(wanted: &str, components: &[Item], head: &RequestHead) -> bool {
     let covers = |component: &Item| {
         let whole = matches!(Form::of(&component.parameters), Some(Form::Bytes | Form::Plain | Form::Strict));

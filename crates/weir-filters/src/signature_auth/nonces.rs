@@ -1,5 +1,5 @@
-//! What was signed and has been seen, so that it counts once. Shared by all cores: a request that is sent again may come to
-//! another one.
+//! Signatures already used, so that each is accepted once. Shared by all cores, because a replayed request may reach
+//! another core.
 
 use super::super::prelude::*;
 use std::cmp::Reverse;
@@ -7,27 +7,28 @@ use std::collections::{BinaryHeap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// How many parts the memory has, each behind a lock of its own that is held for one look-up.
+/// Parts of the memory, each with its own lock that is held for one lookup.
 const PARTS: usize = 64;
 
-/// What a signature is remembered by: half of the SHA-256 of its key and its nonce.
+/// Identifies a signature: half of the SHA-256 of its key and its nonce.
 pub(super) type Mark = [u8; 16];
 
-/// Whether something was seen before.
+/// Whether a signature was seen before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Seen {
-    /// It was.
+    /// It was seen before.
     Before,
-    /// It was not, and is now.
+    /// It is new and is now remembered.
     Now,
-    /// Nobody knows: what was signed when it was has been forgotten. So the clock was set back since, or signatures count for longer now.
+    /// Unknown, because signatures of that time have been forgotten. So the clock was set back since, or signatures
+    /// are now valid for longer.
     Forgotten,
-    /// It was not, and there is no place to remember it.
+    /// It is new, but the memory is full.
     Full,
 }
 
-/// Marks, and when what they are of was signed. How long a signature counts is no part of it: a setting that changes makes no signature
-/// count twice.
+/// Marks, and when their signatures were made. The lifetime of signatures is not stored, so changing that setting
+/// makes no signature valid twice.
 pub(super) struct Nonces {
     most: AtomicUsize,
     held: AtomicUsize,
@@ -37,25 +38,26 @@ pub(super) struct Nonces {
 #[derive(Default)]
 struct Part {
     marks: HashMap<Mark, u64>,
-    /// The oldest on top: one from a moment when the clock was wrong must not keep those behind it.
+    /// Oldest first: a mark from a moment when the clock was wrong must not keep later ones in memory.
     oldest: BinaryHeap<Reverse<(u64, Mark)>>,
-    /// When the newest of those that were forgotten was signed. What is as old does not count again, however long signatures count.
+    /// When the newest forgotten signature was made. Signatures that old are not accepted again, however long the
+    /// lifetime.
     forgotten: u64,
 }
 
 impl Nonces {
-    /// A memory for so many.
+    /// A memory for this many signatures.
     pub(super) fn new(most: usize) -> Self {
         let most = AtomicUsize::new(most);
         Self { most, held: AtomicUsize::new(0), parts: (0..PARTS).map(|_| Mutex::default()).collect() }
     }
 
-    /// Makes it a memory for so many. Where there are more already, none is forgotten before it ends.
+    /// Resizes the memory. If it holds more already, none is forgotten before it expires.
     pub(super) fn resize(&self, most: usize) {
         self.most.store(most, Ordering::Relaxed);
     }
 
-    /// Remembers the mark of something that was signed at this second and counts for so many, if it is new.
+    /// Remembers the mark of a signature with this creation time and lifetime, if it is new.
     pub(super) fn see(&self, mark: Mark, (created, lifetime): (u64, u64), now: u64) -> Seen {
         let part = usize::from(mark[0]) % PARTS;
         let Some(part) = self.parts.get(part) else { return Seen::Full };
@@ -79,7 +81,7 @@ impl Nonces {
         Seen::Now
     }
 
-    /// Makes room: what has ended goes, wherever it is.
+    /// Makes room by removing all expired marks.
     fn forget(&self, lifetime: u64, now: u64) {
         for part in &self.parts {
             self.drop_ended(&mut part.lock().unwrap_or_else(PoisonError::into_inner), lifetime, now);
@@ -91,7 +93,7 @@ impl Nonces {
         while let Some(Reverse((created, mark))) = part.oldest.peek().copied().filter(ended) {
             part.oldest.pop();
             part.forgotten = part.forgotten.max(created);
-            // A mark that came again is newer.
+            // A mark that was seen again has a newer time.
             if part.marks.get(&mark) == Some(&created) {
                 part.marks.remove(&mark);
                 self.held.fetch_sub(1, Ordering::Relaxed);
@@ -99,9 +101,9 @@ impl Nonces {
         }
     }
 
-    /// What [`Portable::save`] wrote in the process before this one.
+    /// Loads what [`Portable::save`] wrote in the previous process.
     pub(super) fn load(saved: &[u8], most: usize) -> Option<Self> {
-        // All of them, also where there may be fewer from now on.
+        // Loads all marks, even if the new limit is lower.
         let nonces = Self::new(usize::MAX);
         let (entries, rest) = saved.as_chunks::<24>();
         let forgotten = match rest {
@@ -112,7 +114,7 @@ impl Nonces {
             let (mark, created) = entry.split_first_chunk::<16>()?;
             nonces.see(*mark, (u64::from_le_bytes(created.try_into().ok()?), u64::MAX), 0);
         }
-        // Behind them, because some may be as old as what was forgotten.
+        // After the marks, because some may be as old as the newest forgotten one.
         for part in &nonces.parts {
             part.lock().unwrap_or_else(PoisonError::into_inner).forgotten = forgotten;
         }
@@ -147,7 +149,7 @@ mod tests {
         mark
     }
 
-    /// Marks of one part.
+    /// Marks that fall into one part.
     fn alike(n: u32) -> Mark {
         let mut mark = mark(0);
         mark[4..8].copy_from_slice(&n.to_le_bytes());
@@ -181,7 +183,7 @@ mod tests {
         let next = Nonces::load(&nonces.save(), 10).unwrap();
         assert_eq!(next.see(alike(1), (70, 0), 10), Seen::Forgotten);
 
-        // What came while the clock was ahead does not keep what came before it.
+        // Marks made while the clock was ahead do not keep earlier ones in memory.
         assert_eq!(nonces.see(alike(4), (9000, 0), 8000), Seen::Now);
         assert_eq!(nonces.see(alike(5), (9100, 0), 100), Seen::Now);
         assert_eq!(nonces.see(alike(6), (9050, 0), 9020), Seen::Now);
@@ -193,11 +195,12 @@ mod tests {
         let nonces = Nonces::new(10);
         assert_eq!(nonces.see(alike(1), (100, 60), 110), Seen::Now);
         assert_eq!(nonces.see(alike(2), (150, 60), 155), Seen::Now);
-        // It is a minute, and becomes ten: one is remembered, of the other nobody knows any more.
+        // The lifetime grows from one minute to ten: one signature is remembered, the other is forgotten and
+        // therefore unknown.
         assert_eq!(nonces.see(alike(3), (165, 60), 165), Seen::Now);
         assert_eq!(nonces.see(alike(1), (100, 600), 170), Seen::Forgotten);
         assert_eq!(nonces.see(alike(2), (150, 600), 700), Seen::Before);
-        // And shorter again: what is new counts at once.
+        // With a shorter lifetime again, new signatures are accepted immediately.
         assert_eq!(nonces.see(alike(4), (705, 60), 705), Seen::Now);
         assert_eq!(nonces.see(alike(4), (705, 60), 764), Seen::Before);
     }

@@ -1,4 +1,5 @@
-//! The signatures of RFC 9421 appendix B, requests changed after they were signed, and signatures that were used before.
+//! The signatures of RFC 9421 appendix B, requests changed after they were signed, and signatures that were used
+//! before.
 
 use super::super::testing::{Exchange, Running, Stand};
 use super::*;
@@ -15,13 +16,13 @@ const ED25519: &str = "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEAJrQLj5P/89iXE
 const SECRET: &str =
     "base64:uzvJfB4u3N0Jy4T7NZ75MDVcr8zSTInedJtkgcu46YW4XByzNJjxBdtjUkdJPBtbmHhIDi6pcl8jsasjlTMtDQ==";
 
-/// RFC 9421 B.2, as HTTP/1.1 has it.
+/// RFC 9421 B.2, as an HTTP/1.1 request.
 const REQUEST: &str = "POST /foo?param=Value&Pet=dog\nHost: example.com\nDate: Tue, 20 Apr 2021 02:07:55 GMT\n\
      Content-Type: application/json\nContent-Digest: sha-512=:WZDPaVn/7XgHaAy8pmojAkGWoRx2UFChF41A2svX+TaPm+AbwAgBWnrIiYllu7BNNyealdVLvRwEmTHWXvJwew==:\n\
      Content-Length: 18\n";
 
-/// RFC 9421 B.2.1, B.2.2, B.2.3, B.2.5 and B.2.6: what is covered with its parameters, and the signature. (B.2.4 signs a
-/// response.)
+/// RFC 9421 B.2.1, B.2.2, B.2.3, B.2.5 and B.2.6: the covered components with their parameters, and the signature.
+/// (B.2.4 signs a response.)
 const EXAMPLES: [(&str, &str); 5] = [
     (
         "();created=1618884473;keyid=\"test-key-rsa-pss\";nonce=\"b3k2pp5k7z-50gnwp.yemd\"",
@@ -53,7 +54,7 @@ fn consumer(name: &str, keys: &[(&str, &str, &str)]) -> Consumer {
     Consumer { name: name.to_owned(), credentials, ..Consumer::default() }
 }
 
-/// The keys of the RFC, and a long time.
+/// A filter with the keys of the RFC and a long lifetime.
 fn rfc(mut settings: Value) -> Running {
     settings["max_age"] = json!("3650d");
     Stand::new(&KIND, settings)
@@ -76,14 +77,14 @@ async fn examples_of_the_rfc() {
     for (input, signature) in EXAMPLES {
         let mut exchange = running.request(&signed(input, signature)).await;
         if input.starts_with("()") {
-            exchange.expect_cause(&SIGNATURE_COMPONENTS); // what fits every request fits none here
+            exchange.expect_cause(&SIGNATURE_COMPONENTS); // a signature that fits every request is not enough here
             continue;
         }
         exchange.expect_continue();
         assert!(exchange.cx.consumer().is_some());
-        // Once.
+        // A signature is accepted once.
         running.request(&signed(input, signature)).await.expect_cause(&SIGNATURE_REPLAYED);
-        // And not with a bit changed, of it or of what it covers.
+        // With one bit changed in the signature or in what it covers, it is refused.
         let mut bytes = base64::decode(signature.as_bytes()).unwrap();
         bytes[7] ^= 1;
         running.request(&signed(input, &base64::encode(&bytes))).await.expect_cause(&SIGNATURE_WRONG);
@@ -94,7 +95,8 @@ async fn examples_of_the_rfc() {
     }
 }
 
-/// RFC 9421 B.2.1 covers nothing but its parameters, and B.2.4 is of a response: their signatures are right all the same.
+/// RFC 9421 B.2.1 covers nothing but its parameters, and B.2.4 belongs to a response. Their signatures are valid
+/// nevertheless.
 #[test]
 fn examples_by_their_bases() {
     let base = "\"@signature-params\": ();created=1618884473;keyid=\"test-key-rsa-pss\";nonce=\"b3k2pp5k7z-50gnwp.yemd\"";
@@ -117,7 +119,7 @@ fn now() -> u64 {
 
 const LINE: &str = "\"@method\": GET\n\"@target-uri\": http://example.com/a?b=1\n";
 
-/// A request that is signed with the shared secret; `lines` are what is covered.
+/// A request signed with the shared secret; `lines` are the covered lines.
 fn request(target: &str, components: &str, parameters: &str, lines: &str) -> String {
     let input = format!("({components});{parameters};keyid=\"test-shared-secret\"");
     let base = format!("{lines}\"@signature-params\": {input}");
@@ -184,7 +186,7 @@ async fn once_each() {
     let first = with("a");
     ask(&running, &first).await.expect_continue();
     ask(&running, &first).await.expect_status(401).expect_cause(&SIGNATURE_REPLAYED);
-    // The same nonce with another time is the same nonce.
+    // The same nonce with another time is still a replay.
     ask(&running, &simple(&format!("created={};nonce=\"a\"", now() - 1)))
         .await
         .expect_cause(&SIGNATURE_REPLAYED);
@@ -211,7 +213,7 @@ async fn what_must_be_covered() {
     let lines = LINE.replace("GET", "POST");
     let no_digest = request(target, "\"@method\" \"@target-uri\"", &created, &lines);
     ask(&running, &no_digest).await.expect_cause(&SIGNATURE_COMPONENTS);
-    // What is covered and not there.
+    // A covered component that is missing.
     let missing = request("GET /a?b=1", "\"@method\" \"@target-uri\" \"date\"", &created, LINE);
     ask(&running, &missing).await.expect_cause(&SIGNATURE_COMPONENTS);
     let tagged = ours(json!({ "tag": "app" }));
@@ -221,7 +223,7 @@ async fn what_must_be_covered() {
     ask(&https, &simple(&created)).await.expect_cause(&SIGNATURE_WRONG);
 }
 
-/// RFC 9421 §2.1: fields strictly serialized, a member of one, and as bytes.
+/// RFC 9421 §2.1: fields strictly serialized, one member of a field, and fields as bytes.
 #[tokio::test]
 async fn fields_in_other_forms() {
     let running = ours(
@@ -237,7 +239,7 @@ async fn fields_in_other_forms() {
             true,
         ),
         (2, "\"example-header\"", "\"example-header\": value, with, lots, of, commas", true),
-        // A member of a field is not the field.
+        // A member of a field does not cover the field.
         (3, "\"example-header\";key=\"value\"", "\"example-header\";key=\"value\": ?1", false),
     ] {
         let parameters = format!("created={};nonce=\"{nonce}\"", now());
@@ -248,7 +250,7 @@ async fn fields_in_other_forms() {
         let mut exchange = ask(&running, &request(target, &components, &parameters, &lines)).await;
         if passes {
             exchange.expect_continue();
-            // Spaced otherwise on its way it is the same field, but not to who signed the bytes.
+            // With other spacing it is the same field, except for a signature over the bytes.
             let again = request(target, &components, &format!("{parameters};tag=\"{nonce}\""), &lines);
             let spaced = again.replace("value, with", "value,  with");
             assert!(!matches!(ask(&running, &spaced).await.flow, Flow::Continue));
@@ -258,7 +260,7 @@ async fn fields_in_other_forms() {
     }
 }
 
-/// The path and query are those that the client sent, whatever the gateway makes of them to find the route.
+/// The path and query are those that the client sent, even if the gateway normalizes them for routing.
 #[tokio::test]
 async fn the_request_as_it_was_sent() {
     let lines = "\"@method\": GET\n\"@target-uri\": http://example.com/%61//b?c=%64\n";
@@ -291,7 +293,7 @@ async fn the_body_is_what_was_signed() {
         assert_eq!(cut.body(&body[..17], true), Err(&DIGEST_WRONG));
     }
     ask(&running, &post(30, "md5=:AAAA:", "Content-Length: 18")).await.expect_cause(&DIGEST_WRONG);
-    // No body, but the digest of one.
+    // No body, but the digest of a body.
     ask(&running, &post(31, &field, "")).await.expect_status(400).expect_cause(&DIGEST_WRONG);
     ask(&running, &post(32, &digest::sha256(b""), "")).await.expect_continue();
 }
@@ -359,7 +361,7 @@ fn mistakes() {
     assert!(twice[0].contains("key 1 of consumer `b` has the `key_id` of one of `a`"), "{twice:?}");
 }
 
-/// A member of `any` that wants the body whole gathers it for all: the digest is compared all the same.
+/// If a member of `any` buffers the whole body for all, the digest is compared nevertheless.
 #[tokio::test]
 async fn a_body_that_another_member_has_whole_is_compared_too() {
     let settings =

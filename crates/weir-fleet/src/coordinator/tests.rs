@@ -33,7 +33,7 @@ fn rollout(hold: u64) -> Pointer {
     publish(Some(&first), d(2), Some(canary), &[node("c", true, 1)], Author::default()).unwrap().0
 }
 
-/// A coordinator that holds the key and has looked for the first time.
+/// A coordinator that holds the key and has looked once.
 fn leading(pointer: &Pointer) -> Coordinator {
     let mut coordinator = Coordinator::new(1);
     assert_eq!(coordinator.on(at(0), Event::Lease(Some(7))), None);
@@ -106,11 +106,11 @@ fn gates() {
     assert_eq!(why, "step 1: c does badly with it: 5xx");
     assert_eq!(halts(bad(|c| c.boot = 2)), "step 1: c started anew with it");
     assert_eq!(halts(bad(|c| c.node = "other".to_owned())), "step 1: c took it and went silent");
-    // What was wrong with another bundle is no matter.
+    // A complaint about another bundle does not count.
     assert_eq!(bad(|c| c.refused = Some(Reason::new(d(1), "line 3"))), None);
 }
 
-/// What the coordinator before this one saw and did not live to judge.
+/// What the previous coordinator saw but did not live to judge.
 #[test]
 fn what_happened_before_it_led() {
     let pointer = rollout(0);
@@ -157,12 +157,12 @@ fn a_step_of_nobody_does_not_pass() {
 fn who_holds_no_key_moves_nothing() {
     let pointer = rollout(0);
     let mut coordinator = leading(&pointer);
-    // The lease is lost while it looks.
+    // It loses its lease during a look.
     assert_eq!(coordinator.on(at(4), Event::Lease(None)), None);
     assert_eq!(coordinator.on(at(4), nodes(&[node("c", true, 2)])), None);
     assert!(!coordinator.leads());
     assert_eq!(coordinator.on(at(5), Event::Lease(Some(8))), Some(Action::Campaign(8)));
-    // The key of the lease before is still there.
+    // The key of the previous lease still exists.
     assert_eq!(coordinator.on(at(5), Event::Campaigned(Ok(Campaigned::Theirs))), None);
     assert_eq!(coordinator.on(at(9), Event::Tick), None);
     assert_eq!(coordinator.on(at(20), Event::Tick), Some(Action::Campaign(8)));
@@ -192,7 +192,7 @@ fn who_comes_later_tries_it_as_long() {
     assert!(matches!(coordinator.on(at(22), nodes(&both)), Some(Action::Move { .. })));
 }
 
-/// Somebody halts and resumes, and this node hears of the second only: the step holds anew.
+/// A rollout is halted and resumed, and this node sees only the second change: the step's hold time starts over.
 #[test]
 fn what_is_resumed_holds_anew() {
     let pointer = rollout(10);

@@ -56,7 +56,7 @@ fn from_nothing_to_a_bundle() {
     assert!(follower.is_kept());
 }
 
-/// A full disk is not full for ever.
+/// A full disk may have room later.
 #[test]
 fn what_was_not_kept_is_kept_later() {
     let mut follower = settled();
@@ -73,7 +73,7 @@ fn what_was_not_kept_is_kept_later() {
     assert!(follower.is_kept() && !follower.on(at(99_000), Event::Tick).contains(&Action::Keep(d(2))));
 }
 
-/// A word of the watch that a read has overtaken.
+/// A watch message that a read has overtaken.
 #[test]
 fn an_old_word_says_nothing_new() {
     let mut follower = settled();
@@ -89,11 +89,11 @@ fn a_change_is_told() {
     let mut follower = settled();
     let told = follower.on(at(9), Event::Watch(2, Told::Changed(seen(7, &to(2)))));
     assert_eq!(told, [Action::Report, Action::Fetch(d(2))]);
-    // Another one while it is fetched: the first is dropped.
+    // Another bundle during the fetch: the first is dropped.
     assert_eq!(follower.on(at(10), Event::Watch(2, Told::Changed(seen(8, &to(3))))), [Action::Report]);
     assert_eq!(follower.on(at(11), Event::Fetched(d(2), Ok(()))), [Action::Fetch(d(3))]);
     assert_eq!(follower.on(at(12), Event::Fetched(d(3), Ok(()))), [Action::Run(d(3))]);
-    // And back, while it is compiled.
+    // And back, during compilation.
     assert_eq!(follower.on(at(13), Event::Watch(2, Told::Changed(seen(9, &to(1))))), [Action::Report]);
     let ran = follower.on(at(14), Event::Ran(d(3), Outcome::Running));
     assert_eq!(ran.last(), Some(&Action::Fetch(d(1))));
@@ -106,7 +106,7 @@ fn compaction_changes_nothing() {
     let again = follower.next();
     assert!(again > at(9) && again <= at(259), "{again:?}");
     assert_eq!(follower.on(again, Event::Tick), [Action::Read(3)]);
-    // The same pointer: watched from there, and nothing else.
+    // The same pointer: only a new watch from there.
     assert_eq!(follower.on(again, Event::Read(3, Ok(seen(900, &to(1))))), [Action::Watch(4, 901)]);
 }
 
@@ -123,7 +123,7 @@ fn a_refused_bundle_is_not_tried_again() {
         assert!(todo.iter().all(|action| !matches!(action, Action::Fetch(_) | Action::Run(_))), "{todo:?}");
     }
     assert_eq!(follower.running(), Some(d(1)));
-    // Nor when it comes again under another pointer.
+    // Nor when another pointer names it again.
     let mut other = to(2);
     other.generation = 9;
     let number = follower.reading.map_or(0, |(number, _)| number);
@@ -152,7 +152,7 @@ fn an_empty_source_takes_nothing_away() {
     follower.on(at(9), Event::Watch(2, Told::Ended("reset".to_owned())));
     let again = follower.next();
     follower.on(again, Event::Tick);
-    // Revisions begin anew.
+    // Revisions start over.
     let empty = follower.on(again, Event::Read(3, Ok(nothing(1))));
     assert_eq!(empty, [Action::Say(Note::Empty), Action::Report, Action::Watch(4, 2)]);
     assert_eq!((follower.running(), follower.wanted()), (Some(d(1)), None));
@@ -168,7 +168,7 @@ fn a_source_that_went_back_is_watched_anew() {
     assert!(due >= at(30_001) && due <= at(60_001), "{due:?}");
     assert_eq!(follower.on(due, Event::Tick), [Action::Read(3)]);
     assert_eq!(follower.on(due, Event::Read(3, Ok(seen(3, &to(1))))), [Action::Watch(4, 4)]);
-    // What the old watch says does not count.
+    // Messages from the old watch do not count.
     assert_eq!(follower.on(due, Event::Watch(2, Told::Changed(seen(7, &to(2))))), []);
 }
 
@@ -206,11 +206,11 @@ fn answers_that_come_late_say_nothing() {
     let mut follower = settled();
     let due = follower.next();
     assert_eq!(follower.on(due, Event::Tick), [Action::Read(3)]);
-    // The watch was faster: what was read before it is older.
+    // The watch was faster: the pointer read before it is older.
     follower.on(due, Event::Watch(2, Told::Changed(seen(7, &to(2)))));
     assert_eq!(follower.on(due, Event::Read(3, Ok(seen(6, &to(1))))), [Action::Read(4)]);
     assert_eq!(follower.wanted(), Some(d(2)));
-    // Nobody answers in time.
+    // No response in time.
     let todo = follower.on(due + PATIENCE, Event::Tick);
     assert_eq!(todo, [Action::Say(Note::Away("no answer in time".to_owned())), Action::Unwatch]);
     assert_eq!(follower.on(due + PATIENCE, Event::Read(4, Ok(seen(6, &to(1))))), []);
@@ -267,7 +267,7 @@ fn only_its_own_step_concerns_a_node() {
     assert_eq!(told, [Action::Report, Action::Fetch(d(2))]);
 }
 
-/// Neither does a large fleet come back at one moment after its watches ended; a small one does soon.
+/// A large fleet does not come back all at the same time after its watches ended; a small one comes back soon.
 #[test]
 fn a_large_fleet_comes_back_in_turn() {
     let last = |nodes| {
@@ -288,7 +288,8 @@ fn a_large_fleet_comes_back_in_turn() {
     }
 }
 
-/// A large fleet takes longer, so that etcd has no more to do at once than with a small one; nobody waits for ever.
+/// A large fleet takes longer, so that etcd has no more load at any time than with a small one; no node waits
+/// forever.
 #[test]
 fn reads_of_a_large_fleet_are_spread_further() {
     let last = |nodes| {

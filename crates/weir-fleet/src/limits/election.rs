@@ -1,92 +1,95 @@
-//! Who keeps the books: the node that holds a key in etcd, under a lease. A state machine without I/O; every node that shares a limit has one.
+//! Elects the node that keeps the ledger: the one that holds a key in etcd under a lease. A state machine without
+//! I/O; every node that shares a limit has one.
 //!
 //! ```text
-//!             somebody holds the key               the connection ended
+//!             another node holds the key            the connection ended
 //!   Seeking ─────────────────────────► Following ─────────────────────► Seeking
-//!      │ nobody does: lease, claim
+//!      │ no node does: lease, claim
 //!      └─────────────► Leading ── its lease ended, or may have ended ──► Seeking
 //! ```
-//! A leader grants only while it knows that its lease lives: until [`SAFE`] after it *sent* the last question that kept it alive. etcd counts from
-//! when it got that question, so nobody else can hold the key before, also where clocks run at different speeds.
+//! A leader grants only while it knows that its lease lives: until [`SAFE`] after it *sent* the last request that
+//! renewed it. etcd counts from when it received that request, so no other node can hold the key earlier, even if
+//! clocks run at different speeds.
 
 use crate::Time;
 use crate::chance::{Chance, backoff};
 use crate::session::Lease;
 use std::time::Duration;
 
-/// How long a leader may grant after it sent what kept its lease alive. etcd keeps that [`TTL`](crate::session::TTL), 15 s.
+/// How long a leader may grant after it sent the request that renewed its lease. etcd keeps the lease for
+/// [`TTL`](crate::session::TTL), 15 s.
 pub const SAFE: Duration = Duration::from_secs(9);
 
-/// How often the lease is kept alive, and how soon that is tried again after a failure.
+/// How often the lease is renewed, and how soon a failed renewal is retried.
 const KEEP: Duration = Duration::from_secs(3);
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// How soon whoever lost the leader looks for the next one.
+/// How soon a node that lost its leader looks for the next one.
 const SOON: Duration = Duration::from_millis(50);
 
-/// Longest address and secret of a holder, in bytes.
+/// Longest address and longest secret of a holder, in bytes.
 const HOLDER_BYTES: usize = 512;
 
-/// Who holds the key.
+/// The holder of the key.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Holder {
     /// The name of the node.
     pub node: String,
-    /// Where it is asked: an IP address and a port.
+    /// Its address for requests: an IP address and a port.
     pub address: String,
-    /// What both sides must know: new with each term.
+    /// A secret that both sides must know: new in each term.
     pub secret: String,
 }
 
 impl Holder {
-    /// Reads one; `None` where it is none.
+    /// Parses a holder; `None` if it is invalid.
     pub fn read(bytes: &[u8]) -> Option<Self> {
         if bytes.len() > HOLDER_BYTES { None } else { serde_json::from_slice(bytes).ok() }
     }
 
-    /// As it is written.
+    /// The encoded form.
     pub fn write(&self) -> Vec<u8> {
-        serde_json::to_vec(self).unwrap_or_default() // strings always can be
+        serde_json::to_vec(self).unwrap_or_default() // strings always serialize
     }
 }
 
-/// What happened.
+/// An event.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// What became of [`Action::Read`]: who holds the key.
+    /// The result of [`Action::Read`]: the holder of the key.
     Read(Result<Option<Holder>, String>),
-    /// What became of [`Action::Grant`].
+    /// The result of [`Action::Grant`].
     Granted(Result<Lease, String>),
-    /// What became of [`Action::Claim`]: `None` where it is ours, else who holds it.
+    /// The result of [`Action::Claim`]: `None` if it is ours, else the holder.
     Claimed(Result<Option<Holder>, String>),
-    /// What became of [`Action::Keep`]: whether the lease lives.
+    /// The result of [`Action::Keep`]: whether the lease lives.
     Kept(Result<bool, String>),
-    /// The holder that is followed has answered.
+    /// The followed holder has answered.
     Met,
-    /// The holder that is followed cannot be reached, or its connection ended.
+    /// The followed holder is unreachable, or its connection ended.
     Lost,
     /// Time has passed.
     Tick,
 }
 
-/// What is to be done.
+/// An action to carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Read who holds the key.
+    /// Read the holder of the key.
     Read,
-    /// Ask for a lease.
+    /// Request a lease.
     Grant,
-    /// Claim the key under this lease, unless somebody holds it.
+    /// Claim the key under this lease, unless another node holds it.
     Claim(Lease),
-    /// Keep the lease alive.
+    /// Renew the lease.
     Keep(Lease),
-    /// End the lease, which nobody needs.
+    /// Revoke the lease, which is not needed.
     Revoke(Lease),
-    /// Ask this node from now on.
+    /// Send requests to this node from now on.
     Follow(Holder),
-    /// Keep the books from now on: new ones.
+    /// Keep the ledger from now on: a new one.
     Lead,
-    /// Grant nothing any more.
+    /// Stop granting.
     Resign,
 }
 
@@ -96,22 +99,22 @@ pub struct Election {
     chance: Chance,
     state: State,
     failures: u32,
-    /// What this node would write as its secret, by which it knows its own key again.
+    /// The secret that this node would write; it identifies the node's own key.
     secret: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
-    /// Nobody is known; asked at this moment, or asked already.
+    /// No holder is known; the time of the next read, or a read is in progress.
     Seeking {
         at: Time,
         asked: bool,
     },
-    /// A lease was asked for at this moment.
+    /// A lease was requested at this time.
     Granting {
         sent: Time,
     },
-    /// The key was claimed under a lease that was asked for at this moment.
+    /// The key was claimed under a lease requested at this time.
     Claiming {
         lease: Lease,
         sent: Time,
@@ -126,13 +129,13 @@ enum State {
 }
 
 impl Election {
-    /// A node that knows nobody yet.
+    /// A node that knows no holder yet.
     pub fn new(secret: String, seed: u64) -> Self {
         let state = State::Seeking { at: Time::ZERO, asked: false };
         Self { chance: Chance::new(seed), state, failures: 0, secret }
     }
 
-    /// Whether this node keeps the books.
+    /// Whether this node keeps the ledger.
     pub const fn leads(&self) -> bool {
         matches!(self.state, State::Leading { .. })
     }
@@ -155,12 +158,12 @@ impl Election {
         }
     }
 
-    /// Takes note of what happened, and says what is to be done about it.
+    /// Processes an event; returns the actions to carry out.
     pub fn on(&mut self, now: Time, event: Event) -> Vec<Action> {
         let mut actions = Vec::new();
         match (event, self.state.clone()) {
             (Event::Read(read), State::Seeking { asked: true, .. }) => match read {
-                // A key of this node's own that it did not hear of: it ends by itself.
+                // This node's own key, whose claim got no response: it will expire.
                 Ok(Some(holder)) if holder.secret == self.secret => self.fails(now),
                 Ok(Some(holder)) => actions.extend(self.follows(holder)),
                 Ok(None) => {
@@ -186,7 +189,7 @@ impl Election {
                     actions.push(Action::Revoke(lease));
                     actions.extend(self.follows(holder));
                 }
-                // It may be ours, and nobody knows for how long: it is given up.
+                // The key may be ours, but for an unknown time. Give it up.
                 _ => {
                     self.fails(now);
                     actions.push(Action::Revoke(lease));
@@ -203,14 +206,14 @@ impl Election {
             (Event::Met, State::Following) => self.failures = 0,
             (Event::Lost, State::Following) => {
                 self.failures += 1;
-                // The first time it may be that another was elected already.
+                // At the first failure, another node may have been elected already.
                 let wait = match self.failures {
                     1 => self.chance.between(Duration::ZERO, SOON),
                     more => backoff(more - 1, &mut self.chance),
                 };
                 self.state = State::Seeking { at: now + wait, asked: false };
             }
-            _ => {} // too late, or only time
+            _ => {} // too late, or only a tick
         }
         actions.extend(self.goes_on(now));
         actions
@@ -257,7 +260,7 @@ mod tests {
         Holder { node: "b".into(), address: "10.0.0.2:4000".into(), secret: secret.into() }
     }
 
-    /// A node that leads since 100 ms, by a lease that was asked for at 10 ms.
+    /// A node that has led since 100 ms, with a lease requested at 10 ms.
     fn leader() -> Election {
         let mut election = Election::new("mine".into(), 1);
         assert_eq!(election.on(at(0), Event::Tick), [Action::Read]);
@@ -273,7 +276,7 @@ mod tests {
         assert_eq!(election.next(), at(3_010));
         assert_eq!(election.on(at(3_010), Event::Tick), [Action::Keep(7)]);
         assert_eq!(election.on(at(4_000), Event::Kept(Ok(true))), []);
-        // From when it was sent, not from when the answer came.
+        // Counted from when the request was sent, not from when the response came.
         assert_eq!(election.next(), at(6_010));
         assert_eq!(election.on(at(6_010), Event::Tick), [Action::Keep(7)]);
         assert_eq!(election.next(), at(12_010), "nobody answers");
@@ -281,7 +284,7 @@ mod tests {
         assert!(election.leads());
         assert_eq!(election.on(at(12_010), Event::Tick), [Action::Resign]);
         assert!(!election.leads());
-        // What comes now is too late.
+        // A response that comes now is too late.
         assert_eq!(election.on(at(12_011), Event::Kept(Ok(true))), [Action::Read]);
         assert!(!election.leads());
     }
@@ -291,7 +294,7 @@ mod tests {
         let mut election = leader();
         election.on(at(3_010), Event::Tick);
         assert_eq!(election.on(at(3_020), Event::Kept(Ok(false))), [Action::Resign]);
-        // A failure alone does not.
+        // A single failure does not end the term.
         let mut election = leader();
         election.on(at(3_010), Event::Tick);
         assert_eq!(election.on(at(3_020), Event::Kept(Err("away".into()))), []);
@@ -310,7 +313,7 @@ mod tests {
         assert_eq!(election.on(at(7), Event::Lost), []);
         assert!(election.next() <= at(57), "the next one is looked for at once");
         assert_eq!(election.on(at(57), Event::Tick), [Action::Read]);
-        // It is gone and its key is not yet: it is asked again and again, with pauses.
+        // The leader is gone but its key is not yet: reads repeat, with pauses.
         election.on(at(60), Event::Read(Ok(Some(holder("x")))));
         election.on(at(61), Event::Lost);
         assert!(election.next() > at(61 + 100));
@@ -324,7 +327,7 @@ mod tests {
         election.on(at(20), Event::Granted(Ok(7)));
         let lost = election.on(at(30), Event::Claimed(Ok(Some(holder("x")))));
         assert_eq!(lost, [Action::Revoke(7), Action::Follow(holder("x"))]);
-        // Nobody knows what became of it, or it comes too late: it is not led, and the lease ends.
+        // With an unknown or late result the node does not lead, and gives up the lease.
         for (when, claimed) in [(30, Err("no answer".to_owned())), (9_010, Ok(None))] {
             let mut election = Election::new("mine".into(), 1);
             election.on(at(0), Event::Tick);
@@ -332,7 +335,7 @@ mod tests {
             election.on(at(20), Event::Granted(Ok(7)));
             assert_eq!(election.on(at(when), Event::Claimed(claimed)), [Action::Revoke(7)]);
             assert!(!election.leads());
-            // Its own key is nobody to follow.
+            // It must not follow its own key.
             let next = election.next();
             assert_eq!(election.on(next, Event::Tick), [Action::Read]);
             assert_eq!(election.on(next, Event::Read(Ok(Some(holder("mine"))))), []);

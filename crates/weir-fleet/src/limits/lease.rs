@@ -1,36 +1,36 @@
-//! The lease of one key: requests that a store has counted already, so that they pass without asking it.
+//! The lease of one key: requests that a store has already counted, so that they pass without asking it.
 //!
 //! ```text
-//!   take ─► tokens left? ── yes ─► passes, one token less       when half are left, the next lease is asked for
+//!   take ─► tokens left? ── yes ─► passes, one token less       at half, the next lease is requested
 //!             │ no
-//!             ├─ the store said that nothing is left, and until when ─► refused here
-//!             ├─ the store has not been asked yet ─► one passes at once, and is owed
-//!             └─ otherwise it waits for the answer to the question that is on its way
+//!             ├─ the store had nothing left, until a known time ─► refused here
+//!             ├─ the store has not been asked yet ─► one request passes immediately, and is owed
+//!             └─ otherwise it waits for the response to the pending request
 //! ```
-//! A state machine without I/O: the moment is an argument, and whoever drives it carries the questions.
+//! A state machine without I/O: the time is an argument, and the driver sends the requests.
 
 use smallvec::SmallVec;
 
-/// A moment: sixteenths of a nanosecond since some moment that stays the same, as `rate_limit` counts. Only differences count.
+/// A time: sixteenths of a nanosecond since a fixed instant, as in `rate_limit`. Only differences count.
 pub type Moment = u64;
 
 /// A second.
 pub const SECOND: Moment = 16 * 1_000_000_000;
 
-/// How soon a store that had nothing left is asked again, at the earliest.
+/// Shortest time before a store that had nothing left is asked again.
 const POLL: Moment = SECOND / 100;
 
-/// A lease that is used up faster than this was too small; one that lasts ten times as long was too large.
+/// A lease used up faster than this was too small; one that lasts ten times as long was too large.
 const LASTS: Moment = SECOND / 10;
 
-/// What a request takes, and what a node may hold.
+/// The cost of a request, and the most that a node may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// What one request takes.
+    /// The cost of one request.
     pub cost: u32,
     /// The most that a lease holds.
     pub most: u32,
-    /// Whether nothing passes before the first answer.
+    /// Whether no request passes before the first response.
     pub strict: bool,
 }
 
@@ -41,74 +41,74 @@ impl Terms {
     }
 }
 
-/// A question to the store.
+/// A request to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// What has passed and was not told to the store yet.
+    /// Cost that has passed but is not reported to the store yet.
     pub owed: u32,
-    /// How much is wanted.
+    /// The requested amount.
     pub want: u32,
 }
 
-/// What the store said of each limit: what is left of it, and when all of it is back.
+/// What the store reported for each limit: what is left, and when it is full again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Told {
-    /// One for each limit.
+    /// One entry per limit.
     pub limits: SmallVec<[(u64, Moment); 2]>,
-    /// The limit of which too little was left.
+    /// The limit that has too little left.
     pub short: usize,
 }
 
-/// An answer of the store.
+/// A response of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// What was granted, and counted.
+    /// The granted amount, already counted.
     pub granted: u32,
-    /// Until there is more, where nothing was.
+    /// When more will be available, if nothing was granted.
     pub wait: Moment,
-    /// Until the day or month ends, and the lease with it.
+    /// When the day or month ends, and the lease with it.
     pub ends: Option<Moment>,
     /// What is left.
     pub told: Told,
 }
 
-/// What becomes of a request.
+/// The decision for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
     /// It passes.
     Allowed,
-    /// It does not; there is more after this time.
+    /// It does not pass; more is available after this time.
     Denied(Moment),
-    /// It waits for the answer that is on its way, and tries again.
+    /// It waits for the pending response, then tries again.
     Waits,
 }
 
-/// What a node holds of one key.
+/// The state of one key on a node.
 #[derive(Clone, Debug, Default)]
 pub struct Lease {
-    /// Requests that may pass, times their cost.
+    /// Cost that may pass.
     tokens: u32,
-    /// What has passed and was not told to the store yet.
+    /// Cost that has passed but is not reported to the store yet.
     owed: u32,
-    /// How large the next lease should be.
+    /// The size of the next lease.
     want: u32,
-    /// Whether the store has answered for this key, and whether a question is on its way.
+    /// Whether the store has answered for this key, and whether a request is pending.
     known: bool,
     asked: bool,
-    /// When the last lease came, when the key was used last.
+    /// When the last lease came, and when the key was last used.
     granted: Moment,
     used: Moment,
-    /// Until when the store has nothing, and when it may be asked for more.
+    /// Until when the store has nothing, and when to ask for more.
     closed: Moment,
     next: Moment,
-    /// When a day or month ends, and its leases with it. 0: never.
+    /// When the day or month ends, and its leases with it. 0: never.
     ends: Moment,
     told: Told,
 }
 
 impl Answer {
-    /// Reads the numbers that a store answers with: `granted`, µs to wait, the limit that is short, µs to the end of the span or -1, then for each
-    /// limit what is left and µs until it is whole.
+    /// Parses the numbers of a store's response: `granted`, µs to wait, the limit that is short, µs to the end of the
+    /// span or -1. Then for each limit: what is left, and µs until it is full.
     pub fn read(numbers: &[i64]) -> Option<Self> {
         let (&[granted, wait, short, ends], rest) = numbers.split_first_chunk()?;
         let micros = |n: i64| u64::try_from(n).ok()?.checked_mul(SECOND / 1_000_000);
@@ -126,7 +126,8 @@ impl Answer {
 }
 
 impl Lease {
-    /// Takes what a request costs, or says what to wait for; and whether the store is to be asked.
+    /// Takes the cost of a request, or returns what to wait for; also returns a request to the store, if one is
+    /// needed.
     #[inline]
     pub fn take(&mut self, terms: Terms, now: Moment) -> (Taken, Option<Ask>) {
         self.turn(now);
@@ -148,14 +149,14 @@ impl Lease {
         (if free { Taken::Allowed } else { Taken::Waits }, ask)
     }
 
-    /// Tells what is owed, and asks for as much as is missing.
+    /// Reports what is owed, and asks for the missing amount.
     fn ask(&mut self, terms: Terms) -> Ask {
         let want = self.want.min(terms.most).saturating_sub(self.tokens).max(terms.cost);
         self.asked = true;
         Ask { owed: std::mem::take(&mut self.owed), want }
     }
 
-    /// Notes what a request cost beyond what it took, or gives that back.
+    /// Records a request's extra cost beyond what it took, or returns the excess.
     pub fn settle(&mut self, cost: u32, terms: Terms) -> Option<Ask> {
         if cost == 0 {
             self.tokens = self.tokens.saturating_add(terms.cost).min(terms.most);
@@ -168,11 +169,11 @@ impl Lease {
         (self.owed > 0 && !self.asked).then(|| self.ask(terms))
     }
 
-    /// Takes in what the store answered, `None` where it did not.
+    /// Processes a response of the store; `None` if there was none.
     pub fn answered(&mut self, answer: Option<Answer>, ask: Ask, terms: Terms, now: Moment) {
         self.asked = false;
         let Some(answer) = answer else {
-            // Nobody knows whether the store has counted it: it is told again, so that the limit holds.
+            // Unknown whether the store has counted it. Report it again, so that the limit holds.
             self.owed = self.owed.saturating_add(ask.owed);
             self.next = now + LASTS;
             return;
@@ -182,7 +183,7 @@ impl Lease {
         self.told = answer.told;
         let lasted = now.saturating_sub(self.granted);
         if answer.granted < ask.want {
-            // Nearly nothing is left: the others need it too.
+            // Nearly nothing is left, and other nodes need it too.
             self.next = now + POLL;
             if self.tokens < terms.cost {
                 self.closed = now.saturating_add(answer.wait.max(POLL));
@@ -196,7 +197,7 @@ impl Lease {
         self.known = true;
     }
 
-    /// A lease of a day or month ends with it.
+    /// Ends a lease with its day or month.
     #[inline]
     fn turn(&mut self, now: Moment) {
         if self.ends != 0 && now >= self.ends {
@@ -213,7 +214,8 @@ impl Lease {
         told
     }
 
-    /// Ends it: what is owed less what is given back, where that is anything. What it gives back is used here no more, whatever becomes of it.
+    /// Ends the lease; returns what is owed minus what is returned, unless that is zero. A returned amount is not
+    /// used again, whatever happens to it.
     pub fn retire(&mut self, now: Moment) -> Option<i64> {
         self.turn(now);
         let (owed, unused) = (std::mem::take(&mut self.owed), std::mem::take(&mut self.tokens));
@@ -221,17 +223,17 @@ impl Lease {
         (rest != 0).then_some(rest)
     }
 
-    /// Whether it can be forgotten: what it holds unspent is lost to the limit, never gained.
+    /// Whether it can be forgotten: the limit may lose what it holds unspent, but never gains.
     pub const fn is_idle(&self, now: Moment) -> bool {
         !self.asked && self.owed == 0 && self.used < now
     }
 
-    /// When it was used last.
+    /// When it was last used.
     pub const fn used(&self) -> Moment {
         self.used
     }
 
-    /// What may pass without a question.
+    /// What may pass without a request to the store.
     pub const fn tokens(&self) -> u32 {
         self.tokens
     }

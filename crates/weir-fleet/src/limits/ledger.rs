@@ -1,56 +1,58 @@
-//! The coordinator's books: what is left of each key. It counts a lease when it grants it, as the script in a Redis does.
+//! The coordinator's ledger: what is left of each key. It counts a lease when it grants it, like the script in a
+//! Redis.
 //!
-//! A ledger lives as long as a term of its coordinator. It begins with nothing left of anything, because it does not know what the coordinator
-//! before it granted: each limit fills at its own rate from the moment that the term began. So a key that was never asked for is as
-//! full as it can have become since then, and a key that is as full as that need not be remembered.
+//! A ledger lives as long as its coordinator's term. It starts with nothing left of any limit, because it does not
+//! know what the previous coordinator granted. Each limit then fills at its own rate from the start of the term. So a
+//! key that was never requested is as full as it can be since then, and a key in that state need not be stored.
 
 use crate::Time;
 use smallvec::SmallVec;
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-/// Most limits of one key.
+/// Most limits per key.
 pub const LIMITS: usize = 8;
 
 /// Longest key, in bytes.
 pub const KEY_BYTES: usize = 4 << 10;
 
-/// Most keys that are remembered. One is some 200 bytes and its name.
+/// Most stored keys. Each takes some 200 bytes plus its name.
 pub const KEYS: usize = 1 << 20;
 
-/// The longest time that a burst may take to come back: so long it can take until a limit is whole again after a coordinator died.
+/// The longest time that a burst may take to refill, and so the longest time until a limit is full again after a
+/// coordinator died.
 pub const WINDOW: Duration = Duration::from_secs(WINDOW_SECONDS);
 const WINDOW_SECONDS: u64 = 3600;
 
-/// Keys that are looked at, when another one is asked for, to find some that can be forgotten.
+/// Stored keys checked per request for a new key, to find some to forget.
 const LOOKS: usize = 4;
 
-/// The most that costs told afterwards can take, in bursts.
+/// The most that costs reported afterwards can take, in bursts.
 const DEBT: i128 = 10;
 
-/// So many requests in so much time.
+/// A number of requests per time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
     /// Requests; at least 1.
     pub requests: u32,
-    /// Their time in µs; at least 1.
+    /// The time in µs; at least 1.
     pub micros: u64,
-    /// Requests that may pass at once; at least 1.
+    /// Most requests that may pass at the same time; at least 1.
     pub burst: u32,
 }
 
-/// What a node asks.
+/// A node's request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// The key, which holds a fingerprint of its limits.
+    /// The key, which contains a fingerprint of its limits.
     pub key: Vec<u8>,
-    /// What has passed and was not counted yet; below 0 what is given back.
+    /// Cost that has passed but is not counted yet; negative for a returned amount.
     pub owed: i64,
-    /// What is wanted.
+    /// The requested amount.
     pub want: u32,
-    /// What one request takes.
+    /// The cost of one request.
     pub cost: u32,
-    /// The limits that must all have room: from 1 to [`LIMITS`].
+    /// The limits that must all have room: 1 to [`LIMITS`].
     pub limits: SmallVec<[Limit; 2]>,
 }
 
@@ -59,19 +61,19 @@ pub struct Asked {
 pub struct Ledger {
     began: Time,
     books: HashMap<Box<[u8]>, Book>,
-    /// The keys, those that were looked at longest ago first.
+    /// The keys, least recently checked first.
     order: VecDeque<Box<[u8]>>,
     keys: usize,
 }
 
 #[derive(Debug)]
 struct Book {
-    /// What is left of each limit, in requests times its µs: whole numbers, so that nothing is lost by rounding.
+    /// What is left of each limit, in requests times its µs: integers, so that no rounding occurs.
     left: SmallVec<[i128; 2]>,
-    /// What there was of each when nothing was used: what is used stays used when a limit moves.
+    /// The full amount of each limit at the last use: if a limit changes, the used part stays used.
     full: SmallVec<[i128; 2]>,
     at: Time,
-    /// From when on it need not be remembered.
+    /// From when on the key need not be stored.
     whole: Time,
 }
 
@@ -80,18 +82,18 @@ impl Limit {
         i128::from(self.burst) * i128::from(self.micros)
     }
 
-    /// What comes back in so much time.
+    /// What refills in this time.
     fn comes_back(self, time: Duration) -> i128 {
         i128::try_from(time.as_micros()).unwrap_or(i128::MAX / 2).saturating_mul(i128::from(self.requests))
     }
 
-    /// How long until so much has come back, in µs.
+    /// How long until this much has refilled, in µs.
     fn micros_for(self, missing: i128) -> i64 {
         let requests = i128::from(self.requests.max(1));
         i64::try_from((missing.max(0) + requests - 1) / requests).unwrap_or(i64::MAX)
     }
 
-    /// Whether it means anything, and a burst comes back in time.
+    /// Whether it is valid, and its burst refills within [`WINDOW`].
     pub fn is_sound(self) -> bool {
         let sound = self.requests > 0 && self.micros > 0 && self.burst > 0;
         sound && self.full() / i128::from(self.requests) <= i128::from(WINDOW_SECONDS) * 1_000_000
@@ -99,7 +101,7 @@ impl Limit {
 }
 
 impl Ledger {
-    /// The books of a term that begins now.
+    /// The ledger of a term that starts now.
     pub fn new(now: Time) -> Self {
         Self::with_room_for(KEYS, now)
     }
@@ -108,13 +110,13 @@ impl Ledger {
         Self { began: now, books: HashMap::new(), order: VecDeque::new(), keys }
     }
 
-    /// Keys that are remembered.
+    /// The number of stored keys.
     pub fn keys(&self) -> usize {
         self.books.len()
     }
 
-    /// Grants what fits into every limit, and counts it. The numbers are those that [`Answer::read`](super::lease::Answer::read) reads; `None`
-    /// where there is no room for another key, or the question makes no sense.
+    /// Grants what fits into every limit, and counts it. [`Answer::read`](super::lease::Answer::read) parses the
+    /// returned numbers. `None` if there is no room for another key, or the request is invalid.
     pub fn answer(&mut self, now: Time, asked: &Asked) -> Option<Vec<i64>> {
         let Asked { key, limits, cost, .. } = asked;
         let sound = (1..=LIMITS).contains(&limits.len()) && limits.iter().all(|limit| limit.is_sound());
@@ -144,13 +146,13 @@ impl Ledger {
         Some(numbers)
     }
 
-    /// What is left of a key that is not remembered.
+    /// What is left of a key that is not stored.
     fn fresh(&self, limits: &[Limit], now: Time) -> SmallVec<[i128; 2]> {
         let age = now.saturating_sub(self.began);
         limits.iter().map(|limit| limit.comes_back(age).min(limit.full())).collect()
     }
 
-    /// Forgets some keys that are whole again; whether there is room for another.
+    /// Forgets some keys that are full again; returns whether there is room for another.
     fn makes_room(&mut self, now: Time) -> bool {
         for _ in 0..LOOKS {
             let Some(key) = self.order.pop_front() else { break };
@@ -178,14 +180,14 @@ fn refilled(book: &Book, limits: &[Limit], now: Time) -> SmallVec<[i128; 2]> {
     .collect()
 }
 
-/// Takes what is owed and what is granted from what is left.
+/// Subtracts the owed and the granted amount from what is left.
 fn grant(left: &mut [i128], asked: &Asked) -> u32 {
     let mut grant = asked.want;
     for (left, limit) in left.iter_mut().zip(&asked.limits) {
         let unit = i128::from(limit.micros);
-        // What has passed already is paid for, also where there is nothing to pay it with.
+        // What has passed is charged in any case, even if that leaves a debt.
         *left = (*left - i128::from(asked.owed) * unit).clamp(-DEBT * limit.full(), limit.full());
-        let fits = u32::try_from(*left / unit).unwrap_or(0); // below 0: nothing
+        let fits = u32::try_from(*left / unit).unwrap_or(0); // negative: nothing
         let fits = if fits < asked.cost { 0 } else { fits.min(asked.cost.max(fits.div_ceil(4))) };
         grant = grant.min(fits);
     }
@@ -195,7 +197,7 @@ fn grant(left: &mut [i128], asked: &Asked) -> u32 {
     grant
 }
 
-/// The numbers of an answer, and in how many µs everything is whole again.
+/// The numbers of a response, and the µs until everything is full again.
 fn told(left: &[i128], asked: &Asked, granted: u32) -> (Vec<i64>, i64) {
     let (mut wait, mut short, mut whole) = (0, 0, 0);
     let mut rest = Vec::with_capacity(2 * left.len());
@@ -234,7 +236,8 @@ mod tests {
         let mut ledger = Ledger::new(BEGAN);
         assert_eq!(ledger.answer(BEGAN, &asked("a", 0, 5)).unwrap(), [0, 10_000, 0, -1, 0, 1_000_000]);
         let later = BEGAN + Duration::from_millis(500);
-        // Half of it is back, of a key that was asked for and of one that was not; a lease is at most a quarter of what is left.
+        // Half has refilled, for a requested key and for one never requested. A lease is at most a quarter of what is
+        // left.
         for key in ["a", "b"] {
             let answer = ledger.answer(later, &asked(key, 0, 50)).unwrap();
             assert_eq!(answer, [13, 0, 0, -1, 37, 630_000], "{key}");
@@ -269,7 +272,7 @@ mod tests {
         let now = BEGAN + Duration::from_secs(60);
         assert_eq!(ledger.answer(now, &asked("a", 150, 1)).unwrap(), [0, 510_000, 0, -1, 0, 1_500_000]);
         assert_eq!(ledger.answer(now, &asked("a", -60, 0)).unwrap()[4], 10);
-        // Nobody gives back more than there is, and nobody owes for ever.
+        // Returned amounts cannot exceed the limit, and no debt is unbounded.
         assert_eq!(ledger.answer(now, &asked("a", -9_000, 0)).unwrap()[4], 100);
         assert_eq!(ledger.answer(now, &asked("a", i64::MAX, 1)).unwrap()[5], 11_000_000);
     }
@@ -306,14 +309,14 @@ mod tests {
             assert_eq!(granted(&mut ledger, now, &asked(&key.to_string(), 0, 1)), 1);
         }
         assert_eq!(ledger.answer(now, &asked("more", 0, 1)), None);
-        // They are whole again soon, and then forgotten.
+        // They are soon full again, and then forgotten.
         let later = now + Duration::from_secs(1);
         for key in 0..100 {
             let at = later + Duration::from_secs(key);
             assert_eq!(granted(&mut ledger, at, &asked(&format!("k{key}"), 0, 1)), 1, "{key}");
         }
         assert!(ledger.keys() <= 8);
-        // A key whose limits changed without its name is as one that was never seen.
+        // A key whose limits changed without its name counts as never seen.
         let mut other = asked("k99", 0, 1);
         other.limits.push(Limit { requests: 1, micros: 1, burst: 1 });
         assert!(ledger.answer(later + Duration::from_secs(99), &other).is_some());

@@ -1,44 +1,44 @@
-//! What nodes and their coordinator say to each other: frames over one TCP connection, each its length in four bytes, then its kind and what it
-//! holds. Numbers are big-endian.
+//! The protocol between nodes and their coordinator: frames over one TCP connection, each with its length in four
+//! bytes, then its kind and content. Numbers are big-endian.
 //!
 //! ```text
 //!   node ◄── Hello(nonce) ── coordinator
-//!        ── Proof(HMAC of the nonce) ──►        who does not know the secret of the term, which is in etcd, is hung up on
+//!        ── Proof(HMAC of the nonce) ──►        closes the connection without the term's secret, which is in etcd
 //!        ◄── Pong(gateways) ──
-//!        ── Ask(id, question) · Ping ──►
+//!        ── Ask(id, request) · Ping ──►
 //!        ◄── Answer(id, numbers) · Pong(gateways) ──
 //! ```
 
 use super::ledger::{Asked, KEY_BYTES, LIMITS, Limit};
 use sha2::{Digest as _, Sha256};
 
-/// Longest frame, in bytes, its length not counted.
+/// Longest frame, in bytes, excluding its length.
 pub const FRAME_BYTES: usize = KEY_BYTES + 512;
 
-/// Most numbers of an answer.
+/// Most numbers in a response.
 const NUMBERS: usize = 4 + 2 * LIMITS;
 
 /// A number that is used once.
 pub type Nonce = [u8; 16];
 
-/// One thing that is said.
+/// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Frame {
-    /// The coordinator's first word.
+    /// The coordinator's first message.
     Hello(Nonce),
-    /// The node's: [`proof`] of the nonce.
+    /// The node's first message: [`proof`] of the nonce.
     Proof([u8; 32]),
-    /// A question, by a number that its answer has too.
+    /// A request, with a number that its response repeats.
     Ask(u64, Asked),
-    /// The answer; `None` where there is none.
+    /// A response; `None` if the coordinator has none.
     Answer(u64, Option<Vec<i64>>),
-    /// Whether anybody is there.
+    /// A liveness check.
     Ping,
-    /// Somebody is, and so many gateways share its limits.
+    /// Its answer, with the number of gateways that share the limits.
     Pong(u32),
 }
 
-/// It is no frame.
+/// Not a valid frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -54,13 +54,13 @@ pub fn proof(secret: &str, nonce: &Nonce) -> [u8; 32] {
     Sha256::new().chain_update(pad(0x5c)).chain_update(inner).finalize().into()
 }
 
-/// Whether two proofs are the same, in a time that does not tell where they differ.
+/// Compares two proofs in constant time.
 pub fn is_same(a: &[u8; 32], b: &[u8; 32]) -> bool {
     a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
 }
 
 impl Frame {
-    /// Writes it behind what is there.
+    /// Appends the encoded frame.
     pub fn write(&self, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend([0; 4]);
@@ -90,16 +90,16 @@ impl Frame {
                 out.extend(gateways.to_be_bytes());
             }
         }
-        let length = u32::try_from(out.len() - start - 4).unwrap_or(u32::MAX); // too long to be read, and so refused
+        let length = u32::try_from(out.len() - start - 4).unwrap_or(u32::MAX); // too long: the peer refuses it
         if let Some(place) = out.get_mut(start..start + 4) {
             place.copy_from_slice(&length.to_be_bytes());
         }
     }
 
-    /// Takes the next one from what has arrived; `None` where some of it is missing.
+    /// Decodes the next frame; `None` if part of it is missing.
     ///
     /// # Errors
-    /// It is none, or longer than [`FRAME_BYTES`].
+    /// If it is invalid, or longer than [`FRAME_BYTES`].
     pub fn take(bytes: &mut &[u8]) -> Result<Option<Self>, Malformed> {
         let Some((length, rest)) = bytes.split_first_chunk() else { return Ok(None) };
         let length = usize::try_from(u32::from_be_bytes(*length)).map_err(|_| Malformed)?;
@@ -166,7 +166,7 @@ fn read_asked(rest: &mut Rest<'_>) -> Option<Asked> {
     sound.then_some(asked)
 }
 
-/// What is left to read.
+/// The unread bytes.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {

@@ -1,4 +1,4 @@
-//! What the services look like, as the descriptors that reflection hands out (google/protobuf/descriptor.proto).
+//! The descriptors of our services, for reflection (google/protobuf/descriptor.proto).
 
 use super::wire;
 
@@ -15,9 +15,9 @@ pub(super) struct File {
 struct Message {
     name: &'static str,
     fields: &'static [Field],
-    /// The name of its one enum, and that's values from 0.
+    /// The name of its only enum, and the names of its values from 0.
     values: Option<(&'static str, &'static [&'static str])>,
-    /// The name of its one choice.
+    /// The name of its only oneof.
     choice: Option<&'static str>,
 }
 
@@ -27,7 +27,7 @@ struct Field {
     number: u64,
     kind: Kind,
     repeated: bool,
-    /// Whether it is part of the choice.
+    /// Whether it belongs to the oneof.
     chosen: bool,
 }
 
@@ -52,7 +52,7 @@ struct Service {
 #[derive(Debug)]
 struct Method(&'static str, Stream, &'static str, Stream, &'static str);
 
-/// How many messages go one way.
+/// The number of messages in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stream {
     Many,
@@ -200,7 +200,7 @@ impl File {
         self.services.iter().map(|s| format!("{}.{}", self.package, s.name))
     }
 
-    /// Whether it declares what has this full name: a service, a method or a message.
+    /// Whether it declares this full name: a service, a method or a message.
     pub(super) fn has(&self, symbol: &str) -> bool {
         let Some(name) = symbol.strip_prefix(self.package).and_then(|n| n.strip_prefix('.')) else {
             return false;
@@ -267,7 +267,7 @@ impl Field {
             wire::bytes(6, format!(".{package}.{name}").as_bytes(), out);
         }
         if self.chosen {
-            wire::number(9, 0, out); // the first, and only, choice
+            wire::number(9, 0, out); // the first and only oneof
         }
         wire::bytes(10, json_name(self.name).as_bytes(), out);
     }
@@ -305,7 +305,7 @@ fn write_enum(name: &str, values: &[&str], out: &mut Vec<u8>) {
     }
 }
 
-/// `delay_ms` as JSON has it: `delayMs`.
+/// `delay_ms` in JSON notation: `delayMs`.
 fn json_name(name: &str) -> String {
     let mut out = String::new();
     let mut after = false;

@@ -1,4 +1,4 @@
-//! `helloworld.v1.Greeter` in the four kinds of calls (proto/greeter.proto).
+//! `helloworld.v1.Greeter`, with all four kinds of calls (proto/greeter.proto).
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const DELAY_MOST: u64 = 60_000;
 /// Most replies to one request.
 const REPLIES_MOST: u64 = 1_000_000;
 
-/// Replies of `LotsOfReplies` where the request says nothing.
+/// Replies of `LotsOfReplies` if the request names no number.
 const REPLIES: u64 = 3;
 
 /// `HelloRequest`.
@@ -45,7 +45,7 @@ impl Request {
         Ok(request)
     }
 
-    /// Waits as asked; the status that was asked for, where it is not OK.
+    /// Waits as requested; fails with the requested status, unless it is OK.
     async fn heed(&self) -> Result<(), Status> {
         if !self.delay.is_zero() {
             tokio::time::sleep(self.delay).await;
@@ -56,7 +56,7 @@ impl Request {
         Err(Status::new(Code(self.code), format!("code {} was asked for", self.code)))
     }
 
-    /// `HelloReply` to this name.
+    /// The `HelloReply` to this name.
     fn reply(&self, call: &Call, name: &str) -> Vec<u8> {
         let mut reply = Vec::with_capacity(16 + name.len());
         let text = ["hello ", name].concat();

@@ -1,11 +1,11 @@
-//! `grpc.health.v1.Health`: the origin and its greeter are always well.
+//! `grpc.health.v1.Health`: the origin and its greeter are always healthy.
 
 use super::{Call, Code, Status, Stop, wire};
 
 const SERVING: u64 = 1;
 const SERVICE_UNKNOWN: u64 = 3;
 
-/// What can be asked for; the empty name is the server as a whole.
+/// The services a client can ask for; the empty name is the whole server.
 const KNOWN: &[&str] = &["", "helloworld.v1.Greeter"];
 
 pub(super) async fn check(call: &mut Call) -> Result<(), Stop> {
@@ -16,7 +16,7 @@ pub(super) async fn check(call: &mut Call) -> Result<(), Stop> {
     answer(call, SERVING).await
 }
 
-/// Tells the state once, since it never changes, and stays open as the protocol asks.
+/// Reports the state once, since it never changes, and stays open as the protocol requires.
 pub(super) async fn watch(call: &mut Call) -> Result<(), Stop> {
     let (_, is_known) = asked(call).await?;
     answer(call, if is_known { SERVING } else { SERVICE_UNKNOWN }).await?;

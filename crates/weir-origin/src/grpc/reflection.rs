@@ -1,9 +1,9 @@
-//! Server reflection, v1 and v1alpha, which differ in name only: what services there are, and the files that describe them.
+//! Server reflection, v1 and v1alpha, which differ only in name: lists the services and the files that describe them.
 
 use super::descriptor::{FILES, File};
 use super::{Call, Code, Stop, wire};
 
-/// What a request asks for.
+/// The subject of a request.
 #[derive(Clone, Copy, Debug, Default)]
 enum Asked<'a> {
     File(&'a str),
@@ -11,7 +11,7 @@ enum Asked<'a> {
     Nothing,
     Services,
     Symbol(&'a str),
-    /// Extensions: there are none.
+    /// Extensions, of which there are none.
     TypeOf(&'a str),
 }
 

@@ -1,10 +1,10 @@
-//! Calls as a client of the crate `h2` makes them: messages in, messages and trailers out.
+//! Calls by a client of the crate `h2`: messages in, messages and trailers out.
 
 use super::*;
 use crate::{Handle, Options, Origin};
 use http::StatusCode;
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Debug)]
 struct Answer {
     messages: Vec<Vec<u8>>,
@@ -19,7 +19,7 @@ fn frame(message: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Sends the request with these bytes as its body: head, body and trailers of the response.
+/// Sends the request with this body; returns head, body and trailers of the response.
 async fn ask(origin: &Handle, request: Request<()>, body: Vec<u8>) -> (Response<()>, Vec<u8>, HeaderMap) {
     let socket = tokio::net::TcpStream::connect(origin.address()).await.unwrap();
     let (mut send, connection) = h2::client::handshake(socket).await.unwrap();
@@ -59,7 +59,7 @@ async fn call(origin: &Handle, path: &str, fields: &[(&'static str, &str)], body
     Answer { messages, status: text("grpc-status"), text: text("grpc-message") }
 }
 
-/// `HelloRequest` in a frame.
+/// A framed `HelloRequest`.
 fn hello(name: &str, code: u64, delay_ms: u64, replies: u64) -> Vec<u8> {
     let mut message = Vec::new();
     wire::bytes(1, name.as_bytes(), &mut message);
@@ -148,7 +148,7 @@ fn health_and_reflection() {
         assert_eq!((answer.messages[0].as_slice(), answer.status.as_str()), (&[8, 1][..], "0"));
         let answer = call(origin, check, &[], frame(&[10, 1, b'x'])).await;
         assert_eq!((answer.status.as_str(), answer.text.as_str()), ("5", "the origin has no service x"));
-        // Watch stays open: the deadline ends it.
+        // Watch stays open until the deadline ends it.
         let timeout = [("grpc-timeout", "20m")];
         let answer = call(origin, "/grpc.health.v1.Health/Watch", &timeout, frame(&[10, 1, b'x'])).await;
         assert_eq!((answer.messages[0].as_slice(), answer.status.as_str()), (&[8, 3][..], "4"));

@@ -1,4 +1,4 @@
-//! Protocol Buffers as bytes: fields in and out, and nothing about what they mean.
+//! Protocol Buffers as bytes: reads and writes fields without knowing their meaning.
 
 use super::{Code, Status};
 
@@ -7,13 +7,13 @@ use super::{Code, Status};
 pub(super) enum Value<'a> {
     /// Text, bytes or a message.
     Bytes(&'a [u8]),
-    /// Of a fixed size: nothing that we read has one.
+    /// A fixed-size value: no message that we read has one.
     Fixed,
     Number(u64),
 }
 
 impl<'a> Value<'a> {
-    /// The text; empty where it is none.
+    /// The text; empty if it is not text.
     pub(super) fn text(self) -> &'a str {
         match self {
             Self::Bytes(bytes) => std::str::from_utf8(bytes).unwrap_or_default(),
@@ -29,7 +29,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// Hands the fields of a message over, one after another, with their numbers.
+/// Passes each field of a message to `field`, with its number.
 pub(super) fn read<'a>(message: &'a [u8], mut field: impl FnMut(u64, Value<'a>)) -> Result<(), Status> {
     let mut rest = message;
     while !rest.is_empty() {
@@ -50,7 +50,7 @@ fn next<'a>(rest: &mut &'a [u8]) -> Option<(u64, Value<'a>)> {
             Value::Bytes(take(rest, len)?)
         }
         5 => take(rest, 4).map(|_| Value::Fixed)?,
-        _ => return None, // groups are long gone
+        _ => return None, // groups are long obsolete
     };
     Some((key >> 3, value))
 }
@@ -74,20 +74,20 @@ fn varint(rest: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Writes a field of a number. Unlike proto3 it writes zeros too: where they may be left out, the caller does.
+/// Writes a number field. Unlike proto3 it also writes zeros; the caller omits them where allowed.
 pub(super) fn number(field: u64, n: u64, out: &mut Vec<u8>) {
     write_varint(field << 3, out);
     write_varint(n, out);
 }
 
-/// Writes a field of text, bytes or a message.
+/// Writes a text, bytes or message field.
 pub(super) fn bytes(field: u64, bytes: &[u8], out: &mut Vec<u8>) {
     write_varint(field << 3 | 2, out);
     write_varint(bytes.len() as u64, out);
     out.extend_from_slice(bytes);
 }
 
-/// Writes a field that is a message.
+/// Writes a message field.
 pub(super) fn message(field: u64, write: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
     let mut inner = Vec::new();
     write(&mut inner);

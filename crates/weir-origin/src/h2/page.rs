@@ -1,4 +1,5 @@
-//! The pages of HTTP/1.1 over HTTP/2: a page writes to memory as it would to a socket, and what it wrote is taken apart here.
+//! Serves the HTTP/1.1 pages over HTTP/2: a page writes to memory instead of a socket, and this module parses its
+//! output.
 
 use std::io;
 use std::sync::Arc;
@@ -16,16 +17,16 @@ use crate::site::Site;
 use crate::stream::Stream;
 use crate::{h2 as http2, pages};
 
-/// What a page may write ahead of the client.
+/// How far a page may write ahead of the client.
 const AHEAD: usize = 64 * 1024;
 
-/// What is read at a time at least, where there is so much: clients count small frames against us.
+/// Least bytes per read, if there are that many: clients count small frames against us.
 const PIECE: usize = 16 * 1024;
 
-/// The measured path and its answer: the same bytes as over HTTP/1.1.
+/// The measured path and its response: the same bytes as over HTTP/1.1.
 const MEASURED: &str = "/body/1KiB";
 
-/// Reads the body of the request, then answers.
+/// Reads the body of the request, then responds.
 pub(super) async fn answer(
     request: Request<RecvStream>,
     mut respond: SendResponse<Bytes>,
@@ -52,7 +53,7 @@ pub(super) async fn answer(
         }
         connection.flush().await
     };
-    // Dropped when it ends, so that a page does not go on writing to a client that has gone.
+    // Dropped when it ends, so that a page stops writing to a client that has gone.
     let pass = async {
         let mut passing = Passing { from: ours, bytes: BytesMut::new(), is_head };
         passing.pass(&mut respond).await
@@ -60,7 +61,8 @@ pub(super) async fn answer(
     match tokio::join!(pass, write) {
         (Ok(mut stream), Ok(())) => stream.send_data(Bytes::new(), true)?,
         (Err(Gone::Client), _) => {}
-        // Cut, or no HTTP: on purpose. A reset drops what was not sent, so the connection gets a turn to send it.
+        // A response that is cut, or is not HTTP, on purpose. A reset discards unsent data, so let the connection
+        // send first.
         (Ok(_), Err(_)) | (Err(Gone::Page), _) => {
             tokio::task::yield_now().await;
             respond.send_reset(Reason::INTERNAL_ERROR);
@@ -69,7 +71,7 @@ pub(super) async fn answer(
     Ok(())
 }
 
-/// An answer that is there: its body goes to the client without a copy.
+/// Sends a complete response; its body goes to the client without a copy.
 fn whole(respond: &mut SendResponse<Bytes>, body: Bytes) -> Result<(), h2::Error> {
     let mut response = Response::new(());
     let fields = response.headers_mut();
@@ -78,7 +80,7 @@ fn whole(respond: &mut SendResponse<Bytes>, body: Bytes) -> Result<(), h2::Error
     respond.send_response(response, false)?.send_data(body, true)
 }
 
-/// The request as the pages know it.
+/// Converts the request to the form that pages use.
 async fn read(request: Request<RecvStream>) -> Result<Page, h2::Error> {
     let (head, mut body) = request.into_parts();
     let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
@@ -102,10 +104,10 @@ async fn read(request: Request<RecvStream>) -> Result<Page, h2::Error> {
     })
 }
 
-/// Why an answer is not passed on to its end.
+/// Why a response was not passed on to its end.
 enum Gone {
     Client,
-    /// What it wrote is no answer.
+    /// The page wrote something other than a response.
     Page,
 }
 
@@ -121,16 +123,16 @@ impl From<io::Error> for Gone {
     }
 }
 
-/// An answer on its way.
+/// A response in progress.
 struct Passing {
     from: DuplexStream,
     bytes: BytesMut,
-    /// Whether nothing follows the head, whatever that says of a body.
+    /// Whether nothing follows the head, whatever the head says about a body.
     is_head: bool,
 }
 
 impl Passing {
-    /// Passes on everything but the end of the stream, which depends on how the page ended.
+    /// Passes on everything except the end of the stream, which depends on how the page ended.
     async fn pass(&mut self, respond: &mut SendResponse<Bytes>) -> Result<SendStream<Bytes>, Gone> {
         let end = loop {
             match memchr::memmem::find(&self.bytes, b"\r\n\r\n") {
@@ -187,7 +189,8 @@ impl Passing {
     }
 }
 
-/// A head of HTTP/1.1 as one of HTTP/2, and whether its body is chunked. Fields of the connection are left out (RFC 9113 §8.2.2).
+/// Converts an HTTP/1.1 head to HTTP/2; also returns whether its body is chunked. Omits connection-specific fields
+/// (RFC 9113 §8.2.2).
 fn parse(head: &[u8]) -> Option<(Response<()>, bool)> {
     let text = std::str::from_utf8(head).ok()?;
     let mut lines = text.split("\r\n");

@@ -1,4 +1,4 @@
-//! What must hold once nothing breaks any more, and at the end.
+//! The invariants after all faults have ended, and at the end of the run.
 
 use super::World;
 use crate::check::told;
@@ -7,7 +7,8 @@ use weir_fleet::Pointer;
 use weir_fleet::pointer::State;
 
 impl World {
-    /// Whoever can run what it is to run does. Where a rollout is under way still, that is a matter of the moment.
+    /// Checks that every node that can run its assigned bundle does. While a rollout runs, the assignment may
+    /// still change, so there is no check.
     pub(super) fn all_settled(&mut self) {
         if let Some((pointer, _)) = self.store.pointer().cloned()
             && pointer.rollout.state != State::Running
@@ -21,7 +22,7 @@ impl World {
         for (number, node) in self.nodes.iter().enumerate() {
             let wanted = told(pointer, &node.name, &node.labels);
             if wanted.is_some_and(|digest| self.bundles.kind(digest) == Kind::Deadly) {
-                continue; // it starts again and again
+                continue; // it crashes again and again
             }
             let Some(process) = &node.process else {
                 self.checker.breaks(now, format!("node {number} does not run"));
@@ -68,7 +69,7 @@ impl World {
         }
     }
 
-    /// Every node has said what it runs, and is told of changes.
+    /// Checks that every node has reported what it runs, and has a working watch.
     fn everybody_is_known(&mut self, pointer: &Pointer) {
         let now = self.now;
         let reports = self.store.look().nodes;

@@ -1,4 +1,4 @@
-//! What people do to the world, and what breaks in it.
+//! Publishers and faults: what people do to the world, and what breaks in it.
 
 use super::{Event, Node, World};
 use crate::faults::{self, Fault, Kind, Written};
@@ -65,7 +65,7 @@ impl World {
             Fault::StoreStartsRestored => {
                 self.store.restore();
                 self.store.start(now);
-                // What was damaged when it was put by is not damaged there.
+                // The backup holds undamaged bundles, even if they were damaged at the time.
                 for (digest, stored) in &mut self.store.bundles {
                     *stored = self.bundles.packed(*digest);
                 }
@@ -97,7 +97,7 @@ impl World {
             Fault::Full(number, wait) => self.with(number, |node| node.full_until = now + wait),
             Fault::Crash(number) => self.crash(number),
             Fault::CrashDamaged(number) => {
-                self.with(number, |node| node.disk = None); // its digest is wrong, so it is ignored
+                self.with(number, |node| node.disk = None); // its digest is wrong, so the node ignores it
                 self.crash(number);
             }
         }
@@ -109,7 +109,7 @@ impl World {
         }
     }
 
-    /// One byte of what is stored as the bundle of the pointer is another for a while.
+    /// Changes one byte of the stored bundle that the pointer names, for a while.
     fn garbles(&mut self, wait: Duration) {
         let Some((pointer, _)) = self.store.pointer() else { return };
         let to = pointer.to;
@@ -135,7 +135,7 @@ impl World {
         }
     }
 
-    /// A node that runs a bundle which others are kept from.
+    /// A node that tries a bundle which other nodes do not get yet.
     fn tries(&self) -> Option<usize> {
         let (pointer, _) = self.store.pointer().filter(|(pointer, _)| pointer.is_tried())?;
         let tries = |node: &Node| {
@@ -148,7 +148,7 @@ impl World {
     pub(super) fn crash(&mut self, number: usize) {
         self.with(number, |node| node.process = None);
         self.store.unwatch(number);
-        // Some are back before anybody misses them.
+        // Some nodes return before anybody misses them.
         let (from, to) = if self.chance.happens(30) { (15_000, 35_000) } else { (100, 10_000) };
         let wait = self.chance.between(Duration::from_millis(from), Duration::from_millis(to));
         self.after(wait, Event::Start(number));

@@ -1,31 +1,31 @@
-//! What the access log can tell about an exchange, and what each field is called.
+//! The fields of an exchange that the access log can write, and their names.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How much of a path, query, Referer or User-Agent a line keeps, in bytes before escaping.
+/// Most bytes of a path, query, Referer or User-Agent in a line, before escaping.
 pub const LONG_FIELD_BYTES: usize = 2048;
 
-/// How much of any other text a line keeps, in bytes before escaping.
+/// Most bytes of any other text in a line, before escaping.
 pub const SHORT_FIELD_BYTES: usize = 512;
 
-/// One exchange, as the access log tells it. Borrowed: nothing is copied but into the core's buffer.
+/// One exchange, as the access log writes it. Borrowed: only the core's buffer receives a copy.
 ///
-/// Texts that come from a peer are bytes and may be anything. An empty text, a zero or a `None` means "there is none": JSON leaves it
-/// out, a template shows `-`. Only `bytes_in`, `bytes_out` and `total` always appear.
+/// Texts from a peer are arbitrary bytes. An empty text, a zero or a `None` means "absent": JSON omits it, a template
+/// shows `-`. Only `bytes_in`, `bytes_out` and `total` always appear.
 #[derive(Clone, Debug)]
 pub struct Entry<'a> {
     /// When the request began.
     pub time: SystemTime,
-    /// The id of the request, by which its line is found.
+    /// The id of the request, to find its line.
     pub request_id: &'a [u8],
-    /// The trace that it belongs to, as digits, where exchanges are traced.
+    /// Its trace id, in digits, if exchanges are traced.
     pub trace_id: &'a [u8],
-    /// Its span there.
+    /// Its span id in that trace.
     pub span_id: &'a [u8],
-    /// Who asks: the address after trusted forwarding was taken into account.
+    /// The client's address, after trusted forwarding headers were applied.
     pub client: Option<IpAddr>,
-    /// Who connected: the socket's other end. `None` on a Unix socket.
+    /// The other end of the socket. `None` on a Unix socket.
     pub peer: Option<SocketAddr>,
     /// The name of the listener.
     pub listener: &'a str,
@@ -51,7 +51,7 @@ pub struct Entry<'a> {
     pub failed_attempts: &'a str,
     /// The status sent to the client; 0 if none was.
     pub status: u16,
-    /// Why the gateway itself answered.
+    /// Why the gateway itself answered the request.
     pub cause: &'a str,
     /// Bytes of the request received: head and body.
     pub bytes_in: u64,
@@ -61,7 +61,7 @@ pub struct Entry<'a> {
     pub body_bytes_out: u64,
     /// The consumer that a filter named.
     pub consumer: &'a str,
-    /// Which of the consumer's credentials it was: the first digits of its hash.
+    /// The consumer's credential: the first digits of its hash.
     pub credential: &'a [u8],
     /// The Referer, as received.
     pub referer: &'a [u8],
@@ -71,17 +71,17 @@ pub struct Entry<'a> {
     pub tls_version: &'a str,
     /// The cipher suite with the client.
     pub tls_cipher: &'a str,
-    /// The subject of the certificate that the client showed.
+    /// The subject of the client's certificate.
     pub tls_client_subject: &'a str,
-    /// The alternative names in it.
+    /// The alternative names in the client's certificate.
     pub tls_client_san: &'a str,
-    /// Its SHA-256.
+    /// The SHA-256 of the client's certificate.
     pub tls_client_fingerprint: &'a str,
     /// Whether the exchange became a tunnel (WebSocket, upgrade).
     pub tunnel: bool,
     /// Where the time went.
     pub timing: Timing,
-    /// The values of the fields that the format asks for, in the order of [`super::AccessLog::headers`].
+    /// The values of the fields that the format requests, in the order of [`super::AccessLog::headers`].
     pub headers: &'a [&'a [u8]],
 }
 
@@ -96,8 +96,8 @@ pub struct Timing {
     pub connect: Duration,
     /// In the TLS handshake with the endpoint. Of the last attempt.
     pub tls: Duration,
-    /// From the last byte of the request to the first byte of the answer; from its first byte where the answer came earlier. Of the
-    /// last attempt.
+    /// From the last byte of the request to the first byte of the response; if the response came earlier, from the
+    /// first byte of the request. Of the last attempt.
     pub first_byte: Duration,
     /// From the first byte of the request to the last byte of the response.
     pub total: Duration,
@@ -191,8 +191,8 @@ pub enum Field {
 }
 
 impl Field {
-    /// Every field, in the order of a JSON line. JSON has no `path` and no `query`: `uri` is both. Nor has it `time_clf` and
-    /// `body_bytes_out`, which are there for the preset `combined`.
+    /// Every field, in the order of a JSON line. JSON has no `path` and no `query`, because `uri` is both. It also
+    /// lacks `time_clf` and `body_bytes_out`, which exist for the preset `combined`.
     pub const ALL: [(Self, &'static str); 40] = [
         (Self::Time, "time"),
         (Self::TimeClf, "time_clf"),
@@ -241,10 +241,10 @@ impl Field {
 pub(super) enum Value<'a> {
     Absent,
     Address(IpAddr, Option<u16>),
-    /// Text that is long by nature.
+    /// Text that tends to be long.
     Long(&'a [u8]),
     Number(u64),
-    /// From a config or from us: short.
+    /// Short text from a config or from us.
     Text(&'a [u8]),
     Time(SystemTime),
     TimeClf(SystemTime),
@@ -333,6 +333,6 @@ fn some(value: u64) -> Value<'static> {
 
 #[inline]
 fn micros(time: Duration) -> u64 {
-    // Not `as_micros`: that divides 128 bits.
+    // Not `as_micros`, which divides 128 bits.
     time.as_secs().wrapping_mul(1_000_000) + u64::from(time.subsec_micros())
 }

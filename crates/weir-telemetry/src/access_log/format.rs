@@ -1,4 +1,4 @@
-//! How an access log line is written: as JSON, or by a template that was compiled once.
+//! The format of an access log line: JSON, or a template that is compiled once.
 
 use std::io::Write as _;
 use std::net::IpAddr;
@@ -11,11 +11,11 @@ use crate::otlp::LogRecord;
 use crate::text::{self, Style};
 use crate::time::Stamp;
 
-/// The preset `combined`: what Apache and nginx call so, and what tools for their logs read.
+/// The preset `combined`: the format of that name in Apache and nginx, which many log tools read.
 const COMBINED: &str = "{client} - {consumer} [{time_clf}] \"{method} {uri} {protocol}\" {status} {body_bytes_out} \
                         \"{referer}\" \"{user_agent}\"";
 
-/// How many fields of requests and responses one format may ask for.
+/// Most fields of requests and responses in one format.
 pub const MAX_HEADERS: usize = 32;
 
 /// The format of access log lines.
@@ -23,12 +23,12 @@ pub const MAX_HEADERS: usize = 32;
 pub struct LineFormat {
     layout: Layout,
     headers: Vec<Header>,
-    /// Which exchanges have a line. Boxed, as the next: most formats have neither.
+    /// Which exchanges get a line. Boxed, like the next field: most formats have neither.
     when: Option<Box<When>>,
     redactions: Option<Box<Redactions>>,
 }
 
-/// A field of a message that a line tells.
+/// A field of a message in a log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Header {
     /// A field of the request: `header:NAME`.
@@ -39,9 +39,9 @@ pub enum Header {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Layout {
-    /// One JSON object per line, without the fields that are absent; with the keys of `headers` as they are written.
+    /// One JSON object per line, without absent fields; holds the keys of `headers` in written form.
     Json(Vec<Vec<u8>>),
-    /// Log records of OTLP; with the names of `headers`.
+    /// OTLP log records; holds the names of `headers`.
     Otlp(Vec<String>),
     Template(Vec<Part>),
 }
@@ -49,7 +49,7 @@ enum Layout {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Part {
     Field(Field),
-    /// By its place among the format's headers.
+    /// By its index among the format's headers.
     Header(usize),
     Literal(String),
 }
@@ -60,18 +60,18 @@ impl LineFormat {
         Self { layout: Layout::Json(Vec::new()), headers: Vec::new(), when: None, redactions: None }
     }
 
-    /// Log records of OTLP, with the fields of JSON as attributes: for [`super::AccessLogWriter::to_records`].
+    /// OTLP log records, with the JSON fields as attributes: for [`super::AccessLogWriter::to_records`].
     pub const fn otlp() -> Self {
         Self { layout: Layout::Otlp(Vec::new()), headers: Vec::new(), when: None, redactions: None }
     }
 
-    /// Reads the config's value: `json`, `combined`, or a template like `{time} {client} "{method} {uri}" {status}`.
+    /// Parses the config value: `json`, `combined`, or a template like `{time} {client} "{method} {uri}" {status}`.
     ///
-    /// `{{` and `}}` stand for braces. Line breaks and other control characters are refused.
+    /// `{{` and `}}` mean literal braces. Line breaks and other control characters are refused.
     ///
     /// # Errors
-    /// For an unknown field (lists the fields), a brace without its partner, a text without any field, or more than [`MAX_HEADERS`]
-    /// fields of messages.
+    /// For an unknown field (the error lists the fields), an unmatched brace, a text without any field, or more than
+    /// [`MAX_HEADERS`] fields of messages.
     pub fn parse(value: &str) -> Result<Self> {
         match value {
             "json" => return Ok(Self::json()),
@@ -122,7 +122,8 @@ impl LineFormat {
         Ok(format)
     }
 
-    /// Adds a field of requests or responses (`header:NAME`, `response_header:NAME`) to a JSON line, under that key.
+    /// Adds a field of requests or responses (`header:NAME`, `response_header:NAME`) to a JSON line, with that name
+    /// as its key.
     ///
     /// # Errors
     /// For anything else, for a format that is not JSON, or for more than [`MAX_HEADERS`].
@@ -150,15 +151,15 @@ impl LineFormat {
         Ok(())
     }
 
-    /// Only exchanges for which this holds have a line.
+    /// Limits the log to exchanges for which `when` holds.
     pub fn limit(&mut self, when: When) {
         self.when = Some(Box::new(when));
     }
 
-    /// Keeps a field from being told as it is: one of the log's own, or `header:NAME` or `response_header:NAME`.
+    /// Redacts a field: one of the log's own, or `header:NAME` or `response_header:NAME`.
     ///
     /// # Errors
-    /// For an unknown field, or one that cannot be redacted so.
+    /// For an unknown field, or one that does not support this redaction.
     pub fn redact(&mut self, name: &str, how: Redaction) -> Result<()> {
         let redactions = self.redactions.get_or_insert_with(Box::default);
         match named_header(name)? {
@@ -167,13 +168,13 @@ impl LineFormat {
         }
     }
 
-    /// Which exchanges have a line; `None`: all.
+    /// Which exchanges get a line; `None`: all.
     #[inline]
     pub(super) fn when(&self) -> Option<&When> {
         self.when.as_deref()
     }
 
-    /// The place of the field of a message that is called so; `None` where it is no such name.
+    /// The index of the message field with this name; `None` if it is not such a name.
     fn header(&mut self, name: &str) -> Result<Option<usize>> {
         let Some(header) = named_header(name)? else { return Ok(None) };
         if let Some(at) = self.headers.iter().position(|known| *known == header) {
@@ -186,7 +187,7 @@ impl LineFormat {
         Ok(Some(self.headers.len() - 1))
     }
 
-    /// The fields of messages that a line tells.
+    /// The message fields in a line.
     pub(super) fn headers(&self) -> &[Header] {
         &self.headers
     }
@@ -204,7 +205,7 @@ impl LineFormat {
         }
     }
 
-    /// Appends the line of `entry`, its break included.
+    /// Appends the line of `entry`, with its line break.
     #[inline]
     pub(super) fn write(&self, entry: &Entry<'_>, stamp: &mut Stamp, out: &mut Vec<u8>) {
         match &self.redactions {
@@ -228,7 +229,7 @@ impl LineFormat {
 const REQUEST: &str = "header:";
 const RESPONSE: &str = "response_header:";
 
-/// The field of a message that is called so; `None` where it is no such name.
+/// The message field with this name; `None` if it is not such a name.
 fn named_header(name: &str) -> Result<Option<Header>> {
     Ok(if let Some(name) = name.strip_prefix(REQUEST) {
         Some(Header::Request(field_name(name)?))
@@ -285,7 +286,7 @@ fn plain(value: Value<'_>, stamp: &mut Stamp, out: &mut Vec<u8>) {
 }
 
 fn json(entry: &Entry<'_>, headers: &[Vec<u8>], stamp: &mut Stamp, out: &mut Vec<u8>) {
-    // `time` is the first field and always there: all others follow a comma.
+    // `time` is the first field and always present, so a comma precedes all others.
     out.extend_from_slice(b"{\"time\":\"");
     out.extend_from_slice(stamp.text(entry.time));
     out.push(b'"');
@@ -331,7 +332,7 @@ fn json(entry: &Entry<'_>, headers: &[Vec<u8>], stamp: &mut Stamp, out: &mut Vec
     out.extend_from_slice(b"}\n");
 }
 
-/// A log record: what happened in a line, and the fields of a JSON line as attributes.
+/// A log record: a one-line summary, and the fields of a JSON line as attributes.
 fn otlp(entry: &Entry<'_>, headers: &[String], out: &mut Vec<u8>) {
     /// `SEVERITY_NUMBER_INFO` and `SEVERITY_NUMBER_ERROR`.
     const INFO: u8 = 9;
@@ -374,12 +375,12 @@ fn otlp(entry: &Entry<'_>, headers: &[String], out: &mut Vec<u8>) {
     });
 }
 
-/// An id that is written as digits; 0 for none.
+/// Parses an id in digits; 0 for none.
 fn id(digits: &[u8]) -> u128 {
     str::from_utf8(digits).ok().and_then(|digits| u128::from_str_radix(digits, 16).ok()).unwrap_or_default()
 }
 
-/// The fields of a JSON line after `time`, with their keys as they are written before a text; a number has no quote.
+/// The fields of a JSON line after `time`, with the key text that precedes a text value; numbers have no quote.
 static KEYS: [(Field, &[u8]); 35] = [
     (Field::RequestId, b",\"request_id\":\""),
     (Field::TraceId, b",\"trace_id\":\""),
@@ -431,10 +432,10 @@ fn number(out: &mut Vec<u8>, n: u64) {
     out.extend_from_slice(itoa::Buffer::new().format(n).as_bytes());
 }
 
-/// `192.0.2.1:80`, `[2001:db8::1]:80`, or without the port and then without brackets.
+/// `192.0.2.1:80`, `[2001:db8::1]:80`, or, without the port, without brackets.
 fn address(out: &mut Vec<u8>, ip: IpAddr, port: Option<u16>) {
     match ip {
-        // By hand: a JSON line with two addresses in 339 ns, with `Display` in 439 (examples/measure.rs).
+        // Written by hand: a JSON line with two addresses takes 339 ns, with `Display` 439 (examples/measure.rs).
         IpAddr::V4(ip) => {
             let [a, b, c, d] = ip.octets();
             number(out, a.into());
@@ -443,7 +444,7 @@ fn address(out: &mut Vec<u8>, ip: IpAddr, port: Option<u16>) {
                 number(out, octet.into());
             }
         }
-        // A Vec takes every write.
+        // Writing to a Vec cannot fail.
         IpAddr::V6(ip) if port.is_some() => drop(write!(out, "[{ip}]")),
         IpAddr::V6(ip) => drop(write!(out, "{ip}")),
     }

@@ -1,4 +1,4 @@
-//! What a line must not tell: fields that are hidden, left out or shortened.
+//! Redaction: fields that the log hides, omits or shortens.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -6,20 +6,20 @@ use super::entry::{Entry, Field};
 use super::format::Header;
 use crate::error::{Error, Result};
 
-/// What becomes of a field.
+/// How to redact a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Redaction {
-    /// It is not told at all.
+    /// Omits the field.
     Drop,
-    /// `***` stands for it.
+    /// Replaces the value with `***`.
     Hide,
-    /// Of an address only the network: 24 bits of IPv4, 48 of IPv6.
+    /// Keeps only the network of an address: 24 bits of IPv4, 48 of IPv6.
     Truncate,
 }
 
 const HIDDEN: &[u8] = b"***";
 
-/// Fields by what becomes of them.
+/// The redacted fields, by kind of redaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Redactions {
     fields: Vec<(Field, Redaction)>,
@@ -30,7 +30,7 @@ impl Redactions {
     /// Adds a field.
     ///
     /// # Errors
-    /// If it cannot be redacted so.
+    /// If the field does not support this redaction.
     pub(super) fn add(&mut self, field: Field, name: &str, how: Redaction) -> Result<()> {
         let address = matches!(field, Field::Client | Field::Peer);
         match how {
@@ -49,10 +49,10 @@ impl Redactions {
         Ok(())
     }
 
-    /// Adds a field of messages.
+    /// Adds a message field.
     ///
     /// # Errors
-    /// If it cannot be redacted so.
+    /// If the field does not support this redaction.
     pub(super) fn add_header(&mut self, header: Header, name: &str, how: Redaction) -> Result<()> {
         if how == Redaction::Truncate {
             return Err(Error::new(format!("`{name}` is no address; expected hide or drop")));
@@ -61,7 +61,7 @@ impl Redactions {
         Ok(())
     }
 
-    /// Calls `write` with the entry as it may be told. `headers`: what its header fields are.
+    /// Calls `write` with the redacted entry. `headers`: the names of its message fields.
     pub(super) fn apply(&self, entry: &Entry<'_>, headers: &[Header], write: impl FnOnce(&Entry<'_>)) {
         let mut entry = entry.clone();
         for (field, how) in &self.fields {
@@ -77,7 +77,7 @@ impl Redactions {
     }
 }
 
-/// The fields that may be redacted beside addresses: what comes from clients, or names them.
+/// The fields, besides addresses, that may be redacted: they come from clients or identify them.
 const TEXTS: [Field; 13] = [
     Field::Consumer,
     Field::Credential,
@@ -118,11 +118,11 @@ fn hide(entry: &mut Entry<'_>, field: Field, how: Redaction) {
             entry.query = b"";
         }
         Field::UserAgent => entry.user_agent = shown(entry.user_agent, how),
-        _ => {} // `add` took no other
+        _ => {} // `add` accepted no others
     }
 }
 
-/// What stands for a text.
+/// The replacement for a text.
 fn shown(value: &[u8], how: Redaction) -> &'static [u8] {
     if value.is_empty() || how != Redaction::Hide { b"" } else { HIDDEN }
 }

@@ -1,4 +1,4 @@
-//! Which exchanges have a line: an expression such as `status >= 400 or total > 1s or share 1%`.
+//! Selects the exchanges that get a line: an expression such as `status >= 400 or total > 1s or share 1%`.
 //!
 //! ```text
 //! any  = all { "or" all }
@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 /// The longest expression, in bytes.
 const LONGEST: usize = 1024;
 
-/// How deep parentheses and `not` may be nested.
+/// How deeply parentheses and `not` may nest.
 const DEEPEST: usize = 16;
 
 const FIELDS: &str = "status, attempts, total, first_byte, connect, filters, head, bytes_in, bytes_out, route, upstream, listener, consumer, method, \
@@ -31,10 +31,10 @@ enum Term {
     All(Vec<Self>),
     Any(Vec<Self>),
     Not(Box<Self>),
-    /// So many of 2^32.
+    /// This many of 2^32.
     Share(u32),
     Number(Number, Comparison, u64),
-    /// `4xx`: a hundred of statuses.
+    /// `4xx`: a class of statuses.
     Class(u64),
     Text(Text, String),
     Tunnel,
@@ -50,7 +50,7 @@ enum Comparison {
     NotEqual,
 }
 
-/// A field that is a number; times are in microseconds.
+/// A numeric field; times are in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Number {
     Attempts,
@@ -64,7 +64,7 @@ enum Number {
     Total,
 }
 
-/// A field that is a text.
+/// A text field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Text {
     Cause,
@@ -79,7 +79,7 @@ impl When {
     /// Compiles an expression.
     ///
     /// # Errors
-    /// What is wrong with it, and where.
+    /// What is wrong with the expression, and where.
     pub fn parse(text: &str) -> Result<Self> {
         if text.len() > LONGEST {
             return Err(Error::new(format!("an expression has at most {LONGEST} bytes")));
@@ -89,7 +89,7 @@ impl When {
         if parser.rest.is_empty() { Ok(Self(term)) } else { Err(parser.expected("`and`, `or` or the end")) }
     }
 
-    /// Whether the exchange has a line. `random` decides about shares.
+    /// Whether the exchange gets a line. `random` decides shares.
     pub(super) fn holds(&self, entry: &Entry<'_>, random: u32) -> bool {
         self.0.holds(entry, random)
     }
@@ -154,7 +154,7 @@ impl Number {
         }
     }
 
-    /// A value of this field, and how it is written.
+    /// Parses a value of this field; also returns its expected form.
     fn read(self, word: &str) -> (Option<u64>, &'static str) {
         match self {
             Self::Attempts | Self::Status => (word.parse().ok(), "a number"),
@@ -189,7 +189,7 @@ impl Text {
     }
 }
 
-/// Reads from the front; what is left has no space before it.
+/// Parses from the front; the rest never starts with a space.
 struct Parser<'t> {
     rest: &'t str,
     depth: usize,
@@ -327,7 +327,7 @@ impl<'t> Parser<'t> {
         Err(self.expected("=, !=, <, <=, > or >="))
     }
 
-    /// Takes a word or a sign, if it comes next.
+    /// Consumes a word or symbol, if it comes next.
     fn takes(&mut self, what: &str) -> bool {
         let Some(rest) = self.rest.strip_prefix(what) else { return false };
         let word = what.starts_with(|c: char| c.is_ascii_alphabetic());

@@ -1,4 +1,4 @@
-//! The syntax of a page of metrics in both formats; what is on it is said in the file above.
+//! The syntax of a metrics page in both formats; `exposition.rs` decides its contents.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use crate::series::Series;
 pub(super) struct Page {
     out: String,
     format: Exposition,
-    /// The name of the samples of the family at hand.
+    /// The sample name of the current family.
     name: String,
 }
 
-/// What a family is, and its unit for OpenMetrics: `""` if it has none.
+/// The type of a family, and its unit for OpenMetrics: `""` if it has none.
 ///
-/// Names are written without the suffix that the kind adds: `_total`, `_info`.
+/// Names are given without the suffix that the type adds: `_total`, `_info`.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Counter(&'static str),
@@ -39,7 +39,7 @@ impl Page {
         self.out
     }
 
-    /// Begins a family. `help` has no quotes, backslashes or line breaks.
+    /// Starts a family. `help` has no quotes, backslashes or line breaks.
     pub(super) fn family(&mut self, kind: Kind, name: &str, help: &str) {
         let (suffix, open_metrics_type, text_type, unit) = match kind {
             Kind::Counter(unit) => ("_total", "counter", "counter", unit),
@@ -60,7 +60,8 @@ impl Page {
         }
     }
 
-    /// A sample of the family at hand. `labels` and `more` are label pairs, escaped, without braces; both may be empty.
+    /// A sample of the current family. `labels` and `more` are label pairs, escaped, without braces; both may be
+    /// empty.
     pub(super) fn sample(&mut self, labels: &str, more: &str, value: impl itoa::Integer) {
         self.begin("", labels, more);
         self.integer(value);
@@ -72,7 +73,7 @@ impl Page {
         self.decimal(ns);
     }
 
-    /// A family with a counter per series, added up over the cores.
+    /// A family with a counter per series, summed over the cores.
     pub(super) fn counters<C>(
         &mut self,
         (name, unit, help): (&str, &'static str, &str),
@@ -86,7 +87,7 @@ impl Page {
         }
     }
 
-    /// A family with a gauge per series, added up over the cores.
+    /// A family with a gauge per series, summed over the cores.
     pub(super) fn gauges<C>(
         &mut self,
         name: &str,
@@ -101,7 +102,8 @@ impl Page {
         }
     }
 
-    /// A family of counters with one more label: `values` names its values, `pick` finds the counter by the index of the value.
+    /// A family of counters with one more label: `values` lists its values, `pick` finds the counter by the index of
+    /// the value.
     pub(super) fn counters_by<C>(
         &mut self,
         (name, unit, help): (&str, &'static str, &str),
@@ -118,7 +120,7 @@ impl Page {
         }
     }
 
-    /// A family of histograms in seconds. One that has counted nothing is left out.
+    /// A family of histograms in seconds. Omits empty ones.
     pub(super) fn histograms<C>(
         &mut self,
         name: &str,
@@ -129,7 +131,7 @@ impl Page {
         self.histograms_with(name, help, all, |cells| (pick(cells), None));
     }
 
-    /// The same with exemplars, which only OpenMetrics has.
+    /// Like `histograms`, with exemplars, which only OpenMetrics has.
     pub(super) fn histograms_with<C>(
         &mut self,
         name: &str,
@@ -175,7 +177,7 @@ impl Page {
         self.integer(below);
     }
 
-    /// What stands behind the count of a bucket: OpenMetrics 1.0, *Exemplars*.
+    /// The exemplar after the count of a bucket: OpenMetrics 1.0, *Exemplars*.
     fn exemplar(&mut self, exemplar: &Exemplar) {
         let Exemplar { trace, span, value_ns, at_ms } = exemplar;
         let (seconds, ns) = (value_ns / 1_000_000_000, value_ns % 1_000_000_000);
@@ -183,7 +185,7 @@ impl Page {
         let _ = write!(
             self.out,
             " # {{trace_id=\"{trace:032x}\",span_id=\"{span:016x}\"}} {seconds}.{ns:09} {at}.{ms:03}"
-        ); // a String takes all
+        ); // writing to a String cannot fail
     }
 
     fn begin(&mut self, suffix: &str, labels: &str, more: &str) {
@@ -210,14 +212,14 @@ impl Page {
     fn decimal(&mut self, ns: u64) {
         self.out.push_str(itoa::Buffer::new().format(ns / 1_000_000_000));
         self.out.push('.');
-        // A one in front keeps the zeros after the point.
+        // A leading one keeps the zeros after the point.
         self.out.push_str(&itoa::Buffer::new().format(1_000_000_000 + ns % 1_000_000_000)[1..]);
         self.out.push('\n');
     }
 }
 
-/// The label of each bucket. The same in both formats, as OpenMetrics wants it (`1.0`, not `1`): otherwise a scraper that changes format
-/// would see other series.
+/// The label of each bucket. The same in both formats, in the OpenMetrics form (`1.0`, not `1`). Otherwise a scraper
+/// that changes formats would see different series.
 const BOUND_LABELS: [&str; BOUNDS_NS.len() + 1] = [
     "le=\"0.0005\"",
     "le=\"0.001\"",

@@ -1,5 +1,5 @@
-//! How often a line may be written that every request might cause: once an interval for a place ([`Every`]), or for each subject of a
-//! place ([`PerSubject`]).
+//! Limits lines that any request can cause: one per interval for each call site ([`Every`]), or for each subject of a
+//! call site ([`PerSubject`]).
 
 use super::{Fields, Level, enabled, write};
 use std::hash::{DefaultHasher, Hash, Hasher as _};
@@ -7,19 +7,20 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// How many subjects of a place are told apart. Further ones share one allowance. 6 KiB a place.
+/// Most subjects that one call site distinguishes. Further ones share one allowance. 6 KiB per call site.
 pub const SUBJECTS: usize = 256;
 
-/// How many slots of the table are looked at for a subject.
+/// Slots that a lookup checks for a subject.
 const PROBES: usize = 8;
 
-/// A subject that had no line for this long gives its slot to another one.
+/// A subject without a line for this long can lose its slot to another one.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(60);
 
-/// Lets one line through per interval, after a few at once, and counts the others: for warnings that every request might cause.
+/// Lets one line through per interval, after an initial burst, and counts the others: for warnings that any request
+/// can cause.
 ///
-/// For lines that name nothing: otherwise the lines about one upstream hide those about another. Use [`PerSubject`] where the line says
-/// what it is about. Put one in a static beside the place that warns:
+/// For lines that name no subject; otherwise lines about one upstream hide those about another. Use [`PerSubject`] if
+/// the line says what it is about. Put one in a static at the call site:
 /// `static FULL: log::Every = log::every(Duration::from_secs(10));` … `FULL.warn("accept failed", &[("error", &e)]);`
 #[derive(Debug)]
 pub struct Every {
@@ -27,15 +28,15 @@ pub struct Every {
     pace: Pace,
 }
 
-/// As [`Every`], for each subject: a storm of lines about one leaves the first line about every other.
+/// Like [`Every`], per subject: many lines about one subject do not suppress the first line about another.
 ///
-/// The table is bounded by [`SUBJECTS`]. `static SEEN: log::PerSubject = log::per_subject(1, Duration::from_secs(5));` …
+/// [`SUBJECTS`] bounds the table. `static SEEN: log::PerSubject = log::per_subject(1, Duration::from_secs(5));` …
 /// `SEEN.warn((upstream, cause), "upstream failed", &[("upstream", &upstream), …]);`
 #[derive(Debug)]
 pub struct PerSubject {
     allowance: Allowance,
     slots: [Slot; SUBJECTS],
-    /// For subjects that found no slot.
+    /// For subjects without a slot.
     others: Pace,
 }
 
@@ -44,7 +45,7 @@ pub const fn every(interval: Duration) -> Every {
     Every { allowance: Allowance { burst: 1, interval }, pace: Pace::new() }
 }
 
-/// A [`PerSubject`] that for each subject lets `burst` lines through at once, and then one per `interval`.
+/// A [`PerSubject`] that, for each subject, lets an initial `burst` of lines through and then one per `interval`.
 pub const fn per_subject(burst: u32, interval: Duration) -> PerSubject {
     PerSubject {
         allowance: Allowance { burst, interval },
@@ -56,16 +57,16 @@ pub const fn per_subject(burst: u32, interval: Duration) -> PerSubject {
 /// How many lines may pass.
 #[derive(Clone, Copy, Debug)]
 struct Allowance {
-    /// At once.
+    /// The initial burst.
     burst: u32,
-    /// Then one per this time.
+    /// After that, one line per this interval.
     interval: Duration,
 }
 
-/// What was let through so far.
+/// The state of an allowance.
 #[derive(Debug)]
 struct Pace {
-    /// When the next line may pass if there is no burst, in ns since `started`, plus one; zero before the first line.
+    /// When the next line may pass without a burst, in ns since `started`, plus one; zero before the first line.
     next_ns: AtomicU64,
     suppressed: AtomicU64,
 }
@@ -81,12 +82,12 @@ struct Slot {
 // === impl Every ===
 
 impl Every {
-    /// Writes the line, with `suppressed` = how many did not pass since the last one; or counts it.
+    /// Writes the line, with `suppressed` = lines held back since the last one; or counts it.
     pub fn warn(&self, message: &str, fields: Fields<'_>) {
         self.write(Level::Warn, message, fields);
     }
 
-    /// The same for any level.
+    /// Like [`Every::warn`], for any level.
     pub fn write(&self, level: Level, message: &str, fields: Fields<'_>) {
         if enabled(level)
             && let Some(suppressed) = self.pass(started().elapsed())
@@ -95,7 +96,8 @@ impl Every {
         }
     }
 
-    /// Whether a line may pass at `now`, a time since any fixed point; if so, how many did not since the last one.
+    /// Whether a line may pass at `now` (time since any fixed point); if so, returns how many were held back since
+    /// the last one.
     pub fn pass(&self, now: Duration) -> Option<u64> {
         self.pace.pass(self.allowance, now)
     }
@@ -104,12 +106,12 @@ impl Every {
 // === impl PerSubject ===
 
 impl PerSubject {
-    /// Writes the line, with `suppressed` = how many about this subject did not pass since the last one; or counts it.
+    /// Writes the line, with `suppressed` = lines held back about this subject since the last one; or counts it.
     pub fn warn(&self, subject: impl Hash, message: &str, fields: Fields<'_>) {
         self.write(Level::Warn, subject, message, fields);
     }
 
-    /// The same for any level.
+    /// Like [`PerSubject::warn`], for any level.
     pub fn write(&self, level: Level, subject: impl Hash, message: &str, fields: Fields<'_>) {
         if enabled(level)
             && let Some(suppressed) = self.pass(subject, started().elapsed())
@@ -118,21 +120,23 @@ impl PerSubject {
         }
     }
 
-    /// Whether a line about `subject` may pass at `now`, a time since any fixed point; if so, how many did not since the last one.
+    /// Whether a line about `subject` may pass at `now` (time since any fixed point); if so, returns how many were
+    /// held back since the last one.
     pub fn pass(&self, subject: impl Hash, now: Duration) -> Option<u64> {
         let mut hasher = DefaultHasher::new();
         subject.hash(&mut hasher);
         self.pace(hasher.finish().max(1), now).pass(self.allowance, now)
     }
 
-    /// Its own pace, or the one that subjects without a slot share.
+    /// The subject's own pace, or the one shared by subjects without a slot.
     fn pace(&self, subject: u64, now: Duration) -> &Pace {
         let at = |probe: usize| &self.slots[(subject as usize).wrapping_add(probe) % SUBJECTS];
         let slots = || (0..PROBES).map(at);
         if let Some(own) = slots().find(|slot| slot.subject.load(Relaxed) == subject) {
             return &own.pace;
         }
-        // Two threads that take the same slot at once share its pace for one line: one of them finds another slot the next time.
+        // Two threads that take the same slot at the same time share its pace for one line; next time, one of them
+        // finds another slot.
         let taken = |slot: &&Slot| {
             let holder = slot.subject.load(Relaxed);
             let free = holder == 0 || slot.pace.is_forgotten(now);
@@ -158,7 +162,7 @@ impl Pace {
         let interval_ns = allowance.interval.as_nanos() as u64;
         let ahead_ns = interval_ns.saturating_mul(u64::from(allowance.burst.saturating_sub(1)));
         let after = now_ns.max(next_ns).saturating_add(interval_ns);
-        // Of several threads at the same moment one wins.
+        // If several threads try at the same time, one wins.
         if now_ns.saturating_add(ahead_ns) < next_ns
             || self.next_ns.compare_exchange(next_ns, after, Relaxed, Relaxed).is_err()
         {

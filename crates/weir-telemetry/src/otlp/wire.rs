@@ -41,12 +41,12 @@ impl<'o> Fields<'o> {
         self.out.extend_from_slice(value);
     }
 
-    /// A text from anywhere: a string must be UTF-8, or a decoder refuses the whole batch. It is cut at [`TEXT_BYTES`].
+    /// A text from any source. A string must be UTF-8, or a decoder rejects the whole batch. Cut at [`TEXT_BYTES`].
     pub(super) fn text(&mut self, field: u64, value: &[u8]) {
         let kept = value.get(..TEXT_BYTES).unwrap_or(value);
         match str::from_utf8(kept) {
             Ok(text) => self.bytes(field, text.as_bytes()),
-            // Cut within a character, or no UTF-8 at all.
+            // Cut within a character, or not UTF-8 at all.
             Err(e) if value.len() > kept.len() && e.error_len().is_none() => {
                 self.bytes(field, kept.get(..e.valid_up_to()).unwrap_or_default());
             }
@@ -54,13 +54,13 @@ impl<'o> Fields<'o> {
         }
     }
 
-    /// Fields that were written already.
+    /// Appends fields that are already encoded.
     pub(super) fn raw(&mut self, fields: &[u8]) {
         self.out.extend_from_slice(fields);
     }
 
-    /// A message within this one. Its length stands before it and is known behind it: one byte is kept free for it, and what was
-    /// written moves up where that was not enough.
+    /// A nested message. Its length precedes it but is known only afterwards. We reserve one byte for it, and move
+    /// the content if that is not enough.
     pub(super) fn message(&mut self, field: u64, write: impl FnOnce(&mut Fields<'_>)) {
         self.varint(field << 3 | LENGTH);
         let at = self.out.len();
@@ -97,7 +97,7 @@ impl<'o> Fields<'o> {
 /// Writes attributes (`KeyValue` with `AnyValue`), and the events of a span.
 pub struct Attributes<'o> {
     fields: Fields<'o>,
-    /// The field of the message that attributes are elements of.
+    /// The number of the message field that holds attributes.
     field: u64,
 }
 
@@ -112,7 +112,7 @@ impl<'o> Attributes<'o> {
         Self { fields: Fields { out: of.out }, field }
     }
 
-    /// A text; none where it is empty.
+    /// A text attribute; omitted if empty.
     pub fn text(&mut self, key: &str, value: impl AsRef<[u8]>) {
         let value = value.as_ref();
         if !value.is_empty() {
@@ -120,22 +120,22 @@ impl<'o> Attributes<'o> {
         }
     }
 
-    /// A number.
+    /// A number attribute.
     pub fn number(&mut self, key: &str, value: u64) {
         self.attribute(key, |any| any.number(3, value.min(i64::MAX as u64)));
     }
 
-    /// A truth.
+    /// A boolean attribute.
     pub fn truth(&mut self, key: &str, value: bool) {
         self.attribute(key, |any| any.number(2, value.into()));
     }
 
-    /// An address.
+    /// An address attribute.
     pub fn address(&mut self, key: &str, value: IpAddr) {
         self.text(key, value.to_string());
     }
 
-    /// An event of a span. Only for what [`Span::write`](super::Span::write) gives.
+    /// An event of a span. Only valid within [`Span::write`](super::Span::write).
     pub fn event(&mut self, time: SystemTime, name: &str, more: impl FnOnce(&mut Attributes<'_>)) {
         self.fields.message(11, |event| {
             event.fixed64(1, nanos(time));
@@ -152,15 +152,15 @@ impl<'o> Attributes<'o> {
     }
 }
 
-/// A value as it stands on the wire.
+/// A value in its wire format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Value<'a> {
     Bytes(&'a [u8]),
-    /// A number of any size.
+    /// A number of any width.
     Number(u64),
 }
 
-/// Reads the fields of a message, from a peer; ends at what is malformed.
+/// Reads the fields of a message from a peer; stops at the first malformed one.
 pub(super) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -205,7 +205,7 @@ impl<'a> Iterator for Reader<'a> {
                 Value::Bytes(self.take(length)?)
             }
             FIXED32 => Value::Number(number(self.take(4)?)),
-            _ => return None, // groups are long gone
+            _ => return None, // groups are long obsolete
         };
         Some((tag >> 3, value))
     }

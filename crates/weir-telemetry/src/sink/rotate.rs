@@ -1,5 +1,5 @@
-//! Rotation of a log file by the thread that writes it: at a size or an age the file gets a name with the time in it, and a
-//! fresh one takes its place. Lines are never split between two files, and none waits for it.
+//! Rotates a log file on the thread that writes it. At a size or an age, the file is renamed with the time in its
+//! name, and a new file replaces it. No line is split between two files, and no producer waits.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,39 +11,39 @@ use super::open_file;
 use crate::log;
 use crate::time::timestamp;
 
-/// When a log file is put aside.
+/// When to rotate a log file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rotation {
-    /// Before it would be longer than this, in bytes.
+    /// Before it would exceed this size, in bytes.
     pub size: Option<u64>,
     /// Once it is older than this.
     pub age: Option<Duration>,
-    /// How many files that were put aside are kept.
+    /// How many rotated files to keep.
     pub keep: usize,
 }
 
-/// How long to wait after a rotation that failed.
+/// How long we wait after a failed rotation.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// Most files that are put aside within one second.
+/// Most rotations within one second.
 const SAME_SECOND: u32 = 1000;
 
-/// The file that is written now.
+/// The current file.
 pub(super) struct Rotating {
     path: PathBuf,
     rotation: Rotation,
     size: u64,
     began: SystemTime,
     next_try: Option<Instant>,
-    /// The time in the last name that was given, and the number behind it: a name that was removed is not given again.
+    /// The time in the last name we used, and the number after it: we do not reuse the name of a removed file.
     last: (String, u32),
 }
 
 impl Rotating {
-    /// `None` for what is no regular file: a pipe or a device has no size.
+    /// `None` unless it is a regular file: a pipe or a device has no size.
     pub(super) fn new(path: &Path, rotation: &Rotation, file: &File) -> Option<Self> {
         let meta = file.metadata().ok().filter(fs::Metadata::is_file)?;
-        // An empty file begins now, whenever it was made. Some file systems do not know when that was.
+        // An empty file starts now, no matter when it was created. Some file systems do not record the creation time.
         let began = if meta.len() == 0 { None } else { meta.created().or_else(|_| meta.modified()).ok() };
         Some(Self {
             path: path.to_owned(),
@@ -55,12 +55,12 @@ impl Rotating {
         })
     }
 
-    /// Counts what was written.
+    /// Counts written bytes.
     pub(super) const fn wrote(&mut self, bytes: usize) {
         self.size += bytes as u64;
     }
 
-    /// The file to go on with, if this one is full or old and so many bytes come next.
+    /// The next file, if this one is full or too old for `bytes` more.
     pub(super) fn next(&mut self, bytes: usize, file: &File) -> Option<File> {
         let full = self.rotation.size.is_some_and(|most| self.size > 0 && self.size + bytes as u64 > most);
         let old = self.rotation.age.is_some_and(|age| self.began.elapsed().is_ok_and(|is| is >= age));
@@ -84,7 +84,7 @@ impl Rotating {
 
     fn rotate(&mut self, file: &File) -> io::Result<File> {
         let ours = file.metadata()?;
-        // Whoever moved the file away already, logrotate or another process of ours, leaves us the fresh one.
+        // If something else already moved the file away (logrotate, or another process of ours), we use the new one.
         let there = fs::metadata(&self.path).ok();
         if there.is_some_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino())) {
             let aside = self.aside()?;
@@ -93,7 +93,7 @@ impl Rotating {
         open_file(&self.path).map_err(io::Error::other)
     }
 
-    /// A name that no file has: `access.log.20260301T120000Z`, with a number behind it where that is taken.
+    /// An unused name: `access.log.20260301T120000Z`, with a number after it if that is taken.
     fn aside(&mut self) -> io::Result<PathBuf> {
         let time: String = timestamp(SystemTime::now()).chars().filter(|c| !"-:".contains(*c)).collect();
         let time = format!("{}Z", time.split('.').next().unwrap_or_default());
@@ -110,7 +110,7 @@ impl Rotating {
         Err(io::Error::other("too many files of this second"))
     }
 
-    /// Removes the oldest of what was put aside. Names are in the order of time.
+    /// Removes the oldest rotated files. Their names sort by time.
     fn prune(&self) {
         let (Some(folder), Some(name)) = (self.path.parent(), self.path.file_name()) else { return };
         let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
@@ -133,7 +133,7 @@ impl Rotating {
     }
 }
 
-/// `20260301T120000Z`, perhaps with `.001` behind it: nothing else is ever removed.
+/// `20260301T120000Z`, possibly followed by `.001`: nothing else is ever removed.
 fn is_stamp(text: &[u8]) -> bool {
     let shape = |text: &[u8], shape: &[u8]| {
         text.len() == shape.len()

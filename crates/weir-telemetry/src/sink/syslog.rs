@@ -1,8 +1,8 @@
-//! Lines for a syslog server (RFC 5424), by UDP (RFC 5426), TCP with lengths (RFC 6587 §3.4.1), the same over TLS (RFC 5425) or a Unix socket.
-//! TLS itself comes from outside ([`Secure`]): this crate knows none.
+//! Sends lines to a syslog server (RFC 5424): by UDP (RFC 5426), by TCP with lengths (RFC 6587 §3.4.1), by the same
+//! over TLS (RFC 5425), or through a Unix socket. The caller provides TLS ([`Secure`]); this crate contains none.
 //!
-//! The thread that writes does it all, so that connecting, names and a slow server cost no core anything. What cannot be sent at once is
-//! lost and counted: a server that comes back finds new lines, not old ones.
+//! The writer thread does all the work, so connecting, name lookups and a slow server cost no core anything. Lines
+//! that cannot be sent immediately are lost and counted: a server that comes back gets new lines, not old ones.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::time::timestamp;
 
-/// A syslog server, and what lines say of themselves.
+/// A syslog server, and the identity that lines carry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Syslog {
-    /// Where it is.
+    /// The address of the server.
     pub server: Server,
     /// The facility: 16 to 23 are `local0` to `local7`.
     pub facility: u8,
@@ -27,19 +27,19 @@ pub struct Syslog {
     pub secure: Option<Secure>,
 }
 
-/// Makes a connection secure: shakes hands with the host of that name.
+/// Secures a connection: performs the handshake with the host of that name.
 #[derive(Clone)]
 pub struct Secure {
-    /// What it was made of: two that were made of the same are the same.
+    /// What it was made from; two that were made from the same are equal.
     pub made_of: String,
-    /// Does it, on a socket that blocks.
+    /// Performs the handshake, on a blocking socket.
     pub shake: Arc<Shake>,
 }
 
-/// A connection, and the name of the host.
+/// Takes a connection and the name of the host.
 pub type Shake = dyn Fn(TcpStream, &str) -> io::Result<Box<dyn Duplex>> + Send + Sync;
 
-/// A secure connection that blocks.
+/// A secure, blocking connection.
 pub trait Duplex: Read + Write + Send {}
 
 impl<T: Read + Write + Send> Duplex for T {}
@@ -58,34 +58,36 @@ impl fmt::Debug for Secure {
     }
 }
 
-/// Where a syslog server is.
+/// The address of a syslog server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Server {
-    /// Host and port; a connection, each line with its length before it.
+    /// Host and port; a connection, each line preceded by its length.
     Tcp(String),
     /// The same over TLS.
     Tls(String),
-    /// Host and port; a datagram for each line.
+    /// Host and port; one datagram per line.
     Udp(String),
-    /// A socket of this machine, such as `/dev/log`: of datagrams, or of a stream with a line break behind each line.
+    /// A socket on this machine, such as `/dev/log`: a datagram socket, or a stream with a line break after each
+    /// line.
     Unix(PathBuf),
 }
 
-/// The longest line by UDP or a socket of datagrams, header included; what is longer is cut. RFC 5426 §3.2 wants 2,048 at least.
+/// The longest message by UDP or datagram socket, including the header; longer ones are cut. RFC 5426 §3.2 requires
+/// at least 2,048.
 const DATAGRAM_BYTES: usize = 8 * 1024;
 
-/// How long a connect, or a write to a server that takes nothing, may last.
+/// How long we wait for a connect, or for a write to a server that reads nothing.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// How long to wait after a failure before the server is tried again.
+/// How long we wait after a failure before the next attempt.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// Severity 6 of RFC 5424 §6.2.1: informational. The line itself says how the exchange went.
 const INFORMATIONAL: u8 = 6;
 
 impl Server {
-    /// Reads `udp://HOST:PORT`, `tcp://HOST:PORT`, `tls://HOST:PORT` or `unix:PATH`; the port is 514 by UDP, 601 by TCP and 6514 by TLS unless
-    /// written.
+    /// Parses `udp://HOST:PORT`, `tcp://HOST:PORT`, `tls://HOST:PORT` or `unix:PATH`. Default ports: 514 for UDP, 601
+    /// for TCP and 6514 for TLS.
     pub fn parse(text: &str) -> Option<Self> {
         if let Some(path) = text.strip_prefix("unix:") {
             return (!path.is_empty()).then(|| Self::Unix(path.into()));
@@ -100,7 +102,7 @@ impl Server {
     }
 }
 
-/// Host and port, with this one where there is none.
+/// Host and port, adding `port` if there is none.
 fn with_port(place: &str, port: u16) -> Option<String> {
     let (host, written) = match place.strip_prefix('[') {
         Some(rest) => {
@@ -138,7 +140,7 @@ pub(super) struct Wire {
     hostname: String,
     socket: Option<Socket>,
     next_try: Option<Instant>,
-    /// The line as it is sent.
+    /// The message as sent.
     message: Vec<u8>,
 }
 
@@ -146,7 +148,7 @@ enum Socket {
     Datagram(UnixDatagram),
     Stream(UnixStream),
     Tcp(TcpStream),
-    /// What is secured, and the socket below it.
+    /// The secured stream, and the underlying socket.
     Tls(Box<dyn Duplex>, TcpStream),
     Udp(UdpSocket),
 }
@@ -159,7 +161,7 @@ impl Wire {
         Self { syslog, hostname, socket: None, next_try: None, message: Vec::new() }
     }
 
-    /// Sends whole lines, each as a message.
+    /// Sends complete lines, each as one message.
     ///
     /// # Errors
     /// How many of them were lost, and why.
@@ -176,7 +178,7 @@ impl Wire {
         Ok(())
     }
 
-    /// RFC 5424 §6.2, up to the message.
+    /// The header before the message, RFC 5424 §6.2.
     fn header(&self) -> String {
         let priority = self.syslog.facility * 8 + INFORMATIONAL;
         let (time, hostname, name) = (timestamp(SystemTime::now()), &self.hostname, &self.syslog.name);
@@ -205,7 +207,7 @@ impl Wire {
         }
     }
 
-    /// Makes sure that there is a socket, unless a try has failed just now.
+    /// Ensures that there is a socket, unless an attempt has just failed.
     fn connect(&mut self) -> io::Result<()> {
         if self.socket.as_mut().is_some_and(Socket::is_open) {
             return Ok(());
@@ -254,7 +256,7 @@ impl Socket {
         }
     }
 
-    /// Whether the other side still holds the connection. A write to one that it closed would seem to succeed.
+    /// Whether the server still holds the connection. A write to a connection that it closed would seem to succeed.
     fn is_open(&mut self) -> bool {
         let socket = match self {
             Self::Tcp(stream) | Self::Tls(_, stream) => &*stream,
@@ -264,7 +266,7 @@ impl Socket {
             return false;
         }
         let looked = match self {
-            // What is no data, such as tickets and the alert that it closes, is between the bytes.
+            // The bytes may contain records other than data, such as tickets and the close alert.
             Self::Tls(stream, _) => stream.read(&mut [0; 64]),
             Self::Tcp(stream) => stream.peek(&mut [0]),
             _ => return true,
@@ -290,13 +292,13 @@ fn dial(place: &str) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// The host of host and port, as certificates have it.
+/// The host of host and port, in the form that certificates use.
 fn host_of(place: &str) -> &str {
     let host = place.rsplit_once(':').map_or(place, |(host, _)| host);
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
-/// What of a message fits into a datagram.
+/// The part of a message that fits into a datagram.
 fn cut(message: &[u8]) -> &[u8] {
     message.get(..DATAGRAM_BYTES).unwrap_or(message)
 }
@@ -311,7 +313,7 @@ mod tests {
         Wire::new(Syslog { server, facility: 16, name: "weir".to_owned(), secure: None })
     }
 
-    /// RFC 5424 §6: what is before the message.
+    /// RFC 5424 §6: the part before the message.
     fn expect(message: &str, line: &str) {
         let words: Vec<&str> = message.splitn(8, ' ').collect();
         assert_eq!(
@@ -392,7 +394,7 @@ mod tests {
         assert!(server.accept().is_ok());
     }
 
-    /// No security at all, which says for whom it was asked.
+    /// A stand-in without any security that records the requested names.
     fn plain(names: &Arc<std::sync::Mutex<Vec<String>>>) -> Secure {
         let names = Arc::clone(names);
         let shake = move |stream: TcpStream, name: &str| -> io::Result<Box<dyn Duplex>> {
@@ -414,7 +416,7 @@ mod tests {
         let mut length = [0; 3];
         first.read_exact(&mut length).unwrap();
         assert!(length.iter().all(|b| b.is_ascii_digit() || *b == b' '), "{length:?}");
-        // What the server says is no end; that it closes is one.
+        // Data from the server is not an end; closing is.
         first.write_all(b"hello").unwrap();
         assert!(wire.socket.as_mut().unwrap().is_open());
         drop(first);

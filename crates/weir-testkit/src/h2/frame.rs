@@ -27,7 +27,7 @@ pub enum Kind {
     WindowUpdate,
 }
 
-/// The numbers of the kinds.
+/// The type numbers.
 const KINDS: [(Kind, u8); 10] = [
     (Kind::Data, 0),
     (Kind::Headers, 1),
@@ -87,7 +87,7 @@ pub mod code {
     pub const CALM: u32 = 11;
 }
 
-/// A frame: any one, whether it keeps the rules or not.
+/// A frame, valid or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// Its type.
@@ -106,7 +106,7 @@ impl Frame {
         Self { kind, flags, stream, payload: payload.into() }
     }
 
-    /// HEADERS with these fields, whole.
+    /// A complete HEADERS frame with these fields.
     pub fn headers(stream: u32, fields: &[(&str, &str)], end: bool) -> Self {
         let block = block(fields);
         let flags = flag::END_HEADERS | if end { flag::END_STREAM } else { 0 };
@@ -158,7 +158,7 @@ impl Frame {
         bytes
     }
 
-    /// What a header of nine bytes says: the frame without its payload, and how long that is.
+    /// Parses a header of nine bytes: returns the frame without its payload, and the payload's length.
     pub(super) fn parse_header(header: &[u8]) -> (Self, usize) {
         let (number, flags) = (header[3], header[4]);
         let kind = KINDS.iter().find(|(_, known)| *known == number).map(|(kind, _)| *kind);
@@ -178,7 +178,7 @@ impl Frame {
     }
 }
 
-/// A block of fields.
+/// Encodes fields into a block.
 pub(super) fn block(fields: &[(&str, &str)]) -> Vec<u8> {
     super::hpack::encode(fields.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())))
 }

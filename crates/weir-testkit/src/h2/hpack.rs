@@ -1,4 +1,4 @@
-//! HPACK (RFC 7541): the form that needs no table for what a test sends, a whole decoder for what it receives.
+//! HPACK (RFC 7541): an encoder that needs no table, for sending, and a complete decoder for receiving.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::OnceLock;
@@ -16,7 +16,7 @@ pub(super) fn encode<'a>(fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>)
     out
 }
 
-/// A length with a prefix of seven bits.
+/// Encodes a length with a seven-bit prefix.
 fn write_integer(mut n: usize, out: &mut Vec<u8>) {
     if n < 127 {
         out.push(n as u8);
@@ -31,12 +31,12 @@ fn write_integer(mut n: usize, out: &mut Vec<u8>) {
     out.push(n as u8);
 }
 
-/// What a decoder remembers between blocks.
+/// Decoder state that persists between blocks.
 #[derive(Debug)]
 pub(super) struct Decoder {
-    /// The dynamic table, the newest entry first.
+    /// The dynamic table, newest entry first.
     table: VecDeque<(Vec<u8>, Vec<u8>)>,
-    /// Most bytes of it.
+    /// Size limit of the table in bytes.
     most: usize,
 }
 
@@ -47,7 +47,7 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// The fields of a block; `None` where it is malformed.
+    /// Decodes the fields of a block; `None` if it is malformed.
     pub(super) fn decode(&mut self, block: &[u8]) -> Option<Vec<(Vec<u8>, Vec<u8>)>> {
         let mut rest = block;
         let mut fields = Vec::new();
@@ -125,8 +125,8 @@ fn read_text(rest: &mut &[u8]) -> Option<Vec<u8>> {
     if huffman { unpack(text) } else { Some(text.to_vec()) }
 }
 
-/// Decodes a text in the Huffman code. It is canonical: codes of a length follow each other in the order of their symbols,
-/// so their lengths say all.
+/// Decodes Huffman-coded text. The code is canonical: codes of equal length are consecutive in the order of their
+/// symbols, so the lengths define it completely.
 fn unpack(packed: &[u8]) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     let (mut code, mut len) = (0u32, 0u8);
@@ -137,7 +137,7 @@ fn unpack(packed: &[u8]) -> Option<Vec<u8>> {
             (code, len) = (0, 0);
         }
     }
-    // What is left are fewer than eight bits of ones.
+    // The padding is fewer than eight bits, all ones.
     (len < 8 && code + 1 == 1 << len).then_some(text)
 }
 
@@ -158,7 +158,7 @@ fn symbol(code: u32, len: u8) -> Option<u8> {
     symbols.get(&(code, len)).copied()
 }
 
-/// Bits of each symbol in the Huffman code (RFC 7541, Appendix B).
+/// Code length in bits of each symbol (RFC 7541, Appendix B).
 #[rustfmt::skip]
 const LENGTHS: [u8; 256] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 28,
@@ -193,7 +193,7 @@ const STATIC: [(&str, &str); 61] = [
 mod tests {
     use super::*;
 
-    /// RFC 7541, Appendix C.4 and C.6.1: requests and a response in the Huffman code, with the table they share.
+    /// RFC 7541, Appendix C.4 and C.6.1: Huffman-coded requests and a response, with a shared table.
     #[test]
     fn the_examples_of_the_rfc() {
         let hex = |text: &str| -> Vec<u8> {

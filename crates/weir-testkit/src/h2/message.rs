@@ -1,11 +1,11 @@
-//! What came on one stream.
+//! The message received on one stream.
 
 use std::fmt;
 
 /// How a stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The connection ended before it.
+    /// The connection ended first.
     Closed,
     /// RST_STREAM with this code.
     Reset(u32),
@@ -13,25 +13,25 @@ pub enum End {
     Stream,
 }
 
-/// What came on one stream: a request or a response. The `expect_` methods return it, so that they can be chained.
+/// The message received on one stream: a request or a response. The `expect_` methods return it for chaining.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Message {
-    /// Heads that came before the one below: `1xx`.
+    /// Interim heads (`1xx`), which precede the head below.
     pub interim: Vec<Vec<(String, String)>>,
-    /// The head, pseudo-fields among it.
+    /// The head, including pseudo-fields.
     pub fields: Vec<(String, String)>,
     /// The content of its DATA frames.
     pub body: Vec<u8>,
-    /// What came behind the body.
+    /// The fields after the body.
     pub trailers: Vec<(String, String)>,
-    /// Its frames in order: `HEADERS`, `DATA 5`, `RST_STREAM 8`; the last of a whole one with ` END`.
+    /// Its frames in order: `HEADERS`, `DATA 5`, `RST_STREAM 8`. The last frame of a complete message has ` END`.
     pub frames: Vec<String>,
     /// Whether it has ended, and how.
     pub end: Option<End>,
 }
 
 impl Message {
-    /// A head came: an interim one, the final one, or trailers.
+    /// Adds a head: an interim one, the final one, or trailers.
     pub(super) fn add_head(&mut self, fields: Vec<(String, String)>) {
         let status = find(&fields, ":status").into_iter().next();
         if status.is_some_and(|status| status.starts_with('1')) {
@@ -43,7 +43,7 @@ impl Message {
         }
     }
 
-    /// The first value of a field, also of a pseudo-field.
+    /// The first value of a field or pseudo-field.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.all(name).into_iter().next()
     }
@@ -53,7 +53,7 @@ impl Message {
         find(&self.fields, name)
     }
 
-    /// The status of a response; 0 where none came.
+    /// The status of a response; 0 if there is none.
     pub fn status(&self) -> u16 {
         self.header(":status").and_then(|status| status.parse().ok()).unwrap_or_default()
     }
@@ -63,7 +63,7 @@ impl Message {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The status is this one, and the message is whole.
+    /// Asserts this status, and that the message is complete.
     #[track_caller]
     pub fn expect_status(&self, status: u16) -> &Self {
         assert!(
@@ -73,7 +73,7 @@ impl Message {
         self
     }
 
-    /// The gateway made this answer, with this status and this cause.
+    /// Asserts that the gateway generated this answer, with this status and cause.
     #[track_caller]
     pub fn expect_cause(&self, (status, cause): (u16, &str)) -> &Self {
         self.expect_status(status);
@@ -85,21 +85,21 @@ impl Message {
         self
     }
 
-    /// A field has this value.
+    /// Asserts that a field has this value.
     #[track_caller]
     pub fn expect_header(&self, name: &str, value: &str) -> &Self {
         assert!(self.all(name).contains(&value), "expected {name}: {value}, but got:\n{self:?}");
         self
     }
 
-    /// There is no such field.
+    /// Asserts that the field is absent.
     #[track_caller]
     pub fn expect_no_header(&self, name: &str) -> &Self {
         assert!(self.header(name).is_none(), "expected no {name}, but got:\n{self:?}");
         self
     }
 
-    /// The body is this one.
+    /// Asserts this body.
     #[track_caller]
     pub fn expect_body(&self, body: impl AsRef<[u8]>) -> &Self {
         assert!(
@@ -111,7 +111,8 @@ impl Message {
         self
     }
 
-    /// It was refused as malformed: the stream was reset, or the whole connection ended for it (RFC 9113 §5.4 allows that).
+    /// Asserts that the message was refused as malformed: the stream was reset, or the connection closed (RFC
+    /// 9113 §5.4 allows that).
     #[track_caller]
     pub fn expect_malformed(&self) -> &Self {
         let refused = matches!(self.end, Some(End::Reset(super::code::PROTOCOL) | End::Closed));
@@ -122,14 +123,14 @@ impl Message {
         self
     }
 
-    /// It came in these frames.
+    /// Asserts that the message arrived in these frames.
     #[track_caller]
     pub fn expect_frames(&self, frames: &[&str]) -> &Self {
         assert_eq!(self.frames, frames);
         self
     }
 
-    /// It was reset with this code.
+    /// Asserts that the stream was reset with this code.
     #[track_caller]
     pub fn expect_reset(&self, code: u32) -> &Self {
         assert!(self.end == Some(End::Reset(code)), "expected a reset by {code}, but got:\n{self:?}");

@@ -1,11 +1,13 @@
-//! HTTP/2 as frames, in either role: what an honest peer sends, and anything else.
+//! HTTP/2 as frames, in either role, for well-behaved and misbehaving peers.
 //!
-//! [`H2`] stands on a [`Client`](crate::Client) or on a [`Conn`](crate::Conn) of an upstream. It sends what the test says,
-//! frame by frame, and collects what comes by stream. By itself it does only what keeps a conversation going: it confirms
-//! SETTINGS, answers PING, and gives windows so large that nobody waits for them, unless the test says otherwise.
+//! [`H2`] wraps a [`Client`](crate::Client) or a [`Conn`](crate::Conn) of an upstream. It sends the frames that
+//! the test specifies, and collects incoming frames by stream. On its own it does only what keeps a connection
+//! going: it acknowledges SETTINGS, answers PING, and grants windows so large that nobody has to wait, unless the
+//! test configures otherwise.
 //!
-//! *Layout:* `frame.rs` is one frame as bytes, `hpack.rs` the fields in it, `peer.rs` the connection, `peer/bodies.rs` what
-//! waits for its windows, `message.rs` what came on one stream, `origin.rs` an upstream that answers by itself.
+//! *Layout:* `frame.rs` is one frame as bytes, `hpack.rs` its fields, `peer.rs` the connection. `peer/bodies.rs`
+//! sends bodies within the peer's windows, `message.rs` collects the message of one stream, `origin.rs` is an
+//! upstream that answers automatically.
 
 mod frame;
 mod hpack;

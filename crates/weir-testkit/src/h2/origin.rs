@@ -1,4 +1,4 @@
-//! An upstream that speaks HTTP/2 and answers by itself.
+//! An upstream that speaks HTTP/2 and answers automatically.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,18 +7,18 @@ use super::message::Message;
 use super::peer::{H2, Options};
 use crate::{Conn, ServerTls, Upstream};
 
-/// An upstream in cleartext HTTP/2, or over TLS. Each connection is served in a thread of its own.
+/// An upstream with cleartext HTTP/2 or TLS. Each connection has its own thread.
 #[derive(Debug)]
 pub struct H2Origin {
     upstream: Upstream,
     requests: Arc<AtomicUsize>,
 }
 
-/// Answers a request: the connection, its stream, and what came on it.
+/// Answers a request, given the connection, the stream, and the received message.
 type Answer = dyn Fn(&mut H2<&mut Conn>, u32, Message) + Send + Sync;
 
 impl H2Origin {
-    /// Answers each request, once it is whole, as the closure says.
+    /// Answers each complete request with the closure.
     pub fn new(
         options: Options,
         answer: impl Fn(&mut H2<&mut Conn>, u32, Message) + Send + Sync + 'static,
@@ -51,7 +51,7 @@ impl H2Origin {
         })
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn address(&self) -> std::net::SocketAddr {
         self.upstream.address()
     }
@@ -61,7 +61,7 @@ impl H2Origin {
         self.upstream.connections()
     }
 
-    /// How many whole requests it has seen.
+    /// How many complete requests it has received.
     pub fn requests(&self) -> usize {
         self.requests.load(Ordering::Relaxed)
     }

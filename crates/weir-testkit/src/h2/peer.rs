@@ -12,29 +12,29 @@ use crate::wire::{self, Wire};
 use crate::{Client, Conn};
 use bodies::Waiting;
 
-/// What a client sends first.
+/// The client connection preface.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// What an end says of itself, and what it does by itself.
+/// The settings of an endpoint, and its automatic behaviour.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Its SETTINGS.
     pub settings: Vec<(u16, u32)>,
-    /// What it adds to the window of the connection at once.
+    /// The initial increase of the connection window.
     pub window: u32,
     /// Whether it answers PING.
     pub pongs: bool,
 }
 
 impl Default for Options {
-    /// Windows as large as they may be.
+    /// The largest possible windows.
     fn default() -> Self {
         Self { settings: vec![(setting::WINDOW, 0x7fff_ffff)], window: 0x7fff_ffff - 65535, pongs: true }
     }
 }
 
 impl Options {
-    /// With these settings, which win over the others.
+    /// Adds these settings, which override the others.
     #[must_use]
     pub fn with(mut self, settings: &[(u16, u32)]) -> Self {
         self.settings.extend_from_slice(settings);
@@ -42,14 +42,14 @@ impl Options {
     }
 }
 
-/// A connection that speaks HTTP/2 in frames. See the module's page for what it does by itself.
+/// A connection that speaks HTTP/2 in frames. See the module's page for its automatic behaviour.
 #[derive(Debug)]
 pub struct H2<W> {
     wire: W,
     pongs: bool,
     next: u32,
     decoder: Decoder,
-    /// The block that CONTINUATION goes on with.
+    /// The header block that CONTINUATION extends.
     block: Vec<u8>,
     streams: BTreeMap<u32, Message>,
     /// The highest stream whose head was returned by [`Self::accept`].
@@ -57,25 +57,25 @@ pub struct H2<W> {
     settings: Vec<(u16, u32)>,
     confirmed: usize,
     pong: u64,
-    /// What was not answered.
+    /// PINGs not answered yet.
     pings: Vec<Vec<u8>>,
     go_aways: Vec<(u32, u32)>,
     ended: Option<wire::End>,
-    /// What the peer lets us send.
+    /// The windows that the peer grants us.
     windows: BTreeMap<u32, i64>,
-    /// Bodies that wait for it.
+    /// Bodies that wait for a window.
     waiting: BTreeMap<u32, Waiting>,
     initial_window: i64,
 }
 
 impl H2<Client> {
-    /// Begins as a client, with windows that never are in the way.
+    /// Starts as a client, with windows so large that they never limit the peer.
     #[track_caller]
     pub fn client(client: Client) -> Self {
         Self::client_with(client, &Options::default())
     }
 
-    /// Begins as a client.
+    /// Starts as a client.
     #[track_caller]
     pub fn client_with(client: Client, options: &Options) -> Self {
         let mut this = Self::raw(client);
@@ -84,14 +84,14 @@ impl H2<Client> {
         this
     }
 
-    /// A second hand on this connection, that writes while the first one reads. Only for plain TCP.
+    /// A second handle of this connection, which writes while the first one reads. Only for plain TCP.
     pub fn writer(&self) -> crate::Writer {
         self.wire.writer()
     }
 }
 
 impl<W: AsMut<Wire>> H2<W> {
-    /// Says nothing yet.
+    /// Wraps a connection and sends nothing.
     pub fn raw(wire: W) -> Self {
         Self {
             wire,
@@ -113,7 +113,7 @@ impl<W: AsMut<Wire>> H2<W> {
         }
     }
 
-    /// Begins as a server: reads the preface and sends SETTINGS.
+    /// Starts as a server: reads the preface and sends SETTINGS.
     #[track_caller]
     pub fn server(wire: W, options: &Options) -> Self {
         let mut this = Self::raw(wire);
@@ -131,7 +131,7 @@ impl<W: AsMut<Wire>> H2<W> {
         self.wire().send(first);
     }
 
-    /// The connection below.
+    /// The underlying connection.
     pub fn wire(&mut self) -> &mut Wire {
         self.wire.as_mut()
     }
@@ -145,7 +145,7 @@ impl<W: AsMut<Wire>> H2<W> {
         self.wire().send(bytes);
     }
 
-    /// Sends a frame, where the peer may have closed already. Tells whether it could.
+    /// Sends a frame to a peer that may have closed already; returns whether that worked.
     pub fn try_send(&mut self, frame: &Frame) -> bool {
         let bytes = frame.bytes();
         self.wire().try_send(bytes).is_ok()
@@ -160,13 +160,13 @@ impl<W: AsMut<Wire>> H2<W> {
         stream
     }
 
-    /// The next stream of this client, for whoever sends its head by other means.
+    /// The next stream id of this client, for a head that is sent by other means.
     pub const fn next_stream(&mut self) -> u32 {
         self.next += 2;
         self.next - 2
     }
 
-    /// Asks without a body for this path of `weir.test`, and returns the stream.
+    /// Sends a GET for this path of `weir.test`, and returns the stream.
     #[track_caller]
     pub fn get(&mut self, path: &str) -> u32 {
         self.request(
@@ -175,7 +175,7 @@ impl<W: AsMut<Wire>> H2<W> {
         )
     }
 
-    /// Begins a POST to this path of `weir.test`, and returns the stream.
+    /// Starts a POST to this path of `weir.test`, and returns the stream.
     #[track_caller]
     pub fn post(&mut self, path: &str) -> u32 {
         self.request(
@@ -205,7 +205,7 @@ impl<W: AsMut<Wire>> H2<W> {
         }
     }
 
-    /// Sends DATA in one frame, whatever the windows are.
+    /// Sends DATA in a single frame, ignoring the windows.
     #[track_caller]
     pub fn data(&mut self, stream: u32, data: impl AsRef<[u8]>, end: bool) {
         self.send(&Frame::data(stream, data, end));
@@ -219,7 +219,7 @@ impl<W: AsMut<Wire>> H2<W> {
 
     // === Receiving ===
 
-    /// Reads the message on this stream to its end, however that is.
+    /// Reads the message on this stream to its end, whether regular or not.
     #[track_caller]
     pub fn message(&mut self, stream: u32) -> Message {
         self.pump_until("the end of a stream", |peer| {
@@ -230,19 +230,19 @@ impl<W: AsMut<Wire>> H2<W> {
         message
     }
 
-    /// What came on this stream so far, once this holds.
+    /// Waits until the condition is true, and returns the message so far.
     #[track_caller]
     pub fn wait(&mut self, stream: u32, what: &str, holds: impl Fn(&Message) -> bool) -> Message {
         self.pump_until(what, |peer| peer.streams.get(&stream).is_some_and(&holds));
         self.streams.get(&stream).cloned().unwrap_or_default()
     }
 
-    /// What came on this stream so far.
+    /// The message on this stream so far.
     pub fn so_far(&self, stream: u32) -> Message {
         self.streams.get(&stream).cloned().unwrap_or_default()
     }
 
-    /// The next request whose head has come.
+    /// The next request whose head has arrived.
     #[track_caller]
     pub fn accept(&mut self) -> (u32, Message) {
         let fresh = |peer: &Self| {
@@ -255,19 +255,19 @@ impl<W: AsMut<Wire>> H2<W> {
         (stream, self.so_far(stream))
     }
 
-    /// The next request, whole.
+    /// The next complete request.
     #[track_caller]
     pub fn accept_whole(&mut self) -> (u32, Message) {
         let (stream, _) = self.accept();
         (stream, self.message(stream))
     }
 
-    /// The next stream whose request has ended; nothing when the connection does.
+    /// The next stream whose request has ended; `None` if the connection ends first.
     pub fn next_whole(&mut self) -> Option<(u32, Message)> {
         self.try_accept_whole(Duration::from_secs(60))
     }
 
-    /// The next stream whose request has ended; nothing when the connection does, or the time is over.
+    /// The next stream whose request has ended; `None` if the connection ends or the time runs out first.
     pub fn try_accept_whole(&mut self, within: Duration) -> Option<(u32, Message)> {
         let until = Instant::now() + within;
         loop {
@@ -280,7 +280,7 @@ impl<W: AsMut<Wire>> H2<W> {
         }
     }
 
-    /// A PING and its answer: whatever the peer sent before it has been read then, and it has read what we sent.
+    /// Sends a PING and waits for its answer. By then, both sides have read everything that was sent before.
     #[track_caller]
     pub fn ping(&mut self) {
         let sent = self.pong + 1;
@@ -288,14 +288,14 @@ impl<W: AsMut<Wire>> H2<W> {
         self.pump_until("the answer to a PING", |peer| peer.pong == sent);
     }
 
-    /// The value of a setting of the peer, once it has sent them.
+    /// The value of a setting of the peer; waits for its SETTINGS.
     #[track_caller]
     pub fn setting(&mut self, id: u16) -> Option<u32> {
         self.pump_until("SETTINGS", |peer| !peer.settings.is_empty());
         self.settings.iter().rev().find(|(known, _)| *known == id).map(|(_, value)| *value)
     }
 
-    /// Waits until the peer has confirmed as many SETTINGS.
+    /// Waits until the peer has acknowledged this many SETTINGS.
     #[track_caller]
     pub fn wait_confirmed(&mut self, count: usize) {
         self.pump_until("the ACK of SETTINGS", |peer| peer.confirmed >= count);
@@ -308,14 +308,15 @@ impl<W: AsMut<Wire>> H2<W> {
         self.go_aways[n]
     }
 
-    /// The first GOAWAY. No PING that came behind it has been answered: whoever goes in two steps waits for that.
+    /// The first GOAWAY, without answering PINGs that follow it. A peer that shuts down in two steps waits for
+    /// such an answer.
     #[track_caller]
     pub fn peek_go_away(&mut self) -> (u32, u32) {
         self.pongs = false;
         self.go_away(0)
     }
 
-    /// Answers the PINGs that came meanwhile, and those to come.
+    /// Answers the pending PINGs, and future ones.
     #[track_caller]
     pub fn take_pings(&mut self) {
         self.pongs = true;
@@ -324,12 +325,12 @@ impl<W: AsMut<Wire>> H2<W> {
         }
     }
 
-    /// How many GOAWAY came.
+    /// Number of GOAWAY frames received.
     pub const fn go_aways(&self) -> usize {
         self.go_aways.len()
     }
 
-    /// The peer ends the connection, with or without more frames before.
+    /// Asserts that the peer ends the connection, possibly after further frames.
     #[track_caller]
     pub fn expect_end(&mut self) {
         let until = self.until();
@@ -340,7 +341,8 @@ impl<W: AsMut<Wire>> H2<W> {
         }
     }
 
-    /// The connection goes on for so long. As [`Wire::expect_silence`] it costs its whole duration.
+    /// Asserts that the connection stays open for this long. Like [`Wire::expect_silence`], it always takes the
+    /// full duration.
     #[track_caller]
     pub fn expect_quiet(&mut self, duration: Duration) {
         let until = Instant::now() + duration;
@@ -350,12 +352,12 @@ impl<W: AsMut<Wire>> H2<W> {
         }
     }
 
-    /// Whether the connection has ended, as far as it was read.
+    /// Whether the connection has ended, as far as it has been read.
     pub const fn is_ended(&self) -> bool {
         self.ended.is_some()
     }
 
-    /// Reads until this holds; also returns when the connection has ended and it can hold by that.
+    /// Reads until the condition is true. Also returns if the connection ended and the condition is true then.
     #[track_caller]
     fn pump_until(&mut self, what: &str, holds: impl Fn(&Self) -> bool) {
         let until = self.until();
@@ -373,7 +375,7 @@ impl<W: AsMut<Wire>> H2<W> {
         self.wire().until()
     }
 
-    /// Reads one frame and does with it what an honest peer does.
+    /// Reads one frame and reacts as a well-behaved peer does.
     fn pump(&mut self, until: Instant) -> Result<(), wire::End> {
         match self.read_frame(until) {
             Ok(frame) => self.take(&frame),
@@ -390,7 +392,7 @@ impl<W: AsMut<Wire>> H2<W> {
         Ok(())
     }
 
-    /// Reads one frame, and does nothing with it. What has come of one that is not whole stays.
+    /// Reads one frame without reacting to it. A partial frame stays in the buffer.
     fn read_frame(&mut self, until: Instant) -> Result<Frame, wire::End> {
         let wire = self.wire.as_mut();
         loop {

@@ -1,4 +1,4 @@
-//! The two roles against each other, with no gateway between.
+//! The two roles talking to each other directly, without a gateway.
 
 use super::*;
 use crate::{Client, Upstream};

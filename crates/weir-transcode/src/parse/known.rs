@@ -1,4 +1,4 @@
-//! Types with a JSON of their own: times, masks, wrappers of any JSON, and `Any`.
+//! Types with their own JSON form: times, masks, wrappers of arbitrary JSON, and `Any`.
 
 use super::{Body, MapOf, Null, Parser, Step, fields};
 use crate::scalar::{self, Token};
@@ -45,7 +45,7 @@ pub(crate) const fn text_expected(known: Known) -> &'static str {
     }
 }
 
-/// Appends what is in a message that a text stands for.
+/// Appends the content of a message that has a text form.
 pub(crate) fn write_text(known: Known, text: &str, out: &mut Vec<u8>) -> Option<()> {
     let (seconds, nanos) = match known {
         Known::Duration => time::read_duration(text)?,
@@ -121,7 +121,7 @@ impl<'de> Visitor<'de> for ListValue<'_, '_, '_> {
     }
 }
 
-/// A value in field 1 of a list.
+/// A list element, in field 1.
 struct Element<'p, 's, 'o> {
     parser: &'p mut Parser<'s, 'o>,
 }
@@ -142,7 +142,7 @@ impl<'de> DeserializeSeed<'de> for Element<'_, '_, '_> {
     }
 }
 
-/// `google.protobuf.Value`: anything.
+/// `google.protobuf.Value`: any JSON.
 pub(super) struct AnyValue<'p, 's, 'o> {
     pub(super) parser: &'p mut Parser<'s, 'o>,
 }
@@ -217,7 +217,7 @@ impl<'de> Visitor<'de> for AnyValue<'_, '_, '_> {
     }
 }
 
-/// A message of a type that it names itself, mostly first.
+/// A message that names its own type, usually in its first key.
 pub(super) struct AnyOf<'p, 's, 'o> {
     pub(super) parser: &'p mut Parser<'s, 'o>,
     pub(super) null: Null,
@@ -252,7 +252,7 @@ impl<'de> Visitor<'de> for AnyOf<'_, '_, '_> {
             }
             wire::close(begun, parser.out);
         } else {
-            // The type comes later: until then nobody knows what the fields are.
+            // The type comes later; until then the fields have no meaning.
             let Strict(value) = map.next_value()?;
             let all = strict_entries(serde_json::Map::from_iter([(first, value)]), map)?;
             buffered(parser, all)?;
@@ -262,7 +262,7 @@ impl<'de> Visitor<'de> for AnyOf<'_, '_, '_> {
     }
 }
 
-/// Writes the type, and begins the value.
+/// Writes the type, and starts the value.
 fn open_any<'s, E: Error>(parser: &mut Parser<'s, '_>, url: &str) -> Result<(&'s Message, usize), E> {
     let schema = parser.schema;
     let of = url.rsplit_once('/').and_then(|(_, name)| schema.named(name)).and_then(|at| schema.message(at));
@@ -299,7 +299,7 @@ fn value_of_any<'de, 's, A: MapAccess<'de>>(
     Ok(())
 }
 
-/// Any JSON of which no object has a key twice: a tree would keep the last one in silence.
+/// Any JSON without duplicate keys; a plain tree would silently keep the last one.
 struct Strict(serde_json::Value);
 
 impl<'de> Deserialize<'de> for Strict {
@@ -354,7 +354,7 @@ impl<'de> Visitor<'de> for StrictOf {
     }
 }
 
-/// Adds what is left of an object to what was read of it.
+/// Adds the remaining entries of an object to those already read.
 fn strict_entries<'de, A: MapAccess<'de>>(
     mut all: serde_json::Map<String, serde_json::Value>,
     mut map: A,

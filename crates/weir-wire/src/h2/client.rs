@@ -1,4 +1,4 @@
-//! A connection to an upstream: many requests on it, one driver.
+//! A connection to an upstream: many requests, one driver.
 
 use super::codec::{Bounds, Role, TextCodec};
 use super::flood::{Fault, FloodLimits};
@@ -12,21 +12,22 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Most requests at one time on one connection, however many the upstream would take: each may hold a window of memory.
+/// Most concurrent requests per connection, even if the upstream allows more: each may hold a window of memory.
 const STREAMS: usize = 256;
 
 /// Smallest and largest window of a stream.
 const WINDOW: (u32, u32) = (64 * 1024, 1024 * 1024);
 
-/// The window of each stream for a peer this far away: what a gigabit a second has on its way. Far peers need large windows
-/// to be fast; near ones need small ones, because what the other side of an exchange does not take may stand full here.
+/// The stream window for a peer with this round-trip time: what a link of 1 Gbit/s has in flight. Distant peers need
+/// large windows for speed. Near peers get small ones, because data that the other side of the exchange does not read
+/// may fill the window here.
 pub fn window_for(round_trip: Duration) -> u32 {
     const BYTES_A_MICROSECOND: u128 = 125;
     let on_its_way = round_trip.as_micros().saturating_mul(BYTES_A_MICROSECOND);
     u32::try_from(on_its_way).unwrap_or(u32::MAX).clamp(WINDOW.0, WINDOW.1)
 }
 
-/// A connection as those see it who send requests on it.
+/// The connection, as seen by code that sends requests on it.
 pub struct Link {
     shared: Shared,
     state: Rc<State>,
@@ -34,29 +35,29 @@ pub struct Link {
 
 struct State {
     streams: Cell<usize>,
-    /// Nobody sends new requests on it.
+    /// No user of the connection will send further requests.
     abandoned: Cell<bool>,
-    /// Called when a stream has ended: there is room for another.
+    /// Called when a stream has ended and there is room for another.
     freed: Box<dyn Fn() + Send + Sync>,
 }
 
-/// What makes a connection move; must be polled while there is one.
+/// Drives a connection; poll it as long as the connection exists.
 ///
-/// Memory: 64 KiB for each of its streams and 32 MiB for those that grew, all of it only where clients do not take what the
+/// Memory: 64 KiB per stream and 32 MiB for windows that grew. That much is used only if clients do not read what the
 /// upstream sends.
 pub struct Driver {
     shared: Shared,
     pulse: Pulse,
-    /// How many SETTINGS of the upstream were noticed.
+    /// Number of upstream SETTINGS already processed.
     settings: u32,
     state: Rc<State>,
 }
 
-/// One stream's place in the count.
+/// A stream's share in the stream count.
 pub(super) struct Place(Rc<State>);
 
 impl Place {
-    /// Whether it is the only one, and no other will be.
+    /// Whether this is the last stream: no other is open, and none will open.
     pub(super) fn is_last_of_all(&self) -> bool {
         self.0.abandoned.get() && self.0.streams.get() == 1
     }
@@ -70,18 +71,19 @@ impl Drop for Place {
 }
 
 impl Link {
-    /// Begins HTTP/2 on a connection and waits for the upstream's first word: that it speaks HTTP/2, and how many streams it
-    /// takes. `window` is how far that of a stream may grow. `freed` is called whenever a stream has ended.
+    /// Starts HTTP/2 on a connection and waits for the upstream's SETTINGS, which confirm that it speaks HTTP/2 and
+    /// say how many streams it accepts. `window` is the largest window of a stream. `freed` is called whenever a
+    /// stream has ended.
     ///
     /// # Errors
-    /// When the upstream speaks something else or is gone.
+    /// When the upstream speaks another protocol or is gone.
     pub async fn begin(
         stream: Stream,
         window: u32,
         header_bytes: u32,
         freed: Box<dyn Fn() + Send + Sync>,
     ) -> Result<(Self, Driver), Fault> {
-        // Windows and limits of heads bound the memory.
+        // Windows and head limits bound the memory.
         let bounds = Bounds {
             streams: STREAMS as u32,
             text: header_bytes.saturating_mul(2) as usize,
@@ -107,17 +109,17 @@ impl Link {
         H2Stream::client(&self.shared, Place(Rc::clone(&self.state)))
     }
 
-    /// Requests under way.
+    /// Requests in progress.
     pub fn streams(&self) -> usize {
         self.state.streams.get()
     }
 
-    /// Most requests at one time, by the upstream's word and ours.
+    /// Most concurrent requests: the lower of the upstream's limit and ours.
     pub fn capacity(&self) -> usize {
         self.shared.borrow().codec.peer_streams().min(STREAMS)
     }
 
-    /// Whether it takes another request: the upstream has not said goodbye.
+    /// Whether it accepts another request: the upstream has sent no GOAWAY.
     pub fn is_open(&self) -> bool {
         self.shared.borrow().codec.is_open()
     }
@@ -131,7 +133,8 @@ impl Drop for Link {
 }
 
 impl Driver {
-    /// Does the work of one stream while the connection moves. That may end first, when all has come.
+    /// Runs `work` on one stream while driving the connection. Keeps running it if the connection ends first, since
+    /// everything may have arrived.
     pub async fn drive<T>(&mut self, mut work: impl Future<Output = T> + Unpin) -> T {
         tokio::select! {
             biased;
@@ -141,7 +144,7 @@ impl Driver {
         work.await
     }
 
-    /// Moves everything on the connection. Ready when it has ended.
+    /// Drives the connection. Ready when it has ended.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
         let transport = &mut *self.shared.borrow_mut();
         transport.drive(cx);
@@ -154,7 +157,7 @@ impl Driver {
             }
             let sent = transport.poll_send(cx);
             if let Some(fault) = transport.codec.ended() {
-                return Poll::Ready(fault); // it was told, if its socket took that
+                return Poll::Ready(fault); // the upstream got the GOAWAY, if it still reads
             }
             match (came, sent) {
                 (Poll::Ready(Came::End), _) | (_, Poll::Ready(Err(_))) => {
@@ -167,14 +170,14 @@ impl Driver {
         }
     }
 
-    /// Whether SETTINGS came since the last question: it may take more requests at one time, or fewer.
+    /// Whether new SETTINGS came since the last call: the limit of concurrent requests may have changed.
     pub fn take_settings(&mut self) -> bool {
         let came = self.shared.borrow().codec.settings_seen();
         std::mem::replace(&mut self.settings, came) != came
     }
 
-    /// Looks for a sign of life, and asks for one after silence, while requests are under way. To be called every
-    /// [`LOOK`](super::LOOK); false when the upstream is to be given up.
+    /// Checks whether the upstream is alive, and sends a PING after a silence, while requests are in progress. Call
+    /// it every [`LOOK`](super::LOOK). False means: give the upstream up.
     pub fn is_alive(&mut self) -> bool {
         if self.streams() == 0 {
             self.pulse.rest();
@@ -183,7 +186,7 @@ impl Driver {
         self.pulse.look(&mut self.shared.borrow_mut())
     }
 
-    /// Requests under way.
+    /// Requests in progress.
     pub fn streams(&self) -> usize {
         self.state.streams.get()
     }

@@ -1,36 +1,36 @@
 //! Counts the frames of a connection by kind.
 //!
-//! Frames that ask for work and carry no message are free in any number; that is what the attacks of the last years have in
-//! common (CVE-2019-9511 to 9518, CVE-2023-44487 "rapid reset", CVE-2024-27316 and VU#421644 "CONTINUATION flood",
-//! CVE-2025-8671 "MadeYouReset"). So each kind has an allowance a second, and honest traffic earns more of it: a response
-//! earns a reset, a piece of data its window update. Who goes beyond is cut with GOAWAY.
+//! The attacks of recent years have one thing in common: frames that cause work but carry no message cost the sender
+//! nothing (CVE-2019-9511 to 9518, CVE-2023-44487 "rapid reset", CVE-2024-27316 and VU#421644 "CONTINUATION flood",
+//! CVE-2025-8671 "MadeYouReset"). So each kind of frame has an allowance per second, and honest traffic earns more: a
+//! response earns a reset, a piece of data its window update. A peer that exceeds its allowance gets GOAWAY.
 
 use super::frame::{self, Header, Kind};
 use std::time::{Duration, Instant};
 
-/// Why a connection ended before its time.
+/// Why a connection ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// The peer closed or reset it.
+    /// The peer closed or reset the connection.
     Closed,
-    /// The peer sent more of a kind of frame than any honest one does.
+    /// The peer sent more frames of one kind than any honest peer does.
     Flood(Flood),
-    /// The peer broke a rule of the protocol.
+    /// The peer violated the protocol.
     Protocol,
 }
 
-/// A kind of frame that a peer sends too many of.
+/// A kind of frame that a peer can send too often.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flood {
     /// CONTINUATION frames of one head.
     Continuation,
-    /// DATA frames without data, or with next to none.
+    /// DATA frames with little or no data.
     Data,
     /// Frames that made us reset streams.
     Errors,
-    /// PING, and answers to what was not asked.
+    /// PING, and unsolicited acknowledgements.
     Ping,
-    /// PRIORITY, PRIORITY_UPDATE, and kinds that nobody knows.
+    /// PRIORITY, PRIORITY_UPDATE, and unknown types.
     Priority,
     /// RST_STREAM.
     Resets,
@@ -40,29 +40,30 @@ pub enum Flood {
     WindowUpdate,
 }
 
-/// Most frames of a kind in one second, beyond what honest traffic earns.
+/// Most frames of a kind per second, beyond what honest traffic earns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FloodLimits {
-    /// CONTINUATION frames of one head, not a second.
+    /// CONTINUATION frames per head, not per second.
     pub continuations: u32,
-    /// Empty DATA frames, padding or not. Each DATA frame with data earns another.
+    /// Empty DATA frames, padded or not. Each DATA frame with data earns one more.
     pub empty_data: u32,
-    /// Streams reset by us for what the peer did.
+    /// Streams we reset because of what the peer did.
     pub errors: u32,
-    /// PING, and answers to none of ours. Each HEADERS or DATA frame, either way, earns another: gRPC measures its bandwidth by pings.
+    /// PING, and unsolicited acknowledgements. Each HEADERS or DATA frame, in either direction, earns one more: gRPC
+    /// measures its bandwidth with pings.
     pub pings: u32,
-    /// PRIORITY and unknown frames. Each HEADERS frame received earns two.
+    /// PRIORITY and unknown frames. Each received HEADERS frame earns two more.
     pub priorities: u32,
-    /// RST_STREAM received. Each response earns another: who cancels some of many requests is no attacker.
+    /// Received RST_STREAM. Each response earns one more: a client that cancels some of many requests is no attacker.
     pub resets: u32,
-    /// SETTINGS, and answers to none of ours.
+    /// SETTINGS, and unsolicited acknowledgements.
     pub settings: u32,
-    /// WINDOW_UPDATE. Each KiB of DATA sent earns another, and each frame of it two.
+    /// WINDOW_UPDATE. Each KiB of sent DATA earns one more, and each DATA frame two.
     pub window_updates: u32,
 }
 
 impl Default for FloodLimits {
-    /// Ten times what any client we know sends, and a thousandth of what an attacker must.
+    /// Ten times what any client we know sends, and a thousandth of what an attacker needs.
     fn default() -> Self {
         Self {
             continuations: 16,
@@ -78,8 +79,8 @@ impl Default for FloodLimits {
 }
 
 impl FloodLimits {
-    /// For an upstream, which is not suspected but may be broken: a hundred times what one sends that works. What it
-    /// answers to requests is not counted here: each of them is bounded by itself.
+    /// For an upstream, which we trust but which may be broken: a hundred times what a working one sends. Frames that
+    /// answer requests are not limited here: each response has its own limits.
     pub const UPSTREAM: Self = Self {
         empty_data: 10_000,
         pings: 10_000,
@@ -102,19 +103,20 @@ impl FloodLimits {
     };
 }
 
-/// Most frames of a kind that can be earned ahead: what a client owes for a body of 4 MiB that it reads before it says so.
+/// Most frames of a kind that can be earned in advance: the window updates for a body of 4 MiB that a client reads
+/// before it sends any.
 const CREDIT: i64 = 4096;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What is known of the frames of one connection.
+/// The frame counts of one connection.
 #[derive(Debug)]
 pub(super) struct Meter {
     limits: FloodLimits,
     since: Option<Instant>,
-    /// The moment of this batch of frames, once one of them needed it.
+    /// The time of this batch of frames, once one of them needed it.
     now: Option<Instant>,
-    /// Frames of this second by kind, less what was earned; below zero what is left of that.
+    /// Frames of this second by kind, minus what was earned; a negative count is unused credit.
     counts: [i64; 8],
     continuations: u32,
     flood: Option<Flood>,
@@ -125,17 +127,18 @@ impl Meter {
         Self { limits, since: None, now: None, counts: [0; 8], continuations: 0, flood: None }
     }
 
-    /// What the peer does too often, if anything.
+    /// The kind of frame that the peer sends too often, if any.
     pub(super) const fn flood(&self) -> Option<Flood> {
         self.flood
     }
 
-    /// Frames that were read together follow: the clock is read at most once for them.
+    /// Starts a batch of frames that were read together: the clock is read at most once for them.
     pub(super) const fn batch(&mut self) {
         self.now = None;
     }
 
-    /// A frame came. `data` is the length of DATA without its padding: a frame of nothing else is as empty as one of nothing.
+    /// Counts a received frame. `data` is the length of DATA without padding: a frame of padding only counts as
+    /// empty.
     pub(super) fn received(&mut self, header: &Header, data: usize) {
         match header.kind {
             Kind::DATA if data > 0 => {
@@ -166,7 +169,7 @@ impl Meter {
         }
     }
 
-    /// An answer came that nobody had asked for.
+    /// Counts an unsolicited acknowledgement.
     pub(super) fn unasked(&mut self, kind: Kind) {
         if kind == Kind::SETTINGS {
             self.spend(Flood::Settings, self.limits.settings);
@@ -175,19 +178,19 @@ impl Meter {
         }
     }
 
-    /// DATA was sent.
+    /// Counts sent DATA.
     pub(super) fn sent_data(&mut self, len: usize) {
         self.earn(Flood::Ping, 1);
         self.earn(Flood::WindowUpdate, 2 + (len / 1024) as u32);
     }
 
-    /// A head was sent.
+    /// Counts a sent head.
     pub(super) fn sent_head(&mut self) {
         self.earn(Flood::Ping, 1);
         self.earn(Flood::Resets, 1);
     }
 
-    /// A stream was reset for what the peer did.
+    /// Counts a stream that we reset because of what the peer did.
     pub(super) fn provoked(&mut self) {
         self.spend(Flood::Errors, self.limits.errors);
     }
@@ -285,7 +288,7 @@ mod tests {
     #[test]
     fn what_was_earned_before_counts_and_has_an_end() {
         let mut meter = Meter::new(FloodLimits::default());
-        (0..1024).for_each(|_| meter.sent_data(4096)); // 4 MiB in one go, acknowledged by the piece
+        (0..1024).for_each(|_| meter.sent_data(4096)); // 4 MiB at once, acknowledged piece by piece
         (0..2048).for_each(|_| meter.received(&header(Kind::WINDOW_UPDATE, 0), 0));
         assert_eq!(meter.flood(), None);
         let more = (0..10_000).take_while(|_| {
@@ -300,7 +303,7 @@ mod tests {
         let mut meter = Meter::new(FloodLimits::default());
         for _ in 0..10_000 {
             meter.sent_head();
-            meter.received(&header(Kind::RST_STREAM, 0), 0); // every request answered, then canceled
+            meter.received(&header(Kind::RST_STREAM, 0), 0); // every request answered, then cancelled
             meter.sent_data(4000);
             meter.received(&header(Kind::PING, 0), 0); // gRPC's bandwidth probes
             meter.received(&header(Kind::WINDOW_UPDATE, 0), 0);

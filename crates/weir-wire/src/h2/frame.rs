@@ -1,20 +1,20 @@
 //! Frames of HTTP/2 as bytes (RFC 9113 §4 and §6).
 
-/// What a client sends first (RFC 9113 §3.4).
+/// The client connection preface (RFC 9113 §3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Longest payload that we take, and that we send: what SETTINGS say where they say nothing.
+/// Longest payload that we accept and send: the default of SETTINGS.
 pub const FRAME_MOST: usize = 16_384;
 
-/// Bytes before a payload.
+/// Bytes of a frame header.
 pub const HEADER: usize = 9;
 
-/// A type of frames. Not an enum: unknown ones are ignored, and this is how they look.
+/// A frame type. Not an enum, because unknown types must be representable: receivers ignore them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind(pub u8);
 
 impl Kind {
-    /// The rest of a head.
+    /// The continuation of a head.
     pub const CONTINUATION: Self = Self(9);
     /// A piece of a body.
     pub const DATA: Self = Self(0);
@@ -22,74 +22,74 @@ impl Kind {
     pub const GOAWAY: Self = Self(7);
     /// A head, trailers, or the beginning of one.
     pub const HEADERS: Self = Self(1);
-    /// A question whether the peer is there, and its answer.
+    /// A liveness check, or its answer.
     pub const PING: Self = Self(6);
     /// Obsolete (RFC 9113 §5.3.2).
     pub const PRIORITY: Self = Self(2);
-    /// A promise of a server; nobody here takes one.
+    /// A server push; nobody here accepts one.
     pub const PUSH_PROMISE: Self = Self(5);
     /// The end of one stream.
     pub const RST_STREAM: Self = Self(3);
-    /// What the other side is held to.
+    /// Limits for the other side.
     pub const SETTINGS: Self = Self(4);
-    /// Leave to send more.
+    /// Permission to send more.
     pub const WINDOW_UPDATE: Self = Self(8);
 }
 
 // === flags ===
 
-/// Of SETTINGS and PING: it confirms.
+/// On SETTINGS and PING: an acknowledgement.
 pub const ACK: u8 = 0x1;
-/// Of DATA and HEADERS: nothing follows.
+/// On DATA and HEADERS: nothing follows.
 pub const END_STREAM: u8 = 0x1;
-/// Of HEADERS and CONTINUATION: the head is whole.
+/// On HEADERS and CONTINUATION: the head is complete.
 pub const END_HEADERS: u8 = 0x4;
-/// Of DATA and HEADERS: there is padding.
+/// On DATA and HEADERS: the payload is padded.
 pub const PADDED: u8 = 0x8;
-/// Of HEADERS: a priority stands before the fields.
+/// On HEADERS: a priority precedes the fields.
 pub const PRIORITY: u8 = 0x20;
 
 /// Error codes (RFC 9113 §7).
 pub mod code {
     /// No error.
     pub const NO_ERROR: u32 = 0;
-    /// A rule was broken.
+    /// A broken rule.
     pub const PROTOCOL: u32 = 1;
-    /// A mistake of our own, or behind us.
+    /// An error of ours, or of a server behind us.
     pub const INTERNAL: u32 = 2;
-    /// More data than a window.
+    /// More data than the window allows.
     pub const FLOW_CONTROL: u32 = 3;
     /// A frame for a stream that has ended.
     pub const STREAM_CLOSED: u32 = 5;
     /// A frame of the wrong length.
     pub const FRAME_SIZE: u32 = 6;
-    /// Not looked at.
+    /// Not processed.
     pub const REFUSED: u32 = 7;
-    /// Not wanted any more.
+    /// No longer needed.
     pub const CANCEL: u32 = 8;
-    /// No HPACK.
+    /// Invalid HPACK.
     pub const COMPRESSION: u32 = 9;
-    /// Too much of something.
+    /// Excessive load.
     pub const CALM: u32 = 11;
 }
 
 /// Settings (RFC 9113 §6.5.2).
 pub mod setting {
-    /// Whether pushes are taken.
+    /// Whether server pushes are accepted.
     pub const PUSH: u16 = 2;
-    /// Most streams at one time.
+    /// Most concurrent streams.
     pub const STREAMS: u16 = 3;
-    /// The window of a stream at its beginning.
+    /// The initial window of a stream.
     pub const WINDOW: u16 = 4;
     /// Longest payload.
     pub const FRAME: u16 = 5;
     /// Most bytes of a head.
     pub const HEAD: u16 = 6;
-    /// Whether Extended CONNECT is taken (RFC 8441).
+    /// Whether Extended CONNECT is accepted (RFC 8441).
     pub const CONNECT: u16 = 8;
 }
 
-/// What stands before a payload.
+/// A frame header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Bytes of the payload.
@@ -103,7 +103,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads a header; none where there are too few bytes.
+    /// Parses a frame header; `None` if there are too few bytes.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let &[a, b, c, kind, flags, s0, s1, s2, s3] = bytes.first_chunk::<HEADER>()?;
@@ -121,7 +121,7 @@ impl Header {
     }
 }
 
-/// Appends a frame. The payload is not longer than [`FRAME_MOST`].
+/// Appends a frame. The payload must not exceed [`FRAME_MOST`].
 pub fn write(kind: Kind, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
     let [_, a, b, c] = (payload.len() as u32).to_be_bytes();
     let [s0, s1, s2, s3] = stream.to_be_bytes();
@@ -129,12 +129,12 @@ pub fn write(kind: Kind, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u
     out.extend_from_slice(payload);
 }
 
-/// The four bytes of a payload at this place, as a number.
+/// The four bytes at `at` in the payload, as a number.
 pub fn number(payload: &[u8], at: usize) -> Option<u32> {
     payload.get(at..)?.first_chunk().map(|four| u32::from_be_bytes(*four))
 }
 
-/// The part of a payload that is neither padding nor priority; none where they are longer than it.
+/// The payload without padding and priority; `None` if they exceed the payload.
 pub fn content<'a>(header: &Header, payload: &'a [u8]) -> Option<&'a [u8]> {
     let mut content = payload;
     let mut padding = 0;

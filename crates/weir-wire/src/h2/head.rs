@@ -1,43 +1,43 @@
-//! Heads of HTTP/2 as HTTP/1.1 text (RFC 9113 §8): what comes. `render` has what is sent.
+//! Received HTTP/2 heads as HTTP/1.1 text (RFC 9113 §8). `render` does the reverse for sent heads.
 //!
-//! Fields are written as they are decoded, into the buffer that `weir-h1` parses. What only HTTP/2 knows (pseudo-fields,
-//! Extended CONNECT) becomes what HTTP/1.1 says instead; fields of one connection are malformed (§8.2.2). What would change
-//! where a head ends or what it is stops here; all other judgement is the parser's.
+//! Fields are decoded straight into the buffer that `weir-h1` parses. Features specific to HTTP/2 (pseudo-fields,
+//! Extended CONNECT) become their HTTP/1.1 equivalents; connection-specific fields are malformed (§8.2.2). This
+//! module rejects anything that would move the end of a head or change its kind; the parser judges the rest.
 
 use crate::websocket;
 
-/// A head that breaks this rule of HTTP/2: its stream is reset (RFC 9113 §8.1.1).
+/// A head that breaks this HTTP/2 rule: we reset its stream (RFC 9113 §8.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed(pub &'static str);
 
-/// What is known of a head beside its text.
+/// The facts of a head beside its text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Told {
-    /// Of a response.
+    /// The status of a response.
     pub status: u16,
-    /// What the message says of its body.
+    /// The announced length of the body.
     pub length: Option<u64>,
-    /// A request for a WebSocket (RFC 8441).
+    /// Whether it requests a WebSocket (RFC 8441).
     pub tunnel: bool,
-    /// How many bytes are held of it.
+    /// How many bytes of it are held in memory.
     pub held: usize,
 }
 
-/// What is gathered while a head is read; kept from head to head for its memory.
+/// Buffers for reading a head, reused from head to head.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     pseudo: [Vec<u8>; 5],
     cookies: Vec<u8>,
 }
 
-/// The pseudo-fields of a request, by their place in [`Scratch`].
+/// Indexes of a request's pseudo-fields in [`Scratch`].
 const METHOD: usize = 0;
 const SCHEME: usize = 1;
 const AUTHORITY: usize = 2;
 const PATH: usize = 3;
 const PROTOCOL: usize = 4;
 
-/// Largest buffer that is kept for the next head.
+/// Largest buffer kept for the next head.
 const KEPT: usize = 4 * 1024;
 
 impl Scratch {
@@ -46,7 +46,7 @@ impl Scratch {
         self.pseudo.iter().chain([&self.cookies]).map(Vec::capacity).sum()
     }
 
-    /// Frees what a large head has left.
+    /// Shrinks buffers that a large head has grown.
     pub(super) fn trim(&mut self) {
         for buffer in self.pseudo.iter_mut().chain([&mut self.cookies]) {
             if buffer.capacity() > KEPT {
@@ -56,34 +56,34 @@ impl Scratch {
     }
 }
 
-/// Writes one head.
+/// Writes one head as text.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     kind: Kind<'a>,
     text: &'a mut Vec<u8>,
     scratch: &'a mut Scratch,
-    /// Most bytes of text: a longer one of a request stays without its end, and is refused by the parser as too large.
+    /// Most bytes of text. A longer request head stays without its end, and the parser rejects it as too large.
     most: usize,
     told: Told,
-    /// Which pseudo-fields came, by their place.
+    /// The pseudo-fields seen so far, as a bit set.
     seen: u8,
     /// The start line is written.
     begun: bool,
-    /// `host` said again what `:authority` had said.
+    /// A `host` field repeated `:authority`.
     host_again: bool,
     te_trailers: bool,
     full: bool,
     malformed: Option<Malformed>,
 }
 
-/// Whose fields they are.
+/// The message part that the fields belong to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind<'a> {
     /// A request's.
     Request,
-    /// A response's. What a WebSocket is agreed to with, where the request asked for one.
+    /// A response's fields. `accept` is the answer to the WebSocket key, if the request asked for a WebSocket.
     Response { accept: Option<&'a str> },
-    /// Those behind a body.
+    /// Trailers.
     Trailers,
 }
 
@@ -105,7 +105,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes a field. Once the head is malformed or too large, fields only pass by: HPACK wants all of them decoded.
+    /// Adds a field. Once the head is malformed or too large, further fields are ignored; HPACK still requires
+    /// decoding them all.
     pub(super) fn field(&mut self, name: &[u8], value: &[u8]) {
         if self.malformed.is_some() || self.full {
             return;
@@ -118,20 +119,20 @@ impl<'a> Reader<'a> {
         self.full = self.text.len() + self.scratch.cookies.len() > self.most;
     }
 
-    /// The head is over.
+    /// Ends the head.
     pub(super) fn finish(mut self) -> Result<Told, Malformed> {
         if let Some(malformed) = self.malformed {
             return Err(malformed);
         }
         self.begin()?;
         if !self.scratch.cookies.is_empty() {
-            // RFC 9113 §8.2.3: clients split it to compress it better; HTTP/1.1 allows one field only.
+            // RFC 9113 §8.2.3: clients split cookies to compress them better; HTTP/1.1 allows only one Cookie field.
             pieces(self.text, &[b"cookie: ", &self.scratch.cookies, b"\r\n"]);
         }
         if self.full {
             return match self.kind {
                 Kind::Request => Ok(self.told),
-                // What is read behind a response's text is its body, and must not become the rest of its head.
+                // The bytes after a response's text are its body, and must not become part of its head.
                 Kind::Response { .. } => Err(Malformed("a head that is too large")),
                 Kind::Trailers => Err(Malformed("trailers are too large")),
             };
@@ -156,7 +157,7 @@ impl<'a> Reader<'a> {
         Ok(self.told)
     }
 
-    /// RFC 9113 §8.3: known ones, each once, before all others.
+    /// RFC 9113 §8.3: only known pseudo-fields, each once, before all other fields.
     fn pseudo(&mut self, name: &[u8], value: &[u8]) -> Result<(), Malformed> {
         let place = match (self.kind, name) {
             (Kind::Request, b"method") | (Kind::Response { .. }, b"status") => METHOD,
@@ -167,7 +168,7 @@ impl<'a> Reader<'a> {
             _ => return Err(Malformed("a pseudo-field that has no place here")),
         };
         let came = 1 << place;
-        // A space would end the word of a start line, and a line its line.
+        // A space would end the token in the start line, and a line break the line.
         let is_word = value.iter().all(|&b| b > b' ' && b != 0x7f);
         if self.begun || self.seen & came != 0 || !is_word {
             return Err(Malformed("a pseudo-field twice, behind others, or with what no start line holds"));
@@ -183,7 +184,7 @@ impl<'a> Reader<'a> {
         (self.seen & (1 << place) != 0).then_some(&self.scratch.pseudo[place][..])
     }
 
-    /// Writes the start line, if it is not there yet.
+    /// Writes the start line, unless it is already written.
     fn begin(&mut self) -> Result<(), Malformed> {
         if std::mem::replace(&mut self.begun, true) {
             return Ok(());
@@ -212,7 +213,7 @@ impl<'a> Reader<'a> {
         if !is_whole || path.is_some_and(|path| path != b"*" && !path.starts_with(b"/")) {
             return Err(Malformed("pseudo-fields that make no request"));
         }
-        // Any other protocol is a CONNECT, and refused as such.
+        // A CONNECT for any other protocol is a plain CONNECT, which we refuse.
         let tunnel = protocol.is_some_and(|p| p.eq_ignore_ascii_case(b"websocket"));
         let [method, _, authority, path, _] = &self.scratch.pseudo;
         match (tunnel, is_connect) {
@@ -232,7 +233,7 @@ impl<'a> Reader<'a> {
         let none = Malformed("no status, or one that is none");
         let status = self.came(METHOD).filter(|s| s.len() == 3).and_then(number).ok_or(none)?;
         self.told.status = match u16::try_from(status).map_err(|_| none)? {
-            // HTTP/2 has no 101; a tunnel opens with a 2xx (RFC 8441 §5).
+            // HTTP/2 has no 101; a 2xx opens a tunnel (RFC 8441 §5).
             0..=99 | 101 | 600.. => return Err(none),
             200..=299 if asked_for_tunnel => 101,
             status => status,
@@ -268,15 +269,17 @@ impl<'a> Reader<'a> {
                 cookies.extend_from_slice(value);
                 return Ok(());
             }
-            // One that differs from the authority, or a second, is refused by the parser as two fields.
+            // The parser rejects a Host that differs from the authority, or a second one, as a duplicate field.
             b"host" if !self.host_again && self.repeats_authority(value) => {
                 self.host_again = true;
                 return Ok(());
             }
-            // RFC 8441 §5: HTTP/2 has none. An upstream of HTTP/1.1 would see two, and may believe the wrong one.
+            // RFC 8441 §5: HTTP/2 has no such field. An HTTP/1.1 upstream would see two keys, and might use the wrong
+            // one.
             b"sec-websocket-key" if self.told.tunnel => return Ok(()),
             b"content-length" => {
-                // What follows is the tunnel's. An upstream that was told of a body would take the next request for it.
+                // Tunnel data follows, not a body. An upstream that expects a body would read the next request as
+                // that body.
                 if self.told.tunnel || self.told.status == 101 {
                     return Ok(());
                 }
@@ -300,7 +303,7 @@ fn pieces(text: &mut Vec<u8>, pieces: &[&[u8]]) {
     }
 }
 
-/// A number of decimal digits.
+/// Parses a decimal number.
 fn number(text: &[u8]) -> Option<u64> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;
@@ -313,11 +316,11 @@ fn is_value(value: &[u8]) -> bool {
     let is_space = |b: Option<&u8>| matches!(b, Some(b' ' | b'\t'));
     !is_space(value.first())
         && !is_space(value.last())
-        // Without a branch for each: most bytes of a head are values.
+        // Branch-free: most bytes of a head are values.
         && !value.iter().fold(false, |bad, &b| bad | ((b < b' ') & (b != b'\t')) | (b == 0x7f))
 }
 
-/// What a name is made of, in lower case (RFC 9113 §8.2.1).
+/// Whether a byte may occur in a name, in lower case (RFC 9113 §8.2.1).
 const fn is_name(byte: u8) -> bool {
     weir_h1::is_token(byte) && !byte.is_ascii_uppercase()
 }
@@ -392,7 +395,7 @@ mod tests {
         assert!(e.contains("head too large"), "{e}");
     }
 
-    /// The same bytes in every run.
+    /// Yields the same bytes in every run.
     struct Random(fastrand::Rng);
 
     impl Random {
@@ -443,8 +446,8 @@ mod tests {
         }
     }
 
-    /// Whatever comes, the text is one head or none: never a head and something behind it, which another parser would take
-    /// for a body or a second message.
+    /// For any input, the text is one head or none. It is never a head plus bytes that another parser would read as a
+    /// body or a second message.
     #[test]
     fn no_head_becomes_two() {
         let mut random = Random(fastrand::Rng::with_seed(1));

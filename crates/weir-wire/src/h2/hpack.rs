@@ -1,19 +1,19 @@
-//! HPACK (RFC 7541): fields out of a block, and blocks that need no memory. Bytes only.
+//! HPACK (RFC 7541): decodes blocks into fields, and encodes without a dynamic table. Bytes only.
 //!
-//! What is sent is literals and references to the static table, so that what was rendered once is good for every connection.
-//! What is received may be anything.
+//! We send only literals and references to the static table, so that a head rendered once is valid on every
+//! connection. We accept every valid encoding.
 
 use super::huffman;
 use super::tables::{STATIC, static_index};
 use std::collections::VecDeque;
 
-/// Most bytes of the dynamic table, as RFC 7541 §4.1 counts them: what SETTINGS say where they say nothing.
+/// Largest size of the dynamic table in bytes, counted as in RFC 7541 §4.1: the default of SETTINGS.
 const TABLE_MOST: usize = 4096;
 
-/// What an entry counts beside its text (RFC 7541 §4.1).
+/// The overhead of an entry beside its text (RFC 7541 §4.1).
 const ENTRY: usize = 32;
 
-/// What a decoder remembers between blocks.
+/// The state of a decoder between blocks.
 #[derive(Debug, Default)]
 pub struct Decoder {
     table: Table,
@@ -23,21 +23,21 @@ pub struct Decoder {
     value: Vec<u8>,
 }
 
-/// A block that is no HPACK: the connection is of no more use (RFC 9113 §4.3).
+/// An invalid HPACK block: the connection is unusable (RFC 9113 §4.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Undecodable;
 
 impl Decoder {
-    /// How often the table has changed: a block that does not change it means the same until that grows.
+    /// How often the table has changed. A block that leaves this unchanged keeps its meaning until it grows.
     pub const fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Hands the fields of a block over, one after another. How many and how large they are together is for the receiver to
-    /// bound: each may be a reference of one byte to four kibibytes.
+    /// Calls `field` for each field of a block. The receiver must limit their number and total size: one byte can
+    /// reference a field of four KiB.
     ///
     /// # Errors
-    /// When it is no HPACK.
+    /// When the block is not valid HPACK.
     pub fn decode(&mut self, block: &[u8], mut field: impl FnMut(&[u8], &[u8])) -> Result<(), Undecodable> {
         let mut rest = block;
         let mut begun = false;
@@ -47,7 +47,7 @@ impl Decoder {
                 let (name, value) = self.table.entry(index).ok_or(Undecodable)?;
                 field(name, value);
             } else if first & 0xe0 == 0x20 {
-                // RFC 7541 §4.2: at the beginning of a block only.
+                // RFC 7541 §4.2: only at the start of a block.
                 let most = integer(&mut rest, 5).filter(|n| *n <= TABLE_MOST && !begun).ok_or(Undecodable)?;
                 self.changes += 1;
                 self.table.resize(most);
@@ -60,7 +60,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Frees what a large field has left.
+    /// Shrinks buffers that a large field has grown.
     pub(super) fn trim(&mut self) {
         for buffer in [&mut self.name, &mut self.value] {
             if buffer.capacity() > TABLE_MOST {
@@ -84,7 +84,7 @@ impl Decoder {
         let name = if index == 0 {
             text(rest, &mut self.name)?
         } else {
-            // Kept apart: the entry may have to go for this one.
+            // Copied, because adding the new entry may evict this one.
             self.name.clear();
             self.name.extend_from_slice(self.table.entry(index)?.0);
             &self.name
@@ -99,15 +99,15 @@ impl Decoder {
     }
 }
 
-/// The dynamic table. The text of all entries lies in one row, the oldest first.
+/// The dynamic table. The text of all entries is stored contiguously, oldest first.
 ///
-/// Invariant: `size` is that of all entries, and at most `most`, which is at most [`TABLE_MOST`].
+/// Invariant: `size` is the total size of all entries, at most `most`, which is at most [`TABLE_MOST`].
 #[derive(Debug)]
 struct Table {
     text: Vec<u8>,
-    /// How much text was dropped before `text`.
+    /// Bytes of text evicted before `text`.
     before: usize,
-    /// The newest first.
+    /// The newest entry first.
     entries: VecDeque<Entry>,
     size: usize,
     most: usize,
@@ -115,7 +115,7 @@ struct Table {
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    /// Where its text begins, counted from the first there ever was.
+    /// The offset of its text, counted from the first byte ever stored.
     at: usize,
     name: usize,
     value: usize,
@@ -138,7 +138,7 @@ impl Table {
         text.get(..entry.name + entry.value)?.split_at_checked(entry.name)
     }
 
-    /// RFC 7541 §4.4: an entry that is larger than the table empties it.
+    /// RFC 7541 §4.4: an entry larger than the table empties it.
     fn insert(&mut self, name: &[u8], value: &[u8]) {
         let size = name.len() + value.len() + ENTRY;
         self.evict(self.most.saturating_sub(size));
@@ -170,11 +170,11 @@ impl Table {
     }
 }
 
-/// Writes a field without touching any dynamic table. `secret` ones may not be put into one further on either.
+/// Encodes a field without a dynamic table. For `secret` fields, it also forbids later hops to index them.
 pub fn encode(name: &[u8], value: &[u8], secret: bool, out: &mut Vec<u8>) {
     let index = static_index(name).unwrap_or_default();
     if index > 0 && !secret {
-        // Those of one name stand together.
+        // Entries with the same name are adjacent.
         let same = STATIC.iter().skip(index - 1).take_while(|(n, _)| n.as_bytes() == name);
         if let Some(n) = same.into_iter().position(|(_, v)| v.as_bytes() == value) {
             write_integer(index + n, 7, 0x80, out);
@@ -206,7 +206,7 @@ fn write_integer(mut n: usize, prefix: u32, first: u8, out: &mut Vec<u8>) {
     out.push(n as u8);
 }
 
-/// RFC 7541 §5.1; none where it does not end or is beyond all limits.
+/// RFC 7541 §5.1; `None` if the integer is incomplete or too large.
 fn integer(rest: &mut &[u8], prefix: u32) -> Option<usize> {
     let mut next = || {
         let (&first, others) = rest.split_first()?;
@@ -228,7 +228,7 @@ fn integer(rest: &mut &[u8], prefix: u32) -> Option<usize> {
     None
 }
 
-/// RFC 7541 §5.2. What is packed is unpacked into `room`.
+/// RFC 7541 §5.2. Decompresses Huffman-coded text into `room`.
 fn text<'a, 'b: 'a>(rest: &mut &'b [u8], room: &'a mut Vec<u8>) -> Option<&'a [u8]> {
     let packed = rest.first()? & 128 != 0;
     let len = integer(rest, 7)?;
@@ -270,7 +270,7 @@ mod tests {
             ":authority: www.example.com",
             "custom-key: custom-value",
         ];
-        // C.3 without, C.4 with the Huffman code.
+        // C.3 without Huffman coding, C.4 with it.
         for blocks in [
             [
                 "8286 8441 0f77 7777 2e65 7861 6d70 6c65 2e63 6f6d",
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn the_responses_of_appendix_c_evict_entries() {
-        // C.6: the table holds 256 bytes there.
+        // C.6 uses a table of 256 bytes.
         let mut decoder = Decoder::default();
         decoder.table.resize(256);
         let date = "date: Mon, 21 Oct 2013 20:13:21 GMT";

@@ -1,18 +1,18 @@
-//! The Huffman code of HPACK (RFC 7541 §5.2): nine bits at a time, which is all that most symbols have.
+//! The Huffman code of HPACK (RFC 7541 §5.2). Decodes nine bits at a time, since most symbols are no longer.
 
 use super::tables::LENGTHS;
 use std::sync::OnceLock;
 
-/// How many bits are looked up at once.
+/// Bits per table lookup.
 const SHORT: u32 = 9;
 
-/// The code by length. It is canonical: codes of a length follow each other in the order of their symbols, so the lengths
-/// say all.
+/// The code, by length. It is canonical: codes of one length follow each other in the order of their symbols, so the
+/// lengths define it completely.
 #[derive(Debug)]
 struct Code {
-    /// For each [`SHORT`] bits: the symbol they begin with and the length of its code; zero where that is longer.
+    /// For each prefix of [`SHORT`] bits: its first symbol and the length of that code; zero if the code is longer.
     short: Vec<(u8, u8)>,
-    /// For each length: the first code, how many there are, and where their symbols begin.
+    /// For each length: the first code, the number of codes, and the index of their first symbol.
     lengths: [(u32, u32, u32); 31],
     symbols: Vec<u8>,
 }
@@ -40,7 +40,7 @@ fn code() -> &'static Code {
     })
 }
 
-/// Decodes a text; none where a code is unknown or the padding is more than seven bits, or not ones.
+/// Decodes a text; `None` if a code is unknown, or the padding is longer than seven bits or not all ones.
 pub(super) fn unpack(packed: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let code = code();
     let (mut bits, mut held) = (0u64, 0u32);
@@ -52,7 +52,7 @@ pub(super) fn unpack(packed: &[u8], out: &mut Vec<u8>) -> Option<()> {
             bits = bits << 8 | u64::from(*byte);
             held += 8;
         }
-        // Beyond the end there are ones, as in the padding.
+        // Past the end, assume ones, as in the padding.
         let ahead = match held.checked_sub(SHORT) {
             Some(more) => bits >> more,
             None => bits << (SHORT - held) | ((1 << (SHORT - held)) - 1),
@@ -74,7 +74,7 @@ pub(super) fn unpack(packed: &[u8], out: &mut Vec<u8>) -> Option<()> {
                 out.push(symbol);
                 held -= len;
             }
-            // RFC 7541 §5.2: the first bits of the end-of-string code, which are ones.
+            // RFC 7541 §5.2: padding is the first bits of the end-of-string code, which are ones.
             None => return (held < 8 && bits & ((1 << held) - 1) == (1 << held) - 1).then_some(()),
         }
     }

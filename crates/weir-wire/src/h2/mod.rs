@@ -1,15 +1,17 @@
 //! HTTP/2 (RFC 9113), both roles.
 //!
-//! An HTTP/2 stream is given to the gateway as a [`Stream`](crate::Stream) like any other: its heads are read and written as
-//! HTTP/1.1 text (`head` translates), its body as plain bytes, and `poll_finish` ends it. So one exchange serves every pair
-//! of protocols, and the strict rules of `weir-h1` hold for every head, whatever it came by.
+//! The gateway sees an HTTP/2 stream as a [`Stream`](crate::Stream) like any other. It reads and writes heads as
+//! HTTP/1.1 text (`head` translates) and bodies as plain bytes, and `poll_finish` ends the stream. So one exchange
+//! serves every pair of protocols, and the strict rules of `weir-h1` apply to every head, whatever protocol it came
+//! by.
 //!
-//! *Layout.* `server` and `client` are the two roles of a connection, `stream` is one stream: what the gateway sees. Below
-//! them `transport` is a socket with a codec, and `codec` (with its folder) the protocol: bytes in, bytes out. `head` makes
-//! text of the heads that come, `render` heads of the text that is sent, over `hpack` (with `huffman` and `tables`) and
-//! `frame`. `flood` tells an attacker by counts of frames, `pulse` a dead peer by its silence.
+//! *Layout.* `server` and `client` are the two roles of a connection; `stream` is one stream, as the gateway sees it.
+//! Below them, `transport` is a socket with a codec, and `codec` (with its folder) is the protocol: bytes in, bytes
+//! out. `head` turns received heads into text, and `render` turns text into heads to send, both over `hpack` (with
+//! `huffman` and `tables`) and `frame`. `flood` detects attackers by counting frames, `pulse` detects a dead peer by
+//! its silence.
 //!
-//! The load tester uses the codec too, with a [`Sink`] of its own: it needs no text, and counts bodies.
+//! The load tester uses the codec too, with its own [`Sink`]: it needs no text, and only counts bodies.
 
 mod client;
 mod codec;
@@ -37,21 +39,22 @@ pub use stream::H2Stream;
 /// Whether the first bytes of a connection are HTTP/2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opening {
-    /// They are.
+    /// Yes.
     Http2,
-    /// They may be: more must come.
+    /// Not decided yet: more bytes are needed.
     Maybe,
-    /// They are something else.
+    /// No.
     Other,
 }
 
-/// Whether a Content-Type is that of gRPC: `application/grpc`, alone, with `+` and a format, or with parameters. `application/grpc-web` is another protocol.
+/// Whether a Content-Type is gRPC: `application/grpc`, alone, with `+` and a format, or with parameters.
+/// `application/grpc-web` is another protocol.
 pub fn is_grpc(content_type: &[u8]) -> bool {
     let rest = content_type.strip_prefix(b"application/grpc");
     rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';' | b' ')))
 }
 
-/// Looks at the first bytes of a connection without TLS (prior knowledge, RFC 9113 §3.3).
+/// Checks the first bytes of a cleartext connection (prior knowledge, RFC 9113 §3.3).
 pub fn opening(first: &[u8]) -> Opening {
     let common = first.len().min(PREFACE.len());
     match first.get(..common) == PREFACE.get(..common) {

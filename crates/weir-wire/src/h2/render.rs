@@ -1,27 +1,26 @@
-//! Heads as HTTP/1.1 text, made into blocks of HTTP/2 (RFC 9113 §8): what is sent. Fields of one connection are left out
-//! (§8.2.2).
+//! Turns heads in HTTP/1.1 text into HTTP/2 blocks to send (RFC 9113 §8). Omits connection-specific fields (§8.2.2).
 
 use super::hpack;
 use std::io;
 
-/// What is gathered while a head is rendered; kept from head to head for its memory.
+/// Buffers for rendering a head, reused from head to head.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
-    /// The block of the fields, which stand behind the pseudo-fields.
+    /// The block of the regular fields, which follow the pseudo-fields.
     fields: Vec<u8>,
     name: Vec<u8>,
 }
 
-/// What a request says beside its block.
+/// The facts of a request beside its block.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Asked {
-    /// The key of a WebSocket, which HTTP/2 does without.
+    /// The WebSocket key, which HTTP/2 does not use.
     pub(super) key: Option<Vec<u8>>,
-    /// HEAD: its response has no body, whatever it says.
+    /// It is a HEAD request: the response has no body, whatever its head says.
     pub(super) is_head: bool,
 }
 
-/// Where a head ends that begins `text`.
+/// The end of the head at the start of `text`.
 pub(super) fn end_of_head(text: &[u8]) -> Option<usize> {
     memchr::memmem::find(text, b"\r\n\r\n").map(|at| at + 4)
 }
@@ -29,7 +28,7 @@ pub(super) fn end_of_head(text: &[u8]) -> Option<usize> {
 /// Appends the block of a request head.
 ///
 /// # Errors
-/// When the text is no head, or HTTP/2 can not say it.
+/// When the text is not a head, or HTTP/2 cannot express it.
 pub(super) fn request(
     text: &[u8],
     scheme: &str,
@@ -85,11 +84,11 @@ pub(super) fn request(
     }
 }
 
-/// Appends the block of the response head that begins `text`; tells its status. `tunnel`: the request asked for one, so that a
-/// 2xx would open it (RFC 8441 §5); only a 101 does so here.
+/// Appends the block of the response head at the start of `text`; returns its status. `tunnel`: the request asked for
+/// a tunnel, which a 2xx would open (RFC 8441 §5). Here only a 101 opens one.
 ///
 /// # Errors
-/// When the text is no head: only a mistake of ours.
+/// When the text is not a head, which would be a bug of ours.
 pub(super) fn response(
     head: &[u8],
     tunnel: bool,
@@ -114,7 +113,7 @@ pub(super) fn response(
     Ok(if opens { 200 } else { status })
 }
 
-/// Appends the block of trailers, from field lines.
+/// Appends a trailer block, made from field lines.
 ///
 /// # Errors
 /// As [`response`].
@@ -126,13 +125,13 @@ pub(super) fn trailers(lines: &[u8], scratch: &mut Scratch, out: &mut Vec<u8>) -
     Ok(())
 }
 
-/// The start line, and the field lines behind it.
+/// Splits a head into the start line and the field lines.
 fn split(head: &[u8]) -> io::Result<(&[u8], &[u8])> {
     let end = memchr::memchr(b'\r', head).ok_or_else(unsayable)?;
     Ok((head.get(..end).unwrap_or_default(), head.get(end + 2..).unwrap_or_default()))
 }
 
-/// Field lines as names and values. No value holds a CR: that was checked where it was made.
+/// Iterates over field lines as names and values. No value contains a CR: that was checked when it was created.
 struct Lines<'a>(&'a [u8]);
 
 impl<'a> Iterator for Lines<'a> {
@@ -158,18 +157,18 @@ fn field(name: &[u8], value: &[u8], lower: &mut Vec<u8>, out: &mut Vec<u8>) {
     };
     match name {
         b"connection" | b"keep-alive" | b"proxy-connection" | b"te" | b"transfer-encoding" | b"upgrade" => {}
-        // RFC 7541 §7.1.3: nobody on the way may put these into a table.
+        // RFC 7541 §7.1.3: no hop may add these to a table.
         b"authorization" | b"proxy-authorization" => hpack::encode(name, value, true, out),
         _ => hpack::encode(name, value, false, out),
     }
 }
 
-/// What a target or a host of HTTP/2 may hold.
+/// Whether a byte may occur in an HTTP/2 target or host.
 const fn is_sayable(byte: u8) -> bool {
     byte.is_ascii_graphic() && !matches!(byte, b'"' | b'<' | b'>')
 }
 
-/// Escapes what HTTP/1.1 clients put into queries though it belongs in no URI, such as `<`.
+/// Escapes characters such as `<`, which HTTP/1.1 clients put into queries although no URI may contain them.
 fn escaped(target: &[u8]) -> Vec<u8> {
     const HEX: [u8; 16] = *b"0123456789ABCDEF";
     let mut escaped = Vec::with_capacity(target.len() + 16);

@@ -1,4 +1,4 @@
-//! A client's connection: the requests that come on it, and its end.
+//! A client's connection: its incoming requests, and its end.
 
 use super::client::window_for;
 use super::codec::{Bounds, LEFT_OUT_MOST, Role, TextCodec};
@@ -11,28 +11,29 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-/// What a client may do on one connection.
+/// Limits for a client on one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
-    /// Most requests at one time. One more is refused with REFUSED_STREAM.
+    /// Most concurrent requests. We refuse more with REFUSED_STREAM.
     pub streams: u32,
-    /// Most bytes of a head. HTTP/2 counts 32 for each field beside its text (RFC 9113 §6.5.2); so clients are told twice
-    /// this, and as much is decoded: `weir-h1` finds what is too large.
+    /// Most bytes of a head. HTTP/2 adds 32 bytes per field (RFC 9113 §6.5.2), so we announce and decode twice this;
+    /// `weir-h1` then detects heads that are too large.
     pub header_bytes: u32,
-    /// Most bytes of the heads of all requests under way. One more is refused with REFUSED_STREAM, unless it is the only one.
+    /// Most head bytes of all requests in progress. A request beyond that gets REFUSED_STREAM, unless it is the only
+    /// one.
     pub heads: u32,
     /// Most frames of each kind.
     pub floods: FloodLimits,
 }
 
-/// A connection of a client.
+/// A client's connection.
 ///
-/// Memory: 32 KiB for each stream that may be open, 2 MiB for those that grew and 256 KiB, all of it only where a client sends
-/// bodies that nobody reads.
+/// Memory: 32 KiB per stream that may be open, 2 MiB for windows that grew, and 256 KiB. That much is used only if a
+/// client sends bodies that nobody reads.
 pub struct Server {
     shared: Shared,
     pulse: Pulse,
-    /// How much was read and dropped behind the end.
+    /// Bytes read and discarded after the end.
     discarded: usize,
 }
 
@@ -40,23 +41,23 @@ pub struct Server {
 pub struct Arrival(H2Stream);
 
 impl Arrival {
-    /// Writes its head as text; the rest is its stream.
+    /// Writes the head as text and returns the stream.
     pub fn accept(self, text: &mut Vec<u8>) -> H2Stream {
         self.0.take_head(text);
         self.0
     }
 
-    /// Refuses it with REFUSED_STREAM: the client may repeat it on another connection.
+    /// Refuses the request with REFUSED_STREAM: the client may retry it on another connection.
     pub fn refuse(mut self) {
         self.0.refuse();
     }
 }
 
 impl Server {
-    /// Begins HTTP/2 on a connection. `early`: what was read of it already.
+    /// Starts HTTP/2 on a connection. `early` holds bytes that were already read.
     ///
     /// # Errors
-    /// When the client does not begin as it must, or is gone.
+    /// When the client's preface is wrong, or the client is gone.
     pub async fn begin(stream: Stream, early: Vec<u8>, limits: &ServerLimits) -> Result<Self, Fault> {
         let bounds = Bounds {
             streams: limits.streams,
@@ -72,8 +73,8 @@ impl Server {
         Ok(server)
     }
 
-    /// The next request. `None` when the connection has ended properly. Must be polled for anything on this connection to
-    /// move, also while no request is wanted.
+    /// Returns the next request, or `None` when the connection has ended properly. Nothing on this connection moves
+    /// unless you poll this, even when you want no further request.
     ///
     /// # Errors
     /// Why the connection ended otherwise.
@@ -90,7 +91,7 @@ impl Server {
             }
             let sent = transport.poll_send(cx);
             if let Some(fault) = transport.codec.ended() {
-                // The client is told, if it takes that.
+                // The client gets the GOAWAY, if it still reads.
                 return sent.map(|_| Err(fault));
             }
             if came == Poll::Ready(Came::End) {
@@ -111,50 +112,50 @@ impl Server {
         }
     }
 
-    /// Ends the connection now, with GOAWAY: ENHANCE_YOUR_CALM to one who floods.
+    /// Ends the connection now with GOAWAY; a flooding client gets ENHANCE_YOUR_CALM.
     pub fn end(&mut self, fault: Fault) {
         let transport = &mut *self.shared.borrow_mut();
         transport.lend().end(fault);
         transport.call();
     }
 
-    /// Counts a request against the errors that the client may make: one that was answered, but should not have been sent.
+    /// Counts an answered request that should not have been sent against the client's error limit.
     pub fn count_error(&mut self) {
         let transport = &mut *self.shared.borrow_mut();
         transport.lend().count_error();
         transport.call();
     }
 
-    /// Why it ends, once it does.
+    /// Why the connection ended, once it has.
     pub fn fault(&self) -> Option<Fault> {
         self.shared.borrow().codec.ended()
     }
 
-    /// Takes no further requests and ends when the last one is over: GOAWAY in two steps (RFC 9113 §6.8).
+    /// Accepts no further requests and ends after the last one: GOAWAY in two steps (RFC 9113 §6.8).
     pub fn drain(&mut self) {
         let transport = &mut *self.shared.borrow_mut();
         transport.lend().leave();
         transport.call();
     }
 
-    /// Looks for a sign of life, and asks for one after silence. To be called every [`LOOK`](super::LOOK) while requests are
-    /// under way; false when the client is to be given up.
+    /// Checks whether the client is alive, and sends a PING after a silence. Call it every [`LOOK`](super::LOOK)
+    /// while requests are in progress. False means: give the client up.
     pub fn is_alive(&mut self) -> bool {
         self.pulse.look(&mut self.shared.borrow_mut())
     }
 
-    /// Since when the client takes nothing of what is sent to it.
+    /// Since when the client has accepted no data.
     pub fn blocked(&self) -> Option<Instant> {
         self.shared.borrow().blocked()
     }
 
-    /// Since when the client owes the rest of a head.
+    /// Since when the client has left a head incomplete.
     pub fn head_since(&self) -> Option<Instant> {
         self.shared.borrow().codec.head_since()
     }
 
-    /// Reads and drops what still comes after the end, so that the GOAWAY is not lost to a reset. Ready when the client has
-    /// closed too, or has sent too much.
+    /// Reads and discards what still arrives after the end, so that a reset does not destroy the GOAWAY. Ready when
+    /// the client has closed too, or has sent too much.
     pub fn poll_discard(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut scratch = Vec::with_capacity(16 * 1024);
         while self.discarded < LEFT_OUT_MOST {

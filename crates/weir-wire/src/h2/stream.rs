@@ -1,4 +1,4 @@
-//! One HTTP/2 stream as the gateway sees it: heads as text, the body as bytes, an end.
+//! One HTTP/2 stream as the gateway sees it: heads as text, a body as bytes, an end.
 
 use super::client::Place;
 use super::codec::Failed;
@@ -11,20 +11,22 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-/// One stream, in either role. Dropped before both sides have ended, it is reset.
+/// One stream, in either role. Dropping it before both sides have ended resets it.
 ///
-/// Writing begins with a whole head as HTTP/1.1 text, in one piece; interim responses may come before it. What is written
-/// leaves when whoever drives the connection has its turn; an end before that is a mark on it, and no frame of its own.
+/// The first write is a whole head as HTTP/1.1 text, in one piece; interim responses may precede it. Written data
+/// leaves when the connection's driver runs next. If the stream ends before that, the end is a flag on the last frame
+/// rather than a frame of its own.
 pub struct H2Stream {
     shared: Shared,
     slot: usize,
-    /// Of a connection to an upstream: keeps the count of its streams.
+    /// For streams to an upstream: holds its share in the stream count.
     place: Option<Place>,
-    /// The head was written, or the last one where interim responses came before.
+    /// The final head was written.
     headed: bool,
-    /// Nothing more is sent.
+    /// We send nothing more.
     finished: bool,
-    /// Why the request could not be sent: HTTP/2 can not carry it, or the peer takes none like it. Nobody will answer it.
+    /// Why the request could not be sent: HTTP/2 cannot express it, or the peer does not accept such requests. No
+    /// response will come.
     unsent: Option<io::ErrorKind>,
     tls: Option<crate::TlsInfo>,
 }
@@ -60,44 +62,45 @@ impl H2Stream {
         self.transport().codec.failed(self.slot)
     }
 
-    /// Whether nothing more of the message will come: its body is over, or there is none. What a tunnel carries is no body.
+    /// Whether no more of the message will arrive: its body is complete or absent. Tunnel data does not count as a
+    /// body.
     pub fn is_over(&self) -> bool {
         self.transport().codec.is_over_at(self.slot)
     }
 
-    /// Whether the peer said that it has not looked at the request: then it may be sent again, whatever its method
+    /// Whether the peer said that it did not process the request. We may then resend it, whatever its method
     /// (RFC 9113 §8.7).
     pub fn is_refused(&self) -> bool {
         let never_sent = self.unsent == Some(io::ErrorKind::ConnectionRefused);
         never_sent || matches!(self.failed(), Some(Failed::Refused { .. }))
     }
 
-    /// Whether the peer reset the stream, and not the connection below.
+    /// Whether the peer reset this stream rather than the whole connection.
     pub fn is_reset_by_peer(&self) -> bool {
         matches!(self.failed(), Some(Failed::Reset(_) | Failed::Refused { by_reset: true }))
     }
 
-    /// The TLS facts of the connection below.
+    /// The TLS facts of the underlying connection.
     pub const fn tls(&self) -> Option<crate::TlsInfo> {
         self.tls
     }
 
-    /// The head of a request.
+    /// Takes the head of a request.
     pub(super) fn take_head(&self, text: &mut Vec<u8>) {
         self.transport().codec.take_head(self.slot, text);
     }
 
-    /// The head of the request was freed: what it counted of what the connection may hold is there for others.
+    /// Releases the head's share of the connection's limit, after the head itself was freed.
     pub fn forget_head(&self) {
         self.transport().codec.forget_head(self.slot);
     }
 
-    /// Trailers that came behind the body, as field lines.
+    /// The trailers that followed the body, as field lines.
     pub fn take_trailers(&mut self) -> Vec<u8> {
         self.transport().codec.take_trailers(self.slot)
     }
 
-    /// Reads: from the upstream first a head as text, then the body. 0 is the end.
+    /// Reads. From an upstream, heads come first, as text, then the body. 0 means the end.
     pub(crate) fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -112,7 +115,7 @@ impl H2Stream {
         read.map_err(io::Error::from)
     }
 
-    /// Writes: first a head, then body.
+    /// Writes: first a head, then the body.
     pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         if self.headed {
             let mut transport = self.transport();
@@ -131,7 +134,7 @@ impl H2Stream {
             }
             Err(e) => {
                 if self.place.is_some() {
-                    // Whoever waits for the response is told of it too: there will be none.
+                    // Also report this to the task that waits for the response: none will come.
                     self.unsent = Some(e.kind());
                 }
                 Poll::Ready(Err(e))
@@ -139,7 +142,7 @@ impl H2Stream {
         }
     }
 
-    /// Tells whether it was the final head.
+    /// Returns whether it was the final head.
     fn poll_write_head(&mut self, cx: &mut Context<'_>, head: &[u8]) -> Poll<io::Result<bool>> {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let mut transport = self.transport();
@@ -154,7 +157,7 @@ impl H2Stream {
         Poll::Ready(outcome)
     }
 
-    /// Ends the message. A request for a tunnel leaves the stream open: what follows is the tunnel's.
+    /// Ends the message. A tunnel request leaves the stream open for the tunnel data that follows.
     pub(crate) fn finish(&mut self, trailers: &[u8]) -> io::Result<()> {
         if self.place.is_some() && self.transport().codec.asked_for_tunnel(self.slot) {
             return Ok(());
@@ -173,19 +176,19 @@ impl H2Stream {
         ended
     }
 
-    /// Whether the peer has given the stream up; wakes the task when it does.
+    /// Whether the peer has abandoned the stream; if not, wakes the task when it does.
     pub(crate) fn is_reset(&mut self, cx: &mut Context<'_>) -> bool {
         self.transport().codec.is_reset(self.slot, cx)
     }
 
-    /// Refuses a request that was not begun: the client may repeat it on another connection.
+    /// Refuses an unprocessed request: the client may retry it on another connection.
     pub fn refuse(&mut self) {
         let mut transport = self.transport();
         transport.lend().reset(self.slot, code::REFUSED);
         transport.call();
     }
 
-    /// Resets the stream: for a response that was cut short.
+    /// Resets the stream, for a truncated response.
     pub(crate) fn abort(&mut self) {
         let mut transport = self.transport();
         transport.lend().reset(self.slot, code::INTERNAL);

@@ -1,6 +1,7 @@
-//! The two tables of HPACK that never change: the static table and the lengths of the Huffman code. RFC 7541, appendices A and B.
+//! The two constant tables of HPACK: the static table and the lengths of the Huffman code. RFC 7541, appendices A and
+//! B.
 
-/// Bits of each symbol in the Huffman code (RFC 7541, Appendix B).
+/// The code length of each symbol in the Huffman code (RFC 7541, Appendix B).
 #[rustfmt::skip]
 pub(super) const LENGTHS: [u8; 256] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 28,
@@ -31,7 +32,7 @@ pub(super) const STATIC: [(&str, &str); 61] = [
     ("transfer-encoding", ""), ("user-agent", ""), ("vary", ""), ("via", ""), ("www-authenticate", ""),
 ];
 
-/// The place of the first entry of that name in the static table, counted from 1.
+/// The index of the first entry with this name in the static table, counted from 1.
 pub(super) fn static_index(name: &[u8]) -> Option<usize> {
     let mut slot = slot_of(name);
     loop {
@@ -44,7 +45,7 @@ pub(super) fn static_index(name: &[u8]) -> Option<usize> {
     }
 }
 
-/// The first entry of each name, by [`slot_of`] it or behind.
+/// The first entry of each name, at its [`slot_of`] or in the next free slot.
 static SLOTS: [u8; 256] = {
     let mut slots = [0; 256];
     let mut at = 0;

@@ -1,5 +1,5 @@
-//! Between the codec and the socket. Whoever drives a connection reads what is there, and sends what all streams have written
-//! in one go, once those that were ready have had their turn.
+//! Joins the codec and the socket. The driver of a connection reads what has arrived. It sends the output of all
+//! streams in one write, after the ready streams have run.
 
 use super::codec::TextCodec;
 use super::flood::Fault;
@@ -10,57 +10,58 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
 
-/// What one read makes room for: two frames of the largest size.
+/// Bytes reserved per read: two frames of the largest size.
 const READ_BYTES: usize = 32 * 1024;
 
-/// Largest buffer for the beginning of a frame that an idle connection keeps.
+/// Largest buffer for an incomplete frame that an idle connection keeps.
 const KEPT_BYTES: usize = 2 * 1024;
 
-/// Largest buffer that is kept for the next connection.
+/// Largest buffer kept for the next connection.
 const SPARE_BYTES: usize = 128 * 1024;
 
 thread_local! {
-    /// The buffer of whoever sent last on this core, and that of whoever read. An idle connection holds neither.
+    /// Buffers shared by the connections of this core: one for sending, one for reading. An idle connection holds
+    /// neither.
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
     static INPUT: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// A connection as its streams and whoever drives it share it.
+/// A connection, shared by its streams and its driver.
 pub(super) type Shared = Rc<RefCell<Transport>>;
 
-/// A socket and the codec above it.
+/// A socket and its codec.
 #[derive(Debug)]
 pub(super) struct Transport {
     pub(super) codec: TextCodec,
-    /// None once whoever drove it is gone.
+    /// `None` once the driver is gone.
     stream: Option<Stream>,
     pub(super) tls: Option<crate::TlsInfo>,
-    /// The beginning of a frame whose end is still to come.
+    /// The start of an incomplete frame.
     partial: Vec<u8>,
-    /// Something was received since it was last asked.
+    /// Something was received since the last check.
     heard: bool,
-    /// The same of what was sent.
+    /// Something was sent since the last check.
     spoke: bool,
-    /// Since when the peer takes nothing.
+    /// Since when the peer has accepted no data.
     blocked: Option<Instant>,
     driver: Option<Waker>,
-    /// The driver was woken, and has not looked yet.
+    /// The driver was woken but has not run yet.
     called: bool,
 }
 
-/// What reading came to.
+/// The result of reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Came {
     /// Streams have arrived.
     Arrivals,
-    /// The peer has closed, or cannot be read any more.
+    /// The peer has closed, or reading fails.
     End,
-    /// Nothing more is taken before answers have left.
+    /// No more input is accepted until answers have left.
     Full,
 }
 
 impl Transport {
-    /// `early`: what was read before it was known that this is HTTP/2.
+    /// `early`: bytes read before the connection was known to be HTTP/2.
     pub(super) fn new(stream: Stream, early: Vec<u8>, codec: TextCodec) -> Shared {
         let tls = stream.tls();
         Rc::new(RefCell::new(Self {
@@ -76,7 +77,7 @@ impl Transport {
         }))
     }
 
-    /// To be called by whoever drives it, whenever it begins to: from here on it is woken by what streams write.
+    /// The driver must call this whenever it starts driving; from then on, writes of streams wake it.
     pub(super) fn drive(&mut self, cx: &Context<'_>) {
         self.called = false;
         if !self.driver.as_ref().is_some_and(|driver| driver.will_wake(cx.waker())) {
@@ -84,7 +85,7 @@ impl Transport {
         }
     }
 
-    /// Has whoever drives it look: a stream has written.
+    /// Wakes the driver: a stream has written something.
     pub(super) fn call(&mut self) {
         if !self.called
             && !self.codec.pending().is_empty()
@@ -95,14 +96,14 @@ impl Transport {
         }
     }
 
-    /// Has whoever drives it look, also without anything to send.
+    /// Wakes the driver, even with nothing to send.
     pub(super) fn call_always(&self) {
         if let Some(driver) = &self.driver {
             driver.wake_by_ref();
         }
     }
 
-    /// Ready when the peer has said that it speaks HTTP/2.
+    /// Ready when the peer has confirmed that it speaks HTTP/2.
     pub(super) fn poll_greeting(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Fault>> {
         self.drive(cx);
         let came = if self.codec.is_greeted() { Poll::Pending } else { self.poll_receive(cx) };
@@ -116,14 +117,14 @@ impl Transport {
         }
     }
 
-    /// Takes what came before the first read.
+    /// Processes the bytes that came before the first read.
     pub(super) fn take_early(&mut self) {
         let early = std::mem::take(&mut self.partial);
         let used = self.codec.receive(&early);
         self.partial = early.get(used..).unwrap_or_default().to_vec();
     }
 
-    /// Reads until nothing more is there or streams have arrived.
+    /// Reads until no more data is available or streams have arrived.
     pub(super) fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<Came> {
         let mut input = INPUT.take();
         input.clear();
@@ -156,7 +157,7 @@ impl Transport {
         Poll::Ready(Came::Full)
     }
 
-    /// Sends what was gathered.
+    /// Sends the collected output.
     pub(super) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(stream) = &mut self.stream else {
             return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
@@ -183,7 +184,7 @@ impl Transport {
         stream.poll_flush(cx)
     }
 
-    /// Lends the codec a buffer that is grown already. To be called before something is written.
+    /// Lends the codec a grown buffer. Call this before writing.
     pub(super) fn lend(&mut self) -> &mut TextCodec {
         if self.codec.out.capacity() == 0 {
             self.codec.lend(SPARE.take());
@@ -191,7 +192,7 @@ impl Transport {
         &mut self.codec
     }
 
-    /// Says that nothing more will be sent.
+    /// Closes the write side.
     pub(super) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.stream {
             Some(stream) => stream.poll_shutdown(cx),
@@ -199,7 +200,7 @@ impl Transport {
         }
     }
 
-    /// Reads and drops.
+    /// Reads and discards.
     pub(super) fn poll_drop(
         &mut self,
         scratch: &mut Vec<u8>,
@@ -211,23 +212,23 @@ impl Transport {
         }
     }
 
-    /// Whoever drove it is gone: the socket is closed, and all streams fail.
+    /// The driver is gone: closes the socket and fails all streams.
     pub(super) fn close(&mut self) {
         self.codec.gone();
         self.stream = None;
     }
 
-    /// Whether something was received since the last question.
+    /// Whether something was received since the last call.
     pub(super) const fn take_heard(&mut self) -> bool {
         std::mem::replace(&mut self.heard, false)
     }
 
-    /// Whether something was sent since the last question and nothing was received after it.
+    /// Whether something was sent since the last call, with nothing received after it.
     pub(super) const fn take_spoke(&mut self) -> bool {
         std::mem::replace(&mut self.spoke, false)
     }
 
-    /// Since when the peer takes nothing of what is sent to it.
+    /// Since when the peer has accepted no data.
     pub(super) const fn blocked(&self) -> Option<Instant> {
         self.blocked
     }

@@ -1,11 +1,12 @@
-//! The end of a body: framed, shown to whoever watches, and made up for a sender that was cut.
+//! The end of a body: framing it, showing it to the watcher, and ending a body whose sender was cut off.
 
 use super::{Framing, Mark, Relay, RelayError, Seen, Stopped, Watch, frame, sees_pieces};
 use weir_h1::write_last_chunk;
 
 impl Relay {
-    /// Ends a body that its sender did not end: the watcher sees its end, behind trailers that say so, and [`Relay::poll`] writes what it makes of
-    /// that. False where it cannot be done: the body has a length or chunks, nobody watches, or something is under way still.
+    /// Ends a body that its sender did not end. The watcher sees the end, with `trailers` that say so, and
+    /// [`Relay::poll`] writes what the watcher makes of it. False if that is impossible: the body has a length or
+    /// chunks, there is no watcher, or a piece is still in progress.
     ///
     /// # Errors
     /// As [`Relay::poll`].
@@ -24,14 +25,15 @@ impl Relay {
         Ok(true)
     }
 
-    /// The body was read whole: frames its end.
+    /// Frames the end of a body that was read completely.
     pub(super) fn finish(&mut self, watch: Option<&mut dyn Watch>) -> Result<(), RelayError> {
         if let Some(watch) = &watch
             && !self.reader.trailers().is_empty()
         {
             self.reader.retain_trailers(|name| watch.may_trail(name));
         }
-        // Where the length was told the last piece was announced with its data; elsewhere the end comes alone.
+        // With a fixed length, the last data piece was already marked as the end. Otherwise the end is a piece of its
+        // own.
         if let Some(watch) = watch.filter(|watch| watch.sees_pieces() && !self.told_end) {
             self.told_end = true;
             let seen = Seen { data: &[], mark: Mark::Last, trailers: Some(self.reader.trailers_mut()) };
@@ -48,7 +50,7 @@ impl Relay {
         Ok(())
     }
 
-    /// All of the body is framed.
+    /// Writes the final framing.
     pub(super) fn end(&mut self) {
         if self.framing == Framing::Chunked {
             write_last_chunk(self.reader.trailers(), &mut self.out);

@@ -1,4 +1,4 @@
-//! A body that is read to its end for the watcher's sake: ahead of a receiver that is slow, and also when the receiver is gone.
+//! Reading a body to its end for the watcher: ahead of a slow receiver, and even after the receiver is gone.
 
 use super::{Relay, RelayError, Watch};
 use crate::Stream;
@@ -6,26 +6,26 @@ use std::io;
 use std::task::{Context, Poll};
 
 impl Relay {
-    /// Reads the body to its end for the watcher's sake: at most so many bytes ahead of a receiver that is slow, and also when
-    /// writing fails, which is told at the end.
+    /// Reads the body to its end for the watcher, at most `ahead` bytes ahead of a slow receiver. Continues when
+    /// writing fails, and reports that error at the end.
     pub const fn read_on(&mut self, ahead: usize) {
         self.ahead = ahead;
     }
 
-    /// Reads the body to its end for the watcher's sake, and writes nothing: its receiver has had all that it is to get. The framing must be
-    /// [`Framing::Close`](super::Framing::Close).
+    /// Reads the body to its end for the watcher and writes nothing, because the receiver already has its whole answer.
+    /// The framing must be [`Framing::Close`](super::Framing::Close).
     pub fn discard(&mut self) {
         self.discards = true;
         self.ahead = 1;
         self.lost = Some(io::ErrorKind::ConnectionReset.into());
     }
 
-    /// Whether the body is read to its end whatever becomes of its receiver.
+    /// Whether the body is read to its end no matter what happens to its receiver.
     pub const fn reads_on(&self) -> bool {
         self.ahead > 0
     }
 
-    /// Whether the rest of the body is wanted though its receiver is gone; takes note that it is.
+    /// Records that the receiver is gone. Returns whether the watcher still wants the rest of the body.
     #[must_use]
     pub fn lose_receiver(&mut self, why: io::Error) -> bool {
         if self.ahead > 0 && self.lost.is_none() {
@@ -34,12 +34,12 @@ impl Relay {
         self.ahead > 0
     }
 
-    /// Whether more may be read while something waits to be written.
+    /// Whether it may read more while output is pending.
     pub(super) fn reads_ahead(&self) -> bool {
         self.ahead > 0 && !self.finished && self.out.len() - self.written < self.ahead
     }
 
-    /// Reads more, behind what the receiver has not taken.
+    /// Reads more input behind the output that the receiver has not taken.
     #[cold]
     pub(super) fn poll_read_ahead(
         &mut self,
@@ -56,12 +56,12 @@ impl Relay {
             self.written = 0;
         }
         if self.used < self.input.len() || begin < end {
-            return Poll::Ready(Ok(())); // there is more to take
+            return Poll::Ready(Ok(())); // more input to consume
         }
         self.poll_read_in(cx, from, watch)
     }
 
-    /// Reads more for the watcher alone; fails at the end, as writing did.
+    /// Reads more for the watcher only. At the end it returns the write error.
     #[cold]
     pub(super) fn poll_read_on(
         &mut self,
@@ -77,7 +77,7 @@ impl Relay {
             return Poll::Ready(Err(RelayError::Write(why)));
         }
         if self.used < self.input.len() {
-            return Poll::Ready(Ok(())); // there is more to take
+            return Poll::Ready(Ok(())); // more input to consume
         }
         self.poll_read_in(cx, from, watch)
     }

@@ -1,11 +1,11 @@
-//! Bodies that a watcher changes in its own time, and ends that are made up.
+//! Bodies that a watcher changes asynchronously, and ends that the relay makes for the sender.
 
 use super::*;
 use std::future::poll_fn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
-/// Makes capitals of each piece, a `~` of each pause and a `!` of the end, and takes three polls for each.
+/// Upper-cases each piece, adds `~` for each pause and `!` for the end, and takes three polls for each.
 #[derive(Default)]
 struct Slow {
     owed: Option<(Vec<u8>, u8)>,
@@ -50,7 +50,7 @@ impl Watch for Slow {
     }
 }
 
-/// What the receiver gets of a body of which `rest` came with the head; and what was left behind it.
+/// What the receiver gets of a body whose first bytes `rest` came with the head, and what is left over.
 async fn relayed(kind: BodyKind, framing: Framing, rest: &[u8]) -> (String, usize) {
     let (_, from) = UnixStream::pair().unwrap();
     let (to, mut receiver) = UnixStream::pair().unwrap();

@@ -1,15 +1,15 @@
-//! What follows a switch of protocols: bytes both ways, until both sides have ended.
+//! The connection after a protocol switch: bytes in both directions until both sides have ended.
 
 use crate::Stream;
 use std::io;
 use std::task::{Context, Poll, ready};
 
-/// What both directions of a tunnel moved, and whether one of them ended.
+/// The state of both directions of a tunnel.
 #[derive(Debug, Default)]
 pub struct Tunnel {
     up: Pipe,
     down: Pipe,
-    /// The upstream takes nothing more. What it sent last is still passed on.
+    /// The upstream accepts no more data. We still pass on what it sent last.
     refused: Option<io::Error>,
 }
 
@@ -22,23 +22,25 @@ struct Pipe {
     total: u64,
 }
 
-/// Which side of a pipe failed.
+/// The side of a pipe that failed.
 enum PipeError {
     Read(io::Error),
     Write(io::Error),
 }
 
 impl Tunnel {
-    /// A tunnel; the bytes that came behind the two heads go first.
+    /// A tunnel. The bytes that followed the two heads go first.
     pub fn new(from_client: Vec<u8>, from_upstream: Vec<u8>) -> Self {
         let pipe = |buffer| Pipe { buffer, written: 0, ended: false, closed: false, total: 0 };
         Self { up: pipe(from_client), down: pipe(from_upstream), refused: None }
     }
 
-    /// Moves bytes both ways. Ready when both directions ended; the end of one is passed on as a half-close.
+    /// Moves bytes in both directions. Ready when both have ended; passes the end of one direction on as a
+    /// half-close.
     ///
     /// # Errors
-    /// That of either side. One of writing to the upstream waits until what the upstream had sent is with the client.
+    /// The error of either side. An error in writing to the upstream is held back until the client has everything the
+    /// upstream sent.
     pub fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -68,7 +70,7 @@ impl Tunnel {
         Poll::Ready(self.refused.take().map_or(Ok(()), Err))
     }
 
-    /// Bytes from the client and from the upstream.
+    /// Bytes moved from the client and from the upstream.
     pub const fn moved(&self) -> (u64, u64) {
         (self.up.total, self.down.total)
     }

@@ -1,30 +1,30 @@
-//! Whoever sees a body on its way: what it is shown, and what it may do.
+//! The watcher of a body: what it sees, and what it may change.
 
 use std::task::{Context, Poll};
 
-/// A watcher of pieces refused one.
+/// A watcher rejected a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stopped;
 
-/// A piece of a body as a watcher sees it.
+/// A piece of a body, as a watcher sees it.
 #[derive(Debug)]
 pub struct Seen<'a> {
-    /// Its bytes. May be empty at the end, and always is at a pause.
+    /// Its bytes. May be empty at the end, and is always empty at a pause.
     pub data: &'a [u8],
-    /// What it means.
+    /// Its position in the body.
     pub mark: Mark,
-    /// The trailers, each a line with its CRLF, to be read or edited; with a last piece that comes behind the data.
+    /// The trailers, each a line with its CRLF, to read or edit. Present with a last piece that follows the data.
     pub trailers: Option<&'a mut Vec<u8>>,
 }
 
-/// Where in a body a piece stands.
+/// The position of a piece in its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
-    /// The body ends with it.
+    /// The body ends with this piece.
     Last,
-    /// More may follow at once.
+    /// More may follow immediately.
     More,
-    /// The sender pauses: whoever holds bytes back lets them go now. Once for each pause.
+    /// The sender pauses: a watcher that holds back bytes should release them now. Sent once per pause.
     Pause,
 }
 
@@ -34,26 +34,28 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// Sees a body on its way: body filters, limits, and who answers for fields.
+/// Watches a body in transit: body filters, size limits, and code that decides which trailers may pass.
 pub trait Watch {
-    /// Whether it looks at pieces, and not at trailers only.
+    /// Whether it looks at pieces, not only at trailers.
     fn sees_pieces(&self) -> bool;
 
     /// Whether a trailer of this name may pass.
     fn may_trail(&self, name: &[u8]) -> bool;
 
-    /// Looks at a piece. `Ok(Some(..))` replaces it, which is possible only where the framing is not [`Framing::Length`](super::Framing::Length).
+    /// Looks at a piece. `Ok(Some(..))` replaces it, which works only if the framing is not
+    /// [`Framing::Length`](super::Framing::Length).
     ///
     /// # Errors
     /// `Err` stops the relay.
     fn piece(&mut self, seen: Seen<'_>) -> Result<Option<Vec<u8>>, Stopped>;
 
-    /// Whether what the last piece becomes is still being made, or who watches takes no more at present. No other piece is shown until then.
+    /// Whether the replacement of the last piece is still in progress, or the watcher accepts no more for now. It
+    /// gets no further piece until then.
     fn owes(&self) -> bool {
         false
     }
 
-    /// What the last piece has become, if it was to become something; with the trailers, if it was the last of the body.
+    /// The replacement of the last piece, if any; with the trailers if that piece was the last of the body.
     ///
     /// # Errors
     /// `Err` stops the relay.

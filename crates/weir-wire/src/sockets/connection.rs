@@ -1,4 +1,4 @@
-//! What is done with a connection: reading, writing, and what is known of its peer.
+//! I/O on one connection: reading, writing, and queries about its peer.
 
 use super::{ENDED, PolledSocket, READ, RUN, WRITE};
 use crate::round_trip::{has_retransmitted, round_trip};
@@ -15,13 +15,13 @@ use std::time::Duration;
 use tokio::io::ReadBuf;
 
 impl PolledSocket {
-    /// Reads into the spare capacity of a buffer that has some; 0 is the end.
+    /// Reads into the spare capacity of `buffer`, which must have some. 0 means the end.
     pub(crate) fn poll_read(&self, cx: &Context<'_>, buffer: &mut Vec<u8>) -> Poll<io::Result<usize>> {
         let room = buffer.capacity() - buffer.len();
         self.poll_read_by(cx, room, || Ok(recv(&self.socket, spare_capacity(buffer), RecvFlags::empty())?.1))
     }
 
-    /// The same with a buffer of somebody else's.
+    /// Like `poll_read`, but into a `ReadBuf`.
     pub(crate) fn poll_read_buf(&self, cx: &Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let room = buffer.initialize_unfilled();
         let read =
@@ -48,7 +48,7 @@ impl PolledSocket {
             }
             Poll::Ready(Ok(n)) => {
                 slot.run.set(0);
-                // A short read has emptied the socket: what comes next is reported anew.
+                // A short read emptied the socket; the kernel reports the next bytes as a new event.
                 if n > 0 {
                     slot.forget(READ);
                 }
@@ -58,17 +58,18 @@ impl PolledSocket {
         read
     }
 
-    /// Lets the next read come at once, however much was read before it: for who takes a wait for silence.
+    /// Lets the next read proceed regardless of earlier reads, for a caller that would take a forced wait for
+    /// silence.
     pub(crate) fn begin_run(&self) {
         self.place.slot.run.set(0);
     }
 
-    /// Writes some of `data`.
+    /// Writes part of `data`.
     pub(crate) fn poll_write(&self, cx: &Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_write_by(cx, data.len(), || Ok(send(&self.socket, data, SendFlags::NOSIGNAL)?))
     }
 
-    /// Writes some of several pieces that follow each other.
+    /// Writes part of several consecutive pieces.
     pub(crate) fn poll_write_vectored(
         &self,
         cx: &Context<'_>,
@@ -88,12 +89,12 @@ impl PolledSocket {
     ) -> Poll<io::Result<usize>> {
         let wrote = self.place.poll_by(cx, &self.socket, WRITE, write);
         if matches!(wrote, Poll::Ready(Ok(n)) if n < all) {
-            self.place.slot.forget(WRITE); // it took what it had room for
+            self.place.slot.forget(WRITE); // a short write: the socket buffer is full
         }
         wrote
     }
 
-    /// Sends some of a file that is in memory: the kernel takes the pages as they are.
+    /// Sends part of a file that is in memory; the kernel sends the pages without copying them.
     pub(crate) fn poll_send_file(
         &self,
         cx: &Context<'_>,
@@ -102,17 +103,17 @@ impl PolledSocket {
         length: usize,
     ) -> Poll<io::Result<usize>> {
         let mut offset = offset;
-        // It may send less than it has room for: only EAGAIN tells that there is none.
+        // A short result does not mean that the socket buffer is full: only EAGAIN does.
         let send = || Ok(sendfile(&self.socket, file, Some(&mut offset), length)?);
         self.place.poll_by(cx, &self.socket, WRITE, send)
     }
 
-    /// Whether a read may bring something, an error too. If not, the task is woken when it may.
+    /// Whether a read could return something, an error included. If not, wakes the task when it could.
     pub(crate) fn may_read(&self, cx: &Context<'_>) -> bool {
         self.place.slot.is_ready(READ | ENDED) || self.wait(cx, READ).is_err()
     }
 
-    /// Reads at most so many bytes behind what is in the buffer, and leaves the rest to the next reader.
+    /// Appends at most `most` bytes to the buffer and leaves the rest for the next reader.
     pub(crate) fn poll_read_at_most(
         &self,
         cx: &Context<'_>,
@@ -149,7 +150,7 @@ impl PolledSocket {
         self.wait(cx, READ).is_err()
     }
 
-    /// What is next to be read, without reading it: how much of it there is, if that is known. Nothing of a Unix
+    /// Peeks at the next bytes without consuming them; returns how many there are, if known. Always `None` for a Unix
     /// socket.
     pub(crate) fn peek(&self, seen: &mut [u8]) -> Option<usize> {
         if self.is_local {
@@ -158,7 +159,8 @@ impl PolledSocket {
         recv(&self.socket, seen, RecvFlags::PEEK).ok().map(|(_, n)| n)
     }
 
-    /// See [`Stream::is_half_closed`](crate::Stream::is_half_closed). The set tells of the end even behind bytes that nobody has read.
+    /// See [`Stream::is_half_closed`](crate::Stream::is_half_closed). The poll set reports the end even behind unread
+    /// bytes.
     pub(crate) fn is_half_closed(&self) -> bool {
         !self.is_local && self.place.slot.is_ready(ENDED)
     }
@@ -170,12 +172,12 @@ impl PolledSocket {
         }
         let is_quiet = matches!(recv(&self.socket, &mut [0], RecvFlags::PEEK), Err(rustix::io::Errno::AGAIN));
         if is_quiet {
-            self.place.slot.forget(READ); // a read that exactly filled its buffer had left it so
+            self.place.slot.forget(READ); // still set after a read that exactly filled its buffer
         }
         is_quiet
     }
 
-    /// Says that nothing more will be written.
+    /// Closes the write side.
     pub(crate) fn shutdown(&self) -> io::Result<()> {
         match self.socket.shutdown(Shutdown::Write) {
             Err(e) if e.kind() == io::ErrorKind::NotConnected => Ok(()), // the peer is gone
@@ -183,12 +185,12 @@ impl PolledSocket {
         }
     }
 
-    /// The socket, for what is asked of the system.
+    /// The socket, for system calls.
     pub(crate) const fn socket(&self) -> &Socket {
         &self.socket
     }
 
-    /// Our own end; none of a Unix socket.
+    /// Our own address; `None` for a Unix socket.
     pub(crate) fn local_address(&self) -> Option<SocketAddr> {
         self.socket.local_addr().ok()?.as_socket()
     }

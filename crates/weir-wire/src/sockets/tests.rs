@@ -1,4 +1,4 @@
-//! A socket among those of its core: reading, writing, waiting, and who is told first.
+//! A socket of a core: reading, writing, waiting, and the order of wake-ups.
 
 mod reuse;
 
@@ -9,7 +9,7 @@ use std::io::{IoSlice, Read, Write};
 use std::net::{Shutdown, TcpListener};
 use std::time::Duration;
 
-/// A connection of this core, and its other end, which has sent this already.
+/// A connection of this core, and its peer, which has already sent `sent`.
 fn pair_after(sent: &[u8]) -> (PolledSocket, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -213,14 +213,14 @@ fn a_copy_of_a_closed_socket_does_not_silence_the_next_one_of_its_place() {
         let (first, its_peer) = pair();
         let pending = poll_fn(|cx| Poll::Ready(first.poll_read(cx, &mut Vec::with_capacity(8)))).await;
         assert!(pending.is_pending());
-        let copy = first.socket.try_clone().unwrap(); // as a child has one between fork and exec
+        let copy = first.socket.try_clone().unwrap(); // like the copy a child process has between fork and exec
         let key = first.place.name.key();
         drop(first);
         let (second, mut peer) = pair();
         assert_eq!(second.place.name.key(), key);
         let reading = tokio::task::spawn_local(async move { read(&second, 8).await });
         driver::yield_now().await; // it waits
-        drop(its_peer); // its FIN is reported under the name of the first
+        drop(its_peer); // its FIN is reported under the first socket's name
         driver::yield_now().await;
         drop(copy);
         peer.write_all(b"request").unwrap();

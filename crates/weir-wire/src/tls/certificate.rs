@@ -1,5 +1,5 @@
-//! A certificate with its key, read and found to belong together, and what is asked of it: for which names, and how long. A [`Slot`] is a place
-//! for one that is replaced while connections are made.
+//! A certificate with its key, checked to belong together; its names and validity. A [`Slot`] holds a certificate
+//! that may be replaced while connections are made.
 
 use super::der;
 use super::{Part, TlsError, read_certificates, read_key};
@@ -13,12 +13,12 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Where a certificate and its key are.
+/// The files of a certificate and its key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// PEM file: the leaf, then the intermediates.
     pub cert: PathBuf,
-    /// PEM file with its private key (PKCS#8, PKCS#1 or SEC1).
+    /// PEM file: its private key (PKCS#8, PKCS#1 or SEC1).
     pub key: PathBuf,
 }
 
@@ -30,16 +30,16 @@ pub struct Certificate {
     validity: Option<Validity>,
 }
 
-/// A place for a certificate that is replaced while connections are made. Cheap to clone; clones are the same place.
+/// Holds a certificate that may be replaced while connections are made. Cheap to clone; clones share the slot.
 #[derive(Clone, Debug)]
 pub struct Slot(Arc<RwLock<Certificate>>);
 
-/// When a certificate is valid, in seconds since 1970 (RFC 5280 §4.1.2.5).
+/// The validity period of a certificate, in seconds since 1970 (RFC 5280 §4.1.2.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
-    /// The first second.
+    /// The first valid second.
     pub not_before: i64,
-    /// The last second.
+    /// The last valid second.
     pub not_after: i64,
 }
 
@@ -55,17 +55,17 @@ impl Certificate {
     /// Reads a certificate and its key.
     ///
     /// # Errors
-    /// The file that cannot be used, with what is wrong; also when they do not belong together.
+    /// The unusable file, with what is wrong; also when certificate and key do not match.
     pub fn read(identity: &Identity) -> Result<Self, TlsError> {
         let chain = read_certificates(&identity.cert, Part::Certificate)?;
         let key = read_key(&identity.key)?;
         Self::new(chain, key, &identity.cert.display(), &identity.key.display())
     }
 
-    /// A certificate that was made in memory, as PEM.
+    /// Parses a PEM certificate and key that were made in memory.
     ///
     /// # Errors
-    /// When it cannot be used.
+    /// When they are unusable.
     pub fn of_pem(cert: &str, key: &str) -> Result<Self, TlsError> {
         let wrong =
             |e: rustls::pki_types::pem::Error| TlsError::policy(format!("the certificate in memory: {e}"));
@@ -94,23 +94,22 @@ impl Certificate {
         Ok(Self { certified: Arc::new(certified), names: names.into(), validity })
     }
 
-    /// The DNS names that it is for, lower-cased and sorted, wildcards as `*.example.com`.
+    /// Its DNS names, lower-cased and sorted, wildcards as `*.example.com`.
     pub fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// When it is valid; none where its dates cannot be read.
+    /// Its validity period; `None` if its dates are unreadable.
     pub const fn validity(&self) -> Option<Validity> {
         self.validity
     }
 
-    /// When the certificates are valid that stand behind it in its chain, in their order; those whose dates cannot be read are
-    /// left out.
+    /// The validity periods of the other certificates in its chain, in order. Omits those with unreadable dates.
     pub fn chain_validities(&self) -> impl Iterator<Item = Validity> {
         self.chain().skip(1).filter_map(der::validity)
     }
 
-    /// Whether it is for this name: a host in lower case, a wildcard as `*.example.com`, or an address.
+    /// Whether it covers this name: a host in lower case, a wildcard as `*.example.com`, or an address.
     pub fn is_for(&self, name: &str) -> bool {
         let Ok(address) = name.parse() else {
             return self.names.binary_search_by(|known| known.as_str().cmp(name)).is_ok();
@@ -124,8 +123,8 @@ impl Certificate {
         names.into_iter().any(|(tag, value)| tag == der::IP_ADDRESS && value == octets)
     }
 
-    /// How its authority knows it when it is asked about a renewal: the identifier of the authority's key and the serial number, as
-    /// texts for URLs with a dot between (RFC 9773 §4.1). None where either is missing.
+    /// Its identifier in renewal queries to its authority: the identifier of the authority's key and the serial
+    /// number, each as base64url, with a dot between (RFC 9773 §4.1). `None` if either is missing.
     pub fn renewal_id(&self) -> Option<String> {
         let leaf = self.certified.cert.first()?;
         let (key, serial) = (der::authority_key(leaf)?, der::serial(leaf)?);
@@ -142,7 +141,8 @@ impl Certificate {
     }
 }
 
-/// When the certificates of a PEM file are valid, in their order; none where it cannot be read, which whoever uses the file tells.
+/// The validity periods of the certificates in a PEM file, in order. Empty if the file is unreadable; its user
+/// reports that.
 pub fn validities(path: &Path) -> Vec<Validity> {
     let read = read_certificates(path, Part::Certificate).unwrap_or_default();
     read.iter().filter_map(|certificate| der::validity(certificate)).collect()
@@ -151,17 +151,17 @@ pub fn validities(path: &Path) -> Vec<Validity> {
 // === impl Slot ===
 
 impl Slot {
-    /// A place with this certificate in it.
+    /// A slot with this certificate.
     pub fn new(certificate: Certificate) -> Self {
         Self(Arc::new(RwLock::new(certificate)))
     }
 
-    /// The certificate that is there now.
+    /// The current certificate.
     pub fn get(&self) -> Certificate {
         self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Puts another in its place: every handshake that begins from now on shows it.
+    /// Replaces the certificate: every handshake that starts from now on uses the new one.
     pub fn set(&self, certificate: Certificate) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = certificate;
     }
@@ -170,13 +170,13 @@ impl Slot {
 // === impl Validity ===
 
 impl Validity {
-    /// Whether it is valid at a time.
+    /// Whether the certificate is valid at `now`.
     pub const fn holds(&self, now: i64) -> bool {
         self.not_before <= now && now <= self.not_after
     }
 }
 
-/// The DNS names of a certificate. An address is left out: it has no SNI (RFC 6066 §3).
+/// The DNS names of a certificate. Omits addresses: they have no SNI (RFC 6066 §3).
 fn dns_names(certificate: &[u8]) -> Vec<String> {
     let names = der::alternative_names(certificate).into_iter().filter(|(tag, _)| *tag == der::DNS_NAME);
     let texts = names.filter_map(|(_, name)| std::str::from_utf8(name).ok());
@@ -186,7 +186,7 @@ fn dns_names(certificate: &[u8]) -> Vec<String> {
     found
 }
 
-/// Why a certificate cannot be read, in words: what the library says of some cases is for its own developers.
+/// Why a certificate is unusable. In some cases the library's own message addresses only its developers.
 fn why_unusable(error: &rustls::Error) -> String {
     let text = error.to_string();
     if text.contains("UnsupportedCertVersion") {
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
     use rcgen::{CertificateParams, Issuer, KeyPair, SerialNumber};
 
-    /// Signed by an authority, with this serial number.
+    /// A certificate signed by an authority, with this serial number.
     fn made(names: &[&str], serial: &[u8]) -> Certificate {
         let key = KeyPair::generate().unwrap();
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn its_authority_knows_it_by_key_and_serial_number() {
-        // A serial number whose first bit is set has a zero before it in DER (RFC 9773 §4.1).
+        // DER puts a zero byte before a serial number whose first bit is set (RFC 9773 §4.1).
         assert_eq!(made(&["a.test"], &[0x87, 0x65]).renewal_id().as_deref(), Some("aYhbaw.AIdl"));
         let own = rcgen::generate_simple_self_signed(["a.test".to_owned()]).unwrap();
         let own = Certificate::of_pem(&own.cert.pem(), &own.signing_key.serialize_pem()).unwrap();

@@ -1,4 +1,4 @@
-//! TLS towards upstreams: verified by default.
+//! TLS towards upstreams, verified by default.
 
 use super::fault::{explained, is_authority};
 use super::{Part, TlsError, TlsStream, Validity, der, read_certificates, read_key, socket_of};
@@ -31,14 +31,14 @@ impl fmt::Debug for ClientTls {
 }
 
 impl ClientTls {
-    /// Reads the files and makes the policy.
+    /// Reads the files and builds the policy.
     ///
-    /// `ca` replaces the system's roots; a certificate in it is accepted too where a server shows it as its own. `identity` is a certificate and its key to show. `server_name` is asked for and
-    /// verified instead of the endpoint's own name. `verify: false` accepts any certificate. `alpn` lists
-    /// protocols in order of preference.
+    /// `ca` replaces the system's roots; a server may also present a certificate from `ca` as its own. `identity` is
+    /// a certificate and key to present. `server_name` is sent and verified instead of the endpoint's own name.
+    /// `verify: false` accepts any certificate. `alpn` lists protocols in order of preference.
     ///
     /// # Errors
-    /// The first file or name that cannot be used, with what is wrong.
+    /// The first unusable file or name, with what is wrong.
     pub fn new(
         ca: Option<&Path>,
         identity: Option<(&Path, &Path)>,
@@ -72,7 +72,8 @@ impl ClientTls {
         Ok(Self { connector: TlsConnector::from(Arc::new(config)), server_name, validity })
     }
 
-    /// The policy towards a server whose certificate is one of those in these files, whatever names it has: its own config is at hand.
+    /// A policy that accepts exactly the certificates in these files, regardless of their names. For a server whose
+    /// own config we can read.
     ///
     /// # Errors
     /// As [`Self::new`].
@@ -92,10 +93,10 @@ impl ClientTls {
         Ok(Self { connector: TlsConnector::from(Arc::new(config)), server_name: None, validity })
     }
 
-    /// As [`Self::connect`], on a socket that blocks.
+    /// Like [`Self::connect`], on a blocking socket.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Self::connect`].
     pub fn connect_blocking(
         &self,
         mut stream: std::net::TcpStream,
@@ -118,15 +119,15 @@ impl ClientTls {
         }
     }
 
-    /// When the certificate that is shown is valid.
+    /// The validity period of the certificate that we present.
     pub const fn validity(&self) -> Option<Validity> {
         self.validity
     }
 
-    /// Shakes hands with an upstream known by `name` (a DNS name or an address).
+    /// Performs the handshake with an upstream known by `name` (a DNS name or an address).
     ///
     /// # Errors
-    /// What rustls says; a certificate that does not verify among it.
+    /// The rustls error, including a failed verification.
     pub async fn connect(&self, stream: Stream, name: &str) -> io::Result<Stream> {
         let name = self.name_of(name)?;
         let stream = self.connector.connect(name, socket_of(stream)?).await.map_err(explained)?;
@@ -134,12 +135,13 @@ impl ClientTls {
     }
 }
 
-/// A connection that blocks.
+/// A blocking connection.
 pub trait ReadWrite: io::Read + io::Write + Send {}
 
 impl<T: io::Read + io::Write + Send> ReadWrite for T {}
 
-/// Says that it ends when it does, so that nobody takes what was cut for what was whole (RFC 8446 §6.1).
+/// Sends a close_notify when dropped, so that the peer can tell a complete message from a truncated one (RFC 8446
+/// §6.1).
 struct Closing(rustls::StreamOwned<rustls::ClientConnection, std::net::TcpStream>);
 
 impl io::Read for Closing {
@@ -165,7 +167,7 @@ impl Drop for Closing {
     }
 }
 
-/// The policy with a certificate to show, and when that is valid.
+/// The policy with a certificate to present, and its validity period.
 fn with_identity(
     builder: ConfigBuilder<ClientConfig, WantsClientCert>,
     identity: Option<(&Path, &Path)>,
@@ -181,7 +183,7 @@ fn with_identity(
     Ok((config, validity))
 }
 
-/// Verifies signatures as another verifier does, which is this field.
+/// Delegates signature verification to another verifier, which is this field.
 macro_rules! signatures_as {
     ($other:ident) => {
         fn verify_tls12_signature(
@@ -208,7 +210,7 @@ macro_rules! signatures_as {
     };
 }
 
-/// Accepts these certificates and no others, from who holds their keys.
+/// Accepts exactly these certificates, from a peer that holds their keys.
 #[derive(Debug)]
 struct Pinned {
     any: AnyCertificate,
@@ -233,8 +235,8 @@ impl ServerCertVerifier for Pinned {
     signatures_as!(any);
 }
 
-/// Verifies as usual, and accepts a certificate that was itself given as trusted, as curl does: one that is signed by itself is an authority to
-/// rustls, which no server may show.
+/// Verifies as usual, and also accepts a certificate that was itself configured as trusted, as curl does. rustls
+/// treats a self-signed certificate as an authority, which no server may present as its own.
 #[derive(Debug)]
 struct Given {
     usual: Arc<WebPkiServerVerifier>,
@@ -251,7 +253,7 @@ impl ServerCertVerifier for Given {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         match self.usual.verify_server_cert(end_entity, intermediates, name, ocsp, now) {
-            // Its dates were looked at before this, its name was not.
+            // Its dates were checked before this error, but not its name.
             Err(rustls::Error::InvalidCertificate(e))
                 if is_authority(&e) && self.certificates.iter().any(|given| given == end_entity) =>
             {
@@ -288,7 +290,7 @@ fn roots(ca: Option<&Path>) -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
-/// `verify: false`: any certificate will do, but the peer must hold its key.
+/// `verify: false`: accepts any certificate, but the peer must hold its key.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

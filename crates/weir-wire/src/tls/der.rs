@@ -1,11 +1,11 @@
-//! The little of DER (X.690) that is looked at: elements one after another, and of a certificate its dates, its names, and how
-//! strong its key is.
+//! The small part of DER (X.690) that we parse: sequences of elements, and the dates, names and key strength of a
+//! certificate.
 
 use super::certificate::Validity;
 use rustls::pki_types::CertificateDer;
 use rustls::server::ParsedCertificate;
 
-/// The content of the DER element at the start, if it has that tag, and what follows it.
+/// The content of the first DER element if it has this tag, and the bytes after it.
 pub(super) fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (&found, rest) = der.split_first()?;
     let (&first, mut rest) = rest.split_first()?;
@@ -18,7 +18,7 @@ pub(super) fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     (found == tag).then(|| rest.split_at_checked(len)).flatten()
 }
 
-/// The elements of a list, each with its tag, up to the first that is malformed.
+/// The elements of a list, each with its tag, up to the first malformed one.
 pub(super) fn elements(mut list: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     std::iter::from_fn(move || {
         let &tag = list.first()?;
@@ -28,13 +28,13 @@ pub(super) fn elements(mut list: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     })
 }
 
-/// Bits of the public key of a certificate, as OpenSSL counts them; none where the kind of key is not known.
+/// Bits of a certificate's public key, as OpenSSL counts them; `None` for unknown kinds of keys.
 pub(super) fn key_bits(certificate: &CertificateDer<'_>) -> Option<u32> {
     let parsed = ParsedCertificate::try_from(certificate).ok()?;
     bits_of(&parsed.subject_public_key_info())
 }
 
-/// SubjectPublicKeyInfo (RFC 5280 §4.1): which algorithm, then the key as a bit string.
+/// SubjectPublicKeyInfo (RFC 5280 §4.1): the algorithm, then the key as a bit string.
 fn bits_of(info: &[u8]) -> Option<u32> {
     const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
     const EC: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01];
@@ -66,7 +66,7 @@ fn bits_of(info: &[u8]) -> Option<u32> {
     }
 }
 
-/// What stands in a certificate (RFC 5280 §4.1), as far as it is looked at.
+/// The parts of a certificate (RFC 5280 §4.1) that we use.
 struct Parts<'a> {
     serial: &'a [u8],
     dates: &'a [u8],
@@ -74,8 +74,8 @@ struct Parts<'a> {
     extensions: &'a [u8],
 }
 
-/// Walks what the signature covers from its beginning: a search for an identifier would also find one that somebody has put
-/// into a name.
+/// Walks the signed part from its start: searching for an identifier could also find one that somebody put into a
+/// name.
 fn parts(certificate: &[u8]) -> Option<Parts<'_>> {
     let (certificate, _) = element(certificate, SEQUENCE)?;
     let (signed, _) = element(certificate, SEQUENCE)?;
@@ -91,24 +91,24 @@ fn parts(certificate: &[u8]) -> Option<Parts<'_>> {
     Some(Parts { serial, dates, subject, extensions: extensions.map_or(&[], |(list, _)| list) })
 }
 
-/// When a certificate is valid.
+/// The validity period of a certificate.
 pub(super) fn validity(certificate: &[u8]) -> Option<Validity> {
     let (not_before, rest) = time(parts(certificate)?.dates)?;
     let (not_after, _) = time(rest)?;
     Some(Validity { not_before, not_after })
 }
 
-/// Whom a certificate is for: a distinguished name.
+/// The subject of a certificate: a distinguished name.
 pub(super) fn subject(certificate: &[u8]) -> Option<&[u8]> {
     parts(certificate).map(|parts| parts.subject)
 }
 
-/// The serial number of a certificate, as it is written.
+/// The serial number of a certificate, as encoded.
 pub(super) fn serial(certificate: &[u8]) -> Option<&[u8]> {
     parts(certificate).map(|parts| parts.serial)
 }
 
-/// By what the key is known that signed a certificate (RFC 5280 §4.2.1.1).
+/// The identifier of the key that signed a certificate (RFC 5280 §4.2.1.1).
 pub(super) fn authority_key(certificate: &[u8]) -> Option<&[u8]> {
     const AUTHORITY_KEY: &[u8] = &[0x55, 0x1d, 0x23];
     const KEY_IDENTIFIER: u8 = 0x80;
@@ -116,7 +116,7 @@ pub(super) fn authority_key(certificate: &[u8]) -> Option<&[u8]> {
     element(value, KEY_IDENTIFIER).map(|(key, _)| key)
 }
 
-/// The subjectAltName of a certificate (RFC 5280 §4.2.1.6): names, each with the tag of its kind.
+/// The subjectAltName of a certificate (RFC 5280 §4.2.1.6): names, each with its tag.
 pub(super) fn alternative_names(certificate: &[u8]) -> Vec<(u8, &[u8])> {
     const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
     let names = extension(certificate, SUBJECT_ALT_NAME).and_then(|value| element(value, SEQUENCE));
@@ -133,7 +133,7 @@ fn extension<'a>(certificate: &'a [u8], wanted: &[u8]) -> Option<&'a [u8]> {
     })
 }
 
-/// A time in UTC, to the second (RFC 5280 §4.1.2.5), and what follows it.
+/// Parses a UTC time with seconds (RFC 5280 §4.1.2.5); also returns the bytes after it.
 fn time(der: &[u8]) -> Option<(i64, &[u8])> {
     let ((digits, rest), short) = match element(der, UTC_TIME) {
         Some(found) => (found, true),
@@ -146,7 +146,7 @@ fn time(der: &[u8]) -> Option<(i64, &[u8])> {
     let mut pairs = digits.strip_suffix(b"Z")?.chunks(2).map(number);
     let mut next = || pairs.next().flatten();
     let (month, day, hour, minute, second) = (next()?, next()?, next()?, next()?, next()?);
-    // Two digits mean 1950 to 2049.
+    // Two-digit years mean 1950 to 2049.
     let year = match (number(year)?, short) {
         (year, true) if year < 50 => year + 2000,
         (year, true) => year + 1900,
@@ -155,12 +155,13 @@ fn time(der: &[u8]) -> Option<(i64, &[u8])> {
     Some((((days(year, month, day) * 24 + hour) * 60 + minute) * 60 + second, rest))
 }
 
-/// Days from 1970-01-01 to a date of the Gregorian calendar. Years are counted from March, so that a leap day is their last.
+/// Days from 1970-01-01 to a Gregorian date. Counts years from March, so that a leap day is the last of its year.
 const fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let month = (month + 9) % 12;
     let leaps = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
-    // 153 days are the five months from March on, whose lengths repeat; 719,468 days lie before 1970-03-01 and after 0000-03-01.
+    // 153 days are the five months from March on, whose lengths repeat. 719,468 days lie between 0000-03-01 and
+    // 1970-01-01.
     year * 365 + leaps + (month * 153 + 2) / 5 + day - 1 - 719_468
 }
 
@@ -175,9 +176,9 @@ pub(super) const SEQUENCE: u8 = 0x30;
 pub(super) const SET: u8 = 0x31;
 const ISSUER_ID: u8 = 0x81;
 const SUBJECT_ID: u8 = 0x82;
-/// A host among the alternative names.
+/// A host in the alternative names.
 pub(super) const DNS_NAME: u8 = 0x82;
-/// An address among them.
+/// An address in the alternative names.
 pub(super) const IP_ADDRESS: u8 = 0x87;
 const VERSION: u8 = 0xa0;
 const EXTENSIONS: u8 = 0xa3;

@@ -1,24 +1,24 @@
-//! Why a TLS connection failed, in words that say what to do. rustls names the rule that was broken; whoever reads it wants to know which certificate
-//! is wrong, and the same words for the same mistake.
+//! Why a TLS connection failed, as actionable messages. rustls names the rule that was broken; operators want to know
+//! which certificate is wrong, and always the same message for the same mistake.
 
 use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 use std::fmt;
 use std::io;
 
-/// Whose certificate or setting it was.
+/// The certificate or setting at fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsFault {
-    /// The peer's certificate is not valid yet, or any more.
+    /// The peer's certificate has expired or is not valid yet.
     Date,
-    /// It is for another name.
+    /// The peer's certificate is for another name.
     Name,
-    /// It names nobody at all.
+    /// The peer's certificate contains no name.
     NoName,
-    /// The peer wants a certificate of ours, or another one.
+    /// The peer requires a certificate of ours, or rejects ours.
     OurCertificate,
     /// Anything else.
     Other,
-    /// It is signed by nobody that is trusted.
+    /// No trusted authority signed the peer's certificate.
     Stranger,
 }
 
@@ -37,7 +37,7 @@ impl fmt::Display for Explained {
 
 impl std::error::Error for Explained {}
 
-/// The error in words, where it is one of TLS; else as it is.
+/// Explains a TLS error; returns any other error unchanged.
 pub fn explained(e: io::Error) -> io::Error {
     let inner = e.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     let (fault, text) = match inner {
@@ -50,7 +50,7 @@ pub fn explained(e: io::Error) -> io::Error {
     io::Error::new(e.kind(), Explained { fault, text })
 }
 
-/// Whose fault an [`explained`] error tells of; none where it is not one of TLS.
+/// The fault in an [`explained`] error; `None` for other errors.
 pub fn fault_of(e: &io::Error) -> Option<TlsFault> {
     e.get_ref().and_then(|inner| inner.downcast_ref::<Explained>()).map(|explained| explained.fault)
 }
@@ -72,7 +72,7 @@ fn words(error: &Error) -> (TlsFault, String) {
 fn of_certificate(error: &CertificateError) -> (TlsFault, String) {
     use CertificateError as E;
     match error {
-        // Their texts hold the time of the look: each would be another.
+        // The library's text contains the current time, so every message would differ.
         E::Expired | E::ExpiredContext { .. } => (TlsFault::Date, "the certificate has expired".to_owned()),
         E::NotValidYet | E::NotValidYetContext { .. } => {
             (TlsFault::Date, "the certificate is not valid yet: is one of the clocks wrong?".to_owned())
@@ -101,7 +101,7 @@ fn of_certificate(error: &CertificateError) -> (TlsFault, String) {
     }
 }
 
-/// The names of a certificate as people write them: rustls has `DnsName("a.example")`.
+/// The names of a certificate as people write them; rustls writes `DnsName("a.example")`.
 fn plain(presented: &[String]) -> String {
     let name = |text: &String| match text.split_once('(') {
         Some((_, name)) => name.trim_end_matches(')').trim_matches('"').to_owned(),
@@ -110,12 +110,12 @@ fn plain(presented: &[String]) -> String {
     presented.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether the peer shows the certificate of an authority as its own. rustls has no name of its own for this.
+/// Whether the peer presents an authority's certificate as its own. rustls has no error variant for this.
 pub(super) fn is_authority(error: &CertificateError) -> bool {
     matches!(error, CertificateError::Other(other) if format!("{other:?}").contains("CaUsedAsEndEntity"))
 }
 
-/// What a peer says of us (RFC 9846 §6).
+/// Explains an alert from the peer (RFC 9846 §6).
 fn of_alert(alert: AlertDescription) -> (TlsFault, String) {
     use AlertDescription as A;
     let (fault, text) = match alert {
@@ -142,7 +142,7 @@ fn of_alert(alert: AlertDescription) -> (TlsFault, String) {
     (fault, format!("{text} ({alert:?})"))
 }
 
-/// Why the handshake with a client failed, for whoever runs the server.
+/// Why the handshake with a client failed, for the operator of the server.
 pub fn why_client_failed(e: &io::Error) -> String {
     match e.get_ref().and_then(|inner| inner.downcast_ref::<Error>()) {
         Some(Error::AlertReceived(alert)) => alert_of_client(*alert),
@@ -164,7 +164,7 @@ pub fn why_client_failed(e: &io::Error) -> String {
     }
 }
 
-/// What a client says of us (RFC 9846 §6).
+/// Explains an alert from a client (RFC 9846 §6).
 fn alert_of_client(alert: AlertDescription) -> String {
     use AlertDescription as A;
     let text = match alert {

@@ -1,9 +1,10 @@
-//! TLS by rustls: the only place that knows it.
+//! TLS with rustls: the only module that uses it.
 //!
-//! `certificate` is a certificate with its key; `proof` shows a certificate authority that a name is ours; `server` chooses among them by name and holds the policy of a listener; `client` holds
-//! the policy towards an upstream; `tickets` the keys by which clients resume; `peer` is the certificate that the other side
-//! showed; `der` looks into certificates, `fault` says what failed. Both policies are built when a config is compiled and shared by
-//! all cores.
+//! `certificate` is a certificate with its key. `proof` shows a certificate authority that we control a name.
+//! `server` selects a certificate by name and holds a listener's policy; `client` holds the policy towards an
+//! upstream. `tickets` holds the keys with which clients resume sessions. `peer` is the certificate that the other
+//! side presented. `der` parses certificates, and `fault` explains failures. Both policies are built when a config is
+//! compiled, and all cores share them.
 
 mod certificate;
 mod client;
@@ -39,7 +40,7 @@ use tokio::net::{TcpStream, UnixStream};
 #[derive(Debug)]
 pub struct TlsStream(tokio_rustls::TlsStream<Socket>);
 
-/// What TLS runs over.
+/// The transport under TLS.
 #[derive(Debug)]
 pub(crate) enum Socket {
     Polled(PolledSocket),
@@ -47,27 +48,27 @@ pub(crate) enum Socket {
     Unix(UnixStream),
 }
 
-/// Why TLS could not be set up: which file, and what is wrong with it.
+/// Why TLS could not be set up: the file, and what is wrong with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsError {
-    /// What is wrong, with the file where it is one.
+    /// What is wrong, with the file if there is one.
     pub text: String,
-    /// Which of the things that were given.
+    /// The part of the policy at fault.
     pub part: Part,
 }
 
-/// What of a TLS policy is wrong.
+/// A part of a TLS policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// The authorities that a peer is verified by.
+    /// The authorities that verify a peer.
     Authority,
     /// A certificate.
     Certificate,
     /// The key of a certificate.
     Key,
-    /// All of it, or the system.
+    /// The policy as a whole, or the system.
     Policy,
-    /// The name that a peer is verified by.
+    /// The name to verify a peer against.
     ServerName,
 }
 
@@ -103,9 +104,9 @@ impl TlsStream {
         self.0.get_ref().0
     }
 
-    /// See [`crate::Stream::is_quiet`]. Session tickets may arrive while a connection is idle, so what came is given to
-    /// rustls and only data or the end count. Unconstrained, and with a run of its own: who has read enough of this socket, or
-    /// spent the budget of its task, would be told to wait, and take that for silence.
+    /// See [`crate::Stream::is_quiet`]. Session tickets may arrive while a connection is idle, so we feed arrived
+    /// bytes to rustls, and only data or the end count. Runs unconstrained and with a fresh read quota. Otherwise a
+    /// task that has read enough of this socket, or spent its budget, would have to wait and take that for silence.
     pub(crate) fn is_quiet(&mut self, cx: &mut Context<'_>) -> bool {
         if let Socket::Polled(socket) = self.socket() {
             socket.begin_run();
@@ -117,7 +118,7 @@ impl TlsStream {
         &mut self.0
     }
 
-    /// What was agreed.
+    /// The negotiated version and cipher.
     pub(crate) fn info(&self) -> crate::TlsInfo {
         let session = self.0.get_ref().1;
         let version = match session.protocol_version() {
@@ -129,7 +130,7 @@ impl TlsStream {
         crate::TlsInfo { version, cipher }
     }
 
-    /// What the handshake was made with.
+    /// The keys of the handshake.
     pub(crate) fn keys(&self) -> crate::TlsKeys {
         let session = self.0.get_ref().1;
         crate::TlsKeys {
@@ -138,13 +139,13 @@ impl TlsStream {
         }
     }
 
-    /// The certificate that the peer showed.
+    /// The certificate that the peer presented.
     pub(crate) fn peer_certificate(&self) -> Option<PeerCertificate> {
         let chain = self.0.get_ref().1.peer_certificates()?;
         Some(PeerCertificate::of(chain.first()?))
     }
 
-    /// The protocol that was agreed on.
+    /// The negotiated protocol.
     pub(crate) fn alpn(&self) -> Option<&[u8]> {
         self.0.get_ref().1.alpn_protocol()
     }
@@ -206,7 +207,7 @@ impl AsyncWrite for Socket {
     }
 }
 
-/// Gives a cleartext connection to TLS.
+/// Turns a cleartext connection into the transport of a TLS session.
 fn socket_of(stream: crate::Stream) -> io::Result<Socket> {
     match stream {
         crate::Stream::Polled(s) => Ok(Socket::Polled(s)),

@@ -1,7 +1,7 @@
-//! The certificate that a peer showed, as filters and logs tell it.
+//! The certificate that a peer presented, as filters and logs show it.
 //!
-//! Everything here was verified in the handshake, but a certificate may still hold any text that its authority let pass. So what
-//! could break a line or look like the end of an entry is escaped.
+//! The handshake verified the certificate, but it may still contain any text that its authority accepted. So we
+//! escape characters that could break a line or look like the end of an entry.
 
 use super::der::{self, elements};
 use crate::hex;
@@ -12,21 +12,21 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 /// The certificate of a peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PeerCertificate {
-    /// Whom it is for, as RFC 4514 writes it: `CN=shop,O=Example`.
+    /// Its subject, in the notation of RFC 4514: `CN=shop,O=Example`.
     pub subject: String,
-    /// Its alternative names (RFC 5280 §4.2.1.6): `dns:shop.internal`, `email:…`, `ip:…`, `uri:…`. Other kinds are left out.
+    /// Its alternative names (RFC 5280 §4.2.1.6): `dns:shop.internal`, `email:…`, `ip:…`, `uri:…`. Omits other kinds.
     pub names: Vec<String>,
-    /// The same in one text, with commas between them.
+    /// The same names as one text, separated by commas.
     pub san: String,
-    /// SHA-256 over all of it, in lower-case hexadecimal digits.
+    /// SHA-256 of the whole certificate, in lower-case hexadecimal digits.
     pub fingerprint: String,
-    /// All of it, as it came (DER).
+    /// The whole certificate, as received (DER).
     pub der: Vec<u8>,
 }
 
 impl PeerCertificate {
-    /// Whether this is what tells it: `dns:`, `email:`, `uri:` or `ip:` and one of its names, `subject:` and whom it is for, or `sha256:` and
-    /// its fingerprint.
+    /// Whether `told` identifies this certificate: one of its names after `dns:`, `email:`, `uri:` or `ip:`, its
+    /// subject after `subject:`, or its fingerprint after `sha256:`.
     pub fn is(&self, told: &str) -> bool {
         match told.split_once(':') {
             Some(("sha256", digits)) => digits.eq_ignore_ascii_case(&self.fingerprint),
@@ -37,7 +37,7 @@ impl PeerCertificate {
         }
     }
 
-    /// Reads a certificate in DER. What cannot be read is empty.
+    /// Parses a DER certificate. Fields that cannot be parsed are empty.
     pub(super) fn of(certificate: &[u8]) -> Self {
         let names = der::alternative_names(certificate).into_iter();
         let names: Vec<String> = names.filter_map(|(tag, value)| name_text(tag, value)).collect();
@@ -51,7 +51,7 @@ impl PeerCertificate {
     }
 }
 
-/// A distinguished name as RFC 4514 §2.1 writes it: the last part first.
+/// A distinguished name in the notation of RFC 4514 §2.1: the last part first.
 fn subject_text(name: &[u8]) -> String {
     let parts: Vec<&[u8]> =
         elements(name).filter(|(tag, _)| *tag == der::SET).map(|(_, value)| value).collect();
@@ -60,7 +60,7 @@ fn subject_text(name: &[u8]) -> String {
     parts.iter().rev().map(part).collect::<Vec<_>>().join(",")
 }
 
-/// One attribute of a name: its type, and its value.
+/// One attribute of a name: its type and its value.
 fn attribute(pair: &[u8]) -> Option<String> {
     let (kind, value) = der::element(pair, der::OBJECT)?;
     let &tag = value.first()?;
@@ -68,14 +68,14 @@ fn attribute(pair: &[u8]) -> Option<String> {
     let known = KINDS.iter().find(|(object, _)| *object == kind).map(|(_, name)| *name);
     Some(match (known, string(tag, text)) {
         (Some(name), Some(text)) => format!("{name}={}", escaped_value(&text)),
-        // RFC 4514 §2.4: what has no name is written as its encoding.
+        // RFC 4514 §2.4: a type without a name is written as its encoding.
         (known, _) => {
             format!("{}=#{}", known.map_or_else(|| dotted(kind), str::to_owned), hex::encode(value))
         }
     })
 }
 
-/// The types of attributes that have a short name: those of RFC 4514 §3, and the address that OpenSSL writes too.
+/// Attribute types with a short name: those of RFC 4514 §3, and emailAddress, which OpenSSL writes too.
 const KINDS: [(&[u8], &str); 10] = [
     (&[0x55, 4, 3], "CN"),
     (&[0x55, 4, 6], "C"),
@@ -89,7 +89,7 @@ const KINDS: [(&[u8], &str); 10] = [
     (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1], "emailAddress"),
 ];
 
-/// The text of a string (RFC 5280 §4.1.2.4); none for what is no string.
+/// The text of a string (RFC 5280 §4.1.2.4); `None` if it is no string.
 fn string(tag: u8, value: &[u8]) -> Option<String> {
     const UTF8: u8 = 0x0c;
     const PRINTABLE: u8 = 0x13;
@@ -98,7 +98,7 @@ fn string(tag: u8, value: &[u8]) -> Option<String> {
     const BMP: u8 = 0x1e;
     match tag {
         UTF8 | PRINTABLE | IA5 => std::str::from_utf8(value).ok().map(str::to_owned),
-        // Nobody implements T.61; what calls itself so is Latin-1.
+        // Nobody implements T.61; strings labelled T.61 are in practice Latin-1.
         TELETEX => Some(value.iter().map(|b| char::from(*b)).collect()),
         BMP if value.len().is_multiple_of(2) => {
             let units = value.chunks(2).map(|pair| pair.iter().fold(0, |unit, b| unit << 8 | u16::from(*b)));
@@ -108,7 +108,7 @@ fn string(tag: u8, value: &[u8]) -> Option<String> {
     }
 }
 
-/// RFC 4514 §2.4.
+/// Escapes a value as RFC 4514 §2.4 requires.
 fn escaped_value(text: &str) -> String {
     let mut out = escaped(text, &['"', '+', ',', ';', '<', '>', '\\']);
     if out.starts_with([' ', '#']) {
@@ -120,14 +120,14 @@ fn escaped_value(text: &str) -> String {
     out
 }
 
-/// The text with a backslash before each of these, and with two digits for each byte of a control character.
+/// The text with a backslash before each special character, and each byte of a control character as two digits.
 fn escaped(text: &str, special: &[char]) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         if c.is_control() {
             let mut bytes = [0; 4];
             for byte in c.encode_utf8(&mut bytes).bytes() {
-                let _ = write!(out, "\\{byte:02X}"); // a String takes all
+                let _ = write!(out, "\\{byte:02X}"); // writing to a String cannot fail
             }
             continue;
         }
@@ -158,7 +158,7 @@ fn name_text(tag: u8, value: &[u8]) -> Option<String> {
     }
 }
 
-/// An object identifier in numbers: `1.2.840.113549.1.9.1` (X.690 §8.19).
+/// An object identifier as numbers: `1.2.840.113549.1.9.1` (X.690 §8.19).
 fn dotted(object: &[u8]) -> String {
     let mut out = String::new();
     let mut number = 0u64;
@@ -180,7 +180,7 @@ fn dotted(object: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    /// An element with a short length.
+    /// A DER element with a short length.
     fn tlv(tag: u8, value: &[u8]) -> Vec<u8> {
         [&[tag, value.len() as u8], value].concat()
     }

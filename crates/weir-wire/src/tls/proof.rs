@@ -1,7 +1,8 @@
-//! Proof of control over a name in a TLS handshake (`tls-alpn-01`, RFC 8737): a certificate authority connects, asks for the protocol `acme-tls/1` by
-//! ALPN and for the name by SNI, and looks for a digest in a certificate that nobody else asks for.
+//! Proof of control over a name in a TLS handshake (`tls-alpn-01`, RFC 8737). A certificate authority connects,
+//! requests the protocol `acme-tls/1` by ALPN and the name by SNI, and checks a digest in a certificate made for this
+//! purpose.
 //!
-//! Nothing of it is done while no proof is awaited: a handshake then costs the look at one counter.
+//! While no proof is pending, a handshake only checks one counter.
 
 use super::{Part, TlsError};
 use rustls::ServerConfig;
@@ -14,10 +15,10 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// The protocol that a certificate authority asks for (RFC 8737 §6.2).
+/// The protocol that a certificate authority requests (RFC 8737 §6.2).
 const PROTOCOL: &[u8] = b"acme-tls/1";
 
-/// The proofs that are awaited now, by name. Cheap to clone; clones share them.
+/// The pending proofs, by name. Cheap to clone; clones share them.
 #[derive(Clone)]
 pub struct Proofs(Arc<Awaited>);
 
@@ -26,20 +27,20 @@ struct Awaited {
     by_name: RwLock<HashMap<String, Arc<CertifiedKey>>>,
 }
 
-/// Shows the proof for the name that is asked for.
+/// Presents the proof for the requested name.
 #[derive(Debug)]
 struct Show(Arc<CertifiedKey>);
 
 impl Proofs {
-    /// None yet.
+    /// No pending proofs.
     pub fn new() -> Self {
         Self(Arc::new(Awaited { count: AtomicUsize::new(0), by_name: RwLock::default() }))
     }
 
-    /// Awaits a handshake for `name`, the SNI in lower case, which this certificate (DER) with its key (PKCS#8) answers.
+    /// Answers handshakes for `name` (the SNI in lower case) with this certificate (DER) and key (PKCS#8).
     ///
     /// # Errors
-    /// When the key cannot be used.
+    /// When the key is unusable.
     pub fn expect(&self, name: &str, certificate: Vec<u8>, key: Vec<u8>) -> Result<(), TlsError> {
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key));
         let key = aws_lc_rs::sign::any_supported_type(&key)
@@ -51,21 +52,21 @@ impl Proofs {
         Ok(())
     }
 
-    /// Awaits it no more.
+    /// Removes the proof for `name`.
     pub fn forget(&self, name: &str) {
         let mut by_name = self.0.by_name.write().unwrap_or_else(PoisonError::into_inner);
         by_name.remove(name);
         self.0.count.store(by_name.len(), Ordering::Relaxed);
     }
 
-    /// Whether any is awaited.
+    /// Whether any proof is pending.
     pub(super) fn any(&self) -> bool {
         self.0.count.load(Ordering::Relaxed) > 0
     }
 
-    /// The policy for this handshake, where it is one of a certificate authority for a name that is awaited.
+    /// The policy for this handshake, if a certificate authority asks for a name with a pending proof.
     pub(super) fn answer(&self, hello: &ClientHello<'_>) -> Option<Arc<ServerConfig>> {
-        // The list holds this protocol and nothing else (RFC 8737 §3).
+        // The list must contain only this protocol (RFC 8737 §3).
         let mut asked = hello.alpn()?;
         if asked.next() != Some(PROTOCOL) || asked.next().is_some() {
             return None;

@@ -1,4 +1,4 @@
-//! TLS towards clients: certificates by name, client certificates, tickets.
+//! TLS towards clients: certificate selection by name, client certificates, tickets.
 
 use super::{
     Certificate, Part, PeerCertificate, Proofs, Slot, Tickets, TlsError, TlsStream, read_certificates,
@@ -21,12 +21,12 @@ use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor};
 /// Whether clients must show a certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClientAuth {
-    /// They are not asked.
+    /// We request no certificate.
     #[default]
     Off,
-    /// They are asked; one that is shown must be valid.
+    /// We request a certificate; if the client sends one, it must be valid.
     Optional(PathBuf),
-    /// Without a valid one the handshake fails.
+    /// The handshake fails without a valid certificate.
     Required(PathBuf),
 }
 
@@ -34,26 +34,27 @@ pub enum ClientAuth {
 #[derive(Clone)]
 pub struct ServerTls {
     acceptor: TlsAcceptor,
-    /// Where certificate authorities may ask for proofs.
+    /// Where certificate authorities may request proofs.
     proofs: Option<Box<Proofs>>,
 }
 
-/// What a handshake came to.
+/// The result of a handshake.
 #[derive(Debug)]
 pub enum Handshake {
-    /// A client that wants to speak.
+    /// A client.
     Client(Stream),
-    /// A certificate authority that saw the proof it had asked for. The connection has ended.
+    /// A certificate authority that received the proof it asked for. The connection has ended.
     Proof,
 }
 
-/// What is shown to clients.
+/// The certificates for clients.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Shown<'a> {
-    /// Certificates that stay as they are, by the names in them. The first one is for clients that ask for no name, or another.
+    /// Certificates that never change, selected by the names in them. The first one serves clients that send no name
+    /// or an unknown one.
     pub fixed: &'a [Certificate],
-    /// Certificates that are replaced while the policy is in use, each with its name. The first one takes the place of the first of
-    /// `fixed` where there are none.
+    /// Certificates that may be replaced while the policy is in use, each with its name. If `fixed` is empty, the
+    /// first of these is the default.
     pub kept: &'a [(String, Slot)],
 }
 
@@ -64,10 +65,10 @@ impl fmt::Debug for ServerTls {
 }
 
 impl ServerTls {
-    /// Makes the policy. `alpn` lists protocols in order of preference.
+    /// Builds the policy. `alpn` lists protocols in order of preference.
     ///
     /// # Errors
-    /// The file of authorities that cannot be used, or a system without randomness.
+    /// If the file of authorities is unusable or the system has no randomness.
     pub fn new(
         shown: Shown<'_>,
         client_auth: &ClientAuth,
@@ -99,7 +100,7 @@ impl ServerTls {
         let mut config = builder.with_cert_resolver(Arc::new(Certificates::new(shown)?));
         config.alpn_protocols = alpn.iter().map(|p| p.to_vec()).collect();
         config.ticketer = tickets.producer();
-        config.session_storage = Arc::new(NoServerSessionStorage {}); // tickets do it without memory of ours
+        config.session_storage = Arc::new(NoServerSessionStorage {}); // tickets resume sessions without server memory
         config.send_tls13_tickets = 2;
         config.max_fragment_size = None;
         Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), proofs: None })
@@ -111,10 +112,10 @@ impl ServerTls {
         Self { proofs: Some(Box::new(proofs)), ..self }
     }
 
-    /// Shakes hands with a client. Dropping the future drops the connection.
+    /// Performs the handshake with a client. Dropping the future drops the connection.
     ///
     /// # Errors
-    /// What rustls says.
+    /// The rustls error.
     pub async fn accept(&self, stream: Stream) -> io::Result<Handshake> {
         let socket = socket_of(stream)?;
         let stream = match self.proofs.as_deref().filter(|proofs| proofs.any()) {
@@ -123,7 +124,7 @@ impl ServerTls {
                 let start = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), socket).await?;
                 if let Some(config) = proofs.answer(&start.client_hello()) {
                     let mut proven = start.into_stream(config).await?;
-                    let _ = proven.shutdown().await; // it has seen what it came for, and may be gone
+                    let _ = proven.shutdown().await; // the authority has its proof, and may be gone
                     return Ok(Handshake::Proof);
                 }
                 start.into_stream(Arc::clone(self.acceptor.config())).await?
@@ -134,11 +135,11 @@ impl ServerTls {
 }
 
 impl ServerTls {
-    /// Shakes hands on a connection that something else than an exchange is to serve; gives the certificate that the client showed.
-    /// Dropping the future drops the connection.
+    /// Performs the handshake for a connection that carries something other than exchanges; also returns the client's
+    /// certificate. Dropping the future drops the connection.
     ///
     /// # Errors
-    /// What rustls says.
+    /// The rustls error.
     pub async fn accept_beside(
         &self,
         stream: TcpStream,
@@ -150,22 +151,23 @@ impl ServerTls {
     }
 }
 
-/// TLS 1.2 and 1.3, or 1.3 alone.
+/// TLS 1.2 and 1.3, or 1.3 only.
 pub fn versions(only_13: bool) -> &'static [&'static SupportedProtocolVersion] {
     static BOTH: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS13, &rustls::version::TLS12];
     if only_13 { &BOTH[..1] } else { &BOTH }
 }
 
-/// Certificates by the names in them: the exact name, then the wildcard of its first label, then the default. For one name there may
-/// be several with different keys (RSA and ECDSA): the client's signature schemes decide, ECDSA first because it costs a tenth.
-/// A certificate that is kept up to date gives way to a fixed one for the same name.
+/// Selects certificates by the names in them: the exact name, then the wildcard of its first label, then the default.
+/// One name may have several certificates with different kinds of keys (RSA and ECDSA). The client's signature
+/// schemes decide; ECDSA comes first because it costs a tenth. A fixed certificate takes precedence over a
+/// replaceable one for the same name.
 #[derive(Debug)]
 struct Certificates {
     by_name: HashMap<String, Choice>,
     default: Choice,
 }
 
-/// What there is for a name.
+/// The certificates for a name.
 #[derive(Debug)]
 enum Choice {
     Fixed(Vec<Arc<CertifiedKey>>),
@@ -177,7 +179,7 @@ impl Certificates {
         let mut by_name: HashMap<String, Vec<_>> = HashMap::new();
         let mut first = Vec::new();
         for certificate in shown.fixed {
-            // The default is the first certificate, with its twin of the other key type if the list has one.
+            // The default is the first certificate, plus the one for the same names with another kind of key, if any.
             if shown.fixed.first().is_some_and(|default| default.names() == certificate.names()) {
                 insert(&mut first, certificate.certified());
             }
@@ -199,7 +201,7 @@ impl Certificates {
     }
 }
 
-/// Keeps ECDSA and Ed25519 before RSA; of two of one kind the first written stays.
+/// Keeps ECDSA and Ed25519 before RSA. Of two keys of the same kind, the first in the config stays.
 fn insert(keys: &mut Vec<Arc<CertifiedKey>>, key: &Arc<CertifiedKey>) {
     let algorithm = key.key.algorithm();
     if keys.iter().any(|k| k.key.algorithm() == algorithm) {

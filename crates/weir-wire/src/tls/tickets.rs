@@ -1,11 +1,11 @@
-//! The keys of session tickets. Ours and not those of rustls because they must be handed to the process that an upgrade
-//! starts, or every client would shake hands in full at once.
+//! The keys of session tickets. We keep our own instead of those of rustls, so that an upgrade can hand them to the
+//! new process. Otherwise every client would need a full handshake at the same time.
 //!
 //! ```text
 //!   ticket: │ name of the key (16) │ nonce (12) │ the session, AES-256-GCM │ tag (16) │
 //! ```
-//! The name is authenticated with the rest. Random nonces are safe for 2^32 tickets of one key (NIST SP 800-38D §8.3);
-//! at 100,000 handshakes a second a key makes half of that in its six hours.
+//! The tag covers the name too. Random nonces are safe for 2^32 tickets per key (NIST SP 800-38D §8.3). At 100,000
+//! handshakes per second, a key makes half of that in its six hours.
 
 use super::TlsError;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, Nonce, RandomizedNonceKey};
@@ -14,23 +14,23 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// How long a key makes tickets, in seconds. As long again it is accepted: a ticket is good for 6 to 12 hours. A key kept
-/// longer would put past sessions at risk (RFC 8446 appendix E.6).
+/// How long a key makes tickets, in seconds. We accept them for the same time again, so a ticket is good for 6 to 12
+/// hours. Keeping a key longer would put past sessions at risk (RFC 8446 appendix E.6).
 const ROTATE_SECONDS: u64 = 6 * 60 * 60;
 
 const NAME_BYTES: usize = 16;
 const NONCE_BYTES: usize = 12;
 
-/// Bytes of one key as [`Tickets::save`] writes it: name, key, second of its making.
+/// Bytes of one key as [`Tickets::save`] writes it: name, key, second of creation.
 const SAVED_BYTES: usize = NAME_BYTES + 32 + 8;
 
-/// The keys of session tickets: the same on every core, after a reload and after an upgrade, so that a client can resume
-/// there; shared only between equal policies, because who resumes shows no certificate again.
+/// The keys of session tickets. They are the same on every core, after a reload and after an upgrade, so that clients
+/// can resume anywhere. Only equal policies share them, because a resuming client presents no certificate again.
 /// Replaced every six hours; a key is accepted for twice that.
 #[derive(Clone)]
 pub struct Tickets(Arc<Ring>);
 
-/// The key that makes tickets, and the one before it, which only opens them.
+/// The key that makes tickets, and its predecessor, which only opens them.
 struct Ring {
     keys: RwLock<Keys>,
     now: fn() -> u64,
@@ -44,7 +44,7 @@ struct Keys {
 struct Key {
     name: [u8; NAME_BYTES],
     secret: [u8; 32],
-    /// Second since 1970.
+    /// The second of creation, since 1970.
     made: u64,
     aead: RandomizedNonceKey,
 }
@@ -63,13 +63,13 @@ impl Tickets {
         Ok(Self(Arc::new(Ring { keys: RwLock::new(Keys { current, previous: None }), now })))
     }
 
-    /// The keys, for the process that takes this one's place. Secret: who has them can read what clients send.
+    /// The keys, to hand to the successor process. Secret: with them, anyone can read what clients send.
     pub fn save(&self) -> Vec<u8> {
         let keys = self.0.read();
         [Some(&keys.current), keys.previous.as_ref()].into_iter().flatten().flat_map(Key::save).collect()
     }
 
-    /// The keys that another process [saved](Self::save); `None` where it is none of ours.
+    /// The keys that another process [saved](Self::save); `None` if the bytes are not such keys.
     pub fn load(saved: &[u8]) -> Option<Self> {
         Self::load_at(saved, now)
     }
@@ -107,10 +107,10 @@ impl Ring {
         self.keys.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Replaces the key when its time is over. Without randomness the old one goes on, which is tried again each time.
+    /// Replaces the key when it is due. Without randomness the old key stays, and every call tries again.
     fn turn(&self) {
         let now = (self.now)();
-        // A key of a clock that was ahead would else make tickets until that time has come.
+        // Otherwise a key made by a clock that was ahead would make tickets until that time comes.
         let due = |keys: &Keys| now.abs_diff(keys.current.made) >= ROTATE_SECONDS;
         if !due(&self.read()) {
             return;
@@ -120,7 +120,7 @@ impl Ring {
             && let Some(fresh) = Key::fresh(now)
         {
             let last = std::mem::replace(&mut keys.current, fresh);
-            // Nobody may have come for a day: then it is too old as well.
+            // After a day without handshakes, the last key is too old as well.
             keys.previous = (now.abs_diff(last.made) < 2 * ROTATE_SECONDS).then_some(last);
         }
     }
@@ -155,7 +155,7 @@ impl ProducesTickets for Ring {
         let (name, rest) = ticket.split_at_checked(NAME_BYTES)?;
         let (nonce, sealed) = rest.split_at_checked(NONCE_BYTES)?;
         let keys = self.read();
-        // Names are public: comparing them leaks nothing.
+        // Key names are public, so comparing them leaks nothing.
         let key =
             [Some(&keys.current), keys.previous.as_ref()].into_iter().flatten().find(|k| k.name == name)?;
         let mut plain = sealed.to_vec();
@@ -245,7 +245,7 @@ mod tests {
         let name = |tickets: &Tickets| tickets.0.encrypt(b"session").unwrap()[..NAME_BYTES].to_vec();
         let first = name(&ours);
         CLOCK.set(CLOCK.get() + ROTATE_SECONDS - 1);
-        // Another process, and another snapshot: the key is as old there as here.
+        // In another process or snapshot, the key has the same age.
         let theirs = Tickets::load_at(&ours.save(), || CLOCK.get()).unwrap();
         let same = ours.clone();
         assert!([&ours, &theirs, &same].map(name).iter().all(|name| *name == first));
@@ -254,7 +254,7 @@ mod tests {
         assert_ne!(name(&theirs), first);
         assert_ne!(name(&theirs), name(&ours), "whoever turns first makes a key of his own");
         assert_eq!(name(&same), name(&ours));
-        // A ticket alone turns the key, too.
+        // Encrypting a ticket also replaces the key.
         let ticket = theirs.0.encrypt(b"session").unwrap();
         CLOCK.set(CLOCK.get() + 2 * ROTATE_SECONDS);
         assert_eq!(theirs.0.decrypt(&ticket), None);
@@ -282,7 +282,7 @@ mod tests {
         CLOCK.set(CLOCK.get() + ROTATE_SECONDS);
         let new = ours.0.encrypt(b"new").unwrap();
         let saved = ours.save();
-        // Their clock is the real one, which is far ahead: look at the keys, not at their age.
+        // Their clock is the real one, far ahead. So compare the keys, not their age.
         let theirs = Tickets::load(&saved).unwrap();
         assert_eq!(theirs.save(), saved);
         let (old_name, new_name) = (&old[..NAME_BYTES], &new[..NAME_BYTES]);

@@ -1,4 +1,4 @@
-//! `weir apply`: makes, replaces and takes away named things of a running Weir, all or none.
+//! `weir apply`: adds, replaces and removes named config entries of a running Weir, all or nothing.
 
 use super::{AdminArgs, Format, print};
 use anyhow::{Context, Result, bail};
@@ -7,28 +7,28 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// What the admin listener takes at most.
+/// Largest body that the admin listener accepts.
 const MOST_BYTES: u64 = 16 << 20;
 
 #[derive(Args)]
 pub(super) struct Apply {
-    /// Named things as a config has them, `-` for standard input; null takes one away
+    /// Named entries in config syntax, `-` for standard input; null removes an entry
     file: PathBuf,
-    /// Only say what would happen
+    /// Only print what would happen
     #[arg(long)]
     dry_run: bool,
-    /// Watch it for so long, such as 5m, and take it back if failures rise, unless it restricts access
+    /// Watch the change for this long, such as 5m, and revert it if failures rise, unless it restricts access
     #[arg(long, value_name = "TIME")]
     watch: Option<String>,
-    /// Take it back by itself unless `weir confirm` says within this time that it is good
+    /// Revert the change automatically unless `weir confirm` accepts it within this time
     #[arg(long, value_name = "TIME")]
     confirm: Option<String>,
-    /// Why, for the history
+    /// Reason for the change, kept in the history
     #[arg(short, long, default_value = "", hide_default_value = true)]
     message: String,
     #[command(flatten)]
     pub(super) admin: AdminArgs,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
@@ -81,7 +81,7 @@ impl Apply {
         Ok(text)
     }
 
-    /// Mistakes name the request as the place; what stands there is our file.
+    /// Mistakes are located in `(request)`; this puts our file name there instead.
     fn with_our_name(&self, text: &str) -> String {
         const REQUEST: &str = "(request)";
         let mut out = String::with_capacity(text.len());

@@ -1,6 +1,8 @@
-//! `weir bench`: what each route and filter of a config costs; with `--self`, what the load tester itself can do on this machine.
+//! `weir bench`: what each route and filter of a config costs; with `--self`, what the load tester itself can do
+//! on this machine.
 //!
-//! *Layout.* Here the command line, and what is measured in which order; `stage` starts the origin and gateways.
+//! *Layout.* This file holds the command line and the order of measurements; `stage` starts the origin and
+//! gateways.
 
 mod stage;
 
@@ -17,48 +19,48 @@ use weir_load::bench::{DIRECT, GATEWAY};
 use weir_load::compare::Contender;
 use weir_load::{Bench as Found, Compare, CompareOptions, Interrupt, Options, Plan, ceiling, duration};
 
-/// How long a bench takes where nothing is said; and each way of sending with `--self`.
+/// Default durations: of a whole bench, and of each sending mode with `--self`.
 const TIME: (&str, &str) = ("1m", "3s");
 
-/// The shortest block and its warm-up: in less there are too few responses for a percentile.
+/// The shortest block and its warm-up: anything shorter gives too few responses for a percentile.
 const BLOCK: Duration = Duration::from_millis(20);
 const WARMUP: Duration = Duration::from_millis(5);
 
-/// Blocks of each target without which nothing is measured: two rounds.
+/// Minimum blocks per target, which is two rounds. If the time allows fewer, nothing is measured.
 const BLOCKS: u32 = 4;
 
-/// Rounds that longer blocks wait for.
+/// Blocks are longer than the shortest only if this many rounds fit.
 const ROUNDS: u32 = 10;
 
-/// Connections where nothing is said: enough to keep a core busy, so few that nothing queues for long.
+/// Default number of connections: enough to keep a core busy, few enough that nothing queues for long.
 const CONNECTIONS: u64 = 16;
 
-/// How long the first request of each gateway may take.
+/// Timeout of the first request to each gateway.
 const TRY: &str = "5s";
 
 #[derive(Args)]
 pub(super) struct Bench {
     #[command(flatten)]
     pub(super) config: ConfigArgs,
-    /// Measure the generator against a sink that answers without looking, instead of a config
+    /// Measure the load generator against a sink that ignores the requests, instead of a config
     #[arg(long = "self", conflicts_with_all = ["config", "routes", "connections", "rate", "threads", "format"])]
     generator: bool,
-    /// How long in all [default: 1m]; with --self for each way of sending [default: 3s]
+    /// Total time [default: 1m]; with --self, time for each sending mode [default: 3s]
     #[arg(short = 'd', long, visible_alias = "time", value_name = "TIME")]
     duration: Option<String>,
-    /// Only this route; may be repeated
+    /// Measure only this route; may be repeated
     #[arg(long = "route", value_name = "NAME")]
     routes: Vec<String>,
-    /// Connections [default: 16; with --rate the most that may be open]
+    /// Connections [default: 16; with --rate, the most that may be open]
     #[arg(long, value_name = "N")]
     connections: Option<u64>,
-    /// Start requests at this rate, such as 1000/s, instead of as fast as answers come
+    /// Start requests at this rate, such as 1000/s, instead of as fast as responses arrive
     #[arg(long, value_name = "RATE")]
     rate: Option<String>,
-    /// Threads of the load [default: the cores it may run on]
+    /// Load generator threads [default: one per available core]
     #[arg(short = 't', long, value_name = "N")]
     threads: Option<u64>,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
@@ -89,7 +91,8 @@ impl Bench {
         Ok(ExitCode::from(u8::from(found.routes.is_empty())))
     }
 
-    /// Measures the routes one after the other; none where the command line or the config is wrong, which has been told.
+    /// Measures the routes one after another. Returns `None` if the command line or config is wrong; the user has
+    /// then seen why.
     fn measure(&self, time: Duration, interrupt: &Interrupt) -> Result<Option<Found>> {
         let stage = Stage::new().context("the built-in origin did not start")?;
         let source = self.config.source();
@@ -112,7 +115,7 @@ impl Bench {
         rehearsal.routes.retain(|route| self.routes.is_empty() || self.routes.contains(&route.name));
         let mut found = Found::new(&name);
         found.notes.clone_from(&rehearsal.notes);
-        // Each target of a comparison gets as much time as any other.
+        // Every target of a comparison gets the same amount of time.
         let targets = |route: &Rehearsed| if route.ask.is_ok() { route.filters.len() as u32 + 2 } else { 0 };
         let all: u32 = rehearsal.routes.iter().map(targets).sum();
         let least = BLOCKS * all * (BLOCK + WARMUP);
@@ -145,7 +148,7 @@ impl Bench {
     }
 }
 
-/// All that is needed to measure one route.
+/// Everything needed to measure one route.
 struct Set<'a> {
     bench: &'a Bench,
     stage: &'a Stage,
@@ -155,7 +158,7 @@ struct Set<'a> {
 }
 
 impl Set<'_> {
-    /// Starts the gateway, and one more without each filter, and compares them; `false` where the command line is wrong.
+    /// Compares the gateway with one that lacks each filter in turn; `false` if the command line is wrong.
     fn measure(&self, time: Duration, interrupt: &Interrupt, found: &mut Found) -> Result<bool> {
         let route = &self.route.name;
         let never: Vec<&FilterPlace> = self.route.unsatisfied.iter().map(|(place, _)| place).collect();
@@ -200,9 +203,9 @@ impl Set<'_> {
         let short = time < ROUNDS * (BLOCK + WARMUP) * 2 * own.len() as u32;
         let options = CompareOptions {
             own,
-            unequal: true, // what a gateway and its filters change is what is asked
+            unequal: true, // the difference between gateway and filters is what we measure
             duration: Some(format!("{}ns", time.as_nanos())),
-            // Otherwise so long that ten rounds fit.
+            // If unset, the block length is chosen to fit ten rounds.
             block: short.then(|| format!("{}ns", BLOCK.as_nanos())),
             warmup: short.then(|| format!("{}ns", WARMUP.as_nanos())),
             ..CompareOptions::default()
@@ -223,7 +226,7 @@ impl Set<'_> {
         Ok(true)
     }
 
-    /// A gateway without some filters, that has answered the request.
+    /// Starts a gateway without some filters and checks that it answers the request.
     fn start(&self, without: &[&FilterPlace], interrupt: &Interrupt) -> Result<Gateway> {
         let left = without.last().map_or_else(String::new, |place| format!(" without {}", place.path()));
         Bench::tell(&format!("{}: starting a gateway{left}", self.route.name));
@@ -240,7 +243,7 @@ impl Set<'_> {
             ..self.options()
         };
         let status = answer(&options, self.ask.answers, interrupt)?;
-        // A status that was checked needs no reason against it.
+        // With this check, the verdict does not hold the status against the run.
         let options = Options { checks: vec![format!("status={status}")], ..options };
         Ok(Gateway { options, status, _running: running })
     }
@@ -250,7 +253,7 @@ impl Set<'_> {
         Options { urls: vec![url], pid: Some(self.stage.origin_pid().to_string()), ..self.options() }
     }
 
-    /// The request, without where it goes.
+    /// The request, without its destination.
     fn options(&self) -> Options {
         let mut headers = vec![format!("Host: {}", self.ask.host)];
         headers.extend(self.ask.headers.iter().map(|(name, value)| format!("{name}: {value}")));
@@ -265,22 +268,23 @@ impl Set<'_> {
         }
     }
 
-    /// As the client has it, at an address or at the host.
+    /// The URL as the client writes it, with an address or with the host.
     fn url(&self, address: Option<&str>) -> String {
         let scheme = if self.ask.tls { "https" } else { "http" };
         format!("{scheme}://{}{}", address.unwrap_or(&self.ask.host), self.ask.target)
     }
 }
 
-/// A gateway that answers.
+/// A gateway that has answered a request.
 struct Gateway {
     options: Options,
     status: u16,
-    /// Ends when this is dropped.
+    /// Stops the gateway when dropped.
     _running: stage::Gateway,
 }
 
-/// The status of the answer to one request, which must be one that was to be expected: 2xx, 3xx, or what the route answers by itself.
+/// Sends one request and returns its status, which must be expected: 2xx, 3xx, or the status of the route's own
+/// answer.
 fn answer(options: &Options, answers: Option<u16>, interrupt: &Interrupt) -> Result<u16> {
     let once = Options {
         requests: Some("1".to_owned()),

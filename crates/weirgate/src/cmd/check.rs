@@ -1,4 +1,4 @@
-//! `weir check`: everything that `run` would refuse, without running.
+//! `weir check`: reports everything that `run` would refuse, without running.
 
 use super::{ConfigArgs, Format, print};
 use anyhow::Result;
@@ -9,10 +9,10 @@ use std::process::ExitCode;
 pub(super) struct Check {
     #[command(flatten)]
     pub(super) config: ConfigArgs,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// Take warnings for errors
+    /// Treat warnings as errors
     #[arg(long)]
     deny_warnings: bool,
 }

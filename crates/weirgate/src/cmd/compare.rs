@@ -1,6 +1,7 @@
-//! `weir compare`: the same load on several targets in turn, with statistics. What is compared and how stands in weir-load.
+//! `weir compare`: the same load on several targets in turn, with statistics. The comparison itself is in
+//! weir-load.
 //!
-//! *Layout.* Here the command line; `file` is a bench file as written, `run` starts what it names.
+//! *Layout.* This file holds the command line; `file` is a bench file as written, `run` starts its processes.
 
 mod file;
 mod run;
@@ -19,20 +20,20 @@ use weir_load::{Compare as Ready, CompareOptions, Interrupt, Mistake, Options};
 
 #[derive(Args)]
 pub(super) struct Compare {
-    /// Run the workloads of a bench file instead, which says what is started and how it is loaded
+    /// Run the workloads of a bench file instead, which says what to start and how to load it
     #[arg(short = 'f', long = "file", value_name = "FILE", help_heading = "Bench file", conflicts_with_all = OF_THE_FILE)]
     file: Option<PathBuf>,
-    /// Only this workload of the bench file; may be repeated
+    /// Run only this workload of the bench file; may be repeated
     #[arg(long = "workload", value_name = "NAME", help_heading = "Bench file", requires = "file")]
     workloads: Vec<String>,
-    /// Say what is wrong with the bench file, and start nothing
+    /// Report mistakes in the bench file, and start nothing
     #[arg(long = "check-file", help_heading = "Bench file", requires = "file")]
     check_file: bool,
 
     #[command(flatten)]
     line: LineArgs,
 
-    /// Longest time in all [default: 1m]
+    /// Longest total time [default: 1m]
     #[arg(short = 'd', long, value_name = "TIME", help_heading = "Rounds")]
     duration: Option<String>,
 
@@ -41,70 +42,71 @@ pub(super) struct Compare {
     #[command(flatten)]
     connection: ConnectionArgs,
 
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t, help_heading = "Report")]
     format: Format,
-    /// Save the result too, for --against
+    /// Also save the result, for --against
     #[arg(long, value_name = "FILE", help_heading = "Report")]
     save: Option<PathBuf>,
-    /// Write the result as one page too, readable offline
+    /// Also write the result as a single HTML page, readable offline
     #[arg(long, value_name = "FILE", help_heading = "Report")]
     html: Option<PathBuf>,
 }
 
-/// The comparison on the command line, which a bench file says for itself.
+/// The comparison on the command line. A bench file states these settings itself.
 #[derive(Args)]
 struct LineArgs {
-    /// Targets, each with a name; the others are compared with the first
+    /// Named targets; each is compared with the first
     #[arg(value_name = "NAME=URL")]
     targets: Vec<String>,
 
-    /// Connections to each target; with --rate the most that may be open [default: 50, with --rate 1000]
+    /// Connections to each target; with --rate, the most that may be open [default: 50, with --rate 1000]
     #[arg(short = 'c', long, value_name = "N", help_heading = "Load")]
     connections: Option<u64>,
-    /// Start requests at this rate whatever the target does, such as 5000/s
+    /// Start requests at this rate, such as 5000/s, however fast the target answers
     #[arg(long, value_name = "RATE", help_heading = "Load")]
     rate: Option<String>,
-    /// Threads [default: the cores it may run on]
+    /// Threads [default: one per available core]
     #[arg(long, value_name = "N", help_heading = "Load")]
     threads: Option<u64>,
-    /// What each response must be: status=200, body~TEXT, json:$.a=1, size<10KiB; may be repeated
+    /// Check on each response: status=200, body~TEXT, json:$.a=1, size<10KiB; may be repeated
     #[arg(long = "check", value_name = "CHECK", help_heading = "Load")]
     checks: Vec<String>,
 
-    /// End sooner, when the intervals are within this of the estimates, such as 1%
+    /// Stop early once the confidence intervals are within this share of the estimates, such as 1%
     #[arg(long, value_name = "PERCENT", help_heading = "Rounds")]
     until: Option<String>,
-    /// Length of a block, which is one target's turn [default: so that ten rounds fit, at most 2s]
+    /// Length of a block, which is one target's turn [default: short enough for ten rounds, at most 2s]
     #[arg(long, value_name = "TIME", help_heading = "Rounds")]
     block: Option<String>,
-    /// Load for so long at the beginning of each block before anything counts [default: a quarter of it]
+    /// Warm-up at the start of each block, not counted [default: a quarter of the block]
     #[arg(long, value_name = "TIME", help_heading = "Rounds")]
     warmup: Option<String>,
-    /// Seed of the intervals
+    /// Seed for the confidence intervals
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Rounds")]
     seed: u64,
 
     /// Compare one target with a saved result of `compare` or `load` instead
     #[arg(long, value_name = "FILE", help_heading = "Judgement")]
     against: Option<PathBuf>,
-    /// The upstream of the one target: asks both in turn, request by request, and tells what the target adds
+    /// Upstream of the one target: sends requests to both in alternation and reports what the target adds
     #[arg(long, value_name = "URL", help_heading = "Judgement")]
     direct: Option<String>,
-    /// Exit with 1 when a target is worse than the first by more than this, such as 'p99 worse 5%'; may be repeated
+    /// Exit with 1 if a target is worse than the first by more than this, such as 'p99 worse 5%'; may be repeated
     #[arg(long = "fail-if", value_name = "CONDITION", help_heading = "Judgement")]
     fail_if: Vec<String>,
 
-    /// Let the targets do unequal work, which makes the result INVALID otherwise
+    /// Accept targets that do unequal work; otherwise this makes the result INVALID
     #[arg(long, value_enum, value_name = "ok", help_heading = "Judgement")]
     unequal: Option<Unequal>,
 
-    /// Report the processor time of the targets' processes: `auto` for whoever listens there, or NAME=PID; may be repeated
+    /// Report CPU time of the targets' processes: `auto` for the process that listens there, or NAME=PID; may be
+    /// repeated
     #[arg(long = "pid", value_name = "auto|NAME=PID", help_heading = "Report")]
     pids: Vec<String>,
 }
 
-/// What a bench file says for itself: the options of these structs, each of which is a group to clap.
+/// Options that a bench file states itself. clap treats each of these structs as a group.
 const OF_THE_FILE: [&str; 3] = ["ConnectionArgs", "LineArgs", "RequestArgs"];
 
 impl Compare {
@@ -223,7 +225,7 @@ impl Compare {
     }
 }
 
-/// The files that a result is written to.
+/// The files that the result is written to.
 struct Files {
     json: Option<Kept>,
     html: Option<Kept>,
@@ -256,7 +258,7 @@ mod tests {
         compare: Compare,
     }
 
-    /// What has a meaning beside a bench file.
+    /// Options that are allowed together with a bench file.
     const BESIDE: [&str; 7] = ["check_file", "duration", "file", "format", "html", "save", "workloads"];
 
     #[test]

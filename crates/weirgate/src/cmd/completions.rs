@@ -1,4 +1,4 @@
-//! `weir completions`: what a shell needs to complete our command line, made from its definition.
+//! `weir completions`: prints a shell completion script, generated from the definition of our command line.
 
 use super::{Cli, print};
 use anyhow::Result;
@@ -7,8 +7,8 @@ use std::process::ExitCode;
 
 #[derive(Args)]
 pub(super) struct Completions {
-    /// For which shell. bash: put the output into /usr/share/bash-completion/completions/weir, or source it;
-    /// zsh: as _weir into a folder of $fpath; fish: ~/.config/fish/completions/weir.fish
+    /// The shell. bash: write the output to /usr/share/bash-completion/completions/weir, or source it; zsh: write
+    /// it to a folder of $fpath as _weir; fish: to ~/.config/fish/completions/weir.fish
     #[arg(value_enum)]
     shell: Shell,
 }

@@ -1,4 +1,5 @@
-//! `weir config adopt` and `weir config release`: who owns a named thing of a running Weir's config, its API or a file of people.
+//! `weir config adopt` and `weir config release`: move a named entry of a running Weir's config between the API
+//! and your files.
 
 use super::{AdminArgs, ConfigArgs, print};
 use anyhow::{Result, bail};
@@ -14,9 +15,9 @@ pub(super) struct Config {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Let the API have what stands in a file: it is copied, and belongs to the API once you delete it in the file
+    /// Give the API an entry of a file: copies it, and the API owns it once you delete it from the file
     Adopt(Named),
-    /// Let a file have what the API owns: prints what to write there; once it is there, say it again
+    /// Give a file an entry that the API owns: prints the text to put there; run it again once the file has it
     Release(Named),
 }
 
@@ -48,7 +49,7 @@ impl Config {
         let moved = admin.ask(&line)?.json();
         let text = moved["text"].as_str().unwrap_or_default();
         match moved["yaml"].as_str() {
-            // What is to be written alone on stdout, so that it can be appended to a file.
+            // Only the YAML goes to stdout, so that it can be appended to a file.
             Some(yaml) => {
                 err!("{text}");
                 print(yaml);

@@ -1,4 +1,4 @@
-//! `weir confirm`: says that a change on trial is good.
+//! `weir confirm`: accepts a change on trial.
 
 use super::{AdminArgs, print};
 use anyhow::{Result, anyhow};
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 #[derive(Args)]
 pub(super) struct Confirm {
-    /// The revision [default: the one on trial]
+    /// The revision to accept [default: the one on trial]
     revision: Option<u64>,
     #[command(flatten)]
     pub(super) admin: AdminArgs,

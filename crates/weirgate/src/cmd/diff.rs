@@ -1,4 +1,4 @@
-//! `weir diff`: what differs between two configs of a running Weir, by what they say and not by their lines.
+//! `weir diff`: compares two configs of a running Weir by meaning, not line by line.
 
 use super::{AdminArgs, Format, print};
 use anyhow::Result;
@@ -10,15 +10,15 @@ pub(super) struct Diff {
     /// The older side: a revision, `running` or `disk` [default: running]
     #[arg(value_name = "A")]
     from: Option<String>,
-    /// The newer side [default: running where A is given, else disk]
+    /// The newer side [default: running if A is given, else disk]
     #[arg(value_name = "B")]
     to: Option<String>,
-    /// End with 1 where anything differs
+    /// Exit with 1 if anything differs
     #[arg(long)]
     exit_code: bool,
     #[command(flatten)]
     pub(super) admin: AdminArgs,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }

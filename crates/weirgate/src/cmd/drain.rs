@@ -1,4 +1,4 @@
-//! `weir drain`: makes a running Weir finish what is under way and end.
+//! `weir drain`: makes a running Weir finish its exchanges and exit.
 
 use super::{AdminArgs, Format, said};
 use anyhow::{Result, anyhow};
@@ -9,7 +9,7 @@ use std::process::ExitCode;
 pub(super) struct Drain {
     #[command(flatten)]
     pub(super) admin: AdminArgs,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }

@@ -1,4 +1,4 @@
-//! `weir endpoint`: drains an endpoint of a running Weir, puts it out, or puts it back in.
+//! `weir endpoint`: drains an endpoint of a running Weir, takes it out of rotation, or puts it back.
 
 use super::{AdminArgs, Format, said};
 use anyhow::{Result, anyhow};
@@ -8,30 +8,30 @@ use std::process::ExitCode;
 
 #[derive(Args)]
 pub(super) struct Endpoint {
-    /// What to do with it
+    /// Action
     #[arg(value_enum)]
     what: What,
     /// Name of the upstream
     upstream: String,
-    /// Address of the endpoint as `weir status` shows it, or as the config has it
+    /// Address of the endpoint, as `weir status` or the config shows it
     address: String,
-    /// For how long, such as 10m; then it is back by itself [default: 1h]
+    /// How long, such as 10m; after that the endpoint returns automatically [default: 1h]
     #[arg(long = "for", value_name = "TIME")]
     time: Option<String>,
     #[command(flatten)]
     pub(super) admin: AdminArgs,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum What {
-    /// No new exchanges; those under way end, and sessions that stick to it go on
+    /// No new exchanges; running ones finish, and sticky sessions stay
     Drain,
-    /// Back into rotation
+    /// Put it back into rotation
     In,
-    /// No new exchanges whatever
+    /// No new exchanges at all, including sticky sessions
     Out,
 }
 

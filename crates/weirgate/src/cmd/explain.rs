@@ -16,16 +16,16 @@ pub(super) struct Explain {
     /// A header field, `name: value`; may be repeated
     #[arg(short = 'H', long = "header", value_name = "K: V")]
     headers: Vec<String>,
-    /// The listener on which the request comes in [default: the one that a client of the URL reaches]
+    /// Listener that receives the request [default: the one that a client of the URL reaches]
     #[arg(long)]
     listener: Option<String>,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
-    /// Address of the admin listener of a running Weir, to be asked how the endpoints are
+    /// Address of the admin listener of a running Weir, to ask for the state of the endpoints
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
-    /// Token of that admin listener [default: the variable ADMIN_TOKEN, else that of the config]
+    /// Token of that admin listener [default: the variable ADMIN_TOKEN, else the config's]
     #[arg(long, value_name = "TOKEN", requires = "admin")]
     token: Option<String>,
     #[command(flatten)]
@@ -54,7 +54,7 @@ impl Explain {
         let listener = self.listener.as_deref();
         let (method, url) = match &self.url {
             Some(url) => (self.method.as_str(), url),
-            // gRPC has one method only.
+            // gRPC always uses POST.
             None => ("POST", &self.method),
         };
         match weir_gateway::explain::explain(snapshot, listener, method, url, &headers?) {
@@ -83,7 +83,7 @@ impl Explain {
             }
         }
     }
-    /// The upstreams that the request may go to, as a running Weir has them, where one is to be asked.
+    /// The state of the upstreams that the request may go to, if `--admin` names a running Weir.
     fn live(&self, told: &Explanation) -> Result<Option<Value>> {
         let (Some(address), Some(TargetShown::Upstreams(upstreams))) = (&self.admin, &told.target) else {
             return Ok(None);
@@ -103,7 +103,7 @@ impl Explain {
     }
 }
 
-/// What a running Weir said of upstreams, a line for each endpoint.
+/// The state of the upstreams as text, a line per endpoint.
 fn words(live: &Value) -> String {
     let mut text = String::new();
     for (name, upstream) in live.as_object().into_iter().flatten() {

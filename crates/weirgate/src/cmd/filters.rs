@@ -1,4 +1,4 @@
-//! `weir filters`: what can stand before a route, and its settings.
+//! `weir filters`: lists the filters that a route can use, and their settings.
 
 use super::{Format, print};
 use anyhow::{Result, bail};
@@ -11,9 +11,9 @@ use weir_gateway::filters::KINDS;
 
 #[derive(Args)]
 pub(super) struct Filters {
-    /// Show this one with its settings
+    /// Show this filter with its settings
     name: Option<String>,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }

@@ -1,4 +1,4 @@
-//! `weir fleet`: publishes a config to many gateways, one step after the other, and says how they do.
+//! `weir fleet`: publishes a config to many gateways step by step, and shows their state.
 
 mod packed;
 mod place;
@@ -24,21 +24,21 @@ pub(super) struct FleetCommand {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Stop a rollout where it is: nobody takes the bundle who has not yet
+    /// Stop a rollout: nodes that have not taken the bundle yet keep their old one
     Halt(Halt),
-    /// Check a folder with a weir.yaml and have the fleet run it
+    /// Check a folder with a weir.yaml and publish it to the fleet
     Publish(publish::Publish),
-    /// Go on with a rollout that halted
+    /// Resume a halted rollout
     Resume(Resume),
-    /// Have everybody run the bundle before this one, at once
+    /// Return every node to the previous bundle, all at the same time
     Rollback(Rollback),
-    /// Show who runs what, who refused it and why, and how far a rollout is
+    /// Show which node runs which bundle, which nodes refused it and why, and the progress of a rollout
     Status(Status),
 }
 
 #[derive(Args)]
 struct Halt {
-    /// Why, for the others
+    /// Reason, for other operators
     #[arg(short, long, default_value = "by hand")]
     message: String,
     #[command(flatten)]
@@ -53,9 +53,9 @@ struct Resume {
 
 #[derive(Args)]
 struct Rollback {
-    /// The bundle to go back to, by its digest or how that begins [default: the one before]
+    /// The bundle to return to, by its digest or a prefix of it [default: the previous one]
     bundle: Option<String>,
-    /// Why, for the others
+    /// Reason, for other operators
     #[arg(short, long, default_value = "", hide_default_value = true)]
     message: String,
     #[command(flatten)]
@@ -72,7 +72,7 @@ struct Status {
 }
 
 impl FleetCommand {
-    /// Where the command keeps its own `-c`.
+    /// The command's own `-c`.
     pub(super) fn config(&mut self) -> &mut super::ConfigArgs {
         match &mut self.command {
             Command::Halt(halt) => &mut halt.place.config,
@@ -115,7 +115,7 @@ fn asked(console: &Console) -> Result<Fleet> {
     console.fleet().map_err(|e| anyhow!("{}: {e}", console.place()))
 }
 
-/// Reads the pointer and writes another made from it, in one transaction on its revision.
+/// Reads the pointer and writes a new one derived from it, in one transaction conditional on its revision.
 fn change(
     place: &Place,
     make: impl Fn(&Pointer, &Fleet) -> Result<(Pointer, Vec<Digest>)>,
@@ -124,7 +124,7 @@ fn change(
     let fleet = asked(&console)?;
     let before = fleet.pointer.as_ref().ok_or(plan::NotPlanned::NothingThere)?;
     let (pointer, unused) = make(before, &fleet)?;
-    // What nodes are told to run must be there for them to get.
+    // The bundle must exist, or the nodes could not fetch it.
     if pointer.rollout.state != State::Halted {
         console
             .bundle(pointer.to)
@@ -150,7 +150,7 @@ fn done(console: &Console, written: Result<bool, String>, pointer: &Pointer) -> 
     }
 }
 
-/// A bundle that is kept, by its digest or how that begins.
+/// Finds a stored bundle by its digest or a prefix of it.
 fn named(pointer: &Pointer, text: &str) -> Result<Digest> {
     let kept = pointer.earlier.iter().chain(&pointer.from).chain([&pointer.to]);
     let mut found: Vec<Digest> =

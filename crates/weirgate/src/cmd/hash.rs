@@ -1,4 +1,4 @@
-//! `weir hash`: makes the hash of a password, for `basic_auth` of a consumer.
+//! `weir hash`: hashes a password, for `basic_auth` of a consumer.
 
 use super::print;
 use anyhow::{Result, bail};
@@ -9,13 +9,13 @@ use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 use weir_gateway::password::{Algorithm, PASSWORD_BYTES, hash};
 
-/// The password is read from standard input, up to the end of the line. On a terminal it is not shown as you type.
+/// The password is read from standard input, up to the end of the line. A terminal does not echo it.
 #[derive(Args)]
 pub(super) struct Hash {
-    /// Name of the user: prints USER:HASH, as `basic_auth` wants it
+    /// User name: prints USER:HASH, as `basic_auth` expects it
     #[arg(long)]
     user: Option<String>,
-    /// Hash by bcrypt (cost 12) instead of argon2id (19 MiB, two rounds)
+    /// Use bcrypt (cost 12) instead of argon2id (19 MiB, two rounds)
     #[arg(long)]
     bcrypt: bool,
 }
@@ -40,7 +40,7 @@ impl Hash {
     }
 }
 
-/// A line of stdin. On a terminal nobody sees what is typed.
+/// Reads a line of stdin, without echo on a terminal.
 fn read_password() -> Result<Vec<u8>> {
     let hidden = if stdin().is_terminal() { Some(Hidden::begin()?) } else { None };
     if hidden.is_some() {
@@ -51,7 +51,7 @@ fn read_password() -> Result<Vec<u8>> {
     Ok(line)
 }
 
-/// A terminal that does not echo, until this is gone.
+/// A terminal with echo off, until dropped.
 struct Hidden(Termios);
 
 impl Hidden {
@@ -72,7 +72,7 @@ impl Drop for Hidden {
     }
 }
 
-/// Whoever ends us while we read has a terminal that echoes again.
+/// Restores the echo if a signal ends us while we read.
 fn restore_on_signal(before: Termios) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let (mut interrupt, mut terminate) = {

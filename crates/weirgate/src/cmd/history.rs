@@ -1,4 +1,4 @@
-//! `weir history`: the revisions of a running Weir's config, the newest first.
+//! `weir history`: the revisions of a running Weir's config, newest first.
 
 use super::{AdminArgs, Format, print};
 use anyhow::Result;
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 pub(super) struct History {
     #[command(flatten)]
     pub(super) admin: AdminArgs,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
@@ -27,7 +27,7 @@ impl History {
     }
 }
 
-/// A line for each revision, and one for what somebody wrote about it.
+/// One line per revision, and one for its message.
 fn in_words(document: &Value) -> String {
     let mut out = String::new();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

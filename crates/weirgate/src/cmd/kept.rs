@@ -1,5 +1,8 @@
-//! A file that a result is kept in. It is looked at before the run, so that a run that cannot be kept is not made, and it keeps what it
-//! has until the result is there: a mistake on the command line, Ctrl-C or a full disk cost no baseline.
+//! The file that receives a result. It is checked before the run, because a run whose result cannot be saved is a
+//! waste.
+//!
+//! Its old content stays until the result is complete: a mistake on the command line, Ctrl-C or a full disk costs
+//! no baseline.
 
 use anyhow::{Context as _, Result};
 use std::fs::{File, OpenOptions, Permissions};
@@ -9,42 +12,43 @@ use std::path::{Path, PathBuf};
 use tempfile::{Builder, NamedTempFile};
 use weir_load::Mistake;
 
-/// Rights of a file that was not there; the umask takes from them.
+/// Mode of a new file, before the umask.
 const RIGHTS: u32 = 0o666;
 
-/// A place that can be written to.
+/// A path that can be written to.
 #[derive(Debug)]
 pub(super) struct Kept {
     path: PathBuf,
     way: Way,
 }
 
-/// How the result gets there.
+/// How the result is written.
 #[derive(Debug)]
 enum Way {
-    /// Written beside, and renamed: readers see the old or the new.
+    /// Write a temporary file in the same folder and rename it, so readers see either the old or the new content.
     Beside {
-        /// The file itself, where the path is a link.
+        /// The target, if the path is a symlink.
         real: PathBuf,
-        /// Those of the file that it takes the place of.
+        /// Mode of the file that it replaces.
         rights: Option<Permissions>,
     },
-    /// A device or pipe, which cannot be replaced, or a file in a folder that takes no new ones.
+    /// Write in place: a device or pipe, which cannot be replaced, or a file in a folder that accepts no new
+    /// files.
     Into(File),
 }
 
 impl Kept {
-    /// Looks at it; changes nothing.
+    /// Checks that the path can be written to; changes nothing.
     ///
     /// # Errors
-    /// It could not be written, as far as can be seen now.
+    /// The path cannot be written to, as far as can be known before the run.
     pub(super) fn open(path: &Path) -> Result<Self, Mistake> {
         let way =
             Way::of(path).map_err(|e| Mistake { place: path.display().to_string(), hint: e.to_string() })?;
         Ok(Self { path: path.to_owned(), way })
     }
 
-    /// Writes it, in one step where that can be.
+    /// Writes the result, atomically where possible.
     pub(super) fn write(self, text: &str) -> Result<()> {
         self.way.write(text.as_bytes()).with_context(|| self.path.display().to_string())
     }
@@ -55,7 +59,7 @@ impl Way {
         let there = match std::fs::metadata(path) {
             Ok(there) => there,
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
-                // A link that leads nowhere stays, and what it names is made.
+                // A dangling symlink stays, and its target is created.
                 let real =
                     std::fs::read_link(path).map_or_else(|_| path.to_owned(), |to| folder(path).join(to));
                 std::fs::metadata(folder(&real))?;
@@ -64,7 +68,7 @@ impl Way {
             }
             Err(e) => return Err(e),
         };
-        // Not truncated: this asks whether it may be written.
+        // Not truncated: this only tests whether the file is writable.
         let file = OpenOptions::new().write(true).open(path)?;
         let real = std::fs::canonicalize(path)?;
         if !there.is_file() || beside(&real).is_err() {
@@ -94,7 +98,7 @@ impl Way {
     }
 }
 
-/// A file in the folder of another; gone again when dropped.
+/// A temporary file in the same folder, removed when dropped.
 fn beside(path: &Path) -> std::io::Result<NamedTempFile> {
     let mut builder = Builder::new();
     builder.prefix(".weir-").permissions(Permissions::from_mode(RIGHTS)).tempfile_in(folder(path))
@@ -129,7 +133,7 @@ mod tests {
             ("result".into(), "result".into())
         );
         assert_eq!(rights(&old), 0o640);
-        // What any new file has here: nobody knows the umask.
+        // The mode that any new file gets here, since the umask is unknown.
         std::fs::write(dir.path().join("any"), "").unwrap();
         assert_eq!(rights(&new), rights(&dir.path().join("any")));
         assert_eq!(read_dir(dir.path()).unwrap().count(), 3);

@@ -1,7 +1,8 @@
-//! `weir load`: load-tests a target. Here the command line is parsed; what it means stands in weir-load.
+//! `weir load`: load-tests a target. This file parses the command line; weir-load gives it its meaning.
 //!
-//! *Layout.* `words` understands what other load testers call our options, `args` are the options that other commands have too, `outputs` is where a report goes besides stdout, `prometheus` the thread that tells
-//! Prometheus, `live` the view on the terminal (cargo feature `live`).
+//! *Layout.* `words` translates the options of other load testers, `args` holds options shared with other
+//! commands. `outputs` writes the report to places besides stdout, `prometheus` is the thread that sends figures
+//! to Prometheus. `live` is the view on the terminal (cargo feature `live`).
 
 mod args;
 #[cfg(feature = "live")]
@@ -33,35 +34,36 @@ use weir_load::{Interrupt, Knee, Mistake, Options, Plan, Report};
 
 #[derive(Args)]
 pub(super) struct Load {
-    /// What to load: URLs (http, https, ws, wss; http where none is named), each with an optional weight, as in 3@http://127.0.0.1:8080/; a method as grpc://HOST:PORT/PACKAGE.SERVICE/METHOD
+    /// Targets: URLs (http, https, ws, wss; http if none is given), each with an optional weight, as in
+    /// 3@http://127.0.0.1:8080/; a gRPC method as grpc://HOST:PORT/PACKAGE.SERVICE/METHOD
     #[arg(value_name = "URL")]
     urls: Vec<String>,
 
-    /// Connections; with --rate the most that may be open [default: 50, with --rate 1000]
+    /// Connections; with --rate, the most that may be open [default: 50, with --rate 1000]
     #[arg(short = 'c', long, visible_alias = "vus", value_name = "N", help_heading = "Pace and stop")]
     connections: Option<u64>,
-    /// Requests altogether, such as 10000 or 50k
+    /// Total requests, such as 10000 or 50k
     #[arg(short = 'n', long, value_name = "N", help_heading = "Pace and stop")]
     requests: Option<String>,
-    /// How long [default: 10s without -n and --stages]
+    /// Duration [default: 10s without -n and --stages]
     #[arg(short = 'd', long, value_name = "TIME", help_heading = "Pace and stop")]
     duration: Option<String>,
-    /// Start requests at this rate whatever the target does, such as 5000/s
+    /// Start requests at this rate, such as 5000/s, however fast the target answers
     #[arg(long, value_name = "RATE", help_heading = "Pace and stop")]
     rate: Option<String>,
-    /// Go from one number of users to the next, 30s:100,2m:1000,30s:0, or of requests a second, 1m:500/s; may be repeated
+    /// Ramp the number of users, 30s:100,2m:1000,30s:0, or of requests per second, 1m:500/s; may be repeated
     #[arg(long, value_name = "TIME:N,…", help_heading = "Pace and stop")]
     stages: Vec<String>,
     /// Pause of each connection between a response and its next request
     #[arg(long, value_name = "TIME", help_heading = "Pace and stop")]
     think: Option<String>,
-    /// Load for so long before anything counts
+    /// Warm-up at the start, not counted
     #[arg(long, value_name = "TIME", help_heading = "Pace and stop")]
     warmup: Option<String>,
-    /// How long requests under way may take when the time is up [default: 30s]
+    /// How long requests in flight may take after the time is up [default: 30s]
     #[arg(long, value_name = "TIME", help_heading = "Pace and stop")]
     graceful_stop: Option<String>,
-    /// Threads [default: the cores it may run on]
+    /// Threads [default: one per available core]
     #[arg(long, value_name = "N", help_heading = "Pace and stop")]
     threads: Option<u64>,
 
@@ -70,58 +72,61 @@ pub(super) struct Load {
     #[command(flatten)]
     connection: ConnectionArgs,
 
-    /// What each response must be: status=200, grpc=OK, body~TEXT, json:$.a=1, size<10KiB; may be repeated
+    /// Check on each response: status=200, grpc=OK, body~TEXT, json:$.a=1, size<10KiB; may be repeated
     #[arg(long = "check", value_name = "CHECK", help_heading = "Judgement")]
     checks: Vec<String>,
-    /// What the run must hold, or exit with 1: 'p99<20ms', 'errors<0.1%', 'rate>5000', or k6's 'http_req_duration: p(95)<200'; may be repeated
+    /// Condition that the run must meet, or exit with 1: 'p99<20ms', 'errors<0.1%', 'rate>5000', or k6's
+    /// 'http_req_duration: p(95)<200'; may be repeated
     #[arg(long = "threshold", value_name = "CONDITION", help_heading = "Judgement")]
     thresholds: Vec<String>,
-    /// End the run when this holds, such as 'errors>50%', and exit as for a broken threshold; may be repeated
+    /// Abort the run once this is true, such as 'errors>50%', and exit as for a broken threshold; may be repeated
     #[arg(long = "abort-on", value_name = "CONDITION", help_heading = "Judgement")]
     abort_on: Vec<String>,
-    /// Search for the highest rate at which this holds, such as 'p99<20ms,errors<0.1%'; -d is a step [default: 5s]
+    /// Search for the highest rate that meets these conditions, such as 'p99<20ms,errors<0.1%'; -d is the length
+    /// of a step [default: 5s]
     #[arg(long, value_name = "CONDITIONS", help_heading = "Judgement", conflicts_with_all = SEARCHED)]
     find_knee: Option<String>,
-    /// Exit with 1 when the verdict is less than this
+    /// Exit with 1 if the verdict is lower than this
     #[arg(long, value_enum, value_name = "GRADE", help_heading = "Judgement")]
     require: Option<Require>,
-    /// Let targets at several places be given unequal work, which makes the result INVALID otherwise
+    /// Accept unequal work for targets at several places; otherwise this makes the result INVALID
     #[arg(long, value_enum, value_name = "ok", help_heading = "Judgement")]
     unequal: Option<Unequal>,
-    /// Which exit codes: 1 for a broken threshold, or k6's 99
+    /// Exit codes: 1 for a broken threshold, or k6's 99
     #[arg(long, value_enum, default_value_t, value_name = "WHOSE", help_heading = "Judgement")]
     exit_codes: ExitCodes,
 
-    /// How to print: text, json, html, csv, or as k6, k6-full, k6-json, wrk, wrk2, ab, ghz or oha-json do
+    /// Output format: text, json, html, csv, or that of k6, k6-full, k6-json, wrk, wrk2, ab, ghz or oha-json
     #[arg(long, default_value = "text", value_name = "FORMAT", value_parser = format_named, help_heading = "Report")]
     format: &'static Format,
-    /// Save the whole report too, for `weir report`
+    /// Also save the whole report, for `weir report`
     #[arg(long, value_name = "FILE", help_heading = "Report")]
     save: Option<PathBuf>,
-    /// Write the report as one page too, readable offline
+    /// Also write the report as a single HTML page, readable offline
     #[arg(long, value_name = "FILE", help_heading = "Report")]
     html: Option<PathBuf>,
-    /// Write the JSON of k6's option of this name too
+    /// Also write the JSON of k6's option of the same name
     #[arg(long, value_name = "FILE", help_heading = "Report")]
     summary_export: Option<PathBuf>,
-    /// Tell how it goes while it runs: prometheus=URL of a Prometheus that takes remote writes; may be repeated
+    /// Send figures during the run: prometheus=URL of a Prometheus that accepts remote writes; may be repeated
     #[arg(short = 'o', long = "output", value_name = "WHERE", help_heading = "Report")]
     outputs: Vec<Output>,
-    /// Report the processor time of the target's process: a pid, or `auto` for whoever listens on the first target's port
+    /// Report CPU time of the target's process: a pid, or `auto` for the process that listens on the first
+    /// target's port
     #[arg(long, value_name = "PID|auto", help_heading = "Report")]
     pid: Option<String>,
-    /// Show how it goes while it runs; the default where stdout and stderr are a terminal
+    /// Show a live view during the run; the default if stdout and stderr are a terminal
     #[arg(long, conflicts_with = "no_live", help_heading = "Report")]
     live: bool,
-    /// Show no more than a line of progress
+    /// Show only a line of progress
     #[arg(long, help_heading = "Report")]
     no_live: bool,
-    /// A name for the run
+    /// Name of the run
     #[arg(long, value_name = "NAME", help_heading = "Report")]
     name: Option<String>,
 }
 
-/// What has no meaning where the rate is searched for.
+/// Options that make no sense with a search for the rate.
 const SEARCHED: [&str; 11] = [
     "rate",
     "requests",
@@ -136,7 +141,7 @@ const SEARCHED: [&str; 11] = [
     "summary_export",
 ];
 
-/// What a verdict must be.
+/// The verdict that is required.
 #[derive(Clone, Copy, ValueEnum)]
 enum Require {
     /// VALID or SUSPECT
@@ -145,15 +150,15 @@ enum Require {
     Valid,
 }
 
-/// What is said of unequal work.
+/// Whether unequal work is accepted.
 #[derive(Clone, Copy, Debug, ValueEnum, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Unequal {
-    /// It is meant
+    /// The unequal work is intended
     Ok,
 }
 
-/// Whose exit codes.
+/// The exit codes of which tool.
 #[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 enum ExitCodes {
     /// 99 for a broken threshold, 105 for Ctrl-C
@@ -163,7 +168,7 @@ enum ExitCodes {
     Weir,
 }
 
-/// Reads the name of a layout.
+/// Parses the name of a layout.
 pub(super) fn format_named(name: &str) -> Result<&'static Format, weir_load::report::UnknownFormat> {
     name.parse()
 }
@@ -174,7 +179,7 @@ impl Load {
             return self.search(conditions);
         }
         let plan = self.options().and_then(|options| Plan::new(&options));
-        // Before the run: one that cannot be kept need not be made.
+        // Before the run: a run whose result cannot be saved is not worth making.
         let outputs = Outputs::open(&self.files(), &self.outputs, self.name.as_deref());
         let (plan, mut outputs) = match (plan, outputs) {
             (Ok(plan), Ok(outputs)) => (plan, outputs),
@@ -218,7 +223,7 @@ impl Load {
         [(&self.save, "json"), (&self.html, "html"), (&self.summary_export, "k6-json")]
     }
 
-    /// Why the result is less than what was required, or nothing at all.
+    /// Why the result falls short of the requirement, or why there is no result at all.
     fn is_too_bad(&self, report: &Report) -> Option<String> {
         let (name, most) = match self.require {
             None => ("", Grade::Invalid),
@@ -231,12 +236,12 @@ impl Load {
             let codes: Vec<&str> = against.collect();
             return Some(format!("--require {name}: the result is {}: {}", verdict.grade, codes.join(", ")));
         }
-        // k6 says nothing of that.
+        // k6 ignores this case.
         let nothing = report.counts.responses == 0 && self.exit_codes == ExitCodes::Weir;
         nothing.then(|| "there was not one response".to_owned())
     }
 
-    /// The live view, where one is wanted and can be.
+    /// The live view, if it is wanted and possible.
     fn live(&self, plan: &Plan) -> Option<Live> {
         if self.no_live {
             return None;
@@ -252,7 +257,7 @@ impl Load {
         }
     }
 
-    /// Searches for the highest rate that holds; exit 1 where none does.
+    /// Searches for the highest rate that meets the conditions; exits with 1 if none does.
     fn search(&self, conditions: &str) -> Result<ExitCode> {
         type Print = fn(&Knee) -> String;
         let print_as: Print = match self.format.name {
@@ -264,7 +269,7 @@ impl Load {
                 return Ok(ExitCode::from(2));
             }
         };
-        // Before the search: one that cannot be kept need not be made.
+        // Before the search: a search whose result cannot be saved is not worth making.
         let mut files: Vec<(Kept, Print)> = Vec::new();
         let wanted: [(_, Print); 2] = [(&self.save, Knee::to_json), (&self.html, Knee::to_html)];
         for (path, print_as) in wanted {
@@ -342,15 +347,16 @@ impl Load {
     }
 }
 
-/// Prints a report. Our own text begins with the verdict; with any other layout stdout holds nothing else, and the verdict goes to stderr.
+/// Prints a report. Our own text begins with the verdict. Any other layout has stdout to itself, and the verdict
+/// goes to stderr.
 pub(super) fn show(report: &Report, format: &Format) {
     print(&render(report, format));
     if format.name != "text" {
-        let _ = std::io::stderr().write_all(verdict_text(report).as_bytes()); // nobody reads it then
+        let _ = std::io::stderr().write_all(verdict_text(report).as_bytes()); // nobody reads a closed stderr
     }
 }
 
-/// The first Ctrl-C ends the run and prints what was measured; the second ends the program at once, as SIGTERM does.
+/// The first Ctrl-C ends the run and prints what was measured; a second one exits immediately, as SIGTERM does.
 pub(super) fn end_on_ctrl_c(interrupt: &Interrupt) -> Result<()> {
     let interrupt = interrupt.clone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;

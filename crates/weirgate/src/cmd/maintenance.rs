@@ -1,4 +1,4 @@
-//! `weir maintenance`: turns the filters `maintenance` of a running Weir on for a while, or off.
+//! `weir maintenance`: switches the `maintenance` filters of a running Weir on for a while, or off.
 
 use super::{AdminArgs, Format, said};
 use anyhow::{Result, anyhow};
@@ -7,26 +7,26 @@ use std::process::ExitCode;
 
 #[derive(Args)]
 pub(super) struct Maintenance {
-    /// What to do
+    /// Action
     #[arg(value_enum)]
     what: What,
     /// Name of the switch, as under `switch` of the filter
     switch: String,
-    /// For how long, such as 30m; then it is off by itself [default: 1h]
+    /// How long, such as 30m; after that the switch turns off automatically [default: 1h]
     #[arg(long = "for", value_name = "TIME")]
     time: Option<String>,
     #[command(flatten)]
     pub(super) admin: AdminArgs,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 enum What {
-    /// Requests pass again
+    /// Serve requests again
     Off,
-    /// Requests get 503, with the filter's page if it has one
+    /// Answer requests with 503, and the filter's page if it has one
     On,
 }
 

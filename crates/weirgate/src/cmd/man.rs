@@ -1,4 +1,4 @@
-//! `weir man`: the manual pages, made from the definition of the command line, for packages.
+//! `weir man`: the manual pages for packages, generated from the definition of the command line.
 
 use super::{Cli, print};
 use anyhow::{Context, Result};
@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 #[derive(Args)]
 pub(super) struct Man {
-    /// Write weir.1 and a page for each command, such as weir-load.1, into this folder [default: print weir.1]
+    /// Write weir.1 and a page per command, such as weir-load.1, to this folder [default: print weir.1]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
@@ -78,7 +78,7 @@ fn page(command: &mut Command, name: &str) -> String {
     out
 }
 
-/// An option or an argument, with what it may be and what it is by default.
+/// An option or argument, with its possible values and its default.
 fn argument(arg: &Arg, out: &mut String) {
     let short = arg.get_short().map(|short| format!("-{short}"));
     let long = arg.get_long().map(|long| format!("--{long}"));
@@ -107,13 +107,13 @@ fn argument(arg: &Arg, out: &mut String) {
     }
 }
 
-/// Text that roff takes for nothing else: no hyphens for minus signs, no requests at the beginning of a line.
+/// Escapes text for roff: minus signs must not become hyphens, and no line may be taken for a request.
 fn escaped(text: &str) -> String {
     let lines = text.lines().map(|line| {
         let line = line.trim_end().replace('\\', "\\e").replace('-', "\\-");
         if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line }
     });
-    // An empty line is a paragraph.
+    // roff takes an empty line for a paragraph break.
     lines.map(|line| if line.is_empty() { ".PP".to_owned() } else { line }).collect::<Vec<_>>().join("\n")
 }
 

@@ -1,4 +1,4 @@
-//! The subcommands. One more is one new file and its lines below.
+//! The subcommands. To add one, add its file and the lines below.
 
 mod apply;
 mod bench;
@@ -55,65 +55,65 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Make, replace and take away named things of a running Weir, all or none
+    /// Add, replace or remove named config entries of a running Weir, all or nothing
     Apply(apply::Apply),
-    /// Measure what each route and filter of a config costs, or what the load tester itself can do at most
+    /// Measure the cost of each route and filter of a config, or the maximum of the load tester itself
     Bench(bench::Bench),
-    /// Say everything that `run` would refuse, without running
+    /// Report everything that `run` would refuse, without running
     Check(check::Check),
-    /// Load several targets in turn, and say which is better and how surely
+    /// Load several targets in turn, and report which is better, with confidence intervals
     Compare(Box<compare::Compare>),
-    /// Print what a shell needs to complete commands and options: bash, fish or zsh
+    /// Print a shell completion script: bash, fish or zsh
     Completions(completions::Completions),
-    /// Move named things of a running Weir's config between your files and the API
+    /// Move named entries of a running Weir's config between your files and the API
     Config(config::Config),
-    /// Say that a change on trial is good: it is not taken back by itself any more
+    /// Accept a change on trial, so that it is not reverted automatically
     Confirm(confirm::Confirm),
-    /// Show what differs between two configs of a running Weir: revisions, what runs, the files
+    /// Compare two configs of a running Weir: revisions, the running config, the files
     Diff(diff::Diff),
-    /// Drain a running Weir: finish what is under way, then end
+    /// Drain a running Weir: finish its exchanges, then exit
     Drain(drain::Drain),
-    /// Drain an endpoint of a running Weir, put it out, or put it back in
+    /// Drain an endpoint of a running Weir, take it out of rotation, or put it back
     Endpoint(endpoint::Endpoint),
-    /// Say which route a request takes and why, through which filters, to which upstream
+    /// Explain which route a request takes and why, with its filters and upstream
     Explain(explain::Explain),
     /// List the filters, or show one with its settings
     Filters(filters::Filters),
-    /// Publish a config to a fleet of gateways, and see how they do
+    /// Publish a config to a fleet of gateways, and show their state
     Fleet(Box<fleet::FleetCommand>),
-    /// Make the hash of a password, for `basic_auth`
+    /// Hash a password, for `basic_auth`
     Hash(hash::Hash),
     /// List the revisions of a running Weir's config
     History(history::History),
     /// Load-test a target
     Load(Box<load::Load>),
-    /// Turn maintenance of a running Weir on for a while, or off
+    /// Switch maintenance of a running Weir on for a while, or off
     Maintenance(maintenance::Maintenance),
-    /// Print the manual page, or write one for each command
+    /// Print the manual page, or write one per command
     Man(man::Man),
     /// Run the built-in test origin: bodies, delays, statuses, echo
     Origin(origin::Serve),
-    /// Remove answers from a cache of a running Weir: by URL, prefix or tag
+    /// Remove cached answers of a running Weir: by URL, prefix or tag
     Purge(purge::Purge),
-    /// Make a running Weir load its config again
+    /// Make a running Weir reload its config
     Reload(reload::Reload),
-    /// Print a saved result of `load` in any layout, or check its numbers
+    /// Print a saved result of `load` in any layout, or verify its numbers
     Report(report::Saved),
-    /// Have a running Weir run what an earlier revision of its config says
+    /// Return a running Weir to an earlier revision of its config
     Rollback(rollback::Rollback),
     /// Run the gateway (the default)
     Run(run::Run),
     /// Print the JSON Schema of the config
     Schema,
-    /// Show what a running Weir says about itself
+    /// Show the state of a running Weir
     Status(status::Status),
-    /// Put the program that lies at the path of a running Weir in its place, without losing a connection
+    /// Replace a running Weir with the binary now at its path, without losing a connection
     Upgrade(upgrade::Upgrade),
-    /// Say what became of a request that a running Weir served, and why
+    /// Explain the outcome of a request that a running Weir served
     Why(why::Why),
 }
 
-/// Which config.
+/// Which config to use.
 #[derive(Args, Clone, Default)]
 pub(crate) struct ConfigArgs {
     /// Config file [default: ./weir.yaml, then /etc/weir/weir.yaml, then the embedded default]
@@ -121,7 +121,7 @@ pub(crate) struct ConfigArgs {
     config: Option<PathBuf>,
 }
 
-/// How to print.
+/// Output format.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// For machines
@@ -131,33 +131,34 @@ pub(crate) enum Format {
     Text,
 }
 
-/// Which running Weir.
+/// Which running Weir to talk to.
 #[derive(Args, Clone)]
 pub(crate) struct AdminArgs {
-    /// Address of the admin listener: HOST:PORT or unix:PATH [default: that of the config, else 127.0.0.1:9180]
+    /// Address of the admin listener: HOST:PORT or unix:PATH [default: the config's, else 127.0.0.1:9180]
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
-    /// Token of the admin listener [default: the variable ADMIN_TOKEN, else that of the config]
+    /// Token of the admin listener [default: the variable ADMIN_TOKEN, else the config's]
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
-    /// Authorities that vouch for the admin listener, PEM [default: the certificates of the config, else those of the system]
+    /// CA certificates that verify the admin listener, PEM [default: the certificates of the config, else the
+    /// system's]
     #[arg(long, value_name = "FILE")]
     cacert: Option<PathBuf>,
-    /// Certificate to show to the admin listener, PEM
+    /// Client certificate for the admin listener, PEM
     #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
-    /// Key of that certificate, PEM
+    /// Key of the client certificate, PEM
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
     #[command(flatten)]
     config: ConfigArgs,
 }
 
-/// Where a running Weir can be asked.
+/// How to reach the admin listener of a running Weir.
 pub(crate) struct AdminPlace {
     pub(crate) address: String,
     pub(crate) token: Option<String>,
-    /// How it is recognized, where it has TLS.
+    /// How to verify the listener, if it uses TLS.
     tls: Option<ClientTls>,
 }
 
@@ -176,7 +177,7 @@ impl ConfigArgs {
     }
 }
 
-/// Prints what became of a command: in words, or the answer as it came.
+/// Prints the outcome of a command: as text, or the answer unchanged.
 fn said(
     answer: &Answer,
     format: Format,
@@ -191,7 +192,7 @@ fn said(
 }
 
 impl AdminArgs {
-    /// The admin listener to ask: the one named, else that of the config, else where it listens by default.
+    /// The admin listener to ask: the given one, else the config's, else the default address.
     pub(crate) fn place(&self) -> Result<AdminPlace> {
         let token =
             self.token.clone().or_else(|| std::env::var("ADMIN_TOKEN").ok().filter(|t| !t.is_empty()));
@@ -209,12 +210,12 @@ impl AdminArgs {
             written.tls.iter().flat_map(|tls| &tls.certificates).map(|pair| &*pair.cert.0).collect();
         let tls = if written.tls.is_some() { Some(self.tls(&own)?) } else { None };
         let written = written.token.map(|token| token.reveal().to_owned());
-        // Of a hash nobody can tell the token.
+        // A hash does not reveal its token.
         let token = token.or_else(|| written.filter(|token| !token.starts_with("sha256:")));
         Ok(AdminPlace { address, token, tls })
     }
 
-    /// How the listener is recognized: by `--cacert`, by its own certificates where its config is at hand, or as the system does.
+    /// How to verify the listener: by `--cacert`, by the certificates of a local config, or by the system's CAs.
     fn tls(&self, own: &[&Path]) -> Result<ClientTls> {
         let identity = self.cert.as_deref().zip(self.key.as_deref());
         let made = match &self.cacert {
@@ -224,18 +225,18 @@ impl AdminArgs {
         made.map_err(|e| anyhow!("{e}"))
     }
 
-    /// Asks the admin listener; an answer that refuses is an error.
+    /// Sends a request to the admin listener. A refusal is an error.
     pub(crate) fn ask(&self, line: &str) -> Result<Answer> {
         self.change(line, "", None)
     }
 
-    /// Asks it for a change; an answer that refuses is an error.
+    /// Asks the admin listener for a change. A refusal is an error.
     pub(crate) fn change(&self, line: &str, message: &str, body: Option<&[u8]>) -> Result<Answer> {
         let answer = self.try_change(line, message, body)?;
         if answer.is_success() { Ok(answer) } else { bail!("{}", answer.explanation()) }
     }
 
-    /// Asks it for a change. A body is YAML.
+    /// Asks the admin listener for a change, with a body in YAML.
     pub(crate) fn try_change(&self, line: &str, message: &str, body: Option<&[u8]>) -> Result<Answer> {
         let place = self.place()?;
         let media = if body.is_some() { "application/yaml" } else { "" };
@@ -243,8 +244,8 @@ impl AdminArgs {
         client::ask(place.at(), place.token.as_deref(), call).map_err(|e| anyhow!("{e}"))
     }
 
-    /// The section `admin` of the config. One that has mistakes elsewhere will do; of one that cannot be read at all, only a
-    /// file that was named is an error.
+    /// The section `admin` of the config. Mistakes in other sections do not matter. An unreadable config is an
+    /// error only if `-c` named it.
     fn written(&self) -> Result<Admin> {
         let wrong = |d: &Diagnostic| d.severity == Severity::Error && d.path.starts_with("admin");
         match weir_gateway::config::load(&self.config.source()) {
@@ -258,7 +259,7 @@ impl AdminArgs {
     }
 }
 
-/// Where a listener is reached from this machine.
+/// The address of a listener from this machine.
 fn reachable(address: &ListenAddress) -> String {
     match address {
         ListenAddress::Tcp(address) if address.ip().is_unspecified() => {
@@ -270,7 +271,7 @@ fn reachable(address: &ListenAddress) -> String {
 }
 
 impl Command {
-    /// Where the command keeps its own `-c`, if it reads a config.
+    /// The command's own `-c`, if it reads a config.
     fn config(&mut self) -> Option<&mut ConfigArgs> {
         match self {
             Self::Apply(apply) => Some(&mut apply.admin.config),
@@ -306,7 +307,7 @@ impl Command {
 }
 
 impl Cli {
-    /// Gives a `-c` that stands before the command to it. One that would have no effect ends the program.
+    /// Passes a `-c` in front of the command on to it. Exits with an error if it would have no effect.
     fn hand_down(&mut self) {
         let (Some(file), Some(command)) = (&self.config.config, &mut self.command) else { return };
         let refuse = |why: &str| Self::command().error(ErrorKind::ArgumentConflict, why).exit();
@@ -320,7 +321,7 @@ impl Cli {
     }
 }
 
-/// Parses the command line and runs what it asks for.
+/// Parses the command line and runs the command.
 pub(crate) fn run() -> ExitCode {
     let args = match load::translated(std::env::args_os().collect()) {
         Ok(args) => args,
@@ -373,19 +374,19 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-/// Writes to stdout. A reader that has gone away (`| head`) is no error; anything else that keeps text from getting there is told at once, and
-/// the command ends with 1 whatever it would have ended with.
+/// Writes to stdout. A reader that has gone away (`| head`) is no error. Any other failure is reported
+/// immediately, and the command exits with 1 in any case.
 pub(crate) fn print(text: &str) {
     use std::io::{ErrorKind, Write};
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
             LOST.store(true, Relaxed);
-            let _ = writeln!(std::io::stderr(), "weir: stdout: {e}"); // nobody reads it then
+            let _ = writeln!(std::io::stderr(), "weir: stdout: {e}"); // nobody reads a closed stderr
         }
         _ => {}
     }
 }
 
-/// Whether something that was printed did not get to where stdout goes.
+/// Whether any output failed to reach stdout.
 static LOST: AtomicBool = AtomicBool::new(false);

@@ -1,4 +1,4 @@
-//! `weir origin`: the built-in origin on an address of one's choice, until a signal ends it.
+//! `weir origin`: the built-in origin at a given address, until a signal stops it.
 
 use super::print;
 use anyhow::Result;
@@ -14,27 +14,27 @@ use weir_origin::{FIXED_MOST, Options, Origin, Tls, list};
 
 #[derive(Args)]
 pub(super) struct Serve {
-    /// Where to listen; port 0 takes a free one
+    /// Address to listen on; port 0 picks a free one
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:9000")]
     http: SocketAddr,
-    /// Threads [default: the cores it may run on]
+    /// Threads [default: one per available core]
     #[arg(short = 't', long, value_name = "N")]
     threads: Option<NonZeroUsize>,
-    /// Speak TLS, with a certificate that is made now and signs itself
+    /// Use TLS with a new self-signed certificate
     #[arg(long)]
     tls: bool,
-    /// Speak TLS with this certificate (PEM)
+    /// Use TLS with this certificate (PEM)
     #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
     /// Key of the certificate
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
-    /// Answer every request, whatever its path, with 200 and a body of so many bytes, such as 1KiB
+    /// Answer every request, whatever its path, with 200 and a body of this size, such as 1KiB
     #[arg(long, value_name = "SIZE", value_parser = size)]
     fixed: Option<usize>,
 }
 
-/// A size, as a config has it.
+/// A size, in the syntax of configs.
 fn size(text: &str) -> Result<usize, String> {
     let bytes = text.parse::<ByteSize>().ok().map(ByteSize::as_usize);
     bytes.filter(|n| *n <= FIXED_MOST).ok_or_else(|| "expected a size such as 1KiB, at most 64MiB".to_owned())
@@ -43,7 +43,7 @@ fn size(text: &str) -> Result<usize, String> {
 impl Serve {
     pub(super) fn run(self) -> Result<ExitCode> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        // Signals that come before anyone waits would end the process unasked.
+        // Registered early, since a signal that arrives before its handler would kill the process.
         let (mut interrupt, mut terminate) = {
             let _in_runtime = runtime.enter();
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
@@ -52,7 +52,7 @@ impl Serve {
             return Ok(code);
         }
         let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        let _ = weir_wire::limits::raise_descriptors(); // fewer connections then, and accepting waits for some to end
+        let _ = weir_wire::limits::raise_descriptors(); // if it fails, fewer connections fit and more wait
         let (scheme, tls) = match (&self.cert, &self.key) {
             (Some(cert), Some(key)) => ("https", Tls::Files { cert: cert.clone(), key: key.clone() }),
             _ if self.tls => ("https", Tls::SelfSigned),
@@ -62,7 +62,7 @@ impl Serve {
         let options = Options { address: self.http, threads, tls, fixed: self.fixed };
         let origin = match Origin::start(options) {
             Ok(origin) => origin,
-            // A certificate names its file.
+            // An error about a certificate names its file.
             Err(e) if e.kind() == std::io::ErrorKind::InvalidInput => {
                 errln!("weir origin: {e}");
                 return Ok(ExitCode::from(2));
@@ -89,7 +89,8 @@ impl Serve {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Whether somebody listens there: origins of several threads would share the address with each other.
+    /// Fails if something listens there already: with several threads, SO_REUSEPORT would share the address with
+    /// it.
     fn taken(&self) -> Option<ExitCode> {
         let free = self.http.port() == 0 || std::net::TcpListener::bind(self.http).is_ok();
         (!free).then(|| {

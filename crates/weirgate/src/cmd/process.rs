@@ -1,4 +1,4 @@
-//! Processes that a command starts to measure them: they end with it, whatever ends it.
+//! Child processes that a command measures. They end with the command, however it ends.
 
 #![allow(unsafe_code)] // kill, and a call between fork and exec
 
@@ -9,28 +9,28 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a process may take to end when it is asked to. Then it is killed.
+/// How long a process has to stop before it is killed.
 const END: Duration = Duration::from_secs(5);
 
-/// How often we look whether something has happened.
+/// Polling interval.
 pub(super) const LOOK: Duration = Duration::from_millis(10);
 
-/// How much is told of what a process printed: its end.
+/// How many bytes of a process's output we show, counted from the end.
 const LOG_BYTES: usize = 4096;
 
-/// A running process, the first of a group of its own. Dropping it ends the group.
+/// A running process, the leader of its own process group. Dropping it ends the group.
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
-    /// What it prints. The file has no name, so nothing of it is left behind.
+    /// Its output. The file has no name, so nothing is left behind.
     log: File,
-    /// By which signal it ends.
+    /// The signal that stops it.
     signal: libc::c_int,
 }
 
 impl Process {
-    /// Starts it, without input, in a group of its own, so that Ctrl-C reaches only us. The kernel ends it by SIGTERM when the calling
-    /// thread is gone, for we may be killed.
+    /// Starts the command without input, in its own process group, so Ctrl-C reaches only us. The kernel sends it
+    /// SIGTERM when the calling thread ends, because we may be killed ourselves.
     pub(super) fn start(command: &mut Command, signal: libc::c_int) -> io::Result<Self> {
         let log = tempfile::tempfile()?;
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log.try_clone()?).process_group(0);
@@ -54,25 +54,25 @@ impl Process {
         self.child.id()
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has ended.
     pub(super) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
-    /// The end of what it printed.
+    /// The end of its output.
     pub(super) fn printed(&self) -> String {
         let mut text = vec![0; LOG_BYTES];
         let length = self.log.metadata().map_or(0, |m| m.len());
-        // At a position, for the process writes where the file's own one is.
+        // With `read_at`, because reading must not move the offset at which the process writes.
         let read = self.log.read_at(&mut text, length.saturating_sub(LOG_BYTES as u64)).unwrap_or(0);
         text.truncate(read);
         String::from_utf8_lossy(&text).trim().to_owned()
     }
 
-    /// Sends a signal to its group.
+    /// Sends a signal to the process group.
     fn signal(&self, signal: libc::c_int) {
         if let Ok(group) = libc::pid_t::try_from(self.child.id()) {
-            // SAFETY: a system call without memory. The group is ours until the child is waited for.
+            // a system call that touches no memory. The group is ours until we wait for the child.
             unsafe { libc::kill(-group, signal) };
         }
     }
@@ -85,8 +85,8 @@ impl Drop for Process {
         while self.ended().is_none() && Instant::now() < until {
             std::thread::sleep(LOOK);
         }
-        // What is left of the group, in any case: a shell may have ended before its children.
+        // Kills the rest of the group in any case, since a shell may end before its children.
         self.signal(libc::SIGKILL);
-        let _ = self.child.wait(); // it has been waited for already
+        let _ = self.child.wait(); // we may have waited for it already
     }
 }

@@ -1,4 +1,4 @@
-//! `weir purge`: removes answers from a cache of a running Weir.
+//! `weir purge`: removes cached answers of a running Weir.
 
 use super::{AdminArgs, Format, said};
 use anyhow::{Result, anyhow};
@@ -10,13 +10,13 @@ use std::process::ExitCode;
 pub(super) struct Purge {
     /// Name of the store, as under `stores` of the config
     store: String,
-    /// A URL as clients ask for it, with its query: all of its variants. May be given again
+    /// URL as clients request it, with its query; removes all variants. May be repeated
     #[arg(long, value_name = "URL")]
     url: Vec<String>,
-    /// What URLs begin with. May be given again
+    /// Prefix of URLs. May be repeated
     #[arg(long, value_name = "URL")]
     prefix: Vec<String>,
-    /// A word of `surrogate-key` or `cache-tag` of the answers. May be given again
+    /// A word of the answers' `surrogate-key` or `cache-tag`. May be repeated
     #[arg(long, value_name = "WORD")]
     tag: Vec<String>,
     /// Everything
@@ -24,7 +24,7 @@ pub(super) struct Purge {
     all: bool,
     #[command(flatten)]
     pub(super) admin: AdminArgs,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }

@@ -1,4 +1,4 @@
-//! `weir reload`: makes a running Weir load its config again.
+//! `weir reload`: makes a running Weir reload its config.
 
 use super::{AdminArgs, Format, print};
 use anyhow::{Result, anyhow};
@@ -10,7 +10,7 @@ use weir_admin::client::Answer;
 pub(super) struct Reload {
     #[command(flatten)]
     pub(super) admin: AdminArgs,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }
@@ -28,7 +28,7 @@ impl Reload {
     }
 }
 
-/// What was refused and why, as `weir check` prints it; of what runs now, its revision and its warnings.
+/// The mistakes of a refused config as `weir check` prints them, or the revision and warnings of the new one.
 fn in_words(answer: &Answer) -> String {
     let mut text = answer.explanation();
     if !text.is_empty() {

@@ -1,4 +1,4 @@
-//! `weir report`: prints a saved result of `weir load` in any layout, or checks it against itself.
+//! `weir report`: prints a saved result of `weir load` in any layout, or verifies its numbers.
 
 use super::load::{format_named, show};
 use super::print;
@@ -14,13 +14,13 @@ use weir_load::report::{Format, verify};
 
 #[derive(Args)]
 pub(super) struct Saved {
-    /// What `weir load --save` or `--format json` wrote; `-` for stdin
+    /// Output of `weir load --save` or `--format json`; `-` for stdin
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// How to print: text, json, html, csv, or as k6, k6-full, k6-json, wrk, wrk2, ab, ghz or oha-json do
+    /// Output format: text, json, html, csv, or that of k6, k6-full, k6-json, wrk, wrk2, ab, ghz or oha-json
     #[arg(long, default_value = "text", value_name = "FORMAT", value_parser = format_named)]
     format: &'static Format,
-    /// Compute every number again from the raw data, and exit with 1 where one differs
+    /// Recompute every number from the raw data, and exit with 1 if any differs
     #[arg(long, conflicts_with = "format")]
     verify: bool,
 }
@@ -69,12 +69,12 @@ fn read(file: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// A saved report.
+/// Parses a saved report.
 ///
 /// # Errors
-/// It is none, or one of a schema that we do not know.
+/// The text is not a report, or its schema is unknown.
 pub(super) fn parse(text: &str) -> Result<Report, String> {
-    /// What says of which kind it is: looked at first, since the fields of another kind do not fit.
+    /// The kind of document. Parsed first, because the fields of another kind do not fit.
     #[derive(Deserialize)]
     struct Kind {
         schema: String,

@@ -1,4 +1,4 @@
-//! `weir rollback`: runs what an earlier revision says.
+//! `weir rollback`: returns to an earlier revision.
 
 use super::{AdminArgs, print};
 use anyhow::{Result, anyhow};
@@ -7,9 +7,9 @@ use std::process::ExitCode;
 
 #[derive(Args)]
 pub(super) struct Rollback {
-    /// The revision to go back to [default: the one before the last]
+    /// The revision to return to [default: the one before the last]
     revision: Option<u64>,
-    /// Why, for the history
+    /// Reason for the change, kept in the history
     #[arg(short, long, default_value = "", hide_default_value = true)]
     message: String,
     #[command(flatten)]

@@ -1,4 +1,5 @@
-//! `weir run`: the gateway in the foreground, its signals, and the notes to systemd. `upgrade` is how another takes its place.
+//! `weir run`: the gateway in the foreground, its signals, and notifications to systemd. `upgrade` replaces the
+//! process.
 
 mod pid_file;
 mod successor;
@@ -24,7 +25,7 @@ use weir_gateway::{Gateway, Inheritance, StartError};
 use weir_origin::{Options, Origin};
 use weir_telemetry::log;
 
-/// How the gateway is run.
+/// Arguments of the gateway.
 #[derive(Args)]
 pub(crate) struct Run {
     #[command(flatten)]
@@ -38,7 +39,7 @@ pub(crate) struct Run {
 pub(super) fn run(args: &Run) -> Result<ExitCode> {
     let (mut predecessor, inherited) = Predecessor::find()?;
     let outcome = serve(args, inherited, &mut predecessor);
-    // Still here: it was never told that this process is ready.
+    // A predecessor that is still here has not been told that this process is ready.
     if let (Some(predecessor), Err(e)) = (predecessor, &outcome) {
         predecessor.failed(&format!("{e:#}"));
     }
@@ -48,7 +49,7 @@ pub(super) fn run(args: &Run) -> Result<ExitCode> {
     }
 }
 
-/// A config with mistakes, which were printed already.
+/// A config whose mistakes were printed already.
 #[derive(Debug)]
 struct Told(String);
 
@@ -67,7 +68,7 @@ fn serve(args: &Run, inherited: Inheritance, predecessor: &mut Option<Predecesso
     }
     let mut source = args.config.source();
     let embedded = source.is_embedded();
-    // The default config needs something to stand in front of.
+    // The default config proxies to the built-in origin.
     let origin = if embedded {
         let origin = Origin::start(Options::default()).context("the built-in origin did not start")?;
         source = source.with_variable(ORIGIN_VARIABLE, origin.address().to_string());
@@ -86,7 +87,7 @@ fn serve(args: &Run, inherited: Inheritance, predecessor: &mut Option<Predecesso
         }
         Err(e) => return Err(anyhow!("{e}")),
     };
-    // Signals that come before the runtime below listens would end the process unasked.
+    // Registered early, since a signal that arrives before the runtime listens would kill the process.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let signals = {
         let _in_runtime = runtime.enter();
@@ -153,12 +154,12 @@ fn serve(args: &Run, inherited: Inheritance, predecessor: &mut Option<Predecesso
     Ok(ExitCode::SUCCESS)
 }
 
-/// Commit that the program was built from, where the build knows it.
+/// The commit that this binary was built from, if the build knows it.
 fn commit() -> &'static str {
     option_env!("WEIR_COMMIT").unwrap_or("unknown")
 }
 
-/// Each exchange can need two descriptors.
+/// Warns of a low limit of descriptors, since each exchange can need two.
 fn warn_of_few_descriptors(limit: u64, config: &Config) {
     let needed = u64::from(config.limits.connections) * 2;
     if limit < needed {
@@ -173,7 +174,7 @@ fn warn_of_few_descriptors(limit: u64, config: &Config) {
     }
 }
 
-/// What to try next, for whoever typed `weir` for the first time.
+/// Suggestions for someone who runs `weir` for the first time.
 fn welcome(gateway: &Gateway, config: &Config) {
     let Some(web) = gateway.address("web") else { return };
     let admin = match &config.admin.address {
@@ -190,11 +191,11 @@ fn welcome(gateway: &Gateway, config: &Config) {
          \x20 weir filters                         what can be put before a route\n\n\
          Write a weir.yaml in this folder to make it yours; `weir check` reads it first.\n\n"
     );
-    // In one write: otherwise log lines of other threads stand in the middle of it.
+    // A single write, so that log lines of other threads do not end up in the middle.
     let _ = std::io::stderr().write_all(text.as_bytes()); // a closed stderr is no reason to stop
 }
 
-/// Tells systemd, if it asked to be told (sd_notify(3)).
+/// Sends a notification to systemd, if it asked for them (sd_notify(3)).
 fn notify(state: &str) {
     let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let send = || -> std::io::Result<()> {
@@ -236,7 +237,8 @@ impl Signals {
         })
     }
 
-    /// SIGHUP reloads, SIGUSR1 reopens logs, SIGUSR2 upgrades, SIGTERM and SIGINT drain; the second SIGINT ends at once.
+    /// SIGHUP reloads, SIGUSR1 reopens logs, SIGUSR2 upgrades, SIGTERM and SIGINT drain; a second SIGINT exits
+    /// immediately.
     async fn serve(mut self, gateway: &Gateway, upgrader: &Arc<Upgrader>) {
         let mut interrupted = false;
         let mut configs = gateway.configs();
@@ -252,14 +254,14 @@ impl Signals {
                 _ = self.hangup.recv() => {
                     notify("RELOADING=1");
                     let gateway = gateway.clone();
-                    // It logs what it did; a refused one leaves everything as it was.
+                    // `reload` logs its result. A refused config changes nothing.
                     let _ = tokio::task::spawn_blocking(move || gateway.reload().is_ok()).await;
                     notify("READY=1");
                 }
                 _ = self.user1.recv() => gateway.reopen_logs(),
                 _ = self.user2.recv() => {
                     let upgrader = Arc::clone(upgrader);
-                    drop(tokio::task::spawn_blocking(move || drop(upgrader.upgrade()))); // it logs what it did
+                    drop(tokio::task::spawn_blocking(move || drop(upgrader.upgrade()))); // `upgrade` logs its result
                 }
                 _ = self.terminate.recv() => {
                     say(LEAVING);
@@ -282,7 +284,7 @@ impl Signals {
     }
 }
 
-/// Passes on that the service is to end to the process that serves, where systemd knows only this one so far.
+/// Forwards SIGTERM to the process that serves, while systemd knows only this one.
 fn end(pid: u32) {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     if let Some(Err(e)) = pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::TERM)) {
@@ -290,7 +292,7 @@ fn end(pid: u32) {
     }
 }
 
-/// Drains beside the signal loop, which must hear a second SIGINT.
+/// Drains on another thread, because the signal loop must still see a second SIGINT.
 fn drain(gateway: &Gateway) {
     notify("STOPPING=1");
     let draining = gateway.clone();

@@ -1,4 +1,4 @@
-//! `weir schema`: the JSON Schema of the config, for editors and for those who generate configs.
+//! `weir schema`: the JSON Schema of the config, for editors and config generators.
 
 use super::print;
 use anyhow::Result;

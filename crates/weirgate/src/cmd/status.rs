@@ -1,6 +1,7 @@
-//! `weir status`: what a running Weir says about itself, for people; `--json` prints the answer as it came.
+//! `weir status`: the state of a running Weir, as text; `--json` prints the answer unchanged.
 //!
-//! The page is made from the answer and not from its type: a Weir of another version may say more or less.
+//! The text is generated from the answer's JSON and not from its type, because a Weir of another version may
+//! report more or less.
 
 use super::{AdminArgs, print};
 use anyhow::{Result, anyhow};
@@ -34,7 +35,7 @@ impl Status {
     }
 }
 
-/// Where the config comes from, and how old that knowledge is.
+/// The source of the config, and the time of the last contact with it.
 fn of_fleet(fleet: &Value) -> String {
     let mut out = String::new();
     let bundle: String = fleet["bundle"].as_str().unwrap_or("none").chars().take(12).collect();
@@ -124,7 +125,7 @@ fn certificate(certificate: &Value) -> Vec<String> {
     row
 }
 
-/// What is told of a certificate that is kept up to date by ACME.
+/// The state of a certificate that ACME renews.
 fn kept(acme: &Value) -> Option<String> {
     let error = &acme["error"];
     if !error.is_null() {
@@ -137,7 +138,7 @@ fn kept(acme: &Value) -> Option<String> {
     acme["renews_at"].as_str().map(|at| format!("renews {at}"))
 }
 
-/// A row for each endpoint; the upstream's name stands in the first.
+/// One row per endpoint, with the upstream's name in the first.
 fn upstream((name, upstream): (&String, &Value)) -> Vec<Vec<String>> {
     let mut rows: Vec<Vec<String>> = elements(&upstream["endpoints"]).map(endpoint).collect();
     if rows.is_empty() {
@@ -200,7 +201,7 @@ fn name(name: &Value) -> Vec<String> {
     vec![text(name, "name"), addresses.join(" "), age, text(name, "error")]
 }
 
-/// What the registry of an upstream says, where there is one.
+/// The state of an upstream's registry, if it has one.
 fn registry((upstream, status): (&String, &Value)) -> Option<Vec<String>> {
     let it = &status["discovery"];
     if it.is_null() {
@@ -224,7 +225,7 @@ fn registry((upstream, status): (&String, &Value)) -> Option<Vec<String>> {
 
 // === layout ===
 
-/// Rows under a title, in columns; nothing where there is none.
+/// Rows in columns under a title; nothing if there are no rows.
 fn section(out: &mut String, title: &str, rows: Vec<Vec<String>>) {
     if rows.is_empty() {
         return;
@@ -257,7 +258,7 @@ fn text(of: &Value, key: &str) -> String {
     shown(&of[key])
 }
 
-/// A value as text that cannot steer a terminal.
+/// A value as text without terminal control characters.
 fn shown(value: &Value) -> String {
     let text = match value {
         Value::Null => String::new(),

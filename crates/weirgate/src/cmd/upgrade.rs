@@ -1,4 +1,4 @@
-//! `weir upgrade`: a running Weir starts the program that lies at its path now, and gives way to it.
+//! `weir upgrade`: replaces a running Weir with the binary now at its path.
 
 use super::{AdminArgs, Format, said};
 use anyhow::{Result, anyhow};
@@ -9,7 +9,7 @@ use std::process::ExitCode;
 pub(super) struct Upgrade {
     #[command(flatten)]
     pub(super) admin: AdminArgs,
-    /// How to print
+    /// Output format
     #[arg(long, value_enum, default_value_t)]
     format: Format,
 }

@@ -1,6 +1,8 @@
-//! `weir why`: what became of a request that a running Weir served, and why, for people; `--format json` prints the answer as it came.
+//! `weir why`: explains the outcome of a request that a running Weir served, as text; `--format json` prints the
+//! answer unchanged.
 //!
-//! As with `weir status`, the page is made from the answer and not from its type: a Weir of another version may say more or less.
+//! As in `weir status`, the text is generated from the answer's JSON and not from its type: a Weir of another
+//! version may report more or less.
 
 use super::{AdminArgs, Format, print};
 use anyhow::{Result, anyhow, bail};
@@ -11,21 +13,21 @@ use std::process::ExitCode;
 use std::time::Duration;
 use weir_admin::client::{self, WhyQuery};
 
-/// How often `--follow` asks.
+/// Polling interval of `--follow`.
 const PACE: Duration = Duration::from_millis(500);
 
-/// Most exchanges between two questions of `--follow` that are told.
+/// Most exchanges that `--follow` shows per poll.
 const AT_ONCE: usize = 100;
 
 #[derive(Args)]
 pub(super) struct Why {
-    /// Id of the request: in the answer's `request_id`, in `x-request-id`, in the access log
+    /// Id of the request: from the answer's `request_id`, from `x-request-id`, or from the access log
     #[arg(conflicts_with_all = ["last", "follow"])]
     id: Option<String>,
     /// The last request that failed or was slow (the default without an id)
     #[arg(long)]
     last: bool,
-    /// Go on with each further one as it happens
+    /// Keep running and show each further request as it happens
     #[arg(long)]
     follow: bool,
     /// Only requests with this cause, such as connect_refused
@@ -34,13 +36,13 @@ pub(super) struct Why {
     /// Only requests of this route
     #[arg(long, value_name = "NAME")]
     route: Option<String>,
-    /// Only requests that failed, were slow, or were picked at random: failed, slow, sampled
+    /// Only requests of this kind: failed, slow, or sampled at random
     #[arg(long, value_name = "KIND", value_parser = ["failed", "slow", "sampled"])]
     kind: Option<String>,
-    /// How many of the last ones
+    /// Show this many of the latest requests
     #[arg(short = 'n', value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=100))]
     number: u8,
-    /// How to print: text for people, JSON for machines (with --follow, one document on a line each)
+    /// Output format: text for people, JSON for machines (with --follow, one document per line)
     #[arg(long, value_enum, default_value_t)]
     format: Format,
     #[command(flatten)]
@@ -91,7 +93,7 @@ impl Why {
         ExitCode::from(u8::from(found.is_empty()))
     }
 
-    /// The oldest first: what happened last stands where the eye is.
+    /// Oldest first, so that the latest is printed last, right above the prompt.
     fn show_each(&self, found: &[Value]) {
         for (at, one) in found.iter().rev().enumerate() {
             match self.format {
@@ -119,7 +121,7 @@ fn nothing(told: &Value) -> String {
     )
 }
 
-/// One request: what it was, the sentence, when what happened, the key.
+/// One request: the request line, the explanation, the timeline, the config key.
 fn page(one: &Value) -> String {
     let mut out = String::new();
     let request = &one["request"];
@@ -159,7 +161,7 @@ fn page(one: &Value) -> String {
     out
 }
 
-/// What to change.
+/// The suggested change.
 fn change(one: &Value) -> String {
     let key = &one["key"];
     let change = text(&one["cause"]["change"]);
@@ -197,7 +199,7 @@ fn elements(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// A text that cannot steer a terminal: much of it was written by strangers.
+/// A text without terminal control characters, since strangers wrote much of it.
 fn text(value: &Value) -> String {
     plain(value.as_str().unwrap_or_default())
 }

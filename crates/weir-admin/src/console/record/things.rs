@@ -1,4 +1,4 @@
-//! What each route and each upstream counted in the last quarter of an hour, for the pages of one of them.
+//! Counts per route and per upstream over the last 15 minutes, for their detail pages.
 
 use super::{Quantile, grown};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -8,27 +8,28 @@ use weir_console::view::{Quantiles, RoutePoint, RouteTrend, Seen, UpstreamPoint,
 use weir_telemetry::cell::BUCKETS;
 use weir_telemetry::{Attempt, HistogramTotals, RouteFigures, UpstreamFigures};
 
-/// How often it looks.
+/// Sampling interval.
 pub(crate) const STEP: Duration = Duration::from_secs(15);
 
-/// How many looks are kept: 15 minutes. At worst 61 × (1,000 routes × 200 bytes + 1,000 upstreams × 120 bytes), 20 MiB.
+/// Number of samples kept: 15 minutes. At worst 61 × (1,000 routes × 200 bytes + 1,000 upstreams × 120 bytes), 20
+/// MiB.
 const KEPT: usize = 61;
 
-/// How far back "the last minute" reaches.
+/// The window of "the last minute".
 const MINUTE: Duration = Duration::from_secs(62);
 
-/// Looks, the oldest first.
+/// The samples, oldest first.
 #[derive(Default)]
 pub(crate) struct Things(Mutex<VecDeque<ThingsLook>>);
 
-/// What was counted so far, at one moment.
+/// The counters at one moment.
 pub(crate) struct ThingsLook {
     at: Instant,
     routes: HashMap<Arc<str>, RouteLook>,
     upstreams: HashMap<Arc<str>, UpstreamLook>,
 }
 
-/// Counts may go beyond 32 bits: what came between two looks does not.
+/// A total may exceed 32 bits and wrap; the increase between two samples does not.
 #[derive(Clone, Copy, Default)]
 struct RouteLook {
     classes: [u32; 6],
@@ -66,7 +67,7 @@ impl ThingsLook {
         self.upstreams.get(name).copied().unwrap_or_default()
     }
 
-    /// What several routes counted since an earlier look.
+    /// The increase of several routes since an earlier sample.
     fn routes_since(&self, before: &Self, names: &[&str]) -> RouteGrowth {
         let mut sum = RouteGrowth::default();
         for name in names {
@@ -136,7 +137,7 @@ fn add(sum: &mut [u64], now: &[u32], then: &[u32]) {
     }
 }
 
-/// What routes counted between two looks.
+/// The increase of routes between two samples.
 #[derive(Default)]
 struct RouteGrowth {
     classes: [u64; 6],
@@ -145,7 +146,7 @@ struct RouteGrowth {
     first_byte: [u64; BUCKETS],
 }
 
-/// What an upstream counted between two looks.
+/// The increase of an upstream between two samples.
 struct UpstreamGrowth {
     outcomes: [u64; Attempt::ALL.len()],
     errors: u64,
@@ -172,9 +173,9 @@ fn quantiles(buckets: &[u64; BUCKETS]) -> Quantiles {
 // === impl Things ===
 
 impl Things {
-    /// Keeps a look, where it is time for one. `look` is called only then.
+    /// Stores a sample if one is due. `look` is called only then.
     pub(crate) fn add(&self, now: Instant, look: impl FnOnce() -> ThingsLook) {
-        // A little early counts: the looks that it is asked with are not exact.
+        // Slightly early is fine, because the caller's timer is not exact.
         let early = Duration::from_secs(1);
         let due = |looks: &VecDeque<ThingsLook>| {
             looks.back().is_none_or(|last| now.saturating_duration_since(last.at) + early >= STEP)
@@ -190,7 +191,7 @@ impl Things {
         looks.push_back(look);
     }
 
-    /// A route, with `now` as the newest.
+    /// A route, with `now` as the newest sample.
     pub(crate) fn route(&self, now: &ThingsLook, name: &str) -> RouteTrend {
         let looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let points = pairs(&looks, now).map(|(before, after)| {
@@ -217,7 +218,7 @@ impl Things {
         }
     }
 
-    /// An upstream, with `now` as the newest; `routes` lead to it.
+    /// An upstream, with `now` as the newest sample; `routes` lead to it.
     pub(crate) fn upstream(&self, now: &ThingsLook, name: &str, routes: &[&str]) -> UpstreamTrend {
         let looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let points = pairs(&looks, now).map(|(before, after)| {
@@ -245,7 +246,7 @@ impl Things {
         }
     }
 
-    /// What each upstream did in the last minute.
+    /// The attempts at each upstream in the last minute.
     pub(crate) fn seen(&self, now: &ThingsLook) -> BTreeMap<String, Seen> {
         let looks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let recent = |look: &&ThingsLook| now.at.saturating_duration_since(look.at) <= MINUTE;
@@ -268,7 +269,7 @@ impl Things {
     }
 }
 
-/// Each look with the one before it, `now` as the last where it is not too near to the one before.
+/// Each sample with its predecessor. `now` comes last, unless it is too close to the previous one.
 fn pairs<'a>(
     looks: &'a VecDeque<ThingsLook>,
     now: &'a ThingsLook,
@@ -311,7 +312,7 @@ mod tests {
             things.add(at, || {
                 ThingsLook::of(&routes(n * 150, n * 15), &upstreams(n * 150, n * 15, n * 30), at)
             });
-            // Asked more often than it looks.
+            // Called more often than the sampling interval.
             things.add(at + STEP / 3, || panic!("it is not time yet"));
         }
         let at = start + STEP * 100;

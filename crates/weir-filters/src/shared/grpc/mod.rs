@@ -1,5 +1,5 @@
-//! What filters share that call gRPC services: where the descriptors of a service come from (`source`), the settings that say so
-//! (`offer`), what an answer's head means, and causes.
+//! Code shared by the filters that call gRPC services: loading a service's descriptors (`source`) and the settings
+//! for it (`offer`). Also reading the head of a gRPC response, and the causes.
 
 mod offer;
 mod source;
@@ -11,7 +11,7 @@ use crate::prelude::*;
 use weir_filter::grpc;
 use weir_transcode::Status;
 
-/// Fields of gRPC and of its framing.
+/// Fields of gRPC and its framing.
 const OF_GRPC: &[&[u8]] = &[
     b"content-encoding",
     b"content-length",
@@ -24,25 +24,25 @@ const OF_GRPC: &[&[u8]] = &[
     b"trailer",
 ];
 
-/// Whether a field means nothing to a client that does not speak gRPC.
+/// Whether a field has no meaning for a client that does not speak gRPC.
 pub(crate) fn is_of_grpc(name: &[u8]) -> bool {
     OF_GRPC.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
-/// Whether messages follow this head.
+/// Whether messages follow this response head.
 pub(crate) fn is_messages(head: &ResponseHead) -> bool {
     let told = head.headers.get_str("grpc-status");
     head.status() == 200 && grpc::is_grpc(&head.headers) && told.is_none_or(|code| code == b"0")
 }
 
-/// The status of an answer that is read whole: in its trailers, or as its head `told` it.
+/// The status of a response that was read whole: from its trailers, or from its head (`told`).
 pub(crate) fn status(cx: &Cx, told: Option<&[u8]>) -> Option<Status> {
     let code = cx.whole_trailer("grpc-status").or(told)?;
     Some(Status::read(code, cx.whole_trailer("grpc-message"), cx.whole_trailer("grpc-status-details-bin")))
 }
 
-/// An error of ours as the client is told it, with the id of its request. What is wrong with its own message is for the client; why else it
-/// is refused it learns only where causes are exposed.
+/// An error of ours in the form for the client, with the request's id. Errors in the client's own message are always
+/// explained; other reasons only if causes are exposed.
 pub(crate) fn told(cause: &'static Cause, mut status: Status, cx: &mut Cx) -> Status {
     if cause.status != 400 && !cx.exposes_causes() {
         status.message = Cx::neutral(cause.status).to_owned();
@@ -50,7 +50,7 @@ pub(crate) fn told(cause: &'static Cause, mut status: Status, cx: &mut Cx) -> St
     named(status, cx)
 }
 
-/// An error with the id of its request, which the log has too.
+/// Adds the request's id, which the log contains too.
 pub(crate) fn named(mut status: Status, cx: &mut Cx) -> Status {
     cx.make_id();
     status.request_id.clone_from(&cx.request_id);

@@ -1,4 +1,5 @@
-//! What settings say about the API of a service: where its descriptors are, how JSON is written, how much is accepted.
+//! The settings that describe a service's API: where its descriptors come from, how JSON is written, and which limits
+//! apply.
 
 use super::source::{Described, Loaded, Reflected, Source};
 use crate::prelude::*;
@@ -10,13 +11,13 @@ use weir_transcode::{Api, Choice, DEPTH_MOST, JsonOptions, Limits, RuleError, so
 /// Longest `.proto` file.
 const PROTO_BYTES: usize = 4 * 1024 * 1024;
 
-/// Most refused rules that are named one by one: a service may describe thousands.
+/// Most refused rules that are listed one by one, because a service may describe thousands.
 pub(crate) const REFUSED_SHOWN: usize = 20;
 
 const REFUSED_HINT: &str = "its requests are answered 501 grpc_rule_refused, all other rules are served; correct the rule, or name the \
                             services that count: services: [ NAME ]";
 
-/// Longest message that may be allowed.
+/// Largest value that the message limit may have.
 const MESSAGE_MOST: u64 = 64 * 1024 * 1024;
 
 macro_rules! choices {
@@ -33,32 +34,32 @@ macro_rules! choices {
 }
 
 choices! {
-    /// How enums are written.
+    /// Writes enums as names or numbers.
     Enums: Names Numbers;
-    /// How integers of 64 bits are written.
+    /// Writes 64-bit integers as text or numbers.
     Int64: Text Numbers;
-    /// How fields are named.
+    /// Writes field names in camel case or as in the proto.
     Names: Camel Proto;
-    /// What becomes of fields that are not known.
+    /// What happens to unknown fields.
     Unknown: Refuse Ignore;
 }
 
-/// How much is accepted.
+/// Limits on messages.
 #[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct LimitSettings {
     /// Longest message, as JSON and as Protocol Buffers, after decompression. Default `4MiB`.
     message: Option<ByteSize>,
-    /// Messages, lists and objects within one another, 1 to 100. Default 100.
+    /// Nesting of messages, lists and objects, 1 to 100. Default 100.
     depth: Option<u16>,
-    /// `Any` within `Any`. Default 8.
+    /// Nesting of `Any` within `Any`. Default 8.
     any: Option<u16>,
     /// Values in one message. Default 200000.
     values: Option<u32>,
 }
 
 impl LimitSettings {
-    /// The limits; mistakes are refused.
+    /// The limits; mistakes go to `build`.
     pub(crate) fn limits(&self, build: &mut Build<'_>) -> Limits {
         let usual = Limits::default();
         if let Some(message) = self.message
@@ -80,7 +81,7 @@ impl LimitSettings {
     }
 }
 
-/// What settings say about where the API of a service comes from.
+/// The settings that say where the API of a service comes from.
 pub(crate) struct Offer<'s> {
     pub(crate) proto: &'s [FilePath],
     pub(crate) include: &'s [FilePath],
@@ -94,7 +95,7 @@ pub(crate) struct Offer<'s> {
 }
 
 impl Offer<'_> {
-    /// Refuses what contradicts itself. Tells whether there is a source at all.
+    /// Refuses settings that contradict each other. Returns whether there is any source.
     pub(crate) fn check(&self, build: &mut Build<'_>) -> bool {
         let sources = [!self.proto.is_empty(), self.descriptors.is_some(), self.reflection];
         let given = sources.iter().filter(|given| **given).count();
@@ -119,7 +120,7 @@ impl Offer<'_> {
         given > 0
     }
 
-    /// The source; `None` where mistakes were refused. `described`: the API is described by OpenAPI.
+    /// The source; `None` if mistakes were refused. `described`: the API gets an OpenAPI description.
     pub(crate) fn source(self, build: &mut Build<'_>, described: Option<Described>) -> Option<Source> {
         if !self.reflection {
             let api = self.read(build)?;
@@ -132,7 +133,7 @@ impl Offer<'_> {
         Some(Source::Reflected(build.keep("reflection", make)))
     }
 
-    /// The upstream that tells of itself.
+    /// The upstream to ask for its descriptors.
     fn asked(&self, build: &mut Build<'_>) -> Option<String> {
         if let Some(name) = self.upstream {
             if build.upstreams.iter().any(|known| known == name) {
@@ -210,14 +211,14 @@ impl Offer<'_> {
 
     fn compile(&self, build: &mut Build<'_>) -> Result<weir_transcode::Pool, String> {
         for file in self.proto {
-            build.read_file(file, PROTO_BYTES)?; // it is watched from now on
+            build.read_file(file, PROTO_BYTES)?; // this call also watches the file
         }
         let paths = |all: &[FilePath]| all.iter().map(|path| path.0.clone()).collect::<Vec<PathBuf>>();
         let (files, mut folders) = (paths(self.proto), paths(self.include));
         let pool = sources::from_files(&files, &folders)?;
         folders.extend(files.iter().filter_map(|file| Some(file.parent()?.to_owned())));
         for name in pool.files().map(|file| file.name().to_owned()) {
-            // What is imported is watched too; what is built in stands in no folder.
+            // Imported files are watched too. Built-in files are in no folder.
             if let Some(path) = folders.iter().map(|folder| folder.join(&name)).find(|path| path.is_file()) {
                 let _ = build.read_file(&FilePath(path), PROTO_BYTES); // it was read a moment ago
             }

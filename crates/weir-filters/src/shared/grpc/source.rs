@@ -1,4 +1,4 @@
-//! Where an API comes from: files, once; or the service itself, asked now and then.
+//! Where an API comes from: files, read once, or the service itself, asked periodically.
 
 use super::offer::REFUSED_SHOWN;
 use arc_swap::ArcSwapOption;
@@ -14,20 +14,21 @@ use weir_transcode::reflection::{ANSWER_BYTES, Asking, Next};
 use weir_transcode::{Api, Choice, JsonOptions, Limits, RuleError, sources};
 use weir_wire::time;
 
-/// Longest that a service may take to tell of itself, in all.
+/// Longest total time for a service to describe itself.
 const ASKING: Duration = Duration::from_secs(15);
 
-/// How long a service that did not answer is left alone; and how long after an answer a path that nobody knows makes us ask again.
+/// How long a service that did not answer is left alone. Also how soon after an answer a request for an unknown path
+/// triggers another question.
 const PAUSE: Duration = Duration::from_secs(1);
 const UNKNOWN_PAUSE: Duration = Duration::from_secs(5);
 
-/// Whether an API is described by OpenAPI, and its title.
+/// Whether an API gets an OpenAPI description, and its title.
 #[derive(Debug)]
 pub(crate) struct Described {
     pub(crate) title: Option<String>,
 }
 
-/// An API, and its description where somebody may ask for it.
+/// An API, and its description if one is served.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) api: Api,
@@ -36,21 +37,21 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    /// Takes a while where it is described: not on a core.
+    /// Takes a while if there is a description, so do not call it on a core.
     pub(crate) fn new(api: Api, described: Option<&Described>) -> Self {
         let description = described.map(|described| api.openapi(described.title.as_deref()));
         Self { description: description.unwrap_or_default().into(), api }
     }
 }
 
-/// What a filter takes its API from.
+/// The source of a filter's API.
 pub(crate) enum Source {
     Fixed(Arc<Loaded>),
     Reflected(Arc<Reflected>),
 }
 
 impl Source {
-    /// The API, where it is known.
+    /// The API, if it is known.
     pub(crate) fn loaded(&self) -> Option<Arc<Loaded>> {
         match self {
             Self::Fixed(loaded) => Some(Arc::clone(loaded)),
@@ -58,14 +59,14 @@ impl Source {
         }
     }
 
-    /// Asks the service again where it is time to.
+    /// Asks the service again if the last answer is old enough.
     pub(crate) fn refresh(&self, core: &CoreHandle) {
         if let Self::Reflected(reflected) = self {
             reflected.refresh(core, false);
         }
     }
 
-    /// The same for a path that nobody knows: it may be new.
+    /// The same for an unknown path, which may be new.
     pub(crate) fn refresh_for_unknown(&self, core: &CoreHandle) {
         if let Self::Reflected(reflected) = self {
             reflected.refresh(core, true);
@@ -73,7 +74,7 @@ impl Source {
     }
 }
 
-/// What a service told of itself, for all cores.
+/// The self-description of a service, shared by all cores.
 pub(crate) struct Reflected {
     upstream: String,
     refresh: Duration,
@@ -82,10 +83,10 @@ pub(crate) struct Reflected {
     limits: Limits,
     described: Option<Described>,
     loaded: ArcSwapOption<Loaded>,
-    /// The descriptors that it was made of: the same again change nothing.
+    /// The descriptors of the current API. If the next answer is the same, nothing changes.
     files: Mutex<Vec<Vec<u8>>>,
     asking: AtomicBool,
-    /// When it was asked last, and when it is asked next, in milliseconds since `began`.
+    /// When the service was last asked, and when it is asked next, in milliseconds since `began`.
     asked: AtomicU64,
     due: AtomicU64,
     began: Instant,
@@ -98,7 +99,7 @@ impl fmt::Debug for Reflected {
     }
 }
 
-/// Ends the asking, however it ends.
+/// Marks the question as ended when dropped, however it ended.
 struct Asks(Arc<Reflected>);
 
 impl Drop for Asks {
@@ -138,7 +139,8 @@ impl Reflected {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Begins to ask on this core, unless it is too early or another asks. Tells whether somebody asks now.
+    /// Starts to ask on this core, unless it is too early or another core is asking. Returns whether a question is
+    /// under way.
     fn refresh(self: &Arc<Self>, core: &CoreHandle, unknown: bool) -> bool {
         let (now, due) = (self.now(), self.due.load(Ordering::Relaxed));
         let unknown_due = self.asked.load(Ordering::Relaxed).saturating_add(millis(UNKNOWN_PAUSE));
@@ -158,13 +160,13 @@ impl Reflected {
         })
     }
 
-    /// Waits until the service has told of itself, or has failed to.
+    /// Waits until the service has answered or failed.
     pub(crate) async fn wait(self: &Arc<Self>, core: &CoreHandle) {
         let changed = self.changed.notified();
         tokio::pin!(changed);
-        changed.as_mut().enable(); // before it begins: it may end at once
+        changed.as_mut().enable(); // before the question begins, because it may end immediately
         if self.loaded.load().is_none() && self.refresh(core, false) {
-            let _ = time::timeout(ASKING, changed).await; // then it is as it is
+            let _ = time::timeout(ASKING, changed).await; // after a timeout, the caller uses what is there
         }
     }
 
@@ -195,7 +197,7 @@ impl Reflected {
         self.due.store(now.saturating_add(millis(pause)), Ordering::Relaxed);
     }
 
-    /// Asks, and takes over what is new: how many methods there are then.
+    /// Asks the service and adopts a new description. Returns its number of methods.
     async fn ask(self: &Arc<Self>, core: &CoreHandle) -> Result<usize, String> {
         let mut asking = Asking::new(&self.choice.services);
         loop {
@@ -257,7 +259,7 @@ fn told(wrong: &[RuleError]) -> String {
     }
 }
 
-/// Says which rules are not served. The same descriptors are read once, so this is said once.
+/// Logs which rules are not served. Descriptors are read once, so this is logged once.
 fn warn_of_refused(upstream: &str, refused: &[RuleError]) {
     for why in refused.iter().take(REFUSED_SHOWN) {
         log::warn("a rule of google.api.http is not served", &[("upstream", &upstream), ("why", why)]);
@@ -268,7 +270,7 @@ fn warn_of_refused(upstream: &str, refused: &[RuleError]) {
     }
 }
 
-/// A call of gRPC.
+/// A gRPC call.
 fn call(path: &str, body: Vec<u8>) -> CallRequest {
     let field = |name: &str, value: &[u8]| FieldName::new(name).ok().map(|name| (name, value.to_vec()));
     let headers = [field("content-type", b"application/grpc"), field("te", b"trailers")];

@@ -35,7 +35,7 @@ pub(crate) enum Algorithm {
 }
 
 impl Algorithm {
-    /// All of them.
+    /// All algorithms.
     pub(crate) const ALL: [Self; 13] = [
         Self::EdDSA,
         Self::ES256,
@@ -52,7 +52,8 @@ impl Algorithm {
         Self::RS512,
     ];
 
-    /// How long a signature takes to verify, where P-256 and RSA are 1. Our guess, in whole numbers: it depends on the processor.
+    /// Relative time to verify a signature, where P-256 and RSA are 1. Our guess, in whole numbers: it depends on the
+    /// processor.
     pub(crate) const fn cost(self) -> u32 {
         match self {
             Self::ES384 => 5,
@@ -61,7 +62,7 @@ impl Algorithm {
         }
     }
 
-    /// The algorithm of an `alg`; names are case-sensitive. `none` is none of them.
+    /// The algorithm for a value of `alg`. Names are case-sensitive, and `none` is not an algorithm.
     pub(crate) fn of(name: &str) -> Option<Self> {
         if name == "Ed25519" {
             return Some(Self::EdDSA);

@@ -1,11 +1,11 @@
-//! JSON in which no name occurs twice: two readers of such an object might see two different values (RFC 7515 §4, RFC 7519
-//! §4).
+//! JSON without repeated names: two parsers of an object with a repeated name might see different values (RFC 7515
+//! §4, RFC 7519 §4).
 
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use std::fmt;
 
-/// Reads an object; `None` where the bytes are something else, or a name occurs twice at any depth.
+/// Parses an object; `None` if the bytes are something else, or if a name is repeated at any depth.
 pub(crate) fn object(bytes: &[u8]) -> Option<Map<String, Value>> {
     let mut reader = serde_json::Deserializer::from_slice(bytes);
     let value = Unique.deserialize(&mut reader).ok()?;

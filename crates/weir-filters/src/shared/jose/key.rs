@@ -1,4 +1,4 @@
-//! A key that verifies tokens, as a JWK (RFC 7517) or PEM has it. The mathematics is aws-lc's, which does TLS too.
+//! A key that verifies tokens, read from a JWK (RFC 7517) or PEM. aws-lc, which also does TLS, does the cryptography.
 
 use super::algorithm::Algorithm;
 use super::base64;
@@ -59,11 +59,11 @@ impl fmt::Debug for Key {
 }
 
 impl Key {
-    /// A key of a JWKS. `None`: one for something else, or of a kind that we do not know, which are to be passed over (RFC
-    /// 7517 §5).
+    /// Reads a key of a JWKS. `None` for keys with another use or of an unknown kind, which must be ignored (RFC 7517
+    /// §5).
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The reason why the key is invalid.
     pub(crate) fn from_jwk(jwk: &Map<String, Value>) -> Result<Option<Self>, String> {
         let text = |name: &str| jwk.get(name).and_then(Value::as_str);
         let bytes = |name: &str| {
@@ -106,7 +106,7 @@ impl Key {
             key.verifiers.retain(|(algorithm, _)| *algorithm == only);
         }
         key.id = text("kid").map(str::to_owned);
-        // What is left of `alg` that does not belong to `kty` is nothing.
+        // An `alg` that does not belong to `kty` leaves no algorithm.
         if key.verifiers.is_empty() {
             Err("`alg` does not fit its type or length".to_owned())
         } else {
@@ -114,10 +114,10 @@ impl Key {
         }
     }
 
-    /// A public key as PEM encloses it: SubjectPublicKeyInfo, or PKCS#1 for RSA.
+    /// Reads a public key from the content of PEM: SubjectPublicKeyInfo, or PKCS#1 for RSA.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The reason why the key is invalid.
     pub(crate) fn from_der(der: &[u8]) -> Result<Self, String> {
         if let Ok(key) = Self::public(Algorithm::EdDSA, &sig::ED25519, der) {
             return Ok(key);
@@ -142,7 +142,7 @@ impl Key {
     /// A shared secret.
     ///
     /// # Errors
-    /// When it is too short for every algorithm.
+    /// If it is too short for every algorithm.
     pub(crate) fn secret(bytes: &[u8]) -> Result<Self, String> {
         let fits = SECRETS.iter().filter(|(.., least)| bytes.len() >= *least);
         let verifiers: Vec<_> = fits
@@ -157,7 +157,7 @@ impl Key {
     }
 
     fn rsa(n: &[u8], e: &[u8]) -> Result<Self, String> {
-        // Some write a zero before the first bit, against RFC 7518 §6.3.1.1.
+        // Some issuers write leading zero bytes, against RFC 7518 §6.3.1.1.
         let shortest = |bytes: &[u8]| bytes.iter().copied().skip_while(|b| *b == 0).collect::<Vec<u8>>();
         let (n, e) = (shortest(n), shortest(e));
         let unused = n.first().map_or(0, |first| first.leading_zeros() as usize);
@@ -179,12 +179,12 @@ impl Key {
         Ok(Self { id: None, verifiers: vec![(algorithm, Verifier::Public(parsed))] })
     }
 
-    /// Whether it holds a secret.
+    /// Whether the key is a secret.
     pub(crate) fn is_secret(&self) -> bool {
         self.verifiers.iter().any(|(_, verifier)| matches!(verifier, Verifier::Secret(_)))
     }
 
-    /// Whether it is of a type that this algorithm uses.
+    /// Whether this algorithm can use the key.
     pub(crate) fn fits(&self, algorithm: Algorithm) -> bool {
         self.verifiers.iter().any(|(own, _)| *own == algorithm)
     }
@@ -230,7 +230,7 @@ mod tests {
         let secret = jwk(json!({ "kty": "oct", "k": base64::encode_url(&[7; 48]) })).unwrap().unwrap();
         let fits: Vec<_> = Algorithm::ALL.into_iter().filter(|a| secret.fits(*a)).collect();
         assert_eq!(fits, [Algorithm::HS256, Algorithm::HS384]);
-        // `alg` narrows it, and one of another type leaves nothing.
+        // `alg` narrows the algorithms; an `alg` of another type leaves none.
         let mut narrowed = ec;
         narrowed["alg"] = json!("ES256");
         assert!(jwk(narrowed.clone()).unwrap().is_some());

@@ -11,35 +11,36 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Longest JWKS or PEM, in bytes.
 pub(crate) const KEY_SET_BYTES: usize = 256 * 1024;
 
-/// Most keys of a set; more are an error, since it would be unclear which are left out.
+/// Most keys of a set. More are an error, because it would be unclear which ones are ignored.
 pub(crate) const KEYS: usize = 100;
 
-/// Several keys. Sets differ in their number, so that what was verified with one is not taken for verified with another.
+/// Several keys. Each set has its own number, so that a token verified with one set does not count as verified with
+/// another.
 #[derive(Debug)]
 pub(crate) struct KeySet {
     keys: Vec<Key>,
     number: u64,
 }
 
-/// Whether secrets may be in a set: not in one that others can read.
+/// Whether a set may contain secrets: not if others can read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Secrets {
     /// From a file or the config.
     Allowed,
-    /// From a URL: whoever can read them can sign.
+    /// From a URL: anyone who can read the secrets can sign.
     Refused,
 }
 
-/// What a key set says of a token.
+/// The verdict of a key set on a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The key that it names is not for its algorithm.
+    /// The token names a key that does not fit its algorithm.
     Algorithm,
-    /// No key has the name that it gives, or none is for its algorithm: a newer set may have one.
+    /// No key has the name in the token, or none fits its algorithm: a newer set may have one.
     Unknown,
     /// One of the keys made the signature.
     Valid,
-    /// The signature is not of these keys.
+    /// None of the keys made the signature.
     Wrong,
 }
 
@@ -52,15 +53,16 @@ impl KeySet {
     /// A set of one shared secret.
     ///
     /// # Errors
-    /// When it is too short.
+    /// If it is too short.
     pub(crate) fn secret(secret: &[u8]) -> Result<Self, String> {
         Ok(Self::new(vec![Key::secret(secret)?]))
     }
 
-    /// Reads a JWKS, a JWK, or PEM. Keys that cannot be used are left out of a JWKS, with the reasons in the second part.
+    /// Reads a JWKS, a JWK, or PEM. Unusable keys of a JWKS are skipped; the second part of the result gives the
+    /// reasons.
     ///
     /// # Errors
-    /// When there is no key in it that can be used.
+    /// If it contains no usable key.
     pub(crate) fn read(bytes: &[u8], secrets: Secrets) -> Result<(Self, Vec<String>), String> {
         if bytes.trim_ascii_start().starts_with(b"-----BEGIN") {
             let keys = read_pem(bytes)?;
@@ -96,12 +98,12 @@ impl KeySet {
         Ok((Self::new(keys), left_out))
     }
 
-    /// The key of a set that has no other.
+    /// The key of a set with exactly one key.
     pub(crate) fn into_only(mut self) -> Option<Key> {
         if self.keys.len() == 1 { self.keys.pop() } else { None }
     }
 
-    /// Whether one of its keys is for this algorithm.
+    /// Whether one of its keys fits this algorithm.
     pub(crate) fn fits(&self, algorithm: Algorithm) -> bool {
         self.keys.iter().any(|key| key.fits(algorithm))
     }
@@ -111,18 +113,20 @@ impl KeySet {
         self.keys.len()
     }
 
-    /// Tells this set from every other.
+    /// Identifies this set.
     pub(crate) const fn number(&self) -> u64 {
         self.number
     }
 
-    /// What verifying the token may cost, where 1 is a signature of RSA or P-256: the keys that may have made it are tried one after another.
+    /// The most that verifying the token can cost, where 1 is a signature of RSA or P-256. Keys that may have made
+    /// the signature are tried one after another.
     pub(crate) fn cost(&self, token: &Token<'_>) -> u32 {
         let keys = self.candidates(token).filter(|key| key.fits(token.algorithm)).count();
         u32::try_from(keys).unwrap_or(u32::MAX).saturating_mul(token.algorithm.cost())
     }
 
-    /// The keys that a token may mean. One without a name is meant by tokens that name one too: PEM has no names.
+    /// The keys that a token may refer to. A key without a name also fits tokens that name one, because PEM has no
+    /// names.
     fn candidates<'a>(&'a self, token: &'a Token<'_>) -> impl Iterator<Item = &'a Key> {
         let named = |key: &Key| token.key_id.is_none() || key.id == token.key_id;
         let is_named = self.keys.iter().any(named);
@@ -253,7 +257,8 @@ mod tests {
         assert_ne!(read(&text).unwrap().0.number(), read(&text).unwrap().0.number());
     }
 
-    /// Prints a figure of docs/dev/benchmarks.md, which says how; in a release build on a quiet machine it means something.
+    /// Prints a figure of docs/dev/benchmarks.md, which explains how. Meaningful only in a release build on a quiet
+    /// machine.
     #[test]
     fn measured_es256_against_the_library_alone() {
         use aws_lc_rs::rand::SystemRandom;
@@ -281,7 +286,7 @@ mod tests {
             assert!((0..TIMES).all(|_| what()));
             began.elapsed() / TIMES
         };
-        // The best of several turns: what else the machine does only ever adds to it.
+        // The best of several turns, because other load on the machine can only make it slower.
         let (mut best_alone, mut best_ours) = (std::time::Duration::MAX, std::time::Duration::MAX);
         for _ in 0..5 {
             best_alone = best_alone.min(timed(&alone));

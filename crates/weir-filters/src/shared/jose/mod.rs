@@ -1,12 +1,12 @@
-//! Signed tokens (JWS and JWT, RFC 7515 and 7519): how they are read, and with which keys they are verified. Not a filter;
-//! what those use that get tokens.
+//! Signed tokens (JWS and JWT, RFC 7515 and 7519): parsing them, and verifying them with keys. Not a filter; the
+//! filters that receive tokens use it.
 //!
-//! `token` takes a compact token apart and knows bytes only, so it is fuzzed; `json` reads JSON without repeated names;
-//! `algorithm` names the algorithms; `key` is a key and its verification by aws-lc-rs; `key_set` is several of them, from a
-//! JWKS or PEM; `pem` reads the latter; `remote` keeps those of a URL fresh.
+//! `token` takes a compact token apart; it handles bytes only, so it is fuzzed. `json` parses JSON without repeated
+//! names. `algorithm` names the algorithms. `key` is one key, verified by aws-lc-rs, and `key_set` is several keys
+//! from a JWKS or PEM. `pem` parses PEM, and `remote` keeps the keys of a URL fresh.
 //!
-//! Invariant: a key is bound to the algorithms of its own type when it is read, so no token can have a public key taken
-//! for a secret.
+//! Invariant: a key is bound to the algorithms of its type when it is parsed, so no token can make a public key serve
+//! as a secret.
 
 pub(crate) mod algorithm;
 mod json;
@@ -18,4 +18,4 @@ pub(crate) mod token;
 #[cfg(test)]
 mod vectors;
 
-use weir_wire::base64; // named here once, because `fuzz/` makes `token` of its own files
+use weir_wire::base64; // imported here, because `fuzz/` compiles `token` on its own

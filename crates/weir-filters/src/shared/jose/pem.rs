@@ -1,8 +1,8 @@
-//! PEM (RFC 7468): blocks of Base64 between lines that say what they are.
+//! PEM (RFC 7468): blocks of Base64 between lines with a label.
 
 use super::base64;
 
-/// Every block of a text: its label, and its bytes.
+/// All blocks of a text, each with its label and its bytes.
 pub(crate) fn blocks(bytes: &[u8]) -> Result<Vec<(&str, Vec<u8>)>, &'static str> {
     let text = std::str::from_utf8(bytes).map_err(|_| "it is no text")?;
     let mut blocks = Vec::new();

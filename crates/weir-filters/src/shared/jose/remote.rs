@@ -1,5 +1,5 @@
-//! The keys of a provider, fetched from a URL on the control thread and kept fresh: at regular intervals, and sooner where a
-//! token names a key that nobody has seen yet.
+//! The keys of a provider, fetched from a URL on the control thread. They are refreshed at regular intervals, and
+//! sooner if a token names an unknown key.
 
 use super::key_set::{KEY_SET_BYTES, KeySet, Secrets};
 use crate::prelude::*;
@@ -10,13 +10,13 @@ use std::time::{Duration as StdDuration, Instant};
 use tokio::sync::{Notify, watch};
 use weir_telemetry::log;
 
-/// Longest time for one answer of the provider.
+/// Longest time for one response of the provider.
 const TIMEOUT: StdDuration = StdDuration::from_secs(5);
 
-/// How long a request waits for keys at most.
+/// How long a request waits for keys.
 pub(crate) const WAIT: StdDuration = StdDuration::from_secs(5);
 
-/// How far apart fetches are that unknown key names ask for: forged tokens must not become requests to the provider.
+/// Shortest time between fetches caused by unknown key names: forged tokens must not become requests to the provider.
 const FORCED: StdDuration = StdDuration::from_secs(30);
 
 /// The first wait after a failure; it doubles up to [`RETRY_MOST`].
@@ -25,16 +25,16 @@ const RETRY: StdDuration = StdDuration::from_secs(1);
 /// The longest wait after a failure.
 const RETRY_MOST: StdDuration = StdDuration::from_secs(60);
 
-/// How the keys of a URL are kept.
+/// How the keys of a URL are fetched.
 #[derive(Clone, Debug)]
 pub(crate) struct Keeping {
-    /// Where the key set is.
+    /// The URL of the key set.
     pub(crate) url: Url,
-    /// Whose certificates are believed.
+    /// The certificate authorities to trust.
     pub(crate) trust: Trust,
     /// How long a set is used before it is fetched again.
     pub(crate) refresh: StdDuration,
-    /// How long a set is used after that while the provider gives no other.
+    /// How long a set stays in use after that while the provider gives no other.
     pub(crate) stale: StdDuration,
 }
 
@@ -42,18 +42,18 @@ pub(crate) struct Keeping {
 pub(crate) struct Remote {
     keeping: Keeping,
     current: ArcSwapOption<KeySet>,
-    /// How many fetches have ended. Requests wait for the next.
+    /// How many fetches have ended. Requests wait for the next one.
     rounds: watch::Sender<u64>,
     wanted: Notify,
-    /// When this began, for the time below.
+    /// The start of the time below.
     since: Instant,
-    /// When the last fetch began, in milliseconds since then.
+    /// When the last fetch began, in milliseconds since `since`.
     fetched_at: AtomicU64,
     fetching: AtomicBool,
 }
 
 impl Remote {
-    /// Keys that nobody has fetched yet.
+    /// Keys that have not been fetched yet.
     pub(crate) fn new(keeping: Keeping) -> Self {
         Self {
             keeping,
@@ -62,26 +62,26 @@ impl Remote {
             wanted: Notify::new(),
             since: Instant::now(),
             fetched_at: AtomicU64::new(0),
-            fetching: AtomicBool::new(true), // the first is about to
+            fetching: AtomicBool::new(true), // the first fetch starts immediately
         }
     }
 
-    /// Where the key set is.
+    /// The URL of the key set.
     pub(crate) const fn url(&self) -> &Url {
         &self.keeping.url
     }
 
-    /// The keys; `None` where none were fetched yet, or none for too long.
+    /// The keys; `None` before the first fetch, or if the last one is too old.
     pub(crate) fn current(&self) -> Option<Arc<KeySet>> {
         self.current.load_full()
     }
 
-    /// Whether it makes sense to wait for other keys: a fetch is under way, or one may be asked for.
+    /// Whether waiting for other keys makes sense: a fetch is under way, or one may be requested.
     pub(crate) fn may_change(&self) -> bool {
         self.fetching.load(Ordering::Acquire) || self.age() >= FORCED
     }
 
-    /// Asks for other keys than the set of the number `seen`, and waits until the provider answered or failed, or for
+    /// Requests other keys than the set with number `seen`. Waits until the provider has answered or failed, or for
     /// [`WAIT`].
     pub(crate) async fn change(&self, seen: Option<u64>) {
         let mut rounds = self.rounds.subscribe();
@@ -91,10 +91,10 @@ impl Remote {
         if !self.fetching.load(Ordering::Acquire) {
             self.wanted.notify_one();
         }
-        let _ = tokio::time::timeout(WAIT, rounds.changed()).await; // whoever waited looks for itself
+        let _ = tokio::time::timeout(WAIT, rounds.changed()).await; // the caller checks the keys itself
     }
 
-    /// Since the last fetch began.
+    /// Time since the last fetch began.
     fn age(&self) -> StdDuration {
         let at = StdDuration::from_millis(self.fetched_at.load(Ordering::Acquire));
         self.since.elapsed().saturating_sub(at)
@@ -108,7 +108,7 @@ impl Remote {
             return Err(format!("the answer has the status {}", answer.status));
         }
         if answer.body == *last && self.current.load().is_some() {
-            return Ok(()); // the same set stays, and with it what was verified
+            return Ok(()); // the set is unchanged, so verified tokens stay valid
         }
         let (keys, left_out) = KeySet::read(&answer.body, Secrets::Refused)?;
         for why in left_out {
@@ -120,7 +120,7 @@ impl Remote {
         Ok(())
     }
 
-    /// Fetches whenever it is time, for good.
+    /// Fetches keys whenever necessary, forever.
     pub(crate) async fn work(&self, fetcher: Fetcher) {
         let (mut last, mut good, mut failures) = (Bytes::new(), Instant::now(), 0u32);
         loop {
@@ -144,7 +144,7 @@ impl Remote {
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
                 () = self.wanted.notified() => {
-                    // Asked for again at once, as when it was notified while the last was under way.
+                    // Waits if a request came right after the last fetch, for example while it was still under way.
                     tokio::time::sleep(FORCED.min(wait).saturating_sub(self.age())).await;
                 }
             }
@@ -185,7 +185,7 @@ mod tests {
     const A: &str = r#"{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"a","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#;
     const B: &str = r#"{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"b","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#;
 
-    /// Keys that are being kept, and where the requests for them arrive.
+    /// Keys under test, and the receiver of their requests.
     fn kept(refresh: StdDuration, stale: StdDuration) -> (Arc<Remote>, Receiver<Asked>) {
         let url = "https://idp.example/keys".parse().unwrap();
         let remote = Arc::new(Remote::new(Keeping { url, trust: Trust::default(), refresh, stale }));
@@ -194,7 +194,7 @@ mod tests {
         (remote, asked)
     }
 
-    /// Answers the next request, and waits until the answer is used.
+    /// Answers the next request and waits until the answer is in use.
     async fn answer(asked: &mut Receiver<Asked>, remote: &Remote, body: Option<&str>) {
         let asked = asked.recv().await.unwrap();
         assert_eq!(asked.request.url.to_string(), "https://idp.example/keys");
@@ -232,11 +232,11 @@ mod tests {
             answer(&mut asked, &remote, Some(A)).await;
             let first = number(&remote);
             for bad in [None, Some("{}"), Some("no JSON"), Some(r#"{"keys":[]}"#)] {
-                tokio::time::sleep(2 * AT_ONCE).await; // older than it may be, where it may not
+                tokio::time::sleep(2 * AT_ONCE).await; // older than a `stale` of zero allows
                 answer(&mut asked, &remote, bad).await;
                 assert_eq!(number(&remote), first.filter(|_| outlive));
             }
-            // The same bytes again are a set again.
+            // The same bytes make a valid set again.
             answer(&mut asked, &remote, Some(A)).await;
             assert_eq!(number(&remote) == first, outlive);
             assert!(number(&remote).is_some());
@@ -251,7 +251,7 @@ mod tests {
         answer(&mut asked, &remote, Some(A)).await;
         waiting.await.unwrap();
         assert!(!remote.may_change(), "the last fetch began just now");
-        // Whoever saw an older set need not wait.
+        // A request that saw an older set need not wait.
         remote.change(None).await;
     }
 }

@@ -1,5 +1,5 @@
-//! Takes a compact token apart (RFC 7515 §7.1), and refuses what none may say about how it is verified. Bytes in, bytes out:
-//! nothing here knows a key.
+//! Takes a compact token apart (RFC 7515 §7.1), and refuses tokens that try to decide how they are verified. Bytes
+//! in, bytes out: this module handles no keys.
 
 use super::algorithm::Algorithm;
 use super::base64;
@@ -8,12 +8,12 @@ use super::json;
 /// Longest token, in bytes.
 pub(crate) const TOKEN_BYTES: usize = 16 * 1024;
 
-/// A token that is well formed. Nothing of it is to be believed before its signature is verified.
+/// A well-formed token. Trust nothing in it before its signature is verified.
 #[derive(Debug)]
 pub(crate) struct Token<'a> {
-    /// How it says that it is signed.
+    /// The algorithm that the token names.
     pub(crate) algorithm: Algorithm,
-    /// Which key it names.
+    /// The key that the token names.
     pub(crate) key_id: Option<String>,
     /// Its `typ`.
     pub(crate) media_type: Option<String>,
@@ -24,22 +24,22 @@ pub(crate) struct Token<'a> {
     payload: &'a [u8],
 }
 
-/// Why bytes are no token that could be verified.
+/// Why a token cannot be verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// `alg` is none that we know, `none` among them.
+    /// `alg` is unknown; `none` counts as unknown.
     Algorithm,
-    /// The header brings or names a key of its own, or asks for what we do not do (`crit`, `b64`).
+    /// The header brings or names its own key, or asks for an unsupported extension (`crit`, `b64`).
     Header,
     /// Not three parts of base64url with a JSON object in the first, or too long.
     Malformed,
 }
 
-/// Parameters that bring a key, or say where one is fetched (RFC 7515 §4.1.2 to 4.1.6). The keys are those of the config; a
-/// token that wants another is an attack or a misunderstanding. `x5t` and `kid` only name one.
+/// Parameters that contain a key or a URL of one (RFC 7515 §4.1.2 to 4.1.6). Only keys of the config are used, so a
+/// token that brings another is an attack or a mistake. `x5t` and `kid` only name a key.
 const KEYS: [&str; 4] = ["jku", "jwk", "x5c", "x5u"];
 
-/// Reads a compact token.
+/// Parses a compact token.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Token<'_>, Refused> {
     if bytes.len() > TOKEN_BYTES {
         return Err(Refused::Malformed);
@@ -55,8 +55,8 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Token<'_>, Refused> {
         None => Ok(None),
         Some(value) => value.as_str().map(Some).ok_or(Refused::Malformed),
     };
-    // We understand no extension, so every `crit` names one that we do not (§4.1.11). RFC 7797 asks for `crit` with
-    // `b64: false`; one without it is as bad.
+    // We support no extension, so every `crit` names an unsupported one (§4.1.11). RFC 7797 requires `crit` with
+    // `b64: false`; without `crit` it is just as bad.
     let own = header.contains_key("crit") || header.get("b64").is_some_and(|b64| b64 != true);
     if own || KEYS.iter().any(|name| header.contains_key(*name)) {
         return Err(Refused::Header);
@@ -78,12 +78,12 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Token<'_>, Refused> {
 }
 
 impl Token<'_> {
-    /// What it says; `None` where that is no base64url.
+    /// The decoded payload; `None` if it is not base64url.
     pub(crate) fn payload(&self) -> Option<Vec<u8>> {
         base64::decode_url(self.payload)
     }
 
-    /// The claims of a JWT; `None` where the payload is no JSON object, or names a claim twice.
+    /// The claims of a JWT; `None` if the payload is not a JSON object, or repeats a claim.
     pub(crate) fn claims(&self) -> Option<serde_json::Map<String, serde_json::Value>> {
         json::object(&self.payload()?)
     }
@@ -144,7 +144,7 @@ mod tests {
         }
         let long = format!("{header}.{}.AAAA", "A".repeat(TOKEN_BYTES));
         assert!(parse(long.as_bytes()).is_err());
-        // The payload is looked at when it is asked for: what was signed are its digits.
+        // The payload is decoded only on demand, because the signature covers its digits.
         for (payload, claims) in
             [("e30", true), ("", false), ("W10", false), ("e3=", false), ("eyJhIjoxLCJhIjoyfQ", false)]
         {

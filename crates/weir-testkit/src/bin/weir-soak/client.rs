@@ -1,4 +1,4 @@
-//! The clients: each a thread that asks one route, one request after the other, and notes what became of each.
+//! The clients: each is a thread that requests one route over and over, and records every outcome.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering::Relaxed};
@@ -6,22 +6,23 @@ use std::time::{Duration, Instant};
 
 use weir_testkit::{Client, Tls};
 
-/// Which route is asked.
+/// The requested route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
-    /// No route: the origin of the steady one, asked without the gateway. What delays this too is the machine.
+    /// No route: the origin of the steady route, asked without the gateway. A delay that shows here comes from
+    /// the machine.
     Direct,
-    /// Three endpoints, one of which has a fault.
+    /// Three endpoints, one of which is faulty.
     Faulty,
-    /// An endpoint without faults, by a new connection for each request.
+    /// A healthy endpoint, with a new connection for each request.
     Fresh,
-    /// The gateway answers by itself.
+    /// Answered by the gateway itself.
     Local,
-    /// An endpoint that is a name.
+    /// An endpoint given by name.
     Named,
-    /// By TLS to an endpoint without faults.
+    /// A healthy endpoint, over TLS.
     Secure,
-    /// An endpoint without faults: what the neighbours suffer must not be felt here.
+    /// A healthy endpoint, which faults of the others must not affect.
     Steady,
 }
 
@@ -39,44 +40,44 @@ impl Route {
     }
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Answered,
-    /// The connection ended or the time was up without a whole answer.
+    /// The connection ended, or the time was up, without a complete answer.
     Lost(String),
-    /// A status other than 200, and the cause where the gateway gave it.
+    /// A status other than 200, with the gateway's cause if it set one.
     Refused(u16, String),
     /// An answer that belongs to another request.
     Wrong(String),
 }
 
-/// One request.
+/// A single request.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) route: Route,
     pub(crate) post: bool,
-    /// The number of the fault whose time it was when it was sent.
+    /// The number of the fault that was active when it was sent.
     pub(crate) fault: usize,
-    /// Whether that fault rested.
+    /// Whether that fault paused.
     pub(crate) quiet: bool,
     pub(crate) took: Duration,
     pub(crate) outcome: Outcome,
 }
 
-/// What the clients do, as the plan changes it.
+/// How the plan controls the clients.
 pub(crate) struct Control {
     pub(crate) over: AtomicBool,
-    /// The number of the fault whose time it is.
+    /// The number of the active fault.
     pub(crate) fault: AtomicUsize,
-    /// Whether it rests: what requests take then is what they are compared with.
+    /// Whether the fault pauses, so that the latencies serve as the baseline.
     pub(crate) quiet: AtomicBool,
     /// The pause between two requests of a client, in microseconds.
     pub(crate) pause: AtomicU32,
     pub(crate) answered: AtomicUsize,
 }
 
-/// What every client knows.
+/// State shared by all clients.
 pub(crate) struct Shared {
     pub(crate) control: Control,
     pub(crate) web: String,
@@ -84,14 +85,14 @@ pub(crate) struct Shared {
     pub(crate) direct: String,
     pub(crate) secure: String,
     pub(crate) tls: Tls,
-    /// What was asked, by client: the number of a request in its id is its place here.
+    /// All requests, by client. The index of a request here is the number in its id.
     pub(crate) asked: Vec<Mutex<Vec<Asked>>>,
 }
 
 /// Requests on one connection.
 const PER_CONNECTION: usize = 100;
 
-/// Asks until the plan is over.
+/// Sends requests until the plan is over.
 pub(crate) fn run(shared: &Shared, number: usize, route: Route) {
     let control = &shared.control;
     while !control.over.load(Relaxed) {
@@ -115,7 +116,7 @@ pub(crate) fn run(shared: &Shared, number: usize, route: Route) {
     }
 }
 
-/// One request; whether the connection can carry another.
+/// Sends a request; `true` if the connection can carry another.
 fn ask(shared: &Shared, number: usize, route: Route, client: &mut Client) -> bool {
     let sequence = shared.asked[number].lock().unwrap().len();
     let post = sequence % 3 == 1;

@@ -1,4 +1,4 @@
-//! The faults, one after the other. Each leaves everything well again.
+//! The faults, one after another. Each restores the healthy state at its end.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -19,28 +19,28 @@ pub(crate) struct Fault {
     pub(crate) name: &'static str,
     /// Its share of the time.
     pub(crate) weight: u32,
-    /// Whether the config is loaded anew every second meanwhile.
+    /// Whether the config is reloaded every second meanwhile.
     pub(crate) with_reloads: bool,
-    /// What a request may come to beside 200.
+    /// Which results besides 200 a request may have.
     pub(crate) allowed: Allowed,
-    /// Whether routes without a fault must be as fast as before.
+    /// Whether healthy routes must stay as fast as before.
     pub(crate) spares_others: bool,
     pub(crate) make: fn(&mut Stage<'_>, Instant),
 }
 
-/// Which requests may be refused, and are still accounted for.
+/// Which requests may be refused. They still have to be accounted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Allowed {
-    /// All requests to the endpoints with the fault.
+    /// All requests to the faulty endpoints.
     Faulty,
-    /// Any request that needs a descriptor.
+    /// Any request that needs a file descriptor.
     NoDescriptor,
     Nothing,
-    /// Those to the endpoints with the fault that may not be sent twice.
+    /// Requests to the faulty endpoints that must not be sent twice.
     Posts,
 }
 
-/// What there is to be broken.
+/// Everything that faults act on.
 pub(crate) struct Stage<'a> {
     pub(crate) weir: &'a Weir,
     pub(crate) shared: &'a Shared,
@@ -52,20 +52,20 @@ pub(crate) struct Stage<'a> {
     pub(crate) config: &'a str,
     /// The file of the access log.
     pub(crate) log: String,
-    /// What each upgrade came to.
+    /// The results of the upgrades.
     pub(crate) upgrades: Vec<Upgrade>,
-    /// Memory of the process that served at the end of each fault, in KiB.
+    /// Memory of the serving process at the end of each fault, in KiB.
     pub(crate) memory: Vec<u64>,
 }
 
-/// What an upgrade came to.
+/// The result of an upgrade.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Upgrade {
-    /// The new process serves; KiB of the old one before, and of both together.
+    /// The new process serves; KiB of the old process before, and of both together.
     Done { alone: u64, together: u64 },
     /// A broken program was refused.
     Refused,
-    /// What should have been done was refused, or the other way round.
+    /// A good program was refused, or a broken one accepted.
     Wrong,
 }
 
@@ -194,17 +194,17 @@ pub(crate) const FAULTS: [Fault; 14] = [
     },
 ];
 
-/// The origins with a fault, which are behind one upstream; the others stay well.
+/// The origins with faults, all behind one upstream. The others stay healthy.
 const FAULTY: std::ops::Range<usize> = 2..5;
 
-/// How long a fault of an origin lasts at a time.
+/// Duration of one origin's fault.
 const SPELL: Duration = Duration::from_millis(900);
 
 fn none(_: &mut Stage<'_>, until: Instant) {
     thread::sleep(until.saturating_duration_since(Instant::now()));
 }
 
-/// One origin after the other has the fault for a while, and is well before the next one has.
+/// Applies the fault to one origin after another; each recovers before the next one fails.
 fn in_turn(
     stage: &mut Stage<'_>,
     until: Instant,
@@ -217,7 +217,7 @@ fn in_turn(
         begin(origin);
         thread::sleep(SPELL);
         end(origin);
-        // Ejected ones come back.
+        // Time for ejected endpoints to return.
         thread::sleep(SPELL);
         index = if index + 1 == FAULTY.end { FAULTY.start } else { index + 1 };
     }
@@ -275,7 +275,7 @@ fn certificates(stage: &mut Stage<'_>, until: Instant) {
 }
 
 fn disk_full(stage: &mut Stage<'_>, until: Instant) {
-    // Every write to it fails with ENOSPC.
+    // Every write to /dev/full fails with ENOSPC.
     stage.weir.write_config(&stage.config.replace("{log}", "/dev/full"));
     process::send(stage.weir.serving(), Signal::Reload);
     thread::sleep(until.saturating_duration_since(Instant::now()));
@@ -283,8 +283,9 @@ fn disk_full(stage: &mut Stage<'_>, until: Instant) {
     process::send(stage.weir.serving(), Signal::Reload);
 }
 
-/// All that is bearable at one time: of the three origins with faults one is dead and one misbehaves, the name leads elsewhere, the certificate is
-/// another, and the log's disk is full. One origin stays well, so a GET can be answered.
+/// As many faults at the same time as the gateway can bear. Of the three faulty origins one is dead and one
+/// misbehaves, the name resolves to another address, the certificate is replaced, and the log's disk is full. One
+/// origin stays healthy, so a GET can be answered.
 fn together(stage: &mut Stage<'_>, until: Instant) {
     const MOODS: [Mood; 4] = [Mood::Slow, Mood::Reset, Mood::Unavailable, Mood::Good];
     stage.weir.write_config(&stage.config.replace("{log}", "/dev/full"));
@@ -312,11 +313,11 @@ fn together(stage: &mut Stage<'_>, until: Instant) {
     process::send(stage.weir.serving(), Signal::Reload);
 }
 
-/// So many descriptors are in use from the start to the end: listeners, runtimes, logs.
+/// Descriptors in use from start to end: listeners, runtimes, logs.
 const TAKEN: u64 = 12;
 
-/// Connections that are open stay, and nothing more can be opened: the clients of the route `fresh`, which needs a connection to its
-/// endpoint for each request, are told so, and new clients wait in the listener's queue.
+/// Existing connections stay, but no descriptor can be opened. Clients of the route `fresh`, which needs a new
+/// upstream connection per request, get an error. New clients wait in the listener's queue.
 fn descriptors(stage: &mut Stage<'_>, until: Instant) {
     let pid = stage.weir.serving();
     while Instant::now() < until {
@@ -327,7 +328,7 @@ fn descriptors(stage: &mut Stage<'_>, until: Instant) {
     }
 }
 
-/// Under full load: the program is another file each time, and every fourth time one that is broken.
+/// Upgrades under full load: the program file changes each time, and every fourth one is broken.
 fn upgrades(stage: &mut Stage<'_>, until: Instant) {
     let pause = stage.shared.control.pause.swap(0, Relaxed);
     let program = stage.weir.dir().join("weir");
@@ -338,7 +339,7 @@ fn upgrades(stage: &mut Stage<'_>, until: Instant) {
         let broken = times % 4 == 2;
         match (broken, times % 2) {
             (true, _) => replace(&program, b"#!/bin/sh\nexit 3\n"),
-            // The same program in another file: it runs the same, and is not the same.
+            // The same program with extra bytes appended: it behaves the same but is a different file.
             (false, 1) => {
                 let mut bytes = fs::read(weir_command(stage.weir.dir()).get_program()).unwrap();
                 bytes.extend_from_slice(format!("{times}").as_bytes());
@@ -358,7 +359,7 @@ fn upgrades(stage: &mut Stage<'_>, until: Instant) {
             _ => Upgrade::Wrong,
         };
         stage.upgrades.push(came);
-        // The load goes on with the process that serves now. One that was late is made up for by the next.
+        // The load continues on the serving process. A late upgrade shortens the wait before the next one.
         let (next, at_last) = (began + length * (times + 1) / count, Instant::now() + SPELL * 10);
         while Instant::now() < next || stage.shared.control.answered.load(Relaxed) < answered + 100 {
             thread::sleep(Duration::from_millis(10));
@@ -370,15 +371,15 @@ fn upgrades(stage: &mut Stage<'_>, until: Instant) {
     stage.shared.control.pause.store(pause, Relaxed);
 }
 
-/// Upgrades in a short run and in a long one, and the shortest time from one to the next.
+/// Number of upgrades in a short run and in a long one, and the shortest time between two.
 const LEAST: u32 = 4;
-const MOST: u32 = 27; // of which every fourth is refused: 20 are done
+const MOST: u32 = 27; // every fourth is refused, so 20 succeed
 const APART: Duration = Duration::from_millis(500);
 
-/// How many of a run are done, the others being refused.
+/// Upgrades that succeed in a long run; the others are refused.
 pub(crate) const MOST_DONE: usize = 20;
 
-/// Puts a program with these bytes at the path, in place of what is there.
+/// Replaces the program at the path with these bytes.
 fn replace(path: &Path, bytes: &[u8]) {
     use std::os::unix::fs::PermissionsExt;
     let beside = path.with_extension("new");

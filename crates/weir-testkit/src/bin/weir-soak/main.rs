@@ -1,12 +1,13 @@
-//! `weir-soak`: all faults at once against a running gateway, and an account of every request.
+//! `weir-soak`: applies all faults to a running gateway, and accounts for every request.
 //!
 //! ```text
 //!   clients (client.rs) ──► weir ──► origins, processes of this program (origin.rs)
 //!      each request has an id         each writes the ids it gets into its ledger
 //!                └────────► account.rs compares both ◄────────┘
 //! ```
-//! `plan.rs` says which fault comes when, `faults.rs` makes them, `report.rs` tells what came of it. Loopback only, bounded in time, and every
-//! process it starts ends with it. `make soak` runs it for ten minutes, the test `soak` for half a minute.
+//! `plan.rs` schedules the faults, `faults.rs` applies them, `report.rs` prints the result. Everything runs on
+//! loopback and in bounded time, and every process that it starts ends with it. `make soak` runs it for ten
+//! minutes, the test `soak` for half a minute.
 
 #![allow(
     clippy::unwrap_used,
@@ -29,9 +30,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What was asked for.
+/// The command line.
 struct Options {
-    /// How long the faults go on.
+    /// Total duration of the faults.
     length: Duration,
     /// The folder for the report.
     report: Option<PathBuf>,

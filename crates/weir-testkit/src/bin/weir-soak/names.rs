@@ -1,11 +1,11 @@
-//! A name server that knows one address for every name, and changes it when told.
+//! A DNS server that returns one address for every name, and changes it on request.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::thread;
 
-/// It answers until the program ends.
+/// The server answers until the program ends.
 pub(crate) struct NameServer {
     pub(crate) port: u16,
     address: Arc<AtomicU32>,
@@ -33,7 +33,8 @@ impl NameServer {
     }
 }
 
-/// The answer to a query of one question (RFC 1035 §4): one address of IPv4 for a second, and none of any other kind.
+/// Answers a query with one question (RFC 1035 §4): an IPv4 address with a TTL of one second, and no records of
+/// other types.
 fn answer(query: &[u8], address: u32) -> Option<Vec<u8>> {
     let name = query.get(12..)?.iter().position(|b| *b == 0)? + 13;
     let question = query.get(12..name + 4)?;

@@ -1,4 +1,5 @@
-//! An origin: a process that writes the id of each request into its ledger before it answers, and misbehaves when told to.
+//! An origin: a process that records the id of each request in its ledger before it answers, and misbehaves on
+//! request.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,25 +17,25 @@ use crate::process::{self, Signal};
 /// How an origin answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mood {
-    /// What no client of HTTP understands.
+    /// Sends bytes that no HTTP client understands.
     Garbage = b'g' as isize,
-    /// As it should.
+    /// Answers correctly.
     Good = b'+' as isize,
-    /// It resets the connection.
+    /// Resets the connection.
     Reset = b'r' as isize,
-    /// Late, but in time.
+    /// Answers late, but in time.
     Slow = b's' as isize,
-    /// With 503.
+    /// Answers with 503.
     Unavailable = b'u' as isize,
 }
 
-/// How late a slow answer is.
+/// The delay of a slow answer.
 const LATE: Duration = Duration::from_millis(100);
 
-/// How long an idle connection is kept.
+/// Idle timeout of a connection.
 const IDLE: Duration = Duration::from_secs(300);
 
-/// An origin as the one who started it has it. It ends with this.
+/// The parent's handle of an origin process, which ends when this is dropped.
 pub(crate) struct Origin {
     pub(crate) address: SocketAddr,
     ledger: PathBuf,
@@ -55,7 +56,7 @@ impl Origin {
             .stdout(Stdio::piped())
             .spawn();
         let mut child = child.expect("this program can be started again");
-        // It says that it listens.
+        // The process writes a byte when it listens.
         let mut said = [0];
         let read = child.stdout.as_mut().expect("a pipe").read(&mut said);
         assert!(matches!(read, Ok(1)), "the origin at {address} did not come up");
@@ -63,14 +64,14 @@ impl Origin {
     }
 
     pub(crate) fn behave(&mut self, mood: Mood) {
-        let _ = self.child.stdin.as_mut().expect("a pipe").write_all(&[mood as u8]); // one that was killed hears nothing
+        let _ = self.child.stdin.as_mut().expect("a pipe").write_all(&[mood as u8]); // a killed one gets nothing
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
         process::send(self.child.id(), signal);
     }
 
-    /// SIGKILL: whatever it was doing is lost.
+    /// SIGKILL: the process loses whatever it was doing.
     pub(crate) fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -92,7 +93,7 @@ impl Drop for Origin {
 
 static MOOD: AtomicU8 = AtomicU8::new(Mood::Good as u8);
 
-/// Serves until stdin ends: whoever started it is gone then.
+/// Serves until stdin closes, which means that the parent is gone.
 pub(crate) fn serve(address: &str, ledger: &str) {
     let listener = TcpListener::bind(address).unwrap();
     let ledger: &'static File =
@@ -112,7 +113,7 @@ pub(crate) fn serve(address: &str, ledger: &str) {
     }
 }
 
-/// Request after request.
+/// Serves the requests of a connection.
 fn converse(mut stream: &TcpStream, mut ledger: &File) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(IDLE))?;
@@ -143,7 +144,7 @@ fn converse(mut stream: &TcpStream, mut ledger: &File) -> std::io::Result<()> {
         }
         let mut body = vec![0; length];
         input.read_exact(&mut body)?;
-        // One write to a file that is appended to: it is there even if this process is killed now.
+        // A single append to the file, which survives even if this process is killed right after.
         ledger.write_all(format!("{id} {method}\n").as_bytes())?;
         let mood = MOOD.load(Relaxed);
         if mood == Mood::Slow as u8 {

@@ -1,5 +1,5 @@
-//! What happens when: a quiet time to compare with, one fault after the other while the config is loaded anew every second, and upgrades under
-//! full load at the end.
+//! The schedule: a quiet time as the baseline, then one fault after another while the config is reloaded every
+//! second, and finally upgrades under full load.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -18,7 +18,7 @@ use crate::names::NameServer;
 use crate::origin::Origin;
 use crate::process::{self, Signal};
 
-/// Who asks what.
+/// The route of each client.
 const CLIENTS: [Route; 10] = [
     Route::Direct,
     Route::Steady,
@@ -32,10 +32,11 @@ const CLIENTS: [Route; 10] = [
     Route::Local,
 ];
 
-/// The pause between two requests of a client, but under full load: some thousand requests a second in all.
+/// The pause between two requests of a client, except under full load: some thousand requests per second in
+/// total.
 const PAUSE: Duration = Duration::from_micros(1500);
 
-/// Addresses that origins have: two that the steady routes and the name lead to, three with faults.
+/// Addresses of the origins: two for the steady routes and the name, three with faults.
 const ORIGINS: [Ipv4Addr; 5] = [
     Ipv4Addr::new(127, 0, 1, 1),
     Ipv4Addr::new(127, 0, 1, 2),
@@ -44,20 +45,20 @@ const ORIGINS: [Ipv4Addr; 5] = [
     Ipv4Addr::new(127, 0, 1, 5),
 ];
 
-/// How long a fault lasts before it rests, and its share of that time for which it rests: what is compared lies side by side, because machines are
-/// not equally busy from one minute to the next.
+/// How long a fault lasts before it pauses, and the share of that time that it pauses. Fault and baseline are
+/// measured close together, because the load of a machine changes from minute to minute.
 const TURN: Duration = Duration::from_secs(8);
 const REST: u32 = 3;
 
-/// A run from this length on has all its upgrades.
+/// Runs of at least this length include all upgrades.
 const LONG: Duration = Duration::from_secs(600);
 
-/// How long the last exchanges, and the last processes, may take to end.
+/// How long the last exchanges and processes may take to end.
 const ENDING: Duration = Duration::from_secs(15);
 
 pub(crate) fn run(length: Duration) -> Account {
     let dir = tempfile::tempdir().unwrap();
-    // The origins have one port, so that a name can lead to any of them.
+    // All origins use the same port, so that the name can resolve to any of them.
     let port = TcpListener::bind((ORIGINS[0], 0)).unwrap().local_addr().unwrap().port();
     let ledger = |i: usize| dir.path().join(format!("ledger-{i}"));
     let start = |i: usize| Origin::start(SocketAddr::from((ORIGINS[i], port)), &ledger(i));
@@ -101,7 +102,7 @@ pub(crate) fn run(length: Duration) -> Account {
                 thread::sleep(Duration::from_secs(1));
             }
         });
-        // A plan that panics ends its clients too: the scope waits for them.
+        // The scope waits for the clients, so a plan that panics must stop them too.
         let _over = Over(&shared.control.over);
         let mut stage = Stage {
             weir: &weir,
@@ -143,7 +144,7 @@ pub(crate) fn run(length: Duration) -> Account {
         }
         let _ = reloader.join();
     });
-    // Whoever was hung answers what it had got: only then the ledgers are whole.
+    // A stopped process may still answer its last requests; the ledgers are complete only after that.
     account.left = left_over(&weir);
     let stderr = weir.stderr();
     let count = |message: &str| stderr.lines().filter(|line| line.contains(message)).count();
@@ -155,7 +156,7 @@ pub(crate) fn run(length: Duration) -> Account {
     account
 }
 
-/// Tells the clients that the plan is over, however it ends.
+/// Tells the clients that the plan is over, even after a panic.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -164,7 +165,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// How many processes are left beside the one that serves, once they have had their time.
+/// Number of processes besides the serving one, after the time they have to end.
 fn left_over(weir: &Weir) -> usize {
     let others = || {
         let mut all = weir.successors();

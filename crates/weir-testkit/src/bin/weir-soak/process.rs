@@ -1,10 +1,10 @@
-//! What is done to processes, and asked about them.
+//! Acts on processes, and inspects them.
 
 #![allow(unsafe_code, reason = "kill and prlimit, which no safe crate of ours wraps")]
 
 use std::fs;
 
-/// A signal that is sent.
+/// A signal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Signal {
     Continue = libc::SIGCONT as isize,
@@ -12,13 +12,13 @@ pub(crate) enum Signal {
     Stop = libc::SIGSTOP as isize,
 }
 
-/// Sends a signal; one that is gone gets none.
+/// Sends a signal, and ignores a process that is gone.
 pub(crate) fn send(pid: u32, signal: Signal) {
     // SAFETY: kill touches no memory of ours.
     unsafe { libc::kill(pid.cast_signed(), signal as libc::c_int) };
 }
 
-/// Lets a process open descriptors up to this number; returns the limit before.
+/// Sets a process's limit of file descriptors, and returns the limit before.
 pub(crate) fn limit_descriptors(pid: u32, limit: u64) -> u64 {
     let mut before = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: a null pointer for what is not set, and a valid one for what is read.
@@ -31,14 +31,14 @@ pub(crate) fn limit_descriptors(pid: u32, limit: u64) -> u64 {
     before.rlim_cur
 }
 
-/// Memory of a process in KiB, what it shares with others divided among them; nothing when it is gone.
+/// Memory of a process in KiB, with shared pages divided among their users; `None` if it is gone.
 pub(crate) fn memory(pid: u32) -> Option<u64> {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"))?;
     line.trim().trim_end_matches(" kB").parse().ok()
 }
 
-/// Whether it runs. One that ended and was not waited for yet does not.
+/// Whether a process runs. A zombie does not.
 pub(crate) fn runs(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))

@@ -1,4 +1,4 @@
-//! The report: what each fault came to, and the verdict.
+//! The report: the result of each fault, and the verdict.
 
 use std::fmt::Write as _;
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::account::{Account, Beside};
 use crate::faults::Upgrade;
 
-/// `DATE-COMMIT-soak.md`, as the other results are named.
+/// `DATE-COMMIT-soak.md`, like the names of other results.
 pub(crate) fn file_name() -> String {
     format!("{}-{}-soak.md", said("date", &["-u", "+%F"]), said("git", &["rev-parse", "--short", "HEAD"]))
 }
@@ -35,7 +35,7 @@ pub(crate) fn text(account: &Account, length: Duration) -> String {
     let beside = |times: &Beside| {
         let (on, rest) = (times.fault.1, times.rest.1);
         if on.is_zero() || rest.is_zero() {
-            return ms(on.max(rest)); // the quiet time, or a fault that never rests
+            return ms(on.max(rest)); // the quiet time, or a fault that never pauses
         }
         format!("{}, {}, {:.2}", ms(on), ms(rest), times.ratio())
     };

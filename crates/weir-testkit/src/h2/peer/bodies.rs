@@ -1,20 +1,20 @@
-//! Bodies as the peer's windows let them: what waits for one is sent whenever more comes.
+//! Sends bodies within the peer's windows. Data without a window waits until the peer grants more.
 
 use super::H2;
 use crate::h2::Frame;
 use crate::wire::Wire;
 
-/// A body on its way.
+/// A body that is being sent.
 #[derive(Debug)]
 pub(super) struct Waiting {
     data: Vec<u8>,
     sent: usize,
-    /// Whether the stream ends with it.
+    /// Whether the stream ends after it.
     end: bool,
 }
 
 impl<W: AsMut<Wire>> H2<W> {
-    /// Sends a whole response, what there is no window for yet behind whatever comes next.
+    /// Sends a complete response. Data without a window is sent later, during other operations.
     #[track_caller]
     pub fn answer(&mut self, stream: u32, fields: &[(&str, &str)], body: impl Into<Vec<u8>>) {
         let body = body.into();
@@ -25,7 +25,7 @@ impl<W: AsMut<Wire>> H2<W> {
         }
     }
 
-    /// Sends a whole response.
+    /// Sends a complete response.
     #[track_caller]
     pub fn respond(&mut self, stream: u32, fields: &[(&str, &str)], body: impl AsRef<[u8]>) {
         let body = body.as_ref();
@@ -35,7 +35,7 @@ impl<W: AsMut<Wire>> H2<W> {
         }
     }
 
-    /// Sends a body of any length as the peer's windows let it.
+    /// Sends a body of any length within the peer's windows.
     #[track_caller]
     pub fn body(&mut self, stream: u32, data: &[u8], end: bool) {
         self.waiting.insert(stream, Waiting { data: data.to_vec(), sent: 0, end });
@@ -43,7 +43,7 @@ impl<W: AsMut<Wire>> H2<W> {
         self.pump_until("a window for the rest of a body", |peer| !peer.waiting.contains_key(&stream));
     }
 
-    /// Sends as much of a body as the peer takes without more window, and tells how much that was.
+    /// Sends as much of a body as the current windows allow, and returns that length.
     #[track_caller]
     pub fn fill(&mut self, stream: u32, data: &[u8]) -> usize {
         self.waiting.insert(stream, Waiting { data: data.to_vec(), sent: 0, end: false });
@@ -59,7 +59,7 @@ impl<W: AsMut<Wire>> H2<W> {
         }
     }
 
-    /// Sends what waits for a window, as far as there is one.
+    /// Sends waiting data as far as the windows allow.
     pub(super) fn send_waiting(&mut self) {
         let mut waiting = std::mem::take(&mut self.waiting);
         waiting.retain(|&stream, waiting| {
@@ -83,7 +83,7 @@ impl<W: AsMut<Wire>> H2<W> {
         self.waiting = waiting;
     }
 
-    /// How much the peer takes on this stream.
+    /// The peer's window of this stream.
     pub(super) fn window(&mut self, stream: u32) -> &mut i64 {
         let initial = if stream == 0 { 65535 } else { self.initial_window };
         self.windows.entry(stream).or_insert(initial)

@@ -1,4 +1,4 @@
-//! Frames of the connection itself, and its end.
+//! Connection-level frames, and the end of the connection.
 
 use super::streams::Ending;
 use super::{ALIVE, Broken, Codec, Failed, GOODBYE, Leaving, NOBODY_BEGAN, Role, Sink, WINDOW_FIRST, broken};
@@ -8,7 +8,7 @@ use crate::h2::frame::{self, Header, Kind, code, setting};
 impl<S: Sink> Codec<S> {
     // === what comes ===
 
-    /// RFC 9113 §5.3.2: priorities say nothing any more, but must be well formed.
+    /// RFC 9113 §5.3.2: priorities have no meaning any more, but must be well formed.
     pub(super) fn priority(&mut self, header: &Header, payload: &[u8]) -> Result<(), Broken> {
         let (wrong, rule) = match frame::number(payload, 0) {
             _ if payload.len() != 5 => (code::FRAME_SIZE, "PRIORITY is not 5 bytes long"),
@@ -40,7 +40,7 @@ impl<S: Sink> Codec<S> {
             };
             self.unconfirmed = less;
             if self.role == Role::Server {
-                // RFC 9113 §6.9.2: from here on the client counts by our window.
+                // RFC 9113 §6.9.2: from here on the client uses our initial window.
                 for slot in self.streams.slots() {
                     self.streams.at(slot).room -= WINDOW_FIRST - i64::from(self.flow.first);
                 }
@@ -62,7 +62,8 @@ impl<S: Sink> Codec<S> {
                 }
                 (setting::CONNECT, on) => self.peer.connect = on == 1,
                 (setting::STREAMS, most) => self.peer.streams = most as usize,
-                // One frame may say it 2,730 times: each would touch every stream (1 ms a frame with 128 of them).
+                // One frame may repeat this setting 2,730 times, and each would touch every stream (1 ms per frame
+                // with 128 streams).
                 (setting::WINDOW, window @ 0..=0x7fff_ffff) => window_last = Some(window),
                 (setting::WINDOW, _) => return broken(code::FLOW_CONTROL, "a window beyond 2 GiB"),
                 (setting::FRAME, 0..16_384 | 16_777_216..) => {
@@ -128,26 +129,26 @@ impl<S: Sink> Codec<S> {
         }
     }
 
-    /// Whether nobody has begun that stream.
+    /// Whether this stream has never been opened.
     pub(super) const fn is_idle(&self, id: u32) -> bool {
         id.is_multiple_of(2) || (id > self.last && !self.is_left_out(id))
     }
 
-    /// Whether a client has begun that stream though our GOAWAY leaves it out: nothing of it is looked at (RFC 9113 §6.8).
+    /// Whether the client opened this stream although our GOAWAY excludes it: we process none of it (RFC 9113 §6.8).
     pub(super) const fn is_left_out(&self, id: u32) -> bool {
         matches!(self.leaving, Leaving::Told) && id > self.last
     }
 
     // === its end ===
 
-    /// Asks for a sign of life, unless it was asked already.
+    /// Sends a PING, unless one is unanswered.
     pub(in crate::h2) fn ask_alive(&mut self) {
         if !std::mem::replace(&mut self.asked_alive, true) {
             self.write_frame(Kind::PING, 0, 0, &ALIVE);
         }
     }
 
-    /// Takes no further streams: GOAWAY in two steps (RFC 9113 §6.8).
+    /// Accepts no further streams: GOAWAY in two steps (RFC 9113 §6.8).
     pub(in crate::h2) fn leave(&mut self) {
         if self.leaving == Leaving::No && self.ended.is_none() {
             self.leaving = Leaving::Asked;
@@ -156,14 +157,14 @@ impl<S: Sink> Codec<S> {
         }
     }
 
-    /// Whether one side has said goodbye and nothing is under way.
+    /// Whether one side has sent GOAWAY and no stream is open.
     pub(in crate::h2) fn is_over(&self) -> bool {
         (self.left.is_some() || self.leaving == Leaving::Told)
             && self.streams.open() == 0
             && self.arrivals.is_empty()
     }
 
-    /// Counts an error of the peer's, and ends the connection where it is one too many.
+    /// Counts an error of the peer, and ends the connection if there are too many.
     pub(in crate::h2) fn count_error(&mut self) {
         self.meter.provoked();
         if let Some(flood) = self.meter.flood() {
@@ -171,7 +172,7 @@ impl<S: Sink> Codec<S> {
         }
     }
 
-    /// Ends it now, with GOAWAY.
+    /// Ends the connection now, with GOAWAY.
     pub fn end(&mut self, fault: Fault) {
         let code = match fault {
             Fault::Flood(_) => code::CALM,
@@ -181,7 +182,7 @@ impl<S: Sink> Codec<S> {
         self.end_with(fault, Some(code));
     }
 
-    /// The connection is gone: nothing more can be said.
+    /// Records that the connection is gone, so nothing can be sent.
     pub fn gone(&mut self) {
         self.end_with(Fault::Closed, None);
     }

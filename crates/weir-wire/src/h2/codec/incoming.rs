@@ -1,4 +1,4 @@
-//! Heads and bodies that come, and the windows that let them.
+//! Receives heads and bodies, and manages the windows for them.
 
 use super::streams::{Ending, READ, Record};
 use super::{BLOCK_MOST, Broken, Codec, LEFT_OUT_MOST, Leaving, NOBODY_BEGAN, Role};
@@ -11,7 +11,7 @@ use std::time::Instant;
 const NO_HPACK: &str = "a head is no HPACK";
 const LESS_DATA: &str = "less data than Content-Length";
 
-/// A block of HPACK, and all bytes of its frames.
+/// An HPACK block, and the total bytes of its frames.
 #[derive(Clone, Copy)]
 struct Fields<'a> {
     bytes: &'a [u8],
@@ -40,7 +40,7 @@ impl<S: Sink> Codec<S> {
         Ok(())
     }
 
-    /// A stream that depends on itself (RFC 7540 §5.3.1): what obsolete priorities still can do wrong.
+    /// A stream that depends on itself (RFC 7540 §5.3.1): the one remaining error of obsolete priorities.
     fn check_priority(&mut self, header: &Header, payload: &[u8]) {
         let at = usize::from(header.has(frame::PADDED));
         if header.has(frame::PRIORITY)
@@ -66,11 +66,11 @@ impl<S: Sink> Codec<S> {
         };
         self.head_since = None;
         let block = std::mem::take(&mut self.block);
-        // Not kept: it is rare, and may be large.
+        // Not kept: continued heads are rare, and may be large.
         self.block(&head, Fields { bytes: &block, wire: self.block_wire })
     }
 
-    /// A whole block. It must be decoded whatever becomes of it: the table changes.
+    /// Handles a complete block. It must always be decoded, because the dynamic table changes.
     fn block(&mut self, header: &Header, block: Fields<'_>) -> Result<(), Broken> {
         let id = header.stream;
         let ends = header.has(frame::END_STREAM);
@@ -86,7 +86,7 @@ impl<S: Sink> Codec<S> {
             };
         }
         if self.role == Role::Client {
-            return self.pass_over(block); // of one that has ended
+            return self.pass_over(block); // the stream has ended
         }
         if id > self.last {
             return self.request(id, block, ends);
@@ -94,7 +94,7 @@ impl<S: Sink> Codec<S> {
         self.pass_over(block)?;
         match self.streams.ending(id) {
             Some(Ending::Ours) => {
-                self.meter.provoked(); // one may have been on its way, not many
+                self.meter.provoked(); // one may have been in flight, not many
                 Ok(())
             }
             Some(Ending::Theirs) => broken(code::STREAM_CLOSED, "a head behind the end"),
@@ -106,7 +106,7 @@ impl<S: Sink> Codec<S> {
         self.decoder.decode(block.bytes, |_, _| {}).or(broken(code::COMPRESSION, NO_HPACK))
     }
 
-    /// Hands a head or trailers to whoever takes them.
+    /// Passes a head or trailers to the sink.
     fn hand_over(
         &mut self,
         slot: usize,
@@ -121,8 +121,8 @@ impl<S: Sink> Codec<S> {
 
     // === what heads hold ===
 
-    /// How much of another head or of trailers may be decoded. A reference of one byte may stand for four kibibytes, so what
-    /// a client can make us hold is bounded here and not by what it sends.
+    /// How much text the next head or trailers may take. One byte can reference a field of four KiB, so this bounds
+    /// what a client makes us hold; the bytes it sends do not.
     fn room_for_head(&self) -> usize {
         match (self.role, self.heads_held) {
             (Role::Client, _) | (Role::Server, 0) => self.bounds.text,
@@ -130,7 +130,7 @@ impl<S: Sink> Codec<S> {
         }
     }
 
-    /// Charges a stream with what it holds, until it is released or has forgotten its head.
+    /// Charges a stream for its head, until the stream is released or its head is freed.
     fn charge(&mut self, slot: usize, bytes: usize) {
         if self.role == Role::Server {
             self.streams.at(slot).held += bytes;
@@ -138,13 +138,13 @@ impl<S: Sink> Codec<S> {
         }
     }
 
-    /// Whoever took the head of a stream has freed it.
+    /// Ends the charge for a head that its holder has freed.
     pub(in crate::h2) fn forget_head(&mut self, slot: usize) {
         let held = std::mem::take(&mut self.streams.at(slot).held);
         self.heads_held -= held;
     }
 
-    /// Counts a frame of a stream that our GOAWAY leaves out.
+    /// Counts a frame of a stream that our GOAWAY excludes.
     fn leave_out(&mut self, len: usize) -> Result<(), Broken> {
         self.left_out = self.left_out.saturating_add(len);
         if self.left_out > LEFT_OUT_MOST {
@@ -153,10 +153,10 @@ impl<S: Sink> Codec<S> {
         Ok(())
     }
 
-    /// A request begins.
+    /// Starts a request.
     fn request(&mut self, id: u32, block: Fields<'_>, ends: bool) -> Result<(), Broken> {
         if self.leaving == Leaving::Told {
-            self.pass_over(block)?; // GOAWAY has left it out: it will be sent elsewhere
+            self.pass_over(block)?; // GOAWAY excludes it; the client will retry elsewhere
             return self.leave_out(block.bytes.len());
         }
         self.last = id;
@@ -168,7 +168,7 @@ impl<S: Sink> Codec<S> {
         let slot = self.streams.add();
         let told = match self.hand_over(slot, Part::Request, block, room) {
             Ok(Ok(told)) if room < self.bounds.text && told.held > room => {
-                // No mistake of the client's, which cannot know what others of its requests still hold: it may come again.
+                // Not the client's fault: it cannot know how much its other requests hold. It may retry.
                 self.forget(slot);
                 self.write_reset(id, code::REFUSED);
                 self.streams.remember(id, Ending::Ours);
@@ -186,7 +186,7 @@ impl<S: Sink> Codec<S> {
         };
         self.streams.begin(slot, id);
         self.charge(slot, told.held);
-        // Until the client has confirmed our SETTINGS it counts by the first window.
+        // Until the client acknowledges our SETTINGS, it uses the default initial window.
         let first = self.flow.first;
         let room = if self.unconfirmed > 0 { WINDOW_FIRST } else { i64::from(first) };
         let window = self.peer.window;
@@ -197,7 +197,7 @@ impl<S: Sink> Codec<S> {
         Ok(())
     }
 
-    /// Resets a stream that never had a record.
+    /// Resets a stream that has no record.
     fn refuse(&mut self, id: u32, code: u32) -> Result<(), Broken> {
         self.write_reset(id, code);
         self.streams.remember(id, Ending::Ours);
@@ -240,7 +240,7 @@ impl<S: Sink> Codec<S> {
         let room = self.room_for_head();
         let told = self.hand_over(slot, Part::Trailers, block, room)?;
         let record = self.streams.at(slot);
-        // RFC 9113 §8.1: they are the end.
+        // RFC 9113 §8.1: trailers end the message.
         let told = match told {
             Ok(_) if !ends => Err("trailers that are not the end"),
             Ok(_) if record.owed.is_some_and(|n| n > 0) => Err(LESS_DATA),
@@ -297,7 +297,8 @@ impl<S: Sink> Codec<S> {
         let wrong = if record.got_end {
             Some((code::STREAM_CLOSED, "data behind the end"))
         } else if record.room < 0 && len > 0 {
-            // Our SETTINGS may have left less than nothing: then too an end may come (RFC 9113 §6.9.1).
+            // Our SETTINGS may have made the window negative; an empty DATA frame may still end the stream (RFC 9113
+            // §6.9.1).
             Some((code::FLOW_CONTROL, "more data than a window"))
         } else if !record.headed {
             Some((code::PROTOCOL, "data before the head"))
@@ -327,7 +328,7 @@ impl<S: Sink> Codec<S> {
         };
         if ends {
             self.ended_by_peer(slot);
-            self.credit_connection(read); // that of the stream nobody needs
+            self.credit_connection(read); // the ended stream needs no credit of its own
         } else {
             self.read_from(slot, read);
         }
@@ -336,7 +337,7 @@ impl<S: Sink> Codec<S> {
 
     // === windows ===
 
-    /// Bytes of a stream were read: whoever reads has room for more, and that is when the peer may send it.
+    /// Returns credit for bytes read from a stream: its reader has room, so the peer may send more.
     pub(super) fn read_from(&mut self, slot: usize, len: usize) {
         self.credit_connection(len);
         let growth = self.growth;
@@ -371,7 +372,7 @@ impl<S: Sink> Codec<S> {
     }
 }
 
-/// Counts a piece of the body against what was announced: they must agree (RFC 9113 §8.1.1).
+/// Subtracts a piece of the body from the announced length: they must agree (RFC 9113 §8.1.1).
 fn owe_less<K>(record: &mut Record<K>, len: usize, ends: bool) -> Result<(), &'static str> {
     let Some(owed) = record.owed else { return Ok(()) };
     match owed.checked_sub(len as u64) {

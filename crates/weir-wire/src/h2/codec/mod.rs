@@ -1,13 +1,13 @@
-//! One HTTP/2 connection as bytes, in either role: what was received goes in, what is to be sent waits in
-//! [`Codec::pending`] (RFC 9113). No socket; of tasks only their wakers.
+//! One HTTP/2 connection as bytes, in either role: received bytes go in, and output collects in [`Codec::pending`]
+//! (RFC 9113). It owns no socket, and of tasks only their wakers.
 //!
-//! *Layout.* Here is what a connection is, and where its frames go. `control` takes the connection's own frames and ends it,
-//! `streams` holds the records of the streams, `incoming` takes heads and bodies, `outgoing` sends them. What becomes of
-//! heads and bodies that have come is for a [`Sink`] (`sink`) to say: the gateway's, in `text`, keeps them for whoever reads
-//! the stream; the load tester's counts them.
+//! *Layout.* This file defines the connection and dispatches its frames. `control` handles connection-level frames
+//! and the end of the connection, `streams` keeps the stream records, `incoming` receives heads and bodies, and
+//! `outgoing` sends them. A [`Sink`] (`sink`) decides what happens to received heads and bodies. The gateway's sink,
+//! in `text`, keeps them for the reader of the stream; the load tester's counts them.
 //!
-//! Nothing is held twice: a head is decoded into the text that is read, DATA into the body that is read, and what is written
-//! becomes frames at once. So a stream whose window is closed holds nothing here but its place in a queue.
+//! Nothing is buffered twice. Heads are decoded into the text that the reader gets, DATA into the body that it gets,
+//! and written data becomes frames immediately. So a stream with a closed window only holds its place in a queue.
 
 mod control;
 mod incoming;
@@ -30,85 +30,85 @@ use std::collections::VecDeque;
 use std::time::Instant;
 use streams::{Ending, READ, RESET, Streams, WRITE};
 
-/// The windows of both sides before anyone says otherwise (RFC 9113 §6.9.2).
+/// The initial window of both sides (RFC 9113 §6.9.2).
 const WINDOW_FIRST: i64 = 65_535;
 
-/// Largest window there may be.
+/// Largest window allowed.
 const WINDOW_MOST: i64 = 0x7fff_ffff;
 
-/// The window of a client's stream at its beginning. It doubles while what comes is read at once, up to what the distance
-/// wants: what an upstream does not take holds this much and no more.
+/// The initial window of a client's stream. It doubles while data is read immediately, up to what the round-trip time
+/// requires. An upstream that reads nothing makes us hold this much and no more.
 const STREAM_WINDOW: u32 = 32 * 1024;
 
-/// By how much the windows of all streams of a client may have grown together.
+/// Total growth of all stream windows of a client.
 const CLIENT_GROWTH: u32 = 2 * 1024 * 1024;
 
-/// The same for an upstream, which is not suspected.
+/// Total growth for an upstream, which we trust.
 const UPSTREAM_GROWTH: u32 = 32 * 1024 * 1024;
 
-/// What is read is told to the peer in pieces of this size, as far as the connection's window goes.
+/// Bytes read before we return credit to the peer, as far as the connection's window is concerned.
 const CREDIT: u32 = 256 * 1024;
 
-/// Bytes that may wait to be sent before bodies stop.
+/// Bytes of pending output at which bodies stop.
 const OUT_MOST: usize = 64 * 1024;
 
-/// Bytes that may wait to be sent before nothing more is read: answers to a peer that asks and takes nothing.
+/// Bytes of pending output at which we stop reading: answers for a peer that asks but reads nothing.
 const ANSWERS_MOST: usize = 4 * OUT_MOST;
 
-/// Longest block of a head, compressed, where the text may not be longer anyway.
+/// Longest compressed block of a head, given that its text may not be longer anyway.
 const BLOCK_MOST: usize = 128 * 1024;
 
-/// Most bytes of streams that our GOAWAY leaves out. An honest client learns of it by the first of two GOAWAYs and begins
-/// no more, so this is only what was on its way, as it is for what is dropped behind the end.
+/// Most bytes for streams that our GOAWAY excludes. The first of two GOAWAYs stops an honest client from opening
+/// streams, so this is only what was in flight. The same limit applies to bytes discarded after the end.
 pub(super) const LEFT_OUT_MOST: usize = 4 * 1024 * 1024;
 
-/// What PING holds: a question for a sign of life, and the first step of a goodbye.
+/// Payloads of our PINGs: a liveness check, and the first step of a shutdown.
 const ALIVE: [u8; 8] = *b"alive ? ";
 const GOODBYE: [u8; 8] = *b"goodbye ";
 
-/// Rules that are broken in more than one place.
+/// Rules checked in more than one place.
 const PADDING: &str = "padding longer than its frame";
 const NOBODY_BEGAN: &str = "a frame for a stream that nobody began";
 
-/// Which side of the connection we are.
+/// Our side of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// We began it.
+    /// We opened it.
     Client,
-    /// The peer did.
+    /// The peer opened it.
     Server,
 }
 
-/// What a connection is held to.
+/// The limits of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// Most streams at one time.
+    /// Most concurrent streams.
     pub streams: u32,
-    /// Most bytes of a head as text, before it is decoded no further.
+    /// Most bytes of a head as text; decoding stops there.
     pub text: usize,
-    /// Most bytes of heads and trailers as text that all streams together hold, except that a connection which holds none
-    /// may always take one.
+    /// Most bytes of heads and trailers as text that all streams together hold. A connection that holds none may
+    /// always accept one.
     pub heads: usize,
     /// The largest window of a stream.
     pub window: u32,
-    /// Most frames of each kind from a client. An upstream was chosen by us and is not suspected.
+    /// Most frames of each kind from a client. We chose the upstream ourselves and trust it.
     pub floods: FloodLimits,
 }
 
-/// How much may be under way.
+/// How much may be in flight.
 #[derive(Clone, Copy, Debug)]
 pub struct Flow {
-    /// The window of a stream at its beginning.
+    /// The initial window of a stream.
     pub first: u32,
-    /// By how much the windows of all streams may grow together.
+    /// Total growth of all stream windows.
     pub growth: u32,
-    /// How much must have been read before the connection's window is given back.
+    /// Bytes that must be read before we return credit for the connection's window.
     pub credit: u32,
-    /// Bytes that may wait to be sent before bodies stop.
+    /// Bytes of pending output at which bodies stop.
     pub out: usize,
 }
 
-/// A rule that was broken: the connection ends, with this code in GOAWAY.
+/// A broken rule: the connection ends with this code in GOAWAY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Broken {
     code: u32,
@@ -120,28 +120,28 @@ const fn broken<T>(code: u32, rule: &'static str) -> Result<T, Broken> {
     Err(Broken { code, rule, flood: None })
 }
 
-/// What the peer's SETTINGS say.
+/// The peer's SETTINGS.
 #[derive(Clone, Copy, Debug)]
 struct Peer {
     window: i64,
     streams: usize,
     connect: bool,
-    /// How many SETTINGS came.
+    /// How many SETTINGS frames came.
     came: u32,
 }
 
-/// How far a goodbye is.
+/// The progress of a graceful shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leaving {
     No,
-    /// GOAWAY that leaves nothing out is sent, and a PING behind it: what comes before its answer is served.
+    /// We sent a GOAWAY that excludes nothing, followed by a PING. Requests that arrive before its answer are served.
     Asked,
-    /// The last stream is named.
+    /// We sent the number of the last stream.
     Told,
 }
 
 impl Flow {
-    /// What a gateway lets be under way.
+    /// The gateway's settings.
     const fn of(role: Role) -> Self {
         let (first, growth) = match role {
             Role::Client => (WINDOW_FIRST as u32, UPSTREAM_GROWTH),
@@ -153,74 +153,75 @@ impl Flow {
 
 /// A connection.
 ///
-/// Invariant: `reserved` is the sum of the grants of all streams, `heads_held` that of what they are charged with for heads.
+/// Invariant: `reserved` is the sum of all streams' grants; `heads_held` is the sum of what all streams are charged
+/// for heads.
 #[derive(Debug)]
 pub struct Codec<S: Sink> {
-    /// Whoever heads and bodies go to.
+    /// Receives heads and bodies.
     pub sink: S,
     role: Role,
     bounds: Bounds,
     flow: Flow,
     meter: Meter,
-    /// To be sent, from `written` on.
+    /// Output; `out[written..]` is unsent.
     pub(super) out: Vec<u8>,
     written: usize,
-    /// How much was sent before `out`.
+    /// Bytes sent before `out`.
     before: u64,
-    /// Bytes of the preface that are still to come.
+    /// Missing bytes of the preface.
     preface: usize,
     decoder: hpack::Decoder,
     render: render::Scratch,
-    /// A head that CONTINUATION goes on with: its HEADERS, its block so far, and all its bytes.
+    /// A head that continues in CONTINUATION: its HEADERS, its block so far, and its total bytes.
     continued: Option<Header>,
     block: Vec<u8>,
     block_wire: usize,
     /// Since when a head is incomplete.
     head_since: Option<Instant>,
     streams: Streams<S::Kept>,
-    /// Bytes of heads that are charged to streams.
+    /// Head bytes charged to streams.
     heads_held: usize,
-    /// Bytes of frames for streams that our GOAWAY leaves out.
+    /// Bytes of frames for streams that our GOAWAY excludes.
     left_out: usize,
-    /// Streams of the peer that nobody has taken yet.
+    /// Streams of the peer that nobody has accepted yet.
     arrivals: VecDeque<usize>,
-    /// The highest stream that the client has begun.
+    /// The highest stream that the client has opened.
     last: u32,
     peer: Peer,
     /// What we may send on the connection.
     window: i64,
     reserved: usize,
-    /// Streams that wait for a part of the connection's window or of `out`, the first in front.
+    /// Streams that wait for connection window or for space in `out`, in order.
     queue: VecDeque<usize>,
-    /// Streams that wait to begin.
+    /// Requests that wait to open a stream.
     beginners: VecDeque<usize>,
-    /// Streams whose heads wait for `out`.
+    /// Streams whose heads wait for space in `out`.
     unsent_heads: Vec<usize>,
     /// What the peer may send on the connection.
     room: i64,
-    /// The same at the beginning: bodies that nobody reads hold no more.
+    /// The initial value of `room`: unread bodies hold no more than this.
     room_first: i64,
     credit: u32,
-    /// By how much windows may still grow.
+    /// Remaining growth of stream windows.
     growth: u32,
-    /// SETTINGS of ours that are not confirmed.
+    /// SETTINGS of ours without acknowledgement.
     unconfirmed: u32,
-    /// PINGs of ours that are not answered.
+    /// A PING of ours is unanswered.
     asked_alive: bool,
     leaving: Leaving,
-    /// The peer said GOAWAY, with this code.
+    /// The error code of the peer's GOAWAY, if one came.
     left: Option<u32>,
-    /// How it ended, once it has, and the rule that was broken.
+    /// Why the connection ended, once it has, and the broken rule.
     ended: Option<Fault>,
     rule: &'static str,
 }
 
 impl<S: Sink> Codec<S> {
-    /// A connection on which our SETTINGS wait to be sent.
+    /// A connection whose output starts with our SETTINGS.
     pub fn begin(sink: S, role: Role, bounds: Bounds, flow: Flow) -> Self {
         let is_server = role == Role::Server;
         let Flow { first, growth, credit, .. } = flow;
-        // All windows of streams together, so that those which stand still hold up no other.
+        // The sum of all stream windows, so that stalled streams do not block others.
         let room = first.saturating_mul(bounds.streams).saturating_add(growth).saturating_add(credit);
         let room = i64::from(room).min(WINDOW_MOST);
         let mut codec = Self {
@@ -288,8 +289,8 @@ impl<S: Sink> Codec<S> {
 
     // === what comes ===
 
-    /// Takes what was received, as far as its frames are whole; returns how much that was. The rest must come again, with
-    /// more behind it.
+    /// Processes the complete frames in `bytes`; returns their length. The caller must pass the rest again, with more
+    /// data.
     pub fn receive(&mut self, bytes: &[u8]) -> usize {
         self.meter.batch();
         let mut used = 0;
@@ -328,7 +329,7 @@ impl<S: Sink> Codec<S> {
         if self.ended.is_some() { bytes.len() } else { used }
     }
 
-    /// Whether what is counted twice agrees.
+    /// Whether redundant counters agree.
     fn is_sound(&self) -> bool {
         let is_server = self.role == Role::Server;
         let most = self.bounds.streams as usize;
@@ -341,7 +342,7 @@ impl<S: Sink> Codec<S> {
     fn frame(&mut self, header: &Header, payload: &[u8]) -> Result<(), Broken> {
         let content = frame::content(header, payload);
         self.dispatch(header, payload, content)?;
-        // Behind it, so that an error is told from the frame that made it.
+        // After dispatching, so that an error is distinguished from the frame that caused it.
         self.meter.received(header, content.map_or(0, <[u8]>::len));
         match self.meter.flood() {
             Some(flood) => Err(Broken { code: code::CALM, rule: "a flood of frames", flood: Some(flood) }),
@@ -391,18 +392,18 @@ impl<S: Sink> Codec<S> {
             Kind::GOAWAY => self.goaway(payload),
             Kind::WINDOW_UPDATE => self.window_update(header, payload),
             Kind::PUSH_PROMISE => broken(code::PROTOCOL, "a push, which we refuse"),
-            _ => Ok(()), // RFC 9113 §4.1: unknown ones are ignored
+            _ => Ok(()), // RFC 9113 §4.1: unknown frames are ignored
         }
     }
 
     // === its life ===
 
-    /// Bytes that wait to be sent.
+    /// The unsent output.
     pub fn pending(&self) -> &[u8] {
         self.out.get(self.written..).unwrap_or_default()
     }
 
-    /// Bytes were sent. Returns the buffer once it is empty, for whoever sends next.
+    /// Records sent bytes. Returns the buffer once it is empty, for the next connection that sends.
     pub fn sent(&mut self, n: usize) -> Option<Vec<u8>> {
         self.written += n;
         let mut spare = None;
@@ -412,7 +413,7 @@ impl<S: Sink> Codec<S> {
             self.out.clear();
             spare = Some(std::mem::take(&mut self.out));
         } else if self.written >= self.flow.out {
-            // A socket that takes little at a time never lets the buffer become empty: what has left makes room.
+            // With a socket that takes little at a time, the buffer never gets empty. So remove the sent part.
             self.out.drain(..self.written);
             self.before += self.written as u64;
             self.written = 0;
@@ -421,64 +422,64 @@ impl<S: Sink> Codec<S> {
         spare
     }
 
-    /// Gives it a grown buffer to write into, if it has none.
+    /// Provides a grown buffer for output, unless there is one.
     pub fn lend(&mut self, spare: Vec<u8>) {
         if self.out.capacity() == 0 {
             self.out = spare;
         }
     }
 
-    /// Whether more may be read: a peer that asks and takes no answers must wait.
+    /// Whether to read more: a peer that asks but does not read the answers must wait.
     pub(super) fn wants_more(&self) -> bool {
         self.ended.is_none() && self.pending().len() < ANSWERS_MOST
     }
 
-    /// A stream that the client has begun. It may have reset it since: that is told to whoever holds it.
+    /// The next stream that the client opened. The client may have reset it since; its holder learns that later.
     pub(super) fn next_arrival(&mut self) -> Option<usize> {
         self.arrivals.pop_front()
     }
 
-    /// Whether streams have arrived that nobody has taken.
+    /// Whether streams have arrived that nobody has accepted.
     pub(super) fn has_arrivals(&self) -> bool {
         !self.arrivals.is_empty()
     }
 
-    /// Whether the preface came, and the SETTINGS behind it where we are the client.
+    /// Whether the preface has arrived; for a client, also the peer's SETTINGS.
     pub const fn is_greeted(&self) -> bool {
         self.preface == 0 && (self.peer.came > 0 || matches!(self.role, Role::Server))
     }
 
-    /// How many SETTINGS came.
+    /// How many SETTINGS frames came.
     pub(super) const fn settings_seen(&self) -> u32 {
         self.peer.came
     }
 
-    /// How many streams the peer takes at one time.
+    /// How many concurrent streams the peer accepts.
     pub const fn peer_streams(&self) -> usize {
         self.peer.streams
     }
 
-    /// Since when the peer owes the rest of a head.
+    /// Since when the peer has left a head incomplete.
     pub(super) const fn head_since(&self) -> Option<Instant> {
         self.head_since
     }
 
-    /// How it ended, if it has.
+    /// Why the connection ended, if it has.
     pub const fn ended(&self) -> Option<Fault> {
         self.ended
     }
 
-    /// The rule that the peer broke, where it ended for one.
+    /// The rule that the peer broke, if that ended the connection.
     pub const fn rule(&self) -> &'static str {
         self.rule
     }
 
-    /// Bytes of a head that is not whole, of those that were received.
+    /// Received bytes of an incomplete head.
     pub const fn unfinished(&self) -> usize {
         if self.continued.is_some() { self.block_wire } else { 0 }
     }
 
-    /// Whether new streams can begin on it.
+    /// Whether new streams can be opened.
     pub const fn is_open(&self) -> bool {
         self.ended.is_none() && self.left.is_none() && self.last < 0x7fff_0000
     }
@@ -489,29 +490,29 @@ impl<S: Sink> Codec<S> {
 
     // === streams ===
 
-    /// How many are open.
+    /// The number of open streams.
     pub fn open(&self) -> usize {
         self.streams.open()
     }
 
-    /// The place of an open stream.
+    /// The slot of an open stream.
     pub fn find(&self, id: u32) -> Option<usize> {
         self.streams.find(id)
     }
 
-    /// The places of all that have begun and are neither released nor over.
+    /// The slots of all streams that have begun and are neither released nor over.
     pub fn places(&self) -> Vec<usize> {
         self.streams.places()
     }
 
-    /// What the sink keeps of a stream, by its place.
+    /// The sink's data for the stream in `slot`.
     pub fn kept(&mut self, slot: usize) -> &mut S::Kept {
         &mut self.streams.at(slot).kept
     }
 
     // === the end of a stream ===
 
-    /// A stream fails: whoever holds it is told.
+    /// Fails a stream and notifies its holder.
     fn lose(&mut self, slot: usize, failed: Failed, how: Ending) {
         let record = self.streams.at(slot);
         record.failed.get_or_insert(failed);
@@ -523,7 +524,7 @@ impl<S: Sink> Codec<S> {
         }
     }
 
-    /// The peer has ended a stream: if nobody holds it, that was its last.
+    /// Handles the end of a stream by the peer: if nobody holds it, frees it.
     #[inline]
     fn over(&mut self, slot: usize, failed: Option<Failed>) {
         if !S::HELD {
@@ -532,7 +533,7 @@ impl<S: Sink> Codec<S> {
         }
     }
 
-    /// Resets a stream for a rule that the peer broke.
+    /// Resets a stream because the peer broke a rule.
     fn reset_provoked(&mut self, slot: usize, code: u32, rule: &'static str) {
         let id = self.streams.at(slot).id;
         self.write_reset(id, code);
@@ -544,7 +545,7 @@ impl<S: Sink> Codec<S> {
         self.write_frame(Kind::RST_STREAM, 0, id, &code.to_be_bytes());
     }
 
-    /// No more frames pass on a stream.
+    /// Closes a stream for further frames.
     #[inline]
     fn close(&mut self, slot: usize, how: Ending) {
         let is_open = self.streams.end(slot);
@@ -552,7 +553,7 @@ impl<S: Sink> Codec<S> {
         let id = record.id;
         self.growth += record.room_most.saturating_sub(self.flow.first);
         record.room_most = 0;
-        // To a client, a frame behind the end is the same whether it still knows of that stream or not.
+        // A server treats a frame after the end the same, whether it still knows the stream or not.
         if is_open && (how == Ending::Ours || self.role == Role::Server) {
             self.streams.remember(id, how);
         }
@@ -561,7 +562,7 @@ impl<S: Sink> Codec<S> {
         self.begin_more();
     }
 
-    /// Resets a stream that we give up.
+    /// Resets a stream that we abandon.
     pub(super) fn reset(&mut self, slot: usize, code: u32) {
         let record = self.streams.at(slot);
         if record.is_open() {
@@ -571,20 +572,20 @@ impl<S: Sink> Codec<S> {
         }
     }
 
-    /// Nobody holds a stream any more: what is left of it is reset.
+    /// Releases a stream that nobody holds any more, resetting it if it is still open.
     pub fn release(&mut self, slot: usize) {
         let unread = S::unread(&self.streams.at(slot).kept);
         self.free(slot);
         self.credit_connection(unread);
-        self.begin_more(); // it may have been its turn
+        self.begin_more(); // the freed place may let the next request begin
     }
 
-    /// Resets what is left of a stream, and frees its place.
+    /// Resets a stream that is still open, and frees its slot.
     #[inline]
     fn free(&mut self, slot: usize) {
         let record = self.streams.at(slot);
         if record.is_open() {
-            // RFC 9113 §8.1: a whole response says that nobody needs the rest of the request.
+            // RFC 9113 §8.1: after a complete response, the rest of the request is not needed.
             let is_whole = self.role == Role::Server && record.sent_end;
             self.reset(slot, if is_whole { code::NO_ERROR } else { code::CANCEL });
         }
@@ -603,7 +604,7 @@ impl<S: Sink> Codec<S> {
         self.grant_more();
     }
 
-    /// Frees a place.
+    /// Frees a slot.
     #[inline]
     fn forget(&mut self, slot: usize) {
         S::clear(&mut self.streams.at(slot).kept);

@@ -1,25 +1,27 @@
-//! Where open streams are, by their numbers.
+//! Finds open streams by their numbers.
 
-/// Places of a table that has any: they fill one line of memory.
+/// Smallest size of the table: eight places fill one cache line.
 const FIRST: usize = 8;
 
-/// A slot for each number.
+/// A map from stream numbers to slots.
 ///
-/// Numbers come in sequence, so each has its place by its own digits: neighbours never meet, and a stream that stays open is met
-/// by one in as many as there are places. One whose place is taken stands behind the table. A peer that chooses numbers
-/// so that they meet makes us look at as many as it may have streams, and no more.
+/// Numbers are sequential, so the low bits of a number choose its place. Consecutive numbers never collide; a
+/// long-lived stream collides with one number per table length. A number whose place is taken goes to a list beside
+/// the table. A peer that chooses colliding numbers makes us search as many entries as it may have streams, and no
+/// more.
 ///
-/// Invariant: a number stands in its own place or in `others`, once; `others` are at most half as many as there are places.
+/// Invariant: each number is either in its own place or in `others`, exactly once. `others` has at most half as many
+/// entries as there are places.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
-    /// Numbers and slots; the number 0 is nobody's. As many as a power of two, or none.
+    /// Numbers and slots; number 0 marks a free place. The length is a power of two, or zero.
     places: Vec<(u32, u32)>,
     others: Vec<(u32, u32)>,
     len: usize,
 }
 
 impl Numbers {
-    /// How many there are.
+    /// The number of entries.
     #[inline]
     pub(super) const fn len(&self) -> usize {
         self.len
@@ -35,14 +37,14 @@ impl Numbers {
         }
     }
 
-    /// Adds a number that is not 0 and not there.
+    /// Adds a number that is neither 0 nor present.
     #[inline]
     pub(super) fn insert(&mut self, number: u32, slot: usize) {
         self.len += 1;
         self.put((number, slot as u32));
     }
 
-    /// Removes a number; whether it was there.
+    /// Removes a number; returns whether it was present.
     #[inline]
     pub(super) fn remove(&mut self, number: u32) -> bool {
         let place = self.place_of(number);
@@ -61,13 +63,13 @@ impl Numbers {
         is_there
     }
 
-    /// All numbers and their slots, in no order.
+    /// All numbers and their slots, in no particular order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, usize)> {
         let places = self.places.iter().filter(|(number, _)| *number != 0);
         places.chain(&self.others).map(|(number, slot)| (*number, *slot as usize))
     }
 
-    /// Both sides' numbers are every other one (RFC 9113 §5.1.1).
+    /// Each side uses every other number (RFC 9113 §5.1.1).
     #[inline]
     const fn place_of(&self, number: u32) -> usize {
         (number >> 1) as usize & self.places.len().wrapping_sub(1)
@@ -82,7 +84,7 @@ impl Numbers {
         }
     }
 
-    /// There is no table yet, or the place is taken.
+    /// Adds an entry when there is no table yet or its place is taken.
     #[cold]
     fn put_elsewhere(&mut self, entry: (u32, u32)) {
         if 2 * self.len <= self.places.len() {
@@ -127,7 +129,7 @@ mod tests {
         assert_eq!((numbers.len(), numbers.places.len()), (4, 8));
     }
 
-    /// Beside a map, with numbers that a peer chose to meet, and others.
+    /// Compares it with a map, for numbers that a peer chose to collide, and for others.
     #[test]
     fn it_is_a_map() {
         for step in [2, 6, 16, 512, 4096] {

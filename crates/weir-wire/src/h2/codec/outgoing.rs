@@ -1,4 +1,4 @@
-//! Heads and bodies that are sent, and the windows that let them.
+//! Sends heads and bodies, and manages the windows for them.
 
 use super::streams::{Ending, Record, WRITE};
 use super::{Broken, Codec, Failed, NOBODY_BEGAN, Sink, WINDOW_MOST, broken};
@@ -12,15 +12,15 @@ const TOO_LARGE: &str = "a window beyond 2 GiB";
 impl<S: Sink> Codec<S> {
     // === streams of ours ===
 
-    /// A place for a request, which begins when its head is written.
+    /// Reserves a slot for a request, whose stream opens when its head is written.
     pub(in crate::h2) fn reserve(&mut self) -> usize {
         self.streams.add()
     }
 
-    /// Whether a request can begin now. Those that wait come first.
+    /// Whether a request can begin now. Requests that already wait go first.
     pub(in crate::h2) fn may_begin(&mut self, slot: usize, cx: &Context<'_>) -> Poll<Result<(), Failed>> {
         if !self.is_open() {
-            return Poll::Ready(Err(Failed::Refused { by_reset: false })); // nobody has looked at what was not sent
+            return Poll::Ready(Err(Failed::Refused { by_reset: false })); // unsent, so never processed
         }
         let is_next = self.beginners.front().is_none_or(|first| *first == slot);
         if is_next && self.streams.open() < self.peer.streams && !self.is_full() {
@@ -36,7 +36,7 @@ impl<S: Sink> Codec<S> {
         Poll::Pending
     }
 
-    /// Wakes those that wait to begin, as many as may.
+    /// Wakes as many waiting requests as may begin.
     #[inline]
     pub(super) fn begin_more(&mut self) {
         if !self.beginners.is_empty() {
@@ -47,15 +47,15 @@ impl<S: Sink> Codec<S> {
     fn call_beginners(&mut self) {
         let room = match self.is_open() {
             true => self.peer.streams.saturating_sub(self.streams.open()),
-            false => usize::MAX, // none ever will
+            false => usize::MAX, // none will ever begin
         };
         for slot in self.beginners.iter().take(room) {
             self.streams.at(*slot).wake(WRITE);
         }
     }
 
-    /// Begins a stream with a head that is rendered already: `write` appends its frames for the stream of this number, with
-    /// the mark of the end on them where nothing follows (`ends`). For those who keep to [`Codec::peer_streams`] themselves.
+    /// Opens a stream with a pre-rendered head: `write` appends its frames for the given stream number, with
+    /// END_STREAM on them if nothing follows (`ends`). The caller must respect [`Codec::peer_streams`].
     pub fn ask(&mut self, is_head: bool, ends: bool, write: impl FnOnce(u32, &mut Vec<u8>)) -> (usize, u32) {
         let slot = self.streams.add();
         let place = self.before + self.out.len() as u64;
@@ -66,7 +66,7 @@ impl<S: Sink> Codec<S> {
         (slot, id)
     }
 
-    /// Gives a stream of ours its number.
+    /// Assigns a number to a stream of ours.
     pub(super) fn start(&mut self, slot: usize, is_head: bool) -> u32 {
         let id = if self.last == 0 { 1 } else { self.last + 2 };
         self.last = id;
@@ -80,14 +80,14 @@ impl<S: Sink> Codec<S> {
 
     // === heads ===
 
-    /// Leaves room for the header of HEADERS; the block is appended behind it.
+    /// Leaves room for the header of HEADERS; the caller appends the block behind it.
     pub(super) fn begin_block(&mut self) -> usize {
         let at = self.out.len();
         self.out.extend_from_slice(&[0; HEADER]);
         at
     }
 
-    /// Writes the header where room was left for it, and more of them where the block wants CONTINUATION.
+    /// Writes the header into the reserved room, and splits the block into CONTINUATION frames if it is long.
     pub(super) fn end_block(&mut self, slot: usize, at: usize, flags: u8) {
         let id = self.streams.at(slot).id;
         let len = self.out.len() - at - HEADER;
@@ -111,10 +111,10 @@ impl<S: Sink> Codec<S> {
 
     // === bodies ===
 
-    /// Sends some of a body; tells how much. The task is woken when there may be room for more.
+    /// Sends part of a body; returns how much. If it sends nothing, wakes the task when there may be room.
     ///
     /// # Errors
-    /// Why the stream takes no more.
+    /// Why the stream accepts no more data.
     pub fn send_data(&mut self, slot: usize, data: &[u8], cx: &Context<'_>) -> Poll<Result<usize, Failed>> {
         let is_free = self.queue.is_empty();
         let room = self.room_to_send();
@@ -130,7 +130,7 @@ impl<S: Sink> Codec<S> {
         }
         let want = data.len().min(FRAME_MOST).min(usize::try_from(record.window).unwrap_or(0));
         if want == 0 {
-            record.wait(WRITE, cx); // its own window wakes it
+            record.wait(WRITE, cx); // an update of the stream's own window wakes it
             self.give_grant_back(slot);
             self.grant_more();
             return Poll::Pending;
@@ -157,7 +157,7 @@ impl<S: Sink> Codec<S> {
         record.window -= data.len() as i64;
         self.window -= data.len() as i64;
         let id = record.id;
-        // What is written in pieces leaves in one frame, while that is the last.
+        // Consecutive small writes share one frame, as long as that frame is the last.
         if let Some((place, true)) = record.last_frame
             && let Some(at) = patchable(self.before, self.written, place)
             && let Some(header) = self.out.get(at..).and_then(Header::parse)
@@ -172,10 +172,10 @@ impl<S: Sink> Codec<S> {
         self.write_frame(Kind::DATA, 0, id, data);
     }
 
-    /// Ends what we send on a stream: by a mark on its last frame, if that has not left yet.
+    /// Ends our side of a stream, by a flag on its last frame if that has not left yet.
     ///
     /// # Errors
-    /// When the stream has failed or was ended, or the trailers are no field lines.
+    /// When the stream has failed or is already ended, or the trailers are not field lines.
     pub fn send_end(&mut self, slot: usize, trailers: &[u8]) -> io::Result<()> {
         let record = self.streams.at(slot);
         if let Some(failed) = record.failed {
@@ -211,7 +211,7 @@ impl<S: Sink> Codec<S> {
         Ok(())
     }
 
-    /// Why the stream is of no more use, if it is.
+    /// Why the stream is unusable, if it is.
     pub fn failed(&mut self, slot: usize) -> Option<Failed> {
         self.streams.at(slot).failed
     }
@@ -249,8 +249,8 @@ impl<S: Sink> Codec<S> {
         Ok(())
     }
 
-    /// The peer changes the window that streams begin with, and by as much those of all that there are (RFC 9113 §6.9.2). They
-    /// may become less than nothing.
+    /// Changes the initial window, and by the same amount the windows of all existing streams (RFC 9113 §6.9.2). They
+    /// may become negative.
     pub(super) fn change_windows(&mut self, window: i64) -> Result<(), Broken> {
         let change = window - self.peer.window;
         self.peer.window = window;
@@ -265,7 +265,7 @@ impl<S: Sink> Codec<S> {
         Ok(())
     }
 
-    /// Bytes that may be sent now and are promised to nobody.
+    /// Bytes that can be sent now and are not granted to any stream.
     fn room_to_send(&self) -> usize {
         if self.pending().len() + self.reserved >= self.flow.out {
             return 0;
@@ -273,12 +273,12 @@ impl<S: Sink> Codec<S> {
         usize::try_from(self.window).unwrap_or(0).saturating_sub(self.reserved)
     }
 
-    /// Whether so much waits to be sent that heads wait too.
+    /// Whether so much output is pending that heads must wait too.
     pub(super) fn is_full(&self) -> bool {
         self.pending().len() >= 2 * self.flow.out
     }
 
-    /// Something was sent: those that wait for room may go on.
+    /// Resumes streams that wait for room, after something was sent.
     pub(super) fn resume(&mut self) {
         self.grant_more();
         if !self.is_full() {
@@ -291,7 +291,7 @@ impl<S: Sink> Codec<S> {
         }
     }
 
-    /// Has a stream wait for its turn.
+    /// Queues a stream.
     fn enqueue(&mut self, slot: usize, cx: &Context<'_>) {
         let record = self.streams.at(slot);
         record.wait(WRITE, cx);
@@ -299,14 +299,14 @@ impl<S: Sink> Codec<S> {
             return;
         }
         if record.turn > 0 {
-            self.queue.push_front(slot); // it had less than its turn
+            self.queue.push_front(slot); // it got less than its turn
         } else {
             self.queue.push_back(slot);
         }
     }
 
-    /// Gives what room there is to those that wait, a frame to each in turn: who wants more than that waits again behind all
-    /// others.
+    /// Grants the available room to waiting streams, round-robin, one frame per turn. A stream that wants more goes
+    /// to the back of the queue.
     #[inline]
     pub(super) fn grant_more(&mut self) {
         if !self.queue.is_empty() {
@@ -324,7 +324,7 @@ impl<S: Sink> Codec<S> {
             let record = self.streams.at(slot);
             record.queued = false;
             if !record.is_open() || record.sent_end {
-                continue; // it would keep its part, until whoever holds it has read the rest
+                continue; // it would keep its grant until its holder has read the rest
             }
             let wants = usize::try_from(record.window).unwrap_or(0).clamp(1, FRAME_MOST);
             let turn = if record.turn > 0 { record.turn } else { FRAME_MOST };
@@ -335,7 +335,7 @@ impl<S: Sink> Codec<S> {
         }
     }
 
-    /// A stream takes what it was granted, or does not need it.
+    /// Removes a stream's grant, because it uses the grant or does not need it.
     #[inline]
     pub(super) fn give_grant_back(&mut self, slot: usize) {
         let grant = std::mem::take(&mut self.streams.at(slot).grant);
@@ -349,7 +349,7 @@ fn wake_for_window<K>(record: &mut Record<K>) {
     }
 }
 
-/// Where a frame lies in `out` whose header has not left yet.
+/// The offset in `out` of a frame whose header has not been sent yet.
 fn patchable(before: u64, written: usize, place: u64) -> Option<usize> {
     let at = usize::try_from(place.checked_sub(before)?).ok()?;
     (at >= written).then_some(at)

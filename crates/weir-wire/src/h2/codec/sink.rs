@@ -1,26 +1,26 @@
-//! Where heads and bodies go that come on a connection: the one thing that the users of a codec differ in. The codec itself
-//! wants to know little of a head (`Told`), and of a piece of a body only whether it was read at once.
+//! The destination of received heads and bodies: the one part in which users of a codec differ. Of a head, the codec
+//! needs only a few facts (`Told`); of a body piece, only whether it was read immediately.
 
 use super::Failed;
 use crate::h2::head::{Malformed, Told};
 use crate::h2::hpack::{Decoder, Undecodable};
 use std::fmt::Debug;
 
-/// What becomes of the heads and bodies of all streams of a connection.
+/// Handles the heads and bodies of all streams of a connection.
 ///
-/// The codec calls it when a head is whole and a piece of a body is within its windows and what Content-Length announced;
-/// what the sink refuses costs the stream.
+/// The codec calls it for each complete head, and for each body piece within its windows and the announced
+/// Content-Length. If the sink rejects something, the codec resets the stream.
 pub trait Sink: Debug + Sized {
-    /// What it keeps of one stream, in the stream's own record.
+    /// The sink's data for one stream, stored in the stream's record.
     type Kept: Debug + Default;
 
-    /// Whether somebody holds each stream, and releases it. Otherwise its record is freed as soon as the peer has ended it.
+    /// Whether each stream has a holder that releases it. Otherwise its record is freed as soon as the peer ends it.
     const HELD: bool;
 
-    /// Takes a head or trailers. The block must be decoded, or be one that changes nothing in the decoder's table.
+    /// Handles a head or trailers. It must decode the block, unless the block changes nothing in the decoder's table.
     ///
     /// # Errors
-    /// When the block is no HPACK: the connection ends. A head that is [`Malformed`] costs its stream.
+    /// When the block is not valid HPACK: the connection ends. A [`Malformed`] head only resets its stream.
     fn head(
         &mut self,
         kept: &mut Self::Kept,
@@ -28,17 +28,18 @@ pub trait Sink: Debug + Sized {
         decoder: &mut Decoder,
     ) -> Result<Result<Told, Malformed>, Undecodable>;
 
-    /// Takes a piece of a body.
+    /// Handles a piece of a body.
     ///
     /// # Errors
-    /// When nobody can make sense of it: its stream is reset.
+    /// When the piece is unusable: its stream is reset.
     fn data(&mut self, kept: &mut Self::Kept, piece: &Piece<'_>) -> Result<Taken, Malformed>;
 
-    /// The peer has ended a stream that nobody holds, properly unless it `failed`, after a GOAWAY with the code `left` if
-    /// there was one. This is the last that is said of it, except that streams which end with their connection stay.
+    /// The peer has ended a stream without a holder: properly, unless it `failed`, and after a GOAWAY with the code
+    /// `left` if there was one. This is the last call for the stream, except that streams which end with their
+    /// connection stay.
     fn over(&mut self, _kept: &mut Self::Kept, _failed: Option<Failed>, _left: Option<u32>) {}
 
-    /// What was just taken has no place in its conversation: nobody is to see it.
+    /// What the sink just handled does not belong in the conversation: discard it.
     fn void(_kept: &mut Self::Kept, _part: Part) {}
 
     /// Bytes of the body that nobody has read yet.
@@ -46,54 +47,54 @@ pub trait Sink: Debug + Sized {
         0
     }
 
-    /// The stream is gone, and its record waits for the next.
+    /// The stream is gone; prepares its record for the next one.
     fn clear(kept: &mut Self::Kept) {
         *kept = Self::Kept::default();
     }
 }
 
-/// Which fields of a message a block holds.
+/// The message part a block belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// A request's head.
     Request,
-    /// A response's head, the final one or an interim one.
+    /// A response's head, final or interim.
     Response,
-    /// What stands behind a body.
+    /// Trailers.
     Trailers,
 }
 
-/// A head or trailers as they came.
+/// A received head or received trailers.
 #[derive(Clone, Copy, Debug)]
 pub struct Block<'a> {
-    /// What it is of a message.
+    /// The message part.
     pub part: Part,
-    /// Its fields, in HPACK.
+    /// The fields, in HPACK.
     pub bytes: &'a [u8],
-    /// All bytes of its frames.
+    /// The total bytes of its frames.
     pub wire: usize,
-    /// How much of it may be held as text.
+    /// How many bytes of it may be held as text.
     pub most: usize,
 }
 
 /// A piece of a body.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece<'a> {
-    /// It; empty where only an end came, or padding.
+    /// The data; empty if only an end or padding came.
     pub data: &'a [u8],
-    /// All bytes of its frame.
+    /// The total bytes of its frame.
     pub wire: usize,
-    /// Whether this is all that Content-Length announced.
+    /// Whether it completes the announced Content-Length.
     pub is_all: bool,
 }
 
-/// What became of a piece.
+/// What the sink did with a piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// It is held, and somebody may read it now.
+    /// Held; the reader may have it now.
     Held,
-    /// It is held for what must come first.
+    /// Held back until something else arrives.
     KeptBack,
-    /// It was read: the peer may send as much again.
+    /// Read: the peer may send as much again.
     Read,
 }

@@ -1,78 +1,79 @@
-//! The streams of one connection: their records in a row of slots that are used again, found by number.
+//! The streams of one connection: their records, in reused slots, found by stream number.
 
 use super::Sink;
 use super::numbers::Numbers;
 use std::task::{Context, Waker};
 
-/// How many streams that have ended are remembered, to tell a late frame from a wrong one.
+/// How many ended streams are remembered, to tell a late frame from a wrong one.
 const REMEMBERED: usize = 256;
 
-/// Why a stream is of no more use.
+/// Why a stream is unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failed {
     /// The connection has ended.
     Closed,
-    /// We gave it up.
+    /// We abandoned it.
     GivenUp,
-    /// The peer broke this rule on it, or one of the connection.
+    /// The peer broke this rule, on the stream or on the connection.
     Malformed(&'static str),
-    /// The peer has not looked at it (RFC 9113 §8.7).
+    /// The peer did not process it (RFC 9113 §8.7).
     Refused {
-        /// By RST_STREAM; otherwise its connection ends.
+        /// By RST_STREAM; otherwise by the end of its connection.
         by_reset: bool,
     },
-    /// The peer reset it, with this code.
+    /// The peer reset it with this code.
     Reset(u32),
 }
 
-/// How a stream ended that is gone.
+/// How an ended stream ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// Both sides had said all, or the peer reset it: nothing may follow.
+    /// Both sides had finished, or the peer reset it: nothing may follow.
     Theirs,
-    /// We reset it: what was on its way is no error.
+    /// We reset it: frames that were in flight are no error.
     Ours,
 }
 
-/// What a task waits for.
+/// The events a task waits for.
 pub(super) const READ: u8 = 1;
 pub(super) const WRITE: u8 = 2;
 pub(super) const RESET: u8 = 4;
 
-/// One stream. In the server's role it begins with its head, in the client's before it has a number.
+/// One stream. A server's record begins with the request head, a client's before the stream has a number.
 #[derive(Debug, Default)]
 pub(super) struct Record<K> {
-    /// 0 until it begins.
+    /// 0 until the stream opens.
     pub(super) id: u32,
     pub(super) sent_end: bool,
     pub(super) got_end: bool,
     pub(super) failed: Option<Failed>,
     // === what came ===
-    /// What the sink keeps.
+    /// The sink's data.
     pub(super) kept: K,
-    /// What its head and trailers count of what a connection may hold, here and with whoever took them.
+    /// The stream's charge for head and trailers, whether they are here or with their reader.
     pub(super) held: usize,
-    /// What is missing of the body, by the message's own word.
+    /// The missing part of the announced body length.
     pub(super) owed: Option<u64>,
-    /// The final head came.
+    /// The final head has arrived.
     pub(super) headed: bool,
-    /// A response to HEAD.
+    /// It is the response to a HEAD request.
     pub(super) is_head: bool,
     /// What the peer may send now.
     pub(super) room: i64,
-    /// What it may send when all was read.
+    /// What the peer may send once everything is read.
     pub(super) room_most: u32,
-    /// What was read and not yet told.
+    /// Bytes read but not yet returned as credit.
     pub(super) credit: u32,
     // === what is sent ===
     pub(super) window: i64,
-    /// Part of the connection's window that waits for this stream.
+    /// The part of the connection's window granted to this stream.
     pub(super) grant: usize,
-    /// What is left of its turn, where there was not room for all of it.
+    /// The rest of its turn, if there was not room for all of it.
     pub(super) turn: usize,
-    /// It stands in a queue.
+    /// It is in a queue.
     pub(super) queued: bool,
-    /// Where its last frame with an end to mark begins, counted from the first byte ever sent, and whether that is DATA.
+    /// The offset of its last frame that can carry an end flag, counted from the first byte ever sent, and whether it
+    /// is DATA.
     pub(super) last_frame: Option<(u64, bool)>,
     // === who waits ===
     waker: Option<Waker>,
@@ -80,7 +81,7 @@ pub(super) struct Record<K> {
 }
 
 impl<K> Record<K> {
-    /// Notes that this task waits for something.
+    /// Records what this task waits for.
     pub(super) fn wait(&mut self, what: u8, cx: &Context<'_>) {
         self.wants |= what;
         if !self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
@@ -88,7 +89,7 @@ impl<K> Record<K> {
         }
     }
 
-    /// Wakes the task, if it waits for this.
+    /// Wakes the task if it waits for this.
     pub(super) fn wake(&mut self, what: u8) {
         if self.wants & what != 0
             && let Some(waker) = &self.waker
@@ -98,7 +99,7 @@ impl<K> Record<K> {
         }
     }
 
-    /// As it was before its stream, but for what the sink keeps. In place, because that may be large.
+    /// Resets the record, except the sink's data. In place, because that may be large.
     #[rustfmt::skip]
     fn reset(&mut self) {
         let Self {
@@ -123,7 +124,7 @@ pub(super) struct Streams<K> {
     slots: Vec<Record<K>>,
     free: Vec<usize>,
     numbers: Numbers,
-    /// The last that have ended, in a ring of which `oldest` is the next to be forgotten.
+    /// The most recently ended streams, in a ring; `oldest` is the next to be dropped.
     ended: Vec<(u32, Ending)>,
     oldest: usize,
 }
@@ -139,14 +140,14 @@ impl<K: Default> Streams<K> {
         self.slots.len() - 1
     }
 
-    /// A stream begins.
+    /// Opens a stream.
     #[inline]
     pub(super) fn begin(&mut self, slot: usize, id: u32) {
         self.slots[slot].id = id;
         self.numbers.insert(id, slot);
     }
 
-    /// The record in a slot, which somebody was given.
+    /// The record in a slot that a caller holds.
     #[inline]
     pub(super) fn at(&mut self, slot: usize) -> &mut Record<K> {
         &mut self.slots[slot]
@@ -158,46 +159,46 @@ impl<K: Default> Streams<K> {
         self.numbers.find(id)
     }
 
-    /// How many are open.
+    /// The number of open streams.
     #[inline]
     pub(super) const fn open(&self) -> usize {
         self.numbers.len()
     }
 
-    /// All that is granted.
+    /// The sum of all grants.
     pub(super) fn grants(&self) -> usize {
         self.slots.iter().map(|record| record.grant).sum()
     }
 
-    /// All that heads are charged with.
+    /// The sum of all charges for heads.
     pub(super) fn heads(&self) -> usize {
         self.slots.iter().map(|record| record.held).sum()
     }
 
-    /// The records, used or not.
+    /// All records, used or not.
     #[cfg(test)]
     pub(super) fn all(&self) -> &[Record<K>] {
         &self.slots
     }
 
-    /// All of the bodies that nobody has read yet.
+    /// Bytes of all unread bodies.
     pub(super) fn unread<S: Sink<Kept = K>>(&self) -> usize {
         self.slots.iter().map(|record| S::unread(&record.kept)).sum()
     }
 
-    /// The slots of all that have begun and are not removed.
+    /// The slots of all streams that have begun and are not removed.
     pub(super) fn places(&self) -> Vec<usize> {
         self.slots.iter().enumerate().filter(|(_, record)| record.id != 0).map(|(slot, _)| slot).collect()
     }
 
-    /// The slots of those that are open, the oldest stream first.
+    /// The slots of all open streams, oldest first.
     pub(super) fn slots(&self) -> Vec<usize> {
         let mut all: Vec<(u32, usize)> = self.numbers.iter().collect();
         all.sort_unstable();
         all.into_iter().map(|(_, slot)| slot).collect()
     }
 
-    /// No more frames pass on it; what came can still be read. Returns whether it was open.
+    /// Closes a stream for frames; received data stays readable. Returns whether it was open.
     #[inline]
     pub(super) fn end(&mut self, slot: usize) -> bool {
         let id = self.slots[slot].id;
@@ -209,7 +210,7 @@ impl<K: Default> Streams<K> {
         self.ended.iter().find(|(ended, _)| *ended == id).map(|(_, how)| *how)
     }
 
-    /// Notes how a stream ended.
+    /// Remembers how a stream ended.
     pub(super) fn remember(&mut self, id: u32, how: Ending) {
         if self.ended.len() < REMEMBERED {
             self.ended.push((id, how));
@@ -219,7 +220,7 @@ impl<K: Default> Streams<K> {
         }
     }
 
-    /// Nobody holds the record any more, and it is not open. What its sink keeps stays for the next on this slot.
+    /// Frees a closed record that nobody holds. The sink's data stays for the next stream in this slot.
     #[inline]
     pub(super) fn remove(&mut self, slot: usize) {
         self.slots[slot].reset();

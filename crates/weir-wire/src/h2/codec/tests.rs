@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Counts how often a task was woken.
+/// Counts wake-ups of a task.
 #[derive(Default)]
 struct Bell(AtomicUsize);
 
@@ -42,14 +42,14 @@ struct Sent {
     payload: Vec<u8>,
 }
 
-/// One side of a conversation; the test is the other.
+/// One side of a conversation; the test plays the other.
 struct Talk {
     codec: TextCodec,
     partial: Vec<u8>,
 }
 
 impl Talk {
-    /// With a client that has said hello and confirmed our SETTINGS.
+    /// A server whose client has sent its preface and acknowledged our SETTINGS.
     fn server(bounds: Bounds) -> Self {
         let mut talk = Self { codec: TextCodec::new(Role::Server, bounds), partial: PREFACE.to_vec() };
         talk.hear(Kind::SETTINGS, 0, 0, &settings(&SETTINGS));
@@ -58,7 +58,7 @@ impl Talk {
         talk
     }
 
-    /// With an upstream that has these SETTINGS.
+    /// A client whose upstream has these SETTINGS.
     fn client(theirs: &[(u16, u32)]) -> Self {
         let mut talk = Self { codec: TextCodec::new(Role::Client, BOUNDS), partial: Vec::new() };
         talk.hear(Kind::SETTINGS, 0, 0, &settings(theirs));
@@ -83,13 +83,13 @@ impl Talk {
         self.hear(Kind::DATA, end, stream, data);
     }
 
-    /// A request; returns its slot.
+    /// Receives a request; returns its slot.
     fn ask(&mut self, stream: u32, end: u8) -> usize {
         self.head(stream, &GET, end);
         self.codec.next_arrival().expect("it arrives")
     }
 
-    /// What leaves.
+    /// The frames sent since the last call.
     fn sent(&mut self) -> Vec<Sent> {
         let mut rest = self.codec.pending().to_vec();
         let len = rest.len();
@@ -103,7 +103,7 @@ impl Talk {
         sent
     }
 
-    /// The code of the GOAWAY that ended it.
+    /// The code of the GOAWAY that ended the connection.
     #[track_caller]
     fn goaway(&mut self) -> u32 {
         assert!(self.codec.ended().is_some(), "it has not ended");
@@ -112,7 +112,7 @@ impl Talk {
         frame::number(&last.payload, 4).unwrap()
     }
 
-    /// The code of the RST_STREAM that left, and nothing else but windows.
+    /// The stream and code of the RST_STREAM that was sent, with nothing else but window updates.
     #[track_caller]
     fn reset(&mut self) -> (u32, u32) {
         let sent: Vec<Sent> = self.sent().into_iter().filter(|s| s.kind != Kind::WINDOW_UPDATE).collect();
@@ -153,7 +153,7 @@ impl Talk {
         slot
     }
 
-    /// A request whose body is still to come.
+    /// A request whose body is not sent yet.
     fn post(&mut self) -> usize {
         let Poll::Ready(slot) = self.begin("POST / HTTP/1.1\r\nhost: h\r\n\r\n", Waker::noop()) else {
             panic!()
@@ -198,7 +198,7 @@ fn a_request_and_its_response_in_one_frame_each() {
     assert_eq!(text, b"GET / HTTP/1.1\r\nhost: h\r\nx-a: b\r\n\r\n");
     assert!(talk.codec.is_over_at(slot));
     talk.respond(slot);
-    // Written in pieces, ended later: one frame, with the mark on it.
+    // Written in pieces and ended later: one frame, with the end flag.
     assert_eq!(talk.write(slot, b"some", Waker::noop()), Poll::Ready(Ok(4)));
     assert_eq!(talk.write(slot, b"thing", Waker::noop()), Poll::Ready(Ok(5)));
     talk.codec.send_end(slot, &[]).unwrap();
@@ -253,7 +253,7 @@ fn a_large_head_is_sent_in_pieces() {
 
 #[test]
 fn hpack_stays_in_step_whatever_becomes_of_a_head() {
-    // Each puts x-n: v into the table; the last names it by its index.
+    // Each adds `x-n: v` to the table; the last refers to it by index.
     let indexed = |n: &str| [&[0x40, 3][..], n.as_bytes(), &[1, b'v']].concat();
     let mut talk = Talk::server(Bounds { streams: 2, text: 600, ..BOUNDS });
     let head = |talk: &mut Talk, stream: u32, fields: &[(&str, &str)], n: &str| {
@@ -272,7 +272,7 @@ fn hpack_stays_in_step_whatever_becomes_of_a_head() {
     assert_eq!(talk.reset(), (7, code::REFUSED));
     talk.codec.reset(large, code::CANCEL);
     talk.sent();
-    head(&mut talk, 3, &[], "x-4"); // behind our reset
+    head(&mut talk, 3, &[], "x-4"); // after our reset
     let last = [&block(&GET)[..], &[0xbe, 0xbf, 0xc0, 0xc1]].concat();
     talk.hear(Kind::HEADERS, frame::END_HEADERS | frame::END_STREAM, 9, &last);
     let slot = talk.codec.next_arrival().unwrap();
@@ -452,7 +452,7 @@ fn one_that_leaves_its_turn_to_begin_wakes_the_next() {
 
 #[test]
 fn a_head_that_is_too_large_has_no_body_behind_it() {
-    // Its text has no end, so that what follows would be read as more fields of it.
+    // Its text has no end, so that the following bytes would be read as more fields.
     let mut talk = Talk::client(&[]);
     let slot = talk.get();
     let large = "x".repeat(BOUNDS.text);

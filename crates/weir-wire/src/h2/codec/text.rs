@@ -1,5 +1,5 @@
-//! The gateway's sink: heads become the text that `weir-h1` parses, bodies wait for whoever reads the stream. And what a
-//! stream says in the same form: heads as text, made into blocks.
+//! The gateway's sink: heads become text for `weir-h1`, and bodies wait for the reader of the stream. Also the
+//! reverse: turns heads written as text into blocks.
 
 use super::streams::{READ, RESET, Record, WRITE};
 use super::{Block, Bounds, Codec, Failed, Flow, Part, Piece, Role, Sink, Taken};
@@ -13,32 +13,32 @@ use std::task::{Context, Poll};
 /// A connection whose streams are read and written as text.
 pub(in crate::h2) type TextCodec = Codec<Texts>;
 
-/// Longest buffer of text that is kept for the next head on a slot.
+/// Largest text buffer kept for the next head in a slot.
 const KEPT_TEXT: usize = 4 * 1024;
 
-/// Makes text of heads.
+/// Turns heads into text.
 #[derive(Debug)]
 pub(in crate::h2) struct Texts {
     role: Role,
     pub(super) scratch: head::Scratch,
 }
 
-/// What came on a stream, until it is read.
+/// What has arrived on a stream and is not read yet.
 #[derive(Debug, Default)]
 pub(in crate::h2) struct Message {
     /// Heads as text.
     pub(super) text: Vec<u8>,
-    /// The body from `read` on.
+    /// The body; `body[read..]` is unread.
     pub(super) body: Vec<u8>,
     read: usize,
-    /// How much of the body's end is kept back: a piece that makes a request complete, until its stream ends. With one byte
-    /// more it is malformed (RFC 9113 §8.1.1), and an upstream that was given all that was announced would have taken it
-    /// for whole.
+    /// How many bytes at the end of the body are held back. The piece that completes a request stays here until its
+    /// stream ends. One more byte would make the request malformed (RFC 9113 §8.1.1), but an upstream that had
+    /// received everything announced would have taken it for complete.
     kept_back: usize,
     trailers: Vec<u8>,
-    /// A request for a WebSocket.
+    /// It requests a WebSocket.
     tunnel: bool,
-    /// What a WebSocket is to be agreed to with.
+    /// The answer to the WebSocket key.
     accept: Option<String>,
 }
 
@@ -66,7 +66,7 @@ impl Sink for Texts {
         if block.bytes.len() > KEPT_TEXT || text.len() > KEPT_TEXT {
             self.scratch.trim();
             decoder.trim();
-            text.shrink_to(KEPT_TEXT); // so that it holds what it counts
+            text.shrink_to(KEPT_TEXT); // so that it uses no more memory than it is charged for
         }
         let told = match decoded? {
             Ok(_) if block.part == Part::Response && text.len() > 2 * block.most => {
@@ -120,7 +120,7 @@ impl Message {
         self.body.len() - self.read - kept_back
     }
 
-    /// Takes its text; returns how long it was.
+    /// Takes the text; returns its length.
     fn take_text(&mut self, buffer: &mut Vec<u8>) -> usize {
         let len = self.text.len();
         if buffer.is_empty() {
@@ -132,7 +132,7 @@ impl Message {
         len
     }
 
-    /// Takes so much of its body.
+    /// Takes `len` bytes of the body.
     fn take_body(&mut self, len: usize, buffer: &mut Vec<u8>) {
         if buffer.is_empty() && len == self.body.len() {
             std::mem::swap(buffer, &mut self.body);
@@ -148,7 +148,7 @@ impl Message {
 }
 
 impl Codec<Texts> {
-    /// A gateway's connection, on which our SETTINGS wait to be sent.
+    /// A gateway connection whose output starts with our SETTINGS.
     pub(in crate::h2) fn new(role: Role, bounds: Bounds) -> Self {
         let sink = Texts { role, scratch: head::Scratch::default() };
         Self::begin(sink, role, bounds, Flow::of(role))
@@ -156,7 +156,7 @@ impl Codec<Texts> {
 
     // === what came ===
 
-    /// Reads from a stream: from an upstream first heads as text, then the body. 0 is the end.
+    /// Reads from a stream. From an upstream, heads come first, as text, then the body. 0 means the end.
     pub(in crate::h2) fn read(
         &mut self,
         slot: usize,
@@ -183,15 +183,15 @@ impl Codec<Texts> {
         }
     }
 
-    /// The head of a request as text; behind what `text` holds already.
+    /// Appends the head of a request to `text`.
     pub(in crate::h2) fn take_head(&mut self, slot: usize, text: &mut Vec<u8>) {
         self.kept(slot).take_text(text);
     }
 
-    /// Whether nothing more of the message will come.
+    /// Whether no more of the message will arrive.
     pub(in crate::h2) fn is_over_at(&mut self, slot: usize) -> bool {
         let Record { kept, got_end, .. } = self.streams.at(slot);
-        // What a tunnel carries is no body.
+        // Tunnel data is not a body.
         let is_empty = kept.text.is_empty() && kept.readable(*got_end) == 0 && kept.trailers.is_empty();
         kept.tunnel || (*got_end && is_empty)
     }
@@ -200,7 +200,7 @@ impl Codec<Texts> {
         std::mem::take(&mut self.kept(slot).trailers)
     }
 
-    /// Whether the peer has given the stream up; wakes the task when it does.
+    /// Whether the peer has abandoned the stream; if not, wakes the task when it does.
     pub(in crate::h2) fn is_reset(&mut self, slot: usize, cx: &Context<'_>) -> bool {
         let record = self.streams.at(slot);
         if record.failed.is_none() {
@@ -211,7 +211,7 @@ impl Codec<Texts> {
 
     // === what is sent ===
 
-    /// Sends the head of a request, which begins its stream.
+    /// Sends the head of a request, which opens its stream.
     pub(in crate::h2) fn send_request(&mut self, slot: usize, text: &[u8], scheme: &str) -> io::Result<()> {
         let at = self.begin_block();
         let asked = match render::request(text, scheme, &mut self.render, &mut self.out) {
@@ -235,12 +235,12 @@ impl Codec<Texts> {
         Ok(())
     }
 
-    /// Whether the stream asked for a tunnel.
+    /// Whether the stream requested a tunnel.
     pub(in crate::h2) fn asked_for_tunnel(&mut self, slot: usize) -> bool {
         self.kept(slot).accept.is_some()
     }
 
-    /// Sends the head of a response; tells whether it was the final one.
+    /// Sends the head of a response; returns whether it was the final one.
     pub(in crate::h2) fn send_response(
         &mut self,
         slot: usize,
@@ -273,7 +273,7 @@ impl Codec<Texts> {
     }
 }
 
-/// What a failure of a stream is to those who know sockets only.
+/// Translates a stream failure for code that only knows sockets.
 impl From<Failed> for io::Error {
     fn from(failed: Failed) -> Self {
         let (kind, why) = match failed {

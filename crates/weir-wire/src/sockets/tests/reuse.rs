@@ -1,28 +1,28 @@
-//! Every short sequence of opening, closing, events (stale ones too) and telling, against a model: each socket's tasks learn exactly
-//! what was reported of that socket, and no event of it is ever left undelivered.
+//! Runs every short sequence of opening, closing, events (stale ones too) and wake-ups against a model. Each socket's
+//! tasks must learn exactly what was reported for that socket, and no event may stay undelivered.
 
 use super::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Wake;
 
-/// Steps of a sequence. The defect this was written for needs five.
+/// Steps per sequence. The bug this test was written for needs five.
 const STEPS: usize = 6;
 
-/// Sockets that a sequence opens at most, so that a place has up to three owners.
+/// Most sockets that a sequence opens, so that a place has up to three owners.
 const OPENED: usize = 3;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Open(Class),
     Close(usize),
-    /// The kernel reports this of the socket that was opened as the n-th, whether it is still there or not.
+    /// The kernel reports this for the n-th opened socket, even if it is closed.
     Event(usize, u8),
-    /// The first of the line is told.
+    /// The first client of the queue is woken.
     Tell,
 }
 
-/// Counts how often a task was woken.
+/// Counts wake-ups of a task.
 #[derive(Default)]
 struct Woken(AtomicUsize);
 
@@ -37,7 +37,7 @@ struct Model {
     place: Option<Place>,
     name: Name,
     class: Class,
-    /// Everything that was reported of it while it was open.
+    /// Everything reported for it while it was open.
     reported: u8,
     woken: Arc<Woken>,
 }
@@ -79,7 +79,7 @@ fn apply(sockets: &Rc<Sockets>, opened: &mut Vec<Model>, step: Step) {
     }
 }
 
-/// What holds after any sequence.
+/// The properties that hold after any sequence.
 fn check(sockets: &Sockets, opened: &[Model], sequence: &[Step]) {
     sockets.tell_line(usize::MAX);
     assert!(sockets.is_empty(), "{sequence:?}: somebody still stands in the line");

@@ -1,4 +1,4 @@
-//! What a bench measures, as processes of this same binary: the built-in origin, and gateways in front of it.
+//! The processes of a bench, all started from this binary: the built-in origin and the gateways in front of it.
 
 use crate::cmd::process::{LOOK, Process};
 use anyhow::{Context, Result, anyhow};
@@ -18,10 +18,11 @@ use weir_wire::hex;
 /// How long a process may take until it serves.
 const READY: Duration = Duration::from_secs(10);
 
-/// What the origin answers to everything.
+/// The body that the origin sends with every answer.
 const BODY: &str = "1KiB";
 
-/// The origin, and a folder for what gateways need to start. Dropping it ends the one and removes the other.
+/// The origin, and a folder for the files that gateways need to start. Dropping it stops the origin and removes
+/// the folder.
 pub(super) struct Stage {
     pub(super) origin: SocketAddr,
     process: Process,
@@ -31,7 +32,7 @@ pub(super) struct Stage {
 /// A gateway that runs until it is dropped.
 pub(super) struct Gateway {
     process: Process,
-    /// Names and addresses.
+    /// Pairs of name and address.
     listeners: Vec<(String, String)>,
 }
 
@@ -52,12 +53,12 @@ impl Stage {
         self.process.pid()
     }
 
-    /// Where gateways have their admin listener while they start.
+    /// The admin socket of gateways while they start.
     pub(super) fn admin(&self) -> PathBuf {
         self.dir.path().join("admin.sock")
     }
 
-    /// Makes the certificate that requests come with where a listener asks for one.
+    /// Makes the client certificate for listeners that require one.
     pub(super) fn identity(&self) -> Result<Identity> {
         let made = rcgen::generate_simple_self_signed(["weir-bench".to_owned()])?;
         write(&self.key(), &made.signing_key.serialize_pem())?;
@@ -74,7 +75,7 @@ impl Stage {
         self.dir.path().join("client.key")
     }
 
-    /// The embedded default asks where its origin is.
+    /// Tells the embedded default config where its origin is.
     pub(super) fn for_default(&self, source: Source) -> Source {
         if source.is_embedded() {
             source.with_variable(ORIGIN_VARIABLE, self.origin.to_string())
@@ -83,8 +84,8 @@ impl Stage {
         }
     }
 
-    /// Starts one with this config, and waits until it serves. Neither config nor socket is needed from then on, and both are removed: the
-    /// config may hold keys.
+    /// Starts a gateway with this config and waits until it serves. The gateway then needs neither the config nor
+    /// the socket. Both are removed, because the config may hold keys.
     pub(super) fn gateway(&self, config: &str) -> Result<Gateway> {
         let (path, admin) = (self.dir.path().join("weir.yaml"), self.admin());
         let gone = |path: &Path| drop(std::fs::remove_file(path));
@@ -111,7 +112,7 @@ impl Stage {
     }
 }
 
-/// Writes a file that nobody else may read.
+/// Writes a file that only this user may read.
 fn write(path: &Path, text: &str) -> Result<()> {
     let mut file =
         std::fs::OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(path)?;
@@ -123,19 +124,19 @@ impl Gateway {
         self.process.pid()
     }
 
-    /// Where a listener is.
+    /// The address of a listener.
     pub(super) fn listener(&self, name: &str) -> Result<String> {
         let found = self.listeners.iter().find(|(known, _)| known == name);
         found.map(|(_, address)| address.clone()).ok_or_else(|| anyhow!("the gateway has no listener {name}"))
     }
 }
 
-/// This very program.
+/// A command that runs this binary.
 fn this() -> Result<Command> {
     Ok(Command::new(std::env::current_exe().context("where this program is cannot be found")?))
 }
 
-/// Looks until there is something to see.
+/// Polls until `look` returns something.
 fn wait<T>(process: &mut Process, mut look: impl FnMut(&mut Process) -> Option<T>) -> Result<T> {
     let until = Instant::now() + READY;
     loop {

@@ -1,4 +1,4 @@
-//! A bench file as written, and what is wrong with it. docs/reference/compare.md tells it to users.
+//! A bench file as written, and its mistakes. docs/reference/compare.md describes it for users.
 
 use crate::cmd::load::Unequal;
 use serde::Deserialize;
@@ -17,9 +17,9 @@ use weir_load::{Compare, CompareOptions, Mistake, Options};
 pub(super) struct BenchFile {
     pub(super) name: String,
     pub(super) about: String,
-    /// What targets need, such as an origin: started before them.
+    /// Processes that targets need, such as an origin. They start before the targets.
     pub(super) processes: Named<Service>,
-    /// The first is what the others are compared with.
+    /// The first target is the baseline for the others.
     pub(super) targets: Named<Service>,
     pub(super) workloads: Named<Workload>,
 }
@@ -28,14 +28,14 @@ pub(super) struct BenchFile {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Service {
-    /// Where a target is asked.
+    /// URL at which a target is reached.
     pub(super) url: Option<String>,
-    /// Program and arguments. `weir` is this very program.
+    /// Program and arguments. `weir` means this binary.
     pub(super) start: Vec<String>,
-    /// Commands that are run to their ends before, such as a compiler.
+    /// Commands to run to completion before `start`, such as a compiler.
     pub(super) prepare: Vec<Vec<String>>,
     pub(super) prepare_within: Option<Duration>,
-    /// Where the commands run. Default: the folder of the file.
+    /// Working directory of the commands. Default: the folder of the file.
     pub(super) cwd: Option<FilePath>,
     pub(super) env: Pairs,
     pub(super) ready: Option<Ready>,
@@ -44,22 +44,22 @@ pub(super) struct Service {
     pub(super) pid: Option<Pid>,
     /// A command that prints its version.
     pub(super) version: Vec<String>,
-    /// Whether it is left out, and named, where it cannot be prepared or started.
+    /// Whether a failure to prepare or start this leaves it out, with a note, instead of ending the run.
     pub(super) optional: bool,
     pub(super) http2: Option<bool>,
     pub(super) headers: Pairs,
 }
 
-/// How to know that a process serves.
+/// How to tell that a process serves.
 #[derive(Clone, Debug)]
 pub(super) enum Ready {
     /// It accepts connections at this host and port.
     Port(String),
-    /// It answers this URL below 500.
+    /// It answers this URL with a status below 500.
     Url(String),
 }
 
-/// By which signal it ends.
+/// The signal that stops it.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub(super) enum Stop {
@@ -71,16 +71,16 @@ pub(super) enum Stop {
     Term,
 }
 
-/// Whose processor time counts.
+/// Whose CPU time counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Pid {
-    /// Whoever listens where the target is.
+    /// The process that listens at the target's address.
     Auto,
     None,
 }
 
-/// A load, and what was published of it.
+/// A load, and the figures that were published for it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Workload {
@@ -96,22 +96,22 @@ pub(super) struct Workload {
     insecure: bool,
     timeout: Option<Duration>,
     method: Option<String>,
-    /// In place of path and query of the targets' URLs.
+    /// Replaces path and query of the targets' URLs.
     path: Option<String>,
     headers: Pairs,
     body: Option<String>,
     body_file: Option<FilePath>,
-    /// What the methods of gRPC are; without them the targets are asked.
+    /// Definitions of gRPC methods. Without them, the targets are asked by server reflection.
     protos: Vec<FilePath>,
     metadata: Pairs,
     checks: Vec<String>,
-    /// For all rounds together.
+    /// Total time of all rounds.
     duration: Option<Duration>,
     block: Option<Duration>,
     warmup: Option<Duration>,
     until: Option<String>,
     fail_if: Vec<String>,
-    /// `ok` where targets are meant to do unequal work.
+    /// `ok` if the targets are meant to do unequal work.
     unequal: Option<Unequal>,
     seed: Option<u64>,
     published: Vec<Published>,
@@ -155,7 +155,7 @@ impl Stop {
 }
 
 impl Service {
-    /// How to know that it serves: as written, else that it listens where the URL is.
+    /// The readiness check: as written, else that something listens at the URL.
     pub(super) fn ready(&self) -> Option<Ready> {
         self.ready.clone().or_else(|| authority(self.url.as_deref()?).map(Ready::Port))
     }
@@ -174,7 +174,7 @@ impl BenchFile {
     /// Reads a file.
     ///
     /// # Errors
-    /// All that is wrong with it, as far as can be seen without starting anything.
+    /// Every mistake in it that can be found without starting anything.
     pub(super) fn read(path: &Path) -> Result<Self, Diagnostics> {
         let (read, mut found) = read_document::<Self>(path);
         let Some((file, tree)) = read else { return Err(found) };
@@ -243,7 +243,7 @@ impl BenchFile {
                 );
             }
         }
-        // What is wrong already need not be told in the words of a command line.
+        // Do not repeat earlier mistakes in terms of a command line.
         if found.errors() > 0 {
             return;
         }
@@ -262,7 +262,7 @@ impl BenchFile {
         }
     }
 
-    /// Whether commands run before anything is measured: files that are missing now may be theirs.
+    /// Whether commands run before the measurement. Files that are missing now may be their output.
     fn prepares(&self) -> bool {
         self.processes.iter().chain(self.targets.iter()).any(|(_, service)| !service.prepare.is_empty())
     }
@@ -292,7 +292,7 @@ impl BenchFile {
             let is_grpc = url.starts_with("grpc");
             options.streams = workload.streams.filter(|_| options.http2 || is_grpc);
             if is_grpc {
-                // A message is written as JSON, which is data and no body.
+                // A message is written as JSON, which belongs in `data` and not in `body`.
                 let text = options.body.take().and_then(|body| String::from_utf8(body).ok());
                 options.data = options.data.or(text);
             }
@@ -337,7 +337,7 @@ impl Workload {
         }
     }
 
-    /// What was published, in the units of a comparison.
+    /// The published figures, in the units of a comparison.
     pub(super) fn published(&self) -> Vec<PublishedFigures> {
         let figures = |pairs: &Pairs| {
             let read = |(name, text): &(String, String)| Some((name.clone(), read_figure(name, text).ok()?));
@@ -373,7 +373,7 @@ fn with_path(url: &str, path: &str) -> String {
     format!("{}{path}", &url[..end])
 }
 
-/// The folder that commands of a file run in.
+/// The folder in which commands of a file run.
 pub(super) fn folder(file: &Path) -> PathBuf {
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned())

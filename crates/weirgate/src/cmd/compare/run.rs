@@ -1,4 +1,4 @@
-//! Runs a bench file: prepares and starts what it names, compares, and ends all of it, whatever happens.
+//! Runs a bench file: prepares and starts its processes, compares, and stops all of them however the run ends.
 
 use super::file::{BenchFile, Pid, Ready, Service, authority, folder};
 use crate::cmd::process::{LOOK, Process};
@@ -11,17 +11,17 @@ use std::time::{Duration, Instant};
 use weir_load::compare::{ComparisonSet, LeftOut, Workload};
 use weir_load::{Compare, Interrupt, Options, Plan};
 
-/// How long a process may take until it serves, and a command that prepares one, where the file does not say.
+/// Defaults: how long a process may take until it serves, and how long a command that prepares it may take.
 const READY: Duration = Duration::from_secs(10);
 const PREPARE: Duration = Duration::from_secs(30 * 60);
 
 /// How long a command that prints a version may take.
 const VERSION: Duration = Duration::from_secs(5);
 
-/// How long one try to connect may take.
+/// Timeout of one attempt to connect.
 const CONNECT: Duration = Duration::from_millis(500);
 
-/// A bench file under way. Dropping it ends all processes, those started last first.
+/// A running bench file. Dropping it stops all processes, last started first.
 pub(super) struct Bench<'a> {
     file: &'a BenchFile,
     folder: PathBuf,
@@ -57,10 +57,10 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Runs the workloads of these names, or all, each for its time or for `time`.
+    /// Runs the workloads with these names, or all, each for its own duration or for `time`.
     ///
     /// # Errors
-    /// A process or target that is not optional cannot be prepared or started.
+    /// A process or target that is not optional fails to prepare or start.
     pub(super) fn run(mut self, only: &[String], time: Option<&str>) -> Result<ComparisonSet> {
         let workloads: Vec<_> = self
             .file
@@ -102,7 +102,7 @@ impl<'a> Bench<'a> {
         Ok(std::mem::take(&mut self.result))
     }
 
-    /// Prepares and starts one; an optional one that fails is left out.
+    /// Prepares and starts a process. An optional one that fails is left out.
     fn add(&mut self, name: &str, service: &Service) -> Result<()> {
         if self.interrupt.is_ended() {
             return Ok(());
@@ -132,7 +132,7 @@ impl<'a> Bench<'a> {
             self.result.versions.insert(name.to_owned(), line.trim().to_owned());
         }
         if service.start.is_empty() {
-            // Another process serves it, which may have been left out.
+            // Another process serves this target, and that process may have been left out.
             let place = service.url.as_deref().and_then(authority).filter(|_| service.optional);
             if let Some(place) = place.filter(|place| !connects(place)) {
                 return Err(anyhow!("nothing listens on {place}"));
@@ -147,7 +147,7 @@ impl<'a> Bench<'a> {
             Ready::Port(place) => Some(place.clone()),
             Ready::Url(url) => authority(url),
         };
-        // Whoever is there already would be measured in its place.
+        // A process that already listens there would be measured instead of ours.
         if place.as_deref().is_some_and(connects) {
             return Err(anyhow!("something listens on {} already", place.unwrap_or_default()));
         }
@@ -164,7 +164,7 @@ impl<'a> Bench<'a> {
             }
             std::thread::sleep(LOOK);
         }
-        // One of a pair on the same port would fail only now.
+        // If another process took the port meanwhile, ours fails only now.
         if let Some(status) = process.ended() {
             return Err(anyhow!("it ended with {status}: {}", process.printed()));
         }
@@ -183,7 +183,7 @@ impl<'a> Bench<'a> {
         let cwd = std::path::absolute(cwd)?;
         let mut command = match program.as_str() {
             "weir" => Command::new(std::env::current_exe()?),
-            // A relative path would be looked for where we are, not where it runs.
+            // Otherwise a relative path would be resolved against our working directory, not against `cwd`.
             path if path.contains('/') => Command::new(cwd.join(path)),
             name => Command::new(name),
         };
@@ -192,7 +192,7 @@ impl<'a> Bench<'a> {
         Ok(command)
     }
 
-    /// Runs a command to its end; what it printed.
+    /// Runs a command to completion and returns its output.
     fn finish(&self, command: &mut Command, within: Duration) -> Result<String> {
         let shown = format!("{command:?}");
         let until = Instant::now() + within;
@@ -235,7 +235,7 @@ fn is_ready(ready: &Ready, interrupt: &Interrupt) -> bool {
     }
 }
 
-/// Whether a condition is broken, or a target gave no answer.
+/// Whether a condition failed, or a target gave no answer.
 pub(super) fn has_failed(set: &ComparisonSet) -> bool {
     set.workloads.iter().any(|w| w.comparison.has_failed())
 }

@@ -1,4 +1,5 @@
-//! Which files of a folder `weir fleet publish` takes along: those that its config names, and no private keys unless they are asked for.
+//! Selects the files of a folder that `weir fleet publish` packs: those that the config names, and private keys
+//! only on request.
 
 use anyhow::{Result, anyhow, bail};
 use std::collections::BTreeSet;
@@ -7,16 +8,16 @@ use weir_fleet::bundle::{Bundle, MAIN};
 use weir_gateway::config::node::Value;
 use weir_gateway::config::{Loaded, Node};
 
-/// Keys whose value is a folder of which everything is served or read.
+/// Keys whose value is a folder that is served or read whole.
 const FOLDERS: &[&str] = &["include", "root"];
 
-/// What every kind of private key has in PEM.
+/// The marker that every kind of private key has in PEM.
 const PRIVATE_KEY: &[u8] = b"PRIVATE KEY-----";
 
-/// Most files that a message names.
+/// Most files that a message lists.
 const SHOWN: usize = 10;
 
-/// The bundle of a folder with this config, and the files of the folder that it leaves out.
+/// Packs the files of a folder that this config names. Also returns the files that it left out.
 pub(super) fn pack(folder: &Path, loaded: &Loaded, with_keys: bool) -> Result<(Bundle, Vec<String>)> {
     let folder = plain(folder)?;
     let all = files_below(&folder)?;
@@ -47,7 +48,7 @@ pub(super) fn pack(folder: &Path, loaded: &Loaded, with_keys: bool) -> Result<(B
     Ok((bundle, left))
 }
 
-/// The first of several names.
+/// The first names of a list, as text.
 pub(super) fn shown<T: AsRef<str>>(names: &[T]) -> String {
     let mut text = names.iter().take(SHOWN).map(AsRef::as_ref).collect::<Vec<_>>().join(", ");
     if names.len() > SHOWN {
@@ -56,7 +57,7 @@ pub(super) fn shown<T: AsRef<str>>(names: &[T]) -> String {
     text
 }
 
-/// Adds what the values of a tree name, each relative to the file that it stands in. Depth is bounded by the parser.
+/// Adds the files that the values of a tree name, each relative to its config file. The parser bounds the depth.
 fn add_named(node: &Node, key: &str, folder: &Path, all: &BTreeSet<String>, named: &mut BTreeSet<String>) {
     match &node.value {
         Value::Map(entries) => {
@@ -71,7 +72,7 @@ fn add_named(node: &Node, key: &str, folder: &Path, all: &BTreeSet<String>, name
             if all.contains(&name) {
                 named.insert(name.clone());
             }
-            // Of one definition others are read that no config names.
+            // A .proto file may import others next to it, which no config names.
             let parent = name.rsplit_once('/').map_or("", |(parent, _)| parent);
             let is_proto = |name: &String| name.ends_with(".proto") && is_in(name, parent);
             if name.ends_with(".proto") {
@@ -80,7 +81,7 @@ fn add_named(node: &Node, key: &str, folder: &Path, all: &BTreeSet<String>, name
             if FOLDERS.contains(&key) {
                 named.extend(all.iter().filter(|file| is_in(file, &name)).cloned());
             }
-            // Each node has its own variables, so each file that one of them may mean travels.
+            // Each node has its own variables, so every file that the pattern may match is packed.
             if let Some(pattern) = Pattern::of(&name) {
                 named.extend(all.iter().filter(|file| pattern.fits(file)).cloned());
             }
@@ -89,17 +90,17 @@ fn add_named(node: &Node, key: &str, folder: &Path, all: &BTreeSet<String>, name
     }
 }
 
-/// Whether a file lies in a folder or below it; the empty name is the folder of all.
+/// Whether a file lies in a folder or below it. The empty name is the root folder.
 fn is_in(file: &str, folder: &str) -> bool {
     folder.is_empty() || file.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
 }
 
-/// A path relative to a folder that it lies below, or is.
+/// A path relative to `folder`, if it is that folder or lies below it.
 fn below(folder: &Path, path: &Path) -> Option<String> {
     Some(plain(path).ok()?.strip_prefix(folder).ok()?.to_str()?.to_owned())
 }
 
-/// A path without `.` and `..`. Links are left as they are.
+/// A path without `.` and `..`. Symlinks stay unresolved.
 fn plain(path: &Path) -> Result<PathBuf> {
     let mut out = PathBuf::new();
     for part in absolute(path).map_err(|e| anyhow!("{}: {e}", path.display()))?.components() {
@@ -114,7 +115,7 @@ fn plain(path: &Path) -> Result<PathBuf> {
     Ok(out)
 }
 
-/// The files below a folder but for hidden ones.
+/// All files below a folder, except hidden ones.
 fn files_below(folder: &Path) -> Result<BTreeSet<String>> {
     let mut found = BTreeSet::new();
     let mut folders = vec![String::new()];
@@ -128,7 +129,7 @@ fn files_below(folder: &Path) -> Result<BTreeSet<String>> {
                 continue;
             }
             let path = if parent.is_empty() { name } else { format!("{parent}/{name}") };
-            // Depth is bounded, because a link may lead back to where it stands.
+            // Bounded depth, because a symlink may point back to a parent.
             if entry.path().is_dir() && path.matches('/').count() < DEPTH {
                 folders.push(path);
             } else if entry.path().is_file() {
@@ -139,14 +140,14 @@ fn files_below(folder: &Path) -> Result<BTreeSet<String>> {
     Ok(found)
 }
 
-/// How deep folders may lie in each other.
+/// Deepest nesting of folders.
 const DEPTH: usize = 16;
 
-/// A path with variables in it.
+/// A path that contains variables.
 struct Pattern<'t>(Vec<&'t str>);
 
 impl<'t> Pattern<'t> {
-    /// `None` where there is no variable, or nothing else.
+    /// `None` if the text has no variable, or is nothing but a variable.
     fn of(text: &'t str) -> Option<Self> {
         let mut pieces = Vec::new();
         let mut rest = text;
@@ -158,7 +159,7 @@ impl<'t> Pattern<'t> {
         (pieces.len() > 1 && pieces.iter().any(|piece| !piece.is_empty())).then_some(Self(pieces))
     }
 
-    /// Whether a variable may stand for a piece of one name.
+    /// Whether the path matches, where a variable stands for part of a single name.
     fn fits(&self, path: &str) -> bool {
         fits(&self.0, path)
     }

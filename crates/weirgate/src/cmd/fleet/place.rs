@@ -1,4 +1,4 @@
-//! Which fleet: from the options, else from the `source` of a config.
+//! Where the fleet is stored: from the options, else from the `source` of a config.
 
 use crate::cmd::ConfigArgs;
 use anyhow::{Result, anyhow, bail};
@@ -12,22 +12,22 @@ use weir_gateway::fleet::Console;
 /// Which etcd, and which keys in it.
 #[derive(Args)]
 pub(super) struct Place {
-    /// A member of the etcd, such as http://10.0.0.2:2379; may be given several times [default: those of `source` in the config]
+    /// etcd endpoint, such as http://10.0.0.2:2379; may be repeated [default: those of `source` in the config]
     #[arg(long, value_name = "URL")]
     etcd: Vec<Url>,
-    /// What the keys of the fleet begin with [default: that of the config, else /weir]
+    /// Prefix of the fleet's keys [default: the config's, else /weir]
     #[arg(long, value_name = "P")]
     prefix: Option<String>,
-    /// Certificates that the server's own is checked against
+    /// CA certificates that verify the server's certificate
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// The certificate to show, with its key
+    /// Client certificate
     #[arg(long, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
-    /// The key of --cert
+    /// Key of the client certificate
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
-    /// The user to log in as; the password is read from the variable ETCD_PASSWORD
+    /// User to log in as; the password comes from the variable ETCD_PASSWORD
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     #[command(flatten)]

@@ -1,4 +1,5 @@
-//! `weir fleet publish`: checks a folder, shows what differs, and writes bundle and pointer in one transaction.
+//! `weir fleet publish`: checks a folder, shows the differences, and writes bundle and pointer in one
+//! transaction.
 
 use super::packed;
 use super::place::Place;
@@ -18,30 +19,30 @@ use weir_gateway::config::units::Duration;
 use weir_gateway::config::{Loaded, Severity, Source, load};
 use weir_gateway::fleet::{Console, Fleet};
 
-/// How many times larger a bundle may be than the one before: more is a mistake of whatever made it.
+/// Largest growth over the previous bundle. Anything more is a mistake in whatever produced it.
 const GROWTH: usize = 10;
 
-/// What is too small for that to say anything, in bytes.
+/// Below this size in bytes, growth says nothing.
 const SMALL: usize = 64 << 10;
 
 #[derive(Args)]
 pub(super) struct Publish {
     /// A folder with a weir.yaml, or one file
     path: PathBuf,
-    /// Who takes it first: nodes with a label (zone=a) or with several (zone=a,canary=true), or a share of all (5%); several steps come one after
-    /// the other [default: everybody at once]
+    /// Nodes that take it first: those with a label (zone=a) or several (zone=a,canary=true), or a share of all
+    /// (5%). Several steps run in order [default: every node at the same time]
     #[arg(long, value_name = "WHO")]
     canary: Vec<Who>,
-    /// How long each step must do well before the next one opens
+    /// How long each step must stay healthy before the next one starts
     #[arg(long, value_name = "TIME", default_value = "2m")]
     hold: Duration,
-    /// Why, for the others
+    /// Reason, for other operators
     #[arg(short, long, default_value = "", hide_default_value = true)]
     message: String,
-    /// Publish it even if it is ten times as large as the one before
+    /// Publish even if the bundle is more than ten times as large as the previous one
     #[arg(long)]
     force: bool,
-    /// Publish private keys that the config names, for everybody to have who may read the bundle
+    /// Publish private keys that the config names; everyone who can read the bundle can then read them
     #[arg(long)]
     with_keys: bool,
     #[command(flatten)]
@@ -102,7 +103,7 @@ impl Publish {
         done(&console, written, &pointer)
     }
 
-    /// What the config names; of one file that file alone.
+    /// Packs what the config names. For a single file, packs only that file.
     fn pack(&self, loaded: &Loaded) -> Result<Bundle> {
         if !self.path.is_dir() {
             return Bundle::read(&self.path).map_err(|e| anyhow!("{}: {e}", self.path.display()));
@@ -118,7 +119,7 @@ impl Publish {
         if self.path.is_dir() { self.path.join(MAIN) } else { self.path.clone() }
     }
 
-    /// Shows which files differ, and refuses what cannot be meant.
+    /// Prints which files differ, and refuses a bundle of implausible size.
     fn compare(&self, console: &Console, fleet: &Fleet, bundle: &Bundle) -> Result<()> {
         let Some(pointer) = &fleet.pointer else { return Ok(()) };
         let before = match console.bundle(pointer.to) {
@@ -139,7 +140,8 @@ impl Publish {
     }
 }
 
-/// What `weir check` says, and the config unless it has mistakes. A variable that is missing here may be there on the nodes.
+/// Prints the findings of `weir check` and returns the config if it has no mistakes. A variable missing here may
+/// exist on the nodes.
 fn check(main: &Path) -> Result<Option<Loaded>> {
     let readers = weir_gateway::filters::KINDS.iter().map(|kind| kind.name);
     let source = Source::file(main)
@@ -149,7 +151,7 @@ fn check(main: &Path) -> Result<Option<Loaded>> {
         Some((loaded, _)) => Some(loaded.clone()),
         None => load(&source).ok(),
     };
-    // Each node adds its `source` to what is published.
+    // Each node adds its `source` to the published config.
     let mut found = checked.diagnostics.clone();
     found.retain(|d| d.code != "fleet-without-source");
     let text = found.to_text();

@@ -1,4 +1,4 @@
-//! A fleet for people, and for machines.
+//! The state of a fleet, as text and as JSON.
 
 use serde_json::{Value, json};
 use std::fmt::Write;
@@ -6,7 +6,7 @@ use weir_fleet::pointer::{Pointer, State, Step, labels_text};
 use weir_fleet::{Digest, NodeReport};
 use weir_gateway::fleet::{Fleet, Silent};
 
-/// What becomes of a bundle, in one sentence.
+/// The state of a rollout, in one sentence.
 pub(super) fn sentence(pointer: &Pointer) -> String {
     let rollout = &pointer.rollout;
     let what = format!("generation {}: bundle {}", pointer.generation, pointer.to.short());

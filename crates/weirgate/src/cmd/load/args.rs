@@ -1,31 +1,31 @@
-//! The options that say what a request is and how it is sent: the same for every command that makes load.
+//! Options that describe a request and how to send it, shared by all commands that generate load.
 
 use clap::Args;
 use std::path::PathBuf;
 use weir_load::{Mistake, Options};
 
-/// What is asked.
+/// The request.
 #[derive(Args)]
 pub(in crate::cmd) struct RequestArgs {
-    /// Method [default: GET, with a body POST]
+    /// Method [default: GET, or POST with a body]
     #[arg(short = 'X', long, value_name = "METHOD", help_heading = "Request")]
     method: Option<String>,
     /// A header field, `name: value`; may be repeated
     #[arg(short = 'H', long = "header", value_name = "K: V", help_heading = "Request")]
     headers: Vec<String>,
-    /// Body, or message of a WebSocket: text, or @FILE
+    /// Body, or WebSocket message: text, or @FILE
     #[arg(long, value_name = "TEXT|@FILE", help_heading = "Request")]
     data: Option<String>,
-    /// Send messages of a WebSocket as binary ones
+    /// Send WebSocket messages as binary
     #[arg(long, help_heading = "Request")]
     binary: bool,
     /// A part of a multipart body, name=value or name=@FILE; may be repeated
     #[arg(short = 'F', long = "form", value_name = "K=V", help_heading = "Request")]
     forms: Vec<String>,
-    /// Rows for {{data.NAME}} in path, header fields and body: CSV with a line of names, or JSON lines
+    /// Rows for {{data.NAME}} in path, header fields and body: CSV with a header line, or JSON lines
     #[arg(long, value_name = "FILE", help_heading = "Request")]
     feed: Option<PathBuf>,
-    /// Send {{ and }} as they are
+    /// Send {{ and }} literally
     #[arg(long, help_heading = "Request")]
     raw: bool,
     /// Basic authentication
@@ -44,42 +44,43 @@ pub(in crate::cmd) struct RequestArgs {
     /// Metadata, `key: value`, values of `-bin` keys in base64; may be repeated
     #[arg(long, value_name = "K: V", help_heading = "gRPC (--data is JSON)")]
     metadata: Vec<String>,
-    /// A .proto file that says what the method is [default: the target is asked, by server reflection]; may be repeated
+    /// A .proto file that defines the method [default: ask the target by server reflection]; may be repeated
     #[arg(long = "proto", value_name = "FILE", help_heading = "gRPC (--data is JSON)")]
     protos: Vec<PathBuf>,
-    /// Where files that it imports are looked for [default: where it stands]; may be repeated
+    /// Folder for imported files [default: that of the .proto file]; may be repeated
     #[arg(long = "import-path", value_name = "DIR", help_heading = "gRPC (--data is JSON)")]
     import_paths: Vec<PathBuf>,
-    /// A set of descriptors instead, as protoc --include_imports --descriptor_set_out writes it
+    /// A descriptor set instead, as protoc --include_imports --descriptor_set_out writes it
     #[arg(long, value_name = "FILE", help_heading = "gRPC (--data is JSON)")]
     protoset: Option<PathBuf>,
 }
 
-/// How it is sent.
+/// How to send it.
 #[derive(Args)]
 pub(in crate::cmd) struct ConnectionArgs {
     /// Speak HTTP/2: chosen by ALPN for https, by prior knowledge for http
     #[arg(long, visible_alias = "http2-prior-knowledge", help_heading = "Connection")]
     http2: bool,
-    /// Requests at a time on each connection of HTTP/2 [default: 1]
+    /// Concurrent requests on each HTTP/2 connection [default: 1]
     #[arg(short = 'm', long, value_name = "N", help_heading = "Connection")]
     streams: Option<u64>,
     /// Open a connection for each request
     #[arg(long, help_heading = "Connection")]
     no_keepalive: bool,
-    /// Write so many requests ahead of their responses [default: 1]
+    /// Number of requests to write ahead of their responses [default: 1]
     #[arg(long, value_name = "N", help_heading = "Connection")]
     pipeline: Option<u64>,
     /// Longest wait for a connection, and for a response [default: 30s]
     #[arg(long, value_name = "TIME", help_heading = "Connection")]
     timeout: Option<String>,
-    /// Connect to this address instead of asking the DNS, as in curl; may be repeated
+    /// Connect to this address instead of resolving the host, as in curl; may be repeated
     #[arg(long, value_name = "HOST:PORT:ADDR", help_heading = "Connection")]
     resolve: Vec<String>,
     /// Connect to this Unix socket
     #[arg(long, value_name = "PATH", help_heading = "Connection")]
     unix_socket: Option<PathBuf>,
-    /// Send requests through this proxy, http://[USER:PASSWORD@]HOST:PORT, or `env` for that of the environment [default: none]
+    /// Send requests through this proxy, http://[USER:PASSWORD@]HOST:PORT, or `env` for the environment's
+    /// [default: none]
     #[arg(long, value_name = "URL|env", help_heading = "Connection")]
     proxy: Option<String>,
     /// Accept any certificate
@@ -94,13 +95,13 @@ pub(in crate::cmd) struct ConnectionArgs {
     /// Key of the client certificate
     #[arg(long, value_name = "FILE", help_heading = "Connection")]
     key: Option<PathBuf>,
-    /// Name that TLS asks for and verifies instead of the URL's
+    /// Server name for TLS (SNI and verification) instead of the URL's host
     #[arg(long, value_name = "NAME", help_heading = "Connection")]
     server_name: Option<String>,
 }
 
 impl RequestArgs {
-    /// Writes itself into the options, the curl command line last.
+    /// Adds these settings to the options, the curl command line last.
     pub(in crate::cmd) fn fill(&self, options: &mut Options) -> Result<(), Mistake> {
         options.method.clone_from(&self.method);
         options.headers.clone_from(&self.headers);
@@ -121,7 +122,7 @@ impl RequestArgs {
 }
 
 impl ConnectionArgs {
-    /// Writes itself into the options.
+    /// Adds these settings to the options.
     pub(in crate::cmd) fn fill(&self, options: &mut Options) {
         options.no_keepalive = self.no_keepalive;
         options.http2 = self.http2;

@@ -1,7 +1,8 @@
-//! The live view of `weir load`: how a run goes, drawn on the terminal while it lasts.
+//! The live view of `weir load`: draws the progress of a run on the terminal.
 //!
-//! The main thread draws, which does nothing else while a run lasts: four times a second at most, from figures that the engine hands over once
-//! a second anyway. So the engine is as fast as without it. `view` says what is to be seen, `screen` takes the terminal and gives it back.
+//! The main thread draws, since it is idle during a run. It draws at most four times a second, from figures that
+//! the engine hands over once a second anyway. The view therefore costs the engine nothing. `view` lays out the
+//! content, `screen` takes and restores the terminal.
 
 mod screen;
 mod view;
@@ -13,14 +14,14 @@ use std::io::IsTerminal;
 use view::View;
 use weir_load::{Plan, Progress};
 
-/// The view of one run. The terminal is as it was when this is gone.
+/// The view of one run. Dropping it restores the terminal.
 pub(super) struct Live {
     screen: Screen,
     view: View,
 }
 
 impl Live {
-    /// Takes the terminal; says why not where there is none to draw on.
+    /// Takes the terminal, or says why it cannot draw on one.
     pub(super) fn open(plan: &Plan) -> Result<Self, String> {
         if !std::io::stdout().is_terminal() || !std::io::stderr().is_terminal() {
             return Err("stdout and stderr are not both a terminal".to_owned());
@@ -32,10 +33,10 @@ impl Live {
         Ok(Self { screen, view: View::new(plan.as_run.clone(), plan.warmup()) })
     }
 
-    /// Draws how the run goes. A terminal that has gone away ends no run.
+    /// Draws the progress. A terminal that disappears does not end the run.
     pub(super) fn show(&mut self, now: &Progress<'_>) {
         self.view.look(now);
-        // A tick is drawn at the next look: so there are no more frames than looks.
+        // A tick is drawn on the next call, which keeps frames to one per call.
         if now.tick.is_none() {
             self.screen.draw(|frame| self.view.draw(frame));
         }

@@ -1,8 +1,8 @@
-//! In the place of `live` where the program is built without it.
+//! Stands in for `live` when the program is built without that feature.
 
 use weir_load::{Plan, Progress};
 
-/// There is none.
+/// The live view, which does not exist in this build.
 pub(super) enum Live {}
 
 impl Live {
@@ -15,5 +15,5 @@ impl Live {
     }
 }
 
-/// Nothing was taken.
+/// Does nothing: the terminal was never taken.
 pub(in crate::cmd) const fn give_back() {}

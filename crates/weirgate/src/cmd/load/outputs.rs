@@ -1,4 +1,4 @@
-//! Where a report goes besides stdout: files, and a Prometheus that is told while the run lasts.
+//! Where a report goes besides stdout: to files, and to a Prometheus during the run.
 
 use super::prometheus::{END_MOST, Ended, Remote};
 use crate::cmd::kept::Kept;
@@ -8,7 +8,7 @@ use std::time::Instant;
 use weir_load::report::{Format, Tick, render};
 use weir_load::{Mistake, RemoteWrite, Report};
 
-/// One `-o`.
+/// One `-o` option.
 #[derive(Clone, Debug)]
 pub(super) enum Output {
     /// `prometheus=URL`
@@ -26,17 +26,18 @@ impl std::str::FromStr for Output {
     }
 }
 
-/// All of them, open.
+/// All outputs, open.
 pub(super) struct Outputs {
     files: Vec<(Kept, &'static Format)>,
     remotes: Vec<Remote>,
 }
 
 impl Outputs {
-    /// Looks at files, each with the name of its layout, and starts to tell the others. The name of the run becomes the label `testid`.
+    /// Checks the files, each with the name of its layout, and starts a thread per Prometheus. The name of the
+    /// run becomes the label `testid`.
     ///
     /// # Errors
-    /// Everything that cannot be written to, as far as can be seen before the run.
+    /// Every output that cannot be written to, as far as can be known before the run.
     pub(super) fn open(
         files: &[(&Option<PathBuf>, &str)],
         outputs: &[Output],
@@ -62,17 +63,18 @@ impl Outputs {
         if mistakes.is_empty() { Ok(opened) } else { Err(mistakes) }
     }
 
-    /// Tells of a second of the run; waits for nobody.
+    /// Sends the figures of one second of the run, without blocking.
     pub(super) fn tick(&mut self, tick: &Tick) {
         self.remotes.iter_mut().for_each(|remote| remote.tick(tick));
     }
 
-    /// Writes the report everywhere.
+    /// Writes the report to every output.
     pub(super) fn end(self, report: &Report) -> Result<()> {
         for (file, format) in self.files {
             file.write(&render(report, format))?;
         }
-        // What Prometheus misses is in the report all the same: that fails no run. All are told at once, and waited for together.
+        // A failed write to Prometheus does not fail the run, since the report has the figures. All remotes end
+        // in parallel and share one deadline.
         let until = Instant::now() + END_MOST;
         let ended: Vec<_> = self.remotes.into_iter().map(|remote| remote.end(report, until)).collect();
         let lost = ended.into_iter().filter_map(Ended::lost);

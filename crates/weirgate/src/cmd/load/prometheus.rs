@@ -1,4 +1,5 @@
-//! Tells a Prometheus how a run goes, from a thread of its own: a slow one holds neither the engine nor its coordinator.
+//! Sends the progress of a run to a Prometheus, from a separate thread, so a slow Prometheus delays neither the
+//! engine nor its coordinator.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -8,39 +9,40 @@ use weir_load::report::Tick;
 use weir_load::units::counted;
 use weir_load::{RemoteWrite, Report};
 
-/// Ticks that may wait. One takes five seconds at the longest, so this is how far behind it may be before ticks are left out; the figures of
-/// the whole run make up for them.
+/// Most ticks in the queue. Sending a tick takes at most five seconds, so this bounds the backlog; ticks beyond
+/// it are dropped. The totals of the whole run make up for them.
 const WAITING_MOST: usize = 64;
 
-/// How long the end of a run waits for all of them together. What is not told by then is lost, and said to be.
+/// How long the end of a run waits for all remotes together. Whatever is unsent by then is lost and reported as
+/// lost.
 pub(super) const END_MOST: Duration = Duration::from_secs(5);
 
-/// A Prometheus that is told.
+/// A Prometheus that receives the figures.
 pub(super) struct Remote {
     ticks: SyncSender<(Tick, u64)>,
     told: Receiver<Told>,
     shared: Arc<Shared>,
-    /// Ticks that were given to the thread, and those that it had no room for.
+    /// Ticks that were queued, and ticks dropped because the queue was full.
     given: u64,
     no_room: u64,
 }
 
-/// What the thread and its owner know of each other.
+/// State shared by the thread and its owner.
 #[derive(Default)]
 struct Shared {
     /// Set once the run is over.
     ending: OnceLock<Ending>,
-    /// Ticks that the thread is done with.
+    /// Ticks that the thread has handled.
     done: AtomicU64,
 }
 
 struct Ending {
     report: Report,
-    /// Until when ticks that wait are still sent: the figures of the whole run are worth more.
+    /// Deadline for queued ticks. The rest of the time is for the totals of the whole run, which matter more.
     ticks_until: Instant,
 }
 
-/// What came of it.
+/// The outcome of the thread's work.
 struct Told {
     remote: RemoteWrite,
     failed: u64,
@@ -57,7 +59,7 @@ impl Remote {
             let shared = Arc::clone(&shared);
             let begun = Told { remote, failed: 0, first: None, left_out: 0 };
             move || {
-                let _ = tell.send(begun.all(&inbox, &shared)); // the owner waits no longer
+                let _ = tell.send(begun.all(&inbox, &shared)); // the owner may have stopped waiting
             }
         };
         std::thread::Builder::new().name("weir-prometheus".to_owned()).spawn(work)?;
@@ -67,21 +69,21 @@ impl Remote {
     pub(super) fn tick(&mut self, tick: &Tick) {
         match self.ticks.try_send((tick.clone(), now())) {
             Ok(()) => self.given += 1,
-            Err(_) => self.no_room += 1, // left out: see WAITING_MOST
+            Err(_) => self.no_room += 1, // dropped: see WAITING_MOST
         }
     }
 
-    /// Has what is left and the figures of the whole run sent, by `until`.
+    /// Asks the thread to send the remaining ticks and the totals of the whole run, by `until`.
     pub(super) fn end(self, report: &Report, until: Instant) -> Ended {
         let left = until.saturating_duration_since(Instant::now());
         let ending = Ending { report: report.clone(), ticks_until: Instant::now() + left / 2 };
-        let _ = self.shared.ending.set(ending); // nobody else does
+        let _ = self.shared.ending.set(ending); // nothing else sets it
         let Self { told, shared, given, no_room, .. } = self;
         Ended { told, shared, given, no_room, until }
     }
 }
 
-/// One that is told the rest.
+/// A remote that is sending its last figures.
 pub(super) struct Ended {
     told: Receiver<Told>,
     shared: Arc<Shared>,
@@ -91,7 +93,8 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// Waits for it, and says what was lost. A thread that still waits for an answer is left behind: it ends with the process.
+    /// Waits for the thread and reports what was lost. A thread still waiting for an answer is abandoned and ends
+    /// with the process.
     pub(super) fn lost(self) -> Option<String> {
         let left = self.until.saturating_duration_since(Instant::now());
         let Ok(told) = self.told.recv_timeout(left) else {
@@ -126,7 +129,7 @@ impl Told {
             }
             shared.done.fetch_add(1, Ordering::Relaxed);
         }
-        // None where the owner is gone without an end: it failed otherwise.
+        // `None` if the owner is gone without calling `end`, because the run failed.
         if let Some(ending) = shared.ending.get() {
             let ended = self.remote.end(&ending.report, now());
             self.note(ended);
@@ -154,7 +157,7 @@ mod tests {
 
     #[test]
     fn one_that_does_not_answer_holds_up_no_end() {
-        // It takes connections and never says a word: each write would wait for five seconds.
+        // A server that accepts connections and never answers: each write would wait for five seconds.
         let silent = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", silent.local_addr().unwrap());
         let mut remote = Remote::start(RemoteWrite::new(&url, &[]).unwrap()).unwrap();

@@ -1,10 +1,12 @@
-//! What other load testers call our options, as people type them out of habit.
+//! Translates options of other load testers, which people type out of habit.
 //!
-//! A word that means one thing to all who know it is taken as our option. Where tools disagree, it is refused with what to write for each of
-//! their meanings: to guess would run another load than the one that was asked for. Written after the help texts of wrk 4, wrk2, ab 2.4, hey 0.1,
-//! oha 1.16, k6 1.8, ghz 0.12x, h2load 1.6x, autocannon 8, bombardier 2, vegeta 12, fortio 1.7x and curl 8.
+//! A word that means the same in every tool becomes our option. If tools disagree, we refuse it and say what to
+//! write for each meaning, because a guess would run a different load. Source: the help texts of wrk 4, wrk2, ab
+//! 2.4, hey 0.1, oha 1.16, k6 1.8, ghz 0.12x, h2load 1.6x, autocannon 8, bombardier 2, vegeta 12, fortio 1.7x and
+//! curl 8.
 //!
-//! No option of ours takes a separate value that begins with `-`, so each word that does is an option, whatever stands before it.
+//! None of our options takes a separate value that begins with `-`. Every word that does is therefore an option,
+//! whatever precedes it.
 
 use super::Load;
 use crate::cmd::compare::Compare;
@@ -15,23 +17,23 @@ use weir_load::Mistake;
 #[cfg(test)]
 mod tests;
 
-/// What becomes of a word.
+/// How to treat a word.
 #[derive(Clone, Copy)]
 enum Meaning {
-    /// Refused: it has no value, and this is what to write instead.
+    /// Refused: it takes no value, and this is what to write instead.
     Flag(&'static str),
-    /// Left out: it asks for what happens anyway.
+    /// Dropped: it asks for our default behaviour.
     Given,
-    /// Our option of this name, with the same kind of value.
+    /// Our option of this name, which takes the same kind of value.
     Is(&'static str),
     /// Our own option, written with one dash.
     Own,
-    /// Refused: it has a value, which stands where this says `{}`, and where it says `{#}` if it is a number.
+    /// Refused: it takes a value, which replaces `{}` in this text, and `{#}` if it is a number.
     Value(&'static str),
 }
 use Meaning::{Flag, Given, Is, Own, Value};
 
-/// The words, sorted; capitals last.
+/// The words, sorted, capitals last.
 static WORDS: &[(&str, Meaning)] = &[
     ("-a", Value("--user {} (hey, oha, bombardier) or -n {#} (autocannon)")),
     (
@@ -158,7 +160,7 @@ static WORDS: &[(&str, Meaning)] = &[
     ("--workers", Value("-c {} if you mean connections, --threads {} if you mean threads")),
 ];
 
-/// What `load` has and `compare` does not, with what it has instead.
+/// Options that `load` has and `compare` lacks, each with its substitute.
 static ONLY_LOAD: &[(&str, Meaning)] = &[
     ("-n", BY_TIME),
     ("-o", Value("--save FILE")),
@@ -175,10 +177,10 @@ static ONLY_LOAD: &[(&str, Meaning)] = &[
 const BY_TIME: Meaning =
     Value("-d TIME, the longest time of all rounds together, and --until 1% to end as soon as that is known");
 
-/// The command line with the words of others made ours, where it is one that makes load.
+/// Translates the command line if its command generates load.
 ///
 /// # Errors
-/// The words that mean more than one thing, or nothing here, each with what to write instead.
+/// Every word that is ambiguous or has no meaning here, each with what to write instead.
 pub(in crate::cmd) fn translated(args: Vec<OsString>) -> Result<Vec<OsString>, Vec<Mistake>> {
     let command = match args.get(command_at(&args)).and_then(|command| command.to_str()) {
         Some("compare") => Compare::augment_args(Command::new("compare")),
@@ -213,7 +215,7 @@ pub(in crate::cmd) fn translated(args: Vec<OsString>) -> Result<Vec<OsString>, V
             Some(Word { meaning: Is(name), value, .. }) => ours.push(with(name, value)),
             Some(word @ Word { meaning: Flag(hint), .. }) => mistakes.push(refused(&word.name, None, hint)),
             Some(Word { name, value, meaning: Value(hint) }) => {
-                // A URL is not its value: in some tools it has none.
+                // A URL is not its value, because in some tools the option takes none.
                 let own = |next: &OsString| {
                     next.to_str().is_some_and(|n| !n.starts_with('-') && !n.contains("://"))
                 };
@@ -225,7 +227,7 @@ pub(in crate::cmd) fn translated(args: Vec<OsString>) -> Result<Vec<OsString>, V
     if mistakes.is_empty() { Ok(ours) } else { Err(mistakes) }
 }
 
-/// Where the command stands: `-c FILE` of all commands may come before it.
+/// Index of the command; `-c FILE`, which all commands take, may precede it.
 fn command_at(args: &[OsString]) -> usize {
     let mut at = 1;
     while let Some(word) = args.get(at).and_then(|word| word.to_str()).filter(|word| word.starts_with('-')) {
@@ -234,11 +236,11 @@ fn command_at(args: &[OsString]) -> usize {
     at
 }
 
-/// A word of `WORDS` as it was typed, or one of ours with one dash.
+/// A word of `WORDS` as typed, or one of our options with a single dash.
 struct Word {
     name: String,
     meaning: Meaning,
-    /// What was written in one with it: `5` of `-q5`, `--rps=5`.
+    /// The value attached to the word: `5` in `-q5` and `--rps=5`.
     value: Option<String>,
 }
 
@@ -246,7 +248,7 @@ impl Word {
     fn of(typed: &str, is_ours: impl Fn(&str) -> bool) -> Option<Self> {
         let (name, value) = typed.split_once('=').map_or((typed, None), |(name, value)| (name, Some(value)));
         let known = |name: &str, value: Option<&str>| {
-            // What this command has by the same name comes first: `compare -f` is a bench file.
+            // The command's own option of the same name takes precedence: `compare -f` is a bench file.
             let of = |list: &[(&str, Meaning)], name: &str| {
                 list.iter().find(|(known, _)| *known == name && !is_ours(name)).map(|(_, meaning)| *meaning)
             };
@@ -262,7 +264,7 @@ impl Word {
         if name.starts_with("--") {
             return None;
         }
-        // Programs in Go have long names behind one dash.
+        // Go programs take long names with a single dash.
         let long = format!("-{name}");
         if name.len() > 2
             && let Some(word) = known(&long, value)
@@ -277,7 +279,7 @@ impl Word {
     }
 }
 
-/// An option as it is written, with its value if that is known.
+/// An option as written, with its value if known.
 fn with(name: &str, value: Option<String>) -> OsString {
     value.map_or_else(|| name.to_owned(), |value| format!("{name}={value}")).into()
 }
@@ -295,7 +297,7 @@ fn refused(name: &str, value: Option<&str>, hint: &str) -> Mistake {
     Mistake { place, hint }
 }
 
-/// A value that other tools would give to one of our short options.
+/// Refuses a value that another tool expects for one of our short options.
 fn doubtful(word: &str, next: Option<&str>) -> Option<Mistake> {
     let (option, value) = match word.split_at_checked(2)? {
         (option, "") => (option, next?),

@@ -1,7 +1,7 @@
-//! `--pid-file`: which process serves, for scripts that look into a file.
+//! `--pid-file`: the id of the process that serves, for scripts.
 //!
-//! The process that serves holds a lock on its file. So a file that a crash left behind is told from one in use, whatever process has its number
-//! by now. An upgrade puts another file in its place.
+//! The process that serves holds a lock on the file. The lock distinguishes a file in use from one left behind by
+//! a crash, even if another process has the same id by now. An upgrade replaces the file.
 
 use anyhow::{Context, Result, bail};
 use std::fs::{File, TryLockError};
@@ -10,20 +10,20 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use weir_telemetry::log;
 
-/// Most bytes of somebody's file that are read.
+/// Most bytes that are read of an existing file.
 const PID_BYTES: u64 = 32;
 
-/// The file, while this process serves. It is removed with this, unless another has taken its place.
+/// The file of this process. Dropping it removes the file, unless another process has replaced it.
 pub(super) struct PidFile {
     path: PathBuf,
     file: File,
 }
 
 impl PidFile {
-    /// Whether the path is free: nothing is there, or what no process holds.
+    /// Succeeds if the path is free: there is no file, or no process has locked it.
     ///
     /// # Errors
-    /// A running process holds it, or it cannot be read.
+    /// A running process has locked the file, or it cannot be read.
     pub(super) fn check(path: &Path) -> Result<()> {
         let file = match File::open(path) {
             Ok(file) => file,
@@ -37,7 +37,7 @@ impl PidFile {
             }
             Err(TryLockError::WouldBlock) => {
                 let mut pid = String::new();
-                let _ = file.take(PID_BYTES).read_to_string(&mut pid); // for the message alone
+                let _ = file.take(PID_BYTES).read_to_string(&mut pid); // used only in the message
                 let pid = pid.trim();
                 bail!(
                     "--pid-file {}: process {pid} holds it, so Weir runs already. `weir upgrade` replaces it",
@@ -48,7 +48,7 @@ impl PidFile {
         }
     }
 
-    /// Writes the number of this process, in place of what is there.
+    /// Writes the id of this process, replacing any existing file.
     ///
     /// # Errors
     /// The folder cannot be written to.
@@ -62,12 +62,12 @@ impl PidFile {
             Ok(beside.persist(path)?)
         };
         let file = write().with_context(|| format!("--pid-file {}", path.display()))?;
-        // One that is written from another folder later would not be found at the end.
+        // An absolute path, so that the file is found at exit even from another working directory.
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         Ok(Self { path, file })
     }
 
-    /// Whether it is this file that lies at the path.
+    /// Whether the file at the path is still this one.
     fn is_there(&self) -> bool {
         match (std::fs::metadata(&self.path), self.file.metadata()) {
             (Ok(there), Ok(own)) => (there.dev(), there.ino()) == (own.dev(), own.ino()),
@@ -79,7 +79,7 @@ impl PidFile {
 impl Drop for PidFile {
     fn drop(&mut self) {
         if self.is_there() {
-            let _ = std::fs::remove_file(&self.path); // whoever removed it before did the same
+            let _ = std::fs::remove_file(&self.path); // if somebody else removed it, that is fine too
         }
     }
 }

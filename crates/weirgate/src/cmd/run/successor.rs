@@ -1,12 +1,13 @@
-//! The process that took this one's place, watched until this one ends: if it dies, a fresh process of this program serves instead.
+//! Watches the process that replaced this one until this one exits. If the new process dies, this program starts
+//! again.
 //!
 //! ```text
-//!   `ready` ─► PROBATION, in which this process does not end ─► this one is still the main process of systemd
-//!           ─► KEPT, in which its sockets are kept open here: connections that wait in them outlive its death
-//!           ─► the end of this process
+//!   `ready` ─► PROBATION: this process stays, and is still systemd's main process
+//!           ─► KEPT: this process keeps the sockets open, so connections in their queues survive a crash
+//!           ─► this process exits
 //! ```
-//! The program that died may be broken, and the file at the path may be no other. So the one that takes over runs what this process
-//! runs, `/proc/self/exe`, which exists even where its file was replaced.
+//! The program that died may be broken, and the file at the path may be the same one. The restart therefore runs
+//! this process's own program, `/proc/self/exe`, which works even if its file was replaced.
 
 use super::upgrade::{CHANGED, LEAVING, install, start};
 use std::io::{self, Read};
@@ -20,19 +21,21 @@ use std::time::{Duration, Instant};
 use weir_gateway::Handover;
 use weir_telemetry::log;
 
-/// How long this process stays at least once another serves. What fails with the first requests, fails in it.
+/// How long this process stays at least after the new one is ready. A fault in the new one's first requests shows
+/// in that time.
 const PROBATION: Duration = Duration::from_secs(2);
 
-/// How long its sockets are kept open here. Not longer: of a listener that it closes meanwhile, clients would find an open one.
+/// How long this process keeps the sockets open. Any longer, and clients could still connect to a listener that
+/// the new process has closed.
 const KEPT: Duration = Duration::from_secs(10);
 
-/// How often the process is looked after: what waits in its sockets waits that much longer for another.
+/// Polling interval. If the process dies, connections in its sockets wait this much longer.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How often another takes over.
+/// Most restarts.
 const TAKEOVERS: u32 = 3;
 
-/// The process that took this one's place, if there is one.
+/// The process that replaced this one, if any.
 #[derive(Default)]
 pub(super) struct Successor(Arc<Watch>);
 
@@ -44,15 +47,15 @@ struct Watch {
 
 #[derive(Clone, Copy, Default)]
 enum State {
-    /// There is none, or it needs this process no more.
+    /// There is no new process, or it no longer needs this one.
     #[default]
     Settled,
-    /// It may still die of its first requests, or another is about to take over.
+    /// The new process may still fail in its first requests, or is about to be restarted.
     OnProbation { pid: u32 },
 }
 
 impl Successor {
-    /// Watches over a process that serves, on a thread of its own.
+    /// Watches a process that serves, on a separate thread.
     pub(super) fn watch(&self, child: Child, stream: UnixStream, kept: Handover) {
         let watch = Arc::clone(&self.0);
         watch.set(State::OnProbation { pid: child.id() });
@@ -64,11 +67,11 @@ impl Successor {
         });
         if spawned.is_err() {
             super::notify(&format!("MAINPID={pid}"));
-            self.0.set(State::Settled); // no thread to be had: nobody watches over it
+            self.0.set(State::Settled); // no thread available: nobody watches the process
         }
     }
 
-    /// The process that serves instead of this one, while this one is still the main process of whoever started it.
+    /// The id of the process that serves, while this one is still the service manager's main process.
     pub(super) fn pid(&self) -> Option<u32> {
         match *self.0.lock() {
             State::OnProbation { pid } => Some(pid),
@@ -76,7 +79,7 @@ impl Successor {
         }
     }
 
-    /// Waits until this process may end.
+    /// Blocks until this process may exit.
     pub(super) fn see_off(&self) {
         let waits = |state: &mut State| matches!(state, State::OnProbation { .. });
         drop(self.0.changed.wait_while(self.0.lock(), waits).unwrap_or_else(PoisonError::into_inner));
@@ -94,12 +97,12 @@ impl Watch {
     }
 }
 
-/// A process that is watched over.
+/// A process under watch.
 struct Guarded {
     child: Child,
-    /// What it tells of itself, until it says no more.
+    /// The socket for its messages, until it closes.
     stream: Option<UnixStream>,
-    /// What it was handed.
+    /// The sockets that it was given.
     kept: Option<Handover>,
     since: Instant,
 }
@@ -110,7 +113,7 @@ impl Guarded {
         loop {
             if self.leaves() {
                 if !is_main {
-                    super::notify(&format!("MAINPID={}", self.child.id())); // so that it can name its own successor
+                    super::notify(&format!("MAINPID={}", self.child.id())); // so it can name its own successor
                 }
                 return;
             }
@@ -125,7 +128,7 @@ impl Guarded {
                     watch.set(State::OnProbation { pid: self.child.id() });
                     is_main = false;
                 }
-                Ok(Some(_)) | Err(_) => return, // it ended on purpose, or one after the other dies
+                Ok(Some(_)) | Err(_) => return, // it ended on purpose, or keeps dying
             }
             if !is_main && self.since.elapsed() >= PROBATION {
                 is_main = true;
@@ -138,7 +141,7 @@ impl Guarded {
         }
     }
 
-    /// Hears what the process tells of itself; whether that is that it need not be watched any more. Takes [`LOOK`] where it says nothing.
+    /// Reads the next message of the process; `true` if it no longer needs watching. Waits at most [`LOOK`].
     fn leaves(&mut self) -> bool {
         let mut said = [0];
         let read = self.stream.as_ref().map(|stream| {
@@ -151,13 +154,13 @@ impl Guarded {
             Some(Ok(1)) if said[0] == CHANGED => self.kept = None,
             Some(Ok(1)) => {}
             Some(Err(e)) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
-            Some(_) => self.stream = None, // it died, or its program is one that tells nothing
+            Some(_) => self.stream = None, // it died, or runs a program that sends no messages
             None => thread::sleep(LOOK),
         }
         false
     }
 
-    /// Starts a process of this program in place of one that died; whether it serves.
+    /// Starts this program in place of a process that died; `true` if it serves.
     fn take_over(&mut self, status: ExitStatus) -> bool {
         let died = self.child.id();
         log::error(

@@ -1,4 +1,4 @@
-//! SIGUSR2 and `weir upgrade`: another program takes the place of this one, and no connection is lost.
+//! SIGUSR2 and `weir upgrade`: replaces this process with a new program without losing a connection.
 //!
 //! ```text
 //!   this process                                     the next one
@@ -7,8 +7,8 @@
 //!   drains  ◄──────────────────────────── `ready` ── serves
 //!   serves on, and says why  ◄──── `failed: …`, its end, or silence for too long
 //! ```
-//! Both accept from the same sockets until this one stops, so nothing that waits to be accepted is lost. `successor` watches over the next
-//! process from then on.
+//! Both processes accept from the same sockets until this one stops, so no queued connection is lost. Afterwards
+//! `successor` watches the new process.
 
 use super::successor::Successor;
 use super::watchdog;
@@ -25,39 +25,39 @@ use weir_admin::Handle;
 use weir_gateway::{Gateway, Handover, Inheritance};
 use weir_telemetry::log;
 
-/// Tells a process that its stdin is the socket of the one whose place it takes.
+/// Tells a process that its stdin is the socket of the process that it replaces.
 const VARIABLE: &str = "WEIR_HANDOVER";
 
-/// How long the next process may take until it is ready. A config with many routes takes seconds, names that do not
-/// resolve three.
+/// How long the new process may take to become ready. A config with many routes takes seconds, and a name that
+/// does not resolve takes three.
 const READY_WAIT: Duration = Duration::from_secs(60);
 
-/// How long it may leave what is sent to it unread, and how long it waits for it.
+/// How long the new process may leave our data unread, and how long it waits for the data.
 const SEND_WAIT: Duration = Duration::from_secs(10);
 
-/// Most bytes of a reason that are read.
+/// Most bytes that are read of an error.
 const REASON_BYTES: u64 = 64 * 1024;
 
 const READY: u8 = b'R';
 const FAILED: u8 = b'F';
-/// After `READY`: the next process runs another config now, so that its sockets need no longer be those that it was handed.
+/// Sent after `READY`: the new process runs another config, so its sockets may differ from those it was given.
 pub(super) const CHANGED: u8 = b'C';
-/// After `READY`: it ends on purpose, or another process takes its place. Nobody need watch over it.
+/// Sent after `READY`: the process ends on purpose or is being replaced itself, and needs no watching.
 pub(super) const LEAVING: u8 = b'L';
 
 // === the side of the process that serves ===
 
-/// Starts the next process and makes room for it.
+/// Starts the new process and makes room for it.
 pub(super) struct Upgrader {
     gateway: Gateway,
     program: Option<PathBuf>,
-    /// The admin listener, once there is one.
+    /// The admin listener, once it runs.
     pub(super) admin: OnceLock<Handle>,
-    /// One upgrade at a time. Never given back by one that succeeded.
+    /// Allows one upgrade at a time. A successful upgrade never unlocks it.
     turn: Mutex<()>,
-    /// The process that took this one's place.
+    /// The process that replaced this one.
     pub(super) successor: Successor,
-    /// The process whose place this one took, while it may watch over this one.
+    /// The process that this one replaced, while it may still watch.
     pub(super) predecessor: OnceLock<Bond>,
 }
 
@@ -73,15 +73,16 @@ impl Upgrader {
         }
     }
 
-    /// Starts the file that now lies at the path Weir was started by, hands everything over, and drains once that is
-    /// ready. Blocks until then; returns its process id.
+    /// Starts the file now at the path from which Weir was started, hands everything over, and drains once the
+    /// new process is ready. Blocks until then and returns the new process id.
     ///
     /// # Errors
-    /// Why it did not come to that. This process serves on.
+    /// Why the upgrade failed. This process keeps serving.
     pub(super) fn upgrade(&self) -> Result<u32, String> {
         let upgraded = self.try_upgrade();
         if let Err(why) = &upgraded {
-            // The first line: of a config that is all that fits into a line, and the new process has printed it whole.
+            // Only the first line fits a log line. A new process with a bad config has printed all of its
+            // mistakes.
             let first = why.lines().next().unwrap_or_default();
             log::error("not upgraded: this process serves on", &[("reason", &first)]);
         }
@@ -109,7 +110,7 @@ impl Upgrader {
         let pid = child.id();
         log::info("upgrade begun", &[("program", &program.display()), ("pid", &pid)]);
         let handover = self.handover();
-        // Without it, the process that takes over again would bind its sockets itself.
+        // Without it, a restarted process would bind its sockets itself.
         let kept = handover.try_clone().unwrap_or_default();
         let (child, stream) = install(child, stream, handover, program)?;
         if let Some(admin) = self.admin.get() {
@@ -124,13 +125,13 @@ impl Upgrader {
         let draining = std::thread::Builder::new().name("weir-drain".to_owned());
         let drain = move || {
             gateway.give_way(|| {
-                log::info("upgraded", &[("pid", &pid)]); // before the end, which may come at once
+                log::info("upgraded", &[("pid", &pid)]); // before draining, which may exit immediately
                 drop(stopped);
             });
         };
         match draining.spawn(drain) {
-            Ok(_) => drop(wait.recv()), // hung up on: from now on only the new process accepts
-            Err(_) => self.gateway.stop(), // no thread to be had; the new process serves
+            Ok(_) => drop(wait.recv()), // the channel hung up: from now on only the new process accepts
+            Err(_) => self.gateway.stop(), // no thread available; the new process serves
         }
         Ok(pid)
     }
@@ -144,7 +145,7 @@ impl Upgrader {
     }
 }
 
-/// Hands over to a process that was started, and waits until it serves; ends it if it does not come to that.
+/// Hands over to a started process and waits until it serves. Kills it on failure.
 pub(super) fn install(
     mut child: Child,
     stream: UnixStream,
@@ -152,7 +153,7 @@ pub(super) fn install(
     program: &Path,
 ) -> Result<(Child, UnixStream), String> {
     let sent = handover.send(&stream).map_err(|e| match e.kind() {
-        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => String::new(), // how it ended says more
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => String::new(), // its exit status says more
         _ => format!("it did not take what it was handed: {e}"),
     });
     match sent.and_then(|()| wait_ready(&stream, READY_WAIT)) {
@@ -161,8 +162,8 @@ pub(super) fn install(
     }
 }
 
-/// The path by which this process was started, which another file may lie at by now. A link stays a link: it is what an
-/// operator moves to another version.
+/// The path from which this process was started; it may hold another file by now. Symlinks stay unresolved,
+/// because operators switch versions by changing the link.
 fn program() -> Option<PathBuf> {
     let called = PathBuf::from(std::env::args_os().next()?);
     if called.components().count() > 1 {
@@ -176,7 +177,7 @@ fn program() -> Option<PathBuf> {
     found.or_else(|| std::env::current_exe().ok())
 }
 
-/// Starts a program as this one was started. `program` is its name for people.
+/// Starts a program with the arguments of this one. `program` is its name in messages.
 pub(super) fn start(command: &mut Command, program: &Path) -> Result<(Child, UnixStream), String> {
     let (ours, theirs) = UnixStream::pair().map_err(|e| format!("no socket to hand over by: {e}"))?;
     ours.set_write_timeout(Some(SEND_WAIT)).map_err(|e| e.to_string())?;
@@ -190,7 +191,7 @@ pub(super) fn start(command: &mut Command, program: &Path) -> Result<(Child, Uni
     Ok((child, ours))
 }
 
-/// Waits until the next process says that it is ready, or why it is not.
+/// Waits until the new process reports that it is ready, or why not.
 fn wait_ready(stream: &UnixStream, limit: Duration) -> Result<(), String> {
     let late = || format!("it was not ready within {} s", limit.as_secs());
     stream.set_read_timeout(Some(limit)).map_err(|e| e.to_string())?;
@@ -199,7 +200,7 @@ fn wait_ready(stream: &UnixStream, limit: Duration) -> Result<(), String> {
         Ok(1) if said[0] == READY => Ok(()),
         Ok(1) if said[0] == FAILED => {
             let mut why = String::new();
-            let _ = stream.take(REASON_BYTES).read_to_string(&mut why); // as far as it came
+            let _ = stream.take(REASON_BYTES).read_to_string(&mut why); // partial text is enough
             Err(why)
         }
         Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => Err(late()),
@@ -207,15 +208,15 @@ fn wait_ready(stream: &UnixStream, limit: Duration) -> Result<(), String> {
     }
 }
 
-/// Ends a process that did not become ready; says why.
+/// Kills a process that did not become ready, and returns the reason.
 fn ended(child: &mut Child, program: &Path, why: &str) -> String {
-    // It may be about to end by itself, and how it does is news.
+    // It may be about to exit, and its exit status is informative.
     let by = Instant::now() + Duration::from_millis(200);
     while why.is_empty() && Instant::now() < by && matches!(child.try_wait(), Ok(None)) {
         std::thread::sleep(Duration::from_millis(5));
     }
     let status = child.try_wait();
-    let _ = child.kill(); // it may have ended
+    let _ = child.kill(); // it may have ended already
     let _ = child.wait();
     match (why, status) {
         ("", Ok(Some(status))) => format!("{} ended before it was ready ({status})", program.display()),
@@ -226,14 +227,15 @@ fn ended(child: &mut Child, program: &Path, why: &str) -> String {
 
 // === the side of the process that begins ===
 
-/// The process whose place this one takes.
+/// The process that this one replaces.
 pub(super) struct Predecessor(UnixStream);
 
 impl Predecessor {
-    /// The process that started this one to take its place, and what it hands over; without one, what systemd opened.
+    /// The process that started this one to replace it, with its handover. Without a predecessor, the sockets
+    /// that systemd opened.
     ///
     /// # Errors
-    /// When what should be there does not come.
+    /// The expected handover does not arrive.
     pub(super) fn find() -> anyhow::Result<(Option<Self>, Inheritance)> {
         if std::env::var_os(VARIABLE).is_none_or(|value| value != "stdin") {
             return Ok((None, activated()?));
@@ -252,24 +254,24 @@ impl Predecessor {
         })
     }
 
-    /// This process serves.
+    /// Reports that this process serves.
     pub(super) fn ready(mut self) -> Bond {
-        let _ = self.0.write_all(&[READY]); // one that is gone needs no telling
+        let _ = self.0.write_all(&[READY]); // the predecessor may be gone
         Bond(self.0)
     }
 
-    /// This process does not come to serve.
+    /// Reports that this process cannot serve.
     pub(super) fn failed(mut self, why: &str) {
         let _ = self.0.write_all(&[FAILED]).and_then(|()| self.0.write_all(why.as_bytes())); // as above
     }
 }
 
-/// What a process that serves tells the one whose place it took.
+/// The connection by which a process reports to its predecessor.
 pub(super) struct Bond(UnixStream);
 
 impl Bond {
     pub(super) fn say(&self, what: u8) {
-        let _ = (&self.0).write_all(&[what]); // it may have ended long ago
+        let _ = (&self.0).write_all(&[what]); // the predecessor may have ended long ago
     }
 }
 

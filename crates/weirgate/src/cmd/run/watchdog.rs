@@ -1,14 +1,16 @@
-//! The watchdog of systemd (WatchdogSec=): is told again and again that every core's loop turns, and nothing where one does not.
+//! The systemd watchdog (WatchdogSec=): notifies systemd while the event loop of every core runs, and stops if
+//! one hangs.
 
 use std::thread;
 use std::time::{Duration, Instant};
 use weir_gateway::Gateway;
 use weir_telemetry::log;
 
-/// Tells for whom the watchdog is, by number. Whoever starts the next process of an upgrade takes it away: that one is meant too.
+/// Names the process that systemd watches. An upgrade removes the variable from the new process's environment, so
+/// that it notifies systemd too.
 pub(super) const PID: &str = "WATCHDOG_PID";
 
-/// Starts to tell it, where systemd asked for that (sd_watchdog_enabled(3)).
+/// Starts the notifications, if systemd asked for them (sd_watchdog_enabled(3)).
 pub(super) fn start(gateway: &Gateway) {
     let Some(within) = asked(std::env::var("WATCHDOG_USEC").ok(), std::env::var(PID).ok()) else { return };
     let gateway = gateway.clone();
@@ -19,7 +21,7 @@ pub(super) fn start(gateway: &Gateway) {
     }
 }
 
-/// How long systemd waits for a sign, if it waits for one of this process.
+/// The timeout of the watchdog, if it watches this process.
 fn asked(within_us: Option<String>, pid: Option<String>) -> Option<Duration> {
     let is_ours = pid.is_none_or(|pid| pid == std::process::id().to_string());
     let within = within_us?.parse().ok().filter(|us| *us > 0 && is_ours)?;
@@ -27,7 +29,7 @@ fn asked(within_us: Option<String>, pid: Option<String>) -> Option<Duration> {
 }
 
 fn tell(gateway: &Gateway, within: Duration) {
-    // Three in the time that is given: one may be late.
+    // Three notifications per timeout, so one may be late.
     let pause = within / 3;
     let mut stands = false;
     loop {

@@ -62,7 +62,7 @@ fn what_is_remembered_is_bounded() {
 
 #[test]
 fn a_stream_that_is_reset_before_anybody_looked_arrives_all_the_same() {
-    // Whoever serves it logs it.
+    // The server logs it.
     let mut talk = Talk::server(BOUNDS);
     talk.head(1, &GET, 0);
     talk.hear(Kind::RST_STREAM, 0, 1, &8u32.to_be_bytes());

@@ -1,14 +1,14 @@
-//! What heads may hold together, and what is read of streams that are left out.
+//! The shared limit for heads, and reading streams that are excluded.
 
 use super::*;
 
 /// Eight requests at a time would be 56 KiB here.
 const TIGHT: Bounds = Bounds { streams: 32, heads: 16 * 1024, floods: FloodLimits::NONE, ..BOUNDS };
 
-/// A field of 3,500 bytes by its place in the table, twice: 7 KB of text for a head of a dozen bytes.
+/// References a field of 3,500 bytes in the table twice: 7 KB of text from a head of a dozen bytes.
 const TWICE: [u8; 8] = [0x82, 0x86, 0x84, 0x01, 1, b'h', 0xbe, 0xbe];
 
-/// With a client that has put the field into the table.
+/// A server whose client has added the field to the table.
 fn tight(floods: FloodLimits) -> Talk {
     let mut talk = Talk::server(Bounds { floods, ..TIGHT });
     let mut first = vec![0x82, 0x86, 0x84, 0x01, 1, b'h', 0x40, 1, b'a', 0x7f, 0xad, 0x1a];
@@ -37,14 +37,14 @@ fn heads_hold_no_more_than_a_connection_may() {
         }
         assert!(talk.codec.streams.heads() <= TIGHT.heads, "{} bytes", talk.codec.streams.heads());
     }
-    // Refused as often as it asks: it is told to come again, so it may.
+    // Refused as often as it asks: REFUSED_STREAM permits a retry.
     assert!((1..=2).contains(&slots.len()) && talk.codec.ended().is_none());
-    // Taken by whoever answers, the text is still somebody's.
+    // After the server has taken the text, it still counts.
     let mut text = Vec::new();
     talk.codec.take_head(slots[0], &mut text);
     assert!(text.len() > 7000 && ask_twice(&mut talk, 4001).is_none());
     talk.sent();
-    // Freed, with its stream or before, it makes room.
+    // Freeing it, with its stream or before, makes room.
     talk.codec.forget_head(slots[0]);
     let more = ask_twice(&mut talk, 4003).expect("there is room");
     assert_eq!(talk.sent(), []);

@@ -1,10 +1,10 @@
-//! A sink that reads everything at once, and heads that were rendered beforehand: what a client wants that makes load.
+//! A sink that reads everything immediately, and pre-rendered heads: the needs of a load generator.
 
 use super::*;
 
 #[derive(Debug, Default)]
 struct Counts {
-    /// Names, ends and what a GOAWAY said before.
+    /// Names, ends, and the code of an earlier GOAWAY.
     over: Vec<(&'static str, Option<Failed>, Option<u32>)>,
 }
 
@@ -87,7 +87,7 @@ fn sent(codec: &mut Codec<Counts>) -> Vec<Sent> {
     frames
 }
 
-/// Two frames, as for a head that is too long for one.
+/// Two frames, like a head that is too long for one.
 fn write(stream: u32, out: &mut Vec<u8>) {
     frame::write(Kind::HEADERS, 0, stream, &[0x82], out);
     frame::write(Kind::CONTINUATION, frame::END_HEADERS, stream, &[0x86], out);
@@ -101,7 +101,7 @@ fn a_rendered_head_is_ended_as_any_other() {
     codec.send_end(slot, &[]).unwrap();
     let shape: Vec<_> = sent(&mut codec).iter().map(|s| (s.kind, s.flags, s.stream)).collect();
     assert_eq!(shape, [(Kind::HEADERS, frame::END_STREAM, 1), (Kind::CONTINUATION, frame::END_HEADERS, 1)]);
-    // Rendered with its end, it has none behind it.
+    // If it was rendered with its end flag, nothing may follow.
     let (slot, id) = codec.ask(false, true, write);
     codec.send_end(slot, &[]).unwrap_err();
     let cx = Context::from_waker(Waker::noop());
@@ -128,7 +128,7 @@ fn who_reads_at_once_gives_windows_back_at_once() {
     assert_eq!(kept.wire, 9 + block(&[(":status", "200")]).len() + 4 * 9 + 64_001);
 }
 
-/// Begins a request whose head is all of it, unless a body follows.
+/// Sends a request that consists of its head, unless a body follows.
 fn ask(codec: &mut Codec<Counts>, name: &'static str, ends: bool) -> usize {
     let (slot, _) = codec.ask(false, ends, write);
     codec.kept(slot).name = name;
@@ -143,7 +143,7 @@ fn a_stream_that_nobody_holds_is_told_once_and_freed_when_it_ends() {
     ask(&mut codec, "answered early", false);
     sent(&mut codec);
     head(&mut codec, 1, &[(":status", "200")], frame::END_STREAM);
-    hear(&mut codec, Kind::RST_STREAM, 0, 1, &0u32.to_be_bytes()); // it has answered: no news
+    hear(&mut codec, Kind::RST_STREAM, 0, 1, &0u32.to_be_bytes()); // it was already answered: nothing new
     hear(&mut codec, Kind::RST_STREAM, 0, 3, &2u32.to_be_bytes());
     head(&mut codec, 5, &[(":status", "200"), ("content-length", "9")], frame::END_STREAM);
     head(&mut codec, 7, &[(":status", "200")], 0);
@@ -174,7 +174,7 @@ fn a_place_that_was_freed_is_as_new() {
     head(&mut codec, 1, &[(":status", "204")], frame::END_STREAM);
     let (again, id) = codec.ask(false, true, write);
     assert_eq!((again, id, codec.kept(slot).name), (slot, 3, ""));
-    head(&mut codec, 1, &[(":status", "200")], 0); // of the one before
+    head(&mut codec, 1, &[(":status", "200")], 0); // of the previous stream
     hear(&mut codec, Kind::DATA, 0, 3, b"x");
     assert_eq!(codec.sink.over.pop(), Some(("", Some(Failed::Malformed("data before the head")), None)));
 }

@@ -1,4 +1,4 @@
-//! Flow control, both ways.
+//! Flow control in both directions.
 
 use super::*;
 
@@ -32,7 +32,7 @@ fn of_many_windows_in_one_frame_the_last_counts() {
     let mut talk = Talk::server(BOUNDS);
     let slot = talk.ask(1, frame::END_STREAM);
     talk.hear(Kind::WINDOW_UPDATE, 0, 1, &1u32.to_be_bytes());
-    // The first would be beyond the largest window together with what was added.
+    // The first value, added to the earlier update, would exceed the largest window.
     talk.hear(Kind::SETTINGS, 0, 0, &settings(&[(setting::WINDOW, 0x7fff_ffff), (setting::WINDOW, 10)]));
     assert_eq!((talk.codec.ended(), talk.codec.streams.at(slot).window), (None, 11));
     talk.hear(Kind::SETTINGS, 0, 0, &settings(&[(setting::WINDOW, 0x8000_0000), (setting::WINDOW, 10)]));
@@ -46,7 +46,7 @@ fn windows_have_a_least_and_a_largest_step() {
         talk.ask(1, 0);
         talk.hear(Kind::WINDOW_UPDATE, 0, 1, &by.to_be_bytes());
         assert_eq!(talk.reset(), (1, wrong));
-        talk.hear(Kind::WINDOW_UPDATE, 0, 1, &by.to_be_bytes()); // it is gone
+        talk.hear(Kind::WINDOW_UPDATE, 0, 1, &by.to_be_bytes()); // the stream is gone
         talk.hear(Kind::WINDOW_UPDATE, 0, 0, &by.to_be_bytes());
         assert_eq!(talk.goaway(), wrong);
     }
@@ -59,7 +59,8 @@ fn a_tight_connection_goes_round() {
     let slots: Vec<usize> = (0..4).map(|n| talk.ask(1 + 2 * n, frame::END_STREAM)).collect();
     let bells: Vec<_> = slots.iter().map(|_| bell()).collect();
     slots.iter().for_each(|slot| talk.respond(*slot));
-    // The first takes all of the connection's 65,535; then 20,000 come at a time, and everybody always wants more.
+    // The first stream takes the connection's whole 65,535. Then 20,000 bytes arrive at a time, and every stream
+    // always wants more.
     let mut taken = BTreeMap::new();
     let mut first_order = Vec::new();
     for round in 0..60 {
@@ -126,7 +127,7 @@ fn one_that_leaves_the_queue_gives_its_turn_away() {
 
 #[test]
 fn a_stream_that_is_reset_in_the_queue_is_granted_nothing() {
-    // Whoever holds it may still read: an upstream that has answered early resets what is left of a request.
+    // Its holder may still read: an upstream that has answered early resets the rest of a request.
     let mut talk = Talk::client(&[]);
     let slots: Vec<usize> = (0..3).map(|_| talk.post()).collect();
     while talk.write(slots[0], &[0; 16_384], Waker::noop()).is_ready() {
@@ -147,7 +148,7 @@ fn a_stream_that_is_reset_in_the_queue_is_granted_nothing() {
 
 // === our windows ===
 
-/// Sends as much as the windows let, which are kept as a client keeps them.
+/// Sends as much as the windows allow, tracking them like a client.
 struct Windows {
     connection: i64,
     streams: BTreeMap<u32, i64>,
@@ -196,7 +197,7 @@ fn stalled_uploads_stall_no_neighbour() {
     talk.hear(Kind::SETTINGS, 0, 0, &[]);
     talk.hear(Kind::SETTINGS, frame::ACK, 0, &[]);
     let slots: Vec<usize> = (0..8).map(|n| talk.ask(1 + 2 * n, 0)).collect();
-    // Each grows as far as it may, and then stands still.
+    // Each grows as far as it may, and then stalls.
     for (n, slot) in slots.iter().enumerate().skip(1) {
         let stream = 1 + 2 * n as u32;
         for _ in 0..50 {
@@ -209,7 +210,7 @@ fn stalled_uploads_stall_no_neighbour() {
     let held: usize = slots.iter().map(|slot| talk.codec.kept(*slot).body.len()).sum();
     assert!(held <= 8 * STREAM_WINDOW as usize + CLIENT_GROWTH as usize, "{held}");
     assert!(held > 7 * 200_000, "they have grown: {held}");
-    // And still the first can send a large body.
+    // The first stream can still send a large body.
     let mut total = 0;
     for _ in 0..100 {
         total += windows.fill(&mut talk, 1);
@@ -288,6 +289,6 @@ fn what_is_dropped_is_given_back_to_the_connection() {
     let slot = talk.ask(1, 0);
     talk.data(1, &[0; 10_000], 0);
     talk.codec.release(slot);
-    talk.data(1, &[0; 5_000], 0); // on its way
+    talk.data(1, &[0; 5_000], 0); // in flight
     assert_eq!(talk.codec.room + i64::from(talk.codec.credit), before);
 }

@@ -1,7 +1,7 @@
-//! The terminal, taken and given back: on its other screen, without cursor, and without an echo of what is typed.
+//! Takes and restores the terminal: alternate screen, no cursor, no echo.
 //!
-//! Keys that make signals still do: Ctrl-C ends the run as it does without the view. The terminal is given back when the [`Screen`] is dropped, before
-//! a panic is told, and by whoever ends the program without either ([`give_back`]).
+//! Keys that send signals still work: Ctrl-C ends the run as it does without the view. Dropping the [`Screen`]
+//! restores the terminal, a panic restores it before printing, and code that exits otherwise calls [`give_back`].
 
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::cursor::{Hide, Show};
@@ -12,10 +12,10 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr
 use std::io::{self, BufWriter, Stderr, stderr};
 use std::sync::{Mutex, PoisonError};
 
-/// How the terminal was before it was taken; none while it is not.
+/// The terminal's settings before we took it; `None` while it is not taken.
 static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 
-/// The terminal, taken.
+/// The terminal, while taken.
 pub(super) struct Screen(Terminal<CrosstermBackend<BufWriter<Stderr>>>);
 
 impl Screen {
@@ -39,7 +39,7 @@ impl Screen {
     }
 
     pub(super) fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) {
-        let _ = self.0.draw(draw); // it has gone away: the report tells
+        let _ = self.0.draw(draw); // the terminal is gone; the report still comes
     }
 }
 
@@ -49,17 +49,17 @@ impl Drop for Screen {
     }
 }
 
-/// Makes the terminal as it was, if it was taken.
+/// Restores the terminal if it was taken.
 pub(in crate::cmd) fn give_back() {
     let before = BEFORE.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(before) = before {
-        // Nobody can be told where that fails.
+        // A failure here has nowhere to be reported.
         let _ = execute!(stderr(), LeaveAlternateScreen, Show);
         let _ = tcsetattr(stderr(), OptionalActions::Now, &before);
     }
 }
 
-/// What a panic says would be lost on the other screen.
+/// Restores the terminal before a panic prints, because its text would be lost on the alternate screen.
 fn give_back_before_panics() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {

@@ -1,4 +1,4 @@
-//! What the live view shows, as a function of the figures: no terminal is known here.
+//! The layout of the live view, as a function of the figures. It knows no terminal.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -13,10 +13,10 @@ use weir_load::report::{
 use weir_load::units::{grouped, size, time};
 use weir_load::{Histogram, Progress};
 
-/// Seconds that are kept for the lines over time: the width of a large terminal.
+/// Seconds kept for the charts over time: the width of a large terminal.
 const SECONDS_MOST: usize = 512;
 
-/// Figures as they were last told.
+/// The latest figures.
 #[derive(Default)]
 pub(super) struct View {
     plan: PlanAsRun,
@@ -29,9 +29,9 @@ pub(super) struct View {
     service: Percentiles,
     response: Percentiles,
     cost: Option<TargetCost>,
-    /// What it would be if the run ended now.
+    /// The verdict if the run ended now.
     verdict: Option<Verdict>,
-    /// Of the last seconds: responses a second, and the p99 of the response time in microseconds.
+    /// Per second, for the last seconds: responses, and the p99 of the response time in microseconds.
     rates: VecDeque<u64>,
     p99s: VecDeque<u64>,
 }
@@ -41,7 +41,7 @@ impl View {
         Self { plan, warmup, ..Self::default() }
     }
 
-    /// Remembers what is told.
+    /// Stores the latest figures.
     pub(super) fn look(&mut self, now: &Progress<'_>) {
         self.elapsed = Duration::from_nanos(now.elapsed_ns);
         self.cost.clone_from(&now.so_far.cost);
@@ -56,7 +56,7 @@ impl View {
         self.tick = Some(tick.clone());
     }
 
-    /// Draws it. Where there is no room for all, what stands below is cut.
+    /// Draws the view. If it does not fit, the lower part is cut off.
     pub(super) fn draw(&self, frame: &mut Frame<'_>) {
         let lines = [self.title(), self.pace(), self.verdict()];
         let [head, gauge, figures, rates, p99s, foot] = Layout::vertical([
@@ -120,7 +120,7 @@ impl View {
         Line::styled(words.join(", "), DIM)
     }
 
-    /// What speaks against the run by now: the reason that weighs most, and how many others there are.
+    /// The verdict so far: the most serious reason, and the number of others.
     fn verdict(&self) -> Line<'static> {
         let Some(verdict) = &self.verdict else { return Line::styled("no verdict yet", DIM) };
         let colour = match verdict.grade {
@@ -137,7 +137,7 @@ impl View {
         Line::from(vec![grade, Span::raw(format!("{more}  {}: {}", first.code, first.text))])
     }
 
-    /// How far it is: by time or by requests, whichever is further.
+    /// Progress by time or by requests, whichever is further.
     fn gauge(&self) -> Gauge<'static> {
         let seconds = |d: Duration| format!("{:.0} s", d.as_secs_f64());
         let warming = self.elapsed < self.warmup;
@@ -244,7 +244,7 @@ impl View {
     }
 }
 
-/// Lines that [`View::figures`] makes.
+/// Number of lines that [`View::figures`] returns.
 const FIGURES: u16 = 12;
 
 const DIM: Style = Style::new().add_modifier(Modifier::DIM);
@@ -267,7 +267,7 @@ fn times(name: &str, p: &Percentiles) -> Line<'static> {
     Line::raw(format!("{name:<22}{cells}"))
 }
 
-/// A line over time, the last second at its right end.
+/// A chart over time, with the last second at its right end.
 fn over_time(frame: &mut Frame<'_>, area: Rect, values: &VecDeque<u64>, title: &str, colour: Color) {
     let [head, line] = Layout::vertical([Constraint::Length(1), Constraint::Min(1)]).areas(area);
     frame.render_widget(Paragraph::new(title.to_owned()).style(DIM), head);

@@ -1,4 +1,4 @@
-//! Command lines as people type them, and what becomes of each.
+//! Command lines as people type them, and their translations.
 
 use super::*;
 use clap::Parser;
@@ -10,7 +10,7 @@ struct Line {
     load: Load,
 }
 
-/// The words of a line as a shell would give them: quotes hold together.
+/// Splits a line into words as a shell does, with quotes.
 fn words(line: &str) -> Vec<OsString> {
     let (mut words, mut word, mut quoted) = (Vec::new(), String::new(), false);
     for c in line.chars().chain([' ']) {
@@ -23,7 +23,7 @@ fn words(line: &str) -> Vec<OsString> {
     words
 }
 
-/// What a line asks for, or what is said of it.
+/// The options that a line means, or the messages that refuse it.
 fn understood(line: &str) -> Result<String, String> {
     let told = |mistakes: Vec<Mistake>| mistakes.iter().map(|m| format!("{m}\n")).collect::<String>();
     let args = [words("weir load"), words(line)].concat();
@@ -31,14 +31,14 @@ fn understood(line: &str) -> Result<String, String> {
     let load = Line::try_parse_from(ours).map_err(|e| e.to_string())?.load;
     let options = load.options().map_err(told)?;
     Plan::new(&options).map_err(told)?;
-    // Which scheme none is, url.rs knows.
+    // url.rs knows which scheme is the default.
     let urls = options.urls.iter().map(|url| url.replace("http://", "")).collect();
     let options = weir_load::Options { urls, ..options };
     let report = (load.format.name, load.no_live, load.summary_export);
     Ok(format!("{options:?} {report:?}"))
 }
 
-/// Lines that mean the same as ours beside them.
+/// Lines with the equivalent in our own options.
 const TAKEN: &[(&str, &str)] = &[
     // wrk, wrk2
     ("--latency -c64 -d10s http://127.0.0.1:1/", "-c 64 -d 10s http://127.0.0.1:1/"),
@@ -96,11 +96,11 @@ const TAKEN: &[(&str, &str)] = &[
     ("localhost:1", "http://localhost:1"),
     ("3@127.0.0.1:1/a 1@localhost:1/b", "3@http://127.0.0.1:1/a 1@http://localhost:1/b"),
     ("-n 1 -- 127.0.0.1:1", "-n 1 http://127.0.0.1:1"),
-    // A value is no word.
+    // A value is not an option.
     ("--data=-k -H X:-q http://127.0.0.1:1/", "--data=-k -H 'X:-q' http://127.0.0.1:1/"),
 ];
 
-/// Lines that are refused, and what is said.
+/// Lines that are refused, and the messages.
 const REFUSED: &[(&str, &str)] = &[
     // wrk
     (
@@ -265,7 +265,7 @@ fn other_commands_are_left_alone() {
         assert_eq!(translated(words(line)).unwrap(), words(line));
     }
     let compared = translated(words("weir compare -z 5s a=http://127.0.0.1:1/ --quiet")).unwrap();
-    // What all commands take may stand before the command.
+    // Options of every command may precede the command.
     let told = translated(words("weir -c weir.yaml load -t 2 http://127.0.0.1:1/")).unwrap_err();
     assert!(told.iter().any(|m| m.to_string().starts_with("-t 2: write --threads 2")), "{told:?}");
     assert_eq!(compared, words("weir compare --duration 5s a=http://127.0.0.1:1/ --quiet"));

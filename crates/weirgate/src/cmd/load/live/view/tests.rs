@@ -1,4 +1,4 @@
-//! The view is drawn on a screen in memory and read back.
+//! Draws the view on a screen in memory and reads it back.
 
 use super::*;
 use ratatui::Terminal;
@@ -21,7 +21,7 @@ fn plan() -> PlanAsRun {
     }
 }
 
-/// The view after these seconds, each with so many responses of 2 ms.
+/// The view after these seconds, each with the given number of responses of 2 ms.
 fn after(plan: PlanAsRun, seconds: &[u64]) -> View {
     let mut view = View::new(plan, Duration::from_secs(5));
     let mut so_far = SoFar::default();
