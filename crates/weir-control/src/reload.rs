@@ -9,6 +9,7 @@ mod outputs;
 mod owed;
 mod owners;
 pub(crate) mod rewrite;
+mod staging;
 mod watch;
 
 pub(crate) use change::{Books, warning};

@@ -24,6 +24,7 @@ mod links;
 mod local;
 mod mock;
 mod record;
+mod sent;
 mod trace;
 mod transfer;
 mod upload;

@@ -7,9 +7,10 @@
 
 use super::consequences::Consequences;
 use super::owed::{self, Owed, not_kept};
+use super::staging::{left_for, stage};
 use super::{Control, Prepared};
 use crate::history::diff::{self, Differences};
-use crate::history::{self, By, History, OnTrial, Origin, Pin, Restriction, Revision, TakenBack, mark_of};
+use crate::history::{self, By, History, Origin, Pin, Restriction, Revision, TakenBack, mark_of};
 use crate::trial::Terms;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -265,22 +266,6 @@ fn note(
         Some(staged) => history.accept(staged).map(Some),
         None => Ok(None),
     }
-}
-
-/// Stages what is to run as a revision, unless it is the latest already.
-pub(super) fn stage(
-    history: &History,
-    texts: &Texts,
-    by: &By,
-    before: Option<&Texts>,
-    trial: Option<OnTrial>,
-) -> std::io::Result<Option<Revision>> {
-    if history.latest().is_some_and(|latest| latest.hash == texts.hash) {
-        return Ok(None);
-    }
-    let trees = before.and_then(Texts::tree).zip(texts.tree());
-    let changed = trees.map(|(before, after)| diff::diff(&before, &after).things).unwrap_or_default();
-    history.stage(texts, by, changed.into_iter().collect(), trial).map(Some)
 }
 
 // === impl Control ===
@@ -654,12 +639,6 @@ fn tell_restriction(restriction: Option<&Restriction>, terms: Terms, diagnostics
         let hint = "apply what you might lock yourself out by as a change of its own";
         diagnostics.push(Diagnostic::warning("trial-revokes", message).hint(hint));
     }
-}
-
-/// The verdict of a revision that somebody went back from.
-pub(super) fn left_for(number: u64, by: &By) -> String {
-    let why = if by.message.is_empty() { String::new() } else { format!(": {}", by.message) };
-    format!("left for revision {number} by {}{why}", by.author)
 }
 
 fn in_folder(path: &Path, error: &std::io::Error) -> std::io::Error {

@@ -7,7 +7,7 @@
 //! Until then nothing else can be changed over the API, and a reload takes the managed file as it should be for the one on the disk.
 
 use super::Control;
-use super::change::{left_for, stage};
+use super::staging::{left_for, stage};
 use crate::history::{By, Origin, TakenBack};
 use std::io;
 use std::path::Path;

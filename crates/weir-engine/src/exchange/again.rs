@@ -1,6 +1,6 @@
 //! What an answer or a failure means for the next attempt: facts for `upstream/retry.rs`, and the log's account of them.
 
-use super::attempt::{Answered, Sent};
+use super::sent::{Answered, Sent};
 use super::{Exchange, Routed, Stop, end_of_body, unless};
 use crate::client::Departure;
 use std::pin::pin;

@@ -9,12 +9,12 @@ use super::again::is_well;
 use super::bodies::BodyWatch;
 use super::deadline::sooner;
 use super::hedge::First;
+use super::sent::{Answered, Attempt, Sent, Written};
 use super::upload::{Failure, Sending, Upload, Waits, await_head, client_fault, give_back, upstream_failure};
 use super::{Exchange, Routed, Stop, unless};
 use crate::autopsy::kept::{Outcome as Ended, cut_detail};
 use crate::client::Departure;
 use crate::forward::{self, ForwardingFields};
-use bytes::Bytes;
 use std::rc::Rc;
 use std::time::{Duration, Instant, SystemTime};
 use weir_h1::{BodyKind, ResponseHead, Version};
@@ -27,43 +27,12 @@ use weir_upstream::upstream::{
 use weir_wire::h2::H2Stream;
 use weir_wire::relay::{Framing, Relay};
 
-/// An attempt that was answered.
-pub(super) struct Attempt {
-    pub(super) routed: Routed,
-    pub(super) upstream: Rc<LocalUpstream>,
-    pub(super) active: Active,
-    pub(super) sent: Sent,
-    pub(super) response: Box<ResponseHead>,
-    /// The connection can carry another exchange: known when the response is over.
-    pub(super) reusable: bool,
-}
-
 /// Most interim responses to one request, in case an upstream never comes to the final one.
 const MAX_INTERIM: u32 = 16;
 
 /// How much of a request body is kept for what can be repeated without a policy. Small requests, calls of gRPC among
 /// them, fit.
 const KEPT_BYTES: usize = 16 * 1024;
-
-/// A connection, and how far what goes up on it is.
-pub(super) struct Sent {
-    pub(super) connection: Connection,
-    pub(super) upload: Upload,
-}
-
-/// A request as it begins on its way.
-pub(super) struct Written {
-    /// Its head.
-    pub(super) out: Vec<u8>,
-    /// Its body, where a filter has it whole.
-    pub(super) whole: Option<Bytes>,
-}
-
-/// A connection that brought a response head.
-pub(super) struct Answered {
-    pub(super) sent: Sent,
-    pub(super) response: Box<ResponseHead>,
-}
 
 impl Exchange<'_> {
     /// Tries endpoints until one answers.

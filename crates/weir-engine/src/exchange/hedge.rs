@@ -8,8 +8,8 @@
 //! does not win while the other may bring a better one. What is dropped counts as canceled, and stands in the log.
 
 use super::again::is_well;
-use super::attempt::{Sent, Written};
 use super::bodies::BodyWatch;
+use super::sent::{Sent, Written};
 use super::upload::{Failure, Waits, await_head};
 use super::{Exchange, Routed, unless};
 use crate::autopsy::kept::Outcome as Ended;

@@ -2,8 +2,8 @@
 //!
 //! A filter that has to wait, or wants a body whole, is rare: what most do runs without a future of its own.
 
-use super::attempt::Attempt;
 use super::bodies::{Direction, poll_owed, run_body_hooks};
+use super::sent::Attempt;
 use super::{Exchange, Phase, Stop, unless, unless_gone};
 use crate::autopsy::body;
 use crate::client::Departure;

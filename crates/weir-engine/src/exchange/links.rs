@@ -1,7 +1,7 @@
 //! Behind an attempt: what the upstream says of where things are, as the client sees it.
 
 use super::Exchange;
-use super::attempt::Attempt;
+use super::sent::Attempt;
 use crate::forward;
 use crate::links::{self, Prefix, Sides};
 use weir_h1::Known;

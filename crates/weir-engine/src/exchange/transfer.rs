@@ -1,8 +1,8 @@
 //! Phase 6: an upstream's response on its way to the client, beside what is left of the request; tunnels.
 
-use super::attempt::{Attempt, Sent};
 use super::bodies::{BodyWatch, ResponseWatch};
 use super::record::{BodyNotes, Record};
+use super::sent::{Attempt, Sent};
 use super::upload::Sending;
 use super::{Exchange, Next, Phase, Routed, Stop, can_be_told, deadline, end_of_body};
 use crate::client::{Client, Departure, SEND_TIMEOUT};

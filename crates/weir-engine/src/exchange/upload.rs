@@ -3,8 +3,8 @@
 //! Both at once: an upstream may answer before it has read everything, and a client may wait for `100 Continue` before it
 //! sends anything.
 
-use super::attempt::Sent;
 use super::bodies::{BodyWatch, Direction};
+use super::sent::Sent;
 use super::{Exchange, Stop, deadline};
 use crate::autopsy::kept::cut_detail;
 use crate::client::{Client, Departure};

@@ -1,0 +1,26 @@
+//! What the history is told of a config that is to run, by whoever makes it run.
+
+use crate::history::{By, History, OnTrial, Revision, diff};
+use weir_config::texts::Texts;
+
+/// Stages what is to run as a revision, unless it is the latest already.
+pub(super) fn stage(
+    history: &History,
+    texts: &Texts,
+    by: &By,
+    before: Option<&Texts>,
+    trial: Option<OnTrial>,
+) -> std::io::Result<Option<Revision>> {
+    if history.latest().is_some_and(|latest| latest.hash == texts.hash) {
+        return Ok(None);
+    }
+    let trees = before.and_then(Texts::tree).zip(texts.tree());
+    let changed = trees.map(|(before, after)| diff::diff(&before, &after).things).unwrap_or_default();
+    history.stage(texts, by, changed.into_iter().collect(), trial).map(Some)
+}
+
+/// The verdict of a revision that somebody went back from.
+pub(super) fn left_for(number: u64, by: &By) -> String {
+    let why = if by.message.is_empty() { String::new() } else { format!(": {}", by.message) };
+    format!("left for revision {number} by {}{why}", by.author)
+}
