@@ -2,8 +2,8 @@
 //!
 //! ```
 //! use serde_json::json;
-//! use weir_engine::filter::FilterKind;
-//! use weir_engine::testing::run;
+//! use weir_filter::filter::FilterKind;
+//! use weir_filter::testing::run;
 //!
 //! async fn ids_are_given(request_id: &'static FilterKind) {
 //!     run(request_id, json!({}), "GET /a").await.expect_continue().response("200").expect_present("x-request-id");
