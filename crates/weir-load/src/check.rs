@@ -1,7 +1,7 @@
 //! Checks of single responses: `--check status=200`.
 
 use crate::grpc::{CODES, Code};
-use crate::options::Mistake;
+use crate::mistake::Mistake;
 
 /// What every response must be.
 #[derive(Clone, Debug, PartialEq, Eq)]

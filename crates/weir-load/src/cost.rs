@@ -1,6 +1,6 @@
 //! What a run costs its target: processor time, memory, threads and context switches of a process and its descendants, from `/proc`.
 
-use crate::options::Mistake;
+use crate::mistake::Mistake;
 use crate::report::TargetCost;
 use std::collections::BTreeMap;
 use std::fs;

@@ -5,7 +5,8 @@
 mod sent;
 mod words;
 
-use crate::options::{Mistake, Options};
+use crate::mistake::Mistake;
+use crate::options::Options;
 use sent::Sent;
 use words::words;
 

@@ -10,12 +10,12 @@ mod request;
 pub(crate) use request::is_secret;
 
 use crate::check::Check;
+use crate::mistake::Mistake;
 use crate::pace::{self, Rhythm};
 use crate::plan::{Origin, Plan, mix};
 use crate::report::{Pace, PlanAsRun, Protocol, Stage, StageUnit, Stop};
 use crate::threshold::Threshold;
 use crate::units;
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,27 +112,6 @@ pub struct Options {
     pub pid: Option<String>,
     /// A name for the run.
     pub name: Option<String>,
-}
-
-/// Something that was written and can not be run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistake {
-    /// Where: the option with its value.
-    pub place: String,
-    /// What is wrong with it, or what was expected.
-    pub hint: String,
-}
-
-impl Mistake {
-    pub(crate) fn new(place: &str, hint: &str) -> Self {
-        Self { place: place.to_owned(), hint: hint.to_owned() }
-    }
-}
-
-impl fmt::Display for Mistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.hint)
-    }
 }
 
 impl Plan {

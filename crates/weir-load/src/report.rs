@@ -34,6 +34,7 @@ pub use plan::{CallKind, CallPlan, End, Pace, PlanAsRun, Protocol, Stage, StageU
 pub use saved::read;
 pub(crate) use text::measured;
 pub use text::verdict as verdict_text;
+pub(crate) use times::{BEYOND, responses_for};
 pub use times::{Latency, Percentiles, Phases, Series, Tick};
 pub use verify::{Difference, verify};
 

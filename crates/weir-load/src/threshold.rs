@@ -8,8 +8,8 @@ mod metric;
 pub(crate) use k6::{of_ours as k6_of_ours, split as split_k6};
 
 use crate::Report;
-use crate::options::Mistake;
-use crate::report::ThresholdResult;
+use crate::mistake::Mistake;
+use crate::report::{BEYOND, ThresholdResult, responses_for};
 use crate::units;
 use metric::{Metric, Stat, Trend, Unanswered};
 
@@ -130,15 +130,6 @@ impl Threshold {
 
 /// Most responses that a condition on a share asks for: beyond, a search would take hours.
 const NEEDS_MOST: u64 = 10_000;
-
-/// Samples that must lie beyond a percentile for it to mean anything.
-pub(crate) const BEYOND: u64 = 10;
-
-/// How many responses it takes for this percentile, 0 to 1, to mean anything: [`BEYOND`] on its rarer side.
-pub(crate) fn responses_for(quantile: f64) -> u64 {
-    // The small term: 1 - 0.999 is a little less than 0.001.
-    (BEYOND as f64 / (1.0 - quantile).min(quantile) - 1e-6).ceil() as u64
-}
 
 /// The percentile that a threshold as written quotes, 0 to 1.
 pub(crate) fn quantile_of(text: &str) -> Option<f64> {

@@ -6,7 +6,7 @@
 mod contention;
 
 use crate::Report;
-use crate::report::{End, Grade, Pace, Protocol, Reason, Verdict};
+use crate::report::{End, Grade, Pace, Protocol, Reason, Verdict, responses_for};
 use crate::units::{counted, grouped, time};
 
 /// What may speak against a result, those that weigh most first.
@@ -133,6 +133,12 @@ const FEW: u64 = 4;
 /// A step of the clock that is no drift: NTP slews by 0.05 % at most, so this is ten times that, and never less than 10 ms.
 pub const CLOCK_SHARE: f64 = 0.005;
 
+/// The text of the error when a target without HTTP/2 is asked for it by prior knowledge.
+pub const ANSWERED_OLD: &str = "the target answered in HTTP/1 to a client that began with HTTP/2";
+
+/// The text of the error when a target does not choose HTTP/2 though gRPC needs it.
+pub const CHOSE_OLD: &str = "the target did not choose HTTP/2 by ALPN, which gRPC needs";
+
 /// Judges a report by its own figures.
 pub fn judge(report: &Report) -> Verdict {
     judge_by(report, |_| true)
@@ -185,13 +191,12 @@ fn wrong_protocol(r: &Report) -> Option<String> {
     let other: u64 = r.ledger.protocols.iter().filter(|(p, _)| **p != asked).map(|(_, n)| n).sum();
     let names: Vec<&str> = r.ledger.protocols.keys().filter(|p| **p != asked).map(String::as_str).collect();
     // A target may go on without choosing, or end the handshake by an alert.
-    let refused =
-        |text: &String| text == crate::engine::h2::CHOSE_OLD || text.contains("NoApplicationProtocol");
+    let refused = |text: &String| text == CHOSE_OLD || text.contains("NoApplicationProtocol");
     if r.counts.error_texts.keys().any(refused) {
         let so = if r.is_grpc() { ", and gRPC is nothing without it" } else { "" };
         return Some(format!("the target did not choose {asked} by ALPN{so}"));
     }
-    if r.counts.error_texts.contains_key(crate::engine::h2::ANSWERED_OLD) {
+    if r.counts.error_texts.contains_key(ANSWERED_OLD) {
         return Some(format!("the target answered in HTTP/1 where {asked} was asked"));
     }
     (other > 0)
@@ -515,7 +520,7 @@ fn too_short(r: &Report) -> Option<String> {
     // What nobody asked for is left out of the report where there are too few for it.
     let asked = r.thresholds.iter().filter_map(|t| crate::threshold::quantile_of(&t.threshold));
     let n = r.counts.responses;
-    let needed = |quantile: &f64| crate::threshold::responses_for(*quantile);
+    let needed = |quantile: &f64| responses_for(*quantile);
     let quoted = asked.max_by_key(needed).filter(|quantile| n > 0 && n < needed(quantile))?;
     let p = format!("{:.4}", quoted * 100.0);
     let p = p.trim_end_matches('0').trim_end_matches('.');

@@ -34,12 +34,6 @@ use std::task::{Context, Poll, Waker};
 use weir_wire::Stream;
 use weir_wire::h2::{frame, hpack};
 
-/// The text of the error when a target without HTTP/2 is asked for it by prior knowledge; the verdict knows it.
-pub(crate) const ANSWERED_OLD: &str = "the target answered in HTTP/1 to a client that began with HTTP/2";
-
-/// The text of the error when a target does not choose HTTP/2 though gRPC needs it; the verdict knows it.
-pub(crate) const CHOSE_OLD: &str = "the target did not choose HTTP/2 by ALPN, which gRPC needs";
-
 /// A request for a connection.
 pub(super) struct Ask<'a> {
     pub(super) target: usize,

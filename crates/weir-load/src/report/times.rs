@@ -92,6 +92,15 @@ pub struct Tick {
     pub generator_cpu_ns: u64,
 }
 
+/// Samples that must lie beyond a percentile for it to mean anything.
+pub(crate) const BEYOND: u64 = 10;
+
+/// How many responses it takes for this percentile, 0 to 1, to mean anything: [`BEYOND`] on its rarer side.
+pub(crate) fn responses_for(quantile: f64) -> u64 {
+    // The small term: 1 - 0.999 is a little less than 0.001.
+    (BEYOND as f64 / (1.0 - quantile).min(quantile) - 1e-6).ceil() as u64
+}
+
 /// A few percentiles in nanoseconds, where a histogram would be too much.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -111,7 +120,7 @@ pub struct Percentiles {
 impl Percentiles {
     /// Whether so many values are enough for this percentile, 0 to 1: else it is left out where people read it. The median always is.
     pub(crate) fn are_known(quantile: f64, count: u64) -> bool {
-        quantile <= 0.5 || count >= crate::threshold::responses_for(quantile)
+        quantile <= 0.5 || count >= responses_for(quantile)
     }
 
     /// Those of a histogram.

@@ -255,7 +255,7 @@ impl Connection {
         if !self.codec.is_greeted() && bytes.starts_with(b"HTTP/") {
             self.read += bytes.len() as u64;
             self.codec.end(Fault::Protocol);
-            return Err(super::ANSWERED_OLD.to_owned());
+            return Err(crate::verdict::ANSWERED_OLD.to_owned());
         }
         let used = self.codec.receive(bytes);
         self.read += used as u64;
