@@ -8,7 +8,8 @@ mod step;
 
 pub use step::{Limit, Step};
 
-use crate::report::{Generator, Grade, measured};
+use crate::layout::measured;
+use crate::report::{Generator, Grade};
 use crate::threshold::Threshold;
 use crate::units::{self, grouped};
 use crate::{Interrupt, Mistake, Options, Plan, verdict};

@@ -12,7 +12,7 @@
 //!
 //! *Layout.* `options` reads what was written (with `url`, `units`, `check`, `threshold`, `template`, `curl`, `grpc`) and makes a `plan`. `engine` runs it: `pace` says when
 //! requests begin, `clock` and `os` what time it is. `report` is the data model of everything a run yields; whatever is
-//! printed, in our layout or in another tool's, is computed from it and from nothing else. `histogram` is the one way in which times are kept, `verdict`
+//! printed, in our `layout` or in another tool's, is computed from it and from nothing else. `histogram` is the one way in which times are kept, `verdict`
 //! judges, `cost` watches the target's process, `cores` who else had the processors. `work` says whether targets did the same, `compare` runs a plan on several targets in turn, `knee` searches
 //! for the highest rate that holds, `bench` tells what each part of a gateway costs, `ceiling` measures the generator itself. `remote_write` tells Prometheus how a run goes.
 //!
@@ -34,6 +34,7 @@ mod engine;
 mod grpc;
 pub mod histogram;
 pub mod knee;
+pub mod layout;
 mod mistake;
 mod options;
 mod os;

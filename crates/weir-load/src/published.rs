@@ -5,7 +5,7 @@ use schemars::schema_for;
 /// File names in docs/ and JSON Schemas of everything that is printed as JSON.
 pub fn schemas() -> [(&'static str, serde_json::Value); 5] {
     [
-        ("load-report.schema.json", crate::report::schema()),
+        ("load-report.schema.json", crate::layout::schema()),
         ("load-bench.schema.json", schema_for!(crate::bench::Bench).to_value()),
         ("load-compare.schema.json", schema_for!(crate::compare::Comparison).to_value()),
         ("load-compare-set.schema.json", schema_for!(crate::compare::ComparisonSet).to_value()),

@@ -7,36 +7,19 @@
 //! Times are nanoseconds of a monotonic clock (`_ns`), bytes are bytes, shares are 0 to 1. A field that a saved report lacks takes
 //! its default, so that reports of older versions can be read; `schema` says which version wrote it.
 
-mod ab;
-mod csv;
 mod figures;
-mod ghz;
-mod html;
-mod json;
-mod k6;
-mod oha_json;
 mod parts;
 mod plan;
-mod saved;
-mod text;
 mod times;
-mod verify;
-mod wrk;
-mod wrk2;
 
 pub use figures::{Distribution, Figures, PhaseFigures};
-pub use json::schema;
 pub use parts::{
     AddressUse, CheckResult, ConnectionStats, CoreUse, CoreUser, Generator, Health, Ledger, TargetCost,
     TargetStats, ThreadStats, ThresholdResult, WebSocketStats, Window,
 };
 pub use plan::{CallKind, CallPlan, End, Pace, PlanAsRun, Protocol, Stage, StageUnit, Stop, TargetPlan};
-pub use saved::read;
-pub(crate) use text::measured;
-pub use text::verdict as verdict_text;
 pub(crate) use times::{BEYOND, responses_for};
 pub use times::{Latency, Percentiles, Phases, Series, Tick};
-pub use verify::{Difference, verify};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -44,66 +27,6 @@ use std::collections::BTreeMap;
 
 /// The version of this data model, in [`Report::schema`].
 pub const SCHEMA: &str = "weir.load/1";
-
-/// The layouts, sorted by name. One more is a file in `report/` and its two lines here: `mod x;` and `&x::FORMAT`.
-pub static FORMATS: &[&Format] = &[
-    &ab::FORMAT,
-    &csv::FORMAT,
-    &ghz::FORMAT,
-    &html::FORMAT,
-    &json::FORMAT,
-    &k6::FORMAT,
-    &k6::FULL,
-    &k6::EXPORT,
-    &oha_json::FORMAT,
-    &text::FORMAT,
-    &wrk::FORMAT,
-    &wrk2::FORMAT,
-];
-
-/// One way to print a report.
-#[derive(Debug)]
-pub struct Format {
-    /// What `--format` calls it.
-    pub name: &'static str,
-    /// What it is, in one line.
-    pub about: &'static str,
-    /// Prints it, with a line end at the end.
-    pub print: fn(&Report) -> String,
-}
-
-impl Format {
-    /// The layout of this name.
-    pub fn named(name: &str) -> Option<&'static Self> {
-        FORMATS.iter().find(|f| f.name == name).copied()
-    }
-}
-
-impl std::str::FromStr for &'static Format {
-    type Err = UnknownFormat;
-
-    fn from_str(name: &str) -> Result<Self, UnknownFormat> {
-        Format::named(name).ok_or_else(|| UnknownFormat(name.to_owned()))
-    }
-}
-
-/// A name that is no layout's; says which there are.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnknownFormat(String);
-
-impl std::fmt::Display for UnknownFormat {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "there is no report format `{}`; there are:", self.0)?;
-        FORMATS.iter().try_for_each(|format| write!(f, "\n  {:<9} {}", format.name, format.about))
-    }
-}
-
-impl std::error::Error for UnknownFormat {}
-
-/// A report in a layout, with a line end at the end.
-pub fn render(report: &Report, format: &Format) -> String {
-    (format.print)(report)
-}
 
 /// What one run yields.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -437,23 +360,6 @@ impl std::fmt::Display for Grade {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_report_survives_being_saved() {
-        let mut report =
-            Report { schema: SCHEMA.to_owned(), duration_ns: 2_000_000_000, ..Report::default() };
-        report.counts.statuses = BTreeMap::from([(200, 90), (302, 5), (500, 5)]);
-        report.counts.responses = 100;
-        report.counts.errors.reset = 3;
-        report.plan.pace = Pace::Rate { per_second: 50.0 };
-        report.end = End::Aborted { condition: "errors>50%".to_owned() };
-        (1..=100).for_each(|ms| report.latency.service.record(ms * 1_000_000));
-        let text = (Format::named("json").unwrap().print)(&report);
-        let back: Report = serde_json::from_str(&text).unwrap();
-        assert_eq!(back, report);
-        assert_eq!((back.rate(), back.finished(), back.failed()), (50.0, 103, 8));
-        assert_eq!(back.little_residual(), None);
-    }
 
     #[test]
     fn rates_are_of_the_window_and_of_everything_where_an_older_report_has_none() {

@@ -5,7 +5,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
-use weir_load::report::{FORMATS, Format, render, verify};
+use weir_load::layout::{FORMATS, Format, render, verify};
 use weir_load::{Interrupt, Options, Plan, Report};
 
 /// Answers every third request with 404, and closes each connection after fifty.

@@ -372,9 +372,9 @@ fn every_filter_is_registered() {
 
 #[test]
 fn every_layout_is_registered() {
-    let report = root().join("crates/weir-load/src/report.rs");
+    let report = root().join("crates/weir-load/src/layout.rs");
     let registry = read(&report);
-    check("add `mod x;` and `&x::FORMAT` to report.rs", |broken| {
+    check("add `mod x;` and `&x::FORMAT` to layout.rs", |broken| {
         for file in files_below(&report.with_extension("")).iter().map(Path::new) {
             let stem = file.file_stem().unwrap().to_string_lossy();
             if read(file).contains("static FORMAT: Format") && !registry.contains(&format!("&{stem}::FORMAT"))

@@ -2,8 +2,8 @@
 
 use super::condition::Condition;
 use super::{Compare, Comparison, Contender, SCHEMA, TargetResult, Way};
-use crate::report;
 use crate::{Mistake, Options, Plan, units};
+use crate::{layout, report};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -268,7 +268,7 @@ fn read_before(text: &str, name: &str) -> Result<TargetResult, String> {
     let schema = value.get("schema").and_then(|s| s.as_str()).unwrap_or_default().to_owned();
     let bad = |e: serde_json::Error| format!("{e}; {expected}");
     if schema == report::SCHEMA {
-        return Ok(TargetResult::of(&report::read(text).map_err(bad)?));
+        return Ok(TargetResult::of(&layout::read(text).map_err(bad)?));
     }
     if schema != SCHEMA {
         return Err(format!("its schema is `{schema}`; {expected}"));

@@ -28,7 +28,8 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
-use weir_load::report::{Format, Grade, render, verdict_text};
+use weir_load::layout::{Format, UnknownFormat, render, verdict_text};
+use weir_load::report::Grade;
 use weir_load::{Interrupt, Knee, Mistake, Options, Plan, Report};
 
 #[derive(Args)]
@@ -164,7 +165,7 @@ enum ExitCodes {
 }
 
 /// Reads the name of a layout.
-pub(super) fn format_named(name: &str) -> Result<&'static Format, weir_load::report::UnknownFormat> {
+pub(super) fn format_named(name: &str) -> Result<&'static Format, UnknownFormat> {
     name.parse()
 }
 

@@ -10,7 +10,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use weir_load::Report;
-use weir_load::report::{Format, verify};
+use weir_load::layout::{Format, verify};
 
 #[derive(Args)]
 pub(super) struct Saved {
@@ -88,5 +88,5 @@ pub(super) fn parse(text: &str) -> Result<Report, String> {
             weir_load::report::SCHEMA
         ));
     }
-    weir_load::report::read(text).map_err(|e| format!("{e}; {expected}"))
+    weir_load::layout::read(text).map_err(|e| format!("{e}; {expected}"))
 }

@@ -5,7 +5,8 @@ use crate::support::OK;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use weir_load::report::{End, Format, Grade, render};
+use weir_load::layout::{Format, render};
+use weir_load::report::{End, Grade};
 use weir_testkit::{Upstream, run_weir};
 
 #[test]

@@ -5,7 +5,8 @@ use crate::cmd::kept::Kept;
 use anyhow::Result;
 use std::path::PathBuf;
 use std::time::Instant;
-use weir_load::report::{Format, Tick, render};
+use weir_load::layout::{Format, render};
+use weir_load::report::Tick;
 use weir_load::{Mistake, RemoteWrite, Report};
 
 /// One `-o`.

@@ -4,8 +4,9 @@
 //! over good calls, the average over all; status codes come in no order there and sorted by name here. A run over plain HTTP
 //! has its statuses where a gRPC run has codes.
 
-use super::{Format, Percentiles, Report};
+use super::format::Format;
 use crate::Histogram;
+use crate::report::{Percentiles, Report};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 

@@ -1,7 +1,8 @@
 //! `text`: our own layout, for people. The verdict comes first.
 
-use super::{Format, Pace, Percentiles, Report, StageUnit, TargetPlan};
+use super::format::Format;
 use crate::Histogram;
+use crate::report::{Pace, Percentiles, Report, StageUnit, TargetPlan, ThresholdResult};
 use crate::threshold::Threshold;
 use crate::units::{counted, grouped, rate_seconds, size, time};
 use std::fmt::Write as _;
@@ -304,7 +305,7 @@ fn results(r: &Report, out: &mut String) {
 }
 
 /// What a threshold measured, in the unit its bound is written in.
-pub(crate) fn measured(t: &super::ThresholdResult) -> String {
+pub(crate) fn measured(t: &ThresholdResult) -> String {
     let Some(m) = t.measured else {
         let why = if t.unanswered { "that request had no response" } else { "nothing to measure" };
         return why.to_owned();
@@ -333,7 +334,7 @@ pub(super) fn number(n: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Grade, Reason, TargetStats, ThresholdResult};
+    use crate::report::{Grade, Reason, TargetStats};
 
     #[test]
     fn the_verdict_comes_first_with_all_its_reasons() {

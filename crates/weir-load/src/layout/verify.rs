@@ -3,10 +3,10 @@
 //! Layouts print nothing but what follows from the raw part of a report. So three things are checked: that each histogram
 //! holds what it says it holds, that totals are the sums of their parts, and that the saved figures, thresholds and verdict are those computed.
 
-use super::figures::Figures;
 use super::saved::of_value;
-use super::{ConnectionStats, Reason, Report, ThresholdResult, Tick};
 use crate::histogram::highest_of;
+use crate::report::Figures;
+use crate::report::{ConnectionStats, Reason, Report, ThresholdResult, Tick};
 use crate::threshold::Threshold;
 use crate::{Histogram, verdict};
 use serde::Deserialize;

@@ -10,8 +10,9 @@
 mod export;
 mod text;
 
-use super::{End, Format, Pace, Report, ThresholdResult};
+use super::format::Format;
 use crate::Histogram;
+use crate::report::{End, Pace, Report, ThresholdResult};
 use crate::threshold::{k6_of_ours, split_k6};
 use text::{Check, Metric, Section, Sheet, Threshold};
 

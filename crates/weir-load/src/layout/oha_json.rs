@@ -5,9 +5,10 @@
 //! windows of 10 ms and ours over the ticks of the report, which are seconds. oha knows of responses alone: where there was none, connections,
 //! rates and bytes are as if there had been nothing. (Beside responses, the bytes of truncated ones are in our `totalData` and not in oha's.)
 
+use super::format::Format;
 use super::ghz::marks;
-use super::{Format, Report};
 use crate::Histogram;
+use crate::report::Report;
 use serde_json::{Map, Value, json};
 
 pub(super) static FORMAT: Format =

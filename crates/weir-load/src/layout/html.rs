@@ -3,11 +3,12 @@
 //! Sections stand in the order of the questions a reader has: can it be believed, how fast, how it went over time, how latency is
 //! spread, what came back, where the time went, what it cost, what was on the wire. `page` draws.
 
+use super::format::Format;
 use super::text::{measured, number};
-use super::{Distribution, Figures, Format, Pace, Percentiles, Report, StageUnit, TargetPlan, Tick};
 use crate::Histogram;
 use crate::page::plot::{self, Axis, Line, Marks};
 use crate::page::{by_percentile, document, escaped, section, short_time, table, table_with_words};
+use crate::report::{Distribution, Figures, Pace, Percentiles, Report, StageUnit, TargetPlan, Tick};
 use crate::units::{counted, grouped, size, time};
 use std::fmt::Write;
 

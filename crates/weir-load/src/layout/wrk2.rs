@@ -7,9 +7,10 @@
 //! Recorded Latency is ours from the intended start, Uncorrected Latency ours from the send. wrk2 calibrates for ten
 //! seconds to choose its sampling interval; we sample every 100 ms and print that with each thread's mean.
 
+use super::format::Format;
 use super::wrk::{Sheet, Stats, padded, time_us};
-use super::{Format, Percentiles, Report};
 use crate::Histogram;
+use crate::report::{Percentiles, Report};
 use std::fmt::Write;
 
 pub(super) static FORMAT: Format =

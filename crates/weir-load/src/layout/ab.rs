@@ -7,8 +7,9 @@
 //! The three lines of copyright at the top are left out: this is not ApacheBench. What ab has no row for counts where a
 //! reader of ab would look for it: TLS errors under Connect, timeouts and protocol errors under Exceptions.
 
-use super::{Format, Pace, Percentiles, Report, TargetStats};
+use super::format::Format;
 use crate::Histogram;
+use crate::report::{Pace, Percentiles, Report, TargetStats};
 use std::fmt::Write;
 
 pub(super) static FORMAT: Format = Format { name: "ab", about: "the text of ApacheBench", print };

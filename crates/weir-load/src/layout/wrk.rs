@@ -7,8 +7,9 @@
 //! did not send in time. Ours are the service times measured. `timeout` counts requests given up after the timeout, where
 //! wrk counts only those whose response came after all.
 
-use super::{Format, Percentiles, Report};
+use super::format::Format;
 use crate::Histogram;
+use crate::report::{Percentiles, Report};
 use std::fmt::Write;
 
 pub(super) static FORMAT: Format =

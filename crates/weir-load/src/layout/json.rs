@@ -2,8 +2,9 @@
 //!
 //! Its schema, docs/load-report.schema.json, is among those that `published` keeps.
 
-use super::figures::Figures;
-use super::{Format, Report};
+use super::format::Format;
+use crate::report::Figures;
+use crate::report::Report;
 use schemars::JsonSchema;
 use serde::Serialize;
 

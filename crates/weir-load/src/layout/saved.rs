@@ -1,7 +1,7 @@
 //! Reads a saved report. Whoever computes with one afterwards need not ask again whether its numbers can be computed with.
 
-use super::Report;
 use crate::Histogram;
+use crate::report::Report;
 use serde::Deserialize;
 use serde::de::Error as _;
 use serde_json::{Error, Value};
@@ -55,7 +55,9 @@ fn bounded(path: &str, value: &Value) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Format, render};
+    use crate::layout::{Format, render};
+    use crate::report::{End, Pace, SCHEMA};
+    use std::collections::BTreeMap;
 
     #[test]
     fn a_field_that_can_not_be_is_named() {
@@ -84,5 +86,22 @@ mod tests {
             let said = read(&changed).err().map(|e| e.to_string()).unwrap_or_default();
             assert!(said.starts_with(want), "{to}: {said}");
         }
+    }
+
+    #[test]
+    fn a_report_survives_being_saved() {
+        let mut report =
+            Report { schema: SCHEMA.to_owned(), duration_ns: 2_000_000_000, ..Report::default() };
+        report.counts.statuses = BTreeMap::from([(200, 90), (302, 5), (500, 5)]);
+        report.counts.responses = 100;
+        report.counts.errors.reset = 3;
+        report.plan.pace = Pace::Rate { per_second: 50.0 };
+        report.end = End::Aborted { condition: "errors>50%".to_owned() };
+        (1..=100).for_each(|ms| report.latency.service.record(ms * 1_000_000));
+        let text = render(&report, Format::named("json").unwrap());
+        let back: Report = serde_json::from_str(&text).unwrap();
+        assert_eq!(back, report);
+        assert_eq!((back.rate(), back.finished(), back.failed()), (50.0, 103, 8));
+        assert_eq!(back.little_residual(), None);
     }
 }

@@ -1,8 +1,9 @@
 //! Reports that agree with themselves, and what is said of each number that is changed.
 
 use super::*;
-use crate::report::saved::WHOLE_MOST;
-use crate::report::{Format, Grade, TargetStats, ThreadStats, Window, render};
+use crate::layout::saved::WHOLE_MOST;
+use crate::layout::{Format, render};
+use crate::report::{Grade, TargetStats, ThreadStats, Window};
 
 /// A report in which everything agrees.
 fn report() -> Report {

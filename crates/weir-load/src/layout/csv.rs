@@ -3,7 +3,8 @@
 //! Our own columns: the CSV of k6 and of oha has one line per sample or request, and a run in constant memory keeps none.
 //! Times are milliseconds and rates are per second. Columns are only ever added, at the end.
 
-use super::{Format, Percentiles, Report, Tick};
+use super::format::Format;
+use crate::report::{Percentiles, Report, Tick};
 use std::fmt::Write;
 
 pub(super) static FORMAT: Format =
