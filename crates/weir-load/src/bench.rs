@@ -4,8 +4,8 @@
 //! What is compared, and how it is started, is whoever calls this one's business: here are the data model and the arithmetic.
 //! Differences are taken within rounds, as in `compare`.
 
-use crate::compare::text::{columns, signed};
-use crate::compare::{Comparison, Interval, TargetResult, stats};
+use crate::comparison::text::{columns, signed};
+use crate::comparison::{Comparison, Interval, TargetResult, stats};
 use crate::report::{Generator, Grade};
 use crate::units::counted;
 use crate::verdict;

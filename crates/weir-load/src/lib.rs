@@ -13,8 +13,8 @@
 //! *Layout.* `options` reads what was written (with `url`, `units`, `check`, `threshold`, `template`, `curl`, `grpc`) and makes a `plan`. `engine` runs it: `pace` says when
 //! requests begin, `clock` and `os` what time it is. `report` is the data model of everything a run yields; whatever is
 //! printed, in our `layout` or in another tool's, is computed from it and from nothing else. `histogram` is the one way in which times are kept, `verdict`
-//! judges, `cost` watches the target's process, `cores` who else had the processors. `work` says whether targets did the same, `compare` runs a plan on several targets in turn, `knee` searches
-//! for the highest rate that holds, `bench` tells what each part of a gateway costs, `ceiling` measures the generator itself. `remote_write` tells Prometheus how a run goes.
+//! judges, `cost` watches the target's process, `cores` who else had the processors. `work` says whether targets did the same, `compare` runs a plan on several targets in turn
+//! (`comparison` is what it finds), `search` looks for the highest rate that holds (`knee`), `bench` tells what each part of a gateway costs, `ceiling` measures the generator itself. `remote_write` tells Prometheus how a run goes.
 //!
 //! *Architecture Invariant:* a report holds raw counts, sums and histograms, never only what was computed from them, so
 //! that each printed figure can be computed again from a saved report.
@@ -27,6 +27,7 @@ pub mod ceiling;
 mod check;
 mod clock;
 pub mod compare;
+pub mod comparison;
 mod cores;
 mod cost;
 mod curl;
@@ -45,6 +46,7 @@ mod progress;
 pub mod published;
 pub mod remote_write;
 pub mod report;
+mod search;
 mod template;
 mod threshold;
 pub mod units;
@@ -54,7 +56,8 @@ mod work;
 
 pub use bench::Bench;
 pub use check::Check;
-pub use compare::{Compare, CompareOptions, Comparison};
+pub use compare::{Compare, CompareOptions};
+pub use comparison::Comparison;
 pub use engine::Interrupt;
 pub use histogram::Histogram;
 pub use knee::Knee;
@@ -64,6 +67,7 @@ pub use plan::Plan;
 pub use progress::{Progress, SoFar};
 pub use remote_write::RemoteWrite;
 pub use report::Report;
+pub use search::find_knee;
 pub use threshold::Threshold;
 pub use units::{duration, rate};
 pub use work::Work;

@@ -7,8 +7,8 @@ pub fn schemas() -> [(&'static str, serde_json::Value); 5] {
     [
         ("load-report.schema.json", crate::layout::schema()),
         ("load-bench.schema.json", schema_for!(crate::bench::Bench).to_value()),
-        ("load-compare.schema.json", schema_for!(crate::compare::Comparison).to_value()),
-        ("load-compare-set.schema.json", schema_for!(crate::compare::ComparisonSet).to_value()),
+        ("load-compare.schema.json", schema_for!(crate::comparison::Comparison).to_value()),
+        ("load-compare-set.schema.json", schema_for!(crate::comparison::ComparisonSet).to_value()),
         ("load-knee.schema.json", schema_for!(crate::knee::Knee).to_value()),
     ]
 }

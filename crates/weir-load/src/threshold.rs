@@ -82,7 +82,7 @@ impl Threshold {
     }
 
     /// How many responses it takes to judge it: ten on the rarer side of a percentile, and enough for a share that one failure does not break it.
-    pub(crate) fn needs(&self) -> u64 {
+    pub fn needs(&self) -> u64 {
         match self.metric {
             Metric::Trend(_, Stat::Quantile(q)) => responses_for(q),
             Metric::Errors | Metric::Failed if self.bound > 0.0 => {

@@ -1,7 +1,7 @@
 //! What was written, understood: names, blocks, conditions, and what was measured before.
 
-use super::condition::Condition;
-use super::{Compare, Comparison, Contender, SCHEMA, TargetResult, Way};
+use super::{Compare, Contender};
+use crate::comparison::{Comparison, Condition, SCHEMA, TargetResult, Way};
 use crate::{Mistake, Options, Plan, units};
 use crate::{layout, report};
 use std::path::{Path, PathBuf};

@@ -7,7 +7,14 @@ use crate::report::Percentiles;
 use crate::threshold::Threshold;
 use crate::units::grouped;
 
-pub(super) fn print(knee: &Knee) -> String {
+impl Knee {
+    /// One page, with latency over rate as a plot.
+    pub fn to_html(&self) -> String {
+        print(self)
+    }
+}
+
+fn print(knee: &Knee) -> String {
     let steps = knee.by_rate();
     let (grade, reasons) = knee.verdict();
     let title = escaped(&knee.found());

@@ -52,7 +52,8 @@ pub enum Limit {
 pub(super) const TOO_FEW: &str = "too_few_responses";
 
 impl Step {
-    pub(super) fn of(rate: f64, mut report: Report, conditions: &[Threshold]) -> Self {
+    /// What became of a rate.
+    pub fn of(rate: f64, mut report: Report, conditions: &[Threshold]) -> Self {
         let reasons: Vec<String> = report.verdict.reasons.iter().map(|r| r.code.clone()).collect();
         let unfinished = report.counts.unfinished;
         // To the conditions on errors too, a request that was open at the end is a timeout.
@@ -129,7 +130,7 @@ fn breaks(code: &str, conditions: &[Threshold], hung: f64) -> bool {
 }
 
 /// Whether not one response met the conditions: there was none, each failed, or the fastest is too slow already.
-pub(super) fn none_meets(report: &Report, conditions: &[Threshold]) -> bool {
+pub fn none_meets(report: &Report, conditions: &[Threshold]) -> bool {
     report.counts.responses == 0
         || report.failed_share() >= 1.0
         || conditions.iter().any(|c| c.is_broken_by_the_fastest(report))

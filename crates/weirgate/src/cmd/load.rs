@@ -30,7 +30,7 @@ use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
 use weir_load::layout::{Format, UnknownFormat, render, verdict_text};
 use weir_load::report::Grade;
-use weir_load::{Interrupt, Knee, Mistake, Options, Plan, Report};
+use weir_load::{Interrupt, Knee, Mistake, Options, Plan, Report, find_knee};
 
 #[derive(Args)]
 pub(super) struct Load {
@@ -282,7 +282,7 @@ impl Load {
         end_on_ctrl_c(&interrupt)?;
         let tells = std::io::stderr().is_terminal();
         let found = self.options().and_then(|options| {
-            Knee::find(&options, conditions, &interrupt, |rate| {
+            find_knee(&options, conditions, &interrupt, |rate| {
                 if tells {
                     err!("\rtrying {rate:>12.0}/s");
                 }

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use weir_gateway::config::schema::{FilePath, Named, Pairs};
 use weir_gateway::config::units::Duration;
 use weir_gateway::config::{Diagnostic, Diagnostics, Node, de, read_document};
-use weir_load::compare::{Contender, Published as PublishedFigures, figure_is_rate, figure_names};
+use weir_load::compare::Contender;
+use weir_load::comparison::{Published as PublishedFigures, figure_is_rate, figure_names};
 use weir_load::{Compare, CompareOptions, Mistake, Options};
 
 /// A bench file.

@@ -6,16 +6,21 @@ use crate::Mistake;
 
 /// One condition.
 #[derive(Clone, Debug)]
-pub(super) struct Condition {
-    pub(super) text: String,
-    pub(super) figure: &'static Figure,
+pub struct Condition {
+    /// As written.
+    pub text: String,
+    /// What it is about.
+    pub figure: &'static Figure,
     /// A share.
     bound: f64,
 }
 
 impl Condition {
     /// Reads `p99 worse 5%`. `errors` are no figure here: `weir load --threshold` judges them.
-    pub(super) fn parse(text: &str) -> Result<Self, Mistake> {
+    ///
+    /// # Errors
+    /// When it is not `FIGURE worse PERCENT` with a figure that is compared.
+    pub fn parse(text: &str) -> Result<Self, Mistake> {
         let bad = |hint: &str| Mistake::new(&format!("--fail-if {text:?}"), hint);
         let words: Vec<&str> = text.split_ascii_whitespace().collect();
         let [name, "worse", bound] = words[..] else {
@@ -31,7 +36,7 @@ impl Condition {
     }
 
     /// Broken where the target is worse by more than the bound, and is worse at all with 95 % confidence: noise fails nothing.
-    pub(super) fn judge(&self, target: &TargetResult) -> ConditionResult {
+    pub fn judge(&self, target: &TargetResult) -> ConditionResult {
         let ratio = target.ratios.get(self.figure.name);
         let worse = ratio.map(|ratio| match self.figure.unit {
             Unit::Rate => ratio.map(|r| 1.0 - r),

@@ -9,12 +9,26 @@ use crate::page::{
 };
 use crate::units::{counted, grouped, time};
 
-pub(super) fn print(c: &Comparison) -> String {
+impl Comparison {
+    /// One page, readable offline.
+    pub fn to_html(&self) -> String {
+        print(self)
+    }
+}
+
+impl ComparisonSet {
+    /// One page, readable offline.
+    pub fn to_html(&self) -> String {
+        print_set(self)
+    }
+}
+
+fn print(c: &Comparison) -> String {
     let names: Vec<&str> = c.targets.iter().map(|t| t.name.as_str()).collect();
     document(c.grade, &escaped(&names.join(" and ")), &(sections(c) + &machine(c)))
 }
 
-pub(super) fn print_set(set: &ComparisonSet) -> String {
+fn print_set(set: &ComparisonSet) -> String {
     let mut body = verdict(set.grade(), []);
     if !set.about.is_empty() {
         body += &format!("<p>{}</p>\n", escaped(&set.about));

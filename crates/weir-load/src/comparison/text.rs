@@ -5,7 +5,14 @@ use super::{CompareEnd, Comparison, ConditionResult, Interval, TargetResult};
 use crate::units::{counted, grouped, time};
 use std::fmt::Write;
 
-pub(super) fn print(c: &Comparison) -> String {
+impl Comparison {
+    /// For people.
+    pub fn to_text(&self) -> String {
+        print(self)
+    }
+}
+
+fn print(c: &Comparison) -> String {
     let mut out = format!("{}", c.grade);
     let reasons = c.reasons().into_iter();
     let reasons = reasons.map(|(name, code, n)| format!("{name}: {code} in {}", counted(n, "block")));

@@ -5,9 +5,9 @@ use crate::{Histogram, Report, Work};
 
 /// One of them.
 #[derive(Debug)]
-pub(super) struct Figure {
+pub struct Figure {
     /// As thresholds call it.
-    pub(super) name: &'static str,
+    pub name: &'static str,
     pub(super) unit: Unit,
     /// 0 where there was nothing to measure, or too little for a percentile.
     value: fn(&Measured) -> f64,
@@ -60,8 +60,9 @@ impl Figure {
 
 /// What one target did in one round, or more.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Measured {
-    pub(super) responses: u64,
+pub struct Measured {
+    /// Complete responses.
+    pub responses: u64,
     pub(super) errors: u64,
     pub(super) latency: Histogram,
     /// The same, and requests that had no response: each took as long as the timeout allows, and as the slowest response.
@@ -93,7 +94,7 @@ impl Measured {
     }
 
     /// A block that was this target's alone: its response time.
-    pub(super) fn add(&mut self, report: &Report) {
+    pub fn add(&mut self, report: &Report) {
         self.responses += report.counts.responses;
         self.errors += report.counts.errors.total();
         self.in_window += report.rated().responses;
@@ -108,7 +109,7 @@ impl Measured {
     }
 
     /// A block that it shared: the service time of its part.
-    pub(super) fn add_target(&mut self, report: &Report, index: usize) {
+    pub fn add_target(&mut self, report: &Report, index: usize) {
         let Some(target) = report.targets.get(index) else { return };
         self.responses += target.responses;
         self.errors += target.errors;

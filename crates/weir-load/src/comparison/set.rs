@@ -85,11 +85,6 @@ impl ComparisonSet {
         text
     }
 
-    /// One page, readable offline.
-    pub fn to_html(&self) -> String {
-        super::html::print_set(self)
-    }
-
     /// For people: each comparison, with what was published of it.
     pub fn to_text(&self) -> String {
         let mut out = String::new();
@@ -147,7 +142,7 @@ impl Workload {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::{Interval, TargetResult};
+    use crate::comparison::{Interval, TargetResult};
 
     #[test]
     fn published_stands_beside_measured() {
