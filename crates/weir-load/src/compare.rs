@@ -10,13 +10,14 @@ mod options;
 
 pub use options::CompareOptions;
 
-use crate::comparison::{
-    CompareEnd, Comparison, Condition, ConditionResult, Interval, Measured, SCHEMA, TargetResult, Way,
-};
-use crate::{Interrupt, Mistake, Options, Plan, clock};
+use crate::{Interrupt, Options, Plan, clock};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
+use weir_report::Mistake;
+use weir_report::comparison::{
+    CompareEnd, Comparison, Condition, ConditionResult, Interval, Measured, SCHEMA, TargetResult, Way,
+};
 
 /// Rounds before intervals are believed to be narrow.
 const ROUNDS_LEAST: usize = 5;

@@ -17,14 +17,13 @@ mod tally;
 pub(crate) mod websocket;
 mod worker;
 
+use crate::clock;
 use crate::clock::{Clock, NEVER};
 use crate::cores;
 use crate::cost::{Begun, Watch};
 use crate::grpc::CODES;
 use crate::plan::{Plan, Proxy};
 use crate::progress::Progress;
-use crate::report::{End, Errors, Report, Window};
-use crate::{Histogram, clock};
 use merge::Merge;
 use reader::Response;
 use std::collections::BTreeMap;
@@ -33,6 +32,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 use tally::Tally;
+use weir_report::Histogram;
+use weir_report::report::{End, Errors, Report, Window};
 
 /// How often whoever started a run may look at it.
 const LOOK: Duration = Duration::from_millis(250);
@@ -259,7 +260,7 @@ impl Plan {
         let plan = Arc::new(self);
         // A run that is not judged by what the processor did need not know who had it. Before there are threads: those that wait for this would begin one after
         // the other.
-        let is_judged = plan.stop_ns.is_none_or(|ns| ns >= crate::verdict::JUDGED_NS);
+        let is_judged = plan.stop_ns.is_none_or(|ns| ns >= weir_report::verdict::JUDGED_NS);
         let before = is_judged.then(cores::Look::now).flatten();
         let (out, inbox) = mpsc::channel();
         interrupt.ends(&out);

@@ -21,8 +21,8 @@ pub(crate) use call::Call;
 pub(crate) use schema::Schema;
 
 use crate::plan::Origin;
-use crate::units::shown;
 use std::path::PathBuf;
+use weir_report::units::shown;
 
 /// The codes by number, in the words of Go, as ghz prints them.
 pub(crate) const CODES: [&str; 17] = [

@@ -10,15 +10,15 @@ mod request;
 pub(crate) use request::is_secret;
 
 use crate::check::Check;
-use crate::mistake::Mistake;
 use crate::pace::{self, Rhythm};
 use crate::plan::{Origin, Plan, mix};
-use crate::report::{Pace, PlanAsRun, Protocol, Stage, StageUnit, Stop};
-use crate::threshold::Threshold;
-use crate::units;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use weir_report::Mistake;
+use weir_report::Threshold;
+use weir_report::report::{Pace, PlanAsRun, Protocol, Stage, StageUnit, Stop};
+use weir_report::units;
 use weir_wire::listen::Address;
 
 /// What was written on the command line (or elsewhere), nothing of it understood yet. Empty and `None` stand for the default.

@@ -6,12 +6,12 @@ use crate::engine::h2::request::Rendered;
 use crate::engine::websocket::Kind;
 use crate::grpc::Call;
 use crate::pace::Rhythm;
-use crate::report::{PlanAsRun, Protocol};
 use crate::template::{Data, Template};
-use crate::threshold::Threshold;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use weir_report::Threshold;
+use weir_report::report::{PlanAsRun, Protocol};
 use weir_wire::listen::Address;
 use weir_wire::tls::ClientTls;
 

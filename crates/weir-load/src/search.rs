@@ -3,12 +3,13 @@
 //! A closed loop says first how much there is to be had at most, then rates are tried one after the other and the gap between those that hold
 //! and those that do not is halved. `Search` decides; it knows neither clock nor target. `knee` says whether a rate held, and is what is found.
 
-use crate::knee::{Knee, Limit, RATES, SCHEMA, Step, none_meets};
-use crate::threshold::Threshold;
-use crate::units;
-use crate::{Interrupt, Mistake, Options, Plan};
+use crate::{Interrupt, Options, Plan};
 use std::io;
 use std::time::Duration;
+use weir_report::Mistake;
+use weir_report::Threshold;
+use weir_report::knee::{Knee, Limit, RATES, SCHEMA, Step, none_meets};
+use weir_report::units;
 
 /// How near to each other the highest rate that held and the lowest that did not must be.
 const NEAR: f64 = 1.05;

@@ -42,7 +42,8 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["weir-cache", "weir-engine", "weir-transcode", "weir-wire", "weir-h1", "weir-telemetry"],
     ),
     ("weir-gateway", &["weir-engine", "weir-filters", "weir-wire", "weir-h1"]),
-    ("weir-load", &["weir-wire", "weir-h1", "weir-telemetry"]),
+    ("weir-load", &["weir-report", "weir-wire", "weir-h1", "weir-telemetry"]),
+    ("weir-report", &[]),
     ("weir-console", &[]),
     ("weir-admin", &["weir-console", "weir-gateway", "weir-fleet", "weir-wire", "weir-h1", "weir-telemetry"]),
     (
@@ -53,6 +54,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-gateway",
             "weir-load",
             "weir-origin",
+            "weir-report",
             "weir-wire",
             "weir-h1",
             "weir-telemetry",
@@ -60,7 +62,16 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "weir-testkit",
-        &["weir-admin", "weir-gateway", "weir-load", "weir-origin", "weir-wire", "weir-h1", "weir-telemetry"],
+        &[
+            "weir-admin",
+            "weir-gateway",
+            "weir-load",
+            "weir-origin",
+            "weir-report",
+            "weir-wire",
+            "weir-h1",
+            "weir-telemetry",
+        ],
     ),
 ];
 
@@ -372,7 +383,7 @@ fn every_filter_is_registered() {
 
 #[test]
 fn every_layout_is_registered() {
-    let report = root().join("crates/weir-load/src/layout.rs");
+    let report = root().join("crates/weir-report/src/layout.rs");
     let registry = read(&report);
     check("add `mod x;` and `&x::FORMAT` to layout.rs", |broken| {
         for file in files_below(&report.with_extension("")).iter().map(Path::new) {

@@ -3,9 +3,9 @@
 //! A name has often an address of each family, and a server that listens on one of them only. What each address did is counted for the ledger.
 
 use super::h1::{Failure, Wait};
-use crate::report::AddressUse;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use weir_report::report::AddressUse;
 use weir_wire::dial::{Dialled, dial};
 use weir_wire::listen::Address;
 

@@ -5,13 +5,13 @@
 
 use super::Shared;
 use super::proxy;
-use crate::Histogram;
 use crate::clock;
 use crate::plan::Plan;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use weir_report::Histogram;
 use weir_wire::Stream;
 
 /// How long it may take altogether: the run waits for it, and so does Ctrl-C.

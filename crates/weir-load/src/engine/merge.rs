@@ -4,19 +4,20 @@ use super::h2::request::Rendered;
 use super::{Shared, ThreadEnd, TickPart};
 use crate::cores::{self, Look};
 use crate::grpc::CODES;
+use crate::os;
 use crate::plan::Plan;
 use crate::progress::SoFar;
-use crate::report::{
-    CheckResult, ConnectionStats, Counts, End, Health, Ledger, Percentiles, Protocol, Report, SCHEMA, Series,
-    TargetCost, TargetStats, ThreadStats, Tick, WebSocketStats, Window,
-};
-use crate::units::shown;
-use crate::{Histogram, os, verdict};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 use weir_h1::{Limits, Progress, ResponseHead, parse_response};
+use weir_report::report::{
+    CheckResult, ConnectionStats, Counts, End, Health, Ledger, Percentiles, Protocol, Report, SCHEMA, Series,
+    TargetCost, TargetStats, ThreadStats, Tick, WebSocketStats, Window,
+};
+use weir_report::units::shown;
+use weir_report::{Histogram, verdict};
 
 pub(super) struct Merge {
     plan: Arc<Plan>,

@@ -4,10 +4,10 @@
 //! head of equal bytes means the same.
 
 use crate::grpc::Code;
-use crate::report::Protocol;
 use weir_h1::{
     BodyKind, BodyReader, Connection, Limits, Method, Progress, ResponseHead, Step, Version, parse_response,
 };
+use weir_report::report::Protocol;
 
 /// What all connections of a thread share.
 #[derive(Debug, Default)]
@@ -73,9 +73,9 @@ pub(crate) struct Response {
 }
 
 impl Response {
-    /// Whether it is as it should be: see [`Report::expected`](crate::Report::expected).
+    /// Whether it is as it should be: see [`Report::expected`](weir_report::Report::expected).
     pub(crate) fn is_expected(&self) -> bool {
-        self.grpc.map_or_else(|| crate::report::is_expected(self.status), |code| code == Code::OK)
+        self.grpc.map_or_else(|| weir_report::report::is_expected(self.status), |code| code == Code::OK)
     }
 
     /// All its bytes.

@@ -2,10 +2,10 @@
 
 use super::reader::Response;
 use super::websocket::SessionTally;
-use crate::Histogram;
 use crate::grpc::CODES;
-use crate::report::{Bytes, Errors, Latency, Phases, Protocol, Window};
 use std::collections::BTreeMap;
+use weir_report::Histogram;
+use weir_report::report::{Bytes, Errors, Latency, Phases, Protocol, Window};
 
 /// The shortest time without a response that is kept: what is shorter may be any machine's scheduling.
 pub(crate) const SILENCE_NS: u64 = 30_000_000;
@@ -35,7 +35,7 @@ pub(crate) struct Tally {
     pub(crate) other_length: u64,
     pub(crate) reused: u64,
     pub(crate) opened: u64,
-    /// Responses by [`Protocol`](crate::report::Protocol).
+    /// Responses by [`Protocol`](weir_report::report::Protocol).
     pub(crate) protocols: [u64; Protocol::ALL.len()],
     pub(crate) bytes: Bytes,
     times: Times,

@@ -12,13 +12,13 @@ use super::h1::{Batch, Failure, Wait};
 use super::reader::Response;
 use super::tally::Sample;
 use super::worker::{EndReason, Slot, Worker};
-use crate::report::Protocol;
-use crate::units::shown;
 use frame::{Broken, Fed, Frames, Mask};
 use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll};
 use weir_h1::{Limits, Progress, ResponseHead, parse_response};
+use weir_report::report::Protocol;
+use weir_report::units::shown;
 use weir_wire::Stream;
 use weir_wire::websocket;
 
@@ -71,9 +71,9 @@ struct Asked {
 /// What a session came to, for the tally.
 #[derive(Debug, Default)]
 pub(crate) struct SessionTally {
-    pub(crate) connecting: crate::Histogram,
-    pub(crate) handshake: crate::Histogram,
-    pub(crate) duration: crate::Histogram,
+    pub(crate) connecting: weir_report::Histogram,
+    pub(crate) handshake: weir_report::Histogram,
+    pub(crate) duration: weir_report::Histogram,
     pub(crate) sent: u64,
     pub(crate) received: u64,
     pub(crate) unsolicited: u64,

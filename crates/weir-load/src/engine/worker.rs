@@ -15,7 +15,6 @@ use super::h2::Place;
 use super::reader::Parser;
 use super::tally::Tally;
 use super::{Message, Shared, ThreadEnd};
-use crate::Histogram;
 use crate::clock::{Clock, NEVER};
 use crate::os;
 use crate::pace::Rhythm;
@@ -31,6 +30,7 @@ use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::sync::Notify;
+use weir_report::Histogram;
 use weir_wire::timer::Timer;
 
 /// What one read may bring. One buffer for all connections of a thread, so that it stays in the cache.

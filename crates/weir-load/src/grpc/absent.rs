@@ -1,7 +1,7 @@
 //! What stands for a schema where weir-load was built without gRPC: nothing can be looked up, so no call exists.
 
 use super::{Server, Source};
-use crate::report::CallKind;
+use weir_report::report::CallKind;
 
 /// A call that nobody can make.
 #[derive(Debug)]

@@ -1,9 +1,9 @@
 //! A method that is called: JSON in, messages in their frames out, and back where a check wants to see them.
 
-use crate::report::CallKind;
 use prost_reflect::prost::Message as _;
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, MethodDescriptor};
 use serde_json::{Map, Value};
+use weir_report::report::CallKind;
 
 /// A method, and what its messages look like.
 #[derive(Debug)]

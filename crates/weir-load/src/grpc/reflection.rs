@@ -6,12 +6,12 @@ use super::schema::no_service;
 use super::{Code, Server};
 use crate::engine::h2::once::Once;
 use crate::engine::h2::request::Rendered;
-use crate::units::shown;
 use prost_reflect::DescriptorPool;
 use prost_reflect::prost::Message as _;
 use prost_reflect::prost_types::FileDescriptorProto;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use weir_report::units::shown;
 
 /// Longest answer: descriptors of very large interfaces have a few MiB.
 const ANSWER_MOST: usize = 16 * 1024 * 1024;

@@ -8,12 +8,12 @@ use crate::engine::h2::request::Rendered;
 use crate::engine::websocket::Kind;
 use crate::grpc::Call;
 use crate::plan::{Origin, Proxy, Target};
-use crate::report::TargetPlan;
 use crate::template::{Data, Length, Template, Text};
-use crate::units;
 use crate::url::{Scheme, Url};
 use std::sync::Arc;
 use weir_h1::FieldName;
+use weir_report::report::TargetPlan;
+use weir_report::units;
 use weir_wire::base64;
 use weir_wire::tls::ClientTls;
 

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::{Builder, NamedTempFile};
-use weir_load::Mistake;
+use weir_report::Mistake;
 
 /// Rights of a file that was not there; the umask takes from them.
 const RIGHTS: u32 = 0o666;

@@ -28,9 +28,10 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
-use weir_load::layout::{Format, UnknownFormat, render, verdict_text};
-use weir_load::report::Grade;
-use weir_load::{Interrupt, Knee, Mistake, Options, Plan, Report, find_knee};
+use weir_load::{Interrupt, Options, Plan, find_knee};
+use weir_report::layout::{Format, UnknownFormat, render, verdict_text};
+use weir_report::report::Grade;
+use weir_report::{Knee, Mistake, Report};
 
 #[derive(Args)]
 pub(super) struct Load {
@@ -306,9 +307,9 @@ impl Load {
     }
 
     fn exit_code(&self, report: &Report) -> u8 {
-        let aborted = matches!(report.end, weir_load::report::End::Aborted { .. });
+        let aborted = matches!(report.end, weir_report::report::End::Aborted { .. });
         let broken = aborted || report.thresholds.iter().any(|t| !t.passed);
-        let interrupted = report.end == weir_load::report::End::Interrupted;
+        let interrupted = report.end == weir_report::report::End::Interrupted;
         let too_bad = self.is_too_bad(report).is_some();
         match self.exit_codes {
             ExitCodes::K6 if broken => 99,

@@ -6,9 +6,9 @@
 use super::super::reader::Response;
 use super::counter::{Answer, Counter};
 use super::request::Rendered;
-use crate::report::Protocol;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+use weir_report::report::Protocol;
 use weir_wire::h2::frame::{FRAME_MOST, HEADER, Header};
 use weir_wire::h2::{Bounds, Codec, Fault, Flood, FloodLimits, Flow, Role};
 
@@ -255,7 +255,7 @@ impl Connection {
         if !self.codec.is_greeted() && bytes.starts_with(b"HTTP/") {
             self.read += bytes.len() as u64;
             self.codec.end(Fault::Protocol);
-            return Err(crate::verdict::ANSWERED_OLD.to_owned());
+            return Err(weir_report::verdict::ANSWERED_OLD.to_owned());
         }
         let used = self.codec.receive(bytes);
         self.read += used as u64;

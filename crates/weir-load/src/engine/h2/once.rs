@@ -45,7 +45,7 @@ impl Once {
             Failure::Tls(text) => format!("TLS: {text}"),
         })?;
         if dialled.stream.tls().is_some() && !dialled.stream.chose_h2() {
-            return Err(crate::verdict::CHOSE_OLD.to_owned());
+            return Err(weir_report::verdict::CHOSE_OLD.to_owned());
         }
         let mut counter = Counter::new(true);
         (counter.kept_most, counter.is_grpc) = (most, true);

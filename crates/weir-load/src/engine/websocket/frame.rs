@@ -1,8 +1,8 @@
 //! Frames of a WebSocket as bytes, from the client's side (RFC 6455 §5). No sockets and no clock.
 
 use super::super::reader::{Response, keep};
-use crate::units::shown;
 use fastrand::Rng;
+use weir_report::units::shown;
 
 /// Longest message that is read. Only what checks look at is kept of it, so this bounds time and not memory.
 const MESSAGE_MOST: u64 = 64 * 1024 * 1024;

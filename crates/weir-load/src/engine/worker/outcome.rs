@@ -5,7 +5,7 @@ use crate::engine::h1::Failure;
 use crate::engine::reader::Response;
 use crate::engine::tally::{SILENCE_NS, Sample};
 use crate::grpc::Code;
-use crate::report::CallKind;
+use weir_report::report::CallKind;
 
 impl Worker {
     /// `n` requests began.

@@ -7,10 +7,10 @@ use crate::engine::{Message, ThreadEnd, TickPart};
 use crate::grpc::CODES;
 use crate::os;
 use crate::pace::Rhythm;
-use crate::report::{Errors, Window};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
+use weir_report::report::{Errors, Window};
 
 /// How often the sampler wakes: wrk's interval for `Req/Sec`.
 pub(super) const SAMPLE: u64 = 100_000_000;

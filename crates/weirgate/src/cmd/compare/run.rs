@@ -8,8 +8,8 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use weir_load::comparison::{ComparisonSet, LeftOut, Workload};
 use weir_load::{Compare, Interrupt, Options, Plan};
+use weir_report::comparison::{ComparisonSet, LeftOut, Workload};
 
 /// How long a process may take until it serves, and a command that prepares one, where the file does not say.
 const READY: Duration = Duration::from_secs(10);

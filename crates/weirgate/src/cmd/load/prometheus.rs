@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use weir_load::report::Tick;
-use weir_load::units::counted;
-use weir_load::{RemoteWrite, Report};
+use weir_load::RemoteWrite;
+use weir_report::Report;
+use weir_report::report::Tick;
+use weir_report::units::counted;
 
 /// Ticks that may wait. One takes five seconds at the longest, so this is how far behind it may be before ticks are left out; the figures of
 /// the whole run make up for them.

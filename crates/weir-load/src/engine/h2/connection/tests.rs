@@ -213,7 +213,7 @@ fn what_a_target_may_not_send_ends_the_connection() {
     let first = new(false).feed(&frame(Kind::PING, 0, 0, &[0; 8]), 7, &mut Vec::new());
     assert!(first.unwrap_err().contains("begin with SETTINGS"));
     let old = new(false).feed(b"HTTP/1.1 400 Bad Request\r\n", 7, &mut Vec::new());
-    assert_eq!(old.unwrap_err(), crate::verdict::ANSWERED_OLD);
+    assert_eq!(old.unwrap_err(), weir_report::verdict::ANSWERED_OLD);
 }
 
 #[test]

@@ -12,7 +12,8 @@ pub struct Mistake {
 }
 
 impl Mistake {
-    pub(crate) fn new(place: &str, hint: &str) -> Self {
+    /// At this place, with this hint.
+    pub fn new(place: &str, hint: &str) -> Self {
         Self { place: place.to_owned(), hint: hint.to_owned() }
     }
 }

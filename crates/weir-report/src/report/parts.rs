@@ -63,7 +63,7 @@ impl Window {
     }
 
     /// Adds what came to its end in another part of the run, at the same time.
-    pub(crate) const fn add(&mut self, other: &Self) {
+    pub const fn add(&mut self, other: &Self) {
         self.responses += other.responses;
         self.errors += other.errors;
         self.sent += other.sent;
@@ -71,7 +71,7 @@ impl Window {
     }
 
     /// What came to its end after `earlier`.
-    pub(crate) const fn since(&self, earlier: &Self) -> Self {
+    pub const fn since(&self, earlier: &Self) -> Self {
         Self {
             length_ns: self.length_ns,
             responses: self.responses - earlier.responses,
@@ -102,7 +102,7 @@ pub struct ConnectionStats {
 
 impl ConnectionStats {
     /// Most clients whose responses are listed.
-    pub(crate) const CLIENTS_MOST: usize = 65_536;
+    pub const CLIENTS_MOST: usize = 65_536;
 }
 
 /// One target's share.
@@ -119,7 +119,7 @@ pub struct TargetStats {
     pub errors: u64,
     /// Complete responses in the [`Window`].
     pub in_window: u64,
-    /// Service time of its responses. Empty with a single target: [`Latency::service`] is the same.
+    /// Service time of its responses. Empty with a single target: [`Latency::service`](super::Latency::service) is the same.
     pub service: Histogram,
     /// Body bytes of the first good (2xx) response (ab `Document Length`); none when there was no such response.
     pub document_bytes: Option<u64>,
@@ -326,7 +326,7 @@ pub struct CoreUser {
 
 impl CoreUse {
     /// Time of whoever is neither generator nor target, and what was taken away from the machine.
-    pub(crate) fn others_ns(&self) -> u64 {
+    pub fn others_ns(&self) -> u64 {
         let known = self.generator_ns + self.target_ns.unwrap_or(0);
         self.busy_ns.saturating_sub(known) + self.stolen_ns
     }

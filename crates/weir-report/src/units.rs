@@ -43,7 +43,7 @@ pub(crate) fn rate_seconds(unit: &str) -> Option<f64> {
 }
 
 /// Reads `1000000`, `1_000_000`, `50k`, `2M`.
-pub(crate) fn count(text: &str) -> Option<u64> {
+pub fn count(text: &str) -> Option<u64> {
     let n = count_f64(text)?;
     (n.fract() == 0.0 && n <= 9e15).then_some(n as u64)
 }
@@ -62,7 +62,7 @@ fn count_f64(text: &str) -> Option<f64> {
 }
 
 /// Reads `512`, `10KiB`, `1MiB`, `1GiB`, `10kB`, `1MB`.
-pub(crate) fn bytes(text: &str) -> Option<u64> {
+pub fn bytes(text: &str) -> Option<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
     let factor = match unit.trim() {
@@ -125,7 +125,7 @@ pub fn grouped(n: u64) -> String {
 }
 
 /// What a target says, on one line: a terminal would obey its control characters.
-pub(crate) fn shown(said: &[u8]) -> String {
+pub fn shown(said: &[u8]) -> String {
     String::from_utf8_lossy(said).replace(char::is_control, " ")
 }
 

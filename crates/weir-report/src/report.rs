@@ -166,7 +166,7 @@ impl Errors {
     }
 
     /// Those that came after `earlier`.
-    pub(crate) const fn since(&self, earlier: &Self) -> Self {
+    pub const fn since(&self, earlier: &Self) -> Self {
         Self {
             connect: self.connect - earlier.connect,
             tls: self.tls - earlier.tls,
@@ -342,8 +342,9 @@ impl Report {
     }
 }
 
-/// See [`Report::expected`].
-pub(crate) const fn is_expected(status: u16) -> bool {
+/// See [`Report::expected`]. Asked of each response while a load runs.
+#[inline]
+pub const fn is_expected(status: u16) -> bool {
     matches!(status, 101 | 200..400)
 }
 

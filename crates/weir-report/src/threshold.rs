@@ -113,7 +113,7 @@ impl Threshold {
     }
 
     /// Whether it needs the target's process.
-    pub(crate) const fn needs_cost(&self) -> bool {
+    pub const fn needs_cost(&self) -> bool {
         matches!(self.metric, Metric::CostUs | Metric::PerCore)
     }
 

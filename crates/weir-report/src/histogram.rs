@@ -65,7 +65,7 @@ impl Histogram {
         Self { counts: Vec::new(), count: 0, sum: 0, squares: 0, min: 0, max: 0 }
     }
 
-    /// Records one value.
+    /// Records one value. Inlined into weir-load, which records several for each response.
     #[inline]
     pub fn record(&mut self, value: u64) {
         self.record_n(value, 1);

@@ -157,7 +157,7 @@ const DEVELOPING: [&str; 8] = [
 ];
 
 /// Judges a run under way.
-pub(crate) fn developing(report: &Report) -> Verdict {
+pub fn developing(report: &Report) -> Verdict {
     judge_by(report, |rule| DEVELOPING.contains(&rule.code))
 }
 
