@@ -10,7 +10,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! *Layout.* `options` reads what was written (with `url`, `check`, `template`, `curl`, `grpc`) and makes a `plan`. `engine` runs it: `pace` says
+//! *Layout.* `options` reads what was written (with `url`, `check`, `template`, `curl`, `schema`) and makes a `plan`. `engine` runs it: `pace` says
 //! when requests begin, `clock` and `os` what time it is; `cost` watches the target's process, `cores` who else had the processors. `compare` runs a
 //! plan on several targets in turn, `search` looks for the highest rate that holds, `ceiling` measures the generator itself. `remote_write` tells
 //! Prometheus how a run goes. What comes of all that, and how it is judged and printed, is weir-report.
@@ -33,6 +33,7 @@ mod pace;
 mod plan;
 mod progress;
 pub mod remote_write;
+mod schema;
 mod search;
 mod template;
 mod url;

@@ -1,8 +1,8 @@
 //! Calls of gRPC: which method, with what metadata, and the messages that the data mean.
 
 use super::Reader;
-use crate::grpc::{Call, Schema, Server, Source};
 use crate::plan::Origin;
+use crate::schema::{Call, Schema, Server, Source};
 use crate::template::{Data, Template, Values};
 use crate::url::Url;
 use std::sync::Arc;

@@ -2,10 +2,11 @@
 //!
 //! The messages are few, so they are read and written by hand (grpc/reflection/v1/reflection.proto).
 
-use super::schema::no_service;
-use super::{Code, Server};
+use super::Server;
+use super::methods::no_service;
 use crate::engine::h2::once::Once;
 use crate::engine::h2::request::Rendered;
+use crate::grpc::Code;
 use prost_reflect::DescriptorPool;
 use prost_reflect::prost::Message as _;
 use prost_reflect::prost_types::FileDescriptorProto;

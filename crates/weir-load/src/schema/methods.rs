@@ -1,6 +1,7 @@
 //! Finds the method that a target names: in .proto files, in a descriptor set, or by asking the target.
 
-use super::{Call, Server, Source, reflection};
+use super::call::Call;
+use super::{Server, Source, reflection};
 use prost_reflect::{DescriptorPool, MethodDescriptor, ServiceDescriptor};
 use protox::Compiler;
 use std::path::{Path, PathBuf};
