@@ -3,18 +3,16 @@
 //!
 //! *Layout.* Here is the coordinator: it starts the threads, merges what they say at each tick, and makes the report.
 //! `ahead` opens connections before a fixed rate begins; `worker` is one thread with its sampler and pacer; `client` is the one loop of a client; `h1` an exchange over
-//! HTTP/1.1, `h2` one over HTTP/2, `websocket` one message and its answer; `reader` the bytes of responses; `tally` what is counted; `proxy` opens connections, to the `addresses` that accept. Another protocol is another module beside `h1`.
+//! HTTP/1.1, `h2` one over HTTP/2, `websocket` one message and its answer; `tally` what is counted. Connections
+//! and bytes are `transport`'s. Another protocol is another module beside `h1`.
 
-pub(crate) mod addresses;
 mod ahead;
 mod client;
 mod h1;
-pub(crate) mod h2;
+mod h2;
 mod merge;
-mod proxy;
-pub(crate) mod reader;
 mod tally;
-pub(crate) mod websocket;
+mod websocket;
 mod worker;
 
 use crate::clock;
@@ -22,10 +20,11 @@ use crate::clock::{Clock, NEVER};
 use crate::cores;
 use crate::cost::{Begun, Watch};
 use crate::grpc::CODES;
-use crate::plan::{Plan, Proxy};
+use crate::plan::Plan;
 use crate::progress::Progress;
+use crate::transport::origin::Proxy;
+use crate::transport::reader::Response;
 use merge::Merge;
-use reader::Response;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,9 +36,6 @@ use weir_report::report::{End, Errors, Report, Window};
 
 /// How often whoever started a run may look at it.
 const LOOK: Duration = Duration::from_millis(250);
-
-/// How much of the first response is kept for the ledger.
-const CAPTURE_BYTES: usize = 4096;
 
 /// Ends a run from outside, such as on Ctrl-C. Clones end the same run; of several runs with one of these, the one under way and all that follow.
 #[derive(Clone, Debug, Default)]

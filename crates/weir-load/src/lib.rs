@@ -11,7 +11,7 @@
 //! ```
 //!
 //! *Layout.* `options` reads what was written (with `url`, `check`, `template`, `curl`, `schema`) and makes a `plan`. `engine` runs it: `pace` says
-//! when requests begin, `clock` and `os` what time it is; `cost` watches the target's process, `cores` who else had the processors. `compare` runs a
+//! when requests begin, `transport` holds connections and their bytes, `clock` and `os` say what time it is; `cost` watches the target's process, `cores` who else had the processors. `compare` runs a
 //! plan on several targets in turn, `search` looks for the highest rate that holds, `ceiling` measures the generator itself. `remote_write` tells
 //! Prometheus how a run goes. What comes of all that, and how it is judged and printed, is weir-report.
 //!
@@ -36,6 +36,7 @@ pub mod remote_write;
 mod schema;
 mod search;
 mod template;
+mod transport;
 mod url;
 
 pub use check::Check;

@@ -7,11 +7,10 @@ mod odd;
 mod proxy;
 mod request;
 
-pub(crate) use request::is_secret;
-
 use crate::check::Check;
 use crate::pace::{self, Rhythm};
-use crate::plan::{Origin, Plan, mix};
+use crate::plan::{Plan, mix};
+use crate::transport::origin::Origin;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;

@@ -8,7 +8,7 @@
 
 mod message;
 
-use crate::engine::reader::{Fed, Parser, Reader};
+use crate::transport::reader::{Fed, Parser, Reader};
 use message::{Series, encode};
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};

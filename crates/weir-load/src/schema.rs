@@ -19,7 +19,7 @@ pub(crate) use call::Call;
 #[cfg(feature = "grpc")]
 pub(crate) use methods::Schema;
 
-use crate::plan::Origin;
+use crate::transport::origin::Origin;
 use std::path::PathBuf;
 
 /// Where the schema of a method is looked for.

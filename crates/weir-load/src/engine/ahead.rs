@@ -4,9 +4,9 @@
 //! so needs even more of them. What cannot be opened here is no error: whoever needs it dials again, and is told why not.
 
 use super::Shared;
-use super::proxy;
 use crate::clock;
 use crate::plan::Plan;
+use crate::transport::proxy;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;

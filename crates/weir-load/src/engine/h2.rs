@@ -4,26 +4,17 @@
 //! what comes. After a read it lets all clients that got their response go first, so that their next requests leave in one write:
 //! a batch of any number costs two system calls.
 //!
-//! *Layout.* `connection` is the connection as bytes: weir-wire's codec, of which `counter` takes what comes, with `head` for heads and `stream`
-//! for what is known of a request on its way. `request` renders requests, `once` makes calls before a run. Here are sockets, times and counts.
-
-mod connection;
-mod counter;
-mod head;
-#[cfg(feature = "grpc")]
-pub(crate) mod once;
-pub(crate) mod request;
-mod stream;
+//! The connection as bytes is `transport::h2`. Here are sockets, times and counts.
 
 use super::Captured;
-use super::h1::{Failure, Wait};
-use super::reader::Response;
 use super::tally::Sample;
 use super::worker::{EndReason, Slot, Worker};
 use crate::grpc::Code;
-use connection::Connection;
-use counter::{Answer, Counter, Lost};
-use request::Rendered;
+use crate::transport::failure::{Failure, Wait};
+use crate::transport::h2::connection::Connection;
+use crate::transport::h2::counter::{Answer, Counter, Lost};
+use crate::transport::h2::request::Rendered;
+use crate::transport::reader::Response;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -32,7 +23,6 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use weir_wire::Stream;
-use weir_wire::h2::{frame, hpack};
 
 /// A request for a connection.
 pub(super) struct Ask<'a> {

@@ -1,8 +1,8 @@
 //! What one thread counts. Nobody else touches it until the thread hands it over.
 
-use super::reader::Response;
 use super::websocket::SessionTally;
 use crate::grpc::CODES;
+use crate::transport::reader::Response;
 use std::collections::BTreeMap;
 use weir_report::Histogram;
 use weir_report::report::{Bytes, Errors, Latency, Phases, Protocol, Window};

@@ -1,9 +1,9 @@
 //! Calls of gRPC: which method, with what metadata, and the messages that the data mean.
 
 use super::Reader;
-use crate::plan::Origin;
 use crate::schema::{Call, Schema, Server, Source};
 use crate::template::{Data, Template, Values};
+use crate::transport::origin::Origin;
 use crate::url::Url;
 use std::sync::Arc;
 use std::time::Duration;

@@ -4,9 +4,9 @@
 
 use super::Server;
 use super::methods::no_service;
-use crate::engine::h2::once::Once;
-use crate::engine::h2::request::Rendered;
 use crate::grpc::Code;
+use crate::transport::h2::once::Once;
+use crate::transport::h2::request::Rendered;
 use prost_reflect::DescriptorPool;
 use prost_reflect::prost::Message as _;
 use prost_reflect::prost_types::FileDescriptorProto;

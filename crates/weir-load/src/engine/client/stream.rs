@@ -2,10 +2,11 @@
 
 use super::Client;
 use crate::clock;
-use crate::engine::h1::{Conn, Failure};
-use crate::engine::h2::request::body_bytes;
+use crate::engine::h1::Conn;
 use crate::engine::h2::{Ask, Fate, Link, Place};
 use crate::engine::worker::{EndReason, Worker};
+use crate::transport::failure::Failure;
+use crate::transport::h2::request::body_bytes;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;

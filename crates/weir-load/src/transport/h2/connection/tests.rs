@@ -1,12 +1,12 @@
 //! A server's bytes, in and out of order.
 
 use super::*;
-use crate::engine::h2::counter::Capture;
-use crate::engine::h2::{frame, hpack};
 use crate::grpc::Code;
+use crate::transport::h2::counter::Capture;
 use weir_wire::h2::PREFACE;
 use weir_wire::h2::frame::Kind;
 use weir_wire::h2::frame::code::{CALM, CANCEL, COMPRESSION, FLOW_CONTROL, FRAME_SIZE, PROTOCOL, REFUSED};
+use weir_wire::h2::{frame, hpack};
 
 fn frame(kind: Kind, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();

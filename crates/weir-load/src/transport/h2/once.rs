@@ -3,10 +3,10 @@
 use super::connection::Connection;
 use super::counter::{Counter, Lost};
 use super::request::Rendered;
-use crate::engine::h1::Failure;
-use crate::engine::proxy;
 use crate::grpc::Code;
-use crate::plan::Origin;
+use crate::transport::failure::Failure;
+use crate::transport::origin::Origin;
+use crate::transport::proxy;
 use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;

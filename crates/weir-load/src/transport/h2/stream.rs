@@ -1,13 +1,13 @@
 //! A request on its way on a connection of HTTP/2: what came of it so far, and what gRPC says of it.
 
-use super::super::reader::Response;
 use crate::grpc::{Code, Messages};
+use crate::transport::reader::Response;
 use std::rc::Rc;
 use std::sync::Arc;
 
 /// A request on its way.
 #[derive(Debug, Default)]
-pub(super) struct Stream {
+pub(crate) struct Stream {
     pub(super) key: usize,
     /// When the head of the response came, or the first of several.
     pub(super) first: u64,

@@ -2,7 +2,7 @@
 //!
 //! A name has often an address of each family, and a server that listens on one of them only. What each address did is counted for the ledger.
 
-use super::h1::{Failure, Wait};
+use super::failure::{Failure, Wait};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use weir_report::report::AddressUse;
@@ -42,7 +42,7 @@ impl Addresses {
     }
 
     /// What became of connections to each.
-    pub(super) fn used(&self) -> impl Iterator<Item = (String, AddressUse)> {
+    pub(crate) fn used(&self) -> impl Iterator<Item = (String, AddressUse)> {
         self.0.iter().map(|one| {
             let (opened, failed) = (one.opened.load(Ordering::Relaxed), one.failed.load(Ordering::Relaxed));
             (one.address.to_string(), AddressUse { opened, failed })
@@ -50,7 +50,7 @@ impl Addresses {
     }
 
     /// Opens connection `number` within `timeout`, without TLS; an error only where no address accepts it.
-    pub(super) async fn dial(&self, number: usize, timeout: Duration) -> Result<Dialled, Failure> {
+    pub(crate) async fn dial(&self, number: usize, timeout: Duration) -> Result<Dialled, Failure> {
         let begun = Instant::now();
         // What is told, and whether it says no more than that this machine has not got the address's family.
         let mut told: Option<(Failure, bool)> = None;

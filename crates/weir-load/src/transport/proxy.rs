@@ -3,8 +3,8 @@
 //! With `http` the requests themselves go to the proxy, in absolute form, and opening is dialling it. All else goes through a tunnel that
 //! is asked for here; TLS is spoken inside of it, with the origin.
 
-use super::h1::{Failure, Wait};
-use crate::plan::{Origin, Proxy};
+use super::failure::{Failure, Wait};
+use super::origin::{Origin, Proxy};
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use weir_wire::dial::Dialled;
 const ANSWER_MOST: usize = 64 * 1024;
 
 /// Opens connection `number` to an origin within `timeout`. Asking for a tunnel counts as connecting.
-pub(super) async fn open(to: &Origin, number: usize, timeout: Duration) -> Result<Dialled, Failure> {
+pub(crate) async fn open(to: &Origin, number: usize, timeout: Duration) -> Result<Dialled, Failure> {
     let named = |failure| match (failure, &to.proxy) {
         (Failure::Connect(text), Some(proxy)) => {
             Failure::Connect(format!("the proxy {}: {text}", proxy.name))

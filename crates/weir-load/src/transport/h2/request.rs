@@ -3,8 +3,8 @@
 //! A request is rendered once, when the plan is made, and then copied; only the number of its stream is written into each copy. One with a template
 //! is rendered each time.
 
-use super::frame::{self, FRAME_MOST, Kind};
-use super::hpack;
+use weir_wire::h2::frame::{self, FRAME_MOST, Kind};
+use weir_wire::h2::hpack;
 
 /// The head of a request: HEADERS, and CONTINUATION where it is long. The stream is 0 everywhere.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Rendered {
     }
 
     /// Appends the frames of a stream.
-    pub(super) fn write(&self, stream: u32, out: &mut Vec<u8>) {
+    pub(crate) fn write(&self, stream: u32, out: &mut Vec<u8>) {
         let begin = out.len();
         out.extend_from_slice(&self.bytes);
         for at in &self.frames {
@@ -86,7 +86,7 @@ fn fields(head: &[u8], scheme: &str, out: &mut Vec<u8>) {
         if hop.contains(&&name[..]) || (name == b"te" && !value.eq_ignore_ascii_case(b"trailers")) {
             continue;
         }
-        let secret = crate::options::is_secret(&String::from_utf8_lossy(name));
+        let secret = crate::transport::is_secret(&String::from_utf8_lossy(name));
         hpack::encode(name, value, secret, out);
     }
 }

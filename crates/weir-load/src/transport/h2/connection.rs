@@ -3,9 +3,9 @@
 //!
 //! No sockets and no clock.
 
-use super::super::reader::Response;
 use super::counter::{Answer, Counter};
 use super::request::Rendered;
+use crate::transport::reader::Response;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use weir_report::report::Protocol;
@@ -36,7 +36,7 @@ const FLOW: Flow = Flow { first: WINDOW, growth: 0, credit: WINDOW / 2, out: OUT
 ///
 /// Invariant: the codec holds what [`Connection::request`] began and no [`Answer`] or [`Connection::cancel`] has ended.
 #[derive(Debug)]
-pub(super) struct Connection {
+pub(crate) struct Connection {
     codec: Codec<Counter>,
     /// The beginning of a frame whose end is still to come.
     partial: Vec<u8>,
@@ -52,13 +52,13 @@ pub(super) struct Connection {
 
 impl Connection {
     /// Begins a connection: the preface and our SETTINGS are pending.
-    pub(super) fn new(counter: Counter) -> Self {
+    pub(crate) fn new(counter: Counter) -> Self {
         let codec = Codec::begin(counter, Role::Client, BOUNDS, FLOW);
         Self { codec, partial: Vec::new(), sending: Vec::new(), closed: false, read: 0, told: 0 }
     }
 
     /// What becomes of responses.
-    pub(super) const fn counter(&mut self) -> &mut Counter {
+    pub(crate) const fn counter(&mut self) -> &mut Counter {
         &mut self.codec.sink
     }
 
@@ -66,7 +66,7 @@ impl Connection {
 
     /// How many of those that wait may come: as many more requests as the target takes now; all, when none may begin here any more, to go
     /// elsewhere.
-    pub(super) fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         if self.is_closing() {
             return usize::MAX;
         }
@@ -75,27 +75,27 @@ impl Connection {
     }
 
     /// Whether no request may begin any more.
-    pub(super) const fn is_closing(&self) -> bool {
+    pub(crate) const fn is_closing(&self) -> bool {
         self.closed || !self.codec.is_open()
     }
 
     /// Begins no request any more.
-    pub(super) const fn close(&mut self) {
+    pub(crate) const fn close(&mut self) {
         self.closed = true;
     }
 
     /// Whether no request is under way.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.codec.open() == 0
     }
 
     /// Says that we leave.
-    pub(super) fn leave(&mut self) {
+    pub(crate) fn leave(&mut self) {
         self.codec.end(Fault::Closed);
     }
 
     /// Ends all requests, which are left without a response: their keys, and what was received of them.
-    pub(super) fn abandon(&mut self) -> Vec<(usize, Response)> {
+    pub(crate) fn abandon(&mut self) -> Vec<(usize, Response)> {
         self.closed = true;
         self.codec.gone();
         self.read += self.partial.len() as u64;
@@ -105,7 +105,7 @@ impl Connection {
     }
 
     /// Bytes that were read since the last question and belong to no response.
-    pub(super) fn take_overhead(&mut self) -> u64 {
+    pub(crate) fn take_overhead(&mut self) -> u64 {
         // A head may be cut into frames, of which the first have come.
         let unfinished = if self.codec.ended().is_some() { 0 } else { self.codec.unfinished() as u64 };
         let all = self.read.saturating_sub(self.codec.sink.counted + unfinished);
@@ -117,7 +117,7 @@ impl Connection {
     // === requests ===
 
     /// Begins a request and returns its stream. `body` is to be sent from the given place on.
-    pub(super) fn request(
+    pub(crate) fn request(
         &mut self,
         key: usize,
         head: &Rendered,
@@ -139,12 +139,12 @@ impl Connection {
     }
 
     /// Whether a request's body has not been handed over as a whole.
-    pub(super) fn is_sending(&self, id: u32) -> bool {
+    pub(crate) fn is_sending(&self, id: u32) -> bool {
         self.sending.iter().any(|(other, _)| *other == id)
     }
 
     /// Gives a request up; what was received of its response.
-    pub(super) fn cancel(&mut self, id: u32) -> Response {
+    pub(crate) fn cancel(&mut self, id: u32) -> Response {
         let found = self.codec.find(id);
         found.map(|slot| self.release(slot).1).unwrap_or_default()
     }
@@ -163,12 +163,12 @@ impl Connection {
     // === what is sent ===
 
     /// Bytes to be written.
-    pub(super) fn pending(&self) -> &[u8] {
+    pub(crate) fn pending(&self) -> &[u8] {
         self.codec.pending()
     }
 
     /// So many were written.
-    pub(super) fn sent(&mut self, n: usize) {
+    pub(crate) fn sent(&mut self, n: usize) {
         if let Some(spare) = self.codec.sent(n) {
             self.codec.lend(spare);
             self.send_more();
@@ -176,7 +176,7 @@ impl Connection {
     }
 
     /// Sends on what waited for room or for a window.
-    pub(super) fn send_more(&mut self) {
+    pub(crate) fn send_more(&mut self) {
         if self.sending.is_empty() {
             return;
         }
@@ -212,7 +212,7 @@ impl Connection {
     ///
     /// # Errors
     /// The rule that the target broke, in words. A GOAWAY is pending, and what is under way is left to [`Self::abandon`].
-    pub(super) fn feed(&mut self, input: &[u8], now: u64, answers: &mut Vec<Answer>) -> Result<(), String> {
+    pub(crate) fn feed(&mut self, input: &[u8], now: u64, answers: &mut Vec<Answer>) -> Result<(), String> {
         self.codec.sink.now = now;
         let mut rest = input;
         std::mem::swap(&mut self.codec.sink.answers, answers);

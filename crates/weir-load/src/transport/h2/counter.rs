@@ -3,10 +3,10 @@
 //! A response is mostly the same head again, so the last block of fields is kept and compared before anything is decoded, as
 //! long as it changes nothing in the table.
 
-use super::super::reader::Response;
 use super::head::Head;
 use super::stream::{Call, Stream};
 use crate::grpc::Messages;
+use crate::transport::reader::Response;
 use std::rc::Rc;
 use weir_report::units::shown;
 use weir_wire::h2::frame::{self, HEADER, Header, Kind, code};
@@ -15,21 +15,21 @@ use weir_wire::h2::{Block, Failed, Malformed, Part, Piece, Sink, Taken, Told};
 
 /// What came of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(crate) struct Answer {
     /// What [`Connection::request`](super::connection::Connection::request) was given.
-    pub(super) key: usize,
+    pub(crate) key: usize,
     /// When the head of the response came, or the first of several.
-    pub(super) first: u64,
-    pub(super) result: Result<Response, Lost>,
+    pub(crate) first: u64,
+    pub(crate) result: Result<Response, Lost>,
     /// The part of the body that is kept for checks.
-    pub(super) body: Vec<u8>,
+    pub(crate) body: Vec<u8>,
     /// What gRPC says of an end that is not OK.
-    pub(super) text: Option<Rc<str>>,
+    pub(crate) text: Option<Rc<str>>,
 }
 
 /// Why a request got no response.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Lost {
+pub(crate) enum Lost {
     /// GOAWAY or REFUSED_STREAM said that it was not looked at: it may be sent again (RFC 9113 §6.8, §8.7).
     Again,
     /// The response broke a rule.
@@ -39,36 +39,36 @@ pub(super) enum Lost {
 }
 
 /// What is wrong with a compressed message; not of HTTP/2.
-pub(super) const COMPRESSED: &str = "gRPC: a message is compressed, though no coding was accepted";
+pub(crate) const COMPRESSED: &str = "gRPC: a message is compressed, though no coding was accepted";
 
 /// Counts the responses of one connection.
 #[derive(Debug)]
-pub(super) struct Counter {
+pub(crate) struct Counter {
     /// The first response, while it is wanted.
-    pub(super) capture: Option<Capture>,
+    pub(crate) capture: Option<Capture>,
     /// Longest part of a body that is kept, where they are.
-    pub(super) kept_most: usize,
+    pub(crate) kept_most: usize,
     /// Whether requests are calls of gRPC.
-    pub(super) is_grpc: bool,
+    pub(crate) is_grpc: bool,
     keeps_bodies: bool,
     /// When what comes was read.
-    pub(super) now: u64,
+    pub(crate) now: u64,
     /// Bytes that belong to responses.
-    pub(super) counted: u64,
+    pub(crate) counted: u64,
     /// What came of requests, for whoever feeds the connection.
-    pub(super) answers: Vec<Answer>,
+    pub(crate) answers: Vec<Answer>,
     /// Of heads, and of trailers: they take turns.
     known: [Known; 2],
 }
 
 /// The first response, as it came.
 #[derive(Debug, Default)]
-pub(super) struct Capture {
+pub(crate) struct Capture {
     /// The stream that it comes on; 0 until a request begins.
     stream: u32,
-    pub(super) bytes: Vec<u8>,
-    pub(super) server: Option<String>,
-    pub(super) content_type: Option<String>,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) server: Option<String>,
+    pub(crate) content_type: Option<String>,
 }
 
 /// A block that changed nothing in the table, and what it meant.
@@ -80,7 +80,7 @@ struct Known {
 }
 
 impl Counter {
-    pub(super) fn new(keeps_bodies: bool) -> Self {
+    pub(crate) fn new(keeps_bodies: bool) -> Self {
         Self {
             capture: None,
             kept_most: crate::check::BODY_KEPT,
@@ -94,25 +94,25 @@ impl Counter {
     }
 
     /// Whether what comes on this stream, which just begins, is to be kept for the ledger.
-    pub(super) fn is_wanted(&mut self, stream: u32) -> bool {
+    pub(crate) fn is_wanted(&mut self, stream: u32) -> bool {
         let wants = self.capture.as_mut().filter(|capture| capture.stream == 0);
         wants.map(|capture| capture.stream = stream).is_some()
     }
 
     /// Whether what comes on this stream is kept for the ledger.
-    pub(super) fn is_captured(&self, stream: u32) -> bool {
+    pub(crate) fn is_captured(&self, stream: u32) -> bool {
         self.capture.as_ref().is_some_and(|capture| capture.stream == stream)
     }
 
     /// This stream has no response to keep: that to the next request is.
-    pub(super) fn recapture(&mut self, stream: u32) {
+    pub(crate) fn recapture(&mut self, stream: u32) {
         if self.is_captured(stream) {
             self.capture = Some(Capture::default());
         }
     }
 
     /// Keeps what these frames hold of the first response.
-    pub(super) fn keep_frames(&mut self, frames: &[u8]) {
+    pub(crate) fn keep_frames(&mut self, frames: &[u8]) {
         let Some(capture) = self.capture.as_mut().filter(|capture| capture.stream > 0) else { return };
         let mut rest = frames;
         while let Some(header) = Header::parse(rest)
@@ -122,7 +122,8 @@ impl Counter {
             let is_of_response =
                 matches!(header.kind, Kind::HEADERS | Kind::CONTINUATION | Kind::DATA | Kind::RST_STREAM);
             if is_of_response && header.stream == capture.stream {
-                let room = crate::engine::CAPTURE_BYTES.saturating_sub(capture.bytes.len()).min(whole.len());
+                let room =
+                    crate::transport::CAPTURE_BYTES.saturating_sub(capture.bytes.len()).min(whole.len());
                 capture.bytes.extend_from_slice(whole.get(..room).unwrap_or_default());
             }
         }

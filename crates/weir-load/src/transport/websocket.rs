@@ -1,6 +1,6 @@
 //! Frames of a WebSocket as bytes, from the client's side (RFC 6455 §5). No sockets and no clock.
 
-use super::super::reader::{Response, keep};
+use crate::transport::reader::{Response, keep};
 use fastrand::Rng;
 use weir_report::units::shown;
 
@@ -14,16 +14,23 @@ const CONTROL_MOST: u64 = 125;
 const PONGS_MOST: usize = 16 * 1024;
 
 /// Kinds of frames (RFC 6455 §5.2).
-pub(super) const TEXT: u8 = 1;
-pub(super) const BINARY: u8 = 2;
+pub(crate) const TEXT: u8 = 1;
+pub(crate) const BINARY: u8 = 2;
 const CONTINUATION: u8 = 0;
-pub(super) const CLOSE: u8 = 8;
+pub(crate) const CLOSE: u8 = 8;
 const PING: u8 = 9;
 const PONG: u8 = 10;
 
+/// What a target is asked over a WebSocket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Binary,
+    Text,
+}
+
 /// Reads the frames of one connection, one after another.
 #[derive(Debug)]
-pub(super) struct Frames {
+pub(crate) struct Frames {
     /// The beginning of a frame's head whose end has not come.
     partial: Vec<u8>,
     frame: Option<Frame>,
@@ -34,7 +41,7 @@ pub(super) struct Frames {
     /// Of the message under way, with all frames since the last one.
     response: Response,
     kept: Option<Vec<u8>>,
-    pub(super) pings: u64,
+    pub(crate) pings: u64,
 }
 
 /// A frame whose payload is being read.
@@ -47,7 +54,7 @@ struct Frame {
 
 /// What a piece of input came to, each with how much of it was used.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Fed {
+pub(crate) enum Fed {
     /// The target closes; the code and the reason it gave.
     Close(usize, String),
     /// A whole message.
@@ -58,9 +65,9 @@ pub(super) enum Fed {
 
 /// What the target broke, and the code to close with (RFC 6455 §7.4.1).
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Broken {
-    pub(super) code: u16,
-    pub(super) text: String,
+pub(crate) struct Broken {
+    pub(crate) code: u16,
+    pub(crate) text: String,
 }
 
 /// A rule of the protocol.
@@ -69,7 +76,7 @@ fn broken(text: impl Into<String>) -> Broken {
 }
 
 impl Frames {
-    pub(super) fn new(keeps_bodies: bool) -> Self {
+    pub(crate) fn new(keeps_bodies: bool) -> Self {
         Self {
             partial: Vec::new(),
             frame: None,
@@ -83,27 +90,27 @@ impl Frames {
     }
 
     /// Counts the answer to the handshake to the first message.
-    pub(super) const fn begin(&mut self, head_bytes: u64) {
+    pub(crate) const fn begin(&mut self, head_bytes: u64) {
         self.response.head_bytes += head_bytes;
     }
 
     /// The bytes kept of the message just completed.
-    pub(super) fn body(&self) -> &[u8] {
+    pub(crate) fn body(&self) -> &[u8] {
         self.kept.as_deref().unwrap_or_default()
     }
 
     /// What was read since the last message.
-    pub(super) const fn unfinished(&self) -> Response {
+    pub(crate) const fn unfinished(&self) -> Response {
         self.response
     }
 
     /// Whether any byte of the next message was read.
-    pub(super) fn has_begun(&self) -> bool {
+    pub(crate) fn has_begun(&self) -> bool {
         self.message.is_some() || self.partial.first().is_some_and(|first| first & 0x0f < CLOSE)
     }
 
     /// Takes the next piece of input. Answers to pings are written to `out`, masked by `mask`.
-    pub(super) fn feed(&mut self, input: &[u8], out: &mut Vec<u8>, mask: &mut Mask) -> Result<Fed, Broken> {
+    pub(crate) fn feed(&mut self, input: &[u8], out: &mut Vec<u8>, mask: &mut Mask) -> Result<Fed, Broken> {
         let mut at = 0;
         loop {
             let rest = input.get(at..).unwrap_or_default();
@@ -235,7 +242,7 @@ fn told(payload: &[u8]) -> Result<String, Broken> {
 }
 
 /// Writes a frame, masked (RFC 6455 §5.3); the length of its head.
-pub(super) fn write(out: &mut Vec<u8>, kind: u8, payload: &[u8], mask: [u8; 4]) -> usize {
+pub(crate) fn write(out: &mut Vec<u8>, kind: u8, payload: &[u8], mask: [u8; 4]) -> usize {
     let begin = out.len();
     out.push(0x80 | kind);
     match payload.len() {
@@ -262,18 +269,18 @@ pub(super) fn write(out: &mut Vec<u8>, kind: u8, payload: &[u8], mask: [u8; 4]) 
 
 /// Masks of frames: they keep proxies from taking payloads for requests (RFC 6455 §10.3), so nobody may know them in advance.
 #[derive(Debug)]
-pub(super) struct Mask(Rng);
+pub(crate) struct Mask(Rng);
 
 impl Mask {
     /// From fresh randomness.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let key = weir_wire::websocket::key();
         let seed =
             key.bytes().fold(0xcbf2_9ce4_8422_2325, |n, b| (n ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
         Self(Rng::with_seed(seed))
     }
 
-    pub(super) fn next(&mut self) -> [u8; 4] {
+    pub(crate) fn next(&mut self) -> [u8; 4] {
         self.0.u32(..).to_le_bytes()
     }
 }
