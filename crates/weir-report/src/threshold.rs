@@ -10,7 +10,6 @@ pub(crate) use k6::{of_ours as k6_of_ours, split as split_k6};
 use crate::Report;
 use crate::mistake::Mistake;
 use crate::report::{BEYOND, ThresholdResult, responses_for};
-use crate::units;
 use metric::{Metric, Stat, Trend, Unanswered};
 
 /// A condition on a report.

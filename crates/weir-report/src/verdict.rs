@@ -5,6 +5,8 @@
 
 mod contention;
 
+pub use contention::{LITTLE, WAITED};
+
 use crate::Report;
 use crate::report::{End, Grade, Pace, Protocol, Reason, Verdict, responses_for};
 use crate::units::{counted, grouped, time};
@@ -96,12 +98,6 @@ pub const BUSY: f64 = 0.80;
 /// Runs that are shorter than this are not judged by what the processor did: starting and ending would weigh more than the load. They are
 /// `too_short` anyway.
 pub const JUDGED_NS: u64 = 200_000_000;
-
-/// Share of its time that a thread may wait for a processor.
-pub const WAITED: f64 = 0.05;
-
-/// Share of the clients' time without a request that Little's law may miss. S2's published run missed 0.15.
-pub const LITTLE: f64 = 0.05;
 
 /// How late the generator may be on its own account at p99: 1 ms.
 pub const LATE_NS: u64 = 1_000_000;

@@ -1,7 +1,8 @@
 //! Conditions in k6's words: `http_req_duration: p(95)<200`. A bare number is what it is to k6: milliseconds, a share, a count.
 
 use super::metric::{Counter, Metric, Stat, Trend};
-use super::{Order, Threshold, units};
+use super::{Order, Threshold};
+use crate::units;
 
 /// What k6 calls a metric, and what that is here.
 enum Kind {

@@ -1,8 +1,8 @@
 //! What a condition is about: a figure of a report.
 
-use super::units;
 use crate::Histogram;
 use crate::report::{Counts, Report, TargetCost};
+use crate::units;
 
 use std::borrow::Cow;
 

@@ -4,9 +4,14 @@
 //! nothing was asked, a closed loop tells how much target and generator do together on their machine, which sharing it is part of; a fixed rate tells times,
 //! and the lateness of its starts says how much of them is the generator's.
 
-use super::{LITTLE, WAITED};
 use crate::Report;
 use crate::report::CoreUse;
+
+/// Share of its time that a thread may wait for a processor.
+pub const WAITED: f64 = 0.05;
+
+/// Share of the clients' time without a request that Little's law may miss. S2's published run missed 0.15.
+pub const LITTLE: f64 = 0.05;
 
 /// Whether the wait touches what the run was to tell.
 pub(super) fn matters(r: &Report) -> bool {
