@@ -3,7 +3,7 @@
 //! An exchange costs two system calls where request and response fit into one each: a write, and the read that the runtime's
 //! readiness announced. Bodies are read into the thread's one buffer and forgotten.
 
-use super::Captured;
+use super::shared::Captured;
 use super::tally::Sample;
 use super::worker::{EndReason, Slot, Worker};
 use crate::transport::CAPTURE_BYTES;

@@ -1,6 +1,7 @@
 //! What the threads say, put together: ticks while the run is on, the report at its end.
 
-use super::{Shared, ThreadEnd, TickPart};
+use super::shared::{Shared, ThreadEnd, TickPart};
+use super::worker::sampler::TICK;
 use crate::cores::{self, Look};
 use crate::grpc::CODES;
 use crate::os;
@@ -38,7 +39,7 @@ impl Merge {
         Self {
             plan: Arc::clone(plan),
             parts: BTreeMap::new(),
-            series: Series { tick_ns: super::worker::TICK, ticks: Vec::new() },
+            series: Series { tick_ns: TICK, ticks: Vec::new() },
             in_last: 0,
             so_far: SoFar { checks: no_checks(plan), ..SoFar::default() },
             silent_ns: 0,
@@ -120,7 +121,7 @@ impl Merge {
 
     /// Adds a tick to the series, which never grows beyond its limit.
     fn keep(&mut self, tick: Tick) {
-        let each = self.series.tick_ns / super::worker::TICK;
+        let each = self.series.tick_ns / TICK;
         match self.series.ticks.last_mut() {
             Some(last) if self.in_last < each => {
                 join(last, &tick);

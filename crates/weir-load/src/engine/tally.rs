@@ -1,6 +1,5 @@
 //! What one thread counts. Nobody else touches it until the thread hands it over.
 
-use super::websocket::SessionTally;
 use crate::grpc::CODES;
 use crate::transport::reader::Response;
 use std::collections::BTreeMap;
@@ -274,6 +273,19 @@ impl Tally {
         };
         (latency, phases)
     }
+}
+
+/// What a session of WebSocket came to.
+#[derive(Debug, Default)]
+pub(crate) struct SessionTally {
+    pub(crate) connecting: Histogram,
+    pub(crate) handshake: Histogram,
+    pub(crate) duration: Histogram,
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+    pub(crate) unsolicited: u64,
+    pub(crate) pings: u64,
+    pub(crate) closed: BTreeMap<String, u64>,
 }
 
 #[cfg(test)]

@@ -5,8 +5,8 @@
 //!
 //! The connection as bytes is `transport::websocket`. Here are sockets, times and counts.
 
-use super::Captured;
 use super::h1::Batch;
+use super::shared::Captured;
 use super::tally::Sample;
 use super::worker::{EndReason, Slot, Worker};
 use crate::transport::CAPTURE_BYTES;
@@ -59,19 +59,6 @@ struct Asked {
     sent: u64,
     /// When its answer began; 0 before.
     first: u64,
-}
-
-/// What a session came to, for the tally.
-#[derive(Debug, Default)]
-pub(crate) struct SessionTally {
-    pub(crate) connecting: weir_report::Histogram,
-    pub(crate) handshake: weir_report::Histogram,
-    pub(crate) duration: weir_report::Histogram,
-    pub(crate) sent: u64,
-    pub(crate) received: u64,
-    pub(crate) unsolicited: u64,
-    pub(crate) pings: u64,
-    pub(crate) closed: std::collections::BTreeMap<String, u64>,
 }
 
 /// Texts of closing that are kept apart.
