@@ -3,9 +3,7 @@
 //! Whoever measures a target near this measures the generator. The sink runs on a thread of its own; what counts is the generator's processor
 //! time, in which the sink is not.
 
-use crate::report::Percentiles;
-use crate::units::{grouped, time};
-use crate::{Interrupt, Options, Plan, Report};
+use crate::{Interrupt, Options, Plan};
 use std::fmt::Write;
 use std::io;
 use std::net::SocketAddr;
@@ -13,6 +11,9 @@ use std::thread::JoinHandle;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
+use weir_report::Report;
+use weir_report::report::Percentiles;
+use weir_report::units::{grouped, time};
 
 /// What the sink answers to everything: 1 KiB would measure the kernel's copying.
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -48,7 +49,7 @@ pub fn ceilings(duration: &str, interrupt: &Interrupt) -> io::Result<Vec<Ceiling
         ..Options::default()
     };
     let run = |way, options: Options| -> io::Result<Ceiling> {
-        let told = |all: Vec<crate::Mistake>| {
+        let told = |all: Vec<weir_report::Mistake>| {
             io::Error::other(all.iter().map(|m| format!("{m} ")).collect::<String>())
         };
         let report = Plan::new(&options).map_err(told)?.run(interrupt, |_| ())?;

@@ -1,7 +1,7 @@
 //! Checks of single responses: `--check status=200`.
 
 use crate::grpc::{CODES, Code};
-use crate::options::Mistake;
+use weir_report::Mistake;
 
 /// What every response must be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +57,8 @@ impl Check {
             Rule::Body(part.as_bytes().to_vec())
         } else if let Some(size) = text.strip_prefix("size<") {
             Rule::MaxBytes(
-                crate::units::bytes(size).ok_or_else(|| bad("a size is a number of bytes, 10KiB or 1MiB"))?,
+                weir_report::units::bytes(size)
+                    .ok_or_else(|| bad("a size is a number of bytes, 10KiB or 1MiB"))?,
             )
         } else if let Some(rule) = text.strip_prefix("json:") {
             let (path, value) = rule.split_once('=').map_or((rule, None), |(p, v)| (p, Some(v)));

@@ -3,11 +3,11 @@
 //! A generator that waited for a core says so by itself; who had the core meanwhile is told from here. Processes that began and ended in between are
 //! among nobody's, and time is counted in ticks of 10 ms: enough to name who took a share that matters.
 
-use crate::report::{CoreUse, CoreUser};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::Instant;
+use weir_report::report::{CoreUse, CoreUser};
 
 /// Most processes that are looked at, so that a look takes milliseconds.
 const PROCESSES_MOST: usize = 4096;

@@ -1,13 +1,13 @@
 //! What a run costs its target: processor time, memory, threads and context switches of a process and its descendants, from `/proc`.
 
-use crate::options::Mistake;
-use crate::report::TargetCost;
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use weir_report::Mistake;
+use weir_report::report::TargetCost;
 
 /// How often memory and threads are looked at: the largest of these samples are reported.
 const EVERY: Duration = Duration::from_millis(250);

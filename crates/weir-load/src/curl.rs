@@ -5,8 +5,9 @@
 mod sent;
 mod words;
 
-use crate::options::{Mistake, Options};
+use crate::options::Options;
 use sent::Sent;
+use weir_report::Mistake;
 use words::words;
 
 impl Options {

@@ -1,28 +1,7 @@
-//! gRPC as load: what a call says beyond HTTP/2.
-//!
-//! *Layout.* Here are codes and the frames of messages, which the engine needs and which know no schema. `schema` finds the method: in .proto files,
-//! in a descriptor set, or by asking the target (`reflection`); `call` makes messages of JSON and JSON of messages. These three are the cargo
-//! feature `grpc`; without it `absent` stands in their place and a `grpc://` target is a mistake.
+//! What a call of gRPC says beyond HTTP/2: codes, and the frames of messages. No method and no schema is known here: see `schema`.
 
-#[cfg(not(feature = "grpc"))]
-mod absent;
-#[cfg(feature = "grpc")]
-mod call;
-#[cfg(feature = "grpc")]
-mod reflection;
-#[cfg(feature = "grpc")]
-mod schema;
-
-#[cfg(not(feature = "grpc"))]
-pub(crate) use absent::{Call, Schema};
-#[cfg(feature = "grpc")]
-pub(crate) use call::Call;
-#[cfg(feature = "grpc")]
-pub(crate) use schema::Schema;
-
-use crate::plan::Origin;
-use crate::units::shown;
-use std::path::PathBuf;
+use crate::url::unescape;
+use weir_report::units::shown;
 
 /// The codes by number, in the words of Go, as ghz prints them.
 pub(crate) const CODES: [&str; 17] = [
@@ -149,33 +128,8 @@ impl Messages {
 /// grpc-message as it was meant: percent escapes resolved, on one line and not too long.
 pub(crate) fn message(value: &[u8]) -> String {
     const MOST: usize = 512;
-    let text = crate::url::unescape(&String::from_utf8_lossy(value.get(..MOST).unwrap_or(value)));
+    let text = unescape(&String::from_utf8_lossy(value.get(..MOST).unwrap_or(value)));
     shown(text.as_bytes())
-}
-
-/// Where the schema of a method is looked for.
-#[derive(Clone, Debug)]
-#[cfg_attr(not(feature = "grpc"), expect(dead_code, reason = "nobody reads schemas then"))]
-pub(crate) enum Source {
-    /// .proto files and the folders of what they import.
-    Files(Vec<PathBuf>, Vec<PathBuf>),
-    /// The target itself.
-    Reflection,
-    /// A FileDescriptorSet.
-    Set(PathBuf),
-}
-
-/// A target that can be asked for its schema.
-#[derive(Debug)]
-#[cfg_attr(not(feature = "grpc"), expect(dead_code, reason = "nobody asks then"))]
-pub(crate) struct Server<'a> {
-    pub(crate) origin: &'a Origin,
-    /// `http` or `https`.
-    pub(crate) scheme: &'static str,
-    pub(crate) authority: &'a str,
-    /// Sent with the question as with every call: the target may want to know who asks.
-    pub(crate) fields: &'a [(String, String)],
-    pub(crate) timeout: std::time::Duration,
 }
 
 #[cfg(test)]

@@ -10,19 +10,14 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! *Layout.* `options` reads what was written (with `url`, `units`, `check`, `threshold`, `template`, `curl`, `grpc`) and makes a `plan`. `engine` runs it: `pace` says when
-//! requests begin, `clock` and `os` what time it is. `report` is the data model of everything a run yields; whatever is
-//! printed, in our layout or in another tool's, is computed from it and from nothing else. `histogram` is the one way in which times are kept, `verdict`
-//! judges, `cost` watches the target's process, `cores` who else had the processors. `work` says whether targets did the same, `compare` runs a plan on several targets in turn, `knee` searches
-//! for the highest rate that holds, `bench` tells what each part of a gateway costs, `ceiling` measures the generator itself. `remote_write` tells Prometheus how a run goes.
-//!
-//! *Architecture Invariant:* a report holds raw counts, sums and histograms, never only what was computed from them, so
-//! that each printed figure can be computed again from a saved report.
+//! *Layout.* `options` reads what was written (with `url`, `check`, `template`, `curl`, `schema`) and makes a `plan`. `engine` runs it: `pace` says
+//! when requests begin, `transport` holds connections and their bytes, `clock` and `os` say what time it is; `cost` watches the target's process, `cores` who else had the processors. `compare` runs a
+//! plan on several targets in turn, `search` looks for the highest rate that holds, `ceiling` measures the generator itself. `remote_write` tells
+//! Prometheus how a run goes. What comes of all that, and how it is judged and printed, is weir-report.
 //!
 //! *Architecture Invariant:* pace and stop are values. There is one loop of a client (`engine/client.rs`), not one for each of
 //! them.
 
-pub mod bench;
 pub mod ceiling;
 mod check;
 mod clock;
@@ -32,35 +27,24 @@ mod cost;
 mod curl;
 mod engine;
 mod grpc;
-pub mod histogram;
-pub mod knee;
 mod options;
 mod os;
 mod pace;
-mod page;
 mod plan;
 mod progress;
-pub mod published;
 pub mod remote_write;
-pub mod report;
+mod schema;
+mod search;
 mod template;
-mod threshold;
-pub mod units;
+mod transport;
 mod url;
-pub mod verdict;
-mod work;
 
-pub use bench::Bench;
 pub use check::Check;
-pub use compare::{Compare, CompareOptions, Comparison};
+pub use compare::{Compare, CompareOptions};
 pub use engine::Interrupt;
-pub use histogram::Histogram;
-pub use knee::Knee;
-pub use options::{Mistake, Options};
+pub use options::Options;
 pub use plan::Plan;
 pub use progress::{Progress, SoFar};
 pub use remote_write::RemoteWrite;
-pub use report::Report;
-pub use threshold::Threshold;
-pub use units::{duration, rate};
-pub use work::Work;
+pub use search::find_knee;
+pub use weir_report::{Comparison, Knee, Mistake, Report};

@@ -7,18 +7,17 @@ mod odd;
 mod proxy;
 mod request;
 
-pub(crate) use request::is_secret;
-
 use crate::check::Check;
 use crate::pace::{self, Rhythm};
-use crate::plan::{Origin, Plan, mix};
-use crate::report::{Pace, PlanAsRun, Protocol, Stage, StageUnit, Stop};
-use crate::threshold::Threshold;
-use crate::units;
-use std::fmt;
+use crate::plan::{Plan, mix};
+use crate::transport::origin::Origin;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use weir_report::Mistake;
+use weir_report::Threshold;
+use weir_report::report::{Pace, PlanAsRun, Protocol, Stage, StageUnit, Stop};
+use weir_report::units;
 use weir_wire::listen::Address;
 
 /// What was written on the command line (or elsewhere), nothing of it understood yet. Empty and `None` stand for the default.
@@ -112,27 +111,6 @@ pub struct Options {
     pub pid: Option<String>,
     /// A name for the run.
     pub name: Option<String>,
-}
-
-/// Something that was written and can not be run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistake {
-    /// Where: the option with its value.
-    pub place: String,
-    /// What is wrong with it, or what was expected.
-    pub hint: String,
-}
-
-impl Mistake {
-    pub(crate) fn new(place: &str, hint: &str) -> Self {
-        Self { place: place.to_owned(), hint: hint.to_owned() }
-    }
-}
-
-impl fmt::Display for Mistake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.place, self.hint)
-    }
 }
 
 impl Plan {

@@ -2,8 +2,8 @@
 
 #![allow(unsafe_code)] // a few system calls that no safe crate of ours wraps
 
-use crate::report::Generator;
 use std::fs;
+use weir_report::report::Generator;
 
 /// Processor time of the calling thread, in nanoseconds.
 pub(crate) fn thread_cpu_ns() -> u64 {

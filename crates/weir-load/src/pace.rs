@@ -4,7 +4,7 @@
 //! client may send at a moment, and from when on ([`Users`]).
 
 use crate::clock::NEVER;
-use crate::report::{Pace, Stage, StageUnit};
+use weir_report::report::{Pace, Stage, StageUnit};
 
 /// A pace as the workers ask it.
 #[derive(Clone, Debug, PartialEq)]

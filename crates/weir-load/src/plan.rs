@@ -1,19 +1,18 @@
 //! The plan as the engine runs it: everything parsed, resolved and rendered. `options` makes it.
 
 use crate::check::Check;
-use crate::engine::addresses::Addresses;
-use crate::engine::h2::request::Rendered;
-use crate::engine::websocket::Kind;
-use crate::grpc::Call;
 use crate::pace::Rhythm;
-use crate::report::{PlanAsRun, Protocol};
+use crate::schema::Call;
 use crate::template::{Data, Template};
-use crate::threshold::Threshold;
+use crate::transport::h2::request::Rendered;
+use crate::transport::origin::Origin;
+use crate::transport::websocket::Kind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use weir_report::Threshold;
+use weir_report::report::{PlanAsRun, Protocol};
 use weir_wire::listen::Address;
-use weir_wire::tls::ClientTls;
 
 /// How long the pause is that connections are opened ahead for. Our guess: a scheduler's turn or two.
 const AHEAD: Duration = Duration::from_millis(10);
@@ -52,35 +51,6 @@ pub struct Plan {
     pub(crate) pid: Option<u32>,
     /// What templates take their values from.
     pub(crate) data: Option<Arc<Data>>,
-}
-
-/// Where connections go.
-#[derive(Debug)]
-pub(crate) struct Origin {
-    /// Never empty.
-    pub(crate) addresses: Addresses,
-    /// The policy and the name to ask for.
-    pub(crate) tls: Option<(ClientTls, String)>,
-    /// Where `addresses` are those of a proxy.
-    pub(crate) proxy: Option<Proxy>,
-}
-
-/// A proxy that the connections to an origin go to.
-#[derive(Debug)]
-pub(crate) struct Proxy {
-    /// As it is reported: a URL without credentials.
-    pub(crate) name: String,
-    /// What asks for a tunnel; none where the requests themselves go to the proxy.
-    pub(crate) connect: Option<Vec<u8>>,
-    /// What Proxy-Authorization says.
-    pub(crate) authorization: Option<String>,
-}
-
-impl Origin {
-    /// The policy and the name as they are dialled with.
-    pub(crate) fn tls(&self) -> Option<(&ClientTls, &str)> {
-        self.tls.as_ref().map(|(policy, name)| (policy, name.as_str()))
-    }
 }
 
 /// One request, rendered.

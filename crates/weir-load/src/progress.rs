@@ -1,7 +1,9 @@
 //! How a run goes while it lasts: what `Plan::run` tells whoever started it.
 
-use crate::report::{CheckResult, Counts, PlanAsRun, Report, TargetCost, ThreadStats, Tick, Verdict, Window};
-use crate::{Histogram, verdict};
+use weir_report::report::{
+    CheckResult, Counts, PlanAsRun, Report, TargetCost, ThreadStats, Tick, Verdict, Window,
+};
+use weir_report::{Histogram, verdict};
 
 /// A look at a run under way.
 #[derive(Debug)]

@@ -8,13 +8,13 @@
 
 mod message;
 
-use crate::Histogram;
-use crate::engine::reader::{Fed, Parser, Reader};
-use crate::report::{Percentiles, Report, Tick};
+use crate::transport::reader::{Fed, Parser, Reader};
 use message::{Series, encode};
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
+use weir_report::Histogram;
+use weir_report::report::{Percentiles, Report, Tick};
 
 /// How long connecting, writing and reading may take each, as in k6.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -350,7 +350,7 @@ mod tests {
         for h in [blocked, connecting, tls, &mut phases.sending, &mut phases.waiting, &mut phases.receiving] {
             h.record(1);
         }
-        let mut sessions = crate::report::WebSocketStats { sent: 1, ..Default::default() };
+        let mut sessions = weir_report::report::WebSocketStats { sent: 1, ..Default::default() };
         sessions.connecting.record(1);
         report.websocket = Some(sessions);
         report.counts.grpc.insert("OK".to_owned(), 1);

@@ -2,7 +2,7 @@
 //!
 //! A request without a placeholder is rendered once, in `options`, and costs nothing here.
 
-use crate::grpc::Call;
+use crate::schema::Call;
 use fastrand::Rng;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::fmt::Write as _;

@@ -1,7 +1,7 @@
 //! Targets as URLs, with an optional weight before them: `3@http://host:8080/path?query`.
 
-use crate::report::TargetPlan;
 use percent_encoding::percent_decode_str;
+use weir_report::report::TargetPlan;
 
 /// A URL taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]

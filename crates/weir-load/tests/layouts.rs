@@ -5,8 +5,9 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
-use weir_load::report::{FORMATS, Format, render, verify};
-use weir_load::{Interrupt, Options, Plan, Report};
+use weir_load::{Interrupt, Options, Plan};
+use weir_report::Report;
+use weir_report::layout::{FORMATS, Format, render, verify};
 
 /// Answers every third request with 404, and closes each connection after fifty.
 fn answer(stream: TcpStream) -> Option<()> {

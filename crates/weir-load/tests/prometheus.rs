@@ -5,8 +5,9 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
-use weir_load::report::Tick;
-use weir_load::{RemoteWrite, Report};
+use weir_load::RemoteWrite;
+use weir_report::Report;
+use weir_report::report::Tick;
 
 /// What Prometheus answers to a query, as JSON.
 fn query(address: &str, query: &str) -> serde_json::Value {

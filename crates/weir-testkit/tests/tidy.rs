@@ -89,7 +89,8 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-h1",
         ],
     ),
-    ("weir-load", &["weir-wire", "weir-h1", "weir-telemetry"]),
+    ("weir-load", &["weir-report", "weir-wire", "weir-h1", "weir-telemetry"]),
+    ("weir-report", &[]),
     ("weir-console", &[]),
     ("weir-admin", &["weir-console", "weir-gateway", "weir-fleet", "weir-wire", "weir-h1", "weir-telemetry"]),
     (
@@ -100,6 +101,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "weir-gateway",
             "weir-load",
             "weir-origin",
+            "weir-report",
             "weir-wire",
             "weir-h1",
             "weir-telemetry",
@@ -107,7 +109,16 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     (
         "weir-testkit",
-        &["weir-admin", "weir-gateway", "weir-load", "weir-origin", "weir-wire", "weir-h1", "weir-telemetry"],
+        &[
+            "weir-admin",
+            "weir-gateway",
+            "weir-load",
+            "weir-origin",
+            "weir-report",
+            "weir-wire",
+            "weir-h1",
+            "weir-telemetry",
+        ],
     ),
 ];
 
@@ -122,28 +133,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
     ("weir-config", &["check", "load", "managed", "texts"]),
     ("weir-config", &["diagnostic", "foreign", "node", "parse", "secrecy", "slip", "substitute"]),
     ("weir-h1", &["parse", "section"]),
-    (
-        "weir-load",
-        &[
-            "check",
-            "cores",
-            "cost",
-            "engine",
-            "grpc",
-            "options",
-            "os",
-            "pace",
-            "page",
-            "plan",
-            "progress",
-            "report",
-            "template",
-            "threshold",
-            "url",
-            "verdict",
-            "work",
-        ],
-    ),
     (
         "weir-origin",
         &["connection", "delay", "faults", "grpc", "h2", "pages", "site", "slow", "stream", "websocket"],
@@ -535,9 +524,9 @@ fn every_filter_is_registered() {
 
 #[test]
 fn every_layout_is_registered() {
-    let report = root().join("crates/weir-load/src/report.rs");
+    let report = root().join("crates/weir-report/src/layout.rs");
     let registry = read(&report);
-    check("add `mod x;` and `&x::FORMAT` to report.rs", |broken| {
+    check("add `mod x;` and `&x::FORMAT` to layout.rs", |broken| {
         for file in files_below(&report.with_extension("")).iter().map(Path::new) {
             let stem = file.file_stem().unwrap().to_string_lossy();
             if read(file).contains("static FORMAT: Format") && !registry.contains(&format!("&{stem}::FORMAT"))

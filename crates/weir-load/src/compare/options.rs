@@ -1,11 +1,12 @@
 //! What was written, understood: names, blocks, conditions, and what was measured before.
 
-use super::condition::Condition;
-use super::{Compare, Comparison, Contender, SCHEMA, TargetResult, Way};
-use crate::report;
-use crate::{Mistake, Options, Plan, units};
+use super::{Compare, Contender};
+use crate::{Options, Plan};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use weir_report::comparison::{Comparison, Condition, SCHEMA, TargetResult, Way};
+use weir_report::{Mistake, units};
+use weir_report::{layout, report};
 
 /// What was written on the command line (or elsewhere), nothing of it understood yet.
 #[derive(Clone, Debug, Default)]
@@ -48,7 +49,7 @@ const BLOCK_MOST: Duration = Duration::from_secs(2);
 const BLOCK_LEAST: Duration = Duration::from_millis(20);
 
 /// Below, a block is not judged by what the processor did.
-const BLOCK_JUDGED: Duration = Duration::from_nanos(crate::verdict::JUDGED_NS);
+const BLOCK_JUDGED: Duration = Duration::from_nanos(weir_report::verdict::JUDGED_NS);
 
 /// Rounds that are planned for where nothing is said of blocks.
 const ROUNDS: u32 = 10;
@@ -268,7 +269,7 @@ fn read_before(text: &str, name: &str) -> Result<TargetResult, String> {
     let schema = value.get("schema").and_then(|s| s.as_str()).unwrap_or_default().to_owned();
     let bad = |e: serde_json::Error| format!("{e}; {expected}");
     if schema == report::SCHEMA {
-        return Ok(TargetResult::of(&report::read(text).map_err(bad)?));
+        return Ok(TargetResult::of(&layout::read(text).map_err(bad)?));
     }
     if schema != SCHEMA {
         return Err(format!("its schema is `{schema}`; {expected}"));

@@ -3,15 +3,15 @@
 //! A connection takes longer to open than a start of a high rate may be late: a thread that opens them while starts are due falls behind, and
 //! so needs even more of them. What cannot be opened here is no error: whoever needs it dials again, and is told why not.
 
-use super::Shared;
-use super::proxy;
-use crate::Histogram;
+use super::shared::{Shared, part};
 use crate::clock;
 use crate::plan::Plan;
+use crate::transport::proxy;
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use weir_report::Histogram;
 use weir_wire::Stream;
 
 /// How long it may take altogether: the run waits for it, and so does Ctrl-C.
@@ -43,7 +43,7 @@ impl Ahead {
     /// Opens the part of thread `index`, the same number to each origin.
     pub(super) async fn open(plan: &Arc<Plan>, shared: &Arc<Shared>, index: usize) -> Self {
         let (all, threads, origins) = (plan.ahead(), plan.threads, plan.origins.len());
-        let (first, mine) = super::part(all, threads, index);
+        let (first, mine) = part(all, threads, index);
         let ahead = Self { streams: (0..origins).map(|_| Vec::new()).collect(), dial: Histogram::new() };
         let opening = Rc::new(RefCell::new(Opening {
             plan: Arc::clone(plan),

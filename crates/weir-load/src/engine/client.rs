@@ -1,12 +1,13 @@
 //! One client: the loop that every pace, stop and protocol shares.
 
-use super::h1::{After, Batch, Conn, Failure};
-use super::h2::request::Rendered;
-use super::proxy;
+use super::h1::{After, Batch, Conn};
 use super::websocket::Socket;
 use super::worker::{EndReason, Next, Pause, Worker};
 use crate::clock::{self, NEVER};
 use crate::plan::Plan;
+use crate::transport::failure::Failure;
+use crate::transport::h2::request::Rendered;
+use crate::transport::proxy;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;

@@ -3,106 +3,15 @@
 //! An exchange costs two system calls where request and response fit into one each: a write, and the read that the runtime's
 //! readiness announced. Bodies are read into the thread's one buffer and forgotten.
 
-use super::Captured;
-use super::reader::{Fed, Reader, Response};
+use super::shared::Captured;
 use super::tally::Sample;
 use super::worker::{EndReason, Slot, Worker};
+use crate::transport::CAPTURE_BYTES;
+use crate::transport::failure::{Failure, Wait};
+use crate::transport::reader::{Fed, Reader, Response};
 use std::io;
 use std::task::{Context, Poll};
 use weir_wire::Stream;
-use weir_wire::dial::DialError;
-use weir_wire::tls::{TlsFault, explained, fault_of};
-
-/// Why a request came to no response.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
-    /// No connection.
-    Connect(String),
-    /// The run was over. No error.
-    Cut,
-    /// No connection: no descriptor is free.
-    Descriptors(String),
-    /// No connection: no local port is free.
-    Ports(String),
-    /// The response broke a rule.
-    Protocol(String),
-    /// The connection ended first.
-    Reset(String),
-    /// It took too long.
-    Timeout(Wait),
-    /// The TLS handshake failed.
-    Tls(String),
-    /// The request could not be written.
-    Write(String),
-}
-
-/// What was waited for when it took too long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wait {
-    /// The rest of a response.
-    Body,
-    /// A connection.
-    Connect,
-    /// The head of a response.
-    Head,
-    /// A stream of a connection that takes no more.
-    Stream,
-    /// The TLS handshake.
-    Tls,
-}
-
-impl Wait {
-    /// As it is told.
-    pub(super) const fn text(self) -> &'static str {
-        match self {
-            Self::Body => "timeout in the middle of a response",
-            Self::Connect => "timeout while connecting",
-            Self::Head => "timeout before the head of a response was whole",
-            Self::Stream => "timeout while all streams that the target takes were in use",
-            Self::Tls => "timeout in the TLS handshake",
-        }
-    }
-}
-
-impl Failure {
-    /// A TLS handshake that failed, with the option that helps.
-    pub(super) fn of_tls(e: &io::Error) -> Self {
-        let hint = match fault_of(e) {
-            Some(TlsFault::Date) => "; --insecure accepts it all the same",
-            Some(TlsFault::NoName) => "; make one with it, or --insecure accepts any",
-            Some(TlsFault::Name) => "; --server-name says what to ask for",
-            Some(TlsFault::OurCertificate) => "; --cert and --key name one",
-            Some(TlsFault::Stranger) => {
-                "; --cacert with the certificate of who signed it trusts it, --insecure accepts any"
-            }
-            Some(TlsFault::Other) | None => "",
-        };
-        Self::Tls(format!("{e}{hint}"))
-    }
-
-    /// A connection that ended while it was read. With TLS 1.3 a peer may refuse our certificate only then.
-    pub(super) fn of_read(e: io::Error) -> Self {
-        let e = explained(e);
-        let hint = match fault_of(&e) {
-            Some(TlsFault::OurCertificate) => "; --cert and --key name one",
-            _ => "",
-        };
-        Self::Reset(format!("{e}{hint}"))
-    }
-}
-
-impl From<DialError> for Failure {
-    fn from(e: DialError) -> Self {
-        match e {
-            DialError::TimedOut => Self::Timeout(Wait::Connect),
-            DialError::Tls(e) => Self::of_tls(&e),
-            DialError::Refused(e) => Self::Connect(e.to_string()),
-            DialError::Failed(e) if weir_wire::limits::ran_out(&e) => Self::Descriptors(e.to_string()),
-            DialError::Failed(e) if e.kind() == io::ErrorKind::AddrNotAvailable => Self::Ports(e.to_string()),
-            DialError::Failed(e) => Self::Connect(e.to_string()),
-        }
-    }
-}
 
 /// What is wrong with bytes that were there before a request was written.
 const EARLY: &str = "the target answered before it was asked: what came is the answer to nothing";
@@ -288,7 +197,7 @@ impl Conn {
             }
             let mut input = scratch.as_slice();
             if let Some(capture) = &mut batch.capture {
-                let room = super::CAPTURE_BYTES.saturating_sub(capture.len()).min(input.len());
+                let room = CAPTURE_BYTES.saturating_sub(capture.len()).min(input.len());
                 capture.extend_from_slice(input.get(..room).unwrap_or_default());
             }
             while let Some(&(target, _)) = batch.items.get(batch.done) {

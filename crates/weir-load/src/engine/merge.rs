@@ -1,22 +1,25 @@
 //! What the threads say, put together: ticks while the run is on, the report at its end.
 
-use super::h2::request::Rendered;
-use super::{Shared, ThreadEnd, TickPart};
+use super::shared::{Shared, ThreadEnd, TickPart};
+use super::worker::sampler::TICK;
 use crate::cores::{self, Look};
 use crate::grpc::CODES;
+use crate::os;
 use crate::plan::Plan;
 use crate::progress::SoFar;
-use crate::report::{
-    CheckResult, ConnectionStats, Counts, End, Health, Ledger, Percentiles, Protocol, Report, SCHEMA, Series,
-    TargetCost, TargetStats, ThreadStats, Tick, WebSocketStats, Window,
-};
-use crate::units::shown;
-use crate::{Histogram, os, verdict};
+use crate::transport::h2::request::{Rendered, body_bytes};
+use crate::transport::{CAPTURE_BYTES, is_secret};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, SystemTime};
 use weir_h1::{Limits, Progress, ResponseHead, parse_response};
+use weir_report::report::{
+    CheckResult, ConnectionStats, Counts, End, Health, Ledger, Percentiles, Protocol, Report, SCHEMA, Series,
+    TargetCost, TargetStats, ThreadStats, Tick, WebSocketStats, Window,
+};
+use weir_report::units::shown;
+use weir_report::{Histogram, verdict};
 
 pub(super) struct Merge {
     plan: Arc<Plan>,
@@ -36,7 +39,7 @@ impl Merge {
         Self {
             plan: Arc::clone(plan),
             parts: BTreeMap::new(),
-            series: Series { tick_ns: super::worker::TICK, ticks: Vec::new() },
+            series: Series { tick_ns: TICK, ticks: Vec::new() },
             in_last: 0,
             so_far: SoFar { checks: no_checks(plan), ..SoFar::default() },
             silent_ns: 0,
@@ -118,7 +121,7 @@ impl Merge {
 
     /// Adds a tick to the series, which never grows beyond its limit.
     fn keep(&mut self, tick: Tick) {
-        let each = self.series.tick_ns / super::worker::TICK;
+        let each = self.series.tick_ns / TICK;
         match self.series.ticks.last_mut() {
             Some(last) if self.in_last < each => {
                 join(last, &tick);
@@ -411,16 +414,15 @@ fn ledger(plan: &Plan, shared: &Shared, protocols: [u64; Protocol::ALL.len()]) -
 
 /// A request as shown, and its length on the wire. With a `scheme` it went by HTTP/2: what is kept is its text, of which the frames are made again.
 fn shown_request(bytes: &[u8], head_bytes: usize, scheme: Option<&'static str>) -> (String, u64) {
-    let shown = without_secrets(bytes.get(..super::CAPTURE_BYTES).unwrap_or(bytes));
+    let shown = without_secrets(bytes.get(..CAPTURE_BYTES).unwrap_or(bytes));
     let Some(scheme) = scheme else { return (shown.escape_ascii().to_string(), bytes.len() as u64) };
     let (head, body) = bytes.split_at_checked(head_bytes).unwrap_or((bytes, &[]));
-    let len = Rendered::new(head, scheme, body.is_empty()).bytes().len()
-        + super::h2::request::body_bytes(body.len());
+    let len = Rendered::new(head, scheme, body.is_empty()).bytes().len() + body_bytes(body.len());
     let end = memchr::memmem::find(&shown, b"\r\n\r\n").map_or(shown.len(), |at| at + 4);
     let mut frames =
         Rendered::new(shown.get(..end).unwrap_or(&shown), scheme, body.is_empty()).bytes().to_vec();
     frames.extend_from_slice(shown.get(end..).unwrap_or_default());
-    frames.truncate(super::CAPTURE_BYTES);
+    frames.truncate(CAPTURE_BYTES);
     (frames.escape_ascii().to_string(), len as u64)
 }
 
@@ -432,7 +434,7 @@ fn without_secrets(bytes: &[u8]) -> Vec<u8> {
         .split(|b| *b == b'\n')
         .map(|line| {
             let name = line.split(|b| *b == b':').next().unwrap_or_default();
-            if crate::options::is_secret(&String::from_utf8_lossy(name)) {
+            if is_secret(&String::from_utf8_lossy(name)) {
                 [name, b": ***\r"].concat()
             } else {
                 line.to_vec()

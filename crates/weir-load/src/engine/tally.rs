@@ -1,11 +1,10 @@
 //! What one thread counts. Nobody else touches it until the thread hands it over.
 
-use super::reader::Response;
-use super::websocket::SessionTally;
-use crate::Histogram;
 use crate::grpc::CODES;
-use crate::report::{Bytes, Errors, Latency, Phases, Protocol, Window};
+use crate::transport::reader::Response;
 use std::collections::BTreeMap;
+use weir_report::Histogram;
+use weir_report::report::{Bytes, Errors, Latency, Phases, Protocol, Window};
 
 /// The shortest time without a response that is kept: what is shorter may be any machine's scheduling.
 pub(crate) const SILENCE_NS: u64 = 30_000_000;
@@ -35,7 +34,7 @@ pub(crate) struct Tally {
     pub(crate) other_length: u64,
     pub(crate) reused: u64,
     pub(crate) opened: u64,
-    /// Responses by [`Protocol`](crate::report::Protocol).
+    /// Responses by [`Protocol`](weir_report::report::Protocol).
     pub(crate) protocols: [u64; Protocol::ALL.len()],
     pub(crate) bytes: Bytes,
     times: Times,
@@ -274,6 +273,19 @@ impl Tally {
         };
         (latency, phases)
     }
+}
+
+/// What a session of WebSocket came to.
+#[derive(Debug, Default)]
+pub(crate) struct SessionTally {
+    pub(crate) connecting: Histogram,
+    pub(crate) handshake: Histogram,
+    pub(crate) duration: Histogram,
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+    pub(crate) unsolicited: u64,
+    pub(crate) pings: u64,
+    pub(crate) closed: BTreeMap<String, u64>,
 }
 
 #[cfg(test)]

@@ -3,34 +3,27 @@
 //! A message and its answer are what a request and its response are elsewhere. A session lasts as long as its connection: until the run is
 //! over, the target closes, or something fails. Pings are answered whenever they come, also while a client waits for its next start.
 //!
-//! *Layout.* `frame` is the connection as bytes. Here are sockets, times and counts.
+//! The connection as bytes is `transport::websocket`. Here are sockets, times and counts.
 
-mod frame;
-
-use super::Captured;
-use super::h1::{Batch, Failure, Wait};
-use super::reader::Response;
+use super::h1::Batch;
+use super::shared::Captured;
 use super::tally::Sample;
 use super::worker::{EndReason, Slot, Worker};
-use crate::report::Protocol;
-use crate::units::shown;
-use frame::{Broken, Fed, Frames, Mask};
+use crate::transport::CAPTURE_BYTES;
+use crate::transport::failure::{Failure, Wait};
+use crate::transport::reader::Response;
+use crate::transport::websocket::{self as frame, Broken, Fed, Frames, Kind, Mask};
 use std::future::poll_fn;
 use std::io;
 use std::task::{Context, Poll};
 use weir_h1::{Limits, Progress, ResponseHead, parse_response};
+use weir_report::report::Protocol;
+use weir_report::units::shown;
 use weir_wire::Stream;
 use weir_wire::websocket;
 
 /// Longest answer to a handshake, and as much of a refusal as is read.
 const HANDSHAKE_MOST: usize = 64 * 1024;
-
-/// What a target is asked over a WebSocket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Binary,
-    Text,
-}
 
 /// An open WebSocket.
 #[derive(Debug)]
@@ -66,19 +59,6 @@ struct Asked {
     sent: u64,
     /// When its answer began; 0 before.
     first: u64,
-}
-
-/// What a session came to, for the tally.
-#[derive(Debug, Default)]
-pub(crate) struct SessionTally {
-    pub(crate) connecting: crate::Histogram,
-    pub(crate) handshake: crate::Histogram,
-    pub(crate) duration: crate::Histogram,
-    pub(crate) sent: u64,
-    pub(crate) received: u64,
-    pub(crate) unsolicited: u64,
-    pub(crate) pings: u64,
-    pub(crate) closed: std::collections::BTreeMap<String, u64>,
 }
 
 /// Texts of closing that are kept apart.
@@ -205,7 +185,7 @@ impl Socket {
         let size = frame::write(&mut self.out, code, message, self.mask.next());
         if let Some((sent, _)) = &mut self.capture {
             let from = self.out.len() - size - message.len();
-            let room = super::CAPTURE_BYTES.saturating_sub(sent.len());
+            let room = CAPTURE_BYTES.saturating_sub(sent.len());
             sent.extend(self.out.iter().skip(from).take(room));
         }
         worker.sent(counts, size as u64, message.len() as u64, started);
@@ -430,7 +410,7 @@ impl Socket {
 
     fn capture(&mut self, bytes: &[u8]) {
         if let Some((_, received)) = &mut self.capture {
-            let room = super::CAPTURE_BYTES.saturating_sub(received.len()).min(bytes.len());
+            let room = CAPTURE_BYTES.saturating_sub(received.len()).min(bytes.len());
             received.extend_from_slice(bytes.get(..room).unwrap_or_default());
         }
     }

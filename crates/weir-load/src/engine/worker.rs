@@ -1,36 +1,30 @@
-//! One thread of the generator: its clients, its tally, and the two tasks beside the clients.
+//! What the tasks of one thread of the generator have in common: its clients' slots, its tally, its place in the schedule. `thread` starts them.
 //!
 //! The *sampler* wakes ten times a second: it samples the rate, ends ticks, warm-up and run, and ends what took too long. So an exchange
 //! sets no timer: it writes its deadline into its slot. The *pacer*, only with a fixed rate, wakes an idle client at each intended
 //! start, by a timer of the kernel.
 
 mod outcome;
-mod sampler;
-
-pub(super) use sampler::TICK;
+pub(super) mod sampler;
 
 use super::ahead::Ahead;
-use super::client;
 use super::h2::Place;
-use super::reader::Parser;
+use super::shared::Shared;
 use super::tally::Tally;
-use super::{Message, Shared, ThreadEnd};
-use crate::Histogram;
 use crate::clock::{Clock, NEVER};
-use crate::os;
 use crate::pace::Rhythm;
 use crate::plan::Plan;
 use crate::template::Values;
-use sampler::{SAMPLE, Sampler};
+use crate::transport::reader::Parser;
 use std::cell::{Cell, RefCell};
-use std::convert::Infallible;
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::sync::Notify;
+use weir_report::Histogram;
 use weir_wire::timer::Timer;
 
 /// What one read may bring. One buffer for all connections of a thread, so that it stays in the cache.
@@ -163,110 +157,8 @@ impl Slot {
     }
 }
 
-/// Runs one thread of the generator to its end. It lets go of `ready` when it can begin.
-pub(super) fn run(
-    plan: Arc<Plan>,
-    shared: Arc<Shared>,
-    index: usize,
-    ready: mpsc::Sender<Infallible>,
-    out: &mpsc::Sender<Message>,
-) -> std::io::Result<ThreadEnd> {
-    let options = tokio::runtime::LocalOptions::default();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
-        .enable_time()
-        .event_interval(EVENTS)
-        .build_local(options)?;
-    // What shares a connection stays in one thread.
-    let (threads, streams) = (plan.threads, plan.streams);
-    let (first, connections) = super::part(plan.clients / streams, threads, index);
-    let (first, clients) = (first * streams, connections * streams);
-    if plan.is_websocket() || plan.origins.iter().any(|o| o.tls.is_some()) {
-        weir_wire::random::make_ready(); // or the first handshake of each thread would be told to take as long
-    }
-    let mut ahead = runtime.block_on(Ahead::open(&plan, &shared, index));
-    drop(ready);
-    let clock = *shared.clock.wait();
-    let places = if plan.is_h2() { clients / streams * plan.origins.len() } else { 0 };
-    let starts_in_warmup = match (&plan.rhythm, shared.measure_from.checked_sub(1)) {
-        (Rhythm::Open(starts), Some(last)) => starts.due_by(last),
-        _ => 0,
-    };
-    let worker = Rc::new(Worker {
-        slots: (0..clients).map(|_| Slot::new()).collect(),
-        tally: RefCell::new(Tally::new(plan.targets.len(), plan.checks.len())),
-        parser: RefCell::default(),
-        scratch: RefCell::new(Vec::with_capacity(READ_BYTES)),
-        opened: Cell::new(ahead.opened()),
-        dial: RefCell::new(std::mem::take(&mut ahead.dial)),
-        closing: Cell::new(0),
-        in_flight: Cell::new(0),
-        in_backoff: Cell::new(0),
-        last_event: Cell::new(0),
-        waiting_since: Cell::new(0),
-        is_failing: Cell::new(false),
-        values: RefCell::new(Values::new(index, threads, plan.data.clone())),
-        places: (0..places).map(|_| Place::default()).collect(),
-        turn: Cell::new(index * plan.order.len() / threads),
-        index,
-        first_client: first,
-        first_text: RefCell::default(),
-        ahead: RefCell::new(ahead),
-        next: RefCell::new(NextStart { k: index as u64, at: NEVER, taken: 0 }),
-        starts_in_warmup,
-        starts_most: plan.stop_requests.map_or(u64::MAX, |n| n.saturating_add(starts_in_warmup)),
-        idle: RefCell::default(),
-        bell: Notify::new(),
-        plan,
-        shared,
-        clock,
-    });
-    worker.load_start();
-    runtime.block_on(drive(worker, out))
-}
-
-/// Tasks that run before the runtime looks at sockets and timers again: half of tokio's default, since a start that is due waits for so
-/// many exchanges. Our guess; a smaller one costs a closed loop a system call more often.
-const EVENTS: u32 = 32;
-
-async fn drive(worker: Rc<Worker>, out: &mpsc::Sender<Message>) -> std::io::Result<ThreadEnd> {
-    if let Rhythm::Open(_) = worker.plan.rhythm {
-        os::wake_soon();
-        let timer = Timer::new()?;
-        drop(tokio::task::spawn_local(pace(Rc::clone(&worker), timer)));
-    }
-    let clients: Vec<_> = (0..worker.slots.len())
-        .map(|i| tokio::task::spawn_local(client::run(Rc::clone(&worker), i)))
-        .collect();
-    let mut sampler = Sampler::new(&worker);
-    let mut all = std::pin::pin!(async {
-        for client in clients {
-            if let Err(e) = client.await
-                && e.is_panic()
-            {
-                std::panic::resume_unwind(e.into_panic());
-            }
-        }
-    });
-    let mut are_done = false;
-    loop {
-        let wake = worker.clock.instant(sampler.next).map_or_else(
-            || tokio::time::Instant::now() + Duration::from_nanos(SAMPLE),
-            tokio::time::Instant::from_std,
-        );
-        tokio::select! {
-            () = &mut all, if !are_done => are_done = true,
-            () = tokio::time::sleep_until(wake) => sampler.sample(&worker, out),
-        }
-        if are_done && worker.is_over() {
-            break;
-        }
-    }
-    Ok(sampler.end(&worker, out))
-}
-
 /// Wakes an idle client at each intended start.
-async fn pace(worker: Rc<Worker>, timer: Timer) {
+pub(super) async fn pace(worker: Rc<Worker>, timer: Timer) {
     loop {
         let now = worker.clock.now();
         let stop = worker.stop_at();
@@ -295,9 +187,56 @@ async fn pace(worker: Rc<Worker>, timer: Timer) {
 }
 
 impl Worker {
+    /// That of thread `index`, of the run's clients from `first` on so many as `clients` says.
+    pub(super) fn new(
+        plan: Arc<Plan>,
+        shared: Arc<Shared>,
+        clock: Clock,
+        index: usize,
+        (first, clients): (usize, usize),
+        mut ahead: Ahead,
+    ) -> Self {
+        let places = if plan.is_h2() { clients / plan.streams * plan.origins.len() } else { 0 };
+        let starts_in_warmup = match (&plan.rhythm, shared.measure_from.checked_sub(1)) {
+            (Rhythm::Open(starts), Some(last)) => starts.due_by(last),
+            _ => 0,
+        };
+        let worker = Self {
+            slots: (0..clients).map(|_| Slot::new()).collect(),
+            tally: RefCell::new(Tally::new(plan.targets.len(), plan.checks.len())),
+            parser: RefCell::default(),
+            scratch: RefCell::new(Vec::with_capacity(READ_BYTES)),
+            opened: Cell::new(ahead.opened()),
+            dial: RefCell::new(std::mem::take(&mut ahead.dial)),
+            closing: Cell::new(0),
+            in_flight: Cell::new(0),
+            in_backoff: Cell::new(0),
+            last_event: Cell::new(0),
+            waiting_since: Cell::new(0),
+            is_failing: Cell::new(false),
+            values: RefCell::new(Values::new(index, plan.threads, plan.data.clone())),
+            places: (0..places).map(|_| Place::default()).collect(),
+            turn: Cell::new(index * plan.order.len() / plan.threads),
+            index,
+            first_client: first,
+            first_text: RefCell::default(),
+            ahead: RefCell::new(ahead),
+            next: RefCell::new(NextStart { k: index as u64, at: NEVER, taken: 0 }),
+            starts_in_warmup,
+            starts_most: plan.stop_requests.map_or(u64::MAX, |n| n.saturating_add(starts_in_warmup)),
+            idle: RefCell::default(),
+            bell: Notify::new(),
+            plan,
+            shared,
+            clock,
+        };
+        worker.load_start();
+        worker
+    }
+
     /// Whether the run is over when all clients are done. A fixed rate that was to last for a time lasts until then: the interval after its last start, in
     /// which nothing starts, belongs to it, or the rate would come out too high. Ctrl-C moves the end.
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         let all_made = self.plan.stop_requests.is_some() && self.next.borrow().at == NEVER;
         all_made || self.plan.is_closed() || self.clock.now() >= self.stop_at()
     }

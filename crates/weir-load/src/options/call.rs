@@ -1,14 +1,14 @@
 //! Calls of gRPC: which method, with what metadata, and the messages that the data mean.
 
 use super::Reader;
-use crate::grpc::{Call, Schema, Server, Source};
-use crate::plan::Origin;
-use crate::report::CallPlan;
+use crate::schema::{Call, Schema, Server, Source};
 use crate::template::{Data, Template, Values};
+use crate::transport::origin::Origin;
 use crate::url::Url;
 use std::sync::Arc;
 use std::time::Duration;
 use weir_h1::FieldName;
+use weir_report::report::CallPlan;
 
 /// Most rows of a feed whose message is tried before the run. A row behind them that does not fit is an error of its request.
 const TRIED_MOST: usize = 100_000;

@@ -1,7 +1,7 @@
 //! Which proxy a target is reached by: that of `--proxy URL`, or with `--proxy env` that of the environment, in curl's words.
 
 use super::Reader;
-use crate::plan::Proxy;
+use crate::transport::origin::Proxy;
 use crate::url::{Scheme, Url};
 use std::net::IpAddr;
 use weir_wire::base64;

@@ -3,17 +3,19 @@
 use super::Reader;
 use super::body::{multipart_type, read_at_most};
 use super::odd::{Place, odd};
-use crate::engine::addresses::Addresses;
-use crate::engine::h2::request::Rendered;
-use crate::engine::websocket::Kind;
-use crate::grpc::Call;
-use crate::plan::{Origin, Proxy, Target};
-use crate::report::TargetPlan;
+use crate::plan::Target;
+use crate::schema::Call;
 use crate::template::{Data, Length, Template, Text};
-use crate::units;
+use crate::transport::addresses::Addresses;
+use crate::transport::h2::request::Rendered;
+use crate::transport::is_secret;
+use crate::transport::origin::{Origin, Proxy};
+use crate::transport::websocket::Kind;
 use crate::url::{Scheme, Url};
 use std::sync::Arc;
 use weir_h1::FieldName;
+use weir_report::report::TargetPlan;
+use weir_report::units;
 use weir_wire::base64;
 use weir_wire::tls::ClientTls;
 
@@ -393,11 +395,4 @@ impl Reader<'_> {
         }
         fields
     }
-}
-
-/// Whether a field's value must not be shown.
-pub(crate) fn is_secret(name: &str) -> bool {
-    const SECRET: [&str; 6] =
-        ["authorization", "cookie", "proxy-authorization", "x-api-key", "apikey", "x-auth-token"];
-    SECRET.iter().any(|s| name.eq_ignore_ascii_case(s))
 }

@@ -29,9 +29,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use weir_load::Report;
-use weir_load::report::{End, Grade};
 use weir_origin::{Handle, Options, Origin};
+use weir_report::Report;
+use weir_report::report::{End, Grade};
 use weir_testkit::{Authority, Finished, ServerTls, Upstream, alone, run_weir, weir_command};
 
 use crate::support::{OK, OK_BODY};

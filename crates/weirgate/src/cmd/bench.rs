@@ -15,9 +15,10 @@ use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 use weir_gateway::rehearsal::{Ask, FilterPlace, Rehearsal, Rehearsed};
-use weir_load::bench::{DIRECT, GATEWAY};
 use weir_load::compare::Contender;
-use weir_load::{Bench as Found, Compare, CompareOptions, Interrupt, Options, Plan, ceiling, duration};
+use weir_load::{Compare, CompareOptions, Interrupt, Options, Plan, ceiling};
+use weir_report::bench::{DIRECT, GATEWAY};
+use weir_report::{Bench as Found, duration};
 
 /// Default durations: of a whole bench, and of each sending mode with `--self`.
 const TIME: (&str, &str) = ("1m", "3s");

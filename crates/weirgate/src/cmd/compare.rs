@@ -15,8 +15,9 @@ use file::BenchFile;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use weir_load::units::counted;
-use weir_load::{Compare as Ready, CompareOptions, Interrupt, Mistake, Options};
+use weir_load::{Compare as Ready, CompareOptions, Interrupt, Options};
+use weir_report::Mistake;
+use weir_report::units::counted;
 
 #[derive(Args)]
 pub(super) struct Compare {
@@ -156,7 +157,7 @@ impl Compare {
         let unknown = self.workloads.iter().find(|name| !known.contains(&name.as_str()));
         let mistake =
             unknown.map(|name| format!("--workload {name}: {} has {}", path.display(), known.join(", ")));
-        let odd = time.filter(|time| weir_load::duration(time).is_none_or(|time| time.is_zero()));
+        let odd = time.filter(|time| weir_report::duration(time).is_none_or(|time| time.is_zero()));
         let mistake =
             mistake.or_else(|| odd.map(|time| format!("-d {time}: expected a time such as 30s or 2m")));
         if let Some(mistake) = mistake {

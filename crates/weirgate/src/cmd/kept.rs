@@ -10,7 +10,7 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::{Builder, NamedTempFile};
-use weir_load::Mistake;
+use weir_report::Mistake;
 
 /// Mode of a new file, before the umask.
 const RIGHTS: u32 = 0o666;

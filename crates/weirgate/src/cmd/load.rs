@@ -29,8 +29,10 @@ use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use tokio::signal::unix::{SignalKind, signal};
-use weir_load::report::{Format, Grade, render, verdict_text};
-use weir_load::{Interrupt, Knee, Mistake, Options, Plan, Report};
+use weir_load::{Interrupt, Options, Plan, find_knee};
+use weir_report::layout::{Format, UnknownFormat, render, verdict_text};
+use weir_report::report::Grade;
+use weir_report::{Knee, Mistake, Report};
 
 #[derive(Args)]
 pub(super) struct Load {
@@ -169,7 +171,7 @@ enum ExitCodes {
 }
 
 /// Parses the name of a layout.
-pub(super) fn format_named(name: &str) -> Result<&'static Format, weir_load::report::UnknownFormat> {
+pub(super) fn format_named(name: &str) -> Result<&'static Format, UnknownFormat> {
     name.parse()
 }
 
@@ -286,7 +288,7 @@ impl Load {
         end_on_ctrl_c(&interrupt)?;
         let tells = std::io::stderr().is_terminal();
         let found = self.options().and_then(|options| {
-            Knee::find(&options, conditions, &interrupt, |rate| {
+            find_knee(&options, conditions, &interrupt, |rate| {
                 if tells {
                     err!("\rtrying {rate:>12.0}/s");
                 }
@@ -310,9 +312,9 @@ impl Load {
     }
 
     fn exit_code(&self, report: &Report) -> u8 {
-        let aborted = matches!(report.end, weir_load::report::End::Aborted { .. });
+        let aborted = matches!(report.end, weir_report::report::End::Aborted { .. });
         let broken = aborted || report.thresholds.iter().any(|t| !t.passed);
-        let interrupted = report.end == weir_load::report::End::Interrupted;
+        let interrupted = report.end == weir_report::report::End::Interrupted;
         let too_bad = self.is_too_bad(report).is_some();
         match self.exit_codes {
             ExitCodes::K6 if broken => 99,

@@ -9,8 +9,8 @@ use std::fmt::Write as _;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use weir_load::Report;
-use weir_load::report::{Format, verify};
+use weir_report::Report;
+use weir_report::layout::{Format, verify};
 
 #[derive(Args)]
 pub(super) struct Saved {
@@ -81,12 +81,12 @@ pub(super) fn parse(text: &str) -> Result<Report, String> {
     }
     let expected = "expected what `weir load --save` writes";
     let kind: Kind = serde_json::from_str(text).map_err(|e| format!("{e}; {expected}"))?;
-    if kind.schema != weir_load::report::SCHEMA {
+    if kind.schema != weir_report::report::SCHEMA {
         return Err(format!(
             "its schema is `{}`, not `{}`; {expected}",
             kind.schema,
-            weir_load::report::SCHEMA
+            weir_report::report::SCHEMA
         ));
     }
-    weir_load::report::read(text).map_err(|e| format!("{e}; {expected}"))
+    weir_report::layout::read(text).map_err(|e| format!("{e}; {expected}"))
 }

@@ -2,9 +2,9 @@
 
 use super::{Client, close};
 use crate::clock;
-use crate::engine::h1::Failure;
 use crate::engine::websocket::Socket;
 use crate::engine::worker::{Pause, Slot, Worker};
+use crate::transport::failure::Failure;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::Rc;

@@ -2,14 +2,16 @@
 
 use super::Client;
 use crate::clock;
-use crate::engine::h1::{Conn, Failure};
-use crate::engine::h2::request::body_bytes;
-use crate::engine::h2::{Ask, CHOSE_OLD, Fate, Link, Place};
+use crate::engine::h1::Conn;
+use crate::engine::h2::{Ask, Fate, Link, Place};
 use crate::engine::worker::{EndReason, Worker};
+use crate::transport::failure::Failure;
+use crate::transport::h2::request::body_bytes;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
+use weir_report::verdict::CHOSE_OLD;
 
 /// How often a request may be sent again because the target refused it, or closed the connection, without having looked at it.
 const AGAIN_MOST: usize = 3;

@@ -1,11 +1,11 @@
 //! What becomes of a request, as the thread counts it: under way, answered, failed.
 
 use super::{Slot, Worker};
-use crate::engine::h1::Failure;
-use crate::engine::reader::Response;
 use crate::engine::tally::{SILENCE_NS, Sample};
 use crate::grpc::Code;
-use crate::report::CallKind;
+use crate::transport::failure::Failure;
+use crate::transport::reader::Response;
+use weir_report::report::CallKind;
 
 impl Worker {
     /// `n` requests began.

@@ -2,26 +2,26 @@
 
 use super::{EndReason, Worker};
 use crate::clock;
+use crate::engine::shared::{Message, ThreadEnd, TickPart};
 use crate::engine::tally::Tally;
-use crate::engine::{Message, ThreadEnd, TickPart};
 use crate::grpc::CODES;
 use crate::os;
 use crate::pace::Rhythm;
-use crate::report::{Errors, Window};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
+use weir_report::report::{Errors, Window};
 
 /// How often the sampler wakes: wrk's interval for `Req/Sec`.
-pub(super) const SAMPLE: u64 = 100_000_000;
+pub(in crate::engine) const SAMPLE: u64 = 100_000_000;
 
 /// The first length of a tick.
 pub(in crate::engine) const TICK: u64 = 1_000_000_000;
 
 /// What the sampler remembers from one time to the next.
-pub(super) struct Sampler {
+pub(in crate::engine) struct Sampler {
     /// When it is to wake.
-    pub(super) next: u64,
+    pub(in crate::engine) next: u64,
     tick: u64,
     tick_begun: u64,
     measuring: bool,
@@ -113,7 +113,7 @@ impl Counted {
 }
 
 impl Sampler {
-    pub(super) fn new(worker: &Worker) -> Self {
+    pub(in crate::engine) fn new(worker: &Worker) -> Self {
         let mut sampler = Self {
             next: 0,
             tick: 0,
@@ -146,7 +146,7 @@ impl Sampler {
         self.next = next;
     }
 
-    pub(super) fn sample(&mut self, worker: &Worker, out: &mpsc::Sender<Message>) {
+    pub(in crate::engine) fn sample(&mut self, worker: &Worker, out: &mpsc::Sender<Message>) {
         let now = worker.clock.now();
         if !self.measuring && now >= worker.shared.measure_from {
             self.begin_measuring(worker, now);
@@ -245,7 +245,7 @@ impl Sampler {
         }
     }
 
-    pub(super) fn end(mut self, worker: &Worker, out: &mpsc::Sender<Message>) -> ThreadEnd {
+    pub(in crate::engine) fn end(mut self, worker: &Worker, out: &mpsc::Sender<Message>) -> ThreadEnd {
         // Before the moment of the end: what comes after is no part of the run.
         let mut last = Spent::until(0);
         let now = worker.clock.now();

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use tempfile::TempDir;
-use weir_load::Bench;
+use weir_report::Bench;
 use weir_testkit::{Authority, Finished, eventually, weir_command};
 
 /// Runs `weir bench` beside a `weir.yaml` with this text, with a folder for temporary files of its own.
@@ -122,7 +122,7 @@ fn a_listener_with_tls_is_asked_over_tls() {
     run.expect_code(0);
     let found = result(&run);
     assert_eq!((found.routes[0].request.as_str(), found.routes[0].status), ("GET https://api.test/r", 204));
-    assert_eq!(found.routes[0].comparison.load.protocol, weir_load::report::Protocol::Http2);
+    assert_eq!(found.routes[0].comparison.load.protocol, weir_report::report::Protocol::Http2);
 }
 
 #[test]

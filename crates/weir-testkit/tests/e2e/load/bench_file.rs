@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tempfile::TempDir;
-use weir_load::compare::ComparisonSet;
+use weir_report::comparison::ComparisonSet;
 use weir_testkit::{Finished, Upstream, eventually, run_weir, unused_address, weir_command};
 
 use crate::support::OK_BODY;

@@ -3,9 +3,9 @@
 use super::{origin, url};
 use crate::support::OK_BODY;
 use tempfile::TempDir;
-use weir_load::Comparison;
-use weir_load::compare::CompareEnd;
-use weir_load::report::Grade;
+use weir_report::Comparison;
+use weir_report::comparison::CompareEnd;
+use weir_report::report::Grade;
 use weir_testkit::{Finished, Upstream, Weir, run_weir, unused_address};
 
 fn compare(dir: &TempDir, args: &[&str]) -> Finished {

@@ -5,7 +5,8 @@ use crate::support::OK;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
-use weir_load::report::{End, Format, Grade, render};
+use weir_report::layout::{Format, render};
+use weir_report::report::{End, Grade};
 use weir_testkit::{Upstream, run_weir};
 
 #[test]
@@ -41,7 +42,7 @@ fn what_began_in_the_warm_up_stands_for_what_is_under_way_at_the_end() {
     let saved = dir.path().join("run.json");
     let args = ["-c4", "--warmup", "600ms", "-d800ms", "--save", saved.to_str().unwrap(), &url];
     load(&args).expect_code(0);
-    let r: weir_load::Report = serde_json::from_slice(&std::fs::read(&saved).unwrap()).unwrap();
+    let r: weir_report::Report = serde_json::from_slice(&std::fs::read(&saved).unwrap()).unwrap();
     let window = r.window.unwrap();
     assert_eq!((window.length_ns, window.responses, window.errors), (800_000_000, 8, 0), "{window:?}");
     assert_eq!(r.counts.responses, 8);

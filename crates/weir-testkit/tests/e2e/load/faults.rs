@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tempfile::TempDir;
-use weir_load::Report;
-use weir_load::report::Grade;
 use weir_origin::{Options, Origin};
+use weir_report::Report;
+use weir_report::report::Grade;
 use weir_testkit::{Authority, ServerTls, Upstream, unused_address, weir_command};
 
 use super::{expect_reason, load, origin, report, url};

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use tempfile::TempDir;
-use weir_load::Report;
-use weir_load::report::{CallKind, Grade};
 use weir_origin::{Origin, Tls};
+use weir_report::Report;
+use weir_report::report::{CallKind, Grade};
 use weir_testkit::h2::{Frame, H2Origin, Message, Options};
 use weir_testkit::{Authority, Finished, ServerTls, Upstream, Weir, refusing_address, run_weir};
 

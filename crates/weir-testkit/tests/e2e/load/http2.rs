@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use tempfile::TempDir;
-use weir_load::report::Grade;
+use weir_report::report::Grade;
 use weir_testkit::h2::{Frame, H2, H2Origin, Message, Options, code, setting};
 use weir_testkit::{Authority, ServerTls, Upstream, Weir};
 

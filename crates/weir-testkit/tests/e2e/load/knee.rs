@@ -3,8 +3,8 @@
 use super::{load, origin, url};
 use crate::support::OK_BODY;
 use tempfile::TempDir;
-use weir_load::Knee;
-use weir_load::knee::Limit;
+use weir_report::Knee;
+use weir_report::knee::Limit;
 use weir_testkit::{Upstream, refusing_address, weir_command};
 
 #[test]

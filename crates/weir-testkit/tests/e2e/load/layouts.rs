@@ -3,8 +3,8 @@
 use super::{load, origin, url};
 use crate::support::OK_BODY;
 use tempfile::TempDir;
-use weir_load::Report;
-use weir_load::report::{FORMATS, render};
+use weir_report::Report;
+use weir_report::layout::{FORMATS, render};
 use weir_testkit::{Finished, Upstream, run_weir, unused_address};
 
 /// Runs `weir` in a folder.

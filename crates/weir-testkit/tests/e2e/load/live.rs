@@ -4,7 +4,7 @@ use super::{origin, url};
 use crate::support::OK;
 use std::process::{Child, Command, ExitStatus};
 use tempfile::TempDir;
-use weir_load::Report;
+use weir_report::Report;
 use weir_testkit::{Pty, Upstream, weir_command};
 
 /// What a terminal is told when a program takes it, and when it gives it back.

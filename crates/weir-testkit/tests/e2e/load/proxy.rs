@@ -1,8 +1,8 @@
 //! The load tester by way of a proxy: when it takes one, what it says to it, and that the report says so.
 
 use tempfile::TempDir;
-use weir_load::Report;
 use weir_origin::{Origin, Tls};
+use weir_report::Report;
 use weir_testkit::{Proxy, weir_command};
 
 use super::{load, origin, report};

@@ -4,8 +4,8 @@ use super::{codes, expect_reason, report, url};
 use crate::support::OK;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use weir_load::Report;
-use weir_load::report::Grade;
+use weir_report::Report;
+use weir_report::report::Grade;
 use weir_testkit::{Upstream, eventually, weir_command};
 
 #[test]

@@ -3,7 +3,7 @@
 //! A busy machine makes responses later and never earlier. So lower bounds hold in every run, and upper ones as far as there is a
 //! quiet moment: 2 % in the quietest of a few runs, and where there is none, what a machine that is shared can do.
 
-use weir_load::{Histogram, Report};
+use weir_report::{Histogram, Report};
 
 use super::{origin, report};
 

@@ -5,8 +5,8 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 
 use tempfile::TempDir;
-use weir_load::report::Grade;
-use weir_load::{Comparison, Report};
+use weir_report::report::Grade;
+use weir_report::{Comparison, Report};
 use weir_testkit::{Upstream, eventually, run_weir};
 
 use super::{codes, expect_reason, load, origin, report, url};

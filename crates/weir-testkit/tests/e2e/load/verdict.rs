@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use weir_load::Report;
-use weir_load::report::Grade;
-use weir_load::verdict::REASONS;
 use weir_origin::{Options, Origin, Tls};
+use weir_report::Report;
+use weir_report::report::Grade;
+use weir_report::verdict::REASONS;
 use weir_testkit::{Authority, ServerTls, Upstream, own_network, unused_address, weir_command};
 
 use super::{codes, expect_reason, origin, report};

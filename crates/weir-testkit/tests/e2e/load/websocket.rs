@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use tempfile::TempDir;
-use weir_load::report::{End, Grade};
 use weir_origin::{Origin, Tls};
+use weir_report::report::{End, Grade};
 use weir_testkit::{Conn, Upstream, Weir, run_weir};
 use weir_wire::websocket::accept;
 
@@ -66,7 +66,7 @@ fn messages_are_counted_as_requests() {
     ];
     let finished = run_weir(dir.path(), &args);
     finished.expect_code(0);
-    let r: weir_load::Report = serde_json::from_str(&finished.stdout).unwrap();
+    let r: weir_report::Report = serde_json::from_str(&finished.stdout).unwrap();
     assert_eq!((r.counts.requests, r.counts.responses, r.end.clone()), (200, 200, End::Requests), "{r:#?}");
     assert_eq!((r.counts.statuses.get(&101), r.ledger.protocols["WebSocket"]), (Some(&200), 200));
     assert_eq!((r.checks[0].passed, r.failed(), r.counts.other_length), (200, 0, 0));

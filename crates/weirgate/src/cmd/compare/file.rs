@@ -8,8 +8,10 @@ use std::path::{Path, PathBuf};
 use weir_gateway::config::schema::{FilePath, Named, Pairs};
 use weir_gateway::config::units::Duration;
 use weir_gateway::config::{Diagnostic, Diagnostics, Node, de, read_document};
-use weir_load::compare::{Contender, Published as PublishedFigures, figure_is_rate, figure_names};
-use weir_load::{Compare, CompareOptions, Mistake, Options};
+use weir_load::compare::Contender;
+use weir_load::{Compare, CompareOptions, Options};
+use weir_report::Mistake;
+use weir_report::comparison::{Published as PublishedFigures, figure_is_rate, figure_names};
 
 /// A bench file.
 #[derive(Debug, Default, Deserialize)]
@@ -359,8 +361,8 @@ fn read_figure(name: &str, text: &str) -> Result<f64, String> {
         None => {
             return Err(format!("`{name}` is no figure; expected {}", figure_names()));
         }
-        Some(true) => weir_load::rate(text),
-        Some(false) => weir_load::duration(text).map(|time| time.as_nanos() as f64),
+        Some(true) => weir_report::rate(text),
+        Some(false) => weir_report::duration(text).map(|time| time.as_nanos() as f64),
     };
     read.ok_or_else(|| {
         format!("`{text}` is no figure; expected a rate such as 25445/s, a time such as 68.65ms")

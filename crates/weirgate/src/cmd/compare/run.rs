@@ -8,8 +8,8 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
-use weir_load::compare::{ComparisonSet, LeftOut, Workload};
 use weir_load::{Compare, Interrupt, Options, Plan};
+use weir_report::comparison::{ComparisonSet, LeftOut, Workload};
 
 /// Defaults: how long a process may take until it serves, and how long a command that prepares it may take.
 const READY: Duration = Duration::from_secs(10);

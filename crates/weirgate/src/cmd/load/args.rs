@@ -2,7 +2,8 @@
 
 use clap::Args;
 use std::path::PathBuf;
-use weir_load::{Mistake, Options};
+use weir_load::Options;
+use weir_report::Mistake;
 
 /// The request.
 #[derive(Args)]

@@ -5,8 +5,10 @@ use crate::cmd::kept::Kept;
 use anyhow::Result;
 use std::path::PathBuf;
 use std::time::Instant;
-use weir_load::report::{Format, Tick, render};
-use weir_load::{Mistake, RemoteWrite, Report};
+use weir_load::RemoteWrite;
+use weir_report::layout::{Format, render};
+use weir_report::report::Tick;
+use weir_report::{Mistake, Report};
 
 /// One `-o` option.
 #[derive(Clone, Debug)]

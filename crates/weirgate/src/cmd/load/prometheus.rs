@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use weir_load::report::Tick;
-use weir_load::units::counted;
-use weir_load::{RemoteWrite, Report};
+use weir_load::RemoteWrite;
+use weir_report::Report;
+use weir_report::report::Tick;
+use weir_report::units::counted;
 
 /// Most ticks in the queue. Sending a tick takes at most five seconds, so this bounds the backlog; ticks beyond
 /// it are dropped. The totals of the whole run make up for them.

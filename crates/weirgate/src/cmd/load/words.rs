@@ -12,7 +12,7 @@ use super::Load;
 use crate::cmd::compare::Compare;
 use clap::{Args as _, Command};
 use std::ffi::OsString;
-use weir_load::Mistake;
+use weir_report::Mistake;
 
 #[cfg(test)]
 mod tests;

@@ -7,11 +7,12 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Gauge, Paragraph, Sparkline};
 use std::collections::VecDeque;
 use std::time::Duration;
-use weir_load::report::{
+use weir_load::Progress;
+use weir_report::Histogram;
+use weir_report::report::{
     Counts, Grade, Pace, Percentiles, PlanAsRun, StageUnit, TargetCost, Tick, Verdict, Window,
 };
-use weir_load::units::{grouped, size, time};
-use weir_load::{Histogram, Progress};
+use weir_report::units::{grouped, size, time};
 
 /// Seconds kept for the charts over time: the width of a large terminal.
 const SECONDS_MOST: usize = 512;

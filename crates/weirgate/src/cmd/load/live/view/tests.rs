@@ -4,7 +4,7 @@ use super::*;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use weir_load::SoFar;
-use weir_load::report::{Stop, TargetPlan};
+use weir_report::report::{Stop, TargetPlan};
 
 const S: u64 = 1_000_000_000;
 

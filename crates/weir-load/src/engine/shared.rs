@@ -1,0 +1,205 @@
+//! What the threads of a run share, and what they tell the coordinator.
+
+use super::tally::Tally;
+use crate::clock::{self, Clock, NEVER};
+use crate::grpc::CODES;
+use crate::plan::Plan;
+use crate::transport::origin::Proxy;
+use crate::transport::reader::Response;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use weir_report::Histogram;
+use weir_report::report::{Errors, Window};
+
+/// What the coordinator hears.
+#[derive(Debug)]
+pub(crate) enum Message {
+    Interrupt,
+    Thread(usize, Box<std::io::Result<ThreadEnd>>),
+    Tick(Box<TickPart>),
+}
+
+/// One thread's part of a tick.
+#[derive(Debug, Default)]
+pub(crate) struct TickPart {
+    pub(crate) index: u64,
+    /// By the run's clock, as `end_ns`.
+    pub(crate) begun_ns: u64,
+    pub(crate) end_ns: u64,
+    pub(crate) service: Histogram,
+    pub(crate) response: Histogram,
+    pub(crate) requests: u64,
+    pub(crate) responses: u64,
+    pub(crate) unexpected: u64,
+    pub(crate) statuses: BTreeMap<u16, u64>,
+    pub(crate) grpc: [u64; CODES.len()],
+    pub(crate) errors: Errors,
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+    /// Passed and failed, for each check.
+    pub(crate) checks: Vec<(u64, u64)>,
+    pub(crate) window: Window,
+    pub(crate) users: u64,
+    pub(crate) backlog: u64,
+    pub(crate) cpu_ns: u64,
+}
+
+/// What a thread has at its end.
+#[derive(Debug)]
+pub(crate) struct ThreadEnd {
+    pub(crate) end_ns: u64,
+    /// The last tick that it told its part of.
+    pub(crate) last_tick: u64,
+    /// How long the two below were measured.
+    pub(crate) measured_ns: u64,
+    pub(crate) cpu_ns: u64,
+    pub(crate) waited_ns: u64,
+    /// Processor time since the thread began.
+    pub(crate) cpu_all_ns: u64,
+    pub(crate) think_ns: u64,
+    pub(crate) available_ns: u64,
+    pub(crate) responses_by_client: Vec<u64>,
+    pub(crate) dial: Histogram,
+    pub(crate) opened: u64,
+    pub(crate) unsent: u64,
+    pub(crate) tally: Tally,
+}
+
+/// What all threads see.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// Shows 0 when the run begins: when all threads are ready.
+    pub(super) clock: OnceLock<Clock>,
+    /// When measuring begins; the warm-up is before.
+    pub(super) measure_from: u64,
+    /// No request starts from here on.
+    pub(super) stop_at: AtomicU64,
+    /// What is still under way then is cut.
+    pub(super) cut_at: AtomicU64,
+    /// Requests that may still be made.
+    pub(super) left: Option<AtomicU64>,
+    /// Body length of the first good response of each target.
+    pub(super) documents: Vec<OnceLock<u64>>,
+    /// TLS sessions by version and cipher.
+    pub(super) sessions: Mutex<BTreeMap<String, Session>>,
+    /// Connections by the proxy that they went to.
+    pub(super) proxies: Mutex<BTreeMap<String, u64>>,
+    /// What ALPN chose first, where HTTP/2 is asked for.
+    pub(super) alpn: OnceLock<String>,
+    pub(super) first: OnceLock<Captured>,
+}
+
+/// Connections of one kind.
+#[derive(Debug, Default)]
+pub(super) struct Session {
+    pub(super) connections: u64,
+    /// Of the first of them.
+    pub(super) keys: Option<weir_wire::TlsKeys>,
+}
+
+/// The first response of a run.
+#[derive(Debug)]
+pub(super) struct Captured {
+    pub(super) target: usize,
+    /// What was sent, where it is not what the plan holds.
+    pub(super) request: Option<Vec<u8>>,
+    pub(super) bytes: Vec<u8>,
+    pub(super) response: Response,
+    /// Of HTTP/2, `server` and `content-type`: they can not be read off the bytes.
+    pub(super) fields: Option<(Option<String>, Option<String>)>,
+}
+
+impl Shared {
+    pub(super) fn new(plan: &Plan) -> Self {
+        let stop = plan.stop_ns.map_or(NEVER, |ns| plan.warmup_ns.saturating_add(ns));
+        Self {
+            clock: OnceLock::new(),
+            measure_from: plan.warmup_ns,
+            stop_at: AtomicU64::new(stop),
+            cut_at: AtomicU64::new(stop.saturating_add(clock::nanos(plan.grace))),
+            left: plan.stop_requests.filter(|_| plan.is_closed()).map(AtomicU64::new),
+            documents: plan.targets.iter().map(|_| OnceLock::new()).collect(),
+            sessions: Mutex::default(),
+            proxies: Mutex::default(),
+            alpn: OnceLock::new(),
+            first: OnceLock::new(),
+        }
+    }
+
+    /// Takes one request of the count; `false` when there are none left.
+    #[inline]
+    pub(super) fn take_one(&self) -> bool {
+        let Some(left) = &self.left else { return true };
+        let mut now = left.load(Ordering::Relaxed);
+        while now > 0 {
+            match left.compare_exchange_weak(now, now - 1, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(other) => now = other,
+            }
+        }
+        false
+    }
+
+    /// Whether any of the count are left.
+    pub(super) fn has_more(&self) -> bool {
+        self.left.as_ref().is_none_or(|left| left.load(Ordering::Relaxed) > 0)
+    }
+
+    /// Notes a new connection.
+    pub(super) fn saw(&self, stream: &weir_wire::Stream, proxy: Option<&Proxy>) {
+        if let Some(proxy) = proxy {
+            let mut proxies = self.proxies.lock().unwrap_or_else(PoisonError::into_inner);
+            *proxies.entry(proxy.name.clone()).or_default() += 1;
+        }
+        let session =
+            stream.tls().map_or_else(|| "plain".to_owned(), |t| format!("{} {}", t.version, t.cipher));
+        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        let session = sessions.entry(session).or_default();
+        session.connections += 1;
+        if session.connections == 1 {
+            session.keys = stream.tls_keys();
+        }
+        drop(sessions);
+        if let Some(alpn) = stream.alpn() {
+            let _ = self.alpn.set(String::from_utf8_lossy(alpn).into_owned()); // the first one
+        }
+    }
+
+    pub(super) fn captured(&self, mut capture: Captured) {
+        let response = &capture.response;
+        let whole = response.head_bytes + response.body_bytes + response.framing_bytes;
+        capture.bytes.truncate(usize::try_from(whole).unwrap_or(usize::MAX));
+        let _ = self.first.set(capture); // one of each thread captures, the first counts
+    }
+
+    /// Ends the run at `at`, if it has not ended before; with a graceful stop of `grace`.
+    pub(super) fn stop(&self, at: u64, grace: u64) {
+        self.stop_at.fetch_min(at, Ordering::Relaxed);
+        self.cut_at.fetch_min(at.saturating_add(grace), Ordering::Relaxed);
+    }
+}
+
+/// The part of `all` that thread `index` has: the number of its first, and how many. What can not be shared evenly goes to the first threads.
+pub(super) fn part(all: usize, threads: usize, index: usize) -> (usize, usize) {
+    let (each, over) = (all / threads, all % threads);
+    (index * each + index.min(over), each + usize::from(index < over))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::part;
+
+    #[test]
+    fn threads_share_without_a_gap_or_an_overlap() {
+        for (all, threads) in [(1, 1), (10, 3), (11, 4), (8, 8), (3, 2), (100, 7)] {
+            let mut next = 0;
+            for index in 0..threads {
+                let (first, mine) = part(all, threads, index);
+                assert!(first == next && mine.abs_diff(all / threads) <= 1, "{all} {threads} {index}");
+                next += mine;
+            }
+            assert_eq!(next, all);
+        }
+    }
+}

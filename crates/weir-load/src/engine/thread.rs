@@ -1,0 +1,83 @@
+//! A thread of the generator: its runtime, and the tasks on it.
+
+use super::ahead::Ahead;
+use super::client;
+use super::shared::{Message, Shared, ThreadEnd, part};
+use super::worker::sampler::{SAMPLE, Sampler};
+use super::worker::{Worker, pace};
+use crate::os;
+use crate::pace::Rhythm;
+use crate::plan::Plan;
+use std::convert::Infallible;
+use std::rc::Rc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+use weir_wire::timer::Timer;
+
+/// Runs one thread of the generator to its end. It lets go of `ready` when it can begin.
+pub(super) fn run(
+    plan: Arc<Plan>,
+    shared: Arc<Shared>,
+    index: usize,
+    ready: mpsc::Sender<Infallible>,
+    out: &mpsc::Sender<Message>,
+) -> std::io::Result<ThreadEnd> {
+    let options = tokio::runtime::LocalOptions::default();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .event_interval(EVENTS)
+        .build_local(options)?;
+    // What shares a connection stays in one thread.
+    let (threads, streams) = (plan.threads, plan.streams);
+    let (first, connections) = part(plan.clients / streams, threads, index);
+    let (first, clients) = (first * streams, connections * streams);
+    if plan.is_websocket() || plan.origins.iter().any(|o| o.tls.is_some()) {
+        weir_wire::random::make_ready(); // or the first handshake of each thread would be told to take as long
+    }
+    let ahead = runtime.block_on(Ahead::open(&plan, &shared, index));
+    drop(ready);
+    let clock = *shared.clock.wait();
+    let worker = Rc::new(Worker::new(plan, shared, clock, index, (first, clients), ahead));
+    runtime.block_on(drive(worker, out))
+}
+
+/// Tasks that run before the runtime looks at sockets and timers again: half of tokio's default, since a start that is due waits for so
+/// many exchanges. Our guess; a smaller one costs a closed loop a system call more often.
+const EVENTS: u32 = 32;
+
+async fn drive(worker: Rc<Worker>, out: &mpsc::Sender<Message>) -> std::io::Result<ThreadEnd> {
+    if let Rhythm::Open(_) = worker.plan.rhythm {
+        os::wake_soon();
+        let timer = Timer::new()?;
+        drop(tokio::task::spawn_local(pace(Rc::clone(&worker), timer)));
+    }
+    let clients: Vec<_> = (0..worker.slots.len())
+        .map(|i| tokio::task::spawn_local(client::run(Rc::clone(&worker), i)))
+        .collect();
+    let mut sampler = Sampler::new(&worker);
+    let mut all = std::pin::pin!(async {
+        for client in clients {
+            if let Err(e) = client.await
+                && e.is_panic()
+            {
+                std::panic::resume_unwind(e.into_panic());
+            }
+        }
+    });
+    let mut are_done = false;
+    loop {
+        let wake = worker.clock.instant(sampler.next).map_or_else(
+            || tokio::time::Instant::now() + Duration::from_nanos(SAMPLE),
+            tokio::time::Instant::from_std,
+        );
+        tokio::select! {
+            () = &mut all, if !are_done => are_done = true,
+            () = tokio::time::sleep_until(wake) => sampler.sample(&worker, out),
+        }
+        if are_done && worker.is_over() {
+            break;
+        }
+    }
+    Ok(sampler.end(&worker, out))
+}

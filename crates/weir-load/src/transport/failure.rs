@@ -1,0 +1,96 @@
+//! Why a request came to no response, in words that say what helps.
+
+use std::io;
+use weir_wire::dial::DialError;
+use weir_wire::tls::{TlsFault, explained, fault_of};
+
+/// Why a request came to no response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Failure {
+    /// No connection.
+    Connect(String),
+    /// The run was over. No error.
+    Cut,
+    /// No connection: no descriptor is free.
+    Descriptors(String),
+    /// No connection: no local port is free.
+    Ports(String),
+    /// The response broke a rule.
+    Protocol(String),
+    /// The connection ended first.
+    Reset(String),
+    /// It took too long.
+    Timeout(Wait),
+    /// The TLS handshake failed.
+    Tls(String),
+    /// The request could not be written.
+    Write(String),
+}
+
+/// What was waited for when it took too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// The rest of a response.
+    Body,
+    /// A connection.
+    Connect,
+    /// The head of a response.
+    Head,
+    /// A stream of a connection that takes no more.
+    Stream,
+    /// The TLS handshake.
+    Tls,
+}
+
+impl Wait {
+    /// As it is told.
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::Body => "timeout in the middle of a response",
+            Self::Connect => "timeout while connecting",
+            Self::Head => "timeout before the head of a response was whole",
+            Self::Stream => "timeout while all streams that the target takes were in use",
+            Self::Tls => "timeout in the TLS handshake",
+        }
+    }
+}
+
+impl Failure {
+    /// A TLS handshake that failed, with the option that helps.
+    pub(crate) fn of_tls(e: &io::Error) -> Self {
+        let hint = match fault_of(e) {
+            Some(TlsFault::Date) => "; --insecure accepts it all the same",
+            Some(TlsFault::NoName) => "; make one with it, or --insecure accepts any",
+            Some(TlsFault::Name) => "; --server-name says what to ask for",
+            Some(TlsFault::OurCertificate) => "; --cert and --key name one",
+            Some(TlsFault::Stranger) => {
+                "; --cacert with the certificate of who signed it trusts it, --insecure accepts any"
+            }
+            Some(TlsFault::Other) | None => "",
+        };
+        Self::Tls(format!("{e}{hint}"))
+    }
+
+    /// A connection that ended while it was read. With TLS 1.3 a peer may refuse our certificate only then.
+    pub(crate) fn of_read(e: io::Error) -> Self {
+        let e = explained(e);
+        let hint = match fault_of(&e) {
+            Some(TlsFault::OurCertificate) => "; --cert and --key name one",
+            _ => "",
+        };
+        Self::Reset(format!("{e}{hint}"))
+    }
+}
+
+impl From<DialError> for Failure {
+    fn from(e: DialError) -> Self {
+        match e {
+            DialError::TimedOut => Self::Timeout(Wait::Connect),
+            DialError::Tls(e) => Self::of_tls(&e),
+            DialError::Refused(e) => Self::Connect(e.to_string()),
+            DialError::Failed(e) if weir_wire::limits::ran_out(&e) => Self::Descriptors(e.to_string()),
+            DialError::Failed(e) if e.kind() == io::ErrorKind::AddrNotAvailable => Self::Ports(e.to_string()),
+            DialError::Failed(e) => Self::Connect(e.to_string()),
+        }
+    }
+}

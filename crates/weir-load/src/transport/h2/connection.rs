@@ -1,0 +1,275 @@
+//! One connection of HTTP/2 to a target, as bytes: requests go in, what comes becomes answers. The protocol is weir-wire's
+//! codec, and what becomes of responses is said by `counter`; here are requests and their bodies, and the account of bytes.
+//!
+//! No sockets and no clock.
+
+use super::counter::{Answer, Counter};
+use super::request::Rendered;
+use crate::transport::reader::Response;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use weir_report::report::Protocol;
+use weir_wire::h2::frame::{FRAME_MOST, HEADER, Header};
+use weir_wire::h2::{Bounds, Codec, Fault, Flood, FloodLimits, Flow, Role};
+
+/// The window that we give each stream: 1 GiB, as h2load, so that no target waits for us. It is given back by halves.
+const WINDOW: u32 = 1 << 30;
+
+/// Longest block of fields.
+const BLOCK_MOST: usize = 256 * 1024;
+
+/// Streams that we open before the target's SETTINGS say how many it takes: what they are advised to be at least (RFC 9113 §6.5.2).
+const STREAMS_FIRST: usize = 100;
+
+/// Bytes that may wait to be written before bodies stop.
+const OUT_MOST: usize = 256 * 1024;
+
+/// Bytes that may wait to be written before they are a flood of PING and SETTINGS, which want answers that nobody reads.
+const ANSWERS_MOST: usize = 16 * OUT_MOST;
+
+const BOUNDS: Bounds =
+    Bounds { streams: 1, text: BLOCK_MOST, heads: usize::MAX, window: WINDOW, floods: FloodLimits::NONE };
+
+const FLOW: Flow = Flow { first: WINDOW, growth: 0, credit: WINDOW / 2, out: OUT_MOST };
+
+/// One connection.
+///
+/// Invariant: the codec holds what [`Connection::request`] began and no [`Answer`] or [`Connection::cancel`] has ended.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    codec: Codec<Counter>,
+    /// The beginning of a frame whose end is still to come.
+    partial: Vec<u8>,
+    /// Streams whose body is not handed over as a whole: numbers and places.
+    sending: Vec<(u32, usize)>,
+    /// No request may begin any more, by our own will.
+    closed: bool,
+    /// Bytes of whole frames that came.
+    read: u64,
+    /// How many of them were told to belong to no response.
+    told: u64,
+}
+
+impl Connection {
+    /// Begins a connection: the preface and our SETTINGS are pending.
+    pub(crate) fn new(counter: Counter) -> Self {
+        let codec = Codec::begin(counter, Role::Client, BOUNDS, FLOW);
+        Self { codec, partial: Vec::new(), sending: Vec::new(), closed: false, read: 0, told: 0 }
+    }
+
+    /// What becomes of responses.
+    pub(crate) const fn counter(&mut self) -> &mut Counter {
+        &mut self.codec.sink
+    }
+
+    // === its life ===
+
+    /// How many of those that wait may come: as many more requests as the target takes now; all, when none may begin here any more, to go
+    /// elsewhere.
+    pub(crate) fn room(&self) -> usize {
+        if self.is_closing() {
+            return usize::MAX;
+        }
+        let most = if self.codec.is_greeted() { self.codec.peer_streams() } else { STREAMS_FIRST };
+        most.saturating_sub(self.codec.open())
+    }
+
+    /// Whether no request may begin any more.
+    pub(crate) const fn is_closing(&self) -> bool {
+        self.closed || !self.codec.is_open()
+    }
+
+    /// Begins no request any more.
+    pub(crate) const fn close(&mut self) {
+        self.closed = true;
+    }
+
+    /// Whether no request is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.codec.open() == 0
+    }
+
+    /// Says that we leave.
+    pub(crate) fn leave(&mut self) {
+        self.codec.end(Fault::Closed);
+    }
+
+    /// Ends all requests, which are left without a response: their keys, and what was received of them.
+    pub(crate) fn abandon(&mut self) -> Vec<(usize, Response)> {
+        self.closed = true;
+        self.codec.gone();
+        self.read += self.partial.len() as u64;
+        self.partial.clear();
+        let left = self.codec.places();
+        left.into_iter().map(|slot| self.release(slot)).collect()
+    }
+
+    /// Bytes that were read since the last question and belong to no response.
+    pub(crate) fn take_overhead(&mut self) -> u64 {
+        // A head may be cut into frames, of which the first have come.
+        let unfinished = if self.codec.ended().is_some() { 0 } else { self.codec.unfinished() as u64 };
+        let all = self.read.saturating_sub(self.codec.sink.counted + unfinished);
+        let news = all.saturating_sub(self.told);
+        self.told += news;
+        news
+    }
+
+    // === requests ===
+
+    /// Begins a request and returns its stream. `body` is to be sent from the given place on.
+    pub(crate) fn request(
+        &mut self,
+        key: usize,
+        head: &Rendered,
+        body: Option<(&Arc<[u8]>, usize)>,
+        is_head: bool,
+    ) -> u32 {
+        let (slot, id) = self.codec.ask(is_head, body.is_none(), |id, out| head.write(id, out));
+        let is_captured = self.codec.sink.is_wanted(id);
+        let stream = self.codec.kept(slot);
+        (stream.key, stream.first, stream.is_captured) = (key, 0, is_captured);
+        stream.response = Response { protocol: Protocol::Http2, keeps: true, ..Response::default() };
+        if let Some((bytes, at)) = body
+            && let Some(at) = self.send_from(slot, bytes, at)
+        {
+            self.codec.kept(slot).body = Some((Arc::clone(bytes), at));
+            self.sending.push((id, slot));
+        }
+        id
+    }
+
+    /// Whether a request's body has not been handed over as a whole.
+    pub(crate) fn is_sending(&self, id: u32) -> bool {
+        self.sending.iter().any(|(other, _)| *other == id)
+    }
+
+    /// Gives a request up; what was received of its response.
+    pub(crate) fn cancel(&mut self, id: u32) -> Response {
+        let found = self.codec.find(id);
+        found.map(|slot| self.release(slot).1).unwrap_or_default()
+    }
+
+    /// Frees the place of a stream, which is reset where it is still open. Returns its key, and what was received.
+    fn release(&mut self, slot: usize) -> (usize, Response) {
+        let stream = self.codec.kept(slot);
+        let (key, response, is_sending) = (stream.key, stream.response, stream.body.is_some());
+        if is_sending {
+            self.sending.retain(|(_, other)| *other != slot);
+        }
+        self.codec.release(slot);
+        (key, response)
+    }
+
+    // === what is sent ===
+
+    /// Bytes to be written.
+    pub(crate) fn pending(&self) -> &[u8] {
+        self.codec.pending()
+    }
+
+    /// So many were written.
+    pub(crate) fn sent(&mut self, n: usize) {
+        if let Some(spare) = self.codec.sent(n) {
+            self.codec.lend(spare);
+            self.send_more();
+        }
+    }
+
+    /// Sends on what waited for room or for a window.
+    pub(crate) fn send_more(&mut self) {
+        if self.sending.is_empty() {
+            return;
+        }
+        let mut sending = std::mem::take(&mut self.sending);
+        sending.retain(|(_, slot)| {
+            // A stream that has ended meanwhile has none.
+            let Some((bytes, at)) = self.codec.kept(*slot).body.take() else { return false };
+            let left = self.send_from(*slot, &bytes, at);
+            self.codec.kept(*slot).body = left.map(|at| (bytes, at));
+            left.is_some()
+        });
+        self.sending = sending;
+    }
+
+    /// Sends as much of a body as may be, from the given place on. Returns the place where it stopped before the end.
+    fn send_from(&mut self, slot: usize, bytes: &[u8], mut at: usize) -> Option<usize> {
+        // Nobody is woken: what waits is asked again when windows have grown, or room was made.
+        let nobody = Context::from_waker(Waker::noop());
+        while let Some(left) = bytes.get(at..).filter(|left| !left.is_empty()) {
+            match self.codec.send_data(slot, left, &nobody) {
+                Poll::Ready(Ok(n)) => at += n,
+                Poll::Ready(Err(_)) => return None, // it has failed, and will be told as such
+                Poll::Pending => return Some(at),
+            }
+        }
+        let _ = self.codec.send_end(slot, &[]); // it has just taken data
+        None
+    }
+
+    // === what comes ===
+
+    /// Takes the next piece of input, read at `now`; what it ends is appended to `answers`.
+    ///
+    /// # Errors
+    /// The rule that the target broke, in words. A GOAWAY is pending, and what is under way is left to [`Self::abandon`].
+    pub(crate) fn feed(&mut self, input: &[u8], now: u64, answers: &mut Vec<Answer>) -> Result<(), String> {
+        self.codec.sink.now = now;
+        let mut rest = input;
+        std::mem::swap(&mut self.codec.sink.answers, answers);
+        let outcome = self.frames(&mut rest);
+        std::mem::swap(&mut self.codec.sink.answers, answers);
+        if outcome.is_err() {
+            self.read += rest.len() as u64; // read, whatever it is
+        }
+        self.send_more(); // windows may have grown
+        outcome
+    }
+
+    /// All frames that are whole. Where one breaks a rule, what follows its piece is left in `rest`.
+    fn frames(&mut self, rest: &mut &[u8]) -> Result<(), String> {
+        if !self.partial.is_empty() {
+            let mut whole = std::mem::take(&mut self.partial);
+            for _ in 0..2 {
+                // First the header, then what it says.
+                let need = HEADER + Header::parse(&whole).map_or(0, |header| header.len.min(FRAME_MOST));
+                let missing = need.saturating_sub(whole.len()).min(rest.len());
+                let (more, after) = rest.split_at_checked(missing).unwrap_or((rest, &[]));
+                whole.extend_from_slice(more);
+                *rest = after;
+            }
+            let used = self.receive(&whole)?;
+            whole.drain(..used);
+            self.partial = whole;
+            if !self.partial.is_empty() {
+                return Ok(());
+            }
+        }
+        let input = std::mem::take(rest);
+        let used = self.receive(input)?;
+        self.partial.extend_from_slice(input.get(used..).unwrap_or_default());
+        Ok(())
+    }
+
+    /// Hands frames to the codec; how many bytes were whole ones.
+    fn receive(&mut self, bytes: &[u8]) -> Result<usize, String> {
+        if !self.codec.is_greeted() && bytes.starts_with(b"HTTP/") {
+            self.read += bytes.len() as u64;
+            self.codec.end(Fault::Protocol);
+            return Err(weir_report::verdict::ANSWERED_OLD.to_owned());
+        }
+        let used = self.codec.receive(bytes);
+        self.read += used as u64;
+        self.codec.sink.keep_frames(bytes.get(..used).unwrap_or_default());
+        if self.codec.ended().is_some() {
+            return Err(format!("HTTP/2: {}", self.codec.rule()));
+        }
+        if self.codec.pending().len() > ANSWERS_MOST {
+            self.codec.end(Fault::Flood(Flood::Ping));
+            return Err("HTTP/2: a flood of frames that want an answer".to_owned());
+        }
+        Ok(used)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,265 @@
+//! What becomes of responses: heads are looked at, bodies are counted and thrown away, unless a check wants them.
+//!
+//! A response is mostly the same head again, so the last block of fields is kept and compared before anything is decoded, as
+//! long as it changes nothing in the table.
+
+use super::head::Head;
+use super::stream::{Call, Stream};
+use crate::grpc::Messages;
+use crate::transport::reader::Response;
+use std::rc::Rc;
+use weir_report::units::shown;
+use weir_wire::h2::frame::{self, HEADER, Header, Kind, code};
+use weir_wire::h2::hpack::{Decoder, Undecodable};
+use weir_wire::h2::{Block, Failed, Malformed, Part, Piece, Sink, Taken, Told};
+
+/// What came of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    /// What [`Connection::request`](super::connection::Connection::request) was given.
+    pub(crate) key: usize,
+    /// When the head of the response came, or the first of several.
+    pub(crate) first: u64,
+    pub(crate) result: Result<Response, Lost>,
+    /// The part of the body that is kept for checks.
+    pub(crate) body: Vec<u8>,
+    /// What gRPC says of an end that is not OK.
+    pub(crate) text: Option<Rc<str>>,
+}
+
+/// Why a request got no response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Lost {
+    /// GOAWAY or REFUSED_STREAM said that it was not looked at: it may be sent again (RFC 9113 §6.8, §8.7).
+    Again,
+    /// The response broke a rule.
+    Protocol(String),
+    /// The target reset the stream.
+    Reset(String),
+}
+
+/// What is wrong with a compressed message; not of HTTP/2.
+pub(crate) const COMPRESSED: &str = "gRPC: a message is compressed, though no coding was accepted";
+
+/// Counts the responses of one connection.
+#[derive(Debug)]
+pub(crate) struct Counter {
+    /// The first response, while it is wanted.
+    pub(crate) capture: Option<Capture>,
+    /// Longest part of a body that is kept, where they are.
+    pub(crate) kept_most: usize,
+    /// Whether requests are calls of gRPC.
+    pub(crate) is_grpc: bool,
+    keeps_bodies: bool,
+    /// When what comes was read.
+    pub(crate) now: u64,
+    /// Bytes that belong to responses.
+    pub(crate) counted: u64,
+    /// What came of requests, for whoever feeds the connection.
+    pub(crate) answers: Vec<Answer>,
+    /// Of heads, and of trailers: they take turns.
+    known: [Known; 2],
+}
+
+/// The first response, as it came.
+#[derive(Debug, Default)]
+pub(crate) struct Capture {
+    /// The stream that it comes on; 0 until a request begins.
+    stream: u32,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) server: Option<String>,
+    pub(crate) content_type: Option<String>,
+}
+
+/// A block that changed nothing in the table, and what it meant.
+#[derive(Debug, Default)]
+struct Known {
+    block: Vec<u8>,
+    changes: u64,
+    head: Head,
+}
+
+impl Counter {
+    pub(crate) fn new(keeps_bodies: bool) -> Self {
+        Self {
+            capture: None,
+            kept_most: crate::check::BODY_KEPT,
+            is_grpc: false,
+            keeps_bodies,
+            now: 0,
+            counted: 0,
+            answers: Vec::new(),
+            known: Default::default(),
+        }
+    }
+
+    /// Whether what comes on this stream, which just begins, is to be kept for the ledger.
+    pub(crate) fn is_wanted(&mut self, stream: u32) -> bool {
+        let wants = self.capture.as_mut().filter(|capture| capture.stream == 0);
+        wants.map(|capture| capture.stream = stream).is_some()
+    }
+
+    /// Whether what comes on this stream is kept for the ledger.
+    pub(crate) fn is_captured(&self, stream: u32) -> bool {
+        self.capture.as_ref().is_some_and(|capture| capture.stream == stream)
+    }
+
+    /// This stream has no response to keep: that to the next request is.
+    pub(crate) fn recapture(&mut self, stream: u32) {
+        if self.is_captured(stream) {
+            self.capture = Some(Capture::default());
+        }
+    }
+
+    /// Keeps what these frames hold of the first response.
+    pub(crate) fn keep_frames(&mut self, frames: &[u8]) {
+        let Some(capture) = self.capture.as_mut().filter(|capture| capture.stream > 0) else { return };
+        let mut rest = frames;
+        while let Some(header) = Header::parse(rest)
+            && let Some((whole, after)) = rest.split_at_checked(HEADER + header.len)
+        {
+            rest = after;
+            let is_of_response =
+                matches!(header.kind, Kind::HEADERS | Kind::CONTINUATION | Kind::DATA | Kind::RST_STREAM);
+            if is_of_response && header.stream == capture.stream {
+                let room =
+                    crate::transport::CAPTURE_BYTES.saturating_sub(capture.bytes.len()).min(whole.len());
+                capture.bytes.extend_from_slice(whole.get(..room).unwrap_or_default());
+            }
+        }
+    }
+
+    /// Counts bytes of a response.
+    fn count(&mut self, stream: &mut Stream, wire: usize) {
+        self.counted += wire as u64;
+        if stream.first == 0 {
+            stream.first = self.now;
+        }
+    }
+}
+
+impl Lost {
+    /// What the failure of a stream means to its request. `left` is the code of a GOAWAY that came, `is_begun` whether the final
+    /// head of the response did.
+    fn of(failed: Failed, left: Option<u32>, is_begun: bool) -> Self {
+        let closed = |code| format!("the target closed the connection: {}", frame::code_name(code));
+        let reset = |code| format!("the target reset the stream: {}", frame::code_name(code));
+        match (failed, left) {
+            (Failed::Malformed(COMPRESSED), _) => Self::Protocol(COMPRESSED.to_owned()),
+            (Failed::Malformed(rule), _) => Self::Protocol(format!("HTTP/2: {rule}")),
+            (Failed::Refused { by_reset: true }, _) if is_begun => Self::Reset(reset(code::REFUSED)),
+            (Failed::Refused { by_reset: false }, Some(code)) if code > 0 => Self::Reset(closed(code)),
+            (Failed::Refused { .. }, _) => Self::Again,
+            (Failed::Reset(code), _) => Self::Reset(reset(code)),
+            (Failed::Closed | Failed::GivenUp, _) => Self::Reset("the connection has ended".to_owned()),
+        }
+    }
+}
+
+impl Sink for Counter {
+    type Kept = Stream;
+
+    const HELD: bool = false;
+
+    fn head(
+        &mut self,
+        stream: &mut Stream,
+        block: &Block<'_>,
+        decoder: &mut Decoder,
+    ) -> Result<Result<Told, Malformed>, Undecodable> {
+        let is_head = block.part != Part::Trailers;
+        let [of_heads, of_trailers] = &mut self.known;
+        let known = if is_head { of_heads } else { of_trailers };
+        let mut capture = self.capture.as_mut().filter(|_| stream.is_captured);
+        let is_known =
+            known.changes == decoder.changes() && !known.block.is_empty() && known.block == block.bytes;
+        let other;
+        let head = if is_known && capture.is_none() {
+            &known.head
+        } else {
+            other = known.learn(block.bytes, decoder, &mut capture)?;
+            &other
+        };
+        let told = if is_head { head.told() } else { head.told_behind() };
+        if let Ok(told) = &told {
+            if is_head && told.status >= 200 {
+                stream.response.status = told.status;
+                stream.call.is_grpc = head.is_grpc;
+            }
+            if self.is_grpc && (!is_head || told.status >= 200) {
+                stream.call.code = head.code.or(stream.call.code);
+                stream.call.text = head.text.clone().or_else(|| stream.call.text.take());
+            }
+            stream.response.head_bytes += block.wire as u64;
+            self.count(stream, block.wire);
+        }
+        Ok(told)
+    }
+
+    fn data(&mut self, stream: &mut Stream, piece: &Piece<'_>) -> Result<Taken, Malformed> {
+        let len = piece.data.len();
+        self.count(stream, piece.wire);
+        stream.response.body_bytes += len as u64;
+        stream.response.framing_bytes += (piece.wire - len) as u64;
+        if self.keeps_bodies {
+            let room = self.kept_most.saturating_sub(stream.kept.len()).min(len);
+            stream.kept.extend_from_slice(piece.data.get(..room).unwrap_or_default());
+        }
+        if self.is_grpc && stream.call.is_grpc && stream.call.messages.feed(piece.data).is_err() {
+            return Err(Malformed(COMPRESSED));
+        }
+        Ok(Taken::Read)
+    }
+
+    fn over(&mut self, stream: &mut Stream, failed: Option<Failed>, left: Option<u32>) {
+        let &mut Stream { key, first, response, .. } = stream;
+        if let Some(failed) = failed {
+            self.counted -= response.wire_bytes();
+            let result = Err(Lost::of(failed, left, response.status > 0));
+            self.answers.push(Answer { key, first, result, body: Vec::new(), text: None });
+            return;
+        }
+        if self.is_grpc {
+            stream.end_call();
+        }
+        let (body, text) = (std::mem::take(&mut stream.kept), stream.call.text.take());
+        self.answers.push(Answer { key, first, result: Ok(stream.response), body, text });
+    }
+
+    fn clear(stream: &mut Stream) {
+        // What a request sets when it begins may stay.
+        let Stream { key: _, first: _, response: _, is_captured: _, body, kept, call } = stream;
+        (*body, *kept) = (None, Vec::new());
+        let Call { is_grpc, code, text, messages } = call;
+        (*is_grpc, *code, *text, *messages) = (false, None, None, Messages::default());
+    }
+}
+
+impl Known {
+    /// Decodes a block, and keeps it where it changes nothing.
+    fn learn(
+        &mut self,
+        block: &[u8],
+        decoder: &mut Decoder,
+        capture: &mut Option<&mut Capture>,
+    ) -> Result<Head, Undecodable> {
+        let before = decoder.changes();
+        let mut head = Head::default();
+        decoder.decode(block, |name, value| {
+            head.field(name, value);
+            if let Some(capture) = capture {
+                match name {
+                    b"server" => capture.server = Some(shown(value)),
+                    b"content-type" => capture.content_type = Some(shown(value)),
+                    _ => {}
+                }
+            }
+        })?;
+        if before == decoder.changes() {
+            self.block.clear();
+            self.block.extend_from_slice(block);
+            (self.changes, self.head) = (before, head.clone());
+        }
+        Ok(head)
+    }
+}

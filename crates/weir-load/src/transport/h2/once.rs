@@ -1,0 +1,97 @@
+//! A call before the run, such as one that asks for a schema: the same protocol, a connection of its own, one call after another.
+
+use super::connection::Connection;
+use super::counter::{Counter, Lost};
+use super::request::Rendered;
+use crate::grpc::Code;
+use crate::transport::failure::Failure;
+use crate::transport::origin::Origin;
+use crate::transport::proxy;
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+use weir_wire::Stream;
+
+/// A connection.
+pub(crate) struct Once {
+    stream: Stream,
+    connection: Connection,
+    /// Longest body of a response.
+    most: usize,
+}
+
+/// What came of a call.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) code: Code,
+    pub(crate) text: String,
+    /// Messages in their frames.
+    pub(crate) body: Vec<u8>,
+}
+
+impl Once {
+    /// Connects as a client of the run does, by way of the proxy where there is one. The error is in words.
+    pub(crate) async fn open(origin: &Origin, timeout: Duration, most: usize) -> Result<Self, String> {
+        let dialled = proxy::open(origin, 0, timeout).await.map_err(|failure| match failure {
+            Failure::Connect(text)
+            | Failure::Descriptors(text)
+            | Failure::Ports(text)
+            | Failure::Protocol(text)
+            | Failure::Reset(text)
+            | Failure::Write(text) => format!("no connection: {text}"),
+            Failure::Cut | Failure::Timeout(_) => "no connection in time".to_owned(),
+            Failure::Tls(text) => format!("TLS: {text}"),
+        })?;
+        if dialled.stream.tls().is_some() && !dialled.stream.chose_h2() {
+            return Err(weir_report::verdict::CHOSE_OLD.to_owned());
+        }
+        let mut counter = Counter::new(true);
+        (counter.kept_most, counter.is_grpc) = (most, true);
+        Ok(Self { stream: dialled.stream, connection: Connection::new(counter), most })
+    }
+
+    /// Makes a call and waits for its end. The error is in words.
+    pub(crate) async fn ask(&mut self, head: &Rendered, body: Vec<u8>) -> Result<Reply, String> {
+        let body: Arc<[u8]> = body.into();
+        self.connection.request(0, head, Some((&body, 0)), false);
+        let (mut input, mut answers) = (Vec::with_capacity(16 * 1024), Vec::new());
+        loop {
+            poll_fn(|cx| self.poll_write(cx)).await.map_err(|e| e.to_string())?;
+            input.clear();
+            let read =
+                poll_fn(|cx| self.stream.poll_read(cx, &mut input)).await.map_err(|e| e.to_string())?;
+            if read == 0 {
+                return Err("the target closed the connection".to_owned());
+            }
+            let fed = self.connection.feed(&input, 1, &mut answers);
+            let Some(answer) = answers.pop() else {
+                fed?;
+                continue;
+            };
+            let response = answer.result.map_err(|lost| match lost {
+                Lost::Again => "the target did not look at the request".to_owned(),
+                Lost::Protocol(text) | Lost::Reset(text) => text,
+            })?;
+            if response.body_bytes > self.most as u64 {
+                return Err(format!("the answer is longer than {} bytes", self.most));
+            }
+            let code = response.grpc.unwrap_or(Code::UNKNOWN);
+            let text = answer.text.map(|t| t.to_string()).unwrap_or_default();
+            return Ok(Reply { code, text, body: answer.body });
+        }
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.connection.pending().is_empty() {
+            match self.stream.poll_write(cx, self.connection.pending()) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(n)) => self.connection.sent(n),
+                Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        self.stream.poll_flush(cx)
+    }
+}

@@ -1,0 +1,420 @@
+//! Times in fixed memory: an HDR histogram of three digits, with exact count, sum, sum of squares, smallest and largest.
+//!
+//! The layout is the one that HdrHistogram calls three significant digits: values below 2,048 stand alone, above that each power
+//! of two is cut into 1,024 buckets, so a value is known to 1 in 1,024 (0.1 %). Mean and standard deviation are not
+//! computed from buckets: they come from the exact sums. Our own and not the crate of that name: recording is a shift and
+//! four additions without an error path, and what is saved is a list that any JSON reader can use.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Times in nanoseconds (or, where a field says so, another unit), in constant memory.
+///
+/// 264 KiB once something was recorded, none before. Values above [`Histogram::MOST`] (73 minutes in nanoseconds) land in the last
+/// bucket; sum, smallest and largest stay exact.
+///
+/// Invariant: the counts of all buckets add up to `count`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "Saved", into = "Saved")]
+#[schemars(with = "Saved")]
+pub struct Histogram {
+    counts: Vec<u64>,
+    count: u64,
+    sum: u64,
+    squares: u128,
+    min: u64,
+    max: u64,
+}
+
+/// A histogram as saved: sparse, and complete.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+struct Saved {
+    /// Values recorded.
+    count: u64,
+    /// Exact sum of all values.
+    sum: u64,
+    /// Sum of the squares of all values, to the precision of a double: for the standard deviation.
+    sum_of_squares: f64,
+    /// Smallest value; 0 when there is none.
+    min: u64,
+    /// Largest value; 0 when there is none.
+    max: u64,
+    /// Pairs of a bucket's lowest value and its count, ascending, without empty buckets. A bucket that begins at `v`
+    /// holds `v` alone below 2048, and `2^(floor(log2 v) - 10)` values from there on.
+    buckets: Vec<(u64, u64)>,
+}
+
+/// Buckets of each power of two.
+const SUB: u64 = 1024;
+
+/// The highest power of two that has buckets of its own.
+const TOP: u32 = 42;
+
+/// Buckets altogether.
+const BUCKETS: usize = ((TOP as u64 - 11 + 2) * SUB) as usize;
+
+impl Histogram {
+    /// The largest value with a bucket of its own: 2^42 - 1, or 73 minutes in nanoseconds.
+    pub const MOST: u64 = (1 << TOP) - 1;
+
+    /// Where the last bucket begins.
+    pub(crate) const LAST: u64 = lowest_of(BUCKETS - 1);
+
+    /// Nothing recorded yet.
+    pub const fn new() -> Self {
+        Self { counts: Vec::new(), count: 0, sum: 0, squares: 0, min: 0, max: 0 }
+    }
+
+    /// Records one value. Inlined into weir-load, which records several for each response.
+    #[inline]
+    pub fn record(&mut self, value: u64) {
+        self.record_n(value, 1);
+    }
+
+    /// Records a value `n` times.
+    #[inline]
+    pub fn record_n(&mut self, value: u64, n: u64) {
+        if n == 0 {
+            return;
+        }
+        if self.counts.is_empty() {
+            self.counts = vec![0; BUCKETS];
+            (self.min, self.max) = (value, value);
+        } else if self.count == 0 {
+            (self.min, self.max) = (value, value);
+        }
+        if let Some(c) = self.counts.get_mut(bucket_of(value)) {
+            *c += n;
+        }
+        self.count += n;
+        self.sum = self.sum.saturating_add(value.saturating_mul(n));
+        self.squares += u128::from(value) * u128::from(value) * u128::from(n);
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+    }
+
+    /// Adds all of another histogram.
+    pub fn add(&mut self, other: &Self) {
+        if other.count == 0 {
+            return;
+        }
+        if self.count == 0 {
+            (self.min, self.max) = (other.min, other.max);
+        }
+        if self.counts.is_empty() {
+            self.counts = vec![0; BUCKETS];
+        }
+        for (mine, theirs) in self.counts.iter_mut().zip(&other.counts) {
+            *mine += theirs;
+        }
+        self.count += other.count;
+        self.sum = self.sum.saturating_add(other.sum);
+        self.squares = self.squares.saturating_add(other.squares);
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+    }
+
+    /// What is left without the values of `other`, all of which were recorded here too. Smallest and largest are then
+    /// known to the width of a bucket, unless they did not belong to `other`.
+    pub fn without(&self, other: &Self) -> Self {
+        if other.count == 0 {
+            return self.clone();
+        }
+        let mut left = Self {
+            counts: self.counts.clone(),
+            count: self.count.saturating_sub(other.count),
+            sum: self.sum.saturating_sub(other.sum),
+            squares: self.squares.saturating_sub(other.squares),
+            min: 0,
+            max: 0,
+        };
+        for (mine, theirs) in left.counts.iter_mut().zip(&other.counts) {
+            *mine = mine.saturating_sub(*theirs);
+        }
+        if left.count == 0 {
+            return Self::new();
+        }
+        let low = left.buckets().next().map_or(0, |(from, _)| from);
+        let high = left.buckets().last().map_or(0, |(from, _)| highest_of(from));
+        left.min = low.max(self.min);
+        left.max = high.min(self.max);
+        left
+    }
+
+    /// Forgets everything but the memory.
+    pub fn clear(&mut self) {
+        self.counts.fill(0);
+        *self = Self { counts: std::mem::take(&mut self.counts), ..Self::new() };
+    }
+
+    /// Values recorded.
+    pub const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether nothing was recorded.
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Exact sum.
+    pub const fn sum(&self) -> u64 {
+        self.sum
+    }
+
+    /// Smallest value; 0 when there is none.
+    pub const fn min(&self) -> u64 {
+        self.min
+    }
+
+    /// Largest value; 0 when there is none.
+    pub const fn max(&self) -> u64 {
+        self.max
+    }
+
+    /// Exact mean; 0 when there is none.
+    pub fn mean(&self) -> f64 {
+        if self.count == 0 { 0.0 } else { self.sum as f64 / self.count as f64 }
+    }
+
+    /// Standard deviation of the sample (divided by n - 1, as wrk and ab print it); 0 for fewer than two values.
+    pub fn stdev(&self) -> f64 {
+        if self.count < 2 {
+            return 0.0;
+        }
+        let (n, sum) = (self.count as f64, self.sum as f64);
+        ((self.squares as f64 - sum * sum / n) / (n - 1.0)).max(0.0).sqrt()
+    }
+
+    /// The value that at least the share `q` of all values does not exceed, to the upper end of its bucket and never above
+    /// the largest: 0.99 for the 99th percentile. 0 when there is none.
+    pub fn quantile(&self, q: f64) -> u64 {
+        // The small term keeps 0.99 × 100 at rank 99, which binary fractions would make 99.00000000000001.
+        self.at_rank((q.clamp(0.0, 1.0) * self.count as f64 - 1e-9).ceil() as u64)
+    }
+
+    /// As [`Self::quantile`], of these values and `beyond` more that are larger than all of them; none where it is one of those.
+    pub fn quantile_with(&self, q: f64, beyond: u64) -> Option<u64> {
+        let rank = (q.clamp(0.0, 1.0) * (self.count + beyond) as f64 - 1e-9).ceil() as u64;
+        (rank <= self.count).then(|| self.at_rank(rank))
+    }
+
+    /// The value at a place of the sorted list, the first being 1, to the upper end of its bucket and never above the largest:
+    /// for tools whose percentiles have a rule of their own for the place. 0 when there is none.
+    pub fn at_rank(&self, rank: u64) -> u64 {
+        if rank >= self.count {
+            return self.max;
+        }
+        let mut seen = 0;
+        for (_, to, count) in self.ranges() {
+            seen += count;
+            if seen >= rank.max(1) {
+                return to.clamp(self.min, self.max);
+            }
+        }
+        self.max
+    }
+
+    /// The share of values within `reach` of the mean, 0 to 1, by the middles of their buckets: wrk's `+/- Stdev` with
+    /// the standard deviation for `reach`.
+    pub fn share_within(&self, reach: f64) -> f64 {
+        if self.count == 0 {
+            return 0.0;
+        }
+        let mean = self.mean();
+        let near = |from: u64| {
+            let middle = (from as f64 + highest_of(from) as f64) / 2.0;
+            (middle - mean).abs() <= reach
+        };
+        let within: u64 = self.buckets().filter(|(from, _)| near(*from)).map(|(_, count)| count).sum();
+        within as f64 / self.count as f64
+    }
+
+    /// How many values are at most `value`, to the bucket that holds it.
+    pub fn count_up_to(&self, value: u64) -> u64 {
+        self.buckets().take_while(|(from, _)| *from <= value).map(|(_, count)| count).sum()
+    }
+
+    /// Lowest value and count of each bucket that is not empty, ascending.
+    pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.counts
+            .iter()
+            .enumerate()
+            .filter(|(_, count)| **count > 0)
+            .map(|(i, count)| (lowest_of(i), *count))
+    }
+
+    /// Lowest value, highest value and count of each bucket that is not empty, ascending.
+    pub fn ranges(&self) -> impl Iterator<Item = (u64, u64, u64)> {
+        self.buckets().map(|(from, count)| (from, highest_of(from), count))
+    }
+}
+
+impl From<Histogram> for Saved {
+    fn from(h: Histogram) -> Self {
+        Self {
+            count: h.count,
+            sum: h.sum,
+            sum_of_squares: h.squares as f64,
+            min: h.min,
+            max: h.max,
+            buckets: h.buckets().collect(),
+        }
+    }
+}
+
+/// Most values of a histogram that was saved: what a number in JSON holds exactly. Nobody waits for so many.
+const SAVED_MOST: u64 = 1 << 53;
+
+impl TryFrom<Saved> for Histogram {
+    type Error = String;
+
+    /// Nothing here that computing with it relies on is taken on trust; whether it agrees with itself is for `verify` to say.
+    fn try_from(saved: Saved) -> Result<Self, String> {
+        let Saved { sum, sum_of_squares, min, max, .. } = saved;
+        if min > max {
+            return Err(format!("min is {min}, which is above max, {max}"));
+        }
+        if !sum_of_squares.is_finite() || sum_of_squares < 0.0 {
+            return Err(format!("sum_of_squares is {sum_of_squares}, expected 0 or more"));
+        }
+        let mut h = Self::new();
+        let mut before = None;
+        for (from, count) in saved.buckets {
+            let bucket = bucket_of(from);
+            if lowest_of(bucket) != from {
+                return Err(format!("buckets: {from} is where no bucket begins"));
+            }
+            if before.is_some_and(|before| before >= from) {
+                return Err(format!("buckets: {from} stands behind a bucket that begins no lower"));
+            }
+            before = Some(from);
+            h.count = h.count.saturating_add(count);
+            if h.count > SAVED_MOST {
+                return Err(format!("buckets: they hold more than {SAVED_MOST} values"));
+            }
+            if h.counts.is_empty() {
+                h.counts = vec![0; BUCKETS];
+            }
+            if let Some(c) = h.counts.get_mut(bucket) {
+                *c = count;
+            }
+        }
+        (h.sum, h.squares, h.min, h.max) = (sum, sum_of_squares as u128, min, max);
+        Ok(h)
+    }
+}
+
+#[inline]
+const fn bucket_of(value: u64) -> usize {
+    let value = if value > Histogram::MOST { Histogram::MOST } else { value };
+    if value < 2 * SUB {
+        return value as usize;
+    }
+    let shift = 63 - value.leading_zeros() - 10;
+    (shift as u64 * SUB + (value >> shift)) as usize
+}
+
+/// The lowest value of the bucket with this number.
+const fn lowest_of(bucket: usize) -> u64 {
+    let bucket = bucket as u64;
+    if bucket < 2 * SUB {
+        return bucket;
+    }
+    let shift = bucket / SUB - 1;
+    (bucket - shift * SUB) << shift
+}
+
+/// The highest value of the bucket that begins at `from`, the last one's apart: that takes everything above it.
+pub(crate) const fn highest_of(from: u64) -> u64 {
+    if from < 2 * SUB {
+        return from;
+    }
+    from.saturating_add((1 << (63 - from.leading_zeros() - 10)) - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_is_in_the_bucket_that_begins_below_it() {
+        for value in (0..5000).chain((12..43).flat_map(|p| [(1 << p) - 1, 1 << p, (1 << p) + 12345])) {
+            let from = lowest_of(bucket_of(value));
+            let value = value.min(Histogram::MOST);
+            assert!(from <= value && value <= highest_of(from), "{value} in {from}..={}", highest_of(from));
+            assert!((highest_of(from) - from) as f64 <= value as f64 / 1024.0, "{value}");
+        }
+        assert_eq!(bucket_of(u64::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn quantiles_are_those_of_the_sorted_list() {
+        // A fixed sequence with a long tail.
+        let mut random = fastrand::Rng::with_seed(7);
+        let mut values: Vec<u64> = (0..20_000)
+            .map(|_| {
+                let r = random.u64(..1 << 31);
+                if r.is_multiple_of(100) { 100_000_000 + r % 1000 } else { 50_000 + r % 40_000 }
+            })
+            .collect();
+        let mut h = Histogram::new();
+        values.iter().for_each(|v| h.record(*v));
+        values.sort_unstable();
+        for q in [0.0, 0.1, 0.5, 0.9, 0.95, 0.99, 0.999, 1.0] {
+            let want = values[((q * 20_000.0) as usize).clamp(1, 20_000) - 1];
+            let got = h.quantile(q);
+            assert!(got >= want && (got - want) as f64 <= want as f64 / 1000.0, "p{q}: {got}, want {want}");
+        }
+        assert_eq!((h.count(), h.min(), h.max()), (20_000, values[0], values[19_999]));
+        assert_eq!(h.sum(), values.iter().sum::<u64>());
+        let mean = h.mean();
+        let by_hand = (values.iter().map(|v| (*v as f64 - mean).powi(2)).sum::<f64>() / 19_999.0).sqrt();
+        assert!((h.stdev() - by_hand).abs() < by_hand * 1e-9, "{} {by_hand}", h.stdev());
+    }
+
+    #[test]
+    fn a_rank_is_not_rounded_past_its_place() {
+        let mut h = Histogram::new();
+        (1..=100).for_each(|v| h.record(v));
+        assert_eq!([0.5, 0.9, 0.99, 1.0].map(|q| h.quantile(q)), [50, 90, 99, 100]);
+        assert_eq!([0, 1, 34, 100, 101].map(|rank| h.at_rank(rank)), [1, 1, 34, 100, 100]);
+        assert_eq!(h.count_up_to(50), 50);
+        assert_eq!(Histogram::new().quantile(0.5), 0);
+    }
+
+    #[test]
+    fn what_is_saved_is_what_was_recorded() {
+        let mut h = Histogram::new();
+        [3, 3, 70_001, 1 << 24].iter().for_each(|v| h.record(*v));
+        let text = serde_json::to_string(&h).unwrap();
+        assert!(text.contains("[3,2]"), "{text}");
+        let back: Histogram = serde_json::from_str(&text).unwrap();
+        assert_eq!(back, h);
+        assert_eq!(back.quantile(0.5), 3);
+    }
+
+    #[test]
+    fn parts_add_up_and_come_apart() {
+        let (mut all, mut part) = (Histogram::new(), Histogram::new());
+        (1..=1000).for_each(|v| all.record(v * 1000));
+        (901..=1000).for_each(|v| part.record(v * 1000));
+        let rest = all.without(&part);
+        assert_eq!((rest.count(), rest.sum(), rest.min()), (900, 405_450_000, 1000));
+        assert!((900_000..=900_900).contains(&rest.max()), "{}", rest.max());
+        let mut again = rest.clone();
+        again.add(&part);
+        assert_eq!((again.count(), again.sum(), again.max()), (1000, all.sum(), all.max()));
+        again.clear();
+        assert_eq!((again.count(), again.quantile(0.5), again.max()), (0, 0, 0));
+        assert_eq!(all.without(&all), Histogram::new());
+    }
+
+    #[test]
+    fn a_share_within_one_deviation() {
+        let mut h = Histogram::new();
+        h.record_n(10, 98);
+        h.record_n(1000, 2);
+        assert!((h.share_within(h.stdev()) - 0.98).abs() < 1e-12);
+    }
+}

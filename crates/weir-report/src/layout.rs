@@ -1,0 +1,75 @@
+//! How a report is printed, in our layouts and in those of other tools; how one that was saved is read again, and checked.
+//!
+//! *Layout.* Each file is a layout, whose `FORMAT` stands in [`FORMATS`]. `saved` reads what `json` wrote, `verify` computes it again.
+
+mod ab;
+mod csv;
+mod format;
+mod ghz;
+mod html;
+mod json;
+mod k6;
+mod oha_json;
+mod saved;
+mod text;
+mod verify;
+mod wrk;
+mod wrk2;
+
+pub use format::Format;
+pub use json::schema;
+pub use saved::read;
+pub(crate) use text::measured;
+pub use text::verdict as verdict_text;
+pub use verify::{Difference, verify};
+
+use crate::report::Report;
+
+/// The layouts, sorted by name. One more is a file in `layout/` and its two lines here: `mod x;` and `&x::FORMAT`.
+pub static FORMATS: &[&Format] = &[
+    &ab::FORMAT,
+    &csv::FORMAT,
+    &ghz::FORMAT,
+    &html::FORMAT,
+    &json::FORMAT,
+    &k6::FORMAT,
+    &k6::FULL,
+    &k6::EXPORT,
+    &oha_json::FORMAT,
+    &text::FORMAT,
+    &wrk::FORMAT,
+    &wrk2::FORMAT,
+];
+
+impl Format {
+    /// The layout of this name.
+    pub fn named(name: &str) -> Option<&'static Self> {
+        FORMATS.iter().find(|f| f.name == name).copied()
+    }
+}
+
+impl std::str::FromStr for &'static Format {
+    type Err = UnknownFormat;
+
+    fn from_str(name: &str) -> Result<Self, UnknownFormat> {
+        Format::named(name).ok_or_else(|| UnknownFormat(name.to_owned()))
+    }
+}
+
+/// A name that is no layout's; says which there are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownFormat(String);
+
+impl std::fmt::Display for UnknownFormat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "there is no report format `{}`; there are:", self.0)?;
+        FORMATS.iter().try_for_each(|format| write!(f, "\n  {:<9} {}", format.name, format.about))
+    }
+}
+
+impl std::error::Error for UnknownFormat {}
+
+/// A report in a layout, with a line end at the end.
+pub fn render(report: &Report, format: &Format) -> String {
+    (format.print)(report)
+}

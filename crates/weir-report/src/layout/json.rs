@@ -1,0 +1,55 @@
+//! `json`: the whole report, raw histograms included, and the figures computed from it. What `weir report` reads.
+//!
+//! Its schema, docs/reference/load-report.schema.json, is among those that `published` keeps.
+
+use super::format::Format;
+use crate::report::Figures;
+use crate::report::Report;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+pub(super) static FORMAT: Format =
+    Format { name: "json", about: "everything, with raw histograms and a published schema", print };
+
+fn print(report: &Report) -> String {
+    // Maps with string keys and numbers: nothing in the model can fail to be written.
+    let mut text = serde_json::to_string(&Saved::of(report)).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+/// A report as saved.
+#[derive(Serialize, JsonSchema)]
+struct Saved<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    /// Computed from all the rest, for readers that would not; `weir report --verify` computes them again.
+    figures: Figures,
+}
+
+impl<'a> Saved<'a> {
+    fn of(report: &'a Report) -> Self {
+        Self { report, figures: Figures::of(report) }
+    }
+}
+
+/// The JSON Schema of what the `json` layout prints.
+pub fn schema() -> serde_json::Value {
+    schemars::schema_for!(Saved<'_>).to_value()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_stand_beside_what_they_were_computed_from() {
+        let mut report = Report { duration_ns: 2_000_000_000, ..Report::default() };
+        report.counts.responses = 4;
+        let saved: serde_json::Value = serde_json::from_str(&print(&report)).unwrap();
+        assert_eq!(
+            (&saved["figures"]["responses_per_s"], &saved["counts"]["responses"]),
+            (&2.0.into(), &4.into())
+        );
+    }
+}

@@ -1,0 +1,107 @@
+//! Reads a saved report. Whoever computes with one afterwards need not ask again whether its numbers can be computed with.
+
+use crate::Histogram;
+use crate::report::Report;
+use serde::Deserialize;
+use serde::de::Error as _;
+use serde_json::{Error, Value};
+
+/// The largest whole number of a report: two years in nanoseconds, and so far below where sums overflow that any few can be added.
+pub(super) const WHOLE_MOST: u64 = 1 << 56;
+
+/// Reads what the `json` layout wrote.
+///
+/// # Errors
+/// It is no report, or a number in it is beyond what a run can yield; the field is named.
+pub fn read(text: &str) -> Result<Report, Error> {
+    // First of all the reader that knows lines and columns.
+    let report = serde_json::from_str::<Report>(text);
+    let value: Value = serde_json::from_str(text)?;
+    bounded("", &value)?;
+    report
+}
+
+/// The same of what is JSON already.
+pub(super) fn of_value(value: &Value) -> Result<Report, Error> {
+    bounded("", value)?;
+    Report::deserialize(value)
+}
+
+fn bounded(path: &str, value: &Value) -> Result<(), Error> {
+    match value {
+        Value::Object(map) => {
+            if map.contains_key("buckets") {
+                Histogram::deserialize(value).map_err(|e| Error::custom(format!("{path}: {e}")))?;
+            }
+            for (key, value) in map {
+                // Sums over samples or clients may be anything: they are added only where nothing can overflow.
+                if !["available_ns", "busy_ns", "sum", "think_ns"].contains(&key.as_str()) {
+                    let dot = if path.is_empty() { "" } else { "." };
+                    bounded(&format!("{path}{dot}{key}"), value)?;
+                }
+            }
+            Ok(())
+        }
+        Value::Array(items) => {
+            items.iter().enumerate().try_for_each(|(i, item)| bounded(&format!("{path}[{i}]"), item))
+        }
+        Value::Number(number) if number.as_u64().is_some_and(|n| n > WHOLE_MOST) => {
+            Err(Error::custom(format!("{path}: {number} is more than a run can yield")))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{Format, render};
+    use crate::report::{End, Pace, SCHEMA};
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn a_field_that_can_not_be_is_named() {
+        let mut report = Report::default();
+        [1000, 2000].iter().for_each(|ns| report.phases.waiting.record(*ns));
+        report.counts.requests = 77;
+        let text = render(&report, Format::named("json").unwrap());
+        assert_eq!(read(&text).unwrap(), report);
+        // What 10,000 clients had in a day.
+        let long = text.replacen(r#""threads":[]"#, r#""threads":[{"available_ns":864000000000000000}]"#, 1);
+        assert_eq!(read(&long).unwrap().threads[0].available_ns, 864_000_000_000_000_000);
+        for (from, to, want) in [
+            (r#""min":1000"#, r#""min":3000"#, "phases.waiting: min is 3000, which is above max, 2000"),
+            ("[1000,1]", "[2001,1]", "phases.waiting: buckets: 2000 stands behind"),
+            ("[2000,1]", "[2049,1]", "phases.waiting: buckets: 2049 is where no bucket begins"),
+            ("[2000,1]", "[4097,1]", "phases.waiting: buckets: 4097 is where no bucket begins"),
+            ("[2000,1]", "[2000,9007199254740993]", "phases.waiting: buckets: they hold more than"),
+            (
+                r#""requests":77"#,
+                r#""requests":18446744073709551615"#,
+                "counts.requests: 18446744073709551615 is more",
+            ),
+        ] {
+            let changed = text.replacen(from, to, 1);
+            assert_ne!(changed, text, "{from}");
+            let said = read(&changed).err().map(|e| e.to_string()).unwrap_or_default();
+            assert!(said.starts_with(want), "{to}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_report_survives_being_saved() {
+        let mut report =
+            Report { schema: SCHEMA.to_owned(), duration_ns: 2_000_000_000, ..Report::default() };
+        report.counts.statuses = BTreeMap::from([(200, 90), (302, 5), (500, 5)]);
+        report.counts.responses = 100;
+        report.counts.errors.reset = 3;
+        report.plan.pace = Pace::Rate { per_second: 50.0 };
+        report.end = End::Aborted { condition: "errors>50%".to_owned() };
+        (1..=100).for_each(|ms| report.latency.service.record(ms * 1_000_000));
+        let text = render(&report, Format::named("json").unwrap());
+        let back: Report = serde_json::from_str(&text).unwrap();
+        assert_eq!(back, report);
+        assert_eq!((back.rate(), back.finished(), back.failed()), (50.0, 103, 8));
+        assert_eq!(back.little_residual(), None);
+    }
+}

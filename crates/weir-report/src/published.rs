@@ -1,0 +1,35 @@
+//! The schemas of what is printed as JSON, as published in docs/: made from the types and held to them by a test.
+
+use schemars::schema_for;
+
+/// File names in docs/ and JSON Schemas of everything that is printed as JSON.
+pub fn schemas() -> [(&'static str, serde_json::Value); 5] {
+    [
+        ("load-report.schema.json", crate::layout::schema()),
+        ("load-bench.schema.json", schema_for!(crate::bench::Bench).to_value()),
+        ("load-compare.schema.json", schema_for!(crate::comparison::Comparison).to_value()),
+        ("load-compare-set.schema.json", schema_for!(crate::comparison::ComparisonSet).to_value()),
+        ("load-knee.schema.json", schema_for!(crate::knee::Knee).to_value()),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::schemas;
+
+    /// `WEIR_BLESS=1` writes them anew.
+    #[test]
+    fn the_published_schemas_are_those_of_the_models() {
+        for (name, schema) in schemas() {
+            let path = format!("{}/../../docs/reference/{name}", env!("CARGO_MANIFEST_DIR"));
+            let want = format!("{schema:#}\n");
+            if std::env::var_os("WEIR_BLESS").is_some() {
+                std::fs::write(&path, &want).unwrap();
+            }
+            assert!(
+                std::fs::read_to_string(path).unwrap_or_default() == want,
+                "{name}: run it with WEIR_BLESS=1"
+            );
+        }
+    }
+}

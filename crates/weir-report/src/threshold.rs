@@ -1,0 +1,360 @@
+//! Conditions on a whole run: `p99<20ms`, `errors<0.1%`, `rate>5000`; and as k6 writes them, `http_req_duration: p(95)<200`.
+//!
+//! *Layout.* Here a condition is read and judged; `metric` is what it is about, `k6` reads k6's names.
+
+mod k6;
+mod metric;
+
+pub(crate) use k6::{of_ours as k6_of_ours, split as split_k6};
+
+use crate::Report;
+use crate::mistake::Mistake;
+use crate::report::{BEYOND, ThresholdResult, responses_for};
+use metric::{Metric, Stat, Trend, Unanswered};
+
+/// A condition on a report.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Threshold {
+    /// As written.
+    pub text: String,
+    metric: Metric,
+    order: Order,
+    /// In the metric's unit: nanoseconds, a share, a rate.
+    bound: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    AtLeast,
+    AtMost,
+    /// k6's alone, as is `NotEqual`.
+    Equal,
+    Less,
+    More,
+    NotEqual,
+}
+
+/// What a threshold may name, for messages.
+const METRICS: &str = "p50, p99.9 and so on, mean, max (of the response time; service.p99 for the service time), errors, failed, \
+     checks, rate, cost (µs of the target per request), percore (requests per core-second of the target)";
+
+impl Threshold {
+    /// Reads `p99<20ms`, or `http_req_duration: p(95)<200` as k6 has it. `place` is the option, for the message.
+    ///
+    /// # Errors
+    /// When it is not `METRIC<VALUE` with `<`, `<=`, `>` or `>=`, a known metric, and a value in its unit.
+    pub fn parse(place: &str, text: &str) -> Result<Self, Mistake> {
+        let bad = |hint: &str| Mistake::new(&format!("{place} {text}"), hint);
+        if let Some((metric, condition)) = k6::split(text) {
+            let (metric, order, bound) = k6::parse(metric, condition).map_err(|hint| bad(&hint))?;
+            return Ok(Self { text: text.to_owned(), metric, order, bound });
+        }
+        let (name, order, value) = Order::split(text)
+            .filter(|(_, order, _)| !matches!(order, Order::Equal | Order::NotEqual))
+            .ok_or_else(|| bad("expected METRIC<VALUE or METRIC>VALUE, such as p99<20ms"))?;
+        let metric = own(name).ok_or_else(|| bad(&unknown(name)))?;
+        let bound = metric.bound(value).ok_or_else(|| bad(metric.form()))?;
+        Ok(Self { text: text.to_owned(), metric, order, bound })
+    }
+
+    /// What was measured, and whether the condition holds. Without anything to measure it does not.
+    ///
+    /// A request without a response is slower than every response: a percentile that falls among such requests breaks every
+    /// upper bound, and is not measured.
+    pub fn judge(&self, report: &Report) -> ThresholdResult {
+        let measured = self.metric.of(report);
+        let passed = measured.is_some_and(|m| self.holds_at(m));
+        let unanswered = measured.is_some_and(f64::is_infinite);
+        let measured = measured.filter(|m| m.is_finite());
+        ThresholdResult { threshold: self.text.clone(), measured, passed, unanswered }
+    }
+
+    fn holds_at(&self, measured: f64) -> bool {
+        match self.order {
+            Order::AtLeast => measured >= self.bound,
+            Order::AtMost => measured <= self.bound,
+            Order::Equal => measured == self.bound,
+            Order::Less => measured < self.bound,
+            Order::More => measured > self.bound,
+            Order::NotEqual => measured != self.bound,
+        }
+    }
+
+    /// How many responses it takes to judge it: ten on the rarer side of a percentile, and enough for a share that one failure does not break it.
+    pub fn needs(&self) -> u64 {
+        match self.metric {
+            Metric::Trend(_, Stat::Quantile(q)) => responses_for(q),
+            Metric::Errors | Metric::Failed if self.bound > 0.0 => {
+                ((1.0 / self.bound).ceil() as u64).clamp(BEYOND, NEEDS_MOST)
+            }
+            _ => BEYOND,
+        }
+    }
+
+    /// Whether a time would be within its bound if the generator had not been late itself; none for what is no time. A start that is late counts
+    /// to the response time; the reading of the answer is taken to be as late, and counts to both times.
+    pub(crate) fn holds_without_lateness(&self, report: &Report) -> Option<bool> {
+        let Metric::Trend(trend, stat) = self.metric else { return None };
+        let times = if matches!(trend, Trend::Iteration | Trend::Response) { 2.0 } else { 1.0 };
+        let late = stat.of(&report.health.start_lag, Unanswered::default()).unwrap_or(0.0);
+        Some(self.holds_at(self.metric.of(report)? - times * late))
+    }
+
+    /// Whether even the fastest response is beyond a bound of times.
+    pub(crate) fn is_broken_by_the_fastest(&self, report: &Report) -> bool {
+        let Metric::Trend(trend, _) = self.metric else { return false };
+        Metric::Trend(trend, Stat::Min).of(report).is_some_and(|fastest| !self.holds_at(fastest))
+    }
+
+    /// The metric as written: `errors`, `p99`.
+    pub(crate) fn name(&self) -> &str {
+        self.text.split(['<', '>', '=', '!']).next().unwrap_or_default().trim()
+    }
+
+    /// Whether it needs the target's process.
+    pub const fn needs_cost(&self) -> bool {
+        matches!(self.metric, Metric::CostUs | Metric::PerCore)
+    }
+
+    /// Whether it bounds a time.
+    pub(crate) const fn is_of_time(&self) -> bool {
+        matches!(self.metric, Metric::CostUs | Metric::Trend(..))
+    }
+
+    /// The latency that is its bound, in nanoseconds.
+    pub(crate) fn time(&self) -> Option<f64> {
+        matches!(self.metric, Metric::Trend(..)).then_some(self.bound)
+    }
+}
+
+/// Most responses that a condition on a share asks for: beyond, a search would take hours.
+const NEEDS_MOST: u64 = 10_000;
+
+/// The percentile that a threshold as written quotes, 0 to 1.
+pub(crate) fn quantile_of(text: &str) -> Option<f64> {
+    match Threshold::parse("", text).ok()?.metric {
+        Metric::Trend(_, Stat::Quantile(q)) => Some(q),
+        _ => None,
+    }
+}
+
+impl Order {
+    /// How each is written; the longer of two that begin alike comes first.
+    const WRITTEN: [(&str, Self); 7] = [
+        ("<=", Self::AtMost),
+        (">=", Self::AtLeast),
+        ("===", Self::Equal),
+        ("==", Self::Equal),
+        ("!=", Self::NotEqual),
+        ("<", Self::Less),
+        (">", Self::More),
+    ];
+
+    /// Takes `NAME<VALUE` apart.
+    fn split(text: &str) -> Option<(&str, Self, &str)> {
+        let (name, rest) = text.split_at(text.find(['<', '>', '=', '!'])?);
+        let (value, order) =
+            Self::WRITTEN.iter().find_map(|(sign, order)| Some((rest.strip_prefix(sign)?, *order)))?;
+        Some((name.trim(), order, value.trim()))
+    }
+
+    fn sign(self) -> &'static str {
+        Self::WRITTEN.iter().find(|(_, order)| *order == self).map_or("", |(sign, _)| sign)
+    }
+}
+
+/// What is said of a name that is no metric's.
+fn unknown(name: &str) -> String {
+    if k6::is_metric(name) {
+        return format!("k6's metrics need a statistic: '{name}: {}'", k6::example(name));
+    }
+    format!("the metrics are {METRICS}")
+}
+
+/// A metric by our own names.
+fn own(name: &str) -> Option<Metric> {
+    let (trend, name) = match name.split_once('.') {
+        Some(("service", rest)) => (Trend::Service, rest),
+        Some(("response", rest)) => (Trend::Response, rest),
+        _ => (Trend::Response, name),
+    };
+    if name != "min"
+        && let Some(stat) = Stat::named(name)
+    {
+        return Some(Metric::Trend(trend, stat));
+    }
+    Some(match name {
+        "checks" => Metric::Checks,
+        "cost" => Metric::CostUs,
+        "errors" => Metric::Errors,
+        "failed" => Metric::Failed,
+        "percore" => Metric::PerCore,
+        "rate" => Metric::Rate,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::{CheckResult, TargetCost};
+
+    fn report() -> Report {
+        let mut r = Report { duration_ns: 1_000_000_000, ..Report::default() };
+        for ms in 1..=100 {
+            r.latency.service.record(ms * 1_000_000);
+            r.latency.response.record(ms * 2_000_000);
+        }
+        r.counts.responses = 100;
+        r.counts.statuses.extend([(200, 95), (500, 5)]);
+        r.counts.errors.timeout = 25;
+        r.checks = vec![CheckResult { check: String::new(), passed: 3, failed: 1 }];
+        r.target_cost = Some(TargetCost { cpu_ns: 1_000_000, responses: 100, ..TargetCost::default() });
+        r
+    }
+
+    #[test]
+    fn conditions_hold_or_not() {
+        for (text, want) in [
+            // 25 timeouts after 100 responses of up to 200 ms: the 63rd of 125 is the median.
+            ("p50<127ms", true),
+            ("p50<126ms", false),
+            ("p80<201ms", true),
+            ("p81<1h", false),
+            ("p99<1h", false),
+            ("p(50) <= 127ms", true),
+            ("service.p80<101ms", true),
+            ("service.p99<1h", false),
+            ("max<1h", false),
+            ("max>1h", true),
+            ("http_req_duration: p(95)<3600000", false),
+            // The timeouts waited for 200 ms at least.
+            ("mean<121ms", true),
+            ("mean<120ms", false),
+            ("errors<20%", false),
+            ("errors<=0.2", true),
+            ("failed<24.1%", true),
+            ("failed<24%", false),
+            ("checks>=75%", true),
+            ("rate>99", true),
+            ("rate>6000/m", false),
+            ("cost<10.1us", true),
+            ("percore>90000", true),
+        ] {
+            let result = Threshold::parse("--threshold", text).unwrap().judge(&report());
+            assert_eq!(result.passed, want, "{text}: {result:?}");
+        }
+    }
+
+    #[test]
+    fn what_had_no_response_is_slower_than_any() {
+        let judged = |text: &str, change: &dyn Fn(&mut Report)| {
+            let mut r = Report { duration_ns: 1_000_000_000, ..Report::default() };
+            r.latency.response.record_n(1_000_000, 99);
+            r.counts.responses = 99;
+            change(&mut r);
+            Threshold::parse("--threshold", text).unwrap().judge(&r)
+        };
+        let kinds: [&dyn Fn(&mut Report); 4] = [
+            &|r| r.counts.errors.timeout = 1,
+            &|r| r.counts.errors.connect = 1,
+            &|r| r.counts.errors.reset = 1,
+            &|r| r.counts.unfinished = 1,
+        ];
+        for (i, kind) in kinds.into_iter().enumerate() {
+            for (text, holds) in
+                [("p99<2ms", true), ("p99.5<2ms", false), ("max<250ms", false), ("max>1s", true)]
+            {
+                let result = judged(text, kind);
+                assert_eq!(result.passed, holds, "{i}: {text}: {result:?}");
+                assert_eq!(result.unanswered, text != "p99<2ms", "{result:?}");
+            }
+        }
+        let all_lost = judged("p99>1s", &|r| {
+            (r.latency.response, r.counts.responses) = (crate::Histogram::new(), 0);
+            r.counts.errors.timeout = 5;
+        });
+        assert!(
+            all_lost.passed && all_lost.measured.is_none(),
+            "a run that only times out is aborted: {all_lost:?}"
+        );
+    }
+
+    #[test]
+    fn codes_that_are_not_ok_are_errors_of_grpc() {
+        let mut r = Report::default();
+        r.counts.responses = 98;
+        r.counts.statuses.insert(200, 98);
+        r.counts.grpc.extend([("OK".to_owned(), 90), ("Unavailable".to_owned(), 8)]);
+        r.counts.errors.timeout = 2;
+        for (text, want) in [("errors<=10%", true), ("errors<9.9%", false), ("failed<=10%", true)] {
+            assert_eq!(Threshold::parse("--threshold", text).unwrap().judge(&r).passed, want, "{text}");
+        }
+    }
+
+    #[test]
+    fn nothing_measured_is_not_passed() {
+        for text in ["p99<1s", "errors<1%", "checks>0", "cost<1s", "max<1s"] {
+            let result = Threshold::parse("--threshold", text).unwrap().judge(&Report::default());
+            assert_eq!((result.measured, result.passed), (None, false), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_condition_says_how_many_responses_it_needs() {
+        for (text, want) in [
+            ("p50<1s", 20),
+            ("p99<1s", 1_000),
+            ("p99.9<1s", 10_000),
+            ("p1<1s", 1_000),
+            ("max<1s", 10),
+            ("errors<0.1%", 1_000),
+            ("failed<50%", 10),
+            ("errors<=0", 10),
+            ("errors<0.0001%", 10_000),
+        ] {
+            assert_eq!(Threshold::parse("", text).unwrap().needs(), want, "{text}");
+        }
+    }
+
+    #[test]
+    fn lateness_of_the_generator_is_taken_off_a_time() {
+        let mut r = report();
+        r.counts.errors.timeout = 0;
+        r.health.start_lag.record_n(50_000_000, 100);
+        for (text, without, fastest) in [
+            ("p50<120ms", Some(true), false),
+            ("p50<90ms", Some(true), false),
+            ("p99<90ms", Some(false), false),
+            ("service.p99<50ms", Some(true), false),
+            ("service.p99<48ms", Some(false), false),
+            ("p50<2ms", Some(true), true),
+            ("p50<1ms", Some(true), true),
+            ("errors<1%", None, false),
+        ] {
+            let condition = Threshold::parse("", text).unwrap();
+            let told = (condition.holds_without_lateness(&r), condition.is_broken_by_the_fastest(&r));
+            assert_eq!(told, (without, fastest), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_condition_is_refused() {
+        for bad in [
+            "",
+            "p99",
+            "p99=1s",
+            "p99<",
+            "p99<5",
+            "p0<1s",
+            "p100<1s",
+            "px<1s",
+            "errors<150%",
+            "rate>0",
+            "latency<1s",
+            "p99==1s",
+        ] {
+            assert!(Threshold::parse("--threshold", bad).is_err(), "{bad}");
+        }
+    }
+}

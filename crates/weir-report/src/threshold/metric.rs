@@ -1,0 +1,213 @@
+//! What a condition is about: a figure of a report.
+
+use crate::Histogram;
+use crate::report::{Counts, Report, TargetCost};
+use crate::units;
+
+use std::borrow::Cow;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Metric {
+    Checks,
+    CostUs,
+    Count(Counter),
+    Errors,
+    Failed,
+    PerCore,
+    /// Of the whole time, as k6 counts it.
+    PerSecond(Counter),
+    /// Responses a second, of the window.
+    Rate,
+    Trend(Trend, Stat),
+}
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Counter {
+    BytesReceived,
+    BytesSent,
+    Requests,
+    Unsent,
+}
+
+/// Which times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trend {
+    Blocked,
+    Connecting,
+    /// The service time of responses that are as expected.
+    Expected,
+    /// The response time, and the pause after it.
+    Iteration,
+    Receiving,
+    Response,
+    Sending,
+    Service,
+    Tls,
+    Waiting,
+}
+
+/// Which figure of them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Stat {
+    Max,
+    Mean,
+    Min,
+    Quantile(f64),
+}
+
+impl Stat {
+    /// `p99`, `p(99)`, `mean`, `avg`, `med`, `min`, `max`.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        if let Some(p) = name.strip_prefix('p').and_then(|p| p.trim_matches(['(', ')']).parse::<f64>().ok()) {
+            return (p > 0.0 && p < 100.0).then_some(Self::Quantile(p / 100.0));
+        }
+        Some(match name {
+            "max" => Self::Max,
+            "mean" | "avg" => Self::Mean,
+            "med" => Self::Quantile(0.5),
+            "min" => Self::Min,
+            _ => return None,
+        })
+    }
+
+    /// What k6 calls it.
+    pub(super) fn in_k6(self) -> Cow<'static, str> {
+        match self {
+            Self::Max => "max".into(),
+            Self::Mean => "avg".into(),
+            Self::Min => "min".into(),
+            Self::Quantile(0.5) => "med".into(),
+            // Six digits behind the point: 0.999 × 100 is not quite 99.9.
+            Self::Quantile(q) => format!("p({})", (q * 1e8).round() / 1e6).into(),
+        }
+    }
+
+    /// The figure of the times `h` and of requests that had no response, which took longer than any that had one: a figure
+    /// that falls among them is infinite.
+    pub(super) fn of(self, h: &Histogram, unanswered: Unanswered) -> Option<f64> {
+        let Unanswered { all, waited, at_least_ns } = unanswered;
+        match self {
+            Self::Max if all > 0 => Some(f64::INFINITY),
+            Self::Quantile(q) if h.quantile_with(q, all).is_none() => Some(f64::INFINITY),
+            _ if h.is_empty() => None,
+            Self::Max => Some(h.max() as f64),
+            // Those that waited took this long at least; a refused connection took no time worth counting.
+            Self::Mean => {
+                let rest = waited as f64 * h.max().max(at_least_ns) as f64;
+                Some((h.sum() as f64 + rest) / (h.count() + waited) as f64)
+            }
+            Self::Min => Some(h.min() as f64),
+            Self::Quantile(q) => h.quantile_with(q, all).map(|ns| ns as f64),
+        }
+    }
+}
+
+/// Requests that had no response.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Unanswered {
+    /// Errors of any kind, and requests that were open when the run ended.
+    pub(super) all: u64,
+    /// Those of them that waited for one: timeouts, and requests that were open when the run ended.
+    waited: u64,
+    /// How long those waited at least.
+    at_least_ns: u64,
+}
+
+impl Unanswered {
+    fn of(r: &Report) -> Self {
+        let Counts { errors, unfinished, .. } = &r.counts;
+        Self {
+            all: errors.total() + unfinished,
+            waited: errors.timeout + unfinished,
+            at_least_ns: r.plan.timeout_ns,
+        }
+    }
+}
+
+impl Trend {
+    /// Whether a request without a response counts to it. The others are steps before the response, or of good responses alone.
+    const fn counts_unanswered(self) -> bool {
+        match self {
+            Self::Iteration | Self::Receiving | Self::Response | Self::Service | Self::Waiting => true,
+            Self::Blocked | Self::Connecting | Self::Expected | Self::Sending | Self::Tls => false,
+        }
+    }
+
+    fn of(self, r: &Report) -> Cow<'_, Histogram> {
+        Cow::Borrowed(match self {
+            Self::Blocked => &r.phases.blocked,
+            Self::Connecting => &r.phases.connecting,
+            Self::Expected => return Cow::Owned(r.latency.service.without(&r.latency.service_unexpected)),
+            Self::Iteration | Self::Response => &r.latency.response,
+            Self::Receiving => &r.phases.receiving,
+            Self::Sending => &r.phases.sending,
+            Self::Service => &r.latency.service,
+            Self::Tls => &r.phases.tls,
+            Self::Waiting => &r.phases.waiting,
+        })
+    }
+}
+
+impl Counter {
+    const fn of(self, r: &Report) -> u64 {
+        match self {
+            Self::BytesReceived => r.bytes.received(),
+            Self::BytesSent => r.bytes.sent(),
+            Self::Requests => r.finished(),
+            Self::Unsent => r.counts.unsent,
+        }
+    }
+}
+
+impl Metric {
+    pub(super) const fn form(self) -> &'static str {
+        match self {
+            Self::Checks | Self::Errors | Self::Failed => "expected a share, such as 0.1% or 0.001",
+            Self::CostUs | Self::Trend(..) => "expected a time, such as 20ms or 150us",
+            Self::Count(_) => "expected a number, such as 1000 or 50k",
+            Self::PerCore | Self::PerSecond(_) | Self::Rate => "expected a rate, such as 5000 or 300/m",
+        }
+    }
+
+    pub(super) fn bound(self, value: &str) -> Option<f64> {
+        match self {
+            Self::Checks | Self::Errors | Self::Failed => match value.strip_suffix('%') {
+                Some(percent) => percent.parse::<f64>().ok().map(|p| p / 100.0),
+                None => value.parse().ok(),
+            }
+            .filter(|share| (0.0..=1.0).contains(share)),
+            Self::CostUs | Self::Trend(..) => units::duration(value).map(|d| d.as_nanos() as f64),
+            Self::Count(_) => units::count(value).map(|n| n as f64),
+            Self::PerCore | Self::PerSecond(_) | Self::Rate => units::rate(value),
+        }
+    }
+
+    pub(super) fn of(self, r: &Report) -> Option<f64> {
+        let share = |part: u64, of: u64| (of > 0).then(|| part as f64 / of as f64);
+        let cost = |of: fn(&TargetCost) -> f64| r.target_cost.as_ref().map(of);
+        match self {
+            Self::Checks => {
+                let passed: u64 = r.checks.iter().map(|c| c.passed).sum();
+                share(passed, passed + r.checks.iter().map(|c| c.failed).sum::<u64>())
+            }
+            Self::CostUs => cost(|c| c.cpu_ns as f64 / c.responses as f64).filter(|us| us.is_finite()),
+            Self::Count(counter) => Some(counter.of(r) as f64),
+            // To gRPC a code that is not OK is an error, as ghz counts it.
+            Self::Errors if r.is_grpc() => share(r.failed(), r.finished()),
+            Self::Errors => share(r.counts.errors.total(), r.finished()),
+            Self::Failed => share(r.failed(), r.finished()),
+            Self::PerCore => {
+                cost(|c| c.responses as f64 / (c.cpu_ns as f64 / 1e9)).filter(|rate| rate.is_finite())
+            }
+            Self::PerSecond(counter) => Some(counter.of(r) as f64 / r.seconds()),
+            Self::Rate => Some(r.rate()),
+            Self::Trend(trend, stat) => {
+                let pause = if trend == Trend::Iteration { r.plan.think_ns as f64 } else { 0.0 };
+                let unanswered =
+                    if trend.counts_unanswered() { Unanswered::of(r) } else { Unanswered::default() };
+                stat.of(&trend.of(r), unanswered).map(|ns| ns + pause)
+            }
+        }
+    }
+}

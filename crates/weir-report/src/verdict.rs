@@ -1,0 +1,539 @@
+//! Whether a result can be believed: a pure function over the report, so that a saved one can be judged again.
+//!
+//! Each reason is a function from a [`Report`] to a sentence, or nothing. What each code means and what to do about it
+//! stands in docs/explain/verdict.md.
+
+mod contention;
+
+pub use contention::{LITTLE, WAITED};
+
+use crate::Report;
+use crate::report::{End, Grade, Pace, Protocol, Reason, Verdict, responses_for};
+use crate::units::{counted, grouped, time};
+
+/// What may speak against a result, those that weigh most first.
+pub static REASONS: &[Rule] = &[
+    Rule { code: "no_responses", side: Side::Run, grade: Grade::Invalid, look: no_responses },
+    Rule { code: "wrong_protocol", side: Side::Answers, grade: Grade::Invalid, look: wrong_protocol },
+    Rule { code: "not_grpc", side: Side::Answers, grade: Grade::Invalid, look: not_grpc },
+    Rule { code: "mostly_errors", side: Side::Run, grade: Grade::Invalid, look: mostly_errors },
+    Rule { code: "mostly_refused", side: Side::Answers, grade: Grade::Invalid, look: mostly_refused },
+    Rule { code: "unequal_work", side: Side::Answers, grade: Grade::Invalid, look: unequal_work },
+    Rule { code: "starved_connections", side: Side::Run, grade: Grade::Invalid, look: starved_connections },
+    Rule { code: "out_of_ports", side: Side::Generator, grade: Grade::Invalid, look: out_of_ports },
+    Rule {
+        code: "out_of_descriptors",
+        side: Side::Generator,
+        grade: Grade::Invalid,
+        look: out_of_descriptors,
+    },
+    Rule { code: "rate_missed", side: Side::Run, grade: Grade::Invalid, look: rate_missed },
+    Rule { code: "clock_step", side: Side::Run, grade: Grade::Suspect, look: clock_step },
+    Rule { code: "unfinished", side: Side::Run, grade: Grade::Suspect, look: unfinished },
+    Rule { code: "stalled", side: Side::Run, grade: Grade::Suspect, look: stalled },
+    Rule { code: "generator_busy", side: Side::Generator, grade: Grade::Suspect, look: generator_busy },
+    Rule { code: "generator_waited", side: Side::Generator, grade: Grade::Suspect, look: generator_waited },
+    Rule { code: "late_starts", side: Side::Generator, grade: Grade::Suspect, look: late_starts },
+    Rule { code: "littles_law", side: Side::Run, grade: Grade::Suspect, look: littles_law },
+    Rule { code: "errors", side: Side::Run, grade: Grade::Suspect, look: errors },
+    Rule { code: "status_mix", side: Side::Answers, grade: Grade::Suspect, look: status_mix },
+    Rule { code: "redirects", side: Side::Answers, grade: Grade::Suspect, look: redirects },
+    Rule { code: "odd_values", side: Side::Run, grade: Grade::Suspect, look: odd_values },
+    Rule { code: "failed_checks", side: Side::Answers, grade: Grade::Suspect, look: failed_checks },
+    Rule {
+        code: "body_length_changed",
+        side: Side::Answers,
+        grade: Grade::Suspect,
+        look: body_length_changed,
+    },
+    Rule { code: "not_kept_alive", side: Side::Run, grade: Grade::Suspect, look: not_kept_alive },
+    Rule { code: "syn_retransmits", side: Side::Run, grade: Grade::Suspect, look: syn_retransmits },
+    Rule { code: "one_stream", side: Side::Run, grade: Grade::Suspect, look: one_stream },
+    Rule { code: "sessions_differ", side: Side::Run, grade: Grade::Suspect, look: sessions_differ },
+    Rule { code: "unsolicited", side: Side::Answers, grade: Grade::Suspect, look: unsolicited },
+    Rule { code: "too_short", side: Side::Run, grade: Grade::Suspect, look: too_short },
+    Rule { code: "ended_early", side: Side::Run, grade: Grade::Suspect, look: ended_early },
+    // What was asked for, and must be known to whoever reads the figures.
+    Rule { code: "shared_cores", side: Side::Generator, grade: Grade::Valid, look: shared_cores },
+    Rule { code: "no_keepalive", side: Side::Run, grade: Grade::Valid, look: no_keepalive },
+];
+
+/// One thing that may speak against a result.
+#[derive(Debug)]
+pub struct Rule {
+    /// Its stable name.
+    pub code: &'static str,
+    /// Whose doing it is.
+    pub side: Side,
+    /// What it takes from the result.
+    pub grade: Grade,
+    /// What was seen, if it was.
+    pub look: fn(&Report) -> Option<String>,
+}
+
+/// Whose doing a reason is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// The target's alone: what it answered.
+    Answers,
+    /// The generator's, or its machine's.
+    Generator,
+    /// Either's, or nobody's: what became of the run.
+    Run,
+}
+
+/// What the reason of this code takes from a result.
+pub(crate) fn grade_of(code: &str) -> Grade {
+    REASONS.iter().find(|rule| rule.code == code).map_or(Grade::Suspect, |rule| rule.grade)
+}
+
+/// Whose doing the reason of this code is.
+pub(crate) fn side_of(code: &str) -> Side {
+    REASONS.iter().find(|rule| rule.code == code).map_or(Side::Run, |rule| rule.side)
+}
+
+/// Processor use of a thread of the generator above which it is the generator that is measured.
+pub const BUSY: f64 = 0.80;
+
+/// Runs that are shorter than this are not judged by what the processor did: starting and ending would weigh more than the load. They are
+/// `too_short` anyway.
+pub const JUDGED_NS: u64 = 200_000_000;
+
+/// How late the generator may be on its own account at p99: 1 ms.
+pub const LATE_NS: u64 = 1_000_000;
+
+/// Share of planned starts that may be missing.
+pub const MISSED: f64 = 0.02;
+
+/// Share of requests that may end in an error, or in a status that nobody expected.
+pub const ERRORS: f64 = 0.001;
+
+/// Share of the messages over WebSocket that nobody may have asked for.
+pub const UNSOLICITED: f64 = 0.01;
+
+/// Share of responses that may be the last on their connection though keep-alive was asked for.
+pub const REOPENED: f64 = 0.01;
+
+/// A silence that is this many times the usual response time is a pause of the target.
+pub const STILL: u64 = 10;
+
+/// Share of a closed loop's time that the target may stand still.
+pub const STILL_SHARE: f64 = 0.01;
+
+/// How often it must have: a single pause may be the machine's.
+pub const STILL_TIMES: u64 = 3;
+
+/// Requests under way at once, for each thread, below which a silence may be one slow response.
+const FEW: u64 = 4;
+
+/// A step of the clock that is no drift: NTP slews by 0.05 % at most, so this is ten times that, and never less than 10 ms.
+pub const CLOCK_SHARE: f64 = 0.005;
+
+/// The text of the error when a target without HTTP/2 is asked for it by prior knowledge.
+pub const ANSWERED_OLD: &str = "the target answered in HTTP/1 to a client that began with HTTP/2";
+
+/// The text of the error when a target does not choose HTTP/2 though gRPC needs it.
+pub const CHOSE_OLD: &str = "the target did not choose HTTP/2 by ALPN, which gRPC needs";
+
+/// Judges a report by its own figures.
+pub fn judge(report: &Report) -> Verdict {
+    judge_by(report, |_| true)
+}
+
+/// Reasons that can be seen in the figures of a run under way. The others need its end, or what threads tell only then.
+const DEVELOPING: [&str; 8] = [
+    "errors",
+    "failed_checks",
+    "generator_busy",
+    "mostly_errors",
+    "mostly_refused",
+    "no_responses",
+    "stalled",
+    "status_mix",
+];
+
+/// Judges a run under way.
+pub fn developing(report: &Report) -> Verdict {
+    judge_by(report, |rule| DEVELOPING.contains(&rule.code))
+}
+
+fn judge_by(report: &Report, is_asked: impl Fn(&Rule) -> bool) -> Verdict {
+    let found = REASONS.iter().filter(|rule| is_asked(rule)).filter_map(|rule| {
+        let text = (rule.look)(report)?;
+        Some(Reason { code: rule.code.to_owned(), grade: rule.grade, text })
+    });
+    let reasons: Vec<Reason> = found.collect();
+    Verdict { grade: reasons.iter().map(|r| r.grade).max().unwrap_or_default(), reasons }
+}
+
+fn share(part: u64, of: u64) -> f64 {
+    if of == 0 { 0.0 } else { part as f64 / of as f64 }
+}
+
+fn percent(share: f64) -> String {
+    if share > 0.0 && share < 0.001 {
+        format!("{:.3} %", share * 100.0)
+    } else {
+        format!("{:.1} %", share * 100.0)
+    }
+}
+
+fn no_responses(r: &Report) -> Option<String> {
+    (r.counts.responses == 0).then(|| format!("not one response to {} requests", grouped(r.counts.requests)))
+}
+
+fn wrong_protocol(r: &Report) -> Option<String> {
+    let asked = r.plan.protocol.to_string();
+    let other: u64 = r.ledger.protocols.iter().filter(|(p, _)| **p != asked).map(|(_, n)| n).sum();
+    let names: Vec<&str> = r.ledger.protocols.keys().filter(|p| **p != asked).map(String::as_str).collect();
+    // A target may go on without choosing, or end the handshake by an alert.
+    let refused = |text: &String| text == CHOSE_OLD || text.contains("NoApplicationProtocol");
+    if r.counts.error_texts.keys().any(refused) {
+        let so = if r.is_grpc() { ", and gRPC is nothing without it" } else { "" };
+        return Some(format!("the target did not choose {asked} by ALPN{so}"));
+    }
+    if r.counts.error_texts.contains_key(ANSWERED_OLD) {
+        return Some(format!("the target answered in HTTP/1 where {asked} was asked"));
+    }
+    (other > 0)
+        .then(|| format!("{} responses came as {} where {asked} was asked", grouped(other), names.join(", ")))
+}
+
+fn not_grpc(r: &Report) -> Option<String> {
+    let n = r.counts.not_grpc;
+    (n > 0).then(|| {
+        let others: Vec<String> = r
+            .counts
+            .statuses
+            .iter()
+            .filter(|(s, _)| **s != 200)
+            .map(|(s, n)| format!("{s}: {}", grouped(*n)))
+            .collect();
+        let of =
+            if others.is_empty() { String::new() } else { format!(" (HTTP statuses {})", others.join(", ")) };
+        format!("{} responses are not gRPC: another content-type, or no grpc-status{of}", grouped(n))
+    })
+}
+
+fn mostly_errors(r: &Report) -> Option<String> {
+    let errors = r.counts.errors.total();
+    (r.counts.responses > 0 && errors * 2 > r.finished())
+        .then(|| format!("{} of the requests ended in an error", percent(share(errors, r.finished()))))
+}
+
+/// Whether a check says which statuses, or codes, are wanted: then that is what counts, and `failed_checks` speaks.
+fn has_status_check(r: &Report) -> bool {
+    let about = if r.is_grpc() { "grpc=" } else { "status=" };
+    r.checks.iter().any(|c| c.check.starts_with(about))
+}
+
+fn unexpected(r: &Report) -> u64 {
+    r.counts.responses.saturating_sub(r.expected())
+}
+
+/// What unexpected responses have, in words.
+fn unexpected_words(r: &Report) -> &'static str {
+    if r.is_grpc() { "a code that is not OK" } else { "a status outside of 200 to 399" }
+}
+
+fn mostly_refused(r: &Report) -> Option<String> {
+    let unexpected = unexpected(r);
+    (!has_status_check(r) && unexpected * 2 > r.counts.responses && r.counts.responses > 0).then(|| {
+        format!(
+            "{} of the responses have {}",
+            percent(share(unexpected, r.counts.responses)),
+            unexpected_words(r)
+        )
+    })
+}
+
+fn unequal_work(r: &Report) -> Option<String> {
+    let told = crate::work::unequal_places(r);
+    (!r.plan.unequal_ok && !told.is_empty())
+        .then(|| format!("{}: `--unequal ok` if that is meant", told.join("; ")))
+}
+
+/// Statuses that send the client elsewhere (RFC 9110 §15.4). 304 is an answer.
+const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
+
+fn redirects(r: &Report) -> Option<String> {
+    let n: u64 = REDIRECTS.iter().filter_map(|status| r.counts.statuses.get(status)).sum();
+    (!has_status_check(r) && n * 2 > r.counts.responses).then(|| {
+        format!(
+            "{} of the responses are redirects, which are not followed: ask where they lead to",
+            percent(share(n, r.counts.responses))
+        )
+    })
+}
+
+fn odd_values(r: &Report) -> Option<String> {
+    let mut all: Vec<String> =
+        r.plan.targets.iter().flat_map(|t| &t.odd_values).map(|v| format!("`{v}`")).collect();
+    all.sort_unstable();
+    all.dedup();
+    (!all.is_empty())
+        .then(|| format!("what is sent holds {}, as if a value had not been filled in", all.join(", ")))
+}
+
+fn starved_connections(r: &Report) -> Option<String> {
+    let clients = &r.connections.responses_by_client;
+    let starved = clients.iter().filter(|n| **n == 0).count() as u64;
+    // With fewer requests than clients, and while users are still coming, some have none by design.
+    let closed =
+        matches!(r.plan.pace, Pace::AsFastAsPossible) && r.counts.requests >= 2 * clients.len() as u64;
+    (closed && r.counts.responses > 0 && starved > 0)
+        .then(|| format!("{starved} of {} connections got no response at all", clients.len()))
+}
+
+fn out_of_ports(r: &Report) -> Option<String> {
+    let n = r.health.out_of_ports;
+    (n > 0).then(|| format!("no local port was free for {} connections", grouped(n)))
+}
+
+fn out_of_descriptors(r: &Report) -> Option<String> {
+    let n = r.health.out_of_descriptors;
+    (n > 0).then(|| format!("no descriptor was free for {} connections: raise `ulimit -n`", grouped(n)))
+}
+
+fn rate_missed(r: &Report) -> Option<String> {
+    let due = r.counts.requests + r.counts.unsent;
+    let missed = share(r.counts.unsent, due);
+    (!r.plan.pace.is_closed() && r.end != End::Interrupted && missed > MISSED).then(|| {
+        format!("{} of the planned requests were not sent: all connections were taken", percent(missed))
+    })
+}
+
+fn clock_step(r: &Report) -> Option<String> {
+    let step = r.health.clock_step_ns.unsigned_abs();
+    let drift = ((r.duration_ns + r.warmup_ns) as f64 * CLOCK_SHARE) as u64;
+    (step > drift.max(10_000_000))
+        .then(|| format!("the clock of the machine was moved by {} during the run", time(step as f64)))
+}
+
+fn unfinished(r: &Report) -> Option<String> {
+    let n = r.counts.unfinished;
+    (n > 0).then(|| {
+        format!(
+            "{} requests had no response when the run ended: the slowest responses are missing",
+            grouped(n)
+        )
+    })
+}
+
+fn stalled(r: &Report) -> Option<String> {
+    let silence = r.health.longest_silence_ns;
+    // With few clients and a slow target, silence of the length of a response is its nature.
+    let usual = r.latency.service.quantile(0.9).max(1);
+    (silence > 1_000_000_000 && silence > 3 * usual)
+        .then(|| format!("for {} no response came at all, though requests were made", time(silence as f64)))
+        .or_else(|| stood_still(r))
+}
+
+/// How often and how long a target stood still beside a closed loop. Such a loop sends nothing meanwhile, so a pause costs each connection one slow
+/// response, and the percentiles hide it.
+fn stood_still(r: &Report) -> Option<String> {
+    if !r.plan.pace.is_closed() || r.duration_ns < JUDGED_NS {
+        return None;
+    }
+    let threads = r.threads.len().max(1) as u64;
+    let few = r.plan.connections.saturating_mul(r.plan.streams.max(1)) < FEW * threads;
+    // Where few requests are under way at once, a silence may be one slow response.
+    let usual = r.latency.service.quantile(if few { 0.98 } else { 0.9 });
+    let pauses = r.health.silences.buckets().filter(|(ns, _)| *ns > STILL * usual);
+    let (times, all) = pauses.fold((0, 0), |(times, all), (ns, n)| (times + n, all + ns * n));
+    // Every thread sees the same pause. What the generator waited for its own processor is not the target's.
+    let (times, all) = (times.div_ceil(threads), all / threads);
+    let still = all.saturating_sub((r.longest_wait() * r.duration_ns as f64) as u64);
+    (times >= STILL_TIMES && still as f64 > STILL_SHARE * r.duration_ns as f64).then(|| {
+        format!(
+            "the target stood still {} times, for {} in all: a closed loop sends nothing meanwhile, so its percentiles hide this; measure with --rate",
+            grouped(times),
+            time(all as f64)
+        )
+    })
+}
+
+fn generator_busy(r: &Report) -> Option<String> {
+    let busy = r.busiest_thread();
+    (busy > BUSY && r.duration_ns >= JUDGED_NS).then(|| {
+        format!(
+            "a thread of the generator used {} of its core: the target may be faster than this",
+            percent(busy)
+        )
+    })
+}
+
+fn generator_waited(r: &Report) -> Option<String> {
+    waited(r).filter(|_| contention::matters(r))
+}
+
+fn shared_cores(r: &Report) -> Option<String> {
+    waited(r).filter(|_| !contention::matters(r))
+}
+
+/// How long the generator waited for a processor, and who had it.
+fn waited(r: &Report) -> Option<String> {
+    let share = r.longest_wait().min(1.0); // two clocks
+    (share > WAITED && r.duration_ns >= JUDGED_NS).then(|| {
+        let who = contention::who(r).map_or_else(|| " that others used".to_owned(), |who| format!("; {who}"));
+        format!("a thread of the generator waited {} of the time for a processor{who}", percent(share))
+    })
+}
+
+fn late_starts(r: &Report) -> Option<String> {
+    let p99 = r.health.start_lag.quantile(0.99);
+    (p99 > LATE_NS)
+        .then(|| format!("the generator started requests late: p99 {} behind the plan", time(p99 as f64)))
+}
+
+fn littles_law(r: &Report) -> Option<String> {
+    let residual = r.little_residual()?;
+    // Users who come late and leave soon may have been there for less than the run.
+    let is_long = r.duration_ns >= JUDGED_NS && r.clients_ns() >= JUDGED_NS as f64;
+    (residual > LITTLE && r.counts.responses > 0 && is_long).then(|| {
+        format!("in {} of the connections' time no request was under way, think time apart: rate times latency does not give the connections", percent(residual))
+    })
+}
+
+fn errors(r: &Report) -> Option<String> {
+    let e = &r.counts.errors;
+    let all = e.total();
+    let named: Vec<String> =
+        e.kinds().iter().filter(|(_, n)| *n > 0).map(|(kind, n)| format!("{kind} {}", grouped(*n))).collect();
+    (share(all, r.finished()) > ERRORS).then(|| {
+        format!(
+            "{} of the requests ended in an error ({})",
+            percent(share(all, r.finished())),
+            named.join(", ")
+        )
+    })
+}
+
+fn status_mix(r: &Report) -> Option<String> {
+    let n = unexpected(r);
+    let s = share(n, r.counts.responses);
+    (!has_status_check(r) && s > ERRORS && s <= 0.5).then(|| {
+        format!(
+            "{} of the responses have {}, and may be faster than real ones",
+            percent(s),
+            unexpected_words(r)
+        )
+    })
+}
+
+fn failed_checks(r: &Report) -> Option<String> {
+    let n = r.counts.failed_checks;
+    (share(n, r.counts.responses) > ERRORS)
+        .then(|| format!("{} of the responses failed a check", percent(share(n, r.counts.responses))))
+}
+
+fn body_length_changed(r: &Report) -> Option<String> {
+    let n = r.counts.other_length;
+    let spread = r.targets.iter().filter_map(|t| t.body_bytes).find(|(low, high)| low != high);
+    (n > 0).then(|| {
+        let (low, high) = spread.unwrap_or_default();
+        format!("the bodies of good responses differ in length: {} to {} bytes", grouped(low), grouped(high))
+    })
+}
+
+fn not_kept_alive(r: &Report) -> Option<String> {
+    // Some targets say that they close, others just do: then more connections were opened than clients need. (What an error ended is told
+    // by `errors`, and a request that hangs keeps its own.)
+    let said = r.counts.responses.saturating_sub(r.counts.kept_alive);
+    let enough = needed_connections(r) + r.counts.errors.total() + r.counts.unfinished;
+    let again = r.connections.opened_measured.saturating_sub(enough);
+    let closed = said.max(again);
+    (r.plan.keepalive && share(closed, r.counts.responses) > REOPENED).then(|| {
+        format!(
+            "keep-alive was asked for, but the target closed connections: {} of {} responses were the last on theirs",
+            grouped(closed.min(r.counts.responses)),
+            grouped(r.counts.responses)
+        )
+    })
+}
+
+/// Connections that are enough where none is closed: each client that is at work has one to each origin.
+fn needed_connections(r: &Report) -> u64 {
+    let mut origins: Vec<_> =
+        r.plan.targets.iter().map(|t| (&t.scheme, &t.host, t.port, &t.addresses)).collect();
+    origins.sort_unstable();
+    origins.dedup();
+    let listed = &r.connections.responses_by_client;
+    // With a fixed rate a client that was never needed opens none. Of more clients than are listed nobody knows.
+    let at_work = match r.plan.pace.is_closed() || listed.len() < r.plan.connections as usize {
+        true => r.plan.connections,
+        false => listed.iter().filter(|n| **n > 0).count() as u64,
+    };
+    at_work * origins.len().max(1) as u64
+}
+
+fn syn_retransmits(r: &Report) -> Option<String> {
+    let n = r.connections.syn_again;
+    (n > 0).then(|| {
+        format!(
+            "{} had to ask a second time, a second later: the target, or something before it, dropped the first packet",
+            counted(n, "connection")
+        )
+    })
+}
+
+fn one_stream(r: &Report) -> Option<String> {
+    let p = &r.plan;
+    let is_default = p.protocol == Protocol::Http2 && p.streams == 1 && !p.streams_given && !r.is_grpc();
+    // A report of an older version does not say what was written.
+    (is_default && r.counts.responses > 0 && p.pace.is_closed()).then(|| {
+        format!(
+            "HTTP/2 had one stream at a time on each of {}: say how many with -m, or -m 1 if that is meant",
+            counted(p.connections, "connection")
+        )
+    })
+}
+
+fn no_keepalive(r: &Report) -> Option<String> {
+    (!r.plan.keepalive && r.counts.responses > 0)
+        .then(|| "each request opened a connection of its own, as --no-keepalive says".to_owned())
+}
+
+fn sessions_differ(r: &Report) -> Option<String> {
+    (r.ledger.sessions.len() > 1).then(|| {
+        let all: Vec<&str> = r.ledger.sessions.keys().map(String::as_str).collect();
+        format!("connections were not all of one kind: {}", all.join("; "))
+    })
+}
+
+fn unsolicited(r: &Report) -> Option<String> {
+    let ws = r.websocket.as_ref()?;
+    (share(ws.unsolicited, ws.received) > UNSOLICITED).then(|| {
+        format!(
+            "{} of the {} messages came while none was waited for: others may have been taken for answers",
+            grouped(ws.unsolicited),
+            grouped(ws.received)
+        )
+    })
+}
+
+fn too_short(r: &Report) -> Option<String> {
+    // What nobody asked for is left out of the report where there are too few for it.
+    let asked = r.thresholds.iter().filter_map(|t| crate::threshold::quantile_of(&t.threshold));
+    let n = r.counts.responses;
+    let needed = |quantile: &f64| responses_for(*quantile);
+    let quoted = asked.max_by_key(needed).filter(|quantile| n > 0 && n < needed(quantile))?;
+    let p = format!("{:.4}", quoted * 100.0);
+    let p = p.trim_end_matches('0').trim_end_matches('.');
+    Some(format!(
+        "{} responses are too few for the p{p} that was asked for, which needs {}",
+        grouped(n),
+        grouped(needed(&quoted))
+    ))
+}
+
+fn ended_early(r: &Report) -> Option<String> {
+    match &r.end {
+        End::Aborted { condition } => Some(format!("the run was ended by --abort-on {condition}")),
+        End::Interrupted => Some("the run was interrupted".to_owned()),
+        End::Duration | End::Requests => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;
