@@ -12,7 +12,7 @@ use std::ops::RangeInclusive;
 /// # Errors
 /// The caller lacks `CAP_SYS_ADMIN`, as most users and many containers do.
 pub fn own_network(local_ports: &RangeInclusive<u16>) -> io::Result<()> {
-    // a plain system call that changes only this thread.
+    // SAFETY: a plain system call that changes only this thread.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
         return Err(io::Error::last_os_error());
     }
