@@ -508,11 +508,12 @@ pub(crate) fn is_authority(text: &[u8]) -> bool {
     } else {
         // Only a port may follow the name. A label must not be empty, except the root after the final dot: a server
         // that drops dots would read `.secret.test` as another host than we do.
-        let mut before = b'.';
+        let mut before = DOT;
         let ends = |&b: &u8| {
-            let empty_label = (before, b) == (b'.', b'.');
-            before = b;
-            empty_label || !PLAIN[b as usize]
+            let class = PLAIN[b as usize];
+            let ends = class + before > DOT; // no plain byte, or the second dot of two
+            before = class;
+            ends
         };
         let end = text.iter().position(ends).unwrap_or(text.len());
         let (name, port) = text.split_at(end);
@@ -525,17 +526,22 @@ pub(crate) fn is_authority(text: &[u8]) -> bool {
     }
 }
 
-/// Bytes allowed in a host that is not a bracketed address.
-static PLAIN: [bool; 256] = {
-    let mut table = [false; 256];
+/// Classes of the bytes of a host that is not a bracketed address: 0 is allowed, [`DOT`] is the dot, more is not allowed.
+static PLAIN: [u8; 256] = {
+    let mut table = [DOT + 1; 256];
     let mut i = 0;
     while i < 256 {
         let b = i as u8;
-        table[i] = b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~');
+        if b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'~') {
+            table[i] = 0;
+        }
         i += 1;
     }
+    table[b'.' as usize] = DOT;
     table
 };
+
+const DOT: u8 = 1;
 
 /// Longest host name: the longest that fits into the DNS, with the final dot (RFC 1035 §2.3.4).
 const HOST_BYTES: usize = 254;
