@@ -40,6 +40,7 @@ pub fn raise_descriptors() -> io::Result<u64> {
 }
 
 /// Whether a descriptor belongs to the reserve, which connections may not use.
+#[inline]
 pub(crate) fn is_reserved(descriptor: &impl AsRawFd) -> bool {
     u32::try_from(descriptor.as_raw_fd()).is_ok_and(|number| number >= RESERVED_FROM.load(Relaxed))
 }

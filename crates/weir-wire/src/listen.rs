@@ -291,6 +291,7 @@ impl Listener {
 
 impl Accepted {
     /// Whether the descriptor is in the reserve; see [`crate::limits`].
+    #[inline]
     pub(crate) fn is_reserved(&self) -> bool {
         match self {
             Self::Tcp(stream) => limits::is_reserved(stream),

@@ -11,13 +11,13 @@ use crate::Peer;
 use crate::limits::{is_reserved, out_of_descriptors};
 use crate::listen::{Accepted, BoundSocket, accept, queued};
 use slab::Slab;
-use socket2::{SockAddr, Socket};
+use socket2::{SockAddr, SockRef, Socket};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
 use std::net::TcpStream;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
@@ -57,8 +57,9 @@ pub enum Class {
 
 /// A TCP or Unix connection among [`Sockets`]. One task reads and one task writes; they may be the same.
 pub struct PolledSocket {
-    socket: Socket,
-    /// The socket is closed before its place is freed.
+    /// Of the standard library, whose accessors are inlined here.
+    socket: OwnedFd,
+    /// It is closed before it loses its place.
     place: Place,
     /// Whether it is a Unix socket.
     is_local: bool,
@@ -155,10 +156,13 @@ impl Sockets {
             Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => 0,
             Err(e) => return Err(e),
         };
-        let polled =
-            PolledSocket { socket, place: self.place(Class::Upstream, ready), is_local: to.is_unix() };
+        let polled = PolledSocket {
+            socket: socket.into(),
+            place: self.place(Class::Upstream, ready),
+            is_local: to.is_unix(),
+        };
         poll_fn(|cx| polled.place.poll_by(cx, &polled.socket, WRITE, || Ok(()))).await?;
-        match polled.socket.take_error()? {
+        match SockRef::from(&polled.socket).take_error()? {
             None => Ok(polled),
             Some(e) => Err(e),
         }
@@ -336,6 +340,7 @@ impl Place {
     }
 
     /// Tries the operation if any of `bits` is set, else waits.
+    #[inline]
     fn poll_by<T>(
         &self,
         cx: &Context<'_>,
@@ -371,13 +376,23 @@ impl CoreListener {
     /// # Errors
     /// The system's error; see [`crate::limits::ran_out`].
     pub async fn accept(&self) -> io::Result<(Accepted, Peer)> {
-        let (accepted, peer) = match self.held.take() {
-            Some(held) => held,
-            None => poll_fn(|cx| self.place.poll_by(cx, &self.socket, READ, || accept(&self.socket))).await?,
-        };
-        if !accepted.is_reserved() {
-            return Ok((accepted, peer));
-        }
+        poll_fn(|cx| {
+            if self.held.borrow().is_some() {
+                return Poll::Ready(self.leave_reserve(None));
+            }
+            self.place.poll_by(cx, &self.socket, READ, || match accept(&self.socket) {
+                Ok((accepted, peer)) if accepted.is_reserved() => self.leave_reserve(Some((accepted, peer))),
+                accepted => accepted,
+            })
+        })
+        .await
+    }
+
+    /// Moves a connection out of the [reserve](crate::limits) of descriptors: this one, or the one that is held. Where there is no room it
+    /// is held, and the caller told so.
+    #[cold]
+    fn leave_reserve(&self, fresh: Option<(Accepted, Peer)>) -> io::Result<(Accepted, Peer)> {
+        let (accepted, peer) = fresh.or_else(|| self.held.take()).ok_or(io::ErrorKind::WouldBlock)?;
         match accepted.leave_reserve() {
             Ok(accepted) => Ok((accepted, peer)),
             Err((accepted, e)) => {

@@ -258,12 +258,12 @@ impl Stream {
     /// since the core last polled. For requests that must not be sent twice.
     pub fn is_quiet_now(&mut self) -> bool {
         let socket = match self {
-            Self::H2(_) => return true, // an HTTP/2 stream is never reused
-            Self::Polled(s) => socket2::SockRef::from(s.socket()),
+            Self::H2(_) => return true, // a stream is never used again
+            Self::Polled(s) => s.socket(),
             Self::Tcp(s) => socket2::SockRef::from(&*s),
             Self::Unix(s) => socket2::SockRef::from(&*s),
             Self::Tls(s) => match s.socket() {
-                Socket::Polled(s) => socket2::SockRef::from(s.socket()),
+                Socket::Polled(s) => s.socket(),
                 Socket::Tcp(s) => socket2::SockRef::from(s),
                 Socket::Unix(_) => return self.is_quiet(),
             },

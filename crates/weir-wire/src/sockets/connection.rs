@@ -5,7 +5,7 @@ use crate::round_trip::{has_retransmitted, round_trip};
 use rustix::buffer::spare_capacity;
 use rustix::fs::sendfile;
 use rustix::net::{RecvFlags, SendFlags, recv, send, sendmsg};
-use socket2::Socket;
+use socket2::SockRef;
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
@@ -41,21 +41,30 @@ impl PolledSocket {
             self.place.sockets.rest(cx.waker());
             return Poll::Pending;
         }
-        let read = self.place.poll_by(cx, &self.socket, READ | ENDED, read);
-        match read {
-            Poll::Ready(Ok(n)) if n >= room => {
-                slot.run.set(slot.run.get().saturating_add(u32::try_from(n).unwrap_or(RUN)));
-            }
-            Poll::Ready(Ok(n)) => {
-                slot.run.set(0);
-                // A short read emptied the socket; the kernel reports the next bytes as a new event.
-                if n > 0 {
-                    slot.forget(READ);
+        if slot.is_ready(READ | ENDED) {
+            match read() {
+                Ok(n) if n >= room => {
+                    slot.run.set(slot.run.get().saturating_add(u32::try_from(n).unwrap_or(RUN)));
+                    return Poll::Ready(Ok(n));
+                }
+                Ok(n) => {
+                    slot.run.set(0);
+                    // A short read emptied the socket; the kernel reports the next bytes as a new event.
+                    if n > 0 {
+                        slot.forget(READ);
+                    }
+                    return Poll::Ready(Ok(n));
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => slot.forget(READ | ENDED),
+                Err(e) => {
+                    slot.run.set(0);
+                    return Poll::Ready(Err(e));
                 }
             }
-            Poll::Ready(Err(_)) | Poll::Pending => slot.run.set(0),
         }
-        read
+        slot.run.set(0);
+        self.wait(cx, READ)?;
+        Poll::Pending
     }
 
     /// Lets the next read proceed regardless of earlier reads, for a caller that would take a forced wait for
@@ -87,11 +96,27 @@ impl PolledSocket {
         all: usize,
         write: impl FnOnce() -> io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
-        let wrote = self.place.poll_by(cx, &self.socket, WRITE, write);
-        if matches!(wrote, Poll::Ready(Ok(n)) if n < all) {
-            self.place.slot.forget(WRITE); // a short write: the socket buffer is full
+        let slot = &self.place.slot;
+        if slot.is_ready(WRITE) {
+            match write() {
+                Ok(n) => {
+                    if n < all {
+                        slot.forget(WRITE); // it took what it had room for
+                    }
+                    return Poll::Ready(Ok(n));
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => slot.forget(WRITE),
+                Err(e) => return Poll::Ready(Err(e)),
+            }
         }
-        wrote
+        self.wait_to_write(cx)?;
+        Poll::Pending
+    }
+
+    /// Apart, because a socket nearly always has room, and what is never called should save no registers.
+    #[cold]
+    fn wait_to_write(&self, cx: &Context<'_>) -> io::Result<()> {
+        self.wait(cx, WRITE)
     }
 
     /// Sends part of a file that is in memory; the kernel sends the pages without copying them.
@@ -179,20 +204,20 @@ impl PolledSocket {
 
     /// Closes the write side.
     pub(crate) fn shutdown(&self) -> io::Result<()> {
-        match self.socket.shutdown(Shutdown::Write) {
+        match self.socket().shutdown(Shutdown::Write) {
             Err(e) if e.kind() == io::ErrorKind::NotConnected => Ok(()), // the peer is gone
             done => done,
         }
     }
 
     /// The socket, for system calls.
-    pub(crate) const fn socket(&self) -> &Socket {
-        &self.socket
+    pub(crate) fn socket(&self) -> SockRef<'_> {
+        SockRef::from(&self.socket)
     }
 
     /// Our own address; `None` for a Unix socket.
     pub(crate) fn local_address(&self) -> Option<SocketAddr> {
-        self.socket.local_addr().ok()?.as_socket()
+        self.socket().local_addr().ok()?.as_socket()
     }
 
     /// See [`Stream::round_trip`](crate::Stream::round_trip).
