@@ -71,7 +71,10 @@ async fn serve(core: &Rc<Core>, arrived: Arrived, deadline: &mut Deadline) {
     let Arrived { listener, stream, peer } = arrived;
     let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
     // It may have waited for its turn: the listener as it is now decides what is asked of it.
-    let now = core.local().listener(&listener.spec.address).cloned();
+    let (now, most) = {
+        let local = core.local();
+        (local.listener(&listener.spec.address).cloned(), local.snapshot.connections)
+    };
     // One that was still in the queue of a listener that is gone, or of a drained core, gets one answer.
     let ends = core.leaving.get().is_some() || now.is_none();
     let listener = now.unwrap_or(listener);
@@ -81,19 +84,24 @@ async fn serve(core: &Rc<Core>, arrived: Arrived, deadline: &mut Deadline) {
     let cells = std::sync::Arc::clone(&listener.cells);
     let mut left = Left { core, number, cells, closed: None };
     left.cells.open();
-    if held >= core.local().snapshot.connections {
+    if held >= most {
         core.lost(&error::CONNECTION_LIMIT, &listener.spec.name, peer, "");
         complain_of_limit();
         turn_away(stream, &listener, core.local().snapshot.expose_causes).await;
         left.closed = Some(Closed::Limit);
         return;
     }
-    left.closed = Some(match greet(&listener, stream, peer, core).await {
+    let greeted = if listener.spec.proxy_protocol || listener.spec.tls.is_some() {
+        // Boxed: a handshake's future is large, and the connection outlives it by far.
+        Box::pin(greet(&listener, stream, peer, core)).await
+    } else {
+        Ok(Greeted::Client { stream, peer, plain: false, named: true })
+    };
+    left.closed = Some(match greeted {
         Ok(Greeted::Authority) => Closed::Finished,
         Ok(Greeted::Client { stream, peer, plain, named }) => {
             let tls = stream.tls().is_some();
-            let forwarding = Forwarding::new(peer.ip(), tls);
-            let forwarding = Rc::new(if named { forwarding } else { forwarding.unnamed() });
+            let forwarding = Rc::new(Forwarding::new(peer.ip(), tls, named));
             let trusted = forwarding.believes(&core.local().snapshot, peer.ip());
             let chose_h2 = stream.chose_h2();
             let certificate = stream.peer_certificate().map(Rc::new);
@@ -116,11 +124,10 @@ async fn serve(core: &Rc<Core>, arrived: Arrived, deadline: &mut Deadline) {
             } else if plain {
                 Ended::Closed(Box::pin(client.point_to_https()).await)
             } else {
-                let handle = Rc::clone(&client.handle);
                 let mut requests = pin!(client.requests());
                 // In place, because a future that is given away is copied.
                 poll_fn(|cx| {
-                    if handle.cut.get() {
+                    if core.is_cut(number) {
                         return Poll::Ready(Ended::Closed(Closed::Drain));
                     }
                     requests.as_mut().poll(cx)
@@ -163,18 +170,14 @@ enum Greeted {
 /// Why there is none: the cause, and what was said; nothing of a balancer that only looked whether somebody listens.
 type Ungreeted = (&'static Cause, Option<String>);
 
-/// What comes before HTTP: a PROXY header from a trusted balancer, a TLS handshake.
+/// What comes before HTTP where the listener asks for it: a PROXY header from a trusted balancer, a TLS handshake.
 async fn greet(
     listener: &LocalListener,
     mut stream: Stream,
     mut peer: Peer,
     core: &Rc<Core>,
 ) -> Result<Greeted, Ungreeted> {
-    if !listener.spec.proxy_protocol && listener.spec.tls.is_none() {
-        return Ok(Greeted::Client { stream, peer, plain: false, named: true });
-    }
-    // Boxed: a handshake's future is large, and the connection outlives it by far.
-    let work = Box::pin(async {
+    let work = async {
         let mut named = true;
         if listener.spec.proxy_protocol {
             if !core.local().snapshot.trusts(peer.ip()) {
@@ -219,7 +222,7 @@ async fn greet(
                 Err((&error::HANDSHAKE_FAILED, Some(why)))
             }
         }
-    });
+    };
     let limit = listener.spec.timeouts.handshake;
     if limit.is_zero() {
         return work.await;

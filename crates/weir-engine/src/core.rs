@@ -177,6 +177,8 @@ pub(crate) struct Core {
     handles: RefCell<Slab<Rc<ConnectionHandle>>>,
     /// Connections that were opened under a policy that is gone, and when they are cut.
     outdated: RefCell<Vec<(Instant, Weak<ConnectionHandle>)>>,
+    /// How many connections are cut and have not ended yet.
+    cuts: Cell<usize>,
     /// Tasks that wait for a connection to serve.
     pub(crate) lanes: RefCell<Vec<Rc<Lane<Arrived>>>>,
     #[allow(clippy::vec_box)]
@@ -228,6 +230,10 @@ pub(crate) struct LocalListener {
 }
 
 /// A client connection as its core sees it from outside.
+///
+/// In this order, so that what each request reads and writes stands beside the count of references, which it changes too:
+/// a line of memory less for each request where a thousand connections are busy.
+#[repr(C)]
 pub(crate) struct ConnectionHandle {
     /// It ends after its exchange, or now if it is idle.
     pub(crate) closing: Cell<bool>,
@@ -235,10 +241,10 @@ pub(crate) struct ConnectionHandle {
     pub(crate) outdated: Cell<bool>,
     /// It is cut, whatever is under way: its time to drain is over.
     pub(crate) cut: Cell<bool>,
-    /// The policy that it was opened under.
-    pub(crate) policy: Policy,
     /// How long its exchange has waited for an upstream, in rounds of [`Core::watch_waiting`]; 0 when it does not wait.
     pub(crate) waiting: Cell<u8>,
+    /// The policy that it was opened under.
+    pub(crate) policy: Policy,
     /// Where it was accepted.
     pub(crate) listener: Address,
     /// Wakes its task.
@@ -293,6 +299,7 @@ impl Core {
             })),
             handles: RefCell::default(),
             outdated: RefCell::default(),
+            cuts: Cell::new(0),
             lanes: RefCell::default(),
             requests: RefCell::default(),
             responses: RefCell::default(),
@@ -408,6 +415,7 @@ impl Core {
         outdated.retain(|(at, handle)| match handle.upgrade() {
             Some(handle) if *at <= now => {
                 handle.cut.set(true);
+                self.cuts.set(self.cuts.get() + 1);
                 handle.waker.wake_by_ref();
                 false
             }
@@ -430,7 +438,15 @@ impl Core {
     pub(crate) fn leave(&self, number: usize) {
         self.shared.by_core[self.index].0.fetch_sub(1, Ordering::Relaxed);
         self.shared.connections.fetch_sub(1, Ordering::Relaxed);
-        self.handles.borrow_mut().remove(number);
+        let handle = self.handles.borrow_mut().remove(number);
+        if handle.cut.get() {
+            self.cuts.set(self.cuts.get().saturating_sub(1));
+        }
+    }
+
+    /// Whether this connection is cut. Nearly always none is: one look at the core tells.
+    pub(crate) fn is_cut(&self, number: usize) -> bool {
+        self.cuts.get() > 0 && self.handles.borrow().get(number).is_some_and(|handle| handle.cut.get())
     }
 
     /// Closes idle upstream connections that are too old, and one where another core waits for a place.

@@ -49,7 +49,8 @@ const HOST_KEPT: usize = 260;
 const FOR: &[u8] = b"x-forwarded-for: ";
 
 impl Forwarding {
-    pub(crate) fn new(peer: IpAddr, tls: bool) -> Self {
+    /// `named`: false where a PROXY header named no client.
+    pub(crate) fn new(peer: IpAddr, tls: bool, named: bool) -> Self {
         let peer = peer.to_canonical();
         let scheme = if tls { "https" } else { "http" };
         // Made for each connection: the room is known, and the machinery of `format!` cost a tenth of a short connection.
@@ -70,12 +71,7 @@ impl Forwarding {
             text.extend_from_slice(part.as_bytes());
         }
         let lines = Lines { address, forwarded: forwarded..text.len(), host: text.len(), text };
-        Self { lines: RefCell::new(lines), owner: OnceCell::new(), scheme, is_unnamed: false }
-    }
-
-    /// The same where a PROXY header named no client.
-    pub(crate) fn unnamed(self) -> Self {
-        Self { is_unnamed: true, ..self }
+        Self { lines: RefCell::new(lines), owner: OnceCell::new(), scheme, is_unnamed: !named }
     }
 
     /// Whether `peer` is a trusted proxy, whose word about the client counts.
@@ -363,7 +359,7 @@ mod tests {
 
     #[test]
     fn lines_follow_the_host() {
-        let client = Forwarding::new("10.0.0.1".parse().unwrap(), true);
+        let client = Forwarding::new("10.0.0.1".parse().unwrap(), true, true);
         for (asked, quoted) in [
             ("a.test", "a.test"),
             ("a.test", "a.test"),

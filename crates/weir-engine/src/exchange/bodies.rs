@@ -1,13 +1,11 @@
 //! Bodies on their way through the filters of an exchange: piece by piece, in both directions, and what a filter makes of one later.
 
 use super::Stop;
-use super::record::BodyNotes;
-use crate::autopsy::body;
+use super::record::Record;
 use crate::core::Local;
 use smallvec::SmallVec;
 use std::task::{Context, Poll, ready};
-use weir_filter::filter::{BodyUse, Cx, Owed, Piece, Refusal, line_of};
-use weir_filter::grpc;
+use weir_filter::filter::{BodyUse, Cx, Owed, Piece, Refusal};
 use weir_upstream::error::{self, Cause};
 use weir_wire::relay::{Seen, Stopped, Watch};
 
@@ -155,8 +153,8 @@ pub(super) struct ResponseWatch<'a> {
     ran: &'a SmallVec<[u32; 8]>,
     cx: Option<&'a mut Cx>,
     hooked: bool,
-    /// What of it is noted as the upstream sent it.
-    notes: BodyNotes<'a>,
+    /// Where something of it is noted as the upstream sent it.
+    notes: Option<&'a mut Record>,
     pub(super) refused: Option<&'static Cause>,
 }
 
@@ -165,20 +163,20 @@ impl<'a> ResponseWatch<'a> {
         local: &'a Local,
         ran: &'a SmallVec<[u32; 8]>,
         cx: Option<&'a mut Cx>,
-        notes: BodyNotes<'a>,
+        notes: Option<&'a mut Record>,
     ) -> Self {
         let hooked = cx.as_ref().is_some_and(|cx| !cx.response_bodies.is_empty());
         Self { local, ran, cx, hooked, notes, refused: None }
     }
 
     pub(super) fn active(&mut self) -> Option<&mut dyn Watch> {
-        if self.ran.is_empty() && !self.notes.wanted() { None } else { Some(self) }
+        if self.ran.is_empty() && self.notes.is_none() { None } else { Some(self) }
     }
 }
 
 impl Watch for ResponseWatch<'_> {
     fn sees_pieces(&self) -> bool {
-        self.hooked || self.notes.wanted()
+        self.hooked || self.notes.is_some()
     }
 
     fn may_trail(&self, name: &[u8]) -> bool {
@@ -187,13 +185,8 @@ impl Watch for ResponseWatch<'_> {
     }
 
     fn piece(&mut self, seen: Seen<'_>) -> Result<Option<Vec<u8>>, Stopped> {
-        if let Some(heard) = &mut self.notes.heard {
-            let room = body::HEARD_BYTES.saturating_sub(heard.len()).min(seen.data.len());
-            heard.extend_from_slice(seen.data.get(..room).unwrap_or_default());
-        }
-        if let (Some(status), Some(trailers)) = (&mut self.notes.status, seen.trailers.as_deref()) {
-            let told = line_of(trailers, "grpc-status").and_then(grpc::read_status);
-            **status = told.or(**status);
+        if let Some(record) = &mut self.notes {
+            record.note(&seen);
         }
         let (true, Some(cx)) = (self.hooked, &mut self.cx) else { return Ok(None) };
         run_body_hooks(self.local, cx, Direction::Response, seen).map_err(|refusal| {

@@ -32,9 +32,12 @@ impl Exchange<'_> {
     /// When the exchange must be over, and the cause if it is not, where its time is limited: by the config, or by a gRPC
     /// client.
     pub(super) fn end(&self, routed: Routed, of_upstream: Duration) -> Option<(Instant, &'static Cause)> {
-        let asked = self.grpc_timeout.map(|limit| (limit, &error::GRPC_TIMEOUT));
-        let own = self.own_limit(routed, of_upstream).map(|limit| (limit, &error::EXCHANGE_TIMEOUT));
-        let (limit, cause) = sooner(asked, own)?;
+        let (limit, cause) = match (self.grpc_timeout, self.own_limit(routed, of_upstream)) {
+            (None, None) => return None,
+            (Some(asked), Some(own)) if own < asked => (own, &error::EXCHANGE_TIMEOUT),
+            (Some(asked), _) => (asked, &error::GRPC_TIMEOUT),
+            (None, Some(own)) => (own, &error::EXCHANGE_TIMEOUT),
+        };
         Some((self.started.checked_add(limit)?, cause))
     }
 

@@ -11,12 +11,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-use weir_filter::filter::{Cx, End, FILTER, Hooks};
+use weir_filter::filter::{Cx, End, FILTER, Hooks, line_of};
+use weir_filter::grpc;
 use weir_h1::{RequestHead, ResponseHead, Version};
 use weir_telemetry::{Closed, Entry, Header, Timing, log};
 use weir_upstream::error::{self, Cause};
 use weir_upstream::id;
 use weir_upstream::upstream::{Active, LocalEndpoint};
+use weir_wire::relay::Seen;
 
 /// What is told of an exchange when it ends, beside what the exchange itself knows. It is written on the way and read at the end: nothing
 /// is decided by it.
@@ -47,23 +49,6 @@ pub(super) struct Record {
     rare: Option<Box<Rare>>,
     /// What is told a collector, where the exchange is sampled. Boxed: nearly all are not.
     pub(super) trace: Option<Box<Trace>>,
-}
-
-/// What is noted of a response's body as it comes from the upstream.
-#[derive(Default)]
-pub(super) struct BodyNotes<'a> {
-    /// The beginning of an error.
-    pub(super) heard: Option<&'a mut Vec<u8>>,
-    /// The status of a call of gRPC, which its trailers tell.
-    pub(super) status: Option<&'a mut Option<u8>>,
-}
-
-impl BodyNotes<'_> {
-    /// Whether anything is.
-    #[inline]
-    pub(super) const fn wanted(&self) -> bool {
-        self.heard.is_some() || self.status.is_some()
-    }
 }
 
 /// What is known of few exchanges.
@@ -120,11 +105,35 @@ impl Record {
         self.rare().heard = Some(made);
     }
 
-    /// What is to be noted of a response's body.
+    /// The record, if something of a response's body is to be noted.
     #[inline]
-    pub(super) fn notes(&mut self) -> BodyNotes<'_> {
-        let heard = self.rare.as_mut().and_then(|rare| rare.heard.as_mut());
-        BodyNotes { heard, status: self.trace.as_mut().and_then(|trace| trace.call_status()) }
+    pub(super) fn notes(&mut self) -> Option<&mut Self> {
+        if self.rare.is_none() && self.trace.is_none() {
+            return None;
+        }
+        self.takes_notes()
+    }
+
+    #[cold]
+    fn takes_notes(&mut self) -> Option<&mut Self> {
+        let heard = self.rare.as_ref().is_some_and(|rare| rare.heard.is_some());
+        let status = self.trace.as_mut().is_some_and(|trace| trace.call_status().is_some());
+        (heard || status).then_some(self)
+    }
+
+    /// Notes of a response's body as it comes from the upstream the beginning, where it is an error, and the status of a call
+    /// of gRPC, which its trailers tell.
+    #[cold]
+    pub(super) fn note(&mut self, seen: &Seen<'_>) {
+        if let Some(heard) = self.rare.as_mut().and_then(|rare| rare.heard.as_mut()) {
+            let room = body::HEARD_BYTES.saturating_sub(heard.len()).min(seen.data.len());
+            heard.extend_from_slice(seen.data.get(..room).unwrap_or_default());
+        }
+        let status = self.trace.as_mut().and_then(|trace| trace.call_status());
+        if let (Some(status), Some(trailers)) = (status, seen.trailers.as_deref()) {
+            let told = line_of(trailers, "grpc-status").and_then(grpc::read_status);
+            *status = told.or(*status);
+        }
     }
 
     /// Notes what was said.

@@ -1,7 +1,7 @@
 //! Phase 6: an upstream's response on its way to the client, beside what is left of the request; tunnels.
 
 use super::bodies::{BodyWatch, ResponseWatch};
-use super::record::{BodyNotes, Record};
+use super::record::Record;
 use super::sent::{Attempt, Sent};
 use super::upload::Sending;
 use super::{Exchange, Next, Phase, Routed, Stop, can_be_told, deadline, end_of_body};
@@ -233,8 +233,7 @@ impl Exchange<'_> {
     async fn end_translated(&mut self, attempt: &mut Attempt, download: &mut Relay, cause: &'static Cause) {
         let trailers = grpc::trailers(cause, self.local.snapshot.expose_causes);
         let ended = {
-            let mut watch =
-                ResponseWatch::new(&self.local, &self.ran, self.cx.as_mut(), BodyNotes::default());
+            let mut watch = ResponseWatch::new(&self.local, &self.ran, self.cx.as_mut(), None);
             download.end_for_sender(trailers, watch.active())
         };
         if !matches!(ended, Ok(true)) {
@@ -245,7 +244,7 @@ impl Exchange<'_> {
         client.deadline.set_within(Instant::now(), LAST_WORDS, None);
         let (local, ran, cx) = (&self.local, &self.ran, &mut self.cx);
         let written = poll_fn(|task| {
-            let mut watch = ResponseWatch::new(local, ran, cx.as_mut(), BodyNotes::default());
+            let mut watch = ResponseWatch::new(local, ran, cx.as_mut(), None);
             match download.poll(task, upstream, &mut client.stream, watch.active()) {
                 Poll::Ready(written) => Poll::Ready(written.is_ok()),
                 Poll::Pending => client.deadline.poll_passed(task).map(|()| false),
