@@ -9,9 +9,9 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc as mpsc_tokio, oneshot, watch};
 use tokio::task::JoinSet;
-use weir_gateway::Gateway;
 use weir_gateway::config::Config;
 use weir_gateway::config::schema::{AdminAddress, ListenAddress};
+use weir_gateway::{Consequences, Gateway};
 use weir_telemetry::log;
 use weir_wire::listen::{Address, BoundSocket};
 
@@ -43,7 +43,7 @@ pub struct Process {
 }
 
 /// See [`Process::upgrade`]. May block until the new process is ready.
-pub type Upgrade = Arc<dyn Fn() -> Result<u32, String> + Send + Sync>;
+pub type Upgrade = Arc<dyn Fn() -> Result<(u32, Consequences), String> + Send + Sync>;
 
 /// A handle to a running admin listener, for any thread.
 #[derive(Clone, Debug)]

@@ -431,7 +431,12 @@ impl Api {
             return answer::problem(StatusCode::NOT_IMPLEMENTED, "this program cannot replace itself");
         };
         elsewhere(move || match upgrade() {
-            Ok(pid) => answer::json(StatusCode::OK, &json!({ "pid": pid, "was": std::process::id() })),
+            Ok((pid, consequences)) => {
+                let text = consequences.to_text();
+                let mut document = json!({ "pid": pid, "was": std::process::id(), "text": text });
+                add(&mut document, json!(consequences));
+                answer::json(StatusCode::OK, &document)
+            }
             Err(why) => answer::problem(StatusCode::CONFLICT, &why),
         })
         .await

@@ -11,7 +11,7 @@ pub use changes::Touched;
 
 use crate::fleet;
 use crate::history::{By, History, Origin, Pin, TakenBack};
-use crate::reload::{self, AdminTls, Books, Control, Refused, Reloaded, Watching};
+use crate::reload::{self, AdminTls, Books, Consequences, Control, Refused, Reloaded, Watching};
 use crate::status::{self, CauseCount, EndpointStatus, Status, UpstreamStatus};
 use std::collections::HashSet;
 use std::fmt;
@@ -347,6 +347,16 @@ impl Gateway {
             lent.push(socket);
         }
         self.control().hand_over(lent)
+    }
+
+    /// What an upgrade does to the connections of this process.
+    pub fn consequences_of_upgrade(&self) -> Consequences {
+        self.control().consequences_of_upgrade()
+    }
+
+    /// Which state the last change forgot; in a process that took the place of another, what that one kept and this one has no use for.
+    pub fn forgot(&self) -> Vec<String> {
+        self.control().consequences().forgets.clone()
     }
 
     /// The sockets of `admin.address` and their address, where they were open when this process began: for the admin

@@ -456,6 +456,16 @@ impl Control {
         }
     }
 
+    /// What the last change did to what was there before it.
+    pub(crate) const fn consequences(&self) -> &Consequences {
+        &self.consequences
+    }
+
+    /// What an upgrade does to what lives in this process.
+    pub(crate) fn consequences_of_upgrade(&self) -> Consequences {
+        Consequences::of_upgrade(&self.snapshot, &self.telemetry)
+    }
+
     /// What the process that takes this one's place is to have. `sockets` are those of all cores, by address.
     pub(crate) fn hand_over(&self, sockets: Vec<(Address, BoundSocket)>) -> Handover {
         let mut handover = Handover::new(self.carry.save());

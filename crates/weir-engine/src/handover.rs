@@ -26,6 +26,8 @@ pub struct Inheritance {
     state: Vec<State>,
     /// It comes from another gateway, which ends when this one runs.
     pub of_process: bool,
+    /// That process asks what its state came to.
+    asks: bool,
 }
 
 /// What a gateway gives to the process that takes its place. Made by `Gateway::hand_over`; the default is
@@ -84,6 +86,9 @@ pub(crate) enum Kind {
 #[derive(Serialize, Deserialize)]
 struct Header {
     format: u32,
+    /// It reads what the next process says it forgets. Earlier versions take that for a failure.
+    #[serde(default)]
+    asks: bool,
     sockets: Vec<SocketsHeader>,
     state: Vec<StateHeader>,
 }
@@ -134,7 +139,7 @@ impl Inheritance {
             state.push(State { kind, key, bytes: its.to_vec() });
             states = rest;
         }
-        Ok(Self { sockets, state, of_process: true })
+        Ok(Self { sockets, state, of_process: true, asks: header.asks })
     }
 
     /// Sockets of which nothing is known but what they say themselves: those that systemd opened (sd_listen_fds(3)).
@@ -155,7 +160,12 @@ impl Inheritance {
                 }),
             }
         }
-        Ok(Self { sockets, state: Vec::new(), of_process: false })
+        Ok(Self { sockets, state: Vec::new(), of_process: false, asks: false })
+    }
+
+    /// Whether the process before this one wants to be told which of its state is forgotten.
+    pub const fn asks(&self) -> bool {
+        self.asks
     }
 
     /// Whether there is nothing.
@@ -243,6 +253,7 @@ impl Handover {
         self.shed();
         let header = Header {
             format: FORMAT,
+            asks: true,
             sockets: self.sockets.iter().map(Inherited::header).collect(),
             state: self.state.iter().map(State::header).collect(),
         };

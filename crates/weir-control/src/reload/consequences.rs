@@ -37,6 +37,16 @@ impl Consequences {
         Self { drains: drains.filter(|drained| drained.connections > 0).collect(), forgets: Vec::new() }
     }
 
+    /// What it does that another process takes the place of this one: every connection is drained. The other process
+    /// tells which state it forgets.
+    pub(crate) fn of_upgrade(running: &Snapshot, telemetry: &Telemetry) -> Self {
+        let drains = running.listeners.iter().map(|listener| Drained {
+            listener: listener.name.to_string(),
+            connections: telemetry.listener_connections(&listener.name),
+        });
+        Self { drains: drains.filter(|drained| drained.connections > 0).collect(), forgets: Vec::new() }
+    }
+
     /// Tells it to the log.
     pub(crate) fn log(&self) {
         for Drained { listener, connections } in &self.drains {

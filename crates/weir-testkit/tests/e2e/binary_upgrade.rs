@@ -60,6 +60,31 @@ fn under_load_every_request_is_answered() {
     assert_eq!(weir.address("web"), address);
 }
 
+/// The answer names the connections that are drained and the state that nobody can ask for any more, as that to a reload does.
+#[test]
+fn what_is_drained_and_forgotten_is_told() {
+    let limited = |filters: &str| {
+        format!(
+            "{WEB}\nroutes: {{ all: {{ match: {{ path: \"/*\" }}, respond: {{ body: x }}{filters} }} }}\n\
+             admin: {{ address: \"127.0.0.1:0\" }}\nwatch: false\n"
+        )
+    };
+    let weir = Weir::start_installed(&limited(", filters: [ { rate_limit: { requests: 5, per: day } } ]"));
+    let mut idle = weir.client();
+    idle.get("/").expect_status(200);
+    weir.write_config(&limited(""));
+    let (admin, before) = (weir.admin(), weir.stderr().len());
+    let mut client = Client::connect(&admin);
+    let answer = client.ask(format!("POST /upgrade HTTP/1.1\r\nHost: {admin}\r\nContent-Length: 0\r\n\r\n"));
+    let told: serde_json::Value = serde_json::from_str(&answer.expect_status(200).text()).unwrap();
+    let forgotten = told["forgets"][0].as_str().unwrap();
+    assert!(forgotten.starts_with("routes.all rate_limit"), "{told}");
+    assert_eq!(told["drains"], serde_json::json!([{ "listener": "web", "connections": 1 }]), "{told}");
+    let text = format!("drains 1 connections of listeners.web\nforgets the state of {forgotten}\n");
+    assert_eq!(told["text"], text, "{told}");
+    weir.wait_upgrade_after(before).unwrap();
+}
+
 #[test]
 fn an_idle_connection_brings_one_more_request_and_a_tunnel_lives_on() {
     let upstream = Upstream::listen();

@@ -96,7 +96,7 @@ fn serve(args: &Run, inherited: Inheritance, predecessor: &mut Option<Predecesso
     let upgrader = Arc::new(Upgrader::new(gateway.clone()));
     let upgrade: weir_admin::Upgrade = {
         let upgrader = Arc::clone(&upgrader);
-        Arc::new(move || upgrader.upgrade())
+        Arc::new(move || upgrader.upgrade().map(|upgraded| (upgraded.pid, upgraded.consequences)))
     };
     let process = Process { inherited: gateway.take_admin_sockets(), upgrade: Some(upgrade) };
     let admin = match Admin::start_in(gateway.clone(), process) {
@@ -130,7 +130,7 @@ fn serve(args: &Run, inherited: Inheritance, predecessor: &mut Option<Predecesso
         );
     }
     if let Some(predecessor) = predecessor.take() {
-        let _ = upgrader.predecessor.set(predecessor.ready()); // the first and only time
+        let _ = upgrader.predecessor.set(predecessor.ready(&gateway.forgot())); // the first and only time
         notify(&format!("MAINPID={}", std::process::id()));
     }
     notify("READY=1");

@@ -20,7 +20,9 @@ impl Upgrade {
         let answer =
             weir_admin::client::upgrade(place.at(), place.token.as_deref()).map_err(|e| anyhow!("{e}"))?;
         said(&answer, self.format, |told| {
-            format!("process {} serves now; process {} finishes what it has begun", told["pid"], told["was"])
+            let (pid, was, text) = (&told["pid"], &told["was"], told["text"].as_str().unwrap_or_default());
+            let told = format!("process {pid} serves now; process {was} finishes what it has begun\n{text}");
+            told.trim_end().to_owned()
         })
     }
 }

@@ -177,7 +177,7 @@ impl Guarded {
         let started = start(&mut command, program)
             .and_then(|(child, stream)| install(child, stream, handover, program));
         match started {
-            Ok((child, stream)) => {
+            Ok((child, stream, _)) => {
                 let pid = child.id();
                 (self.child, self.stream, self.since) = (child, Some(stream), Instant::now());
                 log::warn("took over again", &[("pid", &pid), ("died", &died)]);

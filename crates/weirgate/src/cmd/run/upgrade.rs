@@ -22,7 +22,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, OnceLock, TryLockError, mpsc};
 use std::time::{Duration, Instant};
 use weir_admin::Handle;
-use weir_gateway::{Gateway, Handover, Inheritance};
+use weir_gateway::{Consequences, Gateway, Handover, Inheritance};
 use weir_telemetry::log;
 
 /// Tells a process that its stdin is the socket of the process that it replaces.
@@ -38,7 +38,12 @@ const SEND_WAIT: Duration = Duration::from_secs(10);
 /// Most bytes that are read of an error.
 const REASON_BYTES: u64 = 64 * 1024;
 
+/// Most bytes of the names of forgotten state that are read.
+const FORGETS_BYTES: u32 = 1024 * 1024;
+
 const READY: u8 = b'R';
+/// Before `READY`, if the process before asks for it: which state is forgotten, as JSON with its length before it (u32).
+const FORGETS: u8 = b'N';
 const FAILED: u8 = b'F';
 /// Sent after `READY`: the new process runs another config, so its sockets may differ from those it was given.
 pub(super) const CHANGED: u8 = b'C';
@@ -46,6 +51,15 @@ pub(super) const CHANGED: u8 = b'C';
 pub(super) const LEAVING: u8 = b'L';
 
 // === the side of the process that serves ===
+
+/// What an upgrade came to.
+#[derive(Debug)]
+pub(super) struct Upgraded {
+    /// The process that serves now.
+    pub(super) pid: u32,
+    /// What became of what lived in this one.
+    pub(super) consequences: Consequences,
+}
 
 /// Starts the new process and makes room for it.
 pub(super) struct Upgrader {
@@ -78,7 +92,7 @@ impl Upgrader {
     ///
     /// # Errors
     /// Why the upgrade failed. This process keeps serving.
-    pub(super) fn upgrade(&self) -> Result<u32, String> {
+    pub(super) fn upgrade(&self) -> Result<Upgraded, String> {
         let upgraded = self.try_upgrade();
         if let Err(why) = &upgraded {
             // Only the first line fits a log line. A new process with a bad config has printed all of its
@@ -89,7 +103,7 @@ impl Upgrader {
         upgraded
     }
 
-    fn try_upgrade(&self) -> Result<u32, String> {
+    fn try_upgrade(&self) -> Result<Upgraded, String> {
         if std::process::id() == 1 {
             return Err(
                 "this is process 1 of a container, which ends with it: replace the container".to_owned()
@@ -112,7 +126,8 @@ impl Upgrader {
         let handover = self.handover();
         // Without it, a restarted process would bind its sockets itself.
         let kept = handover.try_clone().unwrap_or_default();
-        let (child, stream) = install(child, stream, handover, program)?;
+        let (child, stream, forgets) = install(child, stream, handover, program)?;
+        let consequences = Consequences { forgets, ..self.gateway.consequences_of_upgrade() };
         if let Some(admin) = self.admin.get() {
             admin.leave();
         }
@@ -133,7 +148,7 @@ impl Upgrader {
             Ok(_) => drop(wait.recv()), // the channel hung up: from now on only the new process accepts
             Err(_) => self.gateway.stop(), // no thread available; the new process serves
         }
-        Ok(pid)
+        Ok(Upgraded { pid, consequences })
     }
 
     fn handover(&self) -> Handover {
@@ -151,13 +166,13 @@ pub(super) fn install(
     stream: UnixStream,
     handover: Handover,
     program: &Path,
-) -> Result<(Child, UnixStream), String> {
+) -> Result<(Child, UnixStream, Vec<String>), String> {
     let sent = handover.send(&stream).map_err(|e| match e.kind() {
         io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => String::new(), // its exit status says more
         _ => format!("it did not take what it was handed: {e}"),
     });
     match sent.and_then(|()| wait_ready(&stream, READY_WAIT)) {
-        Ok(()) => Ok((child, stream)),
+        Ok(forgets) => Ok((child, stream, forgets)),
         Err(why) => Err(ended(&mut child, program, &why)),
     }
 }
@@ -192,23 +207,45 @@ pub(super) fn start(command: &mut Command, program: &Path) -> Result<(Child, Uni
 }
 
 /// Waits until the new process reports that it is ready, or why not.
-fn wait_ready(stream: &UnixStream, limit: Duration) -> Result<(), String> {
+fn wait_ready(stream: &UnixStream, limit: Duration) -> Result<Vec<String>, String> {
     let late = || format!("it was not ready within {} s", limit.as_secs());
     stream.set_read_timeout(Some(limit)).map_err(|e| e.to_string())?;
-    let mut said = [0];
-    match (&*stream).read(&mut said) {
-        Ok(1) if said[0] == READY => Ok(()),
-        Ok(1) if said[0] == FAILED => {
-            let mut why = String::new();
-            let _ = stream.take(REASON_BYTES).read_to_string(&mut why); // partial text is enough
-            Err(why)
+    let mut forgets = Vec::new();
+    loop {
+        let mut said = [0];
+        match (&*stream).read(&mut said) {
+            Ok(1) if said[0] == READY => return Ok(forgets),
+            Ok(1) if said[0] == FORGETS && forgets.is_empty() => forgets = read_forgets(stream)?,
+            Ok(1) if said[0] == FAILED => {
+                let mut why = String::new();
+                let _ = stream.take(REASON_BYTES).read_to_string(&mut why); // as far as it came
+                return Err(why);
+            }
+            Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                return Err(late());
+            }
+            _ => return Err(String::new()),
         }
-        Err(e) if matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => Err(late()),
-        _ => Err(String::new()),
     }
 }
 
-/// Kills a process that did not become ready, and returns the reason.
+/// Reads what stands behind [`FORGETS`]. Names that cannot be understood are no reason to serve on.
+fn read_forgets(mut stream: &UnixStream) -> Result<Vec<String>, String> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).map_err(|_| String::new())?;
+    let length = u32::from_be_bytes(length);
+    if length > FORGETS_BYTES {
+        return Err(String::new());
+    }
+    let mut names = Vec::new();
+    let read = stream.take(length.into()).read_to_end(&mut names).map_err(|_| String::new())?;
+    if read < length as usize {
+        return Err(String::new());
+    }
+    Ok(serde_json::from_slice(&names).unwrap_or_default())
+}
+
+/// Ends a process that did not become ready; says why.
 fn ended(child: &mut Child, program: &Path, why: &str) -> String {
     // It may be about to exit, and its exit status is informative.
     let by = Instant::now() + Duration::from_millis(200);
@@ -227,8 +264,12 @@ fn ended(child: &mut Child, program: &Path, why: &str) -> String {
 
 // === the side of the process that begins ===
 
-/// The process that this one replaces.
-pub(super) struct Predecessor(UnixStream);
+/// The process whose place this one takes.
+pub(super) struct Predecessor {
+    stream: UnixStream,
+    /// It wants to know which of its state is forgotten.
+    asks: bool,
+}
 
 impl Predecessor {
     /// The process that started this one to replace it, with its handover. Without a predecessor, the sockets
@@ -245,7 +286,7 @@ impl Predecessor {
             rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
             stream.set_read_timeout(Some(SEND_WAIT))?;
             let inheritance = Inheritance::receive(&stream)?;
-            Ok((Some(Self(stream)), inheritance))
+            Ok((Some(Self { stream, asks: inheritance.asks() }), inheritance))
         };
         received().map_err(|e| {
             anyhow::anyhow!(
@@ -255,14 +296,26 @@ impl Predecessor {
     }
 
     /// Reports that this process serves.
-    pub(super) fn ready(mut self) -> Bond {
-        let _ = self.0.write_all(&[READY]); // the predecessor may be gone
-        Bond(self.0)
+    pub(super) fn ready(mut self, forgets: &[String]) -> Bond {
+        let mut said = Vec::new();
+        if self.asks
+            && !forgets.is_empty()
+            && let Ok(names) = serde_json::to_vec(forgets)
+            && let Some(length) = u32::try_from(names.len()).ok().filter(|length| *length <= FORGETS_BYTES)
+        {
+            said.push(FORGETS);
+            said.extend_from_slice(&length.to_be_bytes());
+            said.extend_from_slice(&names);
+        }
+        said.push(READY);
+        let _ = self.stream.write_all(&said); // one that is gone needs no telling
+        Bond(self.stream)
     }
 
     /// Reports that this process cannot serve.
     pub(super) fn failed(mut self, why: &str) {
-        let _ = self.0.write_all(&[FAILED]).and_then(|()| self.0.write_all(why.as_bytes())); // as above
+        // As above.
+        let _ = self.stream.write_all(&[FAILED]).and_then(|()| self.stream.write_all(why.as_bytes()));
     }
 }
 
@@ -309,7 +362,11 @@ mod tests {
             drop(theirs);
             wait_ready(&ours, READY_WAIT)
         };
-        assert_eq!(said(b"R"), Ok(()));
+        assert_eq!(said(b"R"), Ok(Vec::new()));
+        assert_eq!(said(b"N\0\0\0\x05[\"a\"]R"), Ok(vec!["a".to_owned()]));
+        assert_eq!(said(b"N\0\0\0\x01?R"), Ok(Vec::new()));
+        assert_eq!(said(b"N\0\0\0\x05[\"a\""), Err(String::new()));
+        assert_eq!(said(b"N\xff\0\0\0"), Err(String::new()));
         assert_eq!(said(b"Fno such file"), Err("no such file".to_owned()));
         assert_eq!(said(b"?"), Err(String::new()));
         assert_eq!(said(b""), Err(String::new()));
