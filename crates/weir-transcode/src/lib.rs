@@ -40,5 +40,5 @@ pub use api::{Api, Binding, Call, Lookup, Method, Request};
 pub use options::{DEPTH_MOST, JsonOptions, Limits};
 pub use parse::ParseError;
 pub use print::PrintError;
-pub use rules::{Choice, RuleError};
+pub use rules::{Choice, Requests, RuleError};
 pub use status::{ErrorStyle, Status, code_name, http_status, of_http};

@@ -21,6 +21,20 @@ pub struct RuleError {
     pub method: String,
     /// What is wrong, starting with the method.
     pub message: String,
+    /// What becomes of its requests.
+    pub requests: Requests,
+}
+
+/// What becomes of the requests that a refused rule names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Requests {
+    /// Another rule takes them.
+    Bound,
+    /// They are refused, so that no less literal rule takes them.
+    #[default]
+    Refused,
+    /// Nobody knows them, because the path of the rule cannot be read.
+    Unknown,
 }
 
 impl fmt::Display for RuleError {
@@ -141,7 +155,12 @@ impl Rules {
                     }
                     let Some(more) = more.as_message() else { continue };
                     if !list(more, "additional_bindings").is_empty() {
-                        self.wrong(at, &place, "additional_bindings stand in additional_bindings");
+                        self.wrong(
+                            at,
+                            &place,
+                            Requests::Unknown,
+                            "additional_bindings stand in additional_bindings",
+                        );
                     }
                     self.rule(at, more, schema, &place);
                 }
@@ -167,13 +186,14 @@ impl Rules {
             return self.wrong(
                 at,
                 place,
+                Requests::Unknown,
                 "the rule has no path: it needs one of get, put, post, delete, patch, custom",
             );
         };
         let is_token =
             !method.is_empty() && method.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
         if !is_token && method != "*" {
-            return self.wrong(at, place, format!("`{method}` is no method of HTTP"));
+            return self.wrong(at, place, Requests::Unknown, format!("`{method}` is no method of HTTP"));
         }
         let text = Text { method, path, body: text(rule, "body"), response: text(rule, "response_body") };
         self.binding(at, &text, schema, place);
@@ -188,11 +208,12 @@ impl Rules {
         let client_streams = method.client_streams;
         match compile(rule, schema, input, output, client_streams) {
             Err(wrong) => {
-                if let Ok(template) = Template::new(&rule.path) {
-                    self.unserved.push((rule.method.clone(), template, self.refused.len()));
-                }
+                let template = Template::new(&rule.path).ok();
+                let requests = if template.is_some() { Requests::Refused } else { Requests::Unknown };
+                self.unserved
+                    .extend(template.map(|template| (rule.method.clone(), template, self.refused.len())));
                 let wrong = wrong.join("; ");
-                self.wrong(at, place, format!("{} {}: {wrong}", rule.method, rule.path));
+                self.wrong(at, place, requests, format!("{} {}: {wrong}", rule.method, rule.path));
             }
             Ok(compiled) => self.bind(Binding {
                 method: at,
@@ -220,13 +241,13 @@ impl Rules {
         );
         let earlier = std::mem::replace(place, binding);
         let message = format!("{} {}: {message}", earlier.http, earlier.template.text);
-        self.wrong(earlier.method, &earlier.place, message);
+        self.wrong(earlier.method, &earlier.place, Requests::Bound, message);
     }
 
-    fn wrong(&mut self, at: usize, place: &str, message: impl fmt::Display) {
+    fn wrong(&mut self, at: usize, place: &str, requests: Requests, message: impl fmt::Display) {
         let name = self.methods.get(at).map_or("", |m| m.path.trim_start_matches('/'));
         let (place, message) = (clipped(place), clipped(&format!("{name}: {message}")));
-        self.refused.push(RuleError { place, method: clipped(name), message });
+        self.refused.push(RuleError { place, method: clipped(name), message, requests });
     }
 }
 

@@ -127,8 +127,11 @@ pub fn from_set(bytes: &[u8]) -> Result<DescriptorPool, String> {
     if bytes.len() > SET_BYTES {
         return Err(format!("a descriptor set is at most {SET_BYTES} bytes"));
     }
-    let pool = DescriptorPool::decode(bytes).map_err(|e| {
-        format!("this is no set of descriptors with all its imports (protoc --include_imports --descriptor_set_out=FILE): {e:?}")
+    const EXPECTED: &str = "this is no set of descriptors with all its imports; expected what \
+        protoc --include_imports --descriptor_set_out=FILE writes";
+    let pool = DescriptorPool::decode(bytes).map_err(|e| match format!("{e:?}") {
+        why if why.contains("failed to decode") => EXPECTED.to_owned(),
+        why => format!("{EXPECTED}: {why}"),
     })?;
     with_built_in(pool)
 }

@@ -85,7 +85,7 @@ impl Template {
             self.segments.push(simple(segment)?);
             return Ok(after);
         };
-        let (variable, after) = inside.split_once('}').ok_or_else(|| wrong("a { is not closed"))?;
+        let (variable, after) = inside.split_once('}').ok_or_else(|| wrong("a `{` is not closed"))?;
         let (field, pattern) = variable.split_once('=').unwrap_or((variable, "*"));
         if !field.split('.').all(is_identifier) {
             return Err(wrong(format!("`{field}` is no field")));

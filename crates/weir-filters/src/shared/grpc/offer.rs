@@ -6,7 +6,7 @@ use crate::prelude::*;
 use std::path::PathBuf;
 use std::sync::Arc;
 use weir_filter::config::diagnostic::nearest_name;
-use weir_transcode::{Api, Choice, DEPTH_MOST, JsonOptions, Limits, RuleError, sources};
+use weir_transcode::{Api, Choice, DEPTH_MOST, JsonOptions, Limits, Requests, RuleError, sources};
 
 /// Longest `.proto` file.
 const PROTO_BYTES: usize = 4 * 1024 * 1024;
@@ -14,8 +14,19 @@ const PROTO_BYTES: usize = 4 * 1024 * 1024;
 /// Most refused rules that are listed one by one, because a service may describe thousands.
 pub(crate) const REFUSED_SHOWN: usize = 20;
 
-const REFUSED_HINT: &str = "its requests are answered 501 grpc_rule_refused, all other rules are served; correct the rule, or name the \
-                            services that count: services: [ NAME ]";
+/// What to do about a rule that is not served.
+const fn refused_hint(requests: Requests) -> &'static str {
+    match requests {
+        Requests::Bound => "the rule that came last takes its requests; give one of the two another path",
+        Requests::Refused => {
+            "its requests are answered 501 grpc_rule_refused, all other rules are served; correct the rule, or name the services that \
+             count: services: [ NAME ]"
+        }
+        Requests::Unknown => {
+            "no request leads to it, all other rules are served; correct its path, or name the services that count: services: [ NAME ]"
+        }
+    }
+}
 
 /// Largest value that the message limit may have.
 const MESSAGE_MOST: u64 = 64 * 1024 * 1024;
@@ -103,19 +114,19 @@ impl Offer<'_> {
             build.refuse(
                 "",
                 "proto, descriptors and reflection exclude one another",
-                Some("keep one".to_owned()),
+                Some("keep one".into()),
             );
         }
         for (field, given) in [("upstream", self.upstream.is_some()), ("refresh", self.refresh.is_some())] {
             if given && !self.reflection {
-                build.refuse(field, "says nothing without reflection", Some("leave it out".to_owned()));
+                build.refuse(field, "says nothing without reflection", Some("leave it out".into()));
             }
         }
         if !self.include.is_empty() && self.proto.is_empty() {
-            build.refuse("include", "says nothing without proto", Some("leave it out".to_owned()));
+            build.refuse("include", "says nothing without proto", Some("leave it out".into()));
         }
         if self.refresh.is_some_and(|refresh| refresh.get() < std::time::Duration::from_secs(1)) {
-            build.refuse("refresh", "is shorter than 1s", Some("write refresh: 1m".to_owned()));
+            build.refuse("refresh", "is shorter than 1s", Some("write refresh: 1m".into()));
         }
         given > 0
     }
@@ -141,7 +152,7 @@ impl Offer<'_> {
             }
             let near = nearest_name(name, build.upstreams.iter().map(String::as_str));
             let hint = near.map(|near| format!("did you mean `{near}`?"));
-            build.refuse("upstream", format!("there is no upstream `{name}`"), hint);
+            build.refuse("upstream", format!("there is no upstream `{name}`"), hint.map(Into::into));
             return None;
         }
         let targets = build.targets;
@@ -149,7 +160,7 @@ impl Offer<'_> {
             [one] => Some(one.clone()),
             [] => {
                 let hint = "write upstream: NAME".to_owned();
-                build.refuse("reflection", "no route says which upstream to ask here", Some(hint));
+                build.refuse("reflection", "no route says which upstream to ask here", Some(hint.into()));
                 None
             }
             [first, ..] => {
@@ -157,7 +168,7 @@ impl Offer<'_> {
                 build.refuse(
                     "reflection",
                     "the route leads to several upstreams; one of them is asked",
-                    Some(hint),
+                    Some(hint.into()),
                 );
                 None
             }
@@ -183,18 +194,18 @@ impl Offer<'_> {
             Ok(api) if api.bindings() == 0 && !self.choice.without_rules => {
                 let message =
                     "none of its methods has a rule of google.api.http, so that nothing can be called";
-                build.refuse(field, message, Some("write unannotated: true".to_owned()));
+                build.refuse(field, message, Some("write unannotated: true".into()));
                 None
             }
             Ok(api) => {
                 let refused = api.refused();
                 for rule in refused.iter().take(REFUSED_SHOWN) {
                     let message = format!("this rule is not served: {rule}");
-                    build.warn(field, "grpc-rule", message, Some(REFUSED_HINT.to_owned()));
+                    build.warn(field, "grpc-rule", message, Some(refused_hint(rule.requests).into()));
                 }
                 if let Some(more) = refused.len().checked_sub(REFUSED_SHOWN).filter(|more| *more > 0) {
                     let message = format!("{more} more rules are not served");
-                    build.warn(field, "grpc-rule", message, Some(REFUSED_HINT.to_owned()));
+                    build.warn(field, "grpc-rule", message, Some(refused_hint(Requests::Refused).into()));
                 }
                 Some(api)
             }
