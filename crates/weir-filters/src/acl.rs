@@ -47,7 +47,7 @@ impl IntoFilter for AclSettings {
     fn into_filter(self, build: &mut Build<'_>) -> Option<Acl> {
         let before = build.mistakes.len();
         if self.allow.is_empty() && self.deny.is_empty() {
-            let hint = Some("write allow: [ shop, \"plan:gold\" ], or deny".to_owned());
+            let hint = Some("write allow: [ shop, \"plan:gold\" ], or deny".into());
             build.refuse("", "names nobody: everybody would pass", hint);
         }
         for (key, list) in [("allow", &self.allow), ("deny", &self.deny)] {
@@ -77,7 +77,7 @@ fn check(field: &str, name: &str, build: &mut Build<'_>) {
     let consumers = Consumers::clone(build.consumers);
     if name == ANONYMOUS {
         if consumers.iter().any(|consumer| consumer.name == ANONYMOUS) {
-            let hint = Some("call the consumer otherwise".to_owned());
+            let hint = Some("call the consumer otherwise".into());
             build.refuse(field, "`anonymous` means whoever nobody named, and a consumer is called so", hint);
         }
         return;
@@ -95,7 +95,7 @@ fn check(field: &str, name: &str, build: &mut Build<'_>) {
         Some(_) => format!("`{name}` is nobody; expected a consumer, plan:NAME or group:NAME"),
         None => format!("there is no consumer `{name}`"),
     };
-    build.refuse(field, message, Some(hint));
+    build.refuse(field, message, Some(hint.into()));
 }
 
 impl Filter for Acl {

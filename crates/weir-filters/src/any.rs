@@ -83,7 +83,7 @@ fn build(settings: &mut Settings<'_>, build: &mut Build<'_>) -> Option<Built> {
     let written = de::read::<Vec<FilterNode>>(node, path, found)?;
     if written.len() < 2 && before.0 == found.errors() {
         let hint = "write any: [ { jwt: { .. } }, { key_auth: {} } ]";
-        build.refuse("", "needs two filters at least", Some(hint.to_owned()));
+        build.refuse("", "needs two filters at least", Some(hint.into()));
     }
     if written.len() > MAX_MEMBERS {
         build.refuse("", format!("has more than {MAX_MEMBERS} filters"), None);
@@ -95,7 +95,7 @@ fn build(settings: &mut Settings<'_>, build: &mut Build<'_>) -> Option<Built> {
         let optional = filter.node.get("optional").and_then(Node::as_text) == Some("true");
         if optional && index < last {
             let message = "lets requests without credentials pass before the filters behind it are asked";
-            let hint = Some("write it on the last one, where it counts for all".to_owned());
+            let hint = Some("write it on the last one, where it counts for all".into());
             build.refuse(&format!("{place}.optional"), message, hint);
         }
         let Some(built) = build_one(filter, &place, found, build) else { continue };
@@ -125,11 +125,11 @@ fn build_one(
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("there are: {}", known.collect::<Vec<_>>().join(", ")),
         };
-        build.refuse(place, format!("there is no filter `{}`", written.shown), Some(hint));
+        build.refuse(place, format!("there is no filter `{}`", written.shown), Some(hint.into()));
         return None;
     };
     if !fits(&kind) {
-        let hint = Some("put it before or behind `any`".to_owned());
+        let hint = Some("put it before or behind `any`".into());
         build.refuse(place, format!("`{}` does not ask who calls", written.shown), hint);
         return None;
     }

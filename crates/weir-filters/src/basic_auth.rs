@@ -212,14 +212,14 @@ impl Users {
                 seal.update(format!("{consumer}\0{}\0{pair}\0", who.name));
                 let whose = format!("entry {} of consumer `{}`", n + 1, who.name);
                 let Some((name, hash)) = pair.split_once(':').filter(|(name, _)| !name.is_empty()) else {
-                    let hint = Some("write USER:HASH; `weir hash --user USER` makes it".to_owned());
+                    let hint = Some("write USER:HASH; `weir hash --user USER` makes it".into());
                     build.refuse("", format!("{whose} is no user and hash"), hint);
                     continue;
                 };
                 match PasswordHash::parse(hash) {
                     Ok(hash) => users.add(name, consumer, hash, &whose, build),
                     Err(why) => {
-                        let hint = Some("make one with `weir hash`, which reads the password".to_owned());
+                        let hint = Some("make one with `weir hash`, which reads the password".into());
                         build.refuse("", format!("the hash in {whose} {why}"), hint);
                     }
                 }
@@ -227,11 +227,7 @@ impl Users {
         }
         if users.by_name.is_empty() && build.mistakes.is_empty() {
             let hint = "write consumers: { NAME: { basic_auth: [ \"${NAME_PASSWORD}\" ] } }";
-            build.refuse(
-                "",
-                "no consumer has a password: every request would be refused",
-                Some(hint.to_owned()),
-            );
+            build.refuse("", "no consumer has a password: every request would be refused", Some(hint.into()));
         }
         let seal = seal.finalize().iter().map(|b| format!("{b:02x}")).collect();
         (users, seal)
@@ -240,7 +236,7 @@ impl Users {
     fn add(&mut self, name: &str, consumer: usize, hash: PasswordHash, whose: &str, build: &mut Build<'_>) {
         self.note_cost(&hash);
         if self.by_name.insert(name.as_bytes().into(), User { consumer, hash }).is_some() {
-            let hint = Some("give each user one password".to_owned());
+            let hint = Some("give each user one password".into());
             build.refuse("", format!("the user in {whose} stands there already"), hint);
         }
     }

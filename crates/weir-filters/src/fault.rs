@@ -146,20 +146,20 @@ impl IntoFilter for FaultSettings {
         let cause = self.status.map(abort);
         if self.delay.is_none() && self.status.is_none() && self.ask.is_none() {
             let hint = "write delay: 2s, status: 503, or ask: x-weir-fault";
-            build.refuse("", "makes nothing late and nothing fail", Some(hint.to_owned()));
+            build.refuse("", "makes nothing late and nothing fail", Some(hint.into()));
         }
         if self.ask.is_none() && !self.ask_from.is_empty() {
             build.refuse(
                 "ask_from",
                 "says who may ask, but nobody can",
-                Some("write ask: x-weir-fault".to_owned()),
+                Some("write ask: x-weir-fault".into()),
             );
         }
         if let Some(name) = &self.ask {
             allow_name(build, "ask", name);
         }
         if self.ask_delay.get() > Delay::LONGEST {
-            build.refuse("ask_delay", "is longer than 10m, the longest delay", Some("write 10m".to_owned()));
+            build.refuse("ask_delay", "is longer than 10m, the longest delay", Some("write 10m".into()));
         }
         let (from, longest) = (self.ask_from, self.ask_delay.get());
         (build.mistakes.len() == before).then(|| Fault {

@@ -72,7 +72,7 @@ impl IntoFilter for HeadersSettings {
 
     fn into_filter(self, build: &mut Build<'_>) -> Option<Headers> {
         if self.request.is_empty() && self.response.is_empty() {
-            build.refuse("", "changes nothing", Some("set, add or remove something".to_owned()));
+            build.refuse("", "changes nothing", Some("set, add or remove something".into()));
         }
         let request = self.request.compile("request", build);
         let response = self.response.compile("response", build);
@@ -131,14 +131,14 @@ fn compile(
         match &parsed {
             Err(e) => build.refuse(&field, e.to_string(), None),
             Ok(name) if compiled.iter().any(|(n, _)| *n == **name) => {
-                build.refuse(&field, "stands here twice", Some("case does not matter in names".to_owned()));
+                build.refuse(&field, "stands here twice", Some("case does not matter in names".into()));
             }
             Ok(name) => {
                 allow_name(build, &field, name);
             }
         }
         if let Err(e) = &template {
-            build.refuse(&field, e.message.clone(), e.hint.clone());
+            build.refuse(&field, e.message.clone(), e.hint.clone().map(Into::into));
         }
         if control {
             build.refuse(&field, "the value holds a control byte, which would end the field", None);

@@ -180,7 +180,7 @@ impl IntoFilter for KeyAuthSettings {
             }
         }
         if self.query.as_ref().is_some_and(String::is_empty) {
-            build.refuse("query", "is empty", Some("name a parameter, or leave it out".to_owned()));
+            build.refuse("query", "is empty", Some("name a parameter, or leave it out".into()));
         }
         if let Some(cookie) = self.cookie.as_ref().filter(|cookie| FieldName::new(cookie).is_err()) {
             build.refuse("cookie", format!("`{cookie}` is no name of a cookie"), None);
@@ -188,7 +188,7 @@ impl IntoFilter for KeyAuthSettings {
         if let Some(scheme) = &self.scheme
             && FieldName::new(scheme).is_err()
         {
-            build.refuse("scheme", format!("`{scheme}` is no single word"), Some("write Bearer".to_owned()));
+            build.refuse("scheme", format!("`{scheme}` is no single word"), Some("write Bearer".into()));
         }
         let keys = Keys::read(self.file.as_ref(), build);
         if build.mistakes.len() > before {
@@ -230,7 +230,7 @@ impl Keys {
         }
         if keys.by_half.is_empty() && build.mistakes.is_empty() {
             let hint = "write consumers: { NAME: { key_auth: [ \"${NAME_KEY}\" ] } }";
-            build.refuse("", "no consumer has a key: every request would be refused", Some(hint.to_owned()));
+            build.refuse("", "no consumer has a key: every request would be refused", Some(hint.into()));
         }
         keys.verified = Verified::new(keys.by_half.len());
         keys
@@ -250,7 +250,7 @@ impl Keys {
             let whose = format!("{}:{}: the key", file.0.display(), number + 1);
             let (Some(key), None) = (words.next(), words.next()) else {
                 let message = format!("{}:{}: is no pair", file.0.display(), number + 1);
-                build.refuse("file", message, Some("write a consumer and a key in each line".to_owned()));
+                build.refuse("file", message, Some("write a consumer and a key in each line".into()));
                 continue;
             };
             match (consumers.iter().position(|consumer| consumer.name == name), parse_key(key)) {
@@ -258,7 +258,7 @@ impl Keys {
                 (Some(_), Err(why)) => build.refuse("file", format!("{whose} {why}"), None),
                 (None, _) => {
                     let place = format!("{}:{}", file.0.display(), number + 1);
-                    let hint = Some("write it under `consumers`, if only as `NAME: {}`".to_owned());
+                    let hint = Some("write it under `consumers`, if only as `NAME: {}`".into());
                     build.refuse("file", format!("{place}: there is no consumer `{name}`"), hint);
                 }
             }
@@ -273,7 +273,7 @@ impl Keys {
         if let Some((_, other)) = self.by_half.insert(half(&hash), (hash, owner)) {
             let other = build.consumers.get(other.consumer as usize).map_or("", |c| &c.name).to_owned();
             let hint = "a key must tell who calls: give each consumer its own".to_owned();
-            build.refuse(field, format!("{whose} stands at consumer `{other}` already"), Some(hint));
+            build.refuse(field, format!("{whose} stands at consumer `{other}` already"), Some(hint.into()));
         }
     }
 

@@ -105,7 +105,7 @@ impl IntoFilter for MaintenanceSettings {
             let name = host.strip_prefix("*.").unwrap_or(host);
             if name.is_empty() || name.contains(['*', '/', ':', ' ']) && !name.starts_with('[') {
                 let hint = "write shop.example.com, or *.example.com for everything below it";
-                build.refuse(&format!("hosts[{at}]"), format!("`{host}` is no host"), Some(hint.to_owned()));
+                build.refuse(&format!("hosts[{at}]"), format!("`{host}` is no host"), Some(hint.into()));
             }
         }
         let mut allow_headers = Vec::new();
@@ -116,7 +116,7 @@ impl IntoFilter for MaintenanceSettings {
                     build.refuse(
                         &key,
                         "is empty: anybody could send it",
-                        Some("choose a value that nobody guesses".to_owned()),
+                        Some("choose a value that nobody guesses".into()),
                     );
                 }
                 Ok(name) => allow_headers.push((name, value.into_bytes())),
@@ -129,7 +129,7 @@ impl IntoFilter for MaintenanceSettings {
         };
         if let Some(name) = self.switch.as_ref().filter(|name| !is_name(name)) {
             let hint = "write 1 to 64 letters, digits, `-`, `_` and `.`, such as `shop`";
-            build.refuse("switch", format!("`{name}` is no name of a switch"), Some(hint.to_owned()));
+            build.refuse("switch", format!("`{name}` is no name of a switch"), Some(hint.into()));
         }
         let page = self.page.as_ref().and_then(|page| page.compile("page", &[], build));
         let seconds = self.retry_after.get().as_secs();

@@ -151,7 +151,11 @@ impl IntoFilter for MirrorSettings {
         if !build.upstreams.contains(&self.upstream) {
             let near = nearest_name(&self.upstream, build.upstreams.iter().map(String::as_str));
             let hint = near.map(|near| format!("did you mean {near}?"));
-            build.refuse("upstream", format!("there is no upstream `{}`", self.upstream), hint);
+            build.refuse(
+                "upstream",
+                format!("there is no upstream `{}`", self.upstream),
+                hint.map(Into::into),
+            );
         }
         if !(1..=1000).contains(&self.queue) {
             build.refuse("queue", format!("`{}` is not between 1 and 1000", self.queue), None);
@@ -167,7 +171,7 @@ impl IntoFilter for MirrorSettings {
             );
         }
         if self.timeout.is_zero() {
-            build.refuse("timeout", "a copy needs time", Some("write 30s".to_owned()));
+            build.refuse("timeout", "a copy needs time", Some("write 30s".into()));
         }
         allow_name(build, "header", &self.header);
         let (most, most_bytes) = (usize::from(self.queue), self.bytes.as_usize());

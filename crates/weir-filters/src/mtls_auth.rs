@@ -79,7 +79,7 @@ impl IntoFilter for MtlsAuthSettings {
                     Ok(told) => told,
                     Err((message, hint)) => {
                         let whose = format!("`{text}` of consumer `{}`", consumer.name);
-                        build.refuse("", format!("{whose} {message}"), Some(hint.to_owned()));
+                        build.refuse("", format!("{whose} {message}"), Some(hint.into()));
                         continue;
                     }
                 };
@@ -89,7 +89,7 @@ impl IntoFilter for MtlsAuthSettings {
                         "`{text}` of consumer `{}` stands at consumer `{other}` already",
                         consumer.name
                     );
-                    build.refuse("", message, Some("it must tell who calls".to_owned()));
+                    build.refuse("", message, Some("it must tell who calls".into()));
                 }
             }
         }
@@ -98,7 +98,7 @@ impl IntoFilter for MtlsAuthSettings {
             build.refuse(
                 "",
                 "no consumer has a certificate: every request would be refused",
-                Some(hint.to_owned()),
+                Some(hint.into()),
             );
         }
         (build.mistakes.len() == before).then(|| MtlsAuth {

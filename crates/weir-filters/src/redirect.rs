@@ -88,12 +88,12 @@ impl IntoFilter for RedirectSettings {
             (Some(to), false) => to,
             (None, true) => "https://{host}{path}".to_owned(),
             (Some(_), true) => {
-                build.refuse("to", "stands beside https: true", Some("leave one of them out".to_owned()));
+                build.refuse("to", "stands beside https: true", Some("leave one of them out".into()));
                 return None;
             }
             (None, false) => {
                 let hint = "write to: \"https://www.example.com{path}\", or https: true";
-                build.refuse("", "says not where to", Some(hint.to_owned()));
+                build.refuse("", "says not where to", Some(hint.into()));
                 return None;
             }
         };
@@ -102,21 +102,21 @@ impl IntoFilter for RedirectSettings {
         let template = match Template::parse(&to, captures) {
             Ok(template) => template,
             Err(e) => {
-                build.refuse("to", e.message, e.hint);
+                build.refuse("to", e.message, e.hint.map(Into::into));
                 return None;
             }
         };
         let sample = template.sample("x");
         if sample.is_empty() || !sample.iter().all(u8::is_ascii_graphic) {
             let hint = "escape other characters as in a URL: %20 for a space";
-            build.refuse("to", "is no URL: it is empty or holds spaces or non-ASCII", Some(hint.to_owned()));
+            build.refuse("to", "is no URL: it is empty or holds spaces or non-ASCII", Some(hint.into()));
             return None;
         }
         if let Some(name) = in_authority(&to) {
             let message = format!(
                 "`{{{name}}}` stands where the host still goes on: a client could write another host"
             );
-            build.refuse("to", message, Some(format!("write /{{{name}}}")));
+            build.refuse("to", message, Some(format!("write /{{{name}}}").into()));
             return None;
         }
         let uses = |var: &Var| template.vars().any(|v| v == var);

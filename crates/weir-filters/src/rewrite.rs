@@ -79,11 +79,11 @@ impl IntoFilter for RewriteSettings {
         let before = build.mistakes.len();
         let nothing = path.is_none() && strip_prefix.is_none() && add_prefix.is_none() && host.is_none();
         if nothing && query.set.is_empty() && query.add.is_empty() && query.remove.is_empty() {
-            build.refuse("", "changes nothing", Some("set path, strip_prefix, host or query".to_owned()));
+            build.refuse("", "changes nothing", Some("set path, strip_prefix, host or query".into()));
         }
         if path.is_some() && (strip_prefix.is_some() || add_prefix.is_some()) {
             let hint = "capture the rest of the path in the route and write path: \"/prefix/{rest}\"";
-            build.refuse("path", "stands beside a prefix; only one can be", Some(hint.to_owned()));
+            build.refuse("path", "stands beside a prefix; only one can be", Some(hint.into()));
         }
         let path = match path {
             Some(text) => PathEdit::Template(path_template(&text, build)?),
@@ -109,7 +109,7 @@ impl IntoFilter for RewriteSettings {
 }
 
 fn refuse(build: &mut Build<'_>, field: &str, e: Malformed) {
-    build.refuse(field, e.message, e.hint);
+    build.refuse(field, e.message, e.hint.map(Into::into));
 }
 
 fn path_template(text: &str, build: &mut Build<'_>) -> Option<Template> {
@@ -121,15 +121,15 @@ fn path_template(text: &str, build: &mut Build<'_>) -> Option<Template> {
         }
     };
     if template.vars().any(|var| *var == Var::Query) || template.sample("").contains(&b'?') {
-        build.refuse("path", "holds a query", Some("the query stays as it is; use query.set".to_owned()));
+        build.refuse("path", "holds a query", Some("the query stays as it is; use query.set".into()));
     }
     let begins = template.beginning().first() == Some(&b'/');
     let sample = template.sample(if begins { "x" } else { "/x" });
     // The sample is escaped where values will go, so any error in it is an error in the text as written.
     if let Err(e) = canonical(&sample, Slashes::Keep, &mut Vec::new()) {
-        build.refuse("path", e.to_string(), Some("begin with `/` and escape as in a URL".to_owned()));
+        build.refuse("path", e.to_string(), Some("begin with `/` and escape as in a URL".into()));
     } else if !begins && template.vars().next() != Some(&Var::Path) {
-        build.refuse("path", "does not begin with `/`", Some(format!("write \"/{text}\"")));
+        build.refuse("path", "does not begin with `/`", Some(format!("write \"/{text}\"").into()));
     }
     Some(template)
 }
@@ -145,12 +145,12 @@ fn prefix(field: &str, text: Option<String>, build: &mut Build<'_>) -> Vec<u8> {
                 prefix.pop();
             }
             if prefix.is_empty() {
-                build.refuse(field, "is `/`, which changes nothing", Some("leave it out".to_owned()));
+                build.refuse(field, "is `/`, which changes nothing", Some("leave it out".into()));
             }
             prefix
         }
         Err(e) => {
-            build.refuse(field, e.to_string(), Some("write it as in a URL: /api/v1".to_owned()));
+            build.refuse(field, e.to_string(), Some("write it as in a URL: /api/v1".into()));
             Vec::new()
         }
     }
@@ -160,11 +160,7 @@ fn host_template(text: &str, build: &mut Build<'_>) -> Option<Template> {
     match Template::parse(text, build.captures) {
         Ok(template) => {
             if RequestHead::default().set_authority(&template.sample("x")).is_err() {
-                build.refuse(
-                    "host",
-                    format!("`{text}` is no host"),
-                    Some("write name or name:port".to_owned()),
-                );
+                build.refuse("host", format!("`{text}` is no host"), Some("write name or name:port".into()));
             }
             Some(template)
         }

@@ -119,11 +119,13 @@ impl IntoFilter for SecurityHeadersSettings {
                 Prepared::new(&name, value.as_bytes()).map_err(control)
             }) {
                 Ok(prepared) => fields.push(Field { name, prepared, tls: key == "hsts" }),
-                Err((message, hint)) => build.refuse(key, format!("`{value}` {message}"), hint),
+                Err((message, hint)) => {
+                    build.refuse(key, format!("`{value}` {message}"), hint.map(Into::into))
+                }
             }
         }
         if fields.is_empty() && build.mistakes.len() == before {
-            build.refuse("", "sends nothing: every field is off", Some("leave the filter out".to_owned()));
+            build.refuse("", "sends nothing: every field is off", Some("leave the filter out".into()));
         }
         let lengths = fields.iter().fold(0, |bits, field| bits | 1 << (field.name.as_str().len() & 63));
         (build.mistakes.len() == before).then_some(SecurityHeaders { fields, lengths, replace: self.replace })
@@ -133,7 +135,7 @@ impl IntoFilter for SecurityHeadersSettings {
 type Refused = (String, Option<String>);
 
 fn check(key: &str, value: &str, known: &[&str]) -> Result<(), Refused> {
-    let refused = |message: String, hint: &str| Err((message, Some(hint.to_owned())));
+    let refused = |message: String, hint: &str| Err((message, Some(hint.into())));
     if value.trim().is_empty() {
         return refused("is empty".to_owned(), "write \"off\" to leave the field out");
     }
@@ -156,7 +158,7 @@ fn check(key: &str, value: &str, known: &[&str]) -> Result<(), Refused> {
 
 /// RFC 6797 §6.1, and `preload` as hstspreload.org requires it.
 fn check_hsts(value: &str) -> Result<(), Refused> {
-    let refused = |message: &str, hint: &str| Err((message.to_owned(), Some(hint.to_owned())));
+    let refused = |message: &str, hint: &str| Err((message.to_owned(), Some(hint.into())));
     let (mut age, mut subdomains, mut preload) = (None, false, false);
     for directive in value.split(';').map(str::trim).filter(|directive| !directive.is_empty()) {
         let (name, number) = directive.split_once('=').unwrap_or((directive, ""));

@@ -122,7 +122,11 @@ impl IntoFilter for SignSettings {
         let key_byte = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-.*".contains(&b);
         if !self.label.starts_with(|c: char| c.is_ascii_lowercase()) || !self.label.bytes().all(key_byte) {
             let hint = "write it in lower case, such as sig".to_owned();
-            build.refuse("label", format!("`{}` is no name in a structured field", self.label), Some(hint));
+            build.refuse(
+                "label",
+                format!("`{}` is no name in a structured field", self.label),
+                Some(hint.into()),
+            );
         }
         let names = ALGORITHMS.map(|(name, _)| name).join(", ");
         let key = match ALGORITHMS.iter().find(|(name, _)| *name == self.algorithm) {
@@ -139,7 +143,7 @@ impl IntoFilter for SignSettings {
                 Err(why) => {
                     let hint = (*algorithm != Algorithm::HS256)
                         .then(|| format!("make one for {name}: see docs/guide/authentication.md"));
-                    build.refuse("key", why, hint);
+                    build.refuse("key", why, hint.map(Into::into));
                     None
                 }
             },

@@ -44,11 +44,11 @@ impl IntoFilter for TimeoutSettings {
         for (key, limit) in [("exchange", self.exchange), ("response", self.response)] {
             if limit.is_some_and(Duration::is_zero) {
                 let hint = "leave it out, or write a time such as 2s";
-                build.refuse(key, "a limit of no time lets nothing pass", Some(hint.to_owned()));
+                build.refuse(key, "a limit of no time lets nothing pass", Some(hint.into()));
             }
         }
         if self.exchange.is_none() && self.response.is_none() {
-            build.refuse("", "it limits nothing", Some("write exchange: 2s, or response: 500ms".to_owned()));
+            build.refuse("", "it limits nothing", Some("write exchange: 2s, or response: 500ms".into()));
         }
         (build.mistakes.len() == before).then(|| Timeout {
             exchange: self.exchange.map(Duration::get),

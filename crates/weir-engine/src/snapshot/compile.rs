@@ -237,12 +237,13 @@ const MIGRATED: &[&str] = &["literal-parameter", "query-in-path", "whole-path"];
 type Alike = (Chain, usize, (Option<Duration>, Option<Duration>), Option<EscapedSlashes>, Option<ClientGone>);
 
 impl Compiler<'_> {
+    /// An error. Of message and hint, literals of ours are told as they are.
     fn error(
         &mut self,
         path: &str,
         code: &'static str,
         message: impl Into<Cow<'static, str>>,
-        hint: Option<String>,
+        hint: Option<Cow<'static, str>>,
     ) {
         let mut diagnostic = Diagnostic::error(code, message).on(self.tree, path);
         if let Some(hint) = hint {
@@ -405,7 +406,12 @@ impl Compiler<'_> {
                 Some(name) => format!("did you mean `{name}`?"),
                 None => format!("there are: {}", all.join(", ")),
             };
-            self.error(path, "unknown-filter", format!("there is no filter `{}`", written.shown), Some(hint));
+            self.error(
+                path,
+                "unknown-filter",
+                format!("there is no filter `{}`", written.shown),
+                Some(hint.into()),
+            );
             return None;
         };
         let before = self.found.errors();
@@ -602,9 +608,7 @@ impl Compiler<'_> {
             Ok(site) => Some(Target::Files(Arc::new(site))),
             Err((key, message)) => {
                 let (code, hint) = match key {
-                    "root" => {
-                        ("missing-root", Some("make the folder, or write the path of another".to_owned()))
-                    }
+                    "root" => ("missing-root", Some("make the folder, or write the path of another".into())),
                     _ => ("bad-value", None),
                 };
                 self.error(&format!("routes.{route}.files.{key}"), code, message, hint);

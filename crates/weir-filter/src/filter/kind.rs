@@ -6,6 +6,7 @@ use schemars::{JsonSchema, Schema};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::any::Any;
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::fs::File;
@@ -171,15 +172,20 @@ pub struct Build<'a> {
 pub struct Mistake {
     /// Key within the settings; empty for all of them.
     pub field: String,
-    /// What is wrong and what was expected.
-    pub message: String,
-    /// What to do.
-    pub hint: Option<String>,
+    /// What is wrong and what was expected. A literal is told as it is; out of any other text secrets are taken.
+    pub message: Cow<'static, str>,
+    /// What to do. The same holds for it.
+    pub hint: Option<Cow<'static, str>>,
 }
 
 impl Build<'_> {
     /// Reports a mistake.
-    pub fn refuse(&mut self, field: &str, message: impl Into<String>, hint: Option<String>) {
+    pub fn refuse(
+        &mut self,
+        field: &str,
+        message: impl Into<Cow<'static, str>>,
+        hint: Option<Cow<'static, str>>,
+    ) {
         self.mistakes.push(Mistake { field: field.to_owned(), message: message.into(), hint });
     }
 
@@ -188,8 +194,8 @@ impl Build<'_> {
         &mut self,
         field: &str,
         code: &'static str,
-        message: impl Into<String>,
-        hint: Option<String>,
+        message: impl Into<Cow<'static, str>>,
+        hint: Option<Cow<'static, str>>,
     ) {
         self.warnings.push((code, Mistake { field: field.to_owned(), message: message.into(), hint }));
     }
@@ -331,7 +337,7 @@ impl Build<'_> {
         let free = if wrong.is_some() { "NAME" } else { name };
         let hint = near
             .map_or(format!("write stores: {{ {free}: {{ {example} }} }}"), |near| format!("write {near}"));
-        self.refuse(field, message, Some(hint));
+        self.refuse(field, message, Some(hint.into()));
     }
 
     /// What filters of this kind keep in a store of the config. All that name this store share it if they ask by the same `key`,
@@ -667,7 +673,7 @@ impl Serialize for HeaderName {
 }
 
 impl JsonSchema for HeaderName {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
+    fn schema_name() -> Cow<'static, str> {
         "HeaderName".into()
     }
 

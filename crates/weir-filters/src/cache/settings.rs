@@ -101,14 +101,14 @@ impl IntoFilter for CacheSettings {
         if most == 0 || most > all / 2 {
             let message = format!("{} does not fit: the store has {}", ByteSize(most), ByteSize(all));
             let hint = "write at most half of the store, such as 8MiB".to_owned();
-            build.refuse("max_object", message, Some(hint));
+            build.refuse("max_object", message, Some(hint.into()));
         }
         for (at, extra) in self.key.iter().enumerate() {
             if let Extra::Header(name) = extra {
                 allow_name(build, &format!("key[{at}]"), &HeaderName::of(name.clone()));
             }
             if self.key[..at].contains(extra) {
-                build.refuse(&format!("key[{at}]"), "stands twice", Some("write it once".to_owned()));
+                build.refuse(&format!("key[{at}]"), "stands twice", Some("write it once".into()));
             }
         }
         if let (Some(at), true) =
@@ -116,18 +116,18 @@ impl IntoFilter for CacheSettings {
         {
             let hint =
                 "keep `caller` where callers get different answers, and `shared` where all get the same";
-            build.refuse(&format!("key[{at}]"), "contradicts `caller`", Some(hint.to_owned()));
+            build.refuse(&format!("key[{at}]"), "contradicts `caller`", Some(hint.into()));
         }
         for (key, time) in [("ttl", self.ttl), ("negative", self.negative)] {
             if time.is_some_and(Duration::is_zero) {
-                build.refuse(key, "keeps nothing", Some("write 10s, or leave it out".to_owned()));
+                build.refuse(key, "keeps nothing", Some("write 10s, or leave it out".into()));
             }
         }
         if let Some((path, _)) = &disk
             && let Err(e) = weir_cache::disk::check(path)
         {
             let hint = format!("name an empty folder at stores.{}.disk.path", self.store);
-            build.refuse("store", format!("its disk cannot be used: {e}"), Some(hint));
+            build.refuse("store", format!("its disk cannot be used: {e}"), Some(hint.into()));
         }
         let key = format!("{memory} {disk:?}");
         let pages = build.keep_in_store(&self.store, &key, || Pages::new(memory, disk));

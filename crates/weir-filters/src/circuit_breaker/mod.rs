@@ -139,7 +139,7 @@ impl IntoFilter for CircuitBreakerSettings {
         let before = build.mistakes.len();
         for (key, percent) in [("errors", Some(self.errors)), ("slow_rate", self.slow_rate)] {
             if percent.is_some_and(|percent| percent.ratio() <= 0.0) {
-                build.refuse(key, "the circuit would open at once", Some("write 50%".to_owned()));
+                build.refuse(key, "the circuit would open at once", Some("write 50%".into()));
             }
         }
         for (at, status) in self.statuses.iter().enumerate() {
@@ -148,7 +148,7 @@ impl IntoFilter for CircuitBreakerSettings {
                 build.refuse(
                     &format!("statuses[{at}]"),
                     format!("{status} is no status that says of a failure"),
-                    Some(hint.to_owned()),
+                    Some(hint.into()),
                 );
             }
         }
@@ -162,24 +162,24 @@ impl IntoFilter for CircuitBreakerSettings {
                     build.refuse(
                         &format!("grpc[{at}]"),
                         format!("`{name}` is no status that says of a failure"),
-                        Some(hint),
+                        Some(hint.into()),
                     );
                 }
             }
         }
         if self.slow.is_some_and(Duration::is_zero) {
-            build.refuse("slow", "every answer would be slow", Some("write a time such as 2s".to_owned()));
+            build.refuse("slow", "every answer would be slow", Some("write a time such as 2s".into()));
         }
         if self.slow_rate.is_some() && self.slow.is_none() {
             let hint = "say what is slow: slow: 2s";
-            build.refuse("slow_rate", "nothing is slow", Some(hint.to_owned()));
+            build.refuse("slow_rate", "nothing is slow", Some(hint.into()));
         }
         let hour = std::time::Duration::from_secs(3600);
         if !(std::time::Duration::from_secs(1)..=hour).contains(&self.window.get()) {
-            build.refuse("window", "it is not from 1s to 1h", Some("write 10s".to_owned()));
+            build.refuse("window", "it is not from 1s to 1h", Some("write 10s".into()));
         }
         if self.open.is_zero() || self.open.get() > hour {
-            build.refuse("open", "it is not from 1ms to 1h", Some("write 15s".to_owned()));
+            build.refuse("open", "it is not from 1ms to 1h", Some("write 15s".into()));
         }
         if build.mistakes.len() > before {
             return None;

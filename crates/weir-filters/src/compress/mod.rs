@@ -189,7 +189,7 @@ impl IntoFilter for CompressSettings {
             build.refuse(
                 "algorithms",
                 "names none; expected some of zstd, br, gzip",
-                Some("leave it out for all three".to_owned()),
+                Some("leave it out for all three".into()),
             );
         }
         for (at, algorithm) in self.algorithms.iter().enumerate() {
@@ -201,7 +201,7 @@ impl IntoFilter for CompressSettings {
             build.refuse(
                 "types",
                 "names none, so that nothing is compressed",
-                Some("leave the filter out".to_owned()),
+                Some("leave the filter out".into()),
             );
         }
         let levels = [
@@ -212,7 +212,7 @@ impl IntoFilter for CompressSettings {
         for (name, level, least, most) in levels {
             if !(least..=most).contains(&level) {
                 let expected = format!("{level} is no level of {name}; expected {least} to {most}");
-                build.refuse(&format!("levels.{name}"), expected, Some("6 is a good one".to_owned()));
+                build.refuse(&format!("levels.{name}"), expected, Some("6 is a good one".into()));
             }
         }
         for &algorithm in &self.algorithms {
@@ -221,7 +221,7 @@ impl IntoFilter for CompressSettings {
                 let (name, mib) = (algorithm.name(), needed.div_ceil(1 << 20));
                 let message =
                     format!("is too small for one body with {name} at this level, which takes {mib} MiB");
-                build.refuse("memory", message, Some(format!("write {}MiB or more", mib * 64)));
+                build.refuse("memory", message, Some(format!("write {}MiB or more", mib * 64).into()));
             }
         }
         let name = |text| FieldName::new(text).expect("a name in the source is a token");

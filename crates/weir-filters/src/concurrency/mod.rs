@@ -153,7 +153,7 @@ impl IntoFilter for ConcurrencySettings {
         let full = if of_route { &CONCURRENCY_LIMIT } else { &CLIENT_CONCURRENCY };
         if self.wait.is_zero() && self.queue > 0 {
             let hint = "leave `queue` out to refuse at once, or write 1s";
-            build.refuse("wait", "requests in the queue would wait for no time", Some(hint.to_owned()));
+            build.refuse("wait", "requests in the queue would wait for no time", Some(hint.into()));
         }
         let who = Who::new(self.by, self.ipv6_prefix, build);
         if build.mistakes.len() > before {
@@ -191,33 +191,37 @@ impl ConcurrencySettings {
         if self.adaptive {
             if self.by != By::Route {
                 let hint = "leave `by` out: what an upstream bears does not depend on who asks";
-                build.refuse("by", "an adaptive limit is the route's", Some(hint.to_owned()));
+                build.refuse("by", "an adaptive limit is the route's", Some(hint.into()));
             }
             if !build.scope.starts_with("routes.") {
                 let hint = "write it under `filters` of the routes it is for";
-                build.refuse("adaptive", "an adaptive limit belongs to one route", Some(hint.to_owned()));
+                build.refuse("adaptive", "an adaptive limit belongs to one route", Some(hint.into()));
             }
             if minimum > maximum {
                 let hint = format!("write at most {maximum}");
-                build.refuse("minimum", format!("{minimum} is more than `requests` allows"), Some(hint));
+                build.refuse(
+                    "minimum",
+                    format!("{minimum} is more than `requests` allows"),
+                    Some(hint.into()),
+                );
             }
             if !(1.1..=10.0).contains(&tolerance) {
                 build.refuse(
                     "tolerance",
                     format!("{tolerance} is not from 1.1 to 10"),
-                    Some("write 1.5".to_owned()),
+                    Some("write 1.5".into()),
                 );
             }
         } else {
             if self.requests.is_none() {
                 let hint = "write requests: 100, or adaptive: true";
-                build.refuse("requests", "it limits nothing", Some(hint.to_owned()));
+                build.refuse("requests", "it limits nothing", Some(hint.into()));
             }
             for (key, given) in [("minimum", self.minimum.is_some()), ("tolerance", self.tolerance.is_some())]
             {
                 if given {
                     let hint = "write adaptive: true, or leave it out";
-                    build.refuse(key, "only an adaptive limit has it", Some(hint.to_owned()));
+                    build.refuse(key, "only an adaptive limit has it", Some(hint.into()));
                 }
             }
         }

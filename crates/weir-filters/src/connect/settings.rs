@@ -107,7 +107,7 @@ impl IntoFilter for ConnectSettings {
         let is_described = offer.check(build);
         if !is_described && !self.services.is_empty() {
             let hint = "write proto, descriptors or reflection beside it".to_owned();
-            build.refuse("services", "says nothing without descriptors", Some(hint));
+            build.refuse("services", "says nothing without descriptors", Some(hint.into()));
         }
         if build.mistakes.len() > before {
             return None;

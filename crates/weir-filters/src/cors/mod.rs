@@ -137,7 +137,7 @@ impl IntoFilter for CorsSettings {
         for (i, (method, upper)) in self.methods.iter().zip(&upper).enumerate() {
             if method != upper {
                 let message = format!("`{method}` is no method: they are told apart by case");
-                build.refuse(&format!("methods[{i}]"), message, Some(format!("write {upper}")));
+                build.refuse(&format!("methods[{i}]"), message, Some(format!("write {upper}").into()));
             }
         }
         let methods = Names::read("methods", upper, build);
@@ -153,7 +153,7 @@ impl IntoFilter for CorsSettings {
                 let hint = "list them, or leave `credentials` out".to_owned();
                 let message =
                     "`*` stands beside credentials: true, where browsers take it for a header called `*`";
-                build.refuse("expose", message, Some(hint));
+                build.refuse("expose", message, Some(hint.into()));
             }
             Names::Any => told.push(("access-control-expose-headers", "*")),
             Names::Listed(_, all) if all.is_empty() => {}
@@ -197,7 +197,7 @@ impl Names {
                 build.refuse(
                     key,
                     "`*` stands beside names, which it holds already",
-                    Some("write [ \"*\" ]".to_owned()),
+                    Some("write [ \"*\" ]".into()),
                 );
             }
             return Self::Any;
@@ -205,7 +205,7 @@ impl Names {
         for (i, name) in names.iter().enumerate() {
             let field = format!("{key}[{i}]");
             if FieldName::new(name).is_err() {
-                let hint = Some("one name in each element of the list".to_owned());
+                let hint = Some("one name in each element of the list".into());
                 build.refuse(&field, format!("`{name}` is no name"), hint);
             } else if names.iter().take(i).any(|other| other == name) {
                 build.refuse(&field, format!("`{name}` stands here twice"), None);

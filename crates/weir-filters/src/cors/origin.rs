@@ -41,7 +41,7 @@ impl Origins {
             Self { any: false, listed: Vec::new(), places: HashMap::default(), patterns: Vec::new() };
         if written.is_empty() {
             let hint = "write origins: [ \"https://app.example.com\" ]";
-            build.refuse("origins", "is empty: no page could call", Some(hint.to_owned()));
+            build.refuse("origins", "is empty: no page could call", Some(hint.into()));
         }
         for (i, text) in written.iter().enumerate() {
             let field = format!("origins[{i}]");
@@ -49,11 +49,7 @@ impl Origins {
                 let whose = if text == "*" { "any page" } else { "any sandboxed frame" };
                 let message =
                     format!("`{text}` stands beside credentials: true: {whose} could act as its visitor");
-                build.refuse(
-                    &field,
-                    message,
-                    Some("list the origins, or leave `credentials` out".to_owned()),
-                );
+                build.refuse(&field, message, Some("list the origins, or leave `credentials` out".into()));
                 continue;
             }
             match parse(text) {
@@ -66,11 +62,13 @@ impl Origins {
                     }
                     origins.listed.push(origin);
                 }
-                Err((message, hint)) => build.refuse(&field, format!("`{text}` {message}"), Some(hint)),
+                Err((message, hint)) => {
+                    build.refuse(&field, format!("`{text}` {message}"), Some(hint.into()))
+                }
             }
         }
         if origins.any && written.len() > 1 {
-            let hint = Some("write origins: [ \"*\" ], or leave `*` out".to_owned());
+            let hint = Some("write origins: [ \"*\" ], or leave `*` out".into());
             build.refuse("origins", "`*` stands beside others, which it holds already", hint);
         }
         origins

@@ -101,7 +101,7 @@ impl IntoFilter for ErrorsSettings {
         let before = build.mistakes.len();
         if self.pages.is_empty() || self.pages.len() > MAX_PAGES {
             let message = format!("holds {} pages; expected 1 to {MAX_PAGES}", self.pages.len());
-            build.refuse("", message, Some("write 5xx: { file: sorry.html }".to_owned()));
+            build.refuse("", message, Some("write 5xx: { file: sorry.html }".into()));
         }
         let mut upstream = StatusSet::default();
         for (at, text) in self.upstream.iter().enumerate() {
@@ -168,7 +168,7 @@ fn refuse_key(key: &str, build: &mut Build<'_>) {
         || "docs/reference/causes.md lists the causes".to_owned(),
         |near| format!("write {near}"),
     );
-    build.refuse(key, message, Some(hint));
+    build.refuse(key, message, Some(hint.into()));
 }
 
 impl<'de> Deserialize<'de> for ErrorsSettings {

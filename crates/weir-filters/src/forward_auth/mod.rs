@@ -138,22 +138,22 @@ impl IntoFilter for ForwardAuthSettings {
                 Some(near) => format!("write {near}"),
                 None => "name one that stands under `upstreams`".to_owned(),
             };
-            build.refuse("upstream", format!("there is no upstream `{}`", self.upstream), Some(hint));
+            build.refuse("upstream", format!("there is no upstream `{}`", self.upstream), Some(hint.into()));
         }
         let (path, query) = self.path.split_once('?').unwrap_or((&self.path, ""));
         if let Err(e) = canonical(path.as_bytes(), Slashes::Keep, &mut Vec::new()) {
-            build.refuse("path", e.to_string(), Some("write it as in a URL: /verify".to_owned()));
+            build.refuse("path", e.to_string(), Some("write it as in a URL: /verify".into()));
         }
         if !query.bytes().all(|b| b.is_ascii_graphic() && b != b'#') {
-            build.refuse("path", "the query holds spaces, `#` or non-ASCII", Some("escape them".to_owned()));
+            build.refuse("path", "the query holds spaces, `#` or non-ASCII", Some("escape them".into()));
         }
         let method =
             self.method.as_deref().unwrap_or(if self.body.is_some() { "POST" } else { "GET" }).to_owned();
         if FieldName::new(&method).is_err() || method == "CONNECT" {
-            build.refuse("method", format!("`{method}` cannot be used"), Some("write GET".to_owned()));
+            build.refuse("method", format!("`{method}` cannot be used"), Some("write GET".into()));
         }
         if let Some(body) = self.body.filter(|body| !(1..=MAX_BODY).contains(&body.get())) {
-            let hint = Some("write 64KiB, or leave it out".to_owned());
+            let hint = Some("write 64KiB, or leave it out".into());
             build.refuse("body", format!("{body} cannot be held; expected at most 16MiB"), hint);
         }
         if let Some(cache) = &self.cache {
@@ -187,10 +187,10 @@ impl ForwardAuthSettings {
             let name = name.as_str();
             let message = format!("the service sees `{name}`, by which decisions are not told apart");
             let hint = format!("add {name}, or name in `copy_request` what the service needs");
-            build.refuse("cache.headers", message, Some(hint));
+            build.refuse("cache.headers", message, Some(hint.into()));
         }
         if cache.time.get() > std::time::Duration::from_secs(24 * 3600) {
-            build.refuse("cache.time", "is longer than a day", Some("write 30s, or 5m".to_owned()));
+            build.refuse("cache.time", "is longer than a day", Some("write 30s, or 5m".into()));
         }
     }
 }

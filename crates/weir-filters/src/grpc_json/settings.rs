@@ -153,7 +153,7 @@ impl IntoFilter for GrpcJsonSettings {
             build.refuse(
                 "",
                 "nothing says what the service looks like; expected one of proto, descriptors, reflection",
-                Some("write proto: [ FILE ]".to_owned()),
+                Some("write proto: [ FILE ]".into()),
             );
         }
         if build.mistakes.len() > before {
@@ -201,11 +201,7 @@ impl GrpcJsonSettings {
         let paths = [("openapi.path", Some(&openapi.path)), ("openapi.page", openapi.page.as_ref())];
         for (field, path) in paths.into_iter().filter_map(|(field, path)| Some((field, path?))) {
             if !path.starts_with('/') || path.contains(['?', '#', ' ', '"', '<', '\\', '$']) {
-                build.refuse(
-                    field,
-                    "expected a path that begins with /",
-                    Some("write /openapi.json".to_owned()),
-                );
+                build.refuse(field, "expected a path that begins with /", Some("write /openapi.json".into()));
             }
         }
         if openapi.page.as_ref() == Some(&openapi.path) {

@@ -69,7 +69,7 @@ impl IntoFilter for IpSettings {
         let Self { allow, deny, file, allow_file } = self;
         if allow.is_empty() && deny.is_empty() && file.is_none() && allow_file.is_none() {
             let hint = "write allow: [ 10.0.0.0/8 ], deny: [ .. ] or file: blocked.txt";
-            build.refuse("", "names no network: everybody would pass", Some(hint.to_owned()));
+            build.refuse("", "names no network: everybody would pass", Some(hint.into()));
             return None;
         }
         let before = build.mistakes.len();
@@ -102,7 +102,7 @@ fn networks(written: &[Network], key: &str, file: Option<&FilePath>, build: &mut
                 if mistakes <= MAX_MISTAKES {
                     let place = format!("{}:{}", file.0.display(), number + 1);
                     let hint = "one network in each line, such as 10.0.0.0/8 or 2001:db8::/32";
-                    build.refuse(key, format!("{place}: `{line}` {message}"), Some(hint.to_owned()));
+                    build.refuse(key, format!("{place}: `{line}` {message}"), Some(hint.into()));
                 }
             }
         }

@@ -219,10 +219,10 @@ impl IntoFilter for JwtSettings {
         let before = build.mistakes.len();
         allow_name(build, "header", &self.header);
         if self.scheme.as_ref().is_some_and(|scheme| FieldName::new(scheme).is_err()) {
-            build.refuse("scheme", "is no single word", Some("write Bearer".to_owned()));
+            build.refuse("scheme", "is no single word", Some("write Bearer".into()));
         }
         if self.cookie.as_ref().is_some_and(|name| FieldName::new(name).is_err()) {
-            build.refuse("cookie", "is no name of a cookie", Some("name one, or leave it out".to_owned()));
+            build.refuse("cookie", "is no name of a cookie", Some("name one, or leave it out".into()));
         }
         if self.refresh.get().as_secs() == 0 {
             build.refuse("refresh", "is under a second; expected e.g. 10m", None);
@@ -231,7 +231,7 @@ impl IntoFilter for JwtSettings {
             [("issuers", &self.issuers), ("audiences", &self.audiences), ("types", &self.types)]
         {
             for at in texts.iter().enumerate().filter(|(_, text)| text.is_empty()).map(|(at, _)| at) {
-                build.refuse(&format!("{key}[{at}]"), "is empty", Some("leave it out".to_owned()));
+                build.refuse(&format!("{key}[{at}]"), "is empty", Some("leave it out".into()));
             }
         }
         let headers = self.fields(build);
@@ -275,12 +275,12 @@ impl JwtSettings {
     fn keys(&self, build: &mut Build<'_>) -> Option<Keys> {
         let read = match (&self.keys, &self.secret) {
             (Some(_), Some(_)) => {
-                build.refuse("secret", "there are `keys` too", Some("write one of them".to_owned()));
+                build.refuse("secret", "there are `keys` too", Some("write one of them".into()));
                 return None;
             }
             (None, None) => {
                 let hint = "write the URL of a JWKS, a file, or PEM";
-                build.refuse("keys", "is missing", Some(hint.to_owned()));
+                build.refuse("keys", "is missing", Some(hint.into()));
                 return None;
             }
             (None, Some(secret)) => KeySet::secret(secret.as_bytes()).map_err(|why| ("secret", why)),
@@ -328,18 +328,18 @@ impl JwtSettings {
                 build.refuse(
                     "keys",
                     format!("is no URL: {e}"),
-                    Some("write https://idp.example/jwks.json".to_owned()),
+                    Some("write https://idp.example/jwks.json".into()),
                 );
                 return None;
             }
         };
         if !url.is_safe() && !self.insecure {
             let message = "is fetched in clear text: whoever is on the way can put in keys of their own";
-            build.refuse("keys", message, Some("write https://, or add `insecure: true`".to_owned()));
+            build.refuse("keys", message, Some("write https://, or add `insecure: true`".into()));
         }
         if self.algorithms.iter().any(|algorithm| algorithm.name().starts_with("HS")) {
             let message = "HS256, HS384 and HS512 need a shared secret, which is not accepted from a URL";
-            build.refuse("algorithms", message, Some("leave them out, or write `secret`".to_owned()));
+            build.refuse("algorithms", message, Some("leave them out, or write `secret`".into()));
         }
         let (mut trust, mut trusted) = (Trust::default(), String::new());
         if let Some(ca) = &self.ca {

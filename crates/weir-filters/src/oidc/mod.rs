@@ -272,18 +272,16 @@ impl OidcSettings {
         match self.issuer.parse::<Url>() {
             Ok(url) if !url.is_safe() && !self.insecure => {
                 let message = "is asked in clear text: whoever is on the way can log in as anybody";
-                build.refuse("issuer", message, Some("write https://, or add `insecure: true`".to_owned()));
+                build.refuse("issuer", message, Some("write https://, or add `insecure: true`".into()));
             }
             Ok(_) => {}
-            Err(e) => build.refuse(
-                "issuer",
-                format!("is no URL: {e}"),
-                Some("write https://idp.example".to_owned()),
-            ),
+            Err(e) => {
+                build.refuse("issuer", format!("is no URL: {e}"), Some("write https://idp.example".into()))
+            }
         }
         if !self.redirect.is_safe() {
             let message = "is in clear text, where browsers keep no `__Host-` cookie";
-            build.refuse("redirect", message, Some("write https://".to_owned()));
+            build.refuse("redirect", message, Some("write https://".into()));
         }
         if self.redirect.target().contains('?') {
             build.refuse("redirect", "has a query; expected a path alone", None);
@@ -293,7 +291,7 @@ impl OidcSettings {
                 build.refuse(
                     key,
                     "is empty",
-                    Some("the provider gives it when the gateway is registered".to_owned()),
+                    Some("the provider gives it when the gateway is registered".into()),
                 );
             }
         }
@@ -301,7 +299,7 @@ impl OidcSettings {
             build.refuse(
                 "scopes",
                 "lacks `openid`, without which there is no ID token",
-                Some("add openid".to_owned()),
+                Some("add openid".into()),
             );
         }
         if self.scopes.iter().any(|scope| scope.is_empty() || !scope.bytes().all(|b| b.is_ascii_graphic())) {
@@ -311,17 +309,13 @@ impl OidcSettings {
             build.refuse(
                 "cookie",
                 format!("`{}` is no name of a cookie", self.cookie),
-                Some("write weir".to_owned()),
+                Some("write weir".into()),
             );
         }
         if let Some(path) = &self.logout
             && (!path.starts_with('/') || path.contains('?') || *path == self.redirect.target())
         {
-            build.refuse(
-                "logout",
-                format!("`{path}` is no path of its own"),
-                Some("write /logout".to_owned()),
-            );
+            build.refuse("logout", format!("`{path}` is no path of its own"), Some("write /logout".into()));
         }
         if self.session.get().as_secs() < 60 {
             build.refuse("session", "is under a minute; expected e.g. 8h", None);

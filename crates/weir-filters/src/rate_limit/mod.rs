@@ -119,7 +119,7 @@ impl IntoFilter for RateLimitSettings {
         let read = self.0.read(build);
         let keys = self.0.keys;
         if !(8..=1 << 24).contains(&keys) {
-            build.refuse("keys", format!("{keys} is not from 8 to 16777216"), Some("write 65536".to_owned()));
+            build.refuse("keys", format!("{keys} is not from 8 to 16777216"), Some("write 65536".into()));
         }
         let shared = self.0.shared(&read, build);
         // State is named by `by` and by the periods, so the number of requests may change.

@@ -242,7 +242,7 @@ impl Read {
                 "a store of the fleet cannot keep {}: it keeps what comes back within an hour",
                 self.described()
             );
-            build.refuse("store", message, Some("name a store that is a Redis".to_owned()));
+            build.refuse("store", message, Some("name a store that is a Redis".into()));
         }
     }
 }
@@ -258,7 +258,7 @@ impl Written {
             ];
             for (key, _) in given.iter().filter(|(_, given)| *given) {
                 let hint = "name one: store: NAME, or leave it out";
-                build.refuse(key, "it needs a store", Some(hint.to_owned()));
+                build.refuse(key, "it needs a store", Some(hint.into()));
             }
             return None;
         };
@@ -267,7 +267,7 @@ impl Written {
         let most = self.lease.map_or_else(|| (least / 20).max(cost), NonZeroU32::get);
         if most > least || most < cost {
             let message = format!("a lease of {most} does not fit");
-            build.refuse("lease", message, Some(format!("write a number from {cost} to {least}")));
+            build.refuse("lease", message, Some(format!("write a number from {cost} to {least}").into()));
         }
         let store = build.store_of_limits("store", name)?;
         if store.is_of_fleet() {
@@ -296,29 +296,29 @@ impl Written {
                         build.refuse(
                             &format!("limits[{at}].name"),
                             message,
-                            Some("choose another name".to_owned()),
+                            Some("choose another name".into()),
                         );
                     }
                 }
             }
             (None, _, true) => {
-                build.refuse("requests", "it limits nothing", Some("write requests: 100".to_owned()))
+                build.refuse("requests", "it limits nothing", Some("write requests: 100".into()))
             }
             (_, None, true) => {
-                build.refuse("per", "the time is missing", Some("write per: 1s, or per: day".to_owned()));
+                build.refuse("per", "the time is missing", Some("write per: 1s, or per: day".into()));
             }
             (_, _, false) => {
                 let hint = "leave `requests` and `per` out, or put them into the list";
-                build.refuse("limits", "there are limits in two places", Some(hint.to_owned()));
+                build.refuse("limits", "there are limits in two places", Some(hint.into()));
             }
         }
         if self.limits.len() > LIMITS {
             let message = format!("{} limits are more than {LIMITS}", self.limits.len());
-            build.refuse("limits", message, Some("write a second filter".to_owned()));
+            build.refuse("limits", message, Some("write a second filter".into()));
         }
         if !self.limits.is_empty() && self.burst.is_some() {
             let hint = "write it into the list, beside `requests`";
-            build.refuse("burst", "it belongs to one limit", Some(hint.to_owned()));
+            build.refuse("burst", "it belongs to one limit", Some(hint.into()));
         }
         read
     }
@@ -338,7 +338,7 @@ impl OneLimit {
         if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b)) {
             let hint = "use letters, digits, `-`, `_` and `.`";
             let message = format!("`{name}` cannot be the name of a limit");
-            build.refuse(&format!("{place}name"), message, Some(hint.to_owned()));
+            build.refuse(&format!("{place}name"), message, Some(hint.into()));
         }
         let requests = self.requests.get();
         let burst = self.burst.unwrap_or(self.requests).get();
@@ -350,16 +350,16 @@ impl OneLimit {
             let message = "the limit is out of range: at most 1,000,000,000 requests a second, and a burst that comes \
                            back within 9 years";
             let hint = "write a time such as 1s or 1m, or day or month";
-            build.refuse(&format!("{place}per"), message, Some(hint.to_owned()));
+            build.refuse(&format!("{place}per"), message, Some(hint.into()));
         }
         if self.burst.is_some() && matches!(self.per, Per::Span(_)) {
             let hint = "leave it out, or add a limit with per: 1s to `limits`";
-            build.refuse(&format!("{place}burst"), "a quota has no burst", Some(hint.to_owned()));
+            build.refuse(&format!("{place}burst"), "a quota has no burst", Some(hint.into()));
         }
         let fits = if matches!(self.per, Per::Span(_)) { requests } else { burst };
         if cost > fits {
             let message = format!("a request costs {cost}, and no more than {fits} ever fit");
-            build.refuse("cost", message, Some(format!("write at most {fits}, or raise `burst`")));
+            build.refuse("cost", message, Some(format!("write at most {fits}, or raise `burst`").into()));
         }
         let rate = rate.filter(|_| build.mistakes.len() == before)?.costing(cost);
         Some(Read { rate, requests, per: self.per, name })

@@ -176,7 +176,7 @@ impl Who {
     pub(crate) fn new(by: By, ipv6_prefix: u8, build: &mut Build<'_>) -> Option<Self> {
         if !(1..=128).contains(&ipv6_prefix) {
             let message = format!("{ipv6_prefix} is not from 1 to 128");
-            build.refuse("ipv6_prefix", message, Some(format!("write {IPV6_PREFIX}")));
+            build.refuse("ipv6_prefix", message, Some(format!("write {IPV6_PREFIX}").into()));
         }
         let by = match by {
             By::Address => Compiled::Address,
@@ -187,7 +187,7 @@ impl Who {
             By::Template(text) => match parse(&text, build.captures) {
                 Ok(parts) => Compiled::Template(parts),
                 Err(e) => {
-                    build.refuse("by", e.message, e.hint);
+                    build.refuse("by", e.message, e.hint.map(Into::into));
                     return None;
                 }
             },
@@ -273,7 +273,7 @@ fn parse(text: &str, captures: Option<&[String]>) -> Result<Vec<Part>, Malformed
 
 impl Part {
     fn named(kind: &str, name: &str) -> Result<Self, Malformed> {
-        let wrong = |message: String, hint: &str| Malformed { message, hint: Some(hint.to_owned()) };
+        let wrong = |message: String, hint: &str| Malformed { message, hint: Some(hint.into()) };
         let token = || {
             let message = format!("`{name}` is no name of a {kind}");
             FieldName::new(name)

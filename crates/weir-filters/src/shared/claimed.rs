@@ -38,13 +38,17 @@ pub(crate) fn consumers(build: &mut Build<'_>, filter: &str, refused: &str) -> H
                 let other = all.get(other).map_or("", |c| &c.name);
                 let message =
                     format!("a value of consumer `{}` stands at consumer `{other}` already", consumer.name);
-                build.refuse("", message, Some("give each consumer its own".to_owned()));
+                build.refuse("", message, Some("give each consumer its own".into()));
             }
         }
     }
     if by_value.is_empty() {
         let hint = format!("write consumers: {{ NAME: {{ {filter}: [ VALUE ] }} }}, or leave `consumer` out");
-        build.refuse("consumer", format!("no consumer has a value: {refused} would be refused"), Some(hint));
+        build.refuse(
+            "consumer",
+            format!("no consumer has a value: {refused} would be refused"),
+            Some(hint.into()),
+        );
     }
     by_value
 }

@@ -73,6 +73,6 @@ pub(super) fn allow_name(build: &mut Build<'_>, field: &str, name: &HeaderName) 
         Known::Alias => "write it with `-`",
         _ => "leave it out",
     };
-    build.refuse(field, format!("`{name}` {why}", name = name.as_str()), Some(hint.to_owned()));
+    build.refuse(field, format!("`{name}` {why}", name = name.as_str()), Some(hint.into()));
     false
 }

@@ -61,7 +61,7 @@ impl PagesSettings {
                 "holds {} pages; expected one, or up to {MAX_VARIANTS} in several media types",
                 self.0.len()
             );
-            build.refuse(key, message, Some("write { file: sorry.html }".to_owned()));
+            build.refuse(key, message, Some("write { file: sorry.html }".into()));
             return None;
         }
         let of = |at: usize| if self.0.len() == 1 { key.to_owned() } else { format!("{key}[{at}]") };
@@ -124,11 +124,7 @@ impl PageSettings {
         let media = self.media.clone().unwrap_or_else(|| guess(&text, self.file.as_ref()).to_owned());
         if !is_media(&media) {
             let hint = "write text/html, application/json or text/plain";
-            build.refuse(
-                &format!("{key}.type"),
-                format!("`{media}` is no media type"),
-                Some(hint.to_owned()),
-            );
+            build.refuse(&format!("{key}.type"), format!("`{media}` is no media type"), Some(hint.into()));
             return None;
         }
         let names: Vec<String> = extra
@@ -140,7 +136,7 @@ impl PageSettings {
             Ok(template) => template,
             Err((line, e)) => {
                 let at = if place.is_empty() { String::new() } else { format!("{place}:{line}: ") };
-                build.refuse(key, format!("{at}{}", e.message), e.hint);
+                build.refuse(key, format!("{at}{}", e.message), e.hint.map(Into::into));
                 return None;
             }
         };
@@ -174,7 +170,7 @@ impl PageSettings {
                         build.refuse(
                             &field,
                             format!("{place}:{line}: is not UTF-8"),
-                            Some("save it as UTF-8".to_owned()),
+                            Some("save it as UTF-8".into()),
                         );
                         None
                     }
@@ -186,11 +182,7 @@ impl PageSettings {
                 } else {
                     "has neither `body` nor `file`"
                 };
-                build.refuse(
-                    key,
-                    message,
-                    Some("write { file: sorry.html } or { body: \"Sorry.\" }".to_owned()),
-                );
+                build.refuse(key, message, Some("write { file: sorry.html } or { body: \"Sorry.\" }".into()));
                 None
             }
         }

@@ -73,7 +73,7 @@ pub(crate) fn check_components(build: &mut Build<'_>, components: &[String]) {
         build.refuse(
             &format!("components[{at}]"),
             format!("`{name}` is nothing that is signed"),
-            Some(hint.to_owned()),
+            Some(hint.into()),
         );
     }
 }

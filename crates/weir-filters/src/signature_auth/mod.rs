@@ -194,12 +194,12 @@ impl IntoFilter for SignatureAuthSettings {
             build.refuse(
                 "components",
                 message,
-                Some("write [ \"@method\", \"@target-uri\", content-digest ]".to_owned()),
+                Some("write [ \"@method\", \"@target-uri\", content-digest ]".into()),
             );
         }
         for name in self.structured.keys().filter(|name| name.starts_with('@') || !is_component(name)) {
             let hint = "write the name of a field in lower case".to_owned();
-            build.refuse(&format!("structured.{name}"), "is no name of a field", Some(hint));
+            build.refuse(&format!("structured.{name}"), "is no name of a field", Some(hint.into()));
         }
         let keys = read_keys(build);
         if build.mistakes.len() > before {
@@ -255,7 +255,11 @@ fn read_keys(build: &mut Build<'_>) -> HashMap<String, Known> {
                     if let Some(other) = keys.insert(id, Known { key, algorithm, consumer }) {
                         let other = all.get(other.consumer).map_or("", |c| &c.name);
                         let hint = "give each key a `key_id` of its own".to_owned();
-                        build.refuse("", format!("{whose} has the `key_id` of one of `{other}`"), Some(hint));
+                        build.refuse(
+                            "",
+                            format!("{whose} has the `key_id` of one of `{other}`"),
+                            Some(hint.into()),
+                        );
                     }
                 }
                 Err(why) => build.refuse("", format!("{whose} {why}"), None),
@@ -265,7 +269,7 @@ fn read_keys(build: &mut Build<'_>) -> HashMap<String, Known> {
     if keys.is_empty() && build.mistakes.len() == before {
         let hint =
             "write consumers: { NAME: { signature_auth: [ { key_id: ID, algorithm: ed25519, key: PEM } ] } }";
-        build.refuse("", "no consumer has a key: every request would be refused", Some(hint.to_owned()));
+        build.refuse("", "no consumer has a key: every request would be refused", Some(hint.into()));
     }
     keys
 }

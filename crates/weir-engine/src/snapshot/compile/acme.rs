@@ -71,7 +71,7 @@ impl Compiler<'_> {
         let whole = self.tree.find(&list).is_none_or(|node| node.elements().len() == written.domains.len());
         if written.domains.is_empty() && whole {
             let hint = "write the names that clients ask for, such as [ api.example.com ]".to_owned();
-            self.error(&list, "empty", "the list is empty; expected at least one name", Some(hint));
+            self.error(&list, "empty", "the list is empty; expected at least one name", Some(hint.into()));
         }
         let mut names: Vec<(String, Name)> = Vec::new();
         for (index, text) in written.domains.iter().enumerate().filter(|_| whole) {
@@ -80,7 +80,7 @@ impl Compiler<'_> {
                 Ok(name) => name,
                 Err(why) => {
                     let message = format!("`{text}` is no name for a certificate: {why}");
-                    self.error(&at, "bad-domain", message, Some("write it as api.example.com".to_owned()));
+                    self.error(&at, "bad-domain", message, Some("write it as api.example.com".into()));
                     continue;
                 }
             };
@@ -89,13 +89,13 @@ impl Compiler<'_> {
                 Name::Wildcard(_) if !by_dns => {
                     let message = format!("`{name}` can be proven by dns-01 only");
                     let hint = "write `challenge: dns-01` and `dns`, or the names one by one".to_owned();
-                    self.error(&at, "needs-dns", message, Some(hint));
+                    self.error(&at, "needs-dns", message, Some(hint.into()));
                 }
                 Name::Address(_) if by_dns => {
                     let message = format!("`{name}` is an address, which dns-01 cannot prove");
                     let hint =
                         "write `challenge: http-01` or `tls-alpn-01`, on a listener of its own if need be";
-                    self.error(&at, "no-dns", message, Some(hint.to_owned()));
+                    self.error(&at, "no-dns", message, Some(hint.into()));
                 }
                 _ => {}
             }
@@ -114,7 +114,7 @@ impl Compiler<'_> {
                 let message = format!("`{url}` is not https, which ACME needs (RFC 8555 §6.1)");
                 let hint =
                     "write the https URL; `ca` names the authorities of one that is not public".to_owned();
-                self.error(&format!("{path}.directory"), "needs-https", message, Some(hint));
+                self.error(&format!("{path}.directory"), "needs-https", message, Some(hint.into()));
                 url.to_string()
             }
             Some(url) => url.to_string(),
@@ -164,7 +164,12 @@ impl Compiler<'_> {
                     let message = "http-01 is asked for over cleartext HTTP, and every listener has `tls`";
                     let hint = "add `plain: { address: 0.0.0.0:80 }` to the listeners, or take tls-alpn-01"
                         .to_owned();
-                    self.error(&format!("{path}.challenge"), "no-cleartext-listener", message, Some(hint));
+                    self.error(
+                        &format!("{path}.challenge"),
+                        "no-cleartext-listener",
+                        message,
+                        Some(hint.into()),
+                    );
                     return None;
                 }
                 Some(Challenge::Http)
@@ -173,7 +178,7 @@ impl Compiler<'_> {
                 let Some(dns) = &written.dns else {
                     let message = "dns-01 needs a command that writes TXT records";
                     let hint = "add `dns: { exec: [ /etc/weir/dns-hook ] }`".to_owned();
-                    self.error(&format!("{path}.challenge"), "missing-key", message, Some(hint));
+                    self.error(&format!("{path}.challenge"), "missing-key", message, Some(hint.into()));
                     return None;
                 };
                 self.hook(&format!("{path}.dns"), dns)
@@ -187,12 +192,12 @@ impl Compiler<'_> {
         match dns.exec.first().map(Path::new) {
             None => {
                 let hint =
-                    Some("write the program with its arguments, such as [ /etc/weir/dns-hook ]".to_owned());
+                    Some("write the program with its arguments, such as [ /etc/weir/dns-hook ]".into());
                 self.error(&exec, "empty", "the list is empty; expected a program", hint);
             }
             Some(program) if !program.is_absolute() => {
                 let message = format!("`{}` is no absolute path of a program", program.display());
-                let hint = Some("no shell and no search path are used: write it from the root".to_owned());
+                let hint = Some("no shell and no search path are used: write it from the root".into());
                 self.error(&format!("{exec}[0]"), "bad-value", message, hint);
             }
             Some(program) if !program.is_file() => {
@@ -201,7 +206,7 @@ impl Compiler<'_> {
             }
             Some(program) if access(program, Access::EXEC_OK).is_err() => {
                 let message = format!("{} may not be run by this user", program.display());
-                let hint = Some(format!("chmod +x {}", program.display()));
+                let hint = Some(format!("chmod +x {}", program.display()).into());
                 self.error(&format!("{exec}[0]"), "not-executable", message, hint);
             }
             Some(_) => {}
@@ -230,7 +235,7 @@ impl Compiler<'_> {
                 &path,
                 "no-folder",
                 message,
-                Some("write a folder, which is made where it is missing".to_owned()),
+                Some("write a folder, which is made where it is missing".into()),
             );
         } else if access(there, ours).is_err() {
             let message = format!("{} may not be written by this user", there.display());
@@ -263,7 +268,7 @@ impl Compiler<'_> {
             let message = format!("it shares its storage with {other}, and says something else about it");
             let hint = format!("write the same {keys} in both places, or another `storage`");
             if !self.found.iter().any(|d| d.path == at && d.code == "acme-differs") {
-                self.error(&at, "acme-differs", message, Some(hint));
+                self.error(&at, "acme-differs", message, Some(hint.into()));
             }
         }
         self.kept.push(Kept { path: at.to_owned(), spec: spec.clone() });

@@ -114,7 +114,7 @@ impl Compiler<'_> {
         } else {
             "add `upstream: NAME`, `respond: { status: 200 }` or `files: { root: ./public }`"
         };
-        self.error(&path, "no-answer", message, Some(hint.to_owned()));
+        self.error(&path, "no-answer", message, Some(hint.into()));
         None
     }
 
@@ -147,7 +147,7 @@ impl Compiler<'_> {
         match Template::parse_page(text, captures) {
             Ok(template) => Some(template),
             Err((_, e)) => {
-                self.error(path, "bad-placeholder", e.message, e.hint);
+                self.error(path, "bad-placeholder", e.message, e.hint.map(Into::into));
                 None
             }
         }

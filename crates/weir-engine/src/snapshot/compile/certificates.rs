@@ -51,7 +51,7 @@ impl Compiler<'_> {
                 let swapped = swapped && !both(&identity.cert) && !both(&identity.key);
                 let hint = swapped
                     .then(|| "`cert` names the key and `key` the certificate: swap the two".to_owned());
-                self.error(&format!("{path}.{at}"), "tls-unusable", e.text, hint);
+                self.error(&format!("{path}.{at}"), "tls-unusable", e.text, hint.map(Into::into));
                 return None;
             }
         };

@@ -3,8 +3,8 @@
 use super::Compiler;
 use std::ops::RangeInclusive;
 use std::path::Path;
+use weir_config::schema;
 use weir_config::units::ByteSize;
-use weir_config::{Diagnostic, schema};
 use weir_filter::store::{self, Place, Room, Server, Stores};
 
 /// Most bytes of a file of certificates.
@@ -31,7 +31,7 @@ impl Compiler<'_> {
                             &format!("stores.{name}.disk.path"),
                             "store-unusable",
                             message,
-                            Some(hint),
+                            Some(hint.into()),
                         );
                         continue;
                     }
@@ -51,13 +51,13 @@ impl Compiler<'_> {
         if *written != alone {
             let message = "the store is memory of this gateway, and a server elsewhere";
             let hint = "write `memory` alone, and what is shared with other gateways as another store";
-            self.error(&format!("stores.{name}"), "store-unusable", message, Some(hint.to_owned()));
+            self.error(&format!("stores.{name}"), "store-unusable", message, Some(hint.into()));
             return None;
         }
         let Some(memory) = written.memory else {
             let message = "a disk alone is no store: what is asked for often is served from memory";
             let hint = "write memory: 256MiB beside it".to_owned();
-            self.error(&format!("stores.{name}"), "store-unusable", message, Some(hint));
+            self.error(&format!("stores.{name}"), "store-unusable", message, Some(hint.into()));
             return None;
         };
         let disk = written.disk.as_ref();
@@ -74,7 +74,7 @@ impl Compiler<'_> {
         let sound = sizes.contains(&size.get());
         if !sound {
             let message = format!("{size} is no size for a store; expected {told}");
-            self.error(path, "bad-value", message, Some("write 256MiB".to_owned()));
+            self.error(path, "bad-value", message, Some("write 256MiB".into()));
         }
         sound
     }
@@ -86,7 +86,7 @@ impl Compiler<'_> {
         }
         let Some(url) = &written.redis else {
             let hint = "write redis: redis://127.0.0.1:6379, fleet: {}, or memory: 256MiB";
-            self.error(&path, "store-unusable", "the store is nowhere", Some(hint.to_owned()));
+            self.error(&path, "store-unusable", "the store is nowhere", Some(hint.into()));
             return None;
         };
         let before = self.found.errors();
@@ -96,7 +96,7 @@ impl Compiler<'_> {
                 &format!("{path}.nodes"),
                 "store-unusable",
                 "only a cluster has nodes",
-                Some(hint.to_owned()),
+                Some(hint.into()),
             );
         }
         self.time_and_prefix(&path, written);
@@ -121,10 +121,9 @@ impl Compiler<'_> {
         {
             // What is wrong is told without the URL, which may hold a password.
             if let Err(e) = store::check(url, ca.as_deref()) {
-                // The hint is a text of ours: the URL, which may be its example, is not taken out of it.
                 let hint = "write redis://HOST:PORT, or rediss://HOST:PORT for TLS";
-                let diagnostic = Diagnostic::error("store-unusable", format!("the URL cannot be used: {e}"));
-                self.found.push(diagnostic.on(self.tree, &format!("{path}.{key}")).hint(hint));
+                let message = format!("the URL cannot be used: {e}");
+                self.error(&format!("{path}.{key}"), "store-unusable", message, Some(hint.into()));
             }
         }
         (self.found.errors() == before).then(|| Place {
@@ -145,18 +144,13 @@ impl Compiler<'_> {
                 &format!("{path}.timeout"),
                 "bad-value",
                 "no answer would come in time, or requests would hang",
-                Some(hint.to_owned()),
+                Some(hint.into()),
             );
         }
         let sound = |b: u8| b.is_ascii_alphanumeric() || b"-_.:".contains(&b);
         if written.prefix.is_empty() || written.prefix.len() > 64 || !written.prefix.bytes().all(sound) {
             let hint = "use up to 64 letters, digits, `-`, `_`, `.` and `:`";
-            self.error(
-                &format!("{path}.prefix"),
-                "bad-value",
-                "it cannot begin a key",
-                Some(hint.to_owned()),
-            );
+            self.error(&format!("{path}.prefix"), "bad-value", "it cannot begin a key", Some(hint.into()));
         }
     }
 
@@ -172,14 +166,14 @@ impl Compiler<'_> {
         if *written != alone {
             let message = "the store is the fleet, and a server elsewhere";
             let hint = "write `fleet: {}` with `timeout` and `prefix` alone, or leave it out";
-            self.error(path, "store-unusable", message, Some(hint.to_owned()));
+            self.error(path, "store-unusable", message, Some(hint.into()));
         }
         self.time_and_prefix(path, written);
         let source = self.config.source.as_ref();
         if source.is_some_and(|source| source.etcd.is_none()) {
             let message = "the nodes of this fleet cannot elect one of them, because their source is no etcd";
             let hint = "write redis: redis://127.0.0.1:6379, or have the nodes follow an etcd";
-            self.error(path, "store-unusable", message, Some(hint.to_owned()));
+            self.error(path, "store-unusable", message, Some(hint.into()));
         }
         (self.found.errors() == before).then(|| Place {
             server: Server::Fleet(source.and_then(|source| source.etcd.clone()).map(Box::new)),
