@@ -410,13 +410,13 @@ impl Api {
             Ok(reloaded) => {
                 let mut document = json!({ "revision": reloaded.revision });
                 add(&mut document, json!(reloaded.consequences));
-                add(&mut document, config_api::members_for(&reloaded.diagnostics, &who));
+                add(&mut document, config_api::members_for(&reloaded.diagnostics, &who, &gateway));
                 let text = document["text"].as_str().unwrap_or_default();
                 document["text"] = format!("{text}{}", reloaded.consequences.to_text()).into();
                 answer::json(StatusCode::OK, &document)
             }
             Err(refused) => {
-                let members = config_api::members_for(&refused.diagnostics, &who);
+                let members = config_api::members_for(&refused.diagnostics, &who, &gateway);
                 let detail = "the config has errors; the one before runs on";
                 answer::problem_with(StatusCode::UNPROCESSABLE_ENTITY, detail, members)
             }

@@ -10,8 +10,11 @@ use crate::openapi;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{StatusCode, Uri};
 use serde_json::{Map, Value, json};
+use std::path::Path;
 use weir_gateway::config::managed::{self, To};
 use weir_gateway::config::node::Value as NodeValue;
+use weir_gateway::config::schema::Role;
+use weir_gateway::config::secrecy::hide_refused;
 use weir_gateway::config::units::Duration;
 use weir_gateway::config::{Diagnostics, Node, Texts, digest, parse};
 use weir_gateway::history::diff::{self, Differences};
@@ -110,7 +113,8 @@ fn get(gateway: &Gateway, asked: &Asked) -> Outcome {
     let (section, name) = named(asked)?;
     let tree = tree(&gateway.texts(), &asked.who)?;
     let thing = tree.get(section).and_then(|things| things.get(name));
-    let thing = thing.ok_or_else(|| refuse(&NotChanged::Missing(format!("{section}.{name}")), None))?;
+    let thing = thing
+        .ok_or_else(|| refuse(&NotChanged::Missing(format!("{section}.{name}")), &asked.who, gateway))?;
     Ok(tagged(answer::json(StatusCode::OK, &diff::shown(thing)), &digest::of(thing)))
 }
 
@@ -120,7 +124,8 @@ fn revisions(gateway: &Gateway) -> Outcome {
 
 /// The history, newest first.
 pub(crate) fn revisions_of(gateway: &Gateway) -> Result<Value, Answer> {
-    let revisions = gateway.revisions().ok_or_else(|| refuse(&NotChanged::NoHistory, None))?;
+    let no_history = || answer::problem(StatusCode::NOT_FOUND, &NotChanged::NoHistory.to_string());
+    let revisions = gateway.revisions().ok_or_else(no_history)?;
     let pinned = gateway.pinned();
     let document = json!({
         "running": revisions.last().map(|revision| revision.number),
@@ -134,7 +139,7 @@ pub(crate) fn revisions_of(gateway: &Gateway) -> Result<Value, Answer> {
 fn revision(gateway: &Gateway, asked: &Asked) -> Outcome {
     let number = number(asked)?;
     let revisions = gateway.revisions().unwrap_or_default();
-    let texts = gateway.revision_texts(number).map_err(|not| refuse(&not, None))?;
+    let texts = gateway.revision_texts(number).map_err(|not| refuse(&not, &asked.who, gateway))?;
     let found = revisions.iter().find(|revision| revision.number == number);
     let mut document = found.map_or_else(|| json!({}), |found| about(gateway, found));
     document["config"] = diff::shown(&tree(&texts, &asked.who)?);
@@ -174,12 +179,12 @@ pub(crate) fn between(
         match what {
             "running" => tree(&gateway.texts(), who),
             "disk" => {
-                let texts = gateway.texts_on_disk().map_err(|d| unreadable(&d, who))?;
-                tree(&texts, who)
+                let texts = gateway.texts_on_disk().map_err(|d| unreadable(&d, who, gateway))?;
+                on_disk(gateway, &texts, who)
             }
             digits => {
                 let number = digits.parse().map_err(|_| no_number(digits))?;
-                tree(&gateway.revision_texts(number).map_err(|not| refuse(&not, None))?, who)
+                tree(&gateway.revision_texts(number).map_err(|not| refuse(&not, who, gateway))?, who)
             }
         }
     };
@@ -234,17 +239,20 @@ pub(crate) fn drift_of(gateway: &Gateway, who: &Identity) -> Result<Value, Answe
     });
     match gateway.texts_on_disk() {
         Ok(disk) => {
-            let there = tree(&disk, who)?;
+            let there = on_disk(gateway, &disk, who)?;
             let differences = diff::diff(&runs, &there);
-            document["disk"] = hash(&disk, &there).into();
+            document["disk"] = hash(&disk, &tree(&disk, who)?).into();
             document["drift"] = (!differences.is_empty()).into();
             extend(&mut document, told(&differences));
         }
         Err(diagnostics) => {
             document["drift"] = true.into();
             document["differences"] = json!([]);
-            document["text"] =
-                format!("the files cannot be read:\n{}", told_to(&diagnostics, who).to_text()).into();
+            document["text"] = format!(
+                "the files cannot be read:\n{}",
+                told_to(&diagnostics, who, running.managed_path.as_deref()).to_text()
+            )
+            .into();
         }
     }
     Ok(document)
@@ -289,9 +297,9 @@ fn change_one(gateway: &Gateway, asked: &Asked) -> Outcome {
     let change =
         Change { edits: vec![edit], only_from: Vec::new(), by: by(asked, Origin::Api), dry_run, terms };
     let before = gateway.texts().hash;
-    let changed = gateway.change(&change).map_err(|not| refuse(&not, Some(gateway)))?;
+    let changed = gateway.change(&change).map_err(|not| refuse(&not, &asked.who, gateway))?;
     let status = if creates && !dry_run { StatusCode::CREATED } else { StatusCode::OK };
-    let answer = answer::json(status, &document(gateway, &changed, dry_run));
+    let answer = answer::json(status, &document(gateway, &changed, &asked.who, dry_run));
     let now = gateway.texts().tree();
     let tag = now.as_ref().and_then(|tree| Some(digest::of(tree.get(section)?.get(name)?)));
     let answer = match tag.filter(|_| !dry_run) {
@@ -312,8 +320,11 @@ fn apply(gateway: &Gateway, asked: &Asked) -> Outcome {
         terms,
     };
     let before = gateway.texts().hash;
-    let changed = gateway.change(&change).map_err(|not| refuse(&not, None))?;
-    let answer = tagged(answer::json(StatusCode::OK, &document(gateway, &changed, dry_run)), &changed.hash);
+    let changed = gateway.change(&change).map_err(|not| refuse(&not, &asked.who, gateway))?;
+    let answer = tagged(
+        answer::json(StatusCode::OK, &document(gateway, &changed, &asked.who, dry_run)),
+        &changed.hash,
+    );
     Ok(with_trail(answer, before, &changed))
 }
 
@@ -321,9 +332,9 @@ fn check(gateway: &Gateway, asked: &Asked) -> Outcome {
     if asked.body.trim().is_empty() {
         let diagnostics = gateway.check();
         if diagnostics.errors() > 0 {
-            return Err(mistakes(&diagnostics, StatusCode::UNPROCESSABLE_ENTITY));
+            return Err(mistakes(&diagnostics, &asked.who, gateway));
         }
-        return Ok(answer::json(StatusCode::OK, &members(&diagnostics)));
+        return Ok(answer::json(StatusCode::OK, &members_for(&diagnostics, &asked.who, gateway)));
     }
     let change = Change {
         edits: edits(&body(gateway, asked)?)?,
@@ -332,8 +343,8 @@ fn check(gateway: &Gateway, asked: &Asked) -> Outcome {
         dry_run: true,
         terms: Terms::default(),
     };
-    let changed = gateway.change(&change).map_err(|not| refuse(&not, None))?;
-    Ok(answer::json(StatusCode::OK, &members(&changed.diagnostics)))
+    let changed = gateway.change(&change).map_err(|not| refuse(&not, &asked.who, gateway))?;
+    Ok(answer::json(StatusCode::OK, &members_for(&changed.diagnostics, &asked.who, gateway)))
 }
 
 fn move_owner(gateway: &Gateway, asked: &Asked) -> Outcome {
@@ -342,16 +353,21 @@ fn move_owner(gateway: &Gateway, asked: &Asked) -> Outcome {
         Do::Adopt => gateway.adopt(thing, &by),
         _ => gateway.release(thing, &by),
     };
-    let moved = moved.map_err(|not| refuse(&not, None))?;
+    let moved = moved.map_err(|not| refuse(&not, &asked.who, gateway))?;
     Ok(answer::json(StatusCode::OK, &json!(moved)))
 }
 
 fn roll_back(gateway: &Gateway, asked: &Asked) -> Outcome {
     let number = number(asked)?;
     let before = gateway.texts().hash;
-    let changed =
-        gateway.roll_back(number, &by(asked, Origin::Rollback)).map_err(|not| refuse(&not, None))?;
-    Ok(with_trail(answer::json(StatusCode::OK, &document(gateway, &changed, false)), before, &changed))
+    let changed = gateway
+        .roll_back(number, &by(asked, Origin::Rollback))
+        .map_err(|not| refuse(&not, &asked.who, gateway))?;
+    Ok(with_trail(
+        answer::json(StatusCode::OK, &document(gateway, &changed, &asked.who, false)),
+        before,
+        &changed,
+    ))
 }
 
 fn confirm(gateway: &Gateway, asked: &Asked) -> Outcome {
@@ -363,7 +379,8 @@ fn confirm(gateway: &Gateway, asked: &Asked) -> Outcome {
 }
 
 /// The result of a change, as JSON.
-pub(crate) fn document(gateway: &Gateway, changed: &Changed, dry_run: bool) -> Value {
+pub(crate) fn document(gateway: &Gateway, changed: &Changed, who: &Identity, dry_run: bool) -> Value {
+    let told = told_to(&changed.diagnostics, who, gateway.texts().managed_path.as_deref());
     let mut document = json!({
         "revision": changed.revision,
         "hash": changed.hash,
@@ -376,11 +393,11 @@ pub(crate) fn document(gateway: &Gateway, changed: &Changed, dry_run: bool) -> V
         "unsaved": changed.unsaved,
     });
     extend(&mut document, json!(changed.consequences));
-    extend(&mut document, members(&changed.diagnostics));
+    extend(&mut document, members(&told));
     let unsaved = changed.unsaved.as_ref().map_or_else(String::new, |why| {
         format!("IT RUNS FROM MEMORY ONLY, because it could not be written down: {why}\n")
     });
-    let (diagnostics, differences) = (changed.diagnostics.to_text(), changed.differences.to_text());
+    let (diagnostics, differences) = (told.to_text(), changed.differences.to_text());
     let consequences = changed.consequences.to_text();
     let repeated = match changed.repeated {
         0 => String::new(),
@@ -487,12 +504,13 @@ pub(crate) fn terms(uri: &Uri) -> Result<Terms, Answer> {
 
 /// The body as a tree, with positions inside the body.
 fn body(gateway: &Gateway, asked: &Asked) -> Result<Node, Answer> {
-    let managed = gateway.texts().managed_path.ok_or_else(|| refuse(&NotChanged::NoWrites, None))?;
+    let managed =
+        gateway.texts().managed_path.ok_or_else(|| refuse(&NotChanged::NoWrites, &asked.who, gateway))?;
     let mut diagnostics = Diagnostics::default();
     let tree = parse::parse(&asked.body, &request_file(&managed), &mut diagnostics);
     match tree {
         Some(tree) if diagnostics.errors() == 0 => Ok(tree),
-        _ => Err(mistakes(&diagnostics, StatusCode::UNPROCESSABLE_ENTITY)),
+        _ => Err(mistakes(&diagnostics, &asked.who, gateway)),
     }
 }
 
@@ -556,7 +574,20 @@ fn tree(texts: &Texts, who: &Identity) -> Result<Node, Answer> {
         .ok_or_else(|| answer::problem(StatusCode::INTERNAL_SERVER_ERROR, "the config cannot be read again"))
 }
 
-/// The digest of a config; computed if there is neither a history nor a managed file.
+/// The files on the disk as this caller may see them. Nobody has checked them yet: what is wrong there may be a secret in the wrong place,
+/// and only `admin` may see it.
+fn on_disk(gateway: &Gateway, texts: &Texts, who: &Identity) -> Result<Node, Answer> {
+    let mut tree = tree(texts, who)?;
+    let running = gateway.texts();
+    let is_new = running.written != texts.written || running.managed != texts.managed;
+    if who.role < Role::Admin && is_new {
+        let own = texts.managed_path.as_deref().filter(|_| who.writes());
+        hide_refused(&mut tree, &gateway.check(), own);
+    }
+    Ok(tree)
+}
+
+/// The digest of a config; one without a history and a managed file has none at hand.
 fn hash(texts: &Texts, tree: &Node) -> String {
     if texts.hash.is_empty() { digest::of(tree) } else { texts.hash.clone() }
 }
@@ -574,27 +605,32 @@ pub(crate) fn members(diagnostics: &Diagnostics) -> Value {
     members
 }
 
-/// The diagnostics, redacted for this caller.
-fn told_to(diagnostics: &Diagnostics, who: &Identity) -> Diagnostics {
-    if who.writes() { diagnostics.clone() } else { diagnostics.for_readers() }
+/// Mistakes as this caller may be told them: `admin` may take over every file, `write` changes what the API manages.
+fn told_to(diagnostics: &Diagnostics, who: &Identity, managed: Option<&Path>) -> Diagnostics {
+    match (who.role, managed) {
+        (Role::Admin, _) => diagnostics.clone(),
+        (Role::Write, Some(managed)) => diagnostics.for_writers_of(&[managed, &request_file(managed)]),
+        _ => diagnostics.for_readers(),
+    }
 }
 
-/// Diagnostics as JSON and text.
-pub(crate) fn members_for(diagnostics: &Diagnostics, who: &Identity) -> Value {
-    members(&told_to(diagnostics, who))
+/// Mistakes as JSON and text.
+pub(crate) fn members_for(diagnostics: &Diagnostics, who: &Identity, gateway: &Gateway) -> Value {
+    members(&told_to(diagnostics, who, gateway.texts().managed_path.as_deref()))
 }
 
-fn unreadable(diagnostics: &Diagnostics, who: &Identity) -> Answer {
+fn unreadable(diagnostics: &Diagnostics, who: &Identity, gateway: &Gateway) -> Answer {
     let detail = "the files cannot be read";
-    answer::problem_with(StatusCode::UNPROCESSABLE_ENTITY, detail, members_for(diagnostics, who))
+    answer::problem_with(StatusCode::UNPROCESSABLE_ENTITY, detail, members_for(diagnostics, who, gateway))
 }
 
-fn mistakes(diagnostics: &Diagnostics, status: StatusCode) -> Answer {
-    answer::problem_with(status, "the config has mistakes; nothing has changed", members(diagnostics))
+fn mistakes(diagnostics: &Diagnostics, who: &Identity, gateway: &Gateway) -> Answer {
+    let detail = "the config has mistakes; nothing has changed";
+    answer::problem_with(StatusCode::UNPROCESSABLE_ENTITY, detail, members_for(diagnostics, who, gateway))
 }
 
 /// The answer to a refused change.
-pub(crate) fn refuse(not: &NotChanged, gateway: Option<&Gateway>) -> Answer {
+pub(crate) fn refuse(not: &NotChanged, who: &Identity, gateway: &Gateway) -> Answer {
     let detail = not.to_string();
     match not {
         NotChanged::Draining | NotChanged::Fleet | NotChanged::NoWrites => {
@@ -611,18 +647,17 @@ pub(crate) fn refuse(not: &NotChanged, gateway: Option<&Gateway>) -> Answer {
             let members = json!({ "etag": format!("\"{now}\""), "changed_by": meanwhile(thing, gateway) });
             answer::problem_with(StatusCode::PRECONDITION_FAILED, &detail, members)
         }
-        NotChanged::Refused(diagnostics) => mistakes(diagnostics, StatusCode::UNPROCESSABLE_ENTITY),
+        NotChanged::Refused(diagnostics) => mistakes(diagnostics, who, gateway),
         NotChanged::Referenced(diagnostics) => {
             let detail = "others need it; nothing has changed";
-            answer::problem_with(StatusCode::CONFLICT, detail, members(diagnostics))
+            answer::problem_with(StatusCode::CONFLICT, detail, members_for(diagnostics, who, gateway))
         }
         _ => answer::problem(StatusCode::INSUFFICIENT_STORAGE, &detail),
     }
 }
 
 /// The latest revisions that changed an entry, newest first.
-fn meanwhile(thing: &str, gateway: Option<&Gateway>) -> Vec<Value> {
-    let Some(gateway) = gateway else { return Vec::new() };
+fn meanwhile(thing: &str, gateway: &Gateway) -> Vec<Value> {
     let revisions = gateway.revisions().unwrap_or_default();
     let changed = revisions.iter().rev().filter(|revision| revision.changed.iter().any(|name| name == thing));
     changed.take(MEANWHILE).map(|revision| about(gateway, revision)).collect()

@@ -5,7 +5,7 @@
 
 use crate::answer::{self, Answer};
 use crate::config_api::{
-    Asked, Outcome, by, document, flag, members, refuse, tagged, tags, terms, with_trail,
+    Asked, Outcome, by, document, flag, members_for, refuse, tagged, tags, terms, with_trail,
 };
 use hyper::{StatusCode, header};
 use serde_json::json;
@@ -15,7 +15,8 @@ use weir_gateway::{Gateway, NotChanged, Rewrite, Terms};
 /// Returns the text and its ETag.
 pub(crate) fn read(gateway: &Gateway, asked: &Asked) -> Outcome {
     flag(&asked.uri, asked.call)?;
-    let managed = gateway.managed_text(asked.who.writes()).map_err(|not| refuse(&not, None))?;
+    let managed =
+        gateway.managed_text(asked.who.writes()).map_err(|not| refuse(&not, &asked.who, gateway))?;
     let document =
         json!({ "path": managed.path.display().to_string(), "text": managed.text, "hidden": managed.hidden });
     Ok(tagged(answer::json(StatusCode::OK, &document), &managed.tag))
@@ -26,8 +27,8 @@ pub(crate) fn rewrite(gateway: &Gateway, asked: &Asked) -> Outcome {
     let dry_run = flag(&asked.uri, asked.call)?.contains(&"dry_run");
     let rewrite = Rewrite { terms: terms(&asked.uri)?, ..wanted(asked, dry_run)? };
     let before = gateway.texts().hash;
-    let changed = gateway.rewrite(&rewrite).map_err(|not| refuse(&not, None))?;
-    let answer = answer::json(StatusCode::OK, &document(gateway, &changed, dry_run));
+    let changed = gateway.rewrite(&rewrite).map_err(|not| refuse(&not, &asked.who, gateway))?;
+    let answer = answer::json(StatusCode::OK, &document(gateway, &changed, &asked.who, dry_run));
     Ok(with_trail(answer, before, &changed))
 }
 
@@ -36,9 +37,11 @@ pub(crate) fn rewrite(gateway: &Gateway, asked: &Asked) -> Outcome {
 pub(crate) fn check(gateway: &Gateway, asked: &Asked) -> Outcome {
     flag(&asked.uri, asked.call)?;
     match gateway.rewrite(&wanted(asked, true)?) {
-        Ok(changed) => Ok(answer::json(StatusCode::OK, &document(gateway, &changed, true))),
-        Err(NotChanged::Refused(diagnostics)) => Ok(answer::json(StatusCode::OK, &members(&diagnostics))),
-        Err(not) => Err(refuse(&not, None)),
+        Ok(changed) => Ok(answer::json(StatusCode::OK, &document(gateway, &changed, &asked.who, true))),
+        Err(NotChanged::Refused(diagnostics)) => {
+            Ok(answer::json(StatusCode::OK, &members_for(&diagnostics, &asked.who, gateway)))
+        }
+        Err(not) => Err(refuse(&not, &asked.who, gateway)),
     }
 }
 

@@ -3,14 +3,18 @@
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Serialize;
 use serde::ser::SerializeStruct;
 
 use super::conceal::{conceal, holds};
-use super::node::{Node, Place};
+use super::node::{Key, Node, Place};
+use super::refused::{
+    Refused, is_name_of_thing, is_slip, may_be_secret, names_a_thing, suggests_setting, without_key,
+    without_quoted,
+};
 use super::secrecy;
 
 /// Most diagnostics printed; the rest is counted.
@@ -51,6 +55,8 @@ pub struct Diagnostic {
     fixed: (bool, bool),
     /// What of them only whoever wrote it may be told.
     pub(super) quotable: Vec<String>,
+    /// What was refused: a secret may have been written in the wrong place.
+    pub(super) refused: Refused,
 }
 
 /// All mistakes found so far, with the text they point into.
@@ -94,6 +100,7 @@ impl Diagnostic {
             concealed: Vec::new(),
             is_absent: false,
             quotable: Vec::new(),
+            refused: Refused::default(),
         }
     }
 
@@ -119,9 +126,17 @@ impl Diagnostic {
             }
             // A list or map is pointed at by its key: that is what a reader looks for.
             let scalar = node.as_text().is_some() || key.is_none();
-            self.place = Some(if scalar { node.at.clone() } else { key.unwrap_or(&node.at).clone() });
+            self.place = Some(if scalar { &node.at } else { key.map_or(&node.at, |key| &key.at) }.clone());
+            let beyond = path[found..].trim_start_matches('.');
+            if !beyond.is_empty() && node.as_text().is_some() {
+                // The name of a filter that stands alone in its list.
+                self.refused.note(tree, node);
+                self.refused.key = beyond.split(['.', '[']).next().map(str::to_owned);
+            }
             if tree.find(path).is_some() {
                 self.value = node.shown();
+                self.refused.note(tree, node);
+                self.refuse_last_key(tree, path, key, node.is_blank());
                 if let Some(text) = node
                     .as_text()
                     .filter(|text| !text.is_empty() && (node.is_credential() || node.substituted))
@@ -163,10 +178,60 @@ impl Diagnostic {
     /// Says what to do. A literal of ours is told as it is.
     pub fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
         let hint = hint.into();
-        self.fixed.1 = matches!(hint, Cow::Borrowed(_));
+        self.fixed.1 = matches!(hint, Cow::Borrowed(_)) || suggests_setting(&hint);
         let values: Vec<&str> = self.concealed.iter().map(String::as_str).collect();
         self.hint = Some(if self.fixed.1 { hint.into_owned() } else { conceal(&hint, &values).into_owned() });
         self
+    }
+
+    /// Says that this key is what is wrong.
+    pub(super) fn refusing_key(mut self, key: &str) -> Self {
+        self.refused.key = Some(key.to_owned());
+        self
+    }
+
+    /// Where the message quotes the key of the value, or no value stands there, and no thing of the config is called so, the key may be what
+    /// is wrong.
+    fn refuse_last_key(&mut self, tree: &Node, path: &str, key: Option<&Key>, is_blank: bool) {
+        let Some(key) = key.filter(|key| !secrecy::is_setting(&key.text)) else { return };
+        let is_name = is_name_of_thing(path, &key.text);
+        let is_told = is_blank || self.message.contains(&format!("`{}`", key.text));
+        if is_told && !is_name && !names_a_thing(tree, &key.text) {
+            self.refused.key = Some(key.text.to_string());
+        }
+    }
+
+    /// The same mistake without what was refused, unless that is a slip of a name that everybody knows.
+    fn without_refused(&mut self) {
+        if self.severity != Severity::Error {
+            return;
+        }
+        let refused = std::mem::take(&mut self.refused);
+        let meant = self.hint.as_deref().and_then(|hint| hint.strip_prefix("did you mean "));
+        let meant = meant.map(|meant| meant.trim_end_matches('?').trim_matches('`').to_owned());
+        let may_be_secret = |text: &&String| {
+            may_be_secret(text) && !meant.as_deref().is_some_and(|meant| is_slip(text, meant))
+        };
+        let told = |text: &&String| {
+            self.message.contains(text.as_str())
+                || self.hint.as_ref().is_some_and(|hint| hint.contains(text.as_str()))
+        };
+        let value = refused.value.as_ref().filter(may_be_secret);
+        let key = refused.key.as_ref().filter(may_be_secret);
+        let below = refused.below.iter().filter(may_be_secret).filter(told);
+        let hidden: Vec<&str> = value.into_iter().chain(key).chain(below).map(String::as_str).collect();
+        if hidden.is_empty() {
+            return;
+        }
+        if let Some(key) = key {
+            self.path = without_key(&self.path, key);
+        }
+        self.value = None;
+        if let Some(plain) = refused.plain.filter(|_| value.is_some()) {
+            self.message = plain;
+            self.fixed.0 = true;
+        }
+        self.conceal(&hidden);
     }
 
     /// The same, of a message whose text a deserializer passes on: whether it is ours is known there.
@@ -181,18 +246,18 @@ impl Diagnostic {
         if !message {
             self.message = conceal(&self.message, values).into_owned();
         }
-        if !hint {
+        if !hint && !self.hint.as_deref().is_some_and(suggests_setting) {
             self.hint = self.hint.take().map(|hint| conceal(&hint, values).into_owned());
         }
     }
 }
 
 /// The node at `path`, or the innermost one around it that is written, and how much of the path leads to it.
-fn nearest<'t>(tree: &'t Node, path: &str) -> Option<(Option<&'t Place>, &'t Node, usize)> {
+fn nearest<'t>(tree: &'t Node, path: &str) -> Option<(Option<&'t Key>, &'t Node, usize)> {
     let mut path = path;
     loop {
         if let Some((key, node)) = tree.lookup(path) {
-            return (!path.is_empty()).then_some((key.map(|key| &key.at), node, path.len()));
+            return (!path.is_empty()).then_some((key, node, path.len()));
         }
         path = &path[..path.rfind(['.', '['])?];
     }
@@ -262,11 +327,22 @@ impl Diagnostics {
         *self.elsewhere = concealed;
     }
 
-    /// The same for logs, and for people who may look at the gateway and not change its files: no secret of a file, and no line of one.
+    /// The same for logs, and for people who may look at the gateway and not change its files: no secret of a file, no line of one, and
+    /// no value that was refused, which may be a secret in the wrong place.
     #[must_use]
     pub fn for_readers(&self) -> Self {
+        self.for_writers_of(&[])
+    }
+
+    /// The same for somebody who may change these files, and no others: of those everything is told.
+    #[must_use]
+    pub fn for_writers_of(&self, files: &[&Path]) -> Self {
+        let is_theirs = |file: &PathBuf| files.contains(&file.as_path());
         let mut found = self.found.clone();
         for diagnostic in &mut found {
+            if diagnostic.place.as_ref().is_some_and(|place| is_theirs(&place.file)) {
+                continue;
+            }
             let own = std::mem::take(&mut diagnostic.quotable);
             let told = |value: &&String| {
                 let hint = diagnostic.hint.as_deref().unwrap_or_default();
@@ -280,12 +356,19 @@ impl Diagnostics {
             if !own.is_empty() {
                 diagnostic.value = None;
             }
+            diagnostic.without_refused();
             // A mistake of the syntax has no setting yet, and its hint may repeat a word of the line.
             if diagnostic.path.is_empty() {
                 diagnostic.hint = None;
+                if !diagnostic.fixed.0 {
+                    diagnostic.message = without_quoted(&diagnostic.message);
+                }
             }
         }
-        Self { found, errors: self.errors, ..Self::default() }
+        let theirs = self.sources.iter().filter(|(file, _)| is_theirs(file));
+        let sources = theirs.map(|(file, text)| (Arc::clone(file), Arc::clone(text))).collect();
+        let elsewhere = if files.is_empty() { Box::default() } else { self.elsewhere.clone() };
+        Self { found, errors: self.errors, sources, elsewhere }
     }
 
     /// Adds one.
@@ -463,7 +546,7 @@ pub fn nearest_name<'a>(typed: &str, candidates: impl IntoIterator<Item = &'a st
 }
 
 /// Edits that turn one word into the other, a swap of two neighbours counted once (optimal string alignment).
-fn distance(a: &str, b: &str) -> usize {
+pub(super) fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().take(64).collect());
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
     for i in 0..=a.len() {

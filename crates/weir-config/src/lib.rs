@@ -6,6 +6,7 @@
 //! ```
 //! `schema` is what an operator may write; `load` is the way in. What the data plane runs weir-engine builds from it.
 
+mod aliases;
 pub mod check;
 mod conceal;
 pub mod de;
@@ -20,6 +21,7 @@ pub mod node;
 pub mod parse;
 pub mod reach;
 pub mod reference;
+mod refused;
 pub mod schema;
 pub mod secrecy;
 mod slip;

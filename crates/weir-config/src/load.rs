@@ -212,7 +212,7 @@ fn refuse_beside_source(tree: &Node, diagnostics: &mut Diagnostics) {
         if !BOOTSTRAP.contains(&&*key.text) {
             let message = format!("`{}` cannot stand beside `source`: it comes from there", key.text);
             let hint = format!("here belong {}; put the rest into the bundle", bootstrap_keys());
-            let mut wrong = Diagnostic::error("not-in-bootstrap", message).hint(hint);
+            let mut wrong = Diagnostic::error("not-in-bootstrap", message).hint(hint).refusing_key(&key.text);
             wrong.path = key.text.to_string();
             diagnostics.push(wrong.at(key.at.clone()));
         }
@@ -612,7 +612,7 @@ pub(super) fn merge(tree: &mut Node, included: Node, diagnostics: &mut Diagnosti
                 }
             };
             diagnostic.path = key.text.to_string();
-            diagnostics.push(diagnostic.at(key.at));
+            diagnostics.push(diagnostic.at(key.at).refusing_key(&key.text));
             continue;
         }
         merge_section(tree, key, section, diagnostics);

@@ -2,6 +2,7 @@
 //!
 //! Marks are set once on a tree ([`mark_secrets`]), and everything that shows a tree obeys them: views, diffs, diagnostics, explanations.
 
+use super::diagnostic::{Diagnostics, Severity};
 use super::node::{Node, Value};
 use super::substitute::{read_value, variable_in};
 use std::borrow::Cow;
@@ -96,6 +97,18 @@ impl Shape {
     }
 }
 
+/// Whether some setting is called so: then the word tells nothing.
+pub(super) fn is_setting(word: &str) -> bool {
+    static WORDS: LazyLock<HashSet<&str>> =
+        LazyLock::new(|| declared().flat_map(|(path, _)| path.split('.')).collect());
+    WORDS.contains(word)
+}
+
+/// Whether a filter that comes with Weir is called so.
+pub(super) fn is_filter(word: &str) -> bool {
+    SHAPES.filters.below.contains_key(word)
+}
+
 /// Marks what may not be shown in the tree of a config.
 pub fn mark_secrets(tree: &mut Node) {
     mark(tree, Some(&SHAPES.root));
@@ -150,6 +163,52 @@ pub fn unmark_file(node: &mut Node, file: &Path) {
         Value::Map(entries) => entries.iter_mut().for_each(|(_, child)| unmark_file(child, file)),
         Value::Seq(elements) => elements.iter_mut().for_each(|element| unmark_file(element, file)),
         _ => {}
+    }
+}
+
+/// Takes out of a tree what its config was refused for: a secret may stand there that was written in the wrong place. What stands in the
+/// file `own` stays.
+pub fn hide_refused(tree: &mut Node, diagnostics: &Diagnostics, own: Option<&Path>) {
+    let errors = diagnostics.iter().filter(|d| d.severity == Severity::Error && !d.path.is_empty());
+    let mut paths: Vec<&str> = errors.map(|error| error.path.as_str()).collect();
+    // What stands in a thing goes before the thing: then its path still leads there.
+    paths.sort_unstable_by_key(|path| std::cmp::Reverse(path.len()));
+    paths.dedup();
+    for path in paths {
+        hide(tree, path, own);
+    }
+}
+
+/// Hides what stands at a path, and a key that is neither a setting nor the name of a thing.
+fn hide(node: &mut Node, path: &str, own: Option<&Path>) {
+    let path = path.strip_prefix('.').unwrap_or(path);
+    if path.is_empty() {
+        if own != Some(node.at.file.as_path()) {
+            *node = Node::new(node.at.clone(), Value::Str(MASK.into()), MASK);
+        }
+        return;
+    }
+    if let Some((index, rest)) = path.strip_prefix('[').and_then(|path| path.split_once(']')) {
+        if let Value::Seq(elements) = &mut node.value
+            && let Some(element) = index.parse::<usize>().ok().and_then(|index| elements.get_mut(index))
+        {
+            hide(element, rest, own);
+        }
+        return;
+    }
+    if node.as_text().is_some() {
+        // The name of a filter that stands alone in its list.
+        return hide(node, "", own);
+    }
+    let Value::Map(entries) = &mut node.value else { return };
+    let fits =
+        |key: &str| path.strip_prefix(key).filter(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
+    let fitting = entries.iter_mut().filter(|(key, _)| fits(&key.text).is_some());
+    let Some((key, value)) = fitting.max_by_key(|(key, _)| key.text.len()) else { return };
+    let rest = fits(&key.text).unwrap_or_default();
+    hide(value, rest, own);
+    if rest.is_empty() && !is_setting(&key.text) && own != Some(key.at.file.as_path()) {
+        key.text = MASK.into();
     }
 }
 
@@ -271,7 +330,8 @@ fn is_variable(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Diagnostics, parse::parse};
+    use crate::Diagnostic;
+    use crate::parse::parse;
 
     fn tree(text: &str) -> Node {
         let mut tree = parse(text, Path::new("t"), &mut Diagnostics::default()).unwrap();
@@ -337,6 +397,29 @@ mod tests {
         ] {
             assert_eq!(shown(text, path), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn what_was_refused_is_hidden() {
+        let text = "routes:\n  a.b: { upstream: hunter2, match: { path: /x } }\n  c: { hunter2: hunter2, filters: [ cors, hunter2 ] }\n";
+        let mut found = Diagnostics::default();
+        for path in
+            ["routes.a.b.upstream", "routes.c.hunter2", "routes.c.filters[1].hunter2", "routes.d.missing"]
+        {
+            found.push(Diagnostic::error("x", "y").on(&tree(text), path));
+        }
+        found.push(Diagnostic::warning("x", "y").on(&tree(text), "routes.a.b.match.path"));
+        let mut hidden = tree(text);
+        hide_refused(&mut hidden, &found, None);
+        let route = hidden.find("routes.c").unwrap();
+        assert_eq!((&*route.entries()[0].0.text, route.entries()[0].1.as_text()), (MASK, Some(MASK)));
+        assert_eq!(hidden.find("routes.c.filters[1]").and_then(Node::as_text), Some(MASK));
+        assert_eq!(hidden.find("routes.c.filters[0]").and_then(Node::as_text), Some("cors"));
+        assert_eq!(hidden.find("routes.a.b.upstream").and_then(Node::as_text), Some(MASK));
+        assert_eq!(hidden.find("routes.a.b.match.path").and_then(Node::as_text), Some("/x"));
+        let mut own = tree(text);
+        hide_refused(&mut own, &found, Some(Path::new("t")));
+        assert_eq!(own, tree(text), "whoever may write it sees it");
     }
 
     #[test]

@@ -6,8 +6,8 @@
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use weir_gateway::config::secrecy::{Rule, declared, mark_secrets};
-use weir_gateway::config::{Diagnostics, Node, Source, parse};
+use weir_gateway::config::secrecy::{Rule, declared, hide_refused, mark_secrets};
+use weir_gateway::config::{Diagnostic, Diagnostics, Node, Severity, Source, parse};
 use weir_gateway::filters::KINDS;
 use weir_gateway::history::diff::{diff, shown};
 
@@ -160,6 +160,71 @@ fn what_is_not_public_is_told_nowhere() {
             }
         }
     }
+}
+
+/// A secret that stands in the wrong place: as a value that is refused there, as a key, or in a map where a value is expected.
+fn misplaced(full: &str) -> Vec<String> {
+    let path = match full.strip_prefix("filter.") {
+        Some(path) => format!("routes.x.filters.-{path}"),
+        None => full.to_owned(),
+    };
+    let [value, list, ..] = &written(&path)[..] else { unreachable!() };
+    let head = value.trim_end().strip_suffix(PLANTED).unwrap();
+    let above = &head[..head.trim_end_matches([':', ' ']).rfind([' ', '\n']).map_or(0, |at| at + 1)];
+    let mut all = vec![
+        value.clone(),
+        list.clone(),
+        format!("{head}{{ \"{PLANTED}\": x }}\n"),
+        format!("{head}{{ x: \"{PLANTED}\" }}\n"),
+        format!("{head}{{ {PLANTED}: {{ x: y }} }}\n"),
+        format!("{head}[ [ {PLANTED} ] ]\n"),
+        format!("{above}{PLANTED}:\n"),
+    ];
+    // Where people choose names, a name is no secret.
+    let chosen = full.rsplit_once('.').map_or_else(|| "*".to_owned(), |(parent, _)| format!("{parent}.*"));
+    let is_chosen = |(path, _): (&str, Rule)| path == chosen || path.starts_with(&format!("{chosen}."));
+    if !declared().any(is_chosen) {
+        all.push(format!("{above}{PLANTED}: x\n"));
+    }
+    all
+}
+
+#[test]
+fn what_was_refused_is_told_to_no_reader() {
+    let leaves = leaves();
+    let (mut refused, mut shown_all) = (0, 0);
+    for path in leaves.keys() {
+        for text in misplaced(path) {
+            let mut found = Diagnostics::default();
+            let Some(mut tree) = parse::parse(&text, "weir.yaml".as_ref(), &mut found) else { continue };
+            let source =
+                Source::text("weir.yaml", text.as_str()).with_credentials(["key_auth", "jwt", "oidc"]);
+            let diagnostics = weir_gateway::check(&source, &[]).diagnostics;
+            let mut told = diagnostics.for_readers();
+            told.retain(|d| d.severity == Severity::Error);
+            for output in [told.to_text(), told.to_json().to_string()] {
+                assert!(!output.contains("plant+"), "{path} is told:\n{text}\n{output}");
+            }
+            // What was refused is hidden in views too, and what is sound and public is not.
+            mark_secrets(&mut tree);
+            let names = |d: &&Diagnostic| {
+                d.severity == Severity::Error && (d.message.contains("plant+") || d.path.contains("plant+"))
+            };
+            hide_refused(&mut tree, &diagnostics, None);
+            let view = shown(&tree).to_string();
+            if diagnostics.iter().any(|d| names(&d)) {
+                refused += 1;
+                assert!(
+                    !view.contains("plant+"),
+                    "{path} is shown:\n{text}\n{view}\n{}",
+                    diagnostics.to_text()
+                );
+            } else {
+                shown_all += 1;
+            }
+        }
+    }
+    assert!(refused > 1000 && shown_all > 100, "{refused} were refused, {shown_all} were not");
 }
 
 #[test]

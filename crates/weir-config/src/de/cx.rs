@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::error::{Error, Identity, Mistake, one_of};
+use crate::aliases;
 use crate::diagnostic::{Diagnostic, nearest_name};
 use crate::node::{Key, Node};
 
@@ -83,6 +84,14 @@ impl Cx {
         path
     }
 
+    /// The key that leads to where it is, if one does and no place in a list.
+    pub(super) fn last_key(&self) -> Option<Arc<str>> {
+        match self.path.borrow().last() {
+            Some(Segment::Key(key)) => Some(Arc::clone(key)),
+            Some(Segment::Index(_)) | None => None,
+        }
+    }
+
     pub(super) fn enter(&self, segment: Segment) {
         self.path.borrow_mut().push(segment);
     }
@@ -102,21 +111,35 @@ impl Cx {
             return;
         }
         let unused = fields.iter().copied().filter(|field| parent.get(field).is_none());
-        let near =
-            nearest_name(&key.text, unused).or_else(|| nearest_name(&key.text, fields.iter().copied()));
+        let alias = aliases::key(&key.text, fields);
+        let near = match &alias {
+            Some((ours, _)) => *ours,
+            None => {
+                nearest_name(&key.text, unused).or_else(|| nearest_name(&key.text, fields.iter().copied()))
+            }
+        };
+        let blank = key.text.contains(['\u{a0}', '\u{2007}', '\u{202f}', '\u{feff}']);
         let message = match fields {
             [] => format!("unknown key `{}`; there are no settings here", key.text),
             // A list of forty names hides the one that was meant.
-            _ if near.is_some() && fields.len() > LISTED => format!("unknown key `{}`", key.text),
+            _ if (near.is_some() || alias.is_some()) && fields.len() > LISTED => {
+                format!("unknown key `{}`", key.text)
+            }
             _ => format!("unknown key `{}`; expected {}", key.text, one_of(fields)),
         };
-        let mut diagnostic = Diagnostic::error("unknown-key", message).at(key.at.clone());
+        let mut diagnostic =
+            Diagnostic::error("unknown-key", message).at(key.at.clone()).refusing_key(&key.text);
         self.enter(Segment::Key(key.text.clone()));
         diagnostic.path = self.path();
         self.leave();
         if let Some(near) = near {
             self.meant.borrow_mut().insert((parent, near));
-            diagnostic.hint = Some(format!("did you mean {near}?"));
+        }
+        diagnostic.hint =
+            alias.map(|(_, hint)| hint).or_else(|| near.map(|near| format!("did you mean {near}?")));
+        if let Some(near) = near.filter(|_| blank) {
+            diagnostic.hint =
+                Some(format!("write {near}: a no-break space stands beside it, which no editor shows"));
         }
         self.found.borrow_mut().push(diagnostic);
     }

@@ -6,9 +6,11 @@ use serde::de::{Expected, Unexpected};
 
 use super::cx::Cx;
 use super::{FIXED, HINT};
+use crate::aliases;
 use crate::conceal::conceal;
 use crate::diagnostic::{Diagnostic, nearest_name};
 use crate::node::{Key, Node, Place};
+use crate::refused::Refused;
 
 /// What went wrong with one value.
 #[derive(Debug)]
@@ -30,6 +32,8 @@ pub(super) struct Mistake {
     pub(super) key: Option<String>,
     /// What only whoever wrote the value may be told of it.
     pub(super) quotable: Vec<String>,
+    /// What was refused.
+    pub(super) refused: Refused,
     /// It is fixed, and the subject that was put before it tells nothing of the value either.
     pub(super) told_fixed: bool,
 }
@@ -70,6 +74,7 @@ impl Error {
             path: String::new(),
             key: None,
             quotable: Vec::new(),
+            refused: Refused::default(),
             told_fixed: false,
         };
         Self(Box::new(mistake))
@@ -129,8 +134,10 @@ impl Error {
                 };
                 self.0.told_fixed = self.0.fixed && node.shown().is_none();
                 let says = std::mem::take(&mut self.0.says);
-                let joined = says.starts_with("is not ");
-                self.0.says = if joined { format!("{subject} {says}") } else { format!("{subject}: {says}") };
+                let joined = if says.starts_with("is ") { " " } else { ": " };
+                let plain = self.0.fixed.then(|| format!("the value{joined}{says}"));
+                self.0.refused = Refused::by_reader(node, &self.0.path, cx.last_key(), plain);
+                self.0.says = format!("{subject}{joined}{says}");
             }
         }
         self
@@ -159,8 +166,12 @@ impl Mistake {
             diagnostic.path = format!("{}{dot}{field}", diagnostic.path);
         }
         diagnostic.hint = self.hint;
-        diagnostic.value = self.key;
         diagnostic.quotable = self.quotable;
+        diagnostic.refused = self.refused;
+        if let Some(key) = self.key {
+            diagnostic = diagnostic.refusing_key(&key);
+            diagnostic.value = Some(key);
+        }
         diagnostic
     }
 }
@@ -196,11 +207,9 @@ impl serde::de::Error for Error {
     }
 
     fn unknown_variant(variant: &str, expected: &'static [&'static str]) -> Self {
-        let near = nearest_name(variant, expected.iter().copied());
-        let hint = match variant.to_ascii_lowercase().as_str() {
-            "h3" | "http3" | "http/3" | "quic" => Some("HTTP/3 is not supported; leave it out".to_owned()),
-            _ => near.map(|near| format!("did you mean {near}?")),
-        };
+        let near = || nearest_name(variant, expected.iter().copied());
+        let alias = aliases::word(variant, expected).map(str::to_owned);
+        let hint = alias.or_else(|| near().map(|near| format!("did you mean {near}?")));
         Self::fixed("bad-value", format!("is not known here; expected {}", one_of(expected))).hint(hint)
     }
 

@@ -1,0 +1,234 @@
+//! What other gateways call our settings: whoever comes from one is told our name at once, and not that something is missing as well.
+
+use super::secrecy;
+
+/// A setting of ours under other names.
+struct Alias {
+    /// What it is called elsewhere.
+    theirs: &'static [&'static str],
+    /// What it is called here, where it stands beside the keys that are expected; empty where it stands elsewhere.
+    ours: &'static str,
+    /// A key that is expected there: where it is not, something else is meant.
+    beside: &'static str,
+    /// What to write, where the name alone does not say it.
+    hint: &'static str,
+}
+
+const fn alias(theirs: &'static [&'static str], ours: &'static str, hint: &'static str) -> Alias {
+    Alias { theirs, ours, beside: ours, hint }
+}
+
+const fn elsewhere(theirs: &'static [&'static str], beside: &'static str, hint: &'static str) -> Alias {
+    Alias { theirs, ours: "", beside, hint }
+}
+
+const ALIASES: &[Alias] = &[
+    // routes
+    alias(
+        &["backend", "cluster", "proxy_pass", "route", "service", "services"],
+        "upstream",
+        "write upstream: NAME, and its addresses under `upstreams`",
+    ),
+    alias(&["rule", "when"], "match", "write match: { hosts: [ example.com ], path: /api/* }"),
+    elsewhere(
+        &["host", "hosts", "methods", "path", "paths", "uri"],
+        "match",
+        "write it in `match`: { hosts: [ … ], path: /api/* }",
+    ),
+    elsewhere(
+        &["entryPoints", "entrypoints", "entry_points", "listeners"],
+        "match",
+        "write match: { listeners: [ NAME ] }; without it a route is on every listener",
+    ),
+    elsewhere(&["middlewares", "plugins"], "filters", "write filters: [ … ]; `weir filters` lists them"),
+    elsewhere(
+        &["strip_path", "stripPrefix", "strip_prefix", "prefix_rewrite", "uri_strip_prefix"],
+        "respond",
+        "write filters: [ { rewrite: { strip_prefix: /api } } ]",
+    ),
+    elsewhere(
+        &["client_max_body_size", "max_body_size", "request_body_max_size"],
+        "respond",
+        "write filters: [ { body_limit: { max: 10MiB } } ]",
+    ),
+    elsewhere(&["return"], "respond", "write respond: { status: 404 }, or the filter `redirect`"),
+    elsewhere(
+        &["auth", "authentication"],
+        "filters",
+        "write filters: [ key_auth ], or jwt, basic_auth, oidc …",
+    ),
+    alias(&["root", "static"], "files", "write files: { root: ./public }"),
+    // match
+    alias(
+        &["path_prefix", "pathPrefix", "prefix", "uri_prefix"],
+        "path",
+        "write path: /api/* for all that begins with /api/",
+    ),
+    alias(
+        &["path_regex", "regex", "path_regexp"],
+        "path",
+        "write path: \"~/v[0-9]+/.*\": a regular expression begins with ~",
+    ),
+    elsewhere(
+        &["type", "path_type", "pathType"],
+        "path",
+        "a path with /* behind it matches all below it, one with ~ before it is a regular expression",
+    ),
+    alias(&["server_name", "server_names", "domain", "domains", "authority"], "hosts", ""),
+    // listeners, endpoints, admin
+    alias(&["bind", "listen", "port", "socket_address"], "address", "write address: 0.0.0.0:8080"),
+    alias(&["target", "server", "ip", "socket", "addr"], "address", "write address: 127.0.0.1:8000"),
+    alias(&["ssl", "tls_config", "https"], "tls", ""),
+    // upstreams
+    alias(
+        &["addresses", "backends", "members", "nodes", "servers", "targets", "lb_endpoints", "url"],
+        "endpoints",
+        "write endpoints: [ 127.0.0.1:8000 ]",
+    ),
+    alias(
+        &["algorithm", "lb", "lb_policy", "load_balancer", "load_balancing", "lb_algorithm"],
+        "balancer",
+        "",
+    ),
+    alias(&["healthchecks", "health_checks", "healthcheck", "outlier_detection"], "health", ""),
+    alias(&["retries", "retry_policy", "num_retries"], "retry", "write retry: { attempts: 3 }"),
+    alias(&["sticky_sessions", "session_affinity", "session_persistence"], "sticky", ""),
+    elsewhere(
+        &["connect_timeout", "connectTimeout", "read_timeout", "send_timeout", "write_timeout"],
+        "timeouts",
+        "write timeouts: { connect: 3s }; docs/config.md lists the others",
+    ),
+    elsewhere(
+        &["filters"],
+        "balancer",
+        "filters stand in a route, in a plan, or at the top of the config for all routes",
+    ),
+    elsewhere(
+        &["dns"],
+        "srv",
+        "a name among the endpoints is looked up again and again: write endpoints: [ app.internal:8000 ]",
+    ),
+    alias(
+        &["insecure", "insecure_skip_verify", "insecureSkipVerify", "skip_verify", "tls_verify"],
+        "verify",
+        "write verify: false",
+    ),
+    alias(&["sni"], "server_name", ""),
+    // the rest
+    alias(&["client_max_body_size", "max_body", "max_body_size"], "body_bytes", "write body_bytes: 10MiB"),
+    alias(&["collector", "endpoint", "exporter", "url"], "otlp", "write otlp: http://127.0.0.1:4318"),
+    alias(&["sample_rate", "sampling", "sampling_rate"], "share", "write share: 10%"),
+    alias(&["jwks", "jwks_uri", "jwks_url", "keys_url"], "keys", "write keys: https://idp.example/keys"),
+    elsewhere(
+        &["api_keys", "key", "keys"],
+        "consumer_header",
+        "credentials stand under `consumers`: consumers: { NAME: { key_auth: [ \"${NAME_KEY}\" ] } }",
+    ),
+    elsewhere(
+        &["password", "passwords", "users"],
+        "consumer_header",
+        "credentials stand under `consumers`, in the name of the filter: `weir filters basic_auth` has an example",
+    ),
+    elsewhere(
+        &["add", "remove", "set"],
+        "response",
+        "write request: { set: { … } }, or response: { set: { … } }",
+    ),
+    elsewhere(&["http3", "quic"], "listeners", "HTTP/3 is not supported; leave it out"),
+    elsewhere(&["version"], "listeners", "leave it out: a config has no version"),
+];
+
+/// Words for values that other gateways have, and ours.
+const WORDS: &[(&[&str], &str, &str)] = &[
+    (&["h3", "http3", "http/3", "quic"], "h2", "HTTP/3 is not supported; leave it out"),
+    (&["http2", "http/2", "grpc", "grpcs"], "h2c", "write h2 where the upstream has `tls`, else h2c"),
+    (&["http2", "http/2"], "h2", "write h2"),
+    (&["http", "http/1.1", "http1.1", "h1"], "http1", "write http1"),
+    (&["https", "ssl", "tls"], "http1", "write tls: {} beside it; `protocol` is the version of HTTP"),
+    (
+        &[
+            "least_conn",
+            "leastconn",
+            "least-connections",
+            "least_connections",
+            "least_request",
+            "LEAST_REQUEST",
+        ],
+        "least_requests",
+        "write least_requests",
+    ),
+    (
+        &["roundrobin", "rr", "ROUND_ROBIN", "wrr", "weighted"],
+        "round_robin",
+        "write round_robin; endpoints have weights",
+    ),
+    (
+        &["ip_hash", "ip-hash", "source", "chash", "consistent-hashing", "ring_hash", "RING_HASH", "maglev"],
+        "hash",
+        "write balancer: { hash: { by: client } }",
+    ),
+    (&["TLSv1.2", "TLS1.2", "tls1.2", "TLS12"], "1.2", "write \"1.2\""),
+    (&["TLSv1.3", "TLS1.3", "tls1.3", "TLS13"], "1.3", "write \"1.3\""),
+    (&["warning", "WARNING"], "warn", "write warn"),
+    (&["trace", "verbose"], "debug", "write debug"),
+    (&["fatal", "crit", "critical"], "error", "write error"),
+];
+
+/// What was meant by a key that is none of `fields`: the one of them, if it is one, and what to write.
+pub(super) fn key(theirs: &str, fields: &[&'static str]) -> Option<(Option<&'static str>, String)> {
+    let found = ALIASES.iter().find(|alias| alias.theirs.contains(&theirs) && fields.contains(&alias.beside));
+    if let Some(found) = found {
+        let hint = if found.hint.is_empty() {
+            format!("did you mean {}?", found.ours)
+        } else {
+            found.hint.to_owned()
+        };
+        return Some((Some(found.ours).filter(|ours| !ours.is_empty()), hint));
+    }
+    // A filter that stands where the list of filters is expected.
+    let is_filter = fields.contains(&"filters") && secrecy::is_filter(theirs);
+    is_filter
+        .then(|| (None, format!("write it in the list of filters: filters: [ {{ {theirs}: {{ … }} }} ]")))
+}
+
+/// What to write for a word that is none of those expected.
+pub(super) fn word(theirs: &str, expected: &[&str]) -> Option<&'static str> {
+    let found = WORDS.iter().find(|(words, ours, _)| words.contains(&theirs) && expected.contains(ours));
+    found.map(|(_, _, hint)| *hint)
+}
+
+/// Whether it is a word of some gateway, and so nothing that anybody would hide.
+pub(super) fn is_known(word: &str) -> bool {
+    let words = WORDS.iter().flat_map(|(words, _, _)| *words);
+    ALIASES.iter().flat_map(|alias| alias.theirs).chain(words).any(|known| *known == word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_others_are_known_where_they_belong() {
+        const ROUTE: &[&str] = &["match", "filters", "upstream", "respond", "files"];
+        for (theirs, fields, ours) in [
+            ("proxy_pass", ROUTE, Some(Some("upstream"))),
+            ("paths", ROUTE, Some(None)),
+            ("rate_limit", ROUTE, Some(None)),
+            ("proxy_pass", &["address"], None),
+            ("port", &["address", "protocols"], Some(Some("address"))),
+            ("hunter2", ROUTE, None),
+        ] as [(&str, &'static [&'static str], _); 6]
+        {
+            assert_eq!(key(theirs, fields).map(|(ours, _)| ours), ours, "{theirs}");
+        }
+    }
+
+    /// A name that is a setting of ours beside what is expected would never be asked for.
+    #[test]
+    fn nothing_is_called_as_we_call_it() {
+        for alias in ALIASES {
+            assert!(!alias.theirs.contains(&alias.ours), "{}", alias.ours);
+            assert!(secrecy::is_setting(alias.beside), "{}", alias.beside);
+        }
+    }
+}
