@@ -24,9 +24,10 @@ use std::collections::HashSet;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-pub use routes::TARGETS;
+pub use routes::{TARGETS, is_for_match, is_for_target};
 pub(crate) use source::bootstrap_keys;
 
+use super::aliases;
 use super::diagnostic::{Diagnostic, Diagnostics, nearest_name};
 use super::node::{Key, Node};
 use super::schema::{Config, FilterNode};
@@ -160,6 +161,9 @@ impl<'a> Checker<'a> {
         let names = self.names(section);
         let kind = section.trim_end_matches('s');
         let hint = match nearest_name(name, names.iter().copied()) {
+            _ if name.contains("://") && section == "upstreams" => {
+                "write the name of an upstream, and the address as an endpoint under `upstreams`".to_owned()
+            }
             Some(near) => format!("did you mean {near}?"),
             None if names.is_empty() => format!("write it under `{section}`"),
             None => format!("there are: {}", names.iter().take(10).copied().collect::<Vec<_>>().join(", ")),
@@ -172,6 +176,14 @@ impl<'a> Checker<'a> {
         let near =
             |key: &Key| nearest_name(&key.text, [section]).is_some() && !SECTIONS.contains(&&*key.text);
         self.tree.get(section).is_none() && self.tree.entries().iter().any(|(key, _)| near(key))
+    }
+
+    /// Whether a key below `base` has the name of another gateway: that error is enough.
+    fn is_called_otherwise(&self, base: &str, key: &'static str) -> bool {
+        let below = self.find(base).map_or(&[][..], Node::entries).iter();
+        below
+            .map(|(name, _)| aliases::key(&name.text, &[key]))
+            .any(|meant| meant.is_some_and(|(ours, _)| ours == Some(key)))
     }
 
     /// An error unless we can read the file. Tells whether we can.

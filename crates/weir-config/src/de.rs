@@ -141,8 +141,12 @@ pub fn whole_number<'de, D: Deserializer<'de>>(
         }
 
         fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<u16, E> {
-            let quoted = text.parse::<u16>().is_ok_and(|number| self.1(&number));
-            Err(refuse(self.0, quoted.then(|| format!("write {text} without quotes")).as_deref()))
+            let number = text.trim_end_matches('%').parse::<u16>().ok().filter(|number| self.1(number));
+            let hint = number.map(|number| match number.to_string() == text {
+                true => format!("write {text} without quotes"),
+                false => format!("write {number}"),
+            });
+            Err(refuse(self.0, hint.as_deref()))
         }
     }
 

@@ -34,16 +34,37 @@ pub(super) fn explain(text: &str, line: u32, column: u32, info: &str) -> SyntaxE
         return slip;
     }
     if info.contains("flow") || info.contains("unclosed") {
-        let open = unclosed(text);
+        let open = unclosed(text).filter(|_| open_quote(text).is_none());
         // At the start of a line a new key begins: not the line is wrong, but what was left open before it.
         if let Some(open) = open.filter(|_| info.contains("unclosed") || column == 1) {
             return open.slip(language);
         }
     }
+    // A text that no quote ends swallows the brackets behind it.
+    if let Some((line, column)) = open_quote(text)
+        .filter(|_| info.contains("quote") || info.contains("unclosed") || info.contains("end of"))
+    {
+        let message = format!("this is not {language}: no quote ends the text that begins here");
+        let hint = Some("look for a quote that is missing on this line".to_owned());
+        return SyntaxError { line, column, message, hint };
+    }
+    let begins = here.chars().nth((column as usize).saturating_sub(1)).filter(|c| "@%`*&!".contains(*c));
+    let above = text.lines().take(index).filter(|l| !l.trim().is_empty()).last().unwrap_or("");
     let trimmed = here.trim_start();
     let value = trimmed.split_once(": ").map_or(trimmed, |(_, value)| value);
     let hint = if info.contains("anchor") {
         Some("put text that begins with `*` into quotes".to_owned())
+    } else if info.contains("mismatched bracket") && here.contains("${") {
+        Some("write ${NAME} with both braces, and in quotes".to_owned())
+    } else if let Some(begins) = begins.filter(|_| info.contains("unexpected character")) {
+        Some(format!("put text that begins with `{begins}` into quotes"))
+    } else if trimmed.trim_end().ends_with([',', ';']) && info.contains("block mapping") {
+        Some("leave out what ends the line: a `,` or `;` stands only between `{ }` or `[ ]`".to_owned())
+    } else if info.contains("mapping values") && above.trim_start().starts_with("- ") && !above.contains(": ")
+    {
+        Some("end the line above with `:`, if this is a setting of what it names".to_owned())
+    } else if trimmed.contains(" = ") && !trimmed.contains(": ") {
+        Some("write `key: value`, with a colon in place of `=`".to_owned())
     } else if value.starts_with(['*', '&', '@', '%', '`', '!']) {
         Some(format!("put text that begins with `{}` into quotes", &value[..1]))
     } else if value.matches(": ").count() > 0 && !value.starts_with(['{', '[', '"', '\'']) {
@@ -138,6 +159,28 @@ fn braced_word(line: &str, column: u32) -> Option<&str> {
     let glued = line[..brace].chars().next_back().is_some_and(|c| !c.is_whitespace() && !"{[,:".contains(c));
     let from = if line[..brace].ends_with('$') { brace - 1 } else { brace };
     (is_word && glued).then(|| &line[from..brace + length])
+}
+
+/// Where a text begins that no quote ends, on a line of its own: a quote behind it would end another.
+fn open_quote(text: &str) -> Option<(u32, u32)> {
+    for (number, line) in (1u32..).zip(text.lines()) {
+        let (mut open, mut previous, mut escaped) = (None, ' ', false);
+        for (column, c) in (1u32..).zip(line.chars()) {
+            match (open, c) {
+                _ if std::mem::take(&mut escaped) => {}
+                (Some(('"', _)), '\\') => escaped = true,
+                (Some((quote, _)), c) if quote == c => open = None,
+                (None, '"' | '\'') if " \t{[,:".contains(previous) => open = Some((c, column)),
+                (None, '#') if previous.is_whitespace() => break,
+                _ => {}
+            }
+            previous = c;
+        }
+        if let Some((_, column)) = open {
+            return Some((number, column));
+        }
+    }
+    None
 }
 
 /// A bracket that no other closes.

@@ -80,7 +80,9 @@ impl Checker<'_> {
             }
             // Whoever writes `^`, which is not needed, thinks of regular expressions that find a part.
             let open = regex.starts_with('^') && !regex.ends_with('$') && !ends_open(regex);
-            if open {
+            let balanced = |open, close| regex.matches(open).count() == regex.matches(close).count();
+            // Of a malformed one it is told where it ends, and not what it would match.
+            if open && balanced('[', ']') && balanced('(', ')') {
                 let message = "a regular expression matches the whole path: nothing may follow this one";
                 let hint = format!("write {path}.* for all that begins so, or {path}$ if this is meant");
                 self.warn(&at.path(), "whole-path", message, hint);

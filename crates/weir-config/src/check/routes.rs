@@ -2,9 +2,11 @@
 
 use super::spot::Spot;
 use super::{Checker, is_field_value, is_token};
+use crate::aliases;
 use crate::diagnostic::nearest_name;
 use crate::node::{Node, Value};
 use crate::schema::{EscapedSlashes, Pairs, Respond, Route, Written};
+use crate::secrecy;
 use crate::units::Duration;
 
 /// Methods that have a meaning, the usual ones first. Source: IANA's registry of HTTP methods; PURGE and BAN are what caches take.
@@ -55,6 +57,22 @@ const METHODS: &[&str] = &[
 
 /// What answers the requests of a route that its filters let pass: exactly one of them.
 pub const TARGETS: &[&str] = &["upstream", "respond", "files"];
+
+/// Whether an unknown key of a route stands where its target or a filter was meant: then it has no other mistake.
+pub fn is_for_target(key: &str) -> bool {
+    const EXPECTED: &[&str] = &["match", "filters", "upstream", "respond", "files"];
+    let meant = match aliases::key(key, EXPECTED) {
+        Some((meant, _)) => meant.or(secrecy::is_filter(key).then_some("filters")),
+        None => nearest_name(key, TARGETS.iter().copied()),
+    };
+    meant.is_some_and(|meant| meant == "filters" || TARGETS.contains(&meant))
+}
+
+/// Whether an unknown key of a route, or of its `match`, stands where something of `match` was meant.
+pub fn is_for_match(key: &str, within: bool) -> bool {
+    let expected: &[&str] = if within { &["hosts", "path"] } else { &["match"] };
+    aliases::key(key, expected).is_some() || nearest_name(key, expected.iter().copied()).is_some()
+}
 
 impl Checker<'_> {
     pub(super) fn routes(&mut self) {
@@ -172,7 +190,11 @@ impl Checker<'_> {
                 "`{}` is not a path; expected one that begins with /, or ~ and a regular expression",
                 matches.path
             );
-            let hint = format!("write /{}", matches.path.trim_start_matches("./"));
+            let hint = if matches.path.contains(['“', '”', '‘', '’']) {
+                "write plain quotes, \" or ', in place of the typographic ones".to_owned()
+            } else {
+                format!("write /{}", matches.path.trim_start_matches("./"))
+            };
             self.error_hint(&at.key("path").path(), "bad-value", message, hint);
         }
         for (index, method) in matches.methods.iter().enumerate() {

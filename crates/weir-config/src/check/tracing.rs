@@ -24,10 +24,10 @@ impl Checker<'_> {
     }
 
     /// What is said of a collector at `base`, whose URL has the key `key`.
-    pub(super) fn collector(&mut self, base: &str, key: &str, collector: &Collector) {
+    pub(super) fn collector(&mut self, base: &str, key: &'static str, collector: &Collector) {
         let at = |name: &str| format!("{base}.{name}");
         match &collector.url {
-            None if !self.is_written(&at(key)) => {
+            None if !self.is_written(&at(key)) && !self.is_called_otherwise(base, key) => {
                 let hint = format!("write {key}: http://127.0.0.1:4318");
                 self.error_hint(
                     base,

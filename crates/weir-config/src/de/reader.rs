@@ -8,6 +8,10 @@ use super::error::{Error, one_of};
 use super::{RAW, Raw, TEXT_OR_MAP, hand_over, unsupported};
 use crate::node::{Node, Value};
 
+/// What to write where a listener's certificates are expected.
+const LISTENER_TLS: &str =
+    "write tls: { certificates: [ { cert: api.pem, key: api.key } ] }, or tls: { acme: { domains: [ … ] } }";
+
 /// Reads one node.
 pub(super) struct NodeReader<'n> {
     pub(super) node: &'n Node,
@@ -39,8 +43,18 @@ impl<'n> NodeReader<'n> {
                 }
             }
             (Value::Str(text), wanted) if wanted.starts_with("a whole number") => {
-                text.parse::<i64>().is_ok().then(|| format!("write {text} without quotes"))
+                let grouped = text.replace(['_', ','], "");
+                match text.parse::<i64>() {
+                    Ok(number) => Some(format!("write {number} without quotes")),
+                    _ => grouped.parse::<i64>().ok().map(|number| format!("write {number}")),
+                }
             }
+            (Value::Float(number), wanted)
+                if wanted.starts_with("a whole number") && number.fract() == 0.0 && number.abs() < 1e15 =>
+            {
+                Some(format!("write {number}"))
+            }
+            (Value::Null, "a map") if self.node.is_blank() => None,
             (Value::Str(_) | Value::Int(_) | Value::Float(_) | Value::Bool(_), "a list") => {
                 shown.map(|shown| {
                     let plain = |c: char| c.is_alphanumeric() || "-_./:".contains(c);
@@ -52,25 +66,57 @@ impl<'n> NodeReader<'n> {
                     }
                 })
             }
+            (Value::Str(text), "a map") if text.contains(" = ") => {
+                Some("write `key: value`, with a colon in place of `=`".to_owned())
+            }
             (Value::Str(text), "a map") if text.contains(':') && !text.contains(": ") => {
-                Some("put a space after the `:` of a key".to_owned())
+                self.map_hint().or_else(|| Some("put a space after the `:` of a key".to_owned()))
             }
             (Value::Bool(false), "a map") => Some("leave it out".to_owned()),
             (Value::Bool(true), "a map") => {
                 let path = self.cx.path();
                 let key = path.rsplit('.').next().unwrap_or(&path).to_owned();
                 Some(match (key.as_str(), path.starts_with("listeners.")) {
-                    ("tls", true) => {
-                        "write tls: { certificates: [ { cert: api.pem, key: api.key } ] }, or tls: { acme: { domains: [ … ] } }".to_owned()
-                    }
+                    ("tls", true) => LISTENER_TLS.to_owned(),
                     ("access_log", _) => "write access_log: { output: stdout }".to_owned(),
                     _ => format!("write {key}: {{}} for its defaults"),
                 })
             }
+            (Value::Str(_) | Value::Int(_) | Value::Float(_), "a map") => self.map_hint(),
             (Value::Map(_), "a list") => Some("begin each item with `- `, or write [ … ]".to_owned()),
             (Value::Seq(_), "a map") => Some("write `key: value` without the leading `- `".to_owned()),
             _ => None,
         }
+    }
+
+    /// What to write for a single value where a map of settings is expected: the setting that it most likely is.
+    fn map_hint(&self) -> Option<String> {
+        let path = self.cx.path();
+        let key = path.rsplit('.').next().unwrap_or(&path);
+        let text = self.node.shown()?;
+        let main = match key {
+            "access_log" => format!("access_log: {{ output: {text} }}"),
+            "admin" => format!("admin: {{ address: {text} }}"),
+            "body_limit" => format!("body_limit: {{ max: {text} }}"),
+            "cache" => format!("cache: {{ ttl: {text} }}"),
+            "cors" => format!("cors: {{ origins: [ \"{text}\" ] }}"),
+            "files" => format!("files: {{ root: {text} }}"),
+            "health" => format!("health: {{ probe: {{ path: {text} }} }}"),
+            "log" => format!("log: {{ level: {text} }}"),
+            "match" => format!("match: {{ path: {text} }}"),
+            "rate_limit" => "rate_limit: { requests: 10, per: 1s }".to_owned(),
+            "redirect" => format!("redirect: {{ to: {text} }}"),
+            "respond" => format!("respond: {{ status: {text} }}"),
+            "retry" => format!("retry: {{ attempts: {text} }}"),
+            "rewrite" => format!("rewrite: {{ path: {text} }}"),
+            "shutdown" => format!("shutdown: {{ drain: {text} }}"),
+            "timeouts" if path.starts_with("listeners.") => format!("timeouts: {{ head: {text} }}"),
+            "timeouts" => format!("timeouts: {{ response: {text} }}"),
+            "tls" if path.starts_with("listeners.") => return Some(LISTENER_TLS.to_owned()),
+            "tracing" => format!("tracing: {{ otlp: {text} }}"),
+            _ => return None,
+        };
+        Some(format!("write {main}"))
     }
 
     fn integer(&self, min: i128, max: i128) -> Result<i64, Error> {

@@ -39,6 +39,15 @@ pub enum EndpointAddress {
     Unix(PathBuf),
 }
 
+/// Of `$NAME` as shells have it: here a variable has braces.
+fn variable_hint(text: &str) -> Option<String> {
+    let name = text.strip_prefix('$')?;
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let end = name.find(|c| !is_name(c)).unwrap_or(name.len());
+    let (name, rest) = name.split_at(end);
+    (!name.is_empty()).then(|| format!("write \"${{{name}}}{rest}\""))
+}
+
 // === impl ListenAddress ===
 
 impl<'de> Deserialize<'de> for ListenAddress {
@@ -65,6 +74,9 @@ impl FromStr for ListenAddress {
     type Err = Option<String>;
 
     fn from_str(text: &str) -> Result<Self, Option<String>> {
+        if let Some(hint) = variable_hint(text) {
+            return Err(Some(hint));
+        }
         if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
             return Ok(Self::Unix(path.into()));
         }
@@ -123,6 +135,9 @@ impl FromStr for EndpointAddress {
     type Err = Option<String>;
 
     fn from_str(text: &str) -> Result<Self, Option<String>> {
+        if let Some(hint) = variable_hint(text) {
+            return Err(Some(hint));
+        }
         if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
             return Ok(Self::Unix(path.into()));
         }

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use weir_acme::Acme;
+use weir_config::check::is_for_match;
 use weir_config::diagnostic::nearest_name;
 use weir_config::digest;
 use weir_config::schema;
@@ -478,6 +479,8 @@ impl Compiler<'_> {
     /// Whether a filter that reads credentials only repeats what was said of the consumers, where they stand.
     fn is_of_consumers(&self, filter: &str, mistake: &Mistake) -> bool {
         let mut credentials = self.config.consumers.iter().flat_map(|(_, consumer)| &consumer.credentials);
+        // Credentials under a key that nobody knows are those of this filter, if it has no others.
+        let unknown = |d: &Diagnostic| d.code == "unknown-credential";
         let told = |d: &Diagnostic| d.severity == Severity::Error && d.path.starts_with("consumers.");
         // `[1].key_auth`: what a filter within `any` says of all its settings.
         let filter = match mistake.field.strip_prefix('[').and_then(|field| field.split_once("].")) {
@@ -485,7 +488,8 @@ impl Compiler<'_> {
             _ if mistake.field.is_empty() => filter,
             _ => return false,
         };
-        credentials.any(|c| c.filter == filter) && self.found.iter().any(told)
+        let known = credentials.any(|c| c.filter == filter);
+        (known && self.found.iter().any(told)) || (!known && self.found.iter().any(unknown))
     }
 
     /// An error, unless there is one for the same value already.
@@ -673,10 +677,22 @@ fn is_consequence(conflict: &Conflict, names: &[&str], told: &HashSet<String>) -
         let name = names.get(route).copied().unwrap_or_default();
         told.contains(&format!("routes.{name}{field}"))
     };
+    // What matches was written under a key that nobody knows here.
+    let is_matched_otherwise = |route: usize| {
+        let name = names.get(route).copied().unwrap_or_default();
+        told.iter().any(|path| {
+            let key = path.strip_prefix("routes.").and_then(|path| path.strip_prefix(name));
+            key.is_some_and(|key| match key.strip_prefix(".match.") {
+                Some(key) => is_for_match(key, true),
+                None => key.strip_prefix('.').is_some_and(|key| is_for_match(key, false)),
+            })
+        })
+    };
     match conflict.kind {
         ConflictKind::Ambiguous | ConflictKind::Unreachable => {
             [Some(conflict.route), conflict.other].into_iter().flatten().any(|route| {
-                ["", ".match", ".match.path", ".match.hosts"].iter().any(|field| is_told(route, field))
+                let fields = ["", ".match", ".match.path", ".match.hosts"];
+                fields.iter().any(|field| is_told(route, field)) || is_matched_otherwise(route)
             })
         }
         _ => is_told(conflict.route, &format!(".{}", conflict.field)),

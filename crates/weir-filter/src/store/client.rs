@@ -291,7 +291,12 @@ fn told(error: &RedisError) -> String {
 }
 
 pub(super) fn check(url: &str, ca: Option<&[u8]>) -> Result<(), String> {
-    let info = info(url).map_err(|e| e.category().to_owned())?;
+    let known = ["redis://", "rediss://"].iter().any(|scheme| url.starts_with(scheme));
+    let info = info(url).map_err(|e| match e.category() {
+        _ if !known => "it does not begin with redis:// or rediss://".to_owned(),
+        "invalid client config" => "its host, port or database is none".to_owned(),
+        category => category.to_owned(),
+    })?;
     let tls = matches!(info.addr(), ConnectionAddr::TcpTls { .. });
     match ca {
         Some(_) if !tls => Err("only rediss:// speaks TLS".to_owned()),

@@ -221,10 +221,10 @@ fn socket_of(stream: crate::Stream) -> io::Result<Socket> {
 
 /// Reads a PEM file of certificates, leaf first.
 fn read_certificates(path: &Path, part: Part) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let wrong = |text: String| TlsError::of(part, format!("{}: {text}", path.display()));
-    let pem = std::fs::read(path).map_err(|e| wrong(e.to_string()))?;
+    let wrong = |text: String| TlsError::of(part, format!("{} {text}", path.display()));
+    let pem = std::fs::read(path).map_err(|e| wrong(format!("cannot be read: {e}")))?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-    let chain = chain.map_err(|e| wrong(format!("no valid PEM: {e}")))?;
+    let chain = chain.map_err(|e| wrong(format!("is no valid PEM: {e}")))?;
     if chain.is_empty() {
         let text = "holds no certificate; expected PEM with `-----BEGIN CERTIFICATE-----`";
         return Err(wrong(text.to_owned()));
@@ -234,13 +234,13 @@ fn read_certificates(path: &Path, part: Part) -> Result<Vec<CertificateDer<'stat
 
 /// Reads the first private key of a PEM file.
 fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    let wrong = |text: String| TlsError::of(Part::Key, format!("{}: {text}", path.display()));
-    let pem = std::fs::read(path).map_err(|e| wrong(e.to_string()))?;
+    let wrong = |text: String| TlsError::of(Part::Key, format!("{} {text}", path.display()));
+    let pem = std::fs::read(path).map_err(|e| wrong(format!("cannot be read: {e}")))?;
     PrivateKeyDer::from_pem_slice(&pem).map_err(|e| match e {
         rustls::pki_types::pem::Error::NoItemsFound => {
             let text = "holds no private key; expected PEM with `-----BEGIN PRIVATE KEY-----`";
             wrong(text.to_owned())
         }
-        e => wrong(format!("no valid PEM: {e}")),
+        e => wrong(format!("is no valid PEM: {e}")),
     })
 }

@@ -72,7 +72,7 @@ impl Process {
     /// Sends a signal to the process group.
     fn signal(&self, signal: libc::c_int) {
         if let Ok(group) = libc::pid_t::try_from(self.child.id()) {
-            // a system call that touches no memory. The group is ours until we wait for the child.
+            // SAFETY: a system call that touches no memory. The group is ours until we wait for the child.
             unsafe { libc::kill(-group, signal) };
         }
     }

@@ -3,9 +3,8 @@
 use super::Compiler;
 use crate::snapshot::{Fixed, Instance, Mock, Mocked, Target};
 use std::sync::Arc;
-use weir_config::check::TARGETS;
+use weir_config::check::{TARGETS, is_for_target};
 use weir_config::delay::Delay;
-use weir_config::diagnostic::nearest_name;
 use weir_config::schema::{Pairs, Respond, Route};
 use weir_config::{Node, Severity};
 use weir_filter::filter::Hooks;
@@ -128,8 +127,7 @@ impl Compiler<'_> {
                     |d: &str| d.strip_prefix(at).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
                 self.found.iter().any(|d| d.severity == Severity::Error && below(&d.path))
             };
-            (is_target || nearest_name(&key.text, TARGETS.iter().copied()).is_some())
-                && refused(&format!("{path}.{}", key.text))
+            (is_target || is_for_target(&key.text)) && refused(&format!("{path}.{}", key.text))
         })
     }
 

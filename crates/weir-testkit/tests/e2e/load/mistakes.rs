@@ -80,10 +80,10 @@ fn each_mistake_is_told_with_its_place() {
         ),
         // TLS
         (&[URL, "--server-name", "a"], "--server-name: no URL speaks TLS"),
-        (&[TLS_URL, "--cert", "/no/such", "--key", "/no/such"], "/no/such: No such file"),
-        (&[URL, "--cert", "/no/such", "--key", "/no/such"], "/no/such: No such file"),
+        (&[TLS_URL, "--cert", "/no/such", "--key", "/no/such"], "/no/such cannot be read: No such file"),
+        (&[URL, "--cert", "/no/such", "--key", "/no/such"], "/no/such cannot be read: No such file"),
         (&[TLS_URL, "--cert", "/dev/null"], "a client certificate needs both --cert and --key"),
-        (&[TLS_URL, "--cacert", "/dev/null"], "/dev/null: holds no certificate"),
+        (&[TLS_URL, "--cacert", "/dev/null"], "/dev/null holds no certificate"),
         (&[TLS_URL, "--server-name", "a b"], "neither a DNS name nor an address"),
         // reports
         (&[URL, "--live", "--no-live"], "cannot be used with '--no-live'"),
@@ -132,7 +132,7 @@ fn one_mistake_is_told_as_one() {
             "good.csv",
             "--feed good.csv: its rows are for {{data.NAME}}, and no request has one: use one of id, name",
         ),
-        ("--cacert", "binary.csv", "binary.csv: "),
+        ("--cacert", "binary.csv", "binary.csv holds no certificate"),
         ("--feed", "binary.csv", "--feed binary.csv: it is not UTF-8"),
     ];
     table(
