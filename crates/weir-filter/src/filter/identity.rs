@@ -182,3 +182,127 @@ impl Cx {
         to.facts.caches.set(self.facts.caches.get());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::{Consumer, Filter, FilterKind, Hooks};
+    use crate::testing::Stand;
+    use schemars::JsonSchema;
+    use serde::{Deserialize, Serialize};
+    use std::collections::HashMap;
+
+    /// A filter that does nothing.
+    #[derive(Deserialize, Serialize, JsonSchema)]
+    struct Idle {}
+
+    impl Filter for Idle {
+        fn hooks(&self) -> Hooks {
+            Hooks::REQUEST
+        }
+    }
+
+    static IDLE: FilterKind = FilterKind::of::<Idle>("idle");
+
+    /// The context of a request that nothing is known of, on a gateway with the consumers `shop` and `desk`.
+    async fn cx() -> Cx {
+        let named = |name: &str| Consumer {
+            name: name.to_owned(),
+            plan: None,
+            labels: Vec::new(),
+            allow_ips: Vec::new(),
+            credentials: HashMap::new(),
+        };
+        let mut stand =
+            Stand::new(&IDLE, serde_json::json!({})).consumer(named("shop")).consumer(named("desk"));
+        stand.build().request("GET /").await.cx
+    }
+
+    #[tokio::test]
+    async fn what_makes_a_caller_known() {
+        assert!(!cx().await.caller().is_known());
+        let mut one = cx().await;
+        one.set_consumer(0);
+        assert!(one.caller().is_known());
+        let mut one = cx().await;
+        one.identify("jwt", b"alice");
+        assert!(one.caller().is_known());
+        assert_eq!(one.identities(), [Identity { by: "jwt", who: (*b"alice").into() }]);
+        for told in [Told::ADDRESS, Told::CERTIFICATE, Told::CONSUMER] {
+            let one = cx().await;
+            one.tells(told);
+            assert!(one.caller().is_known() && one.caller().told() == told, "{told:?}");
+        }
+        // These tell no caller from another.
+        let one = cx().await;
+        one.hides_authorization();
+        one.restricts();
+        assert!(!one.caller().is_known() && one.caller().has_authorization());
+        assert!(!cx().await.caller().has_authorization());
+    }
+
+    #[tokio::test]
+    async fn gates_are_counted() {
+        let mut one = cx().await;
+        assert_eq!(one.caller().gates(), 0);
+        one.restricts();
+        one.restricts();
+        assert_eq!(one.caller().gates(), 2);
+        one.set_consumer(0);
+        one.identify("jwt", b"alice");
+        assert_eq!(one.caller().gates(), 4);
+        assert_eq!((one.asks_cache(), one.asks_cache(), one.asks_cache()), (0, 1, 2));
+    }
+
+    #[tokio::test]
+    async fn what_was_told_adds_up_and_is_forgotten() {
+        let one = cx().await;
+        one.tells(Told::ADDRESS);
+        let before = one.caller();
+        one.tells(Told::CONSUMER);
+        one.tells(Told::CONSUMER);
+        assert!(one.caller().told().has(Told::ADDRESS) && one.caller().told().has(Told::CONSUMER));
+        assert!(!one.caller().told().has(Told::ALL) && Told::ALL.has(one.caller().told()));
+        assert_eq!(one.caller().but(Told::CONSUMER), before);
+        assert_eq!(before.but(Told::CONSUMER), before);
+        // What was told before stays.
+        one.untell(Told::ALL, before);
+        assert_eq!(one.caller(), before);
+        one.tells(Told::CERTIFICATE);
+        one.untell(Told::ADDRESS, Caller::default());
+        assert_eq!(one.caller().told(), Told::CERTIFICATE);
+    }
+
+    #[tokio::test]
+    async fn a_second_consumer_leaves_the_first_among_the_identities() {
+        let mut one = cx().await;
+        one.credential = Some([1; 8]);
+        one.set_consumer(0);
+        one.set_consumer(0);
+        assert!(one.identities().is_empty() && one.credential.is_some());
+        one.set_consumer(1);
+        assert_eq!(one.identities(), [Identity { by: "consumer", who: (*b"shop").into() }]);
+        assert_eq!((one.caller().consumer, one.credential), (Some(1), None));
+    }
+
+    #[tokio::test]
+    async fn a_caller_is_restored_and_copied() {
+        let mut one = cx().await;
+        one.identify("jwt", b"alice");
+        one.tells(Told::ADDRESS);
+        let before = one.caller();
+        one.identify("oidc", b"bob");
+        one.set_consumer(1);
+        one.credential = Some([1; 8]);
+        one.tells(Told::CERTIFICATE);
+        one.hides_authorization();
+        one.restricts();
+        one.asks_cache();
+        let mut behind = cx().await;
+        one.copy_caller(&mut behind);
+        assert_eq!((behind.caller(), behind.identities()), (one.caller(), one.identities()));
+        assert_eq!(behind.asks_cache(), 1, "a cache that was asked counts for what goes on behind");
+        one.restore_caller(before);
+        assert_eq!((one.caller(), one.identities().len()), (before, 1));
+    }
+}
