@@ -272,7 +272,8 @@ impl Environment {
         let session = Session::open(&*self.transport, &spec.settings, &self.clock).await?;
         let account = Account::open(&session, storage, &self.owner).await?;
         let replaces = entry.shown().and_then(|shown| shown.renewal_id());
-        let ordering = Ordering { around: self, spec, storage, session: &session, account: &account };
+        let (stage, node, clock) = (&self.stage, &self.node, &self.clock);
+        let ordering = Ordering { stage, node, clock, spec, storage, session: &session, account: &account };
         ordering.run(replaces.as_deref()).await
     }
 

@@ -11,13 +11,12 @@
 
 use crate::account::Account;
 use crate::failure::{Failure, Kind};
-use crate::keeper::Environment;
 use crate::message::{Authorization, Challenge as Offered, Order, Status, is_token};
 use crate::name::Name;
-use crate::publish::Published;
+use crate::publish::{Published, Stage};
 use crate::session::{Good, Refusal, Session};
 use crate::storage::{self, Storage};
-use crate::{Spec, certificate_of};
+use crate::{Clock, Spec, certificate_of};
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -61,7 +60,9 @@ struct Kept {
 
 /// The context of an order.
 pub(crate) struct Ordering<'a> {
-    pub(crate) around: &'a Environment,
+    pub(crate) stage: &'a Stage,
+    pub(crate) node: &'a str,
+    pub(crate) clock: &'a Clock,
     pub(crate) spec: &'a Spec,
     pub(crate) storage: &'a Storage,
     pub(crate) session: &'a Session<'a>,
@@ -234,10 +235,10 @@ impl Ordering<'_> {
         if !is_token(token) {
             return Err(Failure::bad_answer("the certificate authority's token is none"));
         }
-        let Environment { stage, node, .. } = self.around;
+        let Self { stage, node, .. } = self;
         let what = (&self.spec.name, &self.spec.challenge);
         let authorized = self.account.key.authorize(token);
-        let now = (self.around.clock)();
+        let now = (self.clock)();
         let _shown = Published::show(stage, self.storage, node, what, token, authorized, now).await?;
         self.session
             .post(self.account.signer(), &offered.url, Some(&Value::Object(Default::default())))
@@ -271,7 +272,7 @@ impl Ordering<'_> {
         let chain = String::from_utf8(self.ask(url).await?.body);
         let chain = chain.map_err(|_| Failure::bad_answer("the certificate is no PEM"))?;
         let pem = format!("{}\n{}", kept.key.trim_end(), chain);
-        let checked = checked(&self.spec.name, &pem, (self.around.clock)());
+        let checked = checked(&self.spec.name, &pem, (self.clock)());
         let certificate = checked.map_err(|why| {
             self.forget(); // otherwise we would download it again and again
             Failure::new(Kind::SelfCheck, format!("the certificate that was issued is of no use: {why}"))
