@@ -9,6 +9,7 @@
 //! *Architecture Invariant:* nothing here knows a socket, a clock or a runtime; nothing here panics on any input.
 
 mod body;
+mod cursor;
 mod error;
 mod fields;
 mod head;
@@ -19,9 +20,10 @@ mod scan;
 mod section;
 
 pub use body::{BodyKind, BodyReader, CHUNK_LINE_BYTES, Step, TRAILER_BYTES, write_chunk, write_last_chunk};
+pub use cursor::Limits;
 pub use error::{Error, Kind};
 pub use fields::{Fields, InvalidValue, Prepared};
 pub use head::{Connection, Method, RequestHead, ResponseHead, TargetForm, Version};
 pub use list::split_unquoted;
 pub use name::{Claim, FieldName, InvalidName, Known, NameSet, is_token};
-pub use parse::{Limits, Progress, parse_request, parse_response};
+pub use parse::{Progress, parse_request, parse_response};

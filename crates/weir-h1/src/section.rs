@@ -2,11 +2,11 @@
 //!
 //! `parse` calls [`fields`] after the start line; `scan` finds the ends of names and values.
 
+use crate::cursor::{Cursor, Limits, Stop};
 use crate::error::{Error, Kind};
 use crate::fields::{Entry, Fields, Text};
 use crate::head::{Common, Connection, Version};
 use crate::name::Known;
-use crate::parse::{Cursor, Limits, Stop};
 use crate::scan::{end_of_line, end_of_token};
 
 /// Facts from the fields of a head, in addition to those in `Common`.

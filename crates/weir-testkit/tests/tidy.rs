@@ -131,7 +131,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
     ("weir-admin", &["config_api", "managed_api"]),
     ("weir-config", &["check", "load", "managed", "texts"]),
     ("weir-config", &["diagnostic", "foreign", "node", "parse", "secrecy", "slip", "substitute"]),
-    ("weir-h1", &["parse", "section"]),
     (
         "weir-origin",
         &["connection", "delay", "faults", "grpc", "h2", "pages", "site", "slow", "stream", "websocket"],
