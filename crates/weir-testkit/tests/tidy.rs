@@ -138,7 +138,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
     ("weir-telemetry", &["exposition", "registry"]),
     ("weir-telemetry", &["log", "sink"]),
     ("weir-transcode", &["api", "fields", "rules"]),
-    ("weir-wire", &["driver", "time"]),
     ("weir-wire", &["h2", "stream", "tls"]),
 ];
 

@@ -2,29 +2,17 @@
 //!
 //! The timers of a core belong to its thread: setting one takes no lock and involves no other thread.
 
-use crate::driver;
+use crate::driver::{self, Timers};
 use pin_project_lite::pin_project;
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 /// The longest wait. It stands in for a deadline too far away to represent.
 const FAR: Duration = Duration::from_secs(86_400 * 365 * 30);
-
-/// The timers of one core.
-#[derive(Default)]
-pub(crate) struct Timers {
-    waiting: RefCell<BTreeMap<Key, Waker>>,
-    /// Distinguishes timers with the same deadline.
-    next: Cell<u64>,
-}
-
-type Key = (Instant, u64);
 
 /// A future that completes at a set time: [`sleep`].
 #[derive(Debug)]
@@ -85,57 +73,6 @@ pub fn timeout_at<F: Future>(at: Instant, future: F) -> Timeout<F> {
 fn after(duration: Duration) -> Instant {
     let now = Instant::now();
     now.checked_add(duration).unwrap_or_else(|| now + FAR)
-}
-
-// === impl Timers ===
-
-impl Timers {
-    /// When the next timer is due.
-    pub(crate) fn next_due(&self) -> Option<Instant> {
-        self.waiting.borrow().first_key_value().map(|((at, _), _)| *at)
-    }
-
-    /// Wakes the tasks whose timers are due.
-    pub(crate) fn fire(&self, now: Instant) {
-        while let Some(waker) = self.pop(now) {
-            waker.wake();
-        }
-    }
-
-    fn pop(&self, now: Instant) -> Option<Waker> {
-        let mut waiting = self.waiting.borrow_mut();
-        let first = waiting.first_entry().filter(|first| first.key().0 <= now)?;
-        Some(first.remove())
-    }
-
-    fn set(&self, at: Instant, waker: &Waker) -> u64 {
-        let id = self.next.get();
-        self.next.set(id.wrapping_add(1));
-        self.waiting.borrow_mut().insert((at, id), waker.clone());
-        id
-    }
-
-    /// Whether a timer has fired. If not, it will wake this task.
-    fn has_fired(&self, key: Key, waker: &Waker) -> bool {
-        let before = match self.waiting.borrow_mut().get_mut(&key) {
-            None => return true,
-            Some(known) if known.will_wake(waker) => None,
-            Some(known) => Some(std::mem::replace(known, waker.clone())),
-        };
-        drop(before); // not while the map is borrowed, as below
-        false
-    }
-
-    fn remove(&self, key: Key) {
-        let waker = self.waiting.borrow_mut().remove(&key);
-        drop(waker); // not while the map is borrowed: dropping the waker may drop a task that owns timers
-    }
-}
-
-impl fmt::Debug for Timers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Timers").field("count", &self.waiting.borrow().len()).finish()
-    }
 }
 
 // === impl Sleep ===
