@@ -137,7 +137,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
     ),
     ("weir-telemetry", &["exposition", "registry"]),
     ("weir-telemetry", &["log", "sink"]),
-    ("weir-transcode", &["api", "fields", "rules"]),
     ("weir-wire", &["h2", "stream", "tls"]),
 ];
 

@@ -1,5 +1,6 @@
 //! A service seen from outside: its methods, the HTTP requests that map to them, and its messages in both directions.
 
+use crate::binding::{Binding, BodyOf, Method};
 use crate::fields;
 use crate::mask;
 use crate::options::{JsonOptions, Limits};
@@ -8,12 +9,8 @@ use crate::print::{PrintError, Printer};
 use crate::router::{Found, Router, Target, segments, without_verb};
 use crate::rules::{self, Choice, RuleError};
 use crate::schema::{Known, Message, Names, Schema};
-use crate::template::Template;
 use crate::wire::{self, Value};
 use prost_reflect::DescriptorPool;
-
-/// The path of fields to a value, by their indexes.
-pub(crate) type Place = Vec<u16>;
 
 /// A service's methods and how to call them.
 #[derive(Debug)]
@@ -27,50 +24,6 @@ pub struct Api {
     by_path: Names<usize>,
     options: JsonOptions,
     limits: Limits,
-}
-
-/// A method of a service.
-#[derive(Debug)]
-pub struct Method {
-    /// `/package.Service/Method`
-    pub path: String,
-    /// `package.Service`
-    pub service: String,
-    /// `Method`
-    pub name: String,
-    /// Whether the request is a stream of messages.
-    pub client_streams: bool,
-    /// Whether the response is a stream of messages.
-    pub server_streams: bool,
-    /// Whether a call has no side effects, according to the proto.
-    pub no_side_effects: bool,
-    /// The comment above it.
-    pub comment: String,
-    pub(crate) input: u32,
-    pub(crate) output: u32,
-}
-
-/// The HTTP requests that map to a method.
-#[derive(Debug)]
-pub struct Binding {
-    pub(crate) method: usize,
-    pub(crate) http: String,
-    pub(crate) template: Template,
-    pub(crate) variables: Vec<Place>,
-    pub(crate) body: BodyOf,
-    pub(crate) response: Option<u16>,
-    /// The field mask to fill from the body of a PATCH if the client sends none.
-    pub(crate) mask: Option<u16>,
-    pub(crate) place: String,
-}
-
-/// The part of the message that the body of a request sets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BodyOf {
-    /// All fields that are not in the path.
-    All,
-    Field(u16),
-    None,
 }
 
 /// The meaning of a request.
@@ -232,7 +185,8 @@ impl Api {
         }
         // Later fields win: the path overrides the same field in the body.
         if binding.body != BodyOf::All {
-            let has_mask = fields::query(self, binding, input, request.query, out)?;
+            let types = fields::Types { schema: &self.schema, options: self.options, limits: self.limits };
+            let has_mask = fields::query(types, binding, input, request.query, out)?;
             if let (Some(mask), BodyOf::Field(at), false) = (binding.mask, binding.body, has_mask) {
                 self.make_mask(input, mask, at, request.body, out)?;
             }

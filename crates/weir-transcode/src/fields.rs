@@ -3,7 +3,8 @@
 //! Each is appended as nested messages of its own around the value. Readers merge messages of the same field, so we
 //! need not merge here.
 
-use crate::api::{Api, Binding, BodyOf};
+use crate::binding::{Binding, BodyOf};
+use crate::options::{JsonOptions, Limits};
 use crate::parse::{ParseError, text_expected, write_text};
 use crate::scalar::{self, Token, ValueError, Written};
 use crate::schema::{Field, Kind, Known, Message, Schema, Shape};
@@ -14,9 +15,17 @@ use std::borrow::Cow;
 /// Most parameters in a query.
 const PARAMETERS: usize = 1000;
 
+/// An API's types, and how it reads them.
+#[derive(Clone, Copy)]
+pub(crate) struct Types<'a> {
+    pub(crate) schema: &'a Schema,
+    pub(crate) options: JsonOptions,
+    pub(crate) limits: Limits,
+}
+
 /// Appends the fields that a query sets. Returns whether it sets the binding's field mask.
 pub(crate) fn query(
-    api: &Api,
+    types: Types<'_>,
     binding: &Binding,
     input: &Message,
     query: Option<&[u8]>,
@@ -25,7 +34,7 @@ pub(crate) fn query(
     let (mut set, mut members) = (Vec::<Target>::new(), Vec::new());
     let mut has_mask = false;
     for variable in &binding.variables {
-        is_only_member(&api.schema, input, variable, &mut members);
+        is_only_member(types.schema, input, variable, &mut members);
     }
     let pairs = query.unwrap_or_default().split(|&b| b == b'&').filter(|pair| !pair.is_empty());
     for (count, pair) in pairs.enumerate() {
@@ -37,7 +46,7 @@ pub(crate) fn query(
         let name =
             decoded(name).ok_or_else(|| wrong("", "a parameter's name is no percent-encoded UTF-8"))?;
         let (path, key) = split_key(&name);
-        let Some(place) = place_of(api, input, path)? else { continue };
+        let Some(place) = place_of(types, input, path)? else { continue };
         if binding.variables.contains(&place) {
             continue; // the path wins over the query, as in grpc-gateway
         }
@@ -46,7 +55,7 @@ pub(crate) fn query(
         }
         let value = decoded(value).ok_or_else(|| wrong(&name, "the value is no percent-encoded UTF-8"))?;
         has_mask |= place.first() == binding.mask.as_ref() && !value.is_empty();
-        let field = fields_to(&api.schema, input, &place).last();
+        let field = fields_to(types.schema, input, &place).last();
         if field.is_some_and(|field| matches!(field.shape, Shape::Map | Shape::Once)) {
             let target = (place.clone(), key.map(str::to_owned));
             if set.contains(&target) {
@@ -54,10 +63,10 @@ pub(crate) fn query(
             }
             set.push(target);
         }
-        if !is_only_member(&api.schema, input, &place, &mut members) {
+        if !is_only_member(types.schema, input, &place, &mut members) {
             return Err(wrong(&name, "another field of the same oneof is set"));
         }
-        append(&api.schema, input, &place, Text { text: &value, key }, out)?;
+        append(types.schema, input, &place, Text { text: &value, key }, out)?;
     }
     Ok(has_mask)
 }
@@ -79,14 +88,14 @@ fn split_key(name: &str) -> (&str, Option<&str>) {
 }
 
 /// The path of fields that a parameter name describes; `None` if it is to be ignored.
-fn place_of(api: &Api, input: &Message, name: &str) -> Result<Option<Vec<u16>>, ParseError> {
+fn place_of(types: Types<'_>, input: &Message, name: &str) -> Result<Option<Vec<u16>>, ParseError> {
     let mut of = Some(input);
     let mut place = Vec::new();
     let mut shape = Shape::Once;
     for part in name.split('.') {
         // Each part is a message nested in the previous one, here and in the output.
-        if place.len() >= api.limits().depth {
-            return Err(wrong(&scalar::short(name), format!("this is deeper than {}", api.limits().depth)));
+        if place.len() >= types.limits.depth {
+            return Err(wrong(&scalar::short(name), format!("this is deeper than {}", types.limits.depth)));
         }
         let found = match (of, shape) {
             (Some(message), Shape::Once) => {
@@ -95,7 +104,7 @@ fn place_of(api: &Api, input: &Message, name: &str) -> Result<Option<Vec<u16>>, 
             _ => None,
         };
         let Some((at, field)) = found else {
-            if api.options().ignore_unknown {
+            if types.options.ignore_unknown {
                 return Ok(None);
             }
             let of = of.map_or("a value that is no message", |m| &m.name);
@@ -107,7 +116,7 @@ fn place_of(api: &Api, input: &Message, name: &str) -> Result<Option<Vec<u16>>, 
         place.push(at);
         shape = field.shape;
         of = match field.kind {
-            Kind::Message(at) => api.schema.message(at),
+            Kind::Message(at) => types.schema.message(at),
             _ => None,
         };
     }

@@ -14,6 +14,7 @@
 
 mod api;
 pub mod base64;
+mod binding;
 pub mod connect;
 mod fields;
 pub mod frames;
@@ -36,7 +37,8 @@ mod wire;
 
 pub use prost_reflect::DescriptorPool as Pool;
 
-pub use api::{Api, Binding, Call, Lookup, Method, Request};
+pub use api::{Api, Call, Lookup, Request};
+pub use binding::{Binding, Method};
 pub use options::{DEPTH_MOST, JsonOptions, Limits};
 pub use parse::ParseError;
 pub use print::PrintError;

@@ -1,6 +1,7 @@
 //! Describes an API in OpenAPI 3.1, from the same rules that match requests and the same JSON mapping.
 
-use crate::api::{Api, Binding, BodyOf, Method};
+use crate::api::Api;
+use crate::binding::{Binding, BodyOf, Method};
 use crate::schema::{Field, Kind, Known, Message, Shape};
 use crate::template::Segment;
 use serde_json::{Map, Value, json};

@@ -1,6 +1,6 @@
 //! The `google.api.http` rules on the methods of a pool, validated and compiled for matching.
 
-use crate::api::{Binding, BodyOf, Method, Place};
+use crate::binding::{Binding, BodyOf, Method, Place};
 use crate::mask;
 use crate::router::{Router, Target};
 use crate::schema::{Kind, Known, Message, Schema, Shape};
