@@ -86,8 +86,22 @@ pub fn negotiate(accept: &str) -> Exposition {
     if open_metrics > 0.0 && open_metrics >= plain { Exposition::OpenMetrics } else { Exposition::Text }
 }
 
+impl Telemetry {
+    /// The page for `/metrics`.
+    ///
+    /// Runs on the control thread and takes no lock that a core ever takes. For its cost see docs/reference/metrics.md.
+    pub fn expose(&self, format: Exposition) -> String {
+        self.expose_with(format, &[])
+    }
+
+    /// Like `expose`, with readings of the filters' state.
+    pub fn expose_with(&self, format: Exposition, readings: &[FilterReading]) -> String {
+        page(self, format, readings)
+    }
+}
+
 /// Writes the whole page, then drops unused series: the page contained their last counts.
-pub(crate) fn page(telemetry: &Telemetry, format: Exposition, readings: &[FilterReading]) -> String {
+fn page(telemetry: &Telemetry, format: Exposition, readings: &[FilterReading]) -> String {
     let lists = {
         let tables = telemetry.series();
         Lists::of(&tables)

@@ -11,7 +11,6 @@ use std::time::{Duration, SystemTime};
 
 use crate::cell::{Counter, HistogramTotals};
 use crate::exported::{Exported, Lost};
-use crate::exposition::{self, Exposition, FilterReading};
 use crate::series::{
     Attempt, ConsumerCells, ConsumerId, EndpointCells, EndpointId, ListenerCells, ListenerId, RouteCells,
     RouteId, Series, Table, UpstreamCells, UpstreamId,
@@ -284,18 +283,6 @@ impl Telemetry {
         let mut config = self.config();
         config.last_successful = false;
         config.reloads_failed += 1;
-    }
-
-    /// The page for `/metrics`.
-    ///
-    /// Runs on the control thread and takes no lock that a core ever takes. For its cost see docs/reference/metrics.md.
-    pub fn expose(&self, format: Exposition) -> String {
-        self.expose_with(format, &[])
-    }
-
-    /// Like `expose`, with readings of the filters' state.
-    pub fn expose_with(&self, format: Exposition, readings: &[FilterReading]) -> String {
-        exposition::page(self, format, readings)
     }
 
     /// Open client connections, over all cores and listeners.
