@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::error::Result;
 use crate::log;
 use crate::registry::{CoreCells, Telemetry};
-use crate::sink::{Outcome, Output, Rotation, Sink};
+use crate::sink::{Outcome, Output, Rotation, Sink, Warn};
 use crate::time::Stamp;
 
 mod entry;
@@ -113,6 +113,7 @@ impl AccessLogWriter {
                 ),
             }
         });
+        let rotation = rotation.map(|rotation| (rotation, log::warn as Warn));
         let sink = Sink::start("weir-access-log", output, rotation, WAITING_BUFFERS, watch)?;
         Ok(Self { telemetry: Arc::clone(telemetry), way: Way::Thread(sink), format: Arc::new(format) })
     }

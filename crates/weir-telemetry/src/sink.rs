@@ -3,6 +3,7 @@
 //! Both logs use it. A producer hands over a whole buffer through a bounded channel and never waits; one thread per
 //! output writes. A slow output fills the channel; the producer then drops lines and counts them.
 
+use std::fmt::Display;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
@@ -60,7 +61,7 @@ impl Output {
     }
 }
 
-impl std::fmt::Display for Output {
+impl Display for Output {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::File(path) => write!(f, "{}", path.display()),
@@ -124,6 +125,9 @@ pub(crate) enum Outcome<'a> {
     Written,
 }
 
+/// Writes a warn line to the process's own log, which has an output of this kind too.
+pub(crate) type Warn = for<'a> fn(&str, &'a [(&'a str, &'a dyn Display)]);
+
 /// Called by the writer thread after each buffer.
 pub(crate) type OnOutcome = Box<dyn FnMut(Outcome<'_>) + Send>;
 
@@ -132,7 +136,7 @@ impl Sink {
     pub(crate) fn start(
         thread: &str,
         output: Output,
-        rotation: Option<Rotation>,
+        rotation: Option<(Rotation, Warn)>,
         depth: usize,
         on_outcome: OnOutcome,
     ) -> Result<Self> {
@@ -159,7 +163,7 @@ impl Sink {
         thread: &str,
         output: Output,
         to: To,
-        rotation: Option<Rotation>,
+        rotation: Option<(Rotation, Warn)>,
         depth: usize,
         on_outcome: OnOutcome,
     ) -> Result<Self> {
@@ -167,7 +171,7 @@ impl Sink {
         let reopened = Arc::new(Mutex::new(None));
         let together = matches!(output, Output::Stderr | Output::Stdout) && one_console();
         let rotated = match (&output, &rotation) {
-            (Output::File(path), Some(rotation)) => Some((path.clone(), rotation.clone())),
+            (Output::File(path), Some((rotation, warn))) => Some((path.clone(), rotation.clone(), *warn)),
             _ => None,
         };
         let mut writer = Writer {
@@ -184,7 +188,7 @@ impl Sink {
             .name(thread.to_owned())
             .spawn(move || writer.run(&receiver))
             .map_err(|e| Error::io(format!("cannot start the thread that writes to {output}: {e}"), e))?;
-        Ok(Self { sender, output, rotation, reopened })
+        Ok(Self { sender, output, rotation: rotation.map(|(rotation, _)| rotation), reopened })
     }
 
     pub(crate) const fn rotation(&self) -> Option<&Rotation> {
@@ -250,7 +254,7 @@ struct Writer {
     /// The last write stopped within a line. The next one starts with a line break, so that only one line is damaged.
     torn: bool,
     /// The path of the file to rotate, and when.
-    rotated: Option<(PathBuf, Rotation)>,
+    rotated: Option<(PathBuf, Rotation, Warn)>,
     rotating: Option<Rotating>,
 }
 
@@ -273,8 +277,8 @@ impl Writer {
 
     /// Starts tracking the size of the file.
     fn watch_size(&mut self) {
-        if let (Some((path, rotation)), To::File(file)) = (&self.rotated, &self.to) {
-            self.rotating = Rotating::new(path, rotation, file);
+        if let (Some((path, rotation, warn)), To::File(file)) = (&self.rotated, &self.to) {
+            self.rotating = Rotating::new(path, rotation, *warn, file);
         }
     }
 

@@ -135,7 +135,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
         "weir-origin",
         &["connection", "delay", "faults", "grpc", "h2", "pages", "site", "slow", "stream", "websocket"],
     ),
-    ("weir-telemetry", &["log", "sink"]),
     ("weir-wire", &["h2", "stream", "tls"]),
 ];
 

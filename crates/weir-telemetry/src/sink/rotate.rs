@@ -7,8 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::open_file;
-use crate::log;
+use super::{Warn, open_file};
 use crate::time::timestamp;
 
 /// When to rotate a log file.
@@ -32,6 +31,7 @@ const SAME_SECOND: u32 = 1000;
 pub(super) struct Rotating {
     path: PathBuf,
     rotation: Rotation,
+    warn: Warn,
     size: u64,
     began: SystemTime,
     next_try: Option<Instant>,
@@ -41,13 +41,14 @@ pub(super) struct Rotating {
 
 impl Rotating {
     /// `None` unless it is a regular file: a pipe or a device has no size.
-    pub(super) fn new(path: &Path, rotation: &Rotation, file: &File) -> Option<Self> {
+    pub(super) fn new(path: &Path, rotation: &Rotation, warn: Warn, file: &File) -> Option<Self> {
         let meta = file.metadata().ok().filter(fs::Metadata::is_file)?;
         // An empty file starts now, no matter when it was created. Some file systems do not record the creation time.
         let began = if meta.len() == 0 { None } else { meta.created().or_else(|_| meta.modified()).ok() };
         Some(Self {
             path: path.to_owned(),
             rotation: rotation.clone(),
+            warn,
             size: meta.len(),
             began: began.unwrap_or_else(SystemTime::now),
             next_try: None,
@@ -70,13 +71,13 @@ impl Rotating {
         match self.rotate(file) {
             Ok(fresh) => {
                 let last = std::mem::take(&mut self.last);
-                *self = Self { last, ..Self::new(&self.path, &self.rotation, &fresh)? };
+                *self = Self { last, ..Self::new(&self.path, &self.rotation, self.warn, &fresh)? };
                 self.prune();
                 Some(fresh)
             }
             Err(e) => {
                 self.next_try = Some(Instant::now() + AGAIN);
-                log::warn("log file not rotated", &[("file", &self.path.display()), ("error", &e)]);
+                (self.warn)("log file not rotated", &[("file", &self.path.display()), ("error", &e)]);
                 None
             }
         }
@@ -127,7 +128,7 @@ impl Rotating {
         let spare = aside.len().saturating_sub(self.rotation.keep);
         for path in aside.iter().take(spare) {
             if let Err(e) = fs::remove_file(path) {
-                log::warn("old log file not removed", &[("file", &path.display()), ("error", &e)]);
+                (self.warn)("old log file not removed", &[("file", &path.display()), ("error", &e)]);
             }
         }
     }
