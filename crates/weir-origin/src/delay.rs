@@ -9,7 +9,8 @@ use std::io;
 use std::time::Duration;
 
 use crate::connection::{Connection, Request};
-use crate::pages::{self, JSON, TEXT};
+use crate::fixed::TEXT;
+use crate::response::{JSON, misfit, problem, respond};
 
 /// The longest wait, whatever the request says.
 const LONGEST_MS: f64 = 60_000.0;
@@ -43,11 +44,11 @@ pub(crate) async fn answer(connection: &mut Connection, request: &Request, ms: &
     let delay = match Delay::parse(ms, |name| request.parameter(name)) {
         Ok(Some(delay)) => delay,
         Ok(None) => {
-            pages::misfit(connection, request, &format!("/delay/{ms}: expected milliseconds, such as 250"));
+            misfit(connection, request, &format!("/delay/{ms}: expected milliseconds, such as 250"));
             return Ok(());
         }
         Err(hint) => {
-            pages::misfit(connection, request, &hint);
+            misfit(connection, request, &hint);
             return Ok(());
         }
     };
@@ -55,13 +56,13 @@ pub(crate) async fn answer(connection: &mut Connection, request: &Request, ms: &
     let wait = delay.of(sequence);
     connection.flush().await?;
     if !wait.is_zero() && connection.wait(wait).await.is_err() {
-        let text = pages::problem(503, "no descriptor is free for a timer: raise `ulimit -n`");
-        pages::respond(connection, request, 503, JSON, &text);
+        let text = problem(503, "no descriptor is free for a timer: raise `ulimit -n`");
+        respond(connection, request, 503, JSON, &text);
         return Ok(());
     }
     // A fixed length if waits differ: a load tester would report a changing length as an error.
     let text = if delay.is_fixed() { format!("after {} ms\n", delay.ms) } else { "delayed\n".to_owned() };
-    pages::respond(connection, request, 200, TEXT, &text);
+    respond(connection, request, 200, TEXT, &text);
     Ok(())
 }
 

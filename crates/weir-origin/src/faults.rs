@@ -6,7 +6,8 @@
 use std::io;
 
 use crate::connection::{Connection, Request, Version};
-use crate::pages::{self, FILL, TEXT};
+use crate::fixed::{FILL, TEXT};
+use crate::response::begin;
 
 /// The response of `/garbage`: the start of a TLS record, a stray line feed, a byte that is not text.
 pub(crate) const GARBAGE: &[u8] = b"\x16\x03\x01\x00\x05\x01\nthis is no HTTP\n\xff\x00";
@@ -23,7 +24,7 @@ pub(crate) async fn reset(
     after: Option<u64>,
 ) -> io::Result<()> {
     if let Some(after) = after {
-        pages::begin(connection, request, 200);
+        begin(connection, request, 200);
         let length = after.saturating_mul(2).max(1);
         connection.push(format!("Content-Type: {TEXT}\r\nContent-Length: {length}\r\n\r\n").as_bytes());
         fill(connection, after).await?;
@@ -41,7 +42,7 @@ pub(crate) async fn truncated(
     length: u64,
     in_chunks: bool,
 ) -> io::Result<()> {
-    pages::begin(connection, request, 200);
+    begin(connection, request, 200);
     if in_chunks && request.version != Version::Http10 {
         connection.push(
             format!("Content-Type: {TEXT}\r\nTransfer-Encoding: chunked\r\n\r\n{length:x}\r\n").as_bytes(),

@@ -213,7 +213,7 @@ impl Call {
         self.buffer.put_u32(len);
         self.buffer.extend_from_slice(message);
         let frame = self.buffer.split().freeze();
-        Ok(crate::h2::send(stream, frame).await?)
+        Ok(crate::window::send(stream, frame).await?)
     }
 
     /// Ends the call with trailers, or with only a head if nothing was sent.

@@ -38,24 +38,29 @@
 //! `helloworld.v1.Greeter` (proto/greeter.proto), `grpc.health.v1.Health` and server reflection. Over HTTP/2, a
 //! response that is cut on purpose resets its stream, and the connection stays open.
 //!
-//! *Layout:* `request.rs` parses heads and bodies, `connection.rs` serves one connection, `pages.rs` has the
-//! responses, with `delay.rs`, `slow.rs` and `faults.rs`. `websocket.rs` is the echo after an upgrade, `digest.rs` a
-//! checksum, `site.rs` the state that connections share, `tls.rs` the source of certificates. `h2.rs` and `grpc.rs`,
-//! with their folders, are the other two protocols; `stream.rs` is the transport under all of them.
+//! *Layout:* `request.rs` parses heads and bodies, `serve.rs` serves one `connection.rs`, `pages.rs` has the
+//! responses, with `delay.rs`, `slow.rs` and `faults.rs`, made of the parts in `response.rs` and `fixed.rs`.
+//! `websocket.rs` is the echo after an upgrade, `digest.rs` a checksum, `site.rs` the state that connections share,
+//! `tls.rs` the source of certificates. `h2.rs` and `grpc.rs`, with their folders, are the other two protocols, which
+//! send by `window.rs`; `stream.rs` is the transport under all of them.
 
 mod connection;
 mod delay;
 mod digest;
 mod faults;
+mod fixed;
 mod grpc;
 mod h2;
 mod pages;
 mod request;
+mod response;
+mod serve;
 mod site;
 mod slow;
 mod stream;
 mod tls;
 mod websocket;
+mod window;
 
 pub use pages::{PATHS, list};
 pub use tls::Tls;
@@ -73,7 +78,7 @@ use tokio::sync::watch;
 use weir_wire::tls::Handshake;
 
 use crate::connection::Connection;
-use crate::pages::Fixed;
+use crate::fixed::Fixed;
 use crate::site::{Shared, Site};
 use crate::stream::Stream;
 

@@ -4,69 +4,15 @@
 use std::fmt::Write as _;
 use std::io;
 
-use bytes::Bytes;
 use percent_encoding::percent_decode_str;
 
 use crate::connection::{Connection, Request, Version};
 use crate::delay::mixed;
-use crate::{delay, faults, slow};
-
-/// The whole response to `GET /body/1KiB`.
-pub(crate) const BODY_1KIB: &[u8] = &BODY_1KIB_BYTES;
-
-const HEAD_1KIB: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 1024\r\n\r\n";
-const BODY_1KIB_BYTES: [u8; HEAD_1KIB.len() + 1024] = {
-    let mut bytes = [b'x'; HEAD_1KIB.len() + 1024];
-    let mut at = 0;
-    while at < HEAD_1KIB.len() {
-        bytes[at] = HEAD_1KIB[at];
-        at += 1;
-    }
-    bytes
+use crate::fixed::{FILL, TEXT};
+use crate::response::{
+    HTML, JSON, METRICS, begin, begin_stream, end_stream, json_string, misfit, problem, reason, respond,
 };
-
-/// The body only.
-pub(crate) fn body_1kib() -> &'static [u8] {
-    &BODY_1KIB[HEAD_1KIB.len()..]
-}
-
-/// A response that is the same for every request.
-#[derive(Debug)]
-pub(crate) struct Fixed {
-    /// Head and body.
-    answer: Bytes,
-    /// The body only: HTTP/2 has its own head.
-    body: Bytes,
-}
-
-impl Fixed {
-    /// A response with a body of `length` bytes.
-    pub(crate) fn new(length: usize) -> Self {
-        let mut answer =
-            format!("HTTP/1.1 200 OK\r\nContent-Type: {TEXT}\r\nContent-Length: {length}\r\n\r\n")
-                .into_bytes();
-        let head = answer.len();
-        answer.resize(head + length, b'x');
-        let answer = Bytes::from(answer);
-        Self { body: answer.slice(head..), answer }
-    }
-
-    /// Head and body in HTTP/1.1 form.
-    pub(crate) fn answer(&self) -> &[u8] {
-        &self.answer
-    }
-
-    pub(crate) const fn body(&self) -> &Bytes {
-        &self.body
-    }
-
-    pub(crate) const fn length(&self) -> u64 {
-        self.body.len() as u64
-    }
-}
-
-/// The source of filler bodies.
-pub(crate) static FILL: [u8; 64 * 1024] = [b'x'; 64 * 1024];
+use crate::{delay, faults, slow};
 
 /// The size of a chunk of `/chunked/{n}`.
 const CHUNK: u64 = 16 * 1024;
@@ -135,22 +81,6 @@ pub(crate) async fn answer(connection: &mut Connection, request: &Request) -> io
         _ => return with_argument(connection, request, page, argument).await,
     }
     Ok(())
-}
-
-/// Answers a request with an invalid parameter; the hint names the expected form.
-pub(crate) fn misfit(connection: &mut Connection, request: &Request, hint: &str) {
-    respond(connection, request, 400, JSON, &problem(400, hint));
-}
-
-/// Answers an unreadable request, the last one on this connection.
-pub(crate) fn refuse(connection: &mut Connection, status: u16, why: &str) {
-    let body = problem(status, why);
-    let reason = reason(status);
-    let length = body.len();
-    connection.push(
-        format!("HTTP/1.1 {status} {reason}\r\nContent-Type: {JSON}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}")
-            .as_bytes(),
-    );
 }
 
 // === The paths with an argument ===
@@ -341,86 +271,6 @@ fn echo(connection: &mut Connection, request: &Request) {
     respond(connection, request, 200, JSON, &text);
 }
 
-// === Parts of a response ===
-
-pub(crate) const HTML: &str = "text/html; charset=utf-8";
-pub(crate) const JSON: &str = "application/json";
-const METRICS: &str = "text/plain; version=0.0.4";
-pub(crate) const TEXT: &str = "text/plain";
-
-/// Writes the status line and the Connection field.
-pub(crate) fn begin(connection: &mut Connection, request: &Request, status: u16) {
-    connection.push(b"HTTP/1.1 ");
-    connection.push(itoa::Buffer::new().format(status).as_bytes());
-    connection.push(b" ");
-    connection.push(reason(status).as_bytes());
-    connection.push(b"\r\n");
-    if !request.keep_alive {
-        connection.push(b"Connection: close\r\n");
-    } else if request.version == Version::Http10 {
-        connection.push(b"Connection: keep-alive\r\n");
-    }
-}
-
-/// Writes a complete response. 204 and 304 have no body, and HEAD gets only its length (RFC 9110 §8.6, RFC 9112
-/// §6.3).
-pub(crate) fn respond(
-    connection: &mut Connection,
-    request: &Request,
-    status: u16,
-    content_type: &str,
-    body: &str,
-) {
-    begin(connection, request, status);
-    if matches!(status, 204 | 304) {
-        connection.push(b"\r\n");
-        return;
-    }
-    connection
-        .push(format!("Content-Type: {content_type}\r\nContent-Length: {}\r\n\r\n", body.len()).as_bytes());
-    if request.method != "HEAD" {
-        connection.push(body.as_bytes());
-    }
-}
-
-/// Starts a response of unknown length; returns true if it is chunked. HTTP/1.0 has no chunks: there the end of the
-/// connection ends the body.
-pub(crate) fn begin_stream(connection: &mut Connection, request: &Request, content_type: &str) -> bool {
-    if request.version == Version::Http10 {
-        connection.push(
-            format!("HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\nConnection: close\r\n\r\n")
-                .as_bytes(),
-        );
-        return false;
-    }
-    begin(connection, request, 200);
-    connection.push(format!("Content-Type: {content_type}\r\nTransfer-Encoding: chunked\r\n\r\n").as_bytes());
-    true
-}
-
-/// Ends a response started by [`begin_stream`]; an error if that must end the connection.
-pub(crate) async fn end_stream(
-    connection: &mut Connection,
-    request: &Request,
-    in_chunks: bool,
-) -> io::Result<()> {
-    if !in_chunks {
-        connection.end().await?;
-        return Err(io::ErrorKind::ConnectionAborted.into());
-    }
-    if request.method != "HEAD" {
-        connection.push(b"0\r\n\r\n");
-    }
-    Ok(())
-}
-
-pub(crate) fn problem(status: u16, detail: &str) -> String {
-    let mut text = format!("{{\"status\":{status},\"title\":\"{}\",\"detail\":", reason(status));
-    json_string(&mut text, detail);
-    text.push_str("}\n");
-    text
-}
-
 /// Parses `123`, `1KiB`, `2MiB`, `3GiB`.
 fn size(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
@@ -440,53 +290,6 @@ fn unescaped(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
-fn json_string(out: &mut String, text: &str) {
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            '\r' => out.push_str("\\r"),
-            '\t' => out.push_str("\\t"),
-            c if (c as u32) < 0x20 => {
-                let _ = write!(out, "\\u{:04x}", c as u32);
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-}
-
-fn reason(status: u16) -> &'static str {
-    match status {
-        200 => "OK",
-        201 => "Created",
-        202 => "Accepted",
-        204 => "No Content",
-        206 => "Partial Content",
-        301 => "Moved Permanently",
-        302 => "Found",
-        304 => "Not Modified",
-        307 => "Temporary Redirect",
-        308 => "Permanent Redirect",
-        400 => "Bad Request",
-        401 => "Unauthorized",
-        403 => "Forbidden",
-        404 => "Not Found",
-        409 => "Conflict",
-        418 => "I'm a teapot",
-        426 => "Upgrade Required",
-        429 => "Too Many Requests",
-        431 => "Request Header Fields Too Large",
-        500 => "Internal Server Error",
-        502 => "Bad Gateway",
-        503 => "Service Unavailable",
-        504 => "Gateway Timeout",
-        _ => "Status",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -499,12 +302,5 @@ mod tests {
         for text in ["", "x", "1kb", "-1", "KiB", "99999999999999999999", "99999999999999999GiB"] {
             assert_eq!(size(text), None, "{text}");
         }
-    }
-
-    #[test]
-    fn json_strings() {
-        let mut text = String::new();
-        json_string(&mut text, "a\"\\\n\u{1}é");
-        assert_eq!(text, "\"a\\\"\\\\\\n\\u0001é\"");
     }
 }

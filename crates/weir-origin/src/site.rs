@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use weir_wire::tls::ServerTls;
 
-use crate::pages::Fixed;
+use crate::fixed::Fixed;
 
 /// Most targets with their own sequence; later ones share one. Bounds the memory that a client can make us use.
 const SEQUENCES_MOST: usize = 1024;

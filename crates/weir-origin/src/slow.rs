@@ -4,7 +4,8 @@ use std::io;
 use std::time::Duration;
 
 use crate::connection::{Connection, Request};
-use crate::pages::{self, FILL, TEXT};
+use crate::fixed::{FILL, TEXT};
+use crate::response::{begin, begin_stream, end_stream, misfit};
 
 /// Time between two lines, or between two events unless `?every=MS` sets it.
 const EVERY: Duration = Duration::from_millis(100);
@@ -26,7 +27,7 @@ pub(crate) async fn events(connection: &mut Connection, request: &Request, event
     let every = match time(request, "every") {
         Ok(every) => every.unwrap_or(EVERY),
         Err(hint) => {
-            pages::misfit(connection, request, &hint);
+            misfit(connection, request, &hint);
             return Ok(());
         }
     };
@@ -39,11 +40,11 @@ pub(crate) async fn drip(connection: &mut Connection, request: &Request, length:
     let over = match time(request, "over") {
         Ok(over) => over.unwrap_or(OVER),
         Err(hint) => {
-            pages::misfit(connection, request, &hint);
+            misfit(connection, request, &hint);
             return Ok(());
         }
     };
-    pages::begin(connection, request, 200);
+    begin(connection, request, 200);
     connection.push(format!("Content-Type: {TEXT}\r\nContent-Length: {length}\r\n\r\n").as_bytes());
     if request.method == "HEAD" {
         return Ok(());
@@ -75,7 +76,7 @@ async fn chunks(
     every: Duration,
     piece: impl Fn(u64) -> String,
 ) -> io::Result<()> {
-    let in_chunks = pages::begin_stream(connection, request, content_type);
+    let in_chunks = begin_stream(connection, request, content_type);
     if request.method != "HEAD" {
         for number in 1..=count {
             let text = piece(number);
@@ -90,7 +91,7 @@ async fn chunks(
             }
         }
     }
-    pages::end_stream(connection, request, in_chunks).await
+    end_stream(connection, request, in_chunks).await
 }
 
 /// A parameter in milliseconds, if present; the error names the expected form.

@@ -131,10 +131,6 @@ const CIRCLES: &[(&str, &[&str])] = &[
     ("weir-admin", &["config_api", "managed_api"]),
     ("weir-config", &["check", "load", "managed", "texts"]),
     ("weir-config", &["diagnostic", "foreign", "node", "parse", "secrecy", "slip", "substitute"]),
-    (
-        "weir-origin",
-        &["connection", "delay", "faults", "grpc", "h2", "pages", "site", "slow", "stream", "websocket"],
-    ),
     ("weir-wire", &["h2", "stream", "tls"]),
 ];
 

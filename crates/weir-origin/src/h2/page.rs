@@ -11,11 +11,11 @@ use http::{HeaderValue, Request, Response};
 use tokio::io::{AsyncReadExt, DuplexStream};
 
 use crate::connection::{Connection, Request as Page, Sink, Version};
-use crate::pages::Fixed;
+use crate::fixed::Fixed;
 use crate::request::chunk_size;
 use crate::site::Site;
 use crate::stream::Stream;
-use crate::{h2 as http2, pages};
+use crate::{fixed, pages, window};
 
 /// How far a page may write ahead of the client.
 const AHEAD: usize = 64 * 1024;
@@ -37,7 +37,7 @@ pub(super) async fn answer(
         && request.uri().path() == MEASURED
         && request.body().is_end_stream()
     {
-        return whole(&mut respond, Bytes::from_static(pages::body_1kib()));
+        return whole(&mut respond, Bytes::from_static(fixed::body_1kib()));
     }
     let page = read(request).await?;
     if let Some(fixed) = site.fixed().filter(|_| page.method != "HEAD") {
@@ -75,7 +75,7 @@ pub(super) async fn answer(
 fn whole(respond: &mut SendResponse<Bytes>, body: Bytes) -> Result<(), h2::Error> {
     let mut response = Response::new(());
     let fields = response.headers_mut();
-    fields.insert("content-type", HeaderValue::from_static(pages::TEXT));
+    fields.insert("content-type", HeaderValue::from_static(fixed::TEXT));
     fields.insert("content-length", body.len().into());
     respond.send_response(response, false)?.send_data(body, true)
 }
@@ -147,7 +147,7 @@ impl Passing {
             self.chunks(&mut stream).await?;
         } else {
             loop {
-                http2::send(&mut stream, self.bytes.split().freeze()).await?;
+                window::send(&mut stream, self.bytes.split().freeze()).await?;
                 if self.read().await? == 0 {
                     break;
                 }
@@ -172,7 +172,7 @@ impl Passing {
             }
             let data = self.bytes.split_to(size).freeze();
             self.bytes.advance(2); // its line end
-            http2::send(stream, data).await?;
+            window::send(stream, data).await?;
         }
     }
 
