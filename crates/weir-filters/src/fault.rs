@@ -10,9 +10,8 @@ use weir_filter::config::schema::Network;
 use weir_h1::FieldName;
 use weir_wire::time;
 
-pub(super) static KIND: FilterKind = FilterKind::made_from::<FaultSettings>("fault")
-    .with_causes(&[abort(503), &FAULT_MALFORMED])
-    .without_access();
+pub(super) static KIND: FilterKind =
+    FilterKind::made_from::<FaultSettings>("fault").with_causes(&[abort(503), &FAULT_MALFORMED]);
 
 static FAULT_MALFORMED: Cause = Cause {
     code: "fault_malformed",

@@ -1,14 +1,19 @@
 //! Whether a change restricts access, told from the two configs as written.
 //!
 //! The guard never loosens: a change that restricts is not taken back because figures got worse, or strangers who are refused could veto
-//! every tightening, and the holder of a revoked key could bring it back by going on to use it. Settings that cannot restrict are listed
-//! here; every other setting, also one that is added later, restricts.
+//! every tightening, and the holder of a revoked key could bring it back by going on to use it. `access.txt` lists the settings that
+//! cannot restrict; every other setting restricts, including one that is added later.
 
-use super::diff::diff;
-use std::collections::{BTreeSet, HashSet};
+use super::shadow;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::LazyLock;
 use weir_config::Node;
+use weir_config::load::NAMED;
 use weir_config::node::Value;
 use weir_filter::filter::{Access, FilterKind};
+
+/// The reviewed list.
+const DECLARED: &str = include_str!("access.txt");
 
 /// How a change restricts access.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,43 +27,74 @@ pub struct Restriction {
 /// Most settings that are named of each kind.
 const NAMED_AT_MOST: usize = 10;
 
-/// Settings of a route that decide how it is served, and not for whom.
-const OF_ROUTES: &[&str] = &["timeouts"];
+/// What the list says of a setting; it says nothing of one that restricts and revokes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// It can neither restrict nor reveal.
+    Harmless,
+    /// It restricts, and going back returns no credential.
+    Restricts,
+    /// The same where there was none before.
+    RestrictsIfNew,
+    /// The same of a list to which entries were only added.
+    RestrictsIfGrown,
+}
 
-/// The same of an upstream. `tls`, `host` and `source` are not among them: they decide what the upstream believes.
-const OF_UPSTREAMS: &[&str] = &[
-    "balancer",
-    "deadline_header",
-    "discover",
-    "endpoints",
-    "health",
-    "hedge",
-    "keepalive",
-    "limits",
-    "max_age",
-    "protocol",
-    "retry",
-    "slow_start",
-    "sticky",
-    "timeouts",
-];
+/// The effects of a setting and of those below it.
+#[derive(Default)]
+struct Shape {
+    effect: Option<Effect>,
+    below: HashMap<&'static str, Self>,
+}
 
-/// The same of a listener.
-const OF_LISTENERS: &[&str] = &["timeouts"];
+static SHAPES: LazyLock<Shape> = LazyLock::new(|| {
+    let mut root = Shape::default();
+    static PATHS: LazyLock<Vec<(String, Effect)>> = LazyLock::new(declared);
+    for (path, effect) in PATHS.iter() {
+        path.split('.').fold(&mut root, |shape, key| shape.below.entry(key).or_default()).effect =
+            Some(*effect);
+    }
+    root
+});
 
-/// Sections and settings of the whole config that concern nobody's access.
-const OF_ALL: &[&str] =
-    &["access_log", "dns", "labels", "log", "shutdown", "tracing", "watch", "workers", "zone"];
+/// Each setting on the list, such as `upstreams.*.retry.on` or `filter.acl.allow`, with its effect.
+pub fn declared() -> Vec<(String, Effect)> {
+    let (mut paths, mut parent) = (Vec::new(), "");
+    for line in DECLARED.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
+        let keys = match line.split_once(": ") {
+            Some((name, keys)) if !line.starts_with(' ') => {
+                parent = name;
+                keys
+            }
+            _ => line,
+        };
+        for key in keys.split_whitespace() {
+            let (key, effect) = match key.split_at(key.len() - 1) {
+                (key, "-") => (key, Effect::Restricts),
+                (key, "=") => (key, Effect::RestrictsIfNew),
+                (key, "+") => (key, Effect::RestrictsIfGrown),
+                _ => (key, Effect::Harmless),
+            };
+            paths.push((if parent == "." { key.to_owned() } else { format!("{parent}.{key}") }, effect));
+        }
+    }
+    paths
+}
+
+impl Shape {
+    fn key(&self, key: &str) -> Option<&Self> {
+        self.below.get(key).or_else(|| self.below.get("*"))
+    }
+}
 
 impl Restriction {
     /// How the change from one config to the other restricts; `None` if it does not.
-    pub(crate) fn of(before: &Node, after: &Node, kinds: &[&FilterKind]) -> Option<Self> {
+    pub fn of(before: &Node, after: &Node, kinds: &[&FilterKind]) -> Option<Self> {
         let never = kinds.iter().filter(|kind| kind.access == Access::Never).map(|kind| kind.name).collect();
-        let mut comparison = Comparison { never, found: Self::default() };
-        for thing in diff(before, after).things {
-            comparison.thing(&thing, before, after);
-        }
-        let found = comparison.found;
+        let mut comparison =
+            Comparison { never, found: Self::default(), removed: Vec::new(), tightens: false };
+        comparison.configs(before, after);
+        let found = comparison.end();
         (!found.restricts.is_empty()).then_some(found)
     }
 
@@ -68,107 +104,307 @@ impl Restriction {
     }
 }
 
+/// What a difference does, from least to most.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Verdict {
+    Nothing,
+    Restricts,
+    Revokes,
+}
+
 struct Comparison<'k> {
     /// The names of kinds that never decide who may do what.
     never: HashSet<&'k str>,
     found: Restriction,
+    /// Filters that were removed: going back brings them back, and with them the credentials that they take.
+    removed: Vec<String>,
+    /// Something else than a removal restricts.
+    tightens: bool,
 }
 
 impl Comparison<'_> {
-    fn thing(&mut self, thing: &str, before: &Node, after: &Node) {
-        let (section, name) = thing.split_once('.').unwrap_or((thing, ""));
-        let of = |tree: &Node| -> Option<Node> {
-            let section = tree.get(section)?;
-            if name.is_empty() { Some(section.clone()) } else { section.get(name).cloned() }
-        };
-        let (was, is) = (of(before), of(after));
+    fn configs(&mut self, before: &Node, after: &Node) {
+        let sections: BTreeSet<&str> = keys(Some(before), Some(after));
+        for section in sections {
+            let (was, is) = (before.get(section), after.get(section));
+            if was == is {
+                continue;
+            }
+            if section == "filters" {
+                self.filters("filters", was, is);
+            } else if NAMED.contains(&section) {
+                for name in keys(was, is) {
+                    let (was, is) = (at(was, name), at(is, name));
+                    if was != is {
+                        self.thing((section, name), was, is, before);
+                    }
+                }
+            } else {
+                self.section(section, SHAPES.key(section), was, is);
+            }
+        }
+    }
+
+    /// What was removed gives nothing back by itself: its users pass without it. Beside a filter that took its place it does.
+    fn end(self) -> Restriction {
+        let Self { mut found, removed, tightens, .. } = self;
+        if tightens {
+            removed.iter().for_each(|what| add(&mut found.revokes, what));
+        }
+        found
+    }
+
+    fn thing(&mut self, (section, name): (&str, &str), was: Option<&Node>, is: Option<&Node>, before: &Node) {
+        let thing = &*format!("{section}.{name}");
+        let shape = SHAPES.key(section).and_then(|shape| shape.key(name));
         match (section, was, is) {
-            ("consumers", Some(_), _) => {
+            ("consumers", None, Some(is)) => {
+                // A token may have let this caller pass before; these bind it now.
+                if ["plan", "allow_ips"].iter().any(|key| is.get(key).is_some()) {
+                    self.restricts(thing);
+                }
+            }
+            ("consumers", ..) => {
                 self.restricts(thing);
                 self.revokes(thing);
             }
-            ("routes", Some(_), None) => self.restricts(thing),
-            ("routes", None, Some(is)) => self.new_route(thing, &is),
-            ("routes", Some(was), Some(is)) => self.route(thing, &was, &is),
-            ("upstreams", Some(was), Some(is)) => self.settings(thing, OF_UPSTREAMS, &was, &is),
-            ("listeners", Some(was), Some(is)) => self.settings(thing, OF_LISTENERS, &was, &is),
-            ("plans", Some(was), Some(is)) => {
-                self.settings(thing, &["filters"], &was, &is);
-                self.filters(&format!("{thing}.filters"), was.get("filters"), is.get("filters"));
+            ("routes", None, Some(is)) => self.new_route(name, is, before.get("routes")),
+            ("routes", Some(was), None) => {
+                self.restricts(thing);
+                if !self.deciding(was.get("filters")).is_empty() {
+                    self.revokes(&format!("{thing}.filters"));
+                }
             }
-            ("filters", was, is) => self.filters("filters", was.as_ref(), is.as_ref()),
-            // What nobody used can go, and what nobody uses yet can come.
-            ("upstreams", _, None) | ("upstreams" | "consumers" | "listeners" | "plans", None, _) => {}
-            (section, ..) if OF_ALL.contains(&section) => {}
-            _ => self.restricts(thing),
+            ("routes", Some(was), Some(is)) => self.route(thing, shape, was, is),
+            ("plans", Some(was), is) => {
+                self.settings(thing, shape, &["filters"], (Some(was), is));
+                self.filters(&format!("{thing}.filters"), was.get("filters"), at(is, "filters"));
+            }
+            ("upstreams", Some(was), is) => {
+                let is_gone = is.is_none();
+                if is.is_some_and(|is| lost_endpoints(was, is)) {
+                    self.restricts(&format!("{thing}.endpoints"));
+                }
+                for key in keys(Some(was), is) {
+                    let verdict = difference(below(shape, key), was.get(key), at(is, key));
+                    // What no route uses can go, but not come back with its secrets.
+                    if !is_gone || verdict == Verdict::Revokes {
+                        self.note(&format!("{thing}.{key}"), verdict);
+                    }
+                }
+            }
+            // What nobody uses yet can come.
+            ("upstreams" | "listeners" | "plans", None, _) => {}
+            _ => self.settings(thing, shape, &[], (was, is)),
         }
     }
 
-    /// A new route may stand before one that served the same requests.
-    fn new_route(&mut self, thing: &str, is: &Node) {
-        if !self.deciding(is.get("filters")).is_empty() {
+    /// A new route may stand in front of one that served the same requests.
+    fn new_route(&mut self, name: &str, is: &Node, routes: Option<&Node>) {
+        let thing = format!("routes.{name}");
+        let deciding = self.deciding(is.get("filters"));
+        let target = is.get("upstream").filter(|_| deciding.is_empty());
+        let shadowed = routes.map_or(&[][..], Node::entries).iter().any(|(_, there)| {
+            let same_target = target.is_some() && target == there.get("upstream");
+            !same_target && shadow::may_overlap(is.get("match"), there.get("match"))
+        });
+        if !deciding.is_empty() {
             self.restricts(&format!("{thing}.filters"));
-        }
-        if is.get("respond").is_some_and(refuses) {
+            let fresh = is.get("filters").map_or(Verdict::Nothing, |filters| self.fresh(filters));
+            self.note(&format!("{thing}.filters"), fresh);
+        } else if is.get("respond").is_some_and(refuses) {
             self.restricts(&format!("{thing}.respond"));
+        } else if shadowed {
+            self.restricts(&thing);
         }
     }
 
-    fn route(&mut self, thing: &str, was: &Node, is: &Node) {
-        let rest: Vec<&str> = OF_ROUTES.iter().copied().chain(["filters", "respond", "upstream"]).collect();
-        self.settings(thing, &rest, was, is);
+    fn route(&mut self, thing: &str, shape: Option<&'static Shape>, was: &Node, is: &Node) {
+        self.settings(thing, shape, &["filters", "respond", "upstream"], (Some(was), Some(is)));
         self.filters(&format!("{thing}.filters"), was.get("filters"), is.get("filters"));
-        // A service that was reached and is not any more was taken away; an answer in its place may be a refusal.
-        if was.get("upstream").is_some() && is.get("upstream").is_none() {
+        // A service that was reached and is not any more was taken away; what takes its place may refuse.
+        let (reached, reaches) = (reached(was.get("upstream")), reached(is.get("upstream")));
+        let opened = was.get("respond").is_some_and(refuses);
+        if !reached.is_subset(&reaches) || (reached.is_empty() && !reaches.is_empty() && !opened) {
             self.restricts(&format!("{thing}.upstream"));
         }
-        if was.get("respond") != is.get("respond") && is.get("respond").is_some_and(refuses) {
-            self.restricts(&format!("{thing}.respond"));
+        let respond = shape.and_then(|shape| shape.key("respond"));
+        if was.get("respond") != is.get("respond") {
+            self.note(
+                &format!("{thing}.respond"),
+                difference(respond, was.get("respond"), is.get("respond")),
+            );
+            if is.get("respond").is_some_and(refuses) {
+                self.restricts(&format!("{thing}.respond"));
+            }
         }
     }
 
-    /// Compares all settings of a thing but those that cannot restrict.
-    fn settings(&mut self, thing: &str, but: &[&str], was: &Node, is: &Node) {
-        let keys = was.entries().iter().chain(is.entries()).map(|(key, _)| &*key.text);
-        let differing: BTreeSet<&str> =
-            keys.filter(|key| !but.contains(key) && was.get(key) != is.get(key)).collect();
-        for key in differing {
-            self.restricts(&format!("{thing}.{key}"));
+    fn section(&mut self, path: &str, shape: Option<&'static Shape>, was: Option<&Node>, is: Option<&Node>) {
+        let is_new = was.is_none() && shape.is_some_and(|shape| shape.effect.is_some());
+        if is_map(was) && is_map(is) && !keys(was, is).is_empty() && !is_new {
+            self.settings(path, shape, &[], (was, is));
+        } else {
+            self.note(path, difference(shape, was, is));
         }
     }
+
+    /// Compares the settings of a thing, but for these.
+    fn settings(
+        &mut self,
+        thing: &str,
+        shape: Option<&'static Shape>,
+        but: &[&str],
+        (was, is): (Option<&Node>, Option<&Node>),
+    ) {
+        for key in keys(was, is).into_iter().filter(|key| !but.contains(key)) {
+            let verdict = difference(below(shape, key), at(was, key), at(is, key));
+            self.note(&format!("{thing}.{key}"), verdict);
+        }
+    }
+
+    // === filters ===
 
     fn filters(&mut self, place: &str, was: Option<&Node>, is: Option<&Node>) {
         let (old, new) = (self.deciding(was), self.deciding(is));
         if old == new {
             return;
         }
-        self.restricts(place);
-        for (name, settings) in &old {
-            let mut same_kind = new.iter().filter(|(kind, _)| kind == name).peekable();
-            if same_kind.peek().is_none() {
-                continue; // going back brings the whole filter back, which lets fewer pass
+        let Some(pairs) = pairs(&old, &new) else {
+            // Their order is another: each request meets another filter first.
+            self.restricts(place);
+            return self.revokes(place);
+        };
+        let is_gone = |(at, _): &(usize, _)| !pairs.contains_key(at);
+        for (_, (name, _)) in old.iter().enumerate().filter(is_gone) {
+            add(&mut self.found.restricts, place);
+            self.removed.push(format!("{place}.{name}"));
+            // What it refused is let through by going back, if others decide as well.
+            self.tightens |= !new.is_empty();
+        }
+        for (at, (name, settings)) in new.iter().enumerate() {
+            let verdict = match pairs.iter().find(|(_, to)| **to == at) {
+                Some((from, _)) => {
+                    old.get(*from).map_or(Verdict::Revokes, |(_, was)| self.altered(name, was, settings))
+                }
+                None => self.fresh_one(name, settings).max(Verdict::Restricts),
+            };
+            if verdict != Verdict::Nothing {
+                self.restricts(place);
             }
-            let mut left = HashSet::new();
-            same_kind.for_each(|(_, settings)| add_texts(settings, true, &mut left));
-            let mut entries = HashSet::new();
-            add_texts(settings, false, &mut entries);
-            if !entries.is_subset(&left) {
+            if verdict == Verdict::Revokes {
                 self.revokes(&format!("{place}.{name}"));
             }
         }
     }
 
+    /// What another setting of a filter does.
+    fn altered(&self, name: &str, was: &Node, is: &Node) -> Verdict {
+        if name == "any" {
+            return self.branches(was, is);
+        }
+        if was == is {
+            return Verdict::Nothing;
+        }
+        let shape = SHAPES.key("filter").and_then(|filters| filters.below.get(name));
+        // A kind of an embedding program that never decides, as it says itself.
+        if shape.is_none() && self.never.contains(name) {
+            return Verdict::Nothing;
+        }
+        let map = |node: &&Node| matches!(node.value, Value::Map(_));
+        let (was, is) = (Some(was).filter(map), Some(is).filter(map));
+        let settings = keys(was, is).into_iter().map(|key| {
+            let setting = below(shape, key);
+            let new = setting.is_some_and(|shape| shape.effect == Some(Effect::RestrictsIfNew));
+            match difference(setting, at(was, key), at(is, key)) {
+                // Beside what the filter held before, a further condition leaves others out.
+                Verdict::Restricts if new => Verdict::Revokes,
+                verdict => verdict,
+            }
+        });
+        settings.max().unwrap_or(Verdict::Revokes)
+    }
+
+    /// The filters of `any`: one that is gone let some pass, one more lets others pass.
+    fn branches(&self, was: &Node, is: &Node) -> Verdict {
+        let (old, new) = (self.deciding(Some(was)), self.deciding(Some(is)));
+        if old == new {
+            return if was == is { Verdict::Nothing } else { Verdict::Restricts };
+        }
+        match pairs(&old, &new) {
+            Some(pairs) if pairs.len() == old.len() => {
+                let altered = pairs.iter().filter_map(|(from, to)| {
+                    let ((name, was), (_, is)) = (old.get(*from)?, new.get(*to)?);
+                    Some(self.altered(name, was, is))
+                });
+                altered.max().unwrap_or(Verdict::Restricts).max(Verdict::Restricts)
+            }
+            _ => Verdict::Revokes,
+        }
+    }
+
+    /// What filters do where there was none.
+    fn fresh(&self, filters: &Node) -> Verdict {
+        let each =
+            self.deciding(Some(filters)).into_iter().map(|(name, settings)| self.fresh_one(name, settings));
+        each.max().unwrap_or(Verdict::Nothing)
+    }
+
+    /// Adding a filter can be undone, unless it names whom it shuts out.
+    fn fresh_one(&self, name: &str, settings: &Node) -> Verdict {
+        let shape = SHAPES.key("filter").and_then(|filters| filters.below.get(name));
+        match shape.and_then(|shape| shape.effect) {
+            _ if name == "any" => self.fresh(settings).max(Verdict::Restricts),
+            Some(Effect::Restricts) => {
+                let allowing = |key: &str| {
+                    let effect = shape.and_then(|shape| shape.key(key)).and_then(|shape| shape.effect);
+                    matches!(effect, Some(Effect::RestrictsIfGrown | Effect::RestrictsIfNew))
+                };
+                let shuts_out = settings.entries().iter().any(|(key, _)| !allowing(&key.text));
+                if shuts_out { Verdict::Revokes } else { Verdict::Restricts }
+            }
+            _ => Verdict::Restricts,
+        }
+    }
+
     /// The filters of a list that decide who may do what, with their settings.
     fn deciding<'n>(&self, filters: Option<&'n Node>) -> Vec<(&'n str, &'n Node)> {
-        let elements = filters.map_or(&[][..], Node::elements);
-        let named = elements.iter().map(|filter| match filter.entries() {
+        let elements = match filters {
+            Some(list) if matches!(list.value, Value::Seq(_)) => list.elements().iter().collect(),
+            Some(one) if !matches!(one.value, Value::Null) => vec![one],
+            _ => Vec::new(),
+        };
+        let named = elements.into_iter().map(|filter| match filter.entries() {
             [(name, settings), ..] => (&*name.text, settings),
             [] => (filter.as_text().unwrap_or_default(), filter),
         });
-        named.filter(|(name, _)| !self.never.contains(name)).collect()
+        named.filter(|(name, settings)| !self.is_harmless(name, settings)).collect()
+    }
+
+    fn is_harmless(&self, name: &str, settings: &Node) -> bool {
+        let shape = SHAPES.key("filter").and_then(|filters| filters.below.get(name));
+        self.never.contains(name)
+            && shape.is_none_or(|shape| {
+                let settings = settings.entries().iter();
+                settings
+                    .map(|(key, value)| difference(shape.key(&key.text), None, Some(value)))
+                    .all(|verdict| verdict == Verdict::Nothing)
+            })
+    }
+
+    // === what was found ===
+
+    fn note(&mut self, what: &str, verdict: Verdict) {
+        if verdict != Verdict::Nothing {
+            self.restricts(what);
+        }
+        if verdict == Verdict::Revokes {
+            self.revokes(what);
+        }
     }
 
     fn restricts(&mut self, what: &str) {
+        self.tightens = true;
         add(&mut self.found.restricts, what);
     }
 
@@ -183,6 +419,102 @@ fn add(names: &mut Vec<String>, name: &str) {
     }
 }
 
+fn at<'n>(node: Option<&'n Node>, key: &str) -> Option<&'n Node> {
+    node.and_then(|node| node.get(key))
+}
+
+fn below(shape: Option<&'static Shape>, key: &str) -> Option<&'static Shape> {
+    shape.and_then(|shape| shape.key(key))
+}
+
+/// Whether settings stand below, or nothing does.
+fn is_map(node: Option<&Node>) -> bool {
+    node.is_none_or(|node| matches!(node.value, Value::Map(_)))
+}
+
+fn keys<'n>(was: Option<&'n Node>, is: Option<&'n Node>) -> BTreeSet<&'n str> {
+    let of = |node: Option<&'n Node>| node.map_or(&[][..], Node::entries).iter().map(|(key, _)| &*key.text);
+    of(was).chain(of(is)).collect()
+}
+
+/// What a difference below a setting does. Depth is bounded by the parser.
+fn difference(shape: Option<&'static Shape>, was: Option<&Node>, is: Option<&Node>) -> Verdict {
+    if was == is {
+        return Verdict::Nothing;
+    }
+    let effect = shape.and_then(|shape| shape.effect);
+    // A secret that came where there was none is not one that going back returns; it restricts all the same.
+    if was.is_some_and(contains_secret) {
+        return Verdict::Revokes;
+    }
+    match effect {
+        Some(Effect::Harmless) if is.is_some_and(contains_secret) => return Verdict::Restricts,
+        Some(Effect::Harmless) => return Verdict::Nothing,
+        Some(Effect::Restricts) => return Verdict::Restricts,
+        Some(Effect::RestrictsIfNew) if was.is_none() => return Verdict::Restricts,
+        Some(Effect::RestrictsIfGrown) if has_grown(was, is) => return Verdict::Restricts,
+        _ => {}
+    }
+    let keys = keys(was, is);
+    if !is_map(was) || !is_map(is) || keys.is_empty() {
+        return Verdict::Revokes;
+    }
+    let each = keys.into_iter().map(|key| difference(below(shape, key), at(was, key), at(is, key)));
+    each.max().unwrap_or(Verdict::Revokes)
+}
+
+/// Whether a list has all that it had, and it had something: an empty one may stand for everybody.
+fn has_grown(was: Option<&Node>, is: Option<&Node>) -> bool {
+    let (old, new) = (was.map_or(&[][..], Node::elements), is.map_or(&[][..], Node::elements));
+    !old.is_empty() && old.iter().all(|entry| new.contains(entry))
+}
+
+fn contains_secret(node: &Node) -> bool {
+    node.secret
+        || node.elements().iter().any(contains_secret)
+        || node.entries().iter().any(|(_, value)| contains_secret(value))
+}
+
+/// Which of the old filters is which of the new ones: the nth of a name is the nth of that name. `None` if their order is another.
+fn pairs(old: &[(&str, &Node)], new: &[(&str, &Node)]) -> Option<HashMap<usize, usize>> {
+    let mut pairs = HashMap::new();
+    let mut last = None;
+    for (from, (name, _)) in old.iter().enumerate() {
+        let nth = old.iter().take(from).filter(|(other, _)| other == name).count();
+        let Some((to, _)) = new.iter().enumerate().filter(|(_, (other, _))| other == name).nth(nth) else {
+            continue;
+        };
+        if last.is_some_and(|last| to < last) {
+            return None;
+        }
+        last = Some(to);
+        pairs.insert(from, to);
+    }
+    Some(pairs)
+}
+
+/// The upstreams that a route reaches: one, or those with a share.
+fn reached(upstream: Option<&Node>) -> BTreeSet<&str> {
+    let Some(upstream) = upstream else { return BTreeSet::new() };
+    let shares = upstream.entries().iter();
+    let shares = shares.filter(|(_, share)| matches!(share.value, Value::Int(share) if share > 0));
+    let one = [upstream].into_iter().chain(upstream.elements()).filter_map(Node::as_text);
+    one.chain(shares.map(|(name, _)| &*name.text)).collect()
+}
+
+/// Whether endpoints were only taken away. Where others came in their place the service has moved.
+fn lost_endpoints(was: &Node, is: &Node) -> bool {
+    fn served(node: &Node) -> BTreeSet<&str> {
+        let endpoints = node.get("endpoints").map_or(&[][..], Node::elements).iter();
+        let endpoints = endpoints.filter(|endpoint| {
+            !endpoint.get("weight").is_some_and(|weight| matches!(weight.value, Value::Int(0)))
+        });
+        endpoints.filter_map(|endpoint| endpoint.get("address").unwrap_or(endpoint).as_text()).collect()
+    }
+    let (old, new) = (served(was), served(is));
+    !old.is_subset(&new) && new.is_subset(&old)
+}
+
 /// Whether a fixed answer can be meant as a refusal. 500, 502 and 504 say that something failed.
 fn refuses(respond: &Node) -> bool {
     let status = |node: &Node| match node.get("status").map(|status| &status.value) {
@@ -193,106 +525,6 @@ fn refuses(respond: &Node) -> bool {
     status(respond) || respond.get("mix").is_some_and(|mix| mix.elements().iter().any(status))
 }
 
-/// Adds the texts in these settings: those in lists and those that are secret, or all.
-fn add_texts<'n>(settings: &'n Node, all: bool, texts: &mut HashSet<&'n str>) {
-    match &settings.value {
-        Value::Map(entries) => entries.iter().for_each(|(_, value)| add_texts(value, all, texts)),
-        Value::Seq(elements) => elements.iter().for_each(|value| add_texts(value, true, texts)),
-        _ if all || settings.secret => texts.extend(settings.as_text()),
-        _ => {}
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::path::Path;
-    use weir_config::{Diagnostics, parse::parse, secrecy::mark_secrets};
-    use weir_filter::filter::Settings;
-
-    fn kind(name: &'static str) -> FilterKind {
-        fn build(
-            _: &mut Settings<'_>,
-            _: &mut weir_filter::filter::Build<'_>,
-        ) -> Option<weir_filter::filter::Built> {
-            None
-        }
-        fn schema() -> schemars::Schema {
-            schemars::schema_for!(bool)
-        }
-        FilterKind { name, schema, causes: &[], access: Access::Decides, build }
-    }
-
-    fn found(before: &str, after: &str) -> Restriction {
-        let tree = |text: &str| {
-            let mut tree = parse(text, Path::new("t"), &mut Diagnostics::default()).unwrap();
-            mark_secrets(&mut tree);
-            tree
-        };
-        let kinds = [kind("key_auth"), kind("timeout").without_access(), kind("acl")];
-        let kinds: Vec<&FilterKind> = kinds.iter().collect();
-        Restriction::of(&tree(before), &tree(after), &kinds).unwrap_or_default()
-    }
-
-    const BEFORE: &str = "listeners: { web: { address: 127.0.0.1:80 } }
-upstreams: { api: { endpoints: [ 10.0.0.1:80 ] } }
-consumers: { shop: { key_auth: [ old, older ] } }
-plans: { gold: { filters: [ { rate_limit: { requests: 9 } } ] } }
-routes:
-  a: { match: { hosts: [ a.test, b.test ] }, upstream: api, filters: [ { acl: { allow: [ shop, bob ] } }, { timeout: { response: 1s } } ] }
-  b: { respond: { status: 200 } }
-";
-
-    #[test]
-    fn what_restricts() {
-        for (from, to, restricts, revokes) in [
-            // Ways of serving.
-            ("10.0.0.1:80 ]", "10.0.0.2:80 ]", "", ""),
-            ("{ timeout: { response: 1s } }", "{ timeout: { response: 1ms } }", "", ""),
-            (", { timeout: { response: 1s } } ]", " ]", "", ""),
-            ("upstream: api,", "upstream: api, timeouts: { response: 1s },", "", ""),
-            ("status: 200", "status: 500", "", ""),
-            ("  b: {", "  c: { upstream: api }\n  b: {", "", ""),
-            ("consumers: {", "consumers: { new: {},", "", ""),
-            ("routes:", "log: { level: debug }\nroutes:", "", ""),
-            // Filters.
-            ("filters: [ { acl", "filters: [ { key_auth: {} }, { acl", "routes.a.filters", ""),
-            ("filters: [ { acl", "filters: [ { unheard_of: {} }, { acl", "routes.a.filters", ""),
-            ("[ shop, bob ]", "[ shop ]", "routes.a.filters", "routes.a.filters.acl"),
-            ("[ shop, bob ]", "[ shop, bob, eve ]", "routes.a.filters", ""),
-            ("{ acl: { allow: [ shop, bob ] } }, ", "", "routes.a.filters", ""),
-            ("requests: 9", "requests: 8", "plans.gold.filters", ""),
-            ("routes:", "filters: [ { key_auth: {} } ]\nroutes:", "filters", ""),
-            (
-                "  b: {",
-                "  c: { upstream: api, filters: [ { key_auth: {} } ] }\n  b: {",
-                "routes.c.filters",
-                "",
-            ),
-            // Things that are gone, or serve fewer.
-            ("  b: { respond: { status: 200 } }\n", "", "routes.b", ""),
-            ("status: 200", "status: 403", "routes.b.respond", ""),
-            ("status: 200", "status: 503", "routes.b.respond", ""),
-            ("  b: {", "  c: { respond: { status: 404 } }\n  b: {", "routes.c.respond", ""),
-            ("upstream: api,", "respond: { status: 200 },", "routes.a.upstream", ""),
-            ("[ a.test, b.test ]", "[ a.test ]", "routes.a.match", ""),
-            ("upstream: api,", "upstream: api, priority: 1,", "routes.a.priority", ""),
-            ("upstream: api,", "upstream: api, unheard_of: 1,", "routes.a.unheard_of", ""),
-            ("shop: { key_auth: [ old, older ] }", "", "consumers.shop", "consumers.shop"),
-            ("[ old, older ]", "[ old ]", "consumers.shop", "consumers.shop"),
-            ("10.0.0.1:80 ] }", "10.0.0.1:80 ], tls: {} }", "upstreams.api.tls", ""),
-            ("address: 127.0.0.1:80", "address: 127.0.0.1:81", "listeners.web.address", ""),
-            ("listeners: { web: { address: 127.0.0.1:80 } }\n", "", "listeners.web", ""),
-            ("routes:", "trusted_proxies: [ 10.0.0.0/8 ]\nroutes:", "trusted_proxies", ""),
-            ("routes:", "unheard_of: 1\nroutes:", "unheard_of", ""),
-        ] {
-            assert!(BEFORE.contains(from), "{from}");
-            let found = found(BEFORE, &BEFORE.replace(from, to));
-            assert_eq!(
-                (found.what().as_str(), found.revokes.join(", ").as_str()),
-                (restricts, revokes),
-                "{to}"
-            );
-        }
-    }
-}
+#[path = "access/tests.rs"]
+mod tests;

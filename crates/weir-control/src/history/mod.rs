@@ -10,13 +10,14 @@
 //!   state/switches             the switches of `maintenance` that are on
 //! ```
 //!
-//! *Layout:* `durable` writes files that survive a crash, `store` keeps revisions, `diff` compares two trees, `access` says whether a change restricts access, `veil` hides secrets in a
-//! text. Texts are kept as written:
-//! what a variable stands for never gets here.
+//! *Layout:* `durable` writes files that survive a crash, `store` keeps revisions, `diff` compares two trees, `access` says whether a change restricts access
+//! (`access.txt` lists what cannot, `shadow` tells whether a new route takes requests from another), `veil` hides secrets in a text. Texts are
+//! kept as written: what a variable stands for never gets here.
 
-pub(crate) mod access;
+pub mod access;
 pub mod diff;
 mod durable;
+mod shadow;
 mod store;
 pub(crate) mod veil;
 
