@@ -189,8 +189,12 @@ fn it_holds_no_more_than_it_may() {
     assert!(readings.bytes <= 1 << 20 && readings.objects > 100, "{readings:?}");
     assert!(taken(dir.path()) <= (1 << 20) + PAGE, "{}", taken(dir.path()));
     assert!((0..10).all(|n| find(&disk, &format!("r\0hot{n}")).is_some()), "a scan throws out itself");
-    assert!(put(&disk, named("r\0large", "", &[]), b"", &body(2 << 20)).is_none(), "larger than all of it");
-    assert_eq!(disk.readings().failed, 1);
+    // A store whose threads have no room for more work refuses it without a failure, so this is tried until it is judged by its size.
+    let judged = (0..1000).any(|_| {
+        assert!(put(&disk, named("r\0large", "", &[]), b"", &body(2 << 20)).is_none(), "larger than all of it");
+        disk.readings().failed == 1
+    });
+    assert!(judged);
     // The new size is smaller than the content: it applies immediately, and at the next start.
     let same = Disk::open(dir.path(), 512 << 10, false).unwrap();
     assert!(Arc::ptr_eq(&same, &disk));
