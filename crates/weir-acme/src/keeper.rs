@@ -18,8 +18,9 @@ use crate::order::{Issued, Ordering};
 use crate::publish::Stage;
 use crate::schedule::{self, Suggestion};
 use crate::session::{Session, SharedTransport};
+use crate::shared::{Command, Shared};
 use crate::storage;
-use crate::{Clock, Shared, Spec, sharing};
+use crate::{Clock, Spec, sharing};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -53,13 +54,6 @@ const CALM: i64 = 30;
 /// When to ask again for renewal information, in seconds: if an authority has none, and if asking failed.
 const NO_SUGGESTIONS: i64 = 24 * 60 * 60;
 const NOT_ANSWERED: i64 = 60 * 60;
-
-/// A command for the thread.
-pub(crate) enum Command {
-    /// Keep exactly these.
-    Keep(Vec<SharedEntry>),
-    Stop,
-}
 
 /// The state that all tasks share.
 pub(crate) struct Environment {

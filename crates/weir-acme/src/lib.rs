@@ -17,6 +17,7 @@
 //! good certificate in its slot.
 
 mod account;
+mod clock;
 mod entry;
 mod failure;
 mod hook;
@@ -29,6 +30,7 @@ mod order;
 mod publish;
 mod schedule;
 mod session;
+mod shared;
 mod sharing;
 mod storage;
 mod tokens;
@@ -36,25 +38,26 @@ mod tokens;
 #[cfg(test)]
 mod tests;
 
+pub use clock::Clock;
 pub use entry::{Entry, External, LastFailure, Settings, Spec, Status};
 pub use failure::{Failure, Kind};
 pub use hook::Hook;
 pub use name::{Name, NoName};
 pub use publish::Challenge;
 pub use session::{ANSWER_BYTES, Answer, Answered, Ask, Transport};
+pub use shared::Watcher;
 pub use tokens::Tokens;
 
 use entry::SharedEntry;
-use keeper::Command;
 use publish::Stage;
-use std::collections::HashMap;
+use shared::{Command, Running, Shared};
 use std::fmt;
 use std::sync::mpsc as std_mpsc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use storage::certificate_of;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::mpsc;
 use weir_telemetry::log;
 use weir_wire::hex;
 use weir_wire::tls::Proofs;
@@ -65,40 +68,9 @@ pub const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
 /// How long we wait for the thread to end.
 const ENDING: Duration = Duration::from_secs(3);
 
-/// Seconds since 1970.
-pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
-
-/// Called whenever the state of the certificates has changed.
-pub type Watcher = Box<dyn Fn(&[Status]) + Send + Sync>;
-
 /// The certificates to renew. Cheap to clone; clones share them.
 #[derive(Clone)]
 pub struct Acme(Arc<Shared>);
-
-/// The state that the thread and its owner share.
-pub(crate) struct Shared {
-    pub(crate) stage: Stage,
-    /// Distinguishes this gateway from others with the same storage.
-    pub(crate) node: String,
-    pub(crate) clock: Clock,
-    pub(crate) wake: Arc<Notify>,
-    entries: Mutex<Entries>,
-    running: Mutex<Option<Running>>,
-    watcher: Mutex<Option<Watcher>>,
-}
-
-#[derive(Default)]
-struct Entries {
-    /// The entries in use.
-    kept: HashMap<Spec, SharedEntry>,
-    /// The entries that the config being compiled asked for.
-    fresh: HashMap<Spec, SharedEntry>,
-}
-
-struct Running {
-    commands: mpsc::UnboundedSender<Command>,
-    ended: std_mpsc::Receiver<()>,
-}
 
 impl Acme {
     /// Starts without certificates.
@@ -231,26 +203,5 @@ impl Default for Acme {
 impl fmt::Debug for Acme {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Acme").field("kept", &self.0.entries().kept.len()).finish_non_exhaustive()
-    }
-}
-
-impl Shared {
-    fn entries(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn statuses(&self) -> Vec<Status> {
-        let entries: Vec<SharedEntry> = self.entries().kept.values().cloned().collect();
-        let mut all: Vec<Status> = entries.iter().map(|entry| entry.status()).collect();
-        all.sort_unstable_by(|a, b| (&a.name, &a.file).cmp(&(&b.name, &b.file)));
-        all
-    }
-
-    /// Notifies the watcher.
-    pub(crate) fn tell(&self) {
-        let statuses = self.statuses();
-        if let Some(watcher) = &*self.watcher.lock().unwrap_or_else(PoisonError::into_inner) {
-            watcher(&statuses);
-        }
     }
 }

@@ -1,0 +1,65 @@
+//! What the owner of the certificates shares with the thread that renews them (`keeper.rs`).
+
+use crate::clock::Clock;
+use crate::entry::{SharedEntry, Spec, Status};
+use crate::publish::Stage;
+use std::collections::HashMap;
+use std::sync::mpsc as std_mpsc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::{Notify, mpsc};
+
+/// Called whenever the state of the certificates has changed.
+pub type Watcher = Box<dyn Fn(&[Status]) + Send + Sync>;
+
+/// The state that the thread and its owner share.
+pub(crate) struct Shared {
+    pub(crate) stage: Stage,
+    /// Distinguishes this gateway from others with the same storage.
+    pub(crate) node: String,
+    pub(crate) clock: Clock,
+    pub(crate) wake: Arc<Notify>,
+    pub(crate) entries: Mutex<Entries>,
+    pub(crate) running: Mutex<Option<Running>>,
+    pub(crate) watcher: Mutex<Option<Watcher>>,
+}
+
+#[derive(Default)]
+pub(crate) struct Entries {
+    /// The entries in use.
+    pub(crate) kept: HashMap<Spec, SharedEntry>,
+    /// The entries that the config being compiled asked for.
+    pub(crate) fresh: HashMap<Spec, SharedEntry>,
+}
+
+pub(crate) struct Running {
+    pub(crate) commands: mpsc::UnboundedSender<Command>,
+    pub(crate) ended: std_mpsc::Receiver<()>,
+}
+
+/// A command for the thread.
+pub(crate) enum Command {
+    /// Keep exactly these.
+    Keep(Vec<SharedEntry>),
+    Stop,
+}
+
+impl Shared {
+    pub(crate) fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn statuses(&self) -> Vec<Status> {
+        let entries: Vec<SharedEntry> = self.entries().kept.values().cloned().collect();
+        let mut all: Vec<Status> = entries.iter().map(|entry| entry.status()).collect();
+        all.sort_unstable_by(|a, b| (&a.name, &a.file).cmp(&(&b.name, &b.file)));
+        all
+    }
+
+    /// Notifies the watcher.
+    pub(crate) fn tell(&self) {
+        let statuses = self.statuses();
+        if let Some(watcher) = &*self.watcher.lock().unwrap_or_else(PoisonError::into_inner) {
+            watcher(&statuses);
+        }
+    }
+}
