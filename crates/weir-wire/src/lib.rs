@@ -19,6 +19,7 @@ pub mod holder;
 pub mod limits;
 pub mod listen;
 pub mod pages;
+mod peer;
 pub mod proxy_protocol;
 pub mod random;
 pub mod relay;
@@ -32,5 +33,6 @@ pub mod websocket;
 
 pub use deadline::Deadline;
 pub use driver::{Driver, yield_now};
+pub use peer::Peer;
 pub use sockets::{Class, CoreListener, PolledSocket, Sockets};
-pub use stream::{Peer, Stream, TlsInfo, TlsKeys};
+pub use stream::{Stream, TlsInfo, TlsKeys};

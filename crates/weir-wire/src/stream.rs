@@ -9,7 +9,7 @@ use rustix::net::{RecvFlags, recv};
 use std::fs::File;
 use std::future::Future;
 use std::io::{self, IoSlice};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
@@ -52,34 +52,6 @@ pub struct TlsKeys {
     pub group: Option<&'static str>,
     /// Key size in bits of the peer's certificate; `None` without a certificate or for an unknown kind of key.
     pub certificate_bits: Option<u32>,
-}
-
-/// The other end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Peer {
-    /// An address.
-    Address(SocketAddr),
-    /// A process on this machine, through a Unix socket.
-    Local,
-}
-
-impl Peer {
-    /// The peer's IP. For a Unix socket it is loopback, since only this machine can reach the socket.
-    pub const fn ip(&self) -> IpAddr {
-        match self {
-            Self::Address(address) => address.ip(),
-            Self::Local => IpAddr::V4(Ipv4Addr::LOCALHOST),
-        }
-    }
-}
-
-impl std::fmt::Display for Peer {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Address(address) => address.fmt(f),
-            Self::Local => f.write_str("unix"),
-        }
-    }
 }
 
 impl Stream {
