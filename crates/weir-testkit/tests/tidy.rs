@@ -654,7 +654,8 @@ impl Modules {
         let files: Vec<(Vec<&str>, String)> = files
             .map(|file| {
                 let text = read(&root().join(file));
-                let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default().to_owned();
+                // What stands behind `mod tests;` is code; the tests themselves are in another file.
+                let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned();
                 let mut path: Vec<_> = file[folder.len()..].trim_end_matches(".rs").split('/').collect();
                 path.pop_if(|last| *last == "mod");
                 (path, code)
