@@ -149,7 +149,7 @@ fn revision(gateway: &Gateway, asked: &Asked) -> Outcome {
 /// A revision as JSON, without the paths of its files, which readers need not know.
 pub(crate) fn about(gateway: &Gateway, revision: &Revision) -> Value {
     // The stored verdict is `accepted` until another replaces it.
-    let on_trial = gateway.trial().is_some_and(|trial| trial.number == revision.number);
+    let on_trial = gateway.is_on_trial(revision.number);
     json!({
         "number": revision.number,
         "hash": revision.hash,

@@ -269,7 +269,7 @@ impl Builder {
             }),
         };
         gateway.watch();
-        gateway.resume_trial();
+        gateway.resume_trials();
         gateway.start_guard();
         if let Some(found) = found {
             let telemetry = Arc::clone(&gateway.inner.telemetry);
@@ -720,7 +720,7 @@ impl Gateway {
         }
         drop(control);
         if done {
-            self.end_trial();
+            self.end_trials();
             self.start_guard();
         }
         self.watch();

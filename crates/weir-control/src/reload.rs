@@ -10,6 +10,7 @@ mod owed;
 mod owners;
 pub(crate) mod rewrite;
 mod staging;
+mod undo;
 mod watch;
 
 pub(crate) use change::{Books, warning};
@@ -18,6 +19,7 @@ pub use consequences::{Consequences, Drained};
 pub(crate) use owed::warning as taken_back;
 pub(crate) use owners::Way;
 pub use owners::{Moved, Owner};
+pub(crate) use undo::Open;
 pub(crate) use watch::Watching;
 
 use crate::history::By;

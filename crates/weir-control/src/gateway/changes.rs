@@ -149,8 +149,23 @@ impl Gateway {
         let result = control.roll_back(number, by, self.cores());
         self.changed(control, result.is_ok());
         if result.as_ref().is_ok_and(|changed| changed.unsaved.is_some()) {
-            self.forget_trial(); // which the history cannot tell yet
+            self.forget_overdue(); // which the history cannot tell yet
         }
+        result
+    }
+
+    /// Takes back what a revision changed: one step back if it is the latest, and otherwise what nobody has changed since.
+    pub(super) fn take_revision_back(&self, number: u64, back_to: u64, by: &By) -> Result<(), NotChanged> {
+        let mut control = self.control();
+        if !self.is_ready() {
+            return Err(NotChanged::Draining);
+        }
+        let result = if control.is_latest(number) {
+            control.roll_back(back_to, by, self.cores()).map(drop)
+        } else {
+            control.undo(number, back_to, by, self.cores())
+        };
+        self.changed(control, result.is_ok());
         result
     }
 

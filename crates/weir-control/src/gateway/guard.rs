@@ -1,8 +1,8 @@
 //! The thread that looks once a second how a change does, and takes it back where it does badly.
 
 use super::Gateway;
-use crate::history::{By, Origin, Restriction};
-use crate::reload::NotChanged;
+use crate::history::{By, History, Origin, Restriction};
+use crate::reload::{NotChanged, Open};
 use crate::trial::{ALL, Baseline, Due, Figures, Record, Sample, Terms, Trial, TrialStatus};
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, Weak};
@@ -16,9 +16,10 @@ const TICK: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct Guard {
     record: Record,
-    trial: Option<Trial>,
+    /// The changes on trial, oldest first. The last one is watched; the others wait to be confirmed.
+    trials: Vec<Trial>,
     /// What could not be taken back yet.
-    overdue: Option<Overdue>,
+    overdue: Vec<Overdue>,
     /// A bundle that the fleet tries out on this node first, and what it is blamed for.
     bundle: Option<Trial>,
     blamed: Option<String>,
@@ -38,6 +39,9 @@ struct Overdue {
     left: u32,
 }
 
+/// Most changes that can wait to be confirmed at one time.
+const TRIALS: usize = 8;
+
 /// How often going back is tried again: after 1 s, 2 s, 4 s and so on, about ten minutes in all.
 const AGAIN: u32 = 15;
 
@@ -45,9 +49,16 @@ const AGAIN: u32 = 15;
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 impl Gateway {
-    /// What is on trial now.
+    /// What is on trial now; of several changes the newest.
     pub fn trial(&self) -> Option<TrialStatus> {
-        self.guard_state().trial.as_ref().map(|trial| trial.status(Instant::now()))
+        self.guard_state().trials.last().map(|trial| trial.status(Instant::now()))
+    }
+
+    /// Whether a revision is on trial, or should have been taken back and could not be yet.
+    pub fn is_on_trial(&self, number: u64) -> bool {
+        let guard = self.guard_state();
+        let overdue = guard.overdue.iter().map(|overdue| &overdue.trial);
+        guard.trials.iter().chain(overdue).any(|trial| trial.number == number)
     }
 
     /// Says that a revision on trial is good. It is not taken back any more.
@@ -57,13 +68,14 @@ impl Gateway {
     pub fn confirm(&self, number: u64, by: &By) -> Result<(), String> {
         {
             let mut guard = self.guard_state();
-            if guard.trial.as_ref().is_none_or(|trial| trial.number != number) {
+            let Some(at) = guard.trials.iter().position(|trial| trial.number == number) else {
                 return Err(format!("revision {number} is not on trial"));
-            }
-            guard.trial = None;
+            };
+            guard.trials.remove(at);
         }
         log::info("change confirmed", &[("revision", &number), ("by", &by.author)]);
         self.control().judge(number, &format!("confirmed by {}", by.author));
+        self.end_trials();
         Ok(())
     }
 
@@ -92,9 +104,10 @@ impl Gateway {
             let concerned = (routes, restriction);
             let trial = Trial::new((number, back_to), terms, concerned, &guard.record, Instant::now());
             let baseline = trial.is_watched().then(|| trial.baseline());
-            guard.trial = Some(trial);
+            guard.trials.push(trial);
             baseline
         };
+        self.limit_trials();
         log::info("change on trial", &[("revision", &number), ("back_to", &back_to)]);
         if let (Some(baseline), Some(history)) = (baseline, &self.control().books.history)
             && let Err(e) = history.write_baseline(&baseline.to_json())
@@ -106,35 +119,35 @@ impl Gateway {
         }
     }
 
-    /// What was on trial when the process before this one ended is on trial still; or goes back now, where nobody confirmed it meanwhile.
-    pub(super) fn resume_trial(&self) {
-        let found = {
-            let control = self.control();
-            control.books.history.as_ref().and_then(|history| {
-                let latest = history.latest().filter(|latest| latest.hash == control.texts.hash)?;
-                let (number, parent) = (latest.number, latest.parent?);
-                let restriction = control.restriction_since_revision(parent);
-                Some((number, parent, latest.open_trial()?, (history.baseline(), restriction)))
-            })
-        };
-        let Some((number, back_to, terms, (baseline, restriction))) = found else { return };
-        let known = |cause: &str| self.inner.causes.iter().copied().find(|known| *known == cause);
-        let baseline = baseline.and_then(|text| Baseline::from_json(&text, known));
-        let now = Instant::now();
-        let Some(trial) = Trial::resumed((number, back_to), terms, (baseline, restriction), now) else {
-            return self.control().judge(number, "its watch ended while Weir was not running");
-        };
-        if trial.is_unconfirmed(now) {
-            return match trial
-                .unconfirmed("nobody confirmed it in time: the time ended while Weir was not running")
-            {
-                Due::Back(why) => self.take_back(trial, &why),
-                Due::Stays(why) => self.stays(&trial, &why),
-                Due::Nothing | Due::Passed | Due::Warn(_) => {}
+    /// What was on trial when the process before this one ended is on trial still; or goes back now, if nobody confirmed it meanwhile. Files
+    /// that people have changed since then do not end a trial: newer ones go back first, as they were made on top.
+    pub(super) fn resume_trials(&self) {
+        let open = self.control().open_trials();
+        for Open { number, back_to, terms, is_latest } in open.into_iter().rev() {
+            let (baseline, restriction) = {
+                let control = self.control();
+                let history = control.books.history.as_ref().filter(|_| is_latest);
+                (history.and_then(History::baseline), control.restriction_of(number, back_to))
             };
+            let known = |cause: &str| self.inner.causes.iter().copied().find(|known| *known == cause);
+            let baseline = baseline.and_then(|text| Baseline::from_json(&text, known));
+            let now = Instant::now();
+            let resumed = Trial::resumed((number, back_to), terms, (baseline, restriction), now);
+            let Some(trial) = resumed else {
+                self.control().judge(number, "its watch ended while Weir was not running");
+                continue;
+            };
+            // One that a newer one on trial replaced waits for that.
+            let is_due = || self.guard_state().trials.is_empty() || self.control().stands(number, back_to);
+            if trial.is_unconfirmed(now) && is_due() {
+                let why = "nobody confirmed it in time: the time ended while Weir was not running";
+                self.conclude(trial, why);
+                continue;
+            }
+            log::info("change still on trial", &[("revision", &number), ("back_to", &back_to)]);
+            self.guard_state().trials.insert(0, trial);
         }
-        log::info("change still on trial", &[("revision", &number), ("back_to", &back_to)]);
-        self.guard_state().trial = Some(trial);
+        self.end_trials();
     }
 
     /// Watches the bundle that has just begun to run until its rollout is over ([`Self::end_bundle_trial`]), as closely as it takes for steps
@@ -165,23 +178,71 @@ impl Gateway {
         self.guard_state().blamed.take()
     }
 
-    /// Another change has been made: what was on trial stands under what is.
-    pub(super) fn end_trial(&self) {
-        let latest = {
+    /// Another change may have been made. What must be confirmed is on trial still, as long as anything that it changed is as it left it; what
+    /// was only watched is not, because figures would not tell which of the two is bad.
+    pub(super) fn end_trials(&self) {
+        let trials = self.guard_state().trials.clone();
+        let (mut unwatched, mut ended) = (Vec::new(), Vec::new());
+        {
             let control = self.control();
-            control.books.history.as_ref().and_then(|history| Some(history.latest()?.number))
-        };
-        let mut guard = self.guard_state();
-        if guard.trial.as_ref().is_some_and(|trial| Some(trial.number) != latest) {
-            guard.trial = None;
-            log::info("trial ended by another change", &[]);
+            // The change that has just been made may be about to go on trial.
+            let is_next = |number: u64| trials.iter().all(|trial| trial.number != number);
+            let mut kept = usize::from(control.newest_on_trial().is_some_and(is_next));
+            for trial in trials.iter().rev() {
+                let is_latest = control.is_latest(trial.number);
+                // What a newer one replaced is there again if that one goes back.
+                let stands = kept > 0 || control.stands(trial.number, trial.back_to);
+                if !stands || !(is_latest || trial.awaits_confirmation()) {
+                    ended.push(trial);
+                    continue;
+                }
+                kept += 1;
+                if !is_latest && trial.is_watched() {
+                    unwatched.push(trial.number);
+                }
+            }
+        }
+        {
+            let mut guard = self.guard_state();
+            guard.trials.retain(|trial| ended.iter().all(|ended| ended.number != trial.number));
+            let trials = guard.trials.iter_mut();
+            trials.filter(|trial| unwatched.contains(&trial.number)).for_each(Trial::end_watch);
+        }
+        for number in unwatched {
+            let what =
+                "change no longer watched, because another was made: it goes back unless it is confirmed";
+            log::warn(what, &[("revision", &number)]);
+        }
+        for trial in ended {
+            let verdict = match trial.awaits_confirmation() {
+                true => "never confirmed: later changes replaced it",
+                false => "its watch ended: another change was made",
+            };
+            let mut control = self.control();
+            // Where somebody went back the history says so, or is about to.
+            if !control.is_newest(trial.number) && control.is_undecided(trial.number) {
+                log::warn("trial ended by another change", &[("revision", &trial.number), ("why", &verdict)]);
+                control.judge(trial.number, verdict);
+            }
         }
     }
 
-    /// What was on trial does not run any more.
-    pub(super) fn forget_trial(&self) {
-        let mut guard = self.guard_state();
-        (guard.trial, guard.overdue) = (None, None);
+    /// Ends the oldest trial where there are too many.
+    fn limit_trials(&self) {
+        let oldest = {
+            let mut guard = self.guard_state();
+            if guard.trials.len() <= TRIALS {
+                return;
+            }
+            guard.trials.remove(0)
+        };
+        let why = format!("never confirmed, and not taken back: {TRIALS} newer changes are on trial");
+        self.stays(&oldest, &why);
+    }
+
+    /// What could not be taken back does not run any more.
+    pub(super) fn forget_overdue(&self) {
+        self.guard_state().overdue.clear();
     }
 
     /// Starts to look, once the config has a history.
@@ -234,13 +295,17 @@ impl Gateway {
                     Due::Stays(why) | Due::Warn(why) => warn(&[("what", &"bundle"), ("why", &why)]),
                 }
             }
-            let Some(trial) = &mut guard.trial else { return };
-            match trial.look(&sample) {
-                Due::Nothing => return,
-                Due::Warn(why) => return warn(&[("revision", &trial.number), ("why", &why)]),
-                due => guard.trial.take().map(|trial| (trial, due)),
+            match guard.trials.last_mut().map(|trial| trial.look(&sample)) {
+                None | Some(Due::Nothing) => None,
+                Some(Due::Warn(why)) => {
+                    let number = guard.trials.last().map_or(0, |trial| trial.number);
+                    warn(&[("revision", &number), ("why", &why)]);
+                    None
+                }
+                Some(due) => guard.trials.pop().map(|trial| (trial, due)),
             }
         };
+        let ends = due.is_some();
         match due {
             Some((trial, Due::Back(why))) => self.take_back(trial, &why),
             Some((trial, Due::Stays(why))) => self.stays(&trial, &why),
@@ -254,6 +319,41 @@ impl Gateway {
             }
             None => {}
         }
+        self.conclude_older(Instant::now());
+        if ends {
+            self.end_trials();
+        }
+    }
+
+    /// Takes back the changes below the newest that nobody confirmed in time. One that a newer one on trial replaced waits for that.
+    fn conclude_older(&self, now: Instant) {
+        let late: Vec<(u64, u64)> = {
+            let guard = self.guard_state();
+            let late = guard.trials.iter().filter(|trial| trial.is_unconfirmed(now));
+            late.map(|trial| (trial.number, trial.back_to)).collect()
+        };
+        for (number, back_to) in late.into_iter().rev() {
+            if !self.control().stands(number, back_to) {
+                continue;
+            }
+            let trial = {
+                let mut guard = self.guard_state();
+                let at = guard.trials.iter().position(|trial| trial.number == number);
+                at.map(|at| guard.trials.remove(at))
+            };
+            if let Some(trial) = trial {
+                self.conclude(trial, "nobody confirmed it in time");
+            }
+        }
+    }
+
+    /// Nobody confirmed it.
+    fn conclude(&self, trial: Trial, why: &str) {
+        match trial.unconfirmed(why) {
+            Due::Back(why) => self.take_back(trial, &why),
+            Due::Stays(why) => self.stays(&trial, &why),
+            Due::Nothing | Due::Passed | Due::Warn(_) => {}
+        }
     }
 
     /// Nobody confirmed it, and it runs on.
@@ -266,11 +366,8 @@ impl Gateway {
         self.control().judge(trial.number, why);
     }
 
-    /// One step back, and only where nobody has changed anything since.
+    /// Takes a change back: the whole config if it is the latest, and otherwise what it changed and nobody has changed since.
     fn take_back(&self, trial: Trial, why: &str) {
-        if !self.is_latest(&trial) {
-            return;
-        }
         log::error(
             "change taken back",
             &[("revision", &trial.number), ("back_to", &trial.back_to), ("why", &why)],
@@ -282,34 +379,33 @@ impl Gateway {
             );
             let (why, wait) = (why.to_owned(), TICK);
             let overdue = Overdue { trial, why, wait, next: Instant::now() + wait, left: AGAIN };
-            self.guard_state().overdue = Some(overdue);
+            self.guard_state().overdue.push(overdue);
         }
     }
 
     /// Takes back what should be back already.
     fn try_again(&self) {
         let now = Instant::now();
-        let due = self.guard_state().overdue.take_if(|overdue| overdue.next <= now);
-        let Some(overdue) = due.filter(|overdue| self.is_latest(&overdue.trial)) else { return };
-        let Overdue { trial, why, wait, left, .. } = overdue;
-        let Err(e) = self.go_back(&trial, &why) else { return };
-        let (left, wait) = (left - 1, (wait * 2).min(LONGEST_WAIT));
-        let what = if left > 0 { "change not taken back: it is tried again" } else { "A BAD CHANGE STAYS" };
-        log::error(what, &[("revision", &trial.number), ("error", &e), ("tries_left", &left)]);
-        if left > 0 {
-            let overdue = Overdue { trial, why, wait, next: now + wait, left };
-            self.guard_state().overdue = Some(overdue);
+        let due: Vec<Overdue> =
+            self.guard_state().overdue.extract_if(.., |overdue| overdue.next <= now).collect();
+        for Overdue { trial, why, wait, left, .. } in due {
+            let Err(e) = self.go_back(&trial, &why) else { continue };
+            let (left, wait) = (left - 1, (wait * 2).min(LONGEST_WAIT));
+            let what =
+                if left > 0 { "change not taken back: it is tried again" } else { "A BAD CHANGE STAYS" };
+            log::error(what, &[("revision", &trial.number), ("error", &e), ("tries_left", &left)]);
+            if left > 0 {
+                let overdue = Overdue { trial, why, wait, next: now + wait, left };
+                self.guard_state().overdue.push(overdue);
+            } else {
+                self.control().judge(trial.number, &format!("{why}; it could not be taken back: {e}"));
+            }
         }
     }
 
     fn go_back(&self, trial: &Trial, why: &str) -> Result<(), NotChanged> {
         let by = By { author: "guard".to_owned(), origin: Origin::Guard, message: why.to_owned() };
-        self.roll_back(trial.back_to, &by).map(drop)
-    }
-
-    fn is_latest(&self, trial: &Trial) -> bool {
-        let latest = self.revisions().and_then(|all| all.last().map(|revision| revision.number));
-        latest == Some(trial.number)
+        self.take_revision_back(trial.number, trial.back_to, &by)
     }
 
     /// Whether a cause of ours is answered 5xx.

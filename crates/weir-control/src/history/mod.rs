@@ -88,7 +88,7 @@ pub struct Revision {
     /// The things that it changed, such as `routes.orders`: the first hundred.
     #[serde(default)]
     pub changed: Vec<String>,
-    /// Under which conditions it stays, if it was made on trial. Over once it has another verdict, or is no longer the latest.
+    /// Under which conditions it stays, if it was made on trial. Over once it has another verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trial: Option<OnTrial>,
     /// Its files: how each begins and ends in what is kept.
@@ -106,6 +106,9 @@ pub struct OnTrial {
     /// Within how many milliseconds somebody must confirm it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm: Option<u64>,
+    /// Later changes do not end it. False in revisions of 0.1, whose trial ended with the next change and left no verdict.
+    #[serde(default)]
+    pub goes_on: bool,
 }
 
 /// A file of a revision.

@@ -17,6 +17,9 @@ use weir_wire::hex;
 /// Most revisions that are kept.
 const MOST: usize = 100;
 
+/// Of how many changes on trial the way back is kept.
+const ON_TRIAL: usize = 8;
+
 /// Most bytes of all of them; the newest one is kept whatever it takes.
 const MOST_BYTES: u64 = 64 << 20;
 
@@ -233,14 +236,22 @@ impl History {
     fn prune(&mut self) {
         let size = |revision: &Revision| revision.files.iter().map(|file| file.bytes as u64).sum::<u64>();
         let mut bytes: u64 = self.revisions.iter().map(size).sum();
-        let pinned = self.pin.as_ref().map(|pin| pin.accepted);
+        let on_trial =
+            self.revisions.iter().filter(|revision| revision.open_trial().is_some_and(|t| t.goes_on));
+        let mut stood_on: Vec<u64> = on_trial
+            .rev()
+            .take(ON_TRIAL)
+            .flat_map(|revision| [Some(revision.number), revision.parent])
+            .flatten()
+            .collect();
+        stood_on.extend(self.pin.as_ref().map(|pin| pin.accepted));
         let mut at = 0;
         while self.revisions.len() > MOST || bytes > MOST_BYTES {
             // The newest stays, and so does the one before it: there is always a way back.
             if at + 2 >= self.revisions.len() {
                 break;
             }
-            if self.revisions.get(at).is_some_and(|revision| Some(revision.number) == pinned) {
+            if self.revisions.get(at).is_some_and(|revision| stood_on.contains(&revision.number)) {
                 at += 1;
                 continue;
             }

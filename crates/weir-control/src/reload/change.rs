@@ -492,9 +492,10 @@ impl Control {
         self.restriction_between(before, &self.texts)
     }
 
-    /// The same of the change from this revision to what runs. To one that cannot be read nothing can go back.
-    pub(crate) fn restriction_since_revision(&self, before: u64) -> Option<Restriction> {
-        self.restriction_since(&self.books.history.as_ref()?.texts(before).ok()?)
+    /// The same of what a revision changed. To one that cannot be read nothing can go back.
+    pub(crate) fn restriction_of(&self, number: u64, before: u64) -> Option<Restriction> {
+        let history = self.books.history.as_ref()?;
+        self.restriction_between(&history.texts(before).ok()?, &history.texts(number).ok()?)
     }
 
     fn restriction_between(&self, before: &Texts, after: &Texts) -> Option<Restriction> {
@@ -502,7 +503,7 @@ impl Control {
         Restriction::of(&before, &after, &self.kinds)
     }
 
-    fn run_told(
+    pub(super) fn run_told(
         &mut self,
         candidate: Candidate<'_>,
         cores: &[mpsc::UnboundedSender<Message>],
@@ -697,7 +698,7 @@ fn may_be(called: &str, there: Option<&Node>, only_if: &OnlyIf) -> Result<(), No
 }
 
 /// The managed file as a revision has it; an empty one where it had none and there is one now.
-fn managed_then(then: &Texts, disk: &Texts) -> Result<Option<Managed>, String> {
+pub(super) fn managed_then(then: &Texts, disk: &Texts) -> Result<Option<Managed>, String> {
     let Some(path) = &disk.managed_path else { return Ok(None) };
     match (then.managed_tree(), &then.managed) {
         (Some(tree), Some(text)) => {

@@ -119,6 +119,7 @@ impl Terms {
             began: unix_ms(),
             watch: self.watch.map(ms),
             confirm: self.confirm.map(ms),
+            goes_on: true,
         })
     }
 }
@@ -206,6 +207,16 @@ impl Trial {
     /// Whether somebody should have confirmed it by now.
     pub(crate) fn is_unconfirmed(&self, now: Instant) -> bool {
         self.confirm_by.is_some_and(|by| by <= now)
+    }
+
+    /// Whether it goes back unless somebody confirms it.
+    pub(crate) const fn awaits_confirmation(&self) -> bool {
+        self.confirm_by.is_some()
+    }
+
+    /// It is watched no more.
+    pub(crate) fn end_watch(&mut self) {
+        self.watched_until = None;
     }
 
     /// Whether it is watched, and so needs figures.
@@ -408,7 +419,7 @@ mod tests {
         // Another process counts from 0.
         traffic.0 = Record::default();
         (traffic.2, traffic.3) = (0, 0);
-        let terms = |watch, confirm| OnTrial { began: unix_ms(), watch, confirm };
+        let terms = |watch, confirm| OnTrial { began: unix_ms(), watch, confirm, goes_on: true };
         let now = traffic.1;
         let both = terms(Some(100_000), Some(3_600_000));
         let mut trial = Trial::resumed((7, 6), both, (Some(baseline), None), now).unwrap();
@@ -416,14 +427,15 @@ mod tests {
         assert_eq!(back, Some(21), "from the first look, two intervals of ten seconds");
 
         // What was confirmed by nobody in time is due at the first look; what was only watched is over.
-        let away = |watch, confirm| OnTrial { began: unix_ms() - 60_000, watch, confirm };
+        let away = |watch, confirm| OnTrial { began: unix_ms() - 60_000, watch, confirm, goes_on: true };
         let resume = |terms| Trial::resumed((7, 6), terms, (None, None), now);
         let back = Due::Back("nobody confirmed it in time".to_owned());
         assert_eq!(resume(away(None, Some(60_000))).unwrap().look(&traffic.second(0, 0)), back);
         assert!(resume(away(Some(60_000), None)).is_none());
         assert!(resume(away(Some(61_000), None)).is_some());
         // A clock that was set back does not make it longer than it was.
-        let ahead = OnTrial { began: unix_ms() + 3_600_000, watch: None, confirm: Some(10_000) };
+        let ahead =
+            OnTrial { began: unix_ms() + 3_600_000, watch: None, confirm: Some(10_000), goes_on: true };
         let confirm_by = resume(ahead).unwrap().confirm_by.unwrap();
         assert!(confirm_by <= now + Duration::from_secs(10));
     }

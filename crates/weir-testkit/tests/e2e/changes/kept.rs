@@ -5,6 +5,7 @@ use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use serde_json::Value;
 use std::fs;
 use std::process::Command;
+use weir_testkit::eventually_within;
 
 /// A gateway whose disk can become full: writing beyond a limit fails instead of ending it. It begins with a full one if asked to.
 fn start(config: &str, full: bool) -> Api {
@@ -215,4 +216,91 @@ fn a_trial_outlives_an_upgrade() {
     api.weir.upgrade().unwrap();
     assert_eq!(status(&api)["trial"]["number"], 2);
     weir(&api, &["confirm"]).expect_code(0).expect_text("revision 2 stays");
+}
+
+/// An unrelated edit while Weir is down makes nothing permanent that nobody confirmed, and is not lost either.
+#[test]
+fn what_people_change_while_it_is_away_does_not_confirm_a_change() {
+    let folder = TempDir::new().unwrap();
+    let config = config(folder.path(), "", "");
+    let api = start(&config, false);
+    apply(&api, "", "one").expect_status(200);
+    apply(&api, "?confirm=1h", "two").expect_status(200);
+    drop(api);
+    age(folder.path(), 3, 7_200_000);
+    let api = start(&config.replace("body: hand", "body: edited"), false);
+    api.weir.client().get("/a").expect_body("one");
+    api.weir.client().get("/hand").expect_body("edited");
+    let told = api.ask("GET /api/v1/revisions", "", "").json();
+    assert_eq!((&told["running"], &told["revisions"][0]["source"]), (&5.into(), &"guard".into()), "{told}");
+    let verdict = told["revisions"][2]["verdict"].as_str().unwrap();
+    assert!(verdict.starts_with("taken back by guard: nobody confirmed it in time"), "{told}");
+    assert!(told["pinned"].is_null(), "{told}");
+    drop(api);
+    let api = start(&config.replace("body: hand", "body: edited"), false);
+    api.weir.client().get("/a").expect_body("one");
+}
+
+/// The same while it runs: the trial goes on over a reload, another change, and a restart, and takes back only what it changed.
+#[test]
+fn other_changes_do_not_confirm_a_change() {
+    let folder = TempDir::new().unwrap();
+    let config = config(folder.path(), "", "");
+    let api = start(&config, false);
+    apply(&api, "", "one").expect_status(200);
+    apply(&api, "?confirm=1h&watch=1h", "two").expect_status(200);
+    fs::write(api.weir.dir().join("weir.yaml"), config.replace("body: hand", "body: edited")).unwrap();
+    api.weir.reload().unwrap();
+    api.weir.client().get("/hand").expect_body("edited");
+    api.weir
+        .wait_log("change no longer watched, because another was made: it goes back unless it is confirmed");
+    let other = format!("{{\"routes\": {{\"b\": {}}}}}", saying("/b", "b"));
+    api.ask("POST /api/v1/config:apply", "", &other).expect_status(200);
+    let trial = status(&api)["trial"].clone();
+    assert_eq!((&trial["number"], trial["watched_until"].is_null()), (&3.into(), true), "{trial}");
+    assert_eq!(api.ask("GET /api/v1/revisions/3", "", "").json()["verdict"], "on trial");
+    drop(api);
+
+    let edited = config.replace("body: hand", "body: edited");
+    let api = start(&edited, false);
+    assert_eq!(status(&api)["trial"]["number"], 3);
+    api.weir.client().get("/a").expect_body("two");
+    drop(api);
+    age(folder.path(), 3, 3_595_000);
+    let api = start(&edited, false);
+    eventually_within(Duration::from_secs(30), "it is back", || api.weir.client().get("/a").text() == "one");
+    api.weir.client().get("/b").expect_body("b");
+    api.weir.client().get("/hand").expect_body("edited");
+    assert!(status(&api)["trial"].is_null());
+}
+
+/// Of two changes of one thing that nobody confirmed, the older comes first: neither stays.
+#[test]
+fn of_changes_on_top_of_each_other_none_stays_unconfirmed() {
+    let folder = TempDir::new().unwrap();
+    let config = config(folder.path(), "", "");
+    let api = start(&config, false);
+    apply(&api, "", "one").expect_status(200);
+    apply(&api, "?confirm=1h", "two").expect_status(200);
+    apply(&api, "?confirm=1h", "three").expect_status(200);
+    assert_eq!(status(&api)["trial"]["number"], 4);
+    drop(api);
+    age(folder.path(), 3, 7_200_000);
+    let api = start(&config, false);
+    api.weir.client().get("/a").expect_body("three");
+    assert_eq!(status(&api)["trial"]["number"], 4);
+    drop(api);
+    age(folder.path(), 4, 7_200_000);
+    let api = start(&config, false);
+    api.weir.client().get("/a").expect_body("one");
+    drop(api);
+
+    // A change that replaces one on trial and is not on trial itself stays, and the history says what became of the other.
+    let api = start(&config, false);
+    apply(&api, "?confirm=1h", "four").expect_status(200);
+    let number = status(&api)["trial"]["number"].as_u64().unwrap();
+    apply(&api, "", "five").expect_status(200);
+    assert!(status(&api)["trial"].is_null());
+    let told = api.ask(&format!("GET /api/v1/revisions/{number}"), "", "").json();
+    assert_eq!(told["verdict"], "never confirmed: later changes replaced it");
 }
