@@ -191,7 +191,10 @@ fn it_holds_no_more_than_it_may() {
     assert!((0..10).all(|n| find(&disk, &format!("r\0hot{n}")).is_some()), "a scan throws out itself");
     // A store whose threads have no room for more work refuses it without a failure, so this is tried until it is judged by its size.
     let judged = (0..1000).any(|_| {
-        assert!(put(&disk, named("r\0large", "", &[]), b"", &body(2 << 20)).is_none(), "larger than all of it");
+        assert!(
+            put(&disk, named("r\0large", "", &[]), b"", &body(2 << 20)).is_none(),
+            "larger than all of it"
+        );
         disk.readings().failed == 1
     });
     assert!(judged);
