@@ -151,6 +151,10 @@ fn what_going_back_would_return() {
         (tls("client_auth: { ca: a, mode: optional }"), tls("client_auth: { ca: a }")),
         (tls("certificates: [ { cert: a, key: b } ]"), tls("certificates: [ { cert: c, key: d } ]")),
         (log("format: json"), log("redact: { a: b }")),
+        (
+            "routes: { a: { respond: { mix: [ { status: 200, headers: { x: a } } ] } } }".to_owned(),
+            "routes: { a: { respond: { mix: [ { status: 200, headers: { x: b } } ] } } }".to_owned(),
+        ),
         (log("redact: { a: b }"), log("redact: { a: c }")),
         (
             "upstreams: { a: { discover: { consul: { token: a } } } }".to_owned(),
