@@ -421,7 +421,7 @@ fn edits(body: &Node) -> Result<Vec<Edit>, Answer> {
             let detail = format!(
                 "`{}` is no section of named things; expected {}",
                 section.text,
-                weir_gateway::config::load::NAMED.join(", ")
+                weir_gateway::config::node::NAMED.join(", ")
             );
             return Err(answer::problem(StatusCode::UNPROCESSABLE_ENTITY, &detail));
         }
@@ -444,7 +444,7 @@ fn named(asked: &Asked) -> Result<(&str, &str), Answer> {
     };
     if !managed::is_section(section) {
         let detail =
-            format!("there is no such section; there are: {}", weir_gateway::config::load::NAMED.join(", "));
+            format!("there is no such section; there are: {}", weir_gateway::config::node::NAMED.join(", "));
         return Err(answer::problem(StatusCode::NOT_FOUND, &detail));
     }
     Ok((section, name))

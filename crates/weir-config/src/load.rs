@@ -11,7 +11,7 @@ use super::check::{bootstrap_keys, check};
 use super::de;
 use super::diagnostic::{Diagnostic, Diagnostics, nearest_name};
 use super::mistakes::Mistakes;
-use super::node::{Key, Node, Place, Value};
+use super::node::{Key, NAMED, Node, Place, Value};
 use super::parse::{MAX_BYTES, parse, parse_shared};
 use super::schema::Config;
 use super::secrecy::mark_secrets;
@@ -27,9 +27,6 @@ pub const EMBEDDED: &str = include_str!("default.yaml");
 
 /// The variable by which whoever starts the built-in origin says where it listens.
 pub const ORIGIN_VARIABLE: &str = "WEIR_ORIGIN";
-
-/// The sections of named things, which may be spread over included files.
-pub const NAMED: &[&str] = &["listeners", "upstreams", "consumers", "plans", "routes"];
 
 /// What may stand beside `source`: all that belongs to one node of a fleet. The rest comes from its source.
 pub const BOOTSTRAP: &[&str] = &["admin", "labels", "log", "source", "workers", "zone"];

@@ -7,8 +7,8 @@
 mod emit;
 
 use super::diagnostic::{Diagnostic, Diagnostics};
-use super::load::{NAMED, merge, read_text};
-use super::node::{Key, Node, Place, Value};
+use super::load::{merge, read_text};
+use super::node::{Key, NAMED, Node, Place, Value};
 use super::parse::parse;
 use super::secrecy::MASK;
 use super::substitute::variable_in;

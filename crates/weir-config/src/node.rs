@@ -9,6 +9,9 @@ use compact_str::CompactString;
 
 use super::secrecy::{secret_pieces, without_secrets};
 
+/// The sections of named things, which may be spread over included files.
+pub const NAMED: &[&str] = &["listeners", "upstreams", "consumers", "plans", "routes"];
+
 /// Where something was written.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {

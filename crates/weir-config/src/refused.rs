@@ -3,8 +3,7 @@
 
 use super::aliases;
 use super::diagnostic::distance;
-use super::load::NAMED;
-use super::node::Node;
+use super::node::{NAMED, Node};
 use super::secrecy;
 use std::sync::Arc;
 

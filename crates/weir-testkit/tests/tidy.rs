@@ -130,7 +130,10 @@ const CIRCLES: &[(&str, &[&str])] = &[
     ("weir-admin", &["admin", "api", "console", "server"]),
     ("weir-admin", &["config_api", "managed_api"]),
     ("weir-config", &["check", "load", "managed", "texts"]),
-    ("weir-config", &["diagnostic", "foreign", "node", "parse", "secrecy", "slip", "substitute"]),
+    (
+        "weir-config",
+        &["aliases", "diagnostic", "foreign", "node", "parse", "refused", "secrecy", "slip", "substitute"],
+    ),
     ("weir-wire", &["h2", "stream", "tls"]),
 ];
 

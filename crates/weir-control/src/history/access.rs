@@ -8,7 +8,7 @@ use super::shadow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::LazyLock;
 use weir_config::Node;
-use weir_config::load::NAMED;
+use weir_config::node::NAMED;
 use weir_config::node::Value;
 use weir_filter::filter::{Access, FilterKind};
 

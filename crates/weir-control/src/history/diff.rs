@@ -5,7 +5,7 @@ use serde_json::{Value as Json, json};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 use weir_config::Node;
-use weir_config::load::NAMED;
+use weir_config::node::NAMED;
 use weir_config::node::{Key, Value};
 use weir_config::secrecy::masked;
 

@@ -10,8 +10,9 @@ use crate::trial::Terms;
 use std::collections::BTreeSet;
 use tokio::sync::mpsc;
 use weir_config::Node;
-use weir_config::load::{NAMED, gather};
+use weir_config::load::gather;
 use weir_config::managed::{self, Managed, To};
+use weir_config::node::NAMED;
 use weir_config::texts::{Overrides, Texts};
 use weir_engine::core::Message;
 

@@ -119,7 +119,7 @@ pub struct TargetStats {
     pub errors: u64,
     /// Complete responses in the [`Window`].
     pub in_window: u64,
-    /// Service time of its responses. Empty with a single target: [`Latency::service`](super::Latency::service) is the same.
+    /// Service time of its responses. Empty with a single target: `Latency::service` is the same.
     pub service: Histogram,
     /// Body bytes of the first good (2xx) response (ab `Document Length`); none when there was no such response.
     pub document_bytes: Option<u64>,

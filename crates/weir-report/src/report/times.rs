@@ -29,7 +29,7 @@ pub struct Latency {
 pub struct Phases {
     /// From wanting a connection to having one: dialling and TLS (k6 `http_req_blocked`, ab `Connect`). 0 on reuse.
     pub blocked: Histogram,
-    /// Looking up the name. 0 for each request: names are looked up once, before the run ([`Ledger::dns_ns`](super::Ledger::dns_ns)).
+    /// Looking up the name. 0 for each request: names are looked up once, before the run (`Ledger::dns_ns`).
     pub dns: Histogram,
     /// TCP connect only (k6 `http_req_connecting`). 0 on reuse.
     pub connecting: Histogram,

@@ -1,3 +1,5 @@
+//! What a change restricts, and what going back from it would return.
+
 use super::*;
 use std::path::Path;
 use weir_config::{Diagnostics, parse::parse, secrecy::mark_secrets};

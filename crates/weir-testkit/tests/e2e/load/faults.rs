@@ -230,10 +230,10 @@ fn a_target_that_stands_still_again_and_again_is_noticed_by_a_closed_loop() {
     let begun = std::time::Instant::now();
     let upstream = Upstream::script(move |conn| {
         while conn.next_request().is_some() {
-            // The last 150 ms of each 500 ms.
-            let within = begun.elapsed().as_millis() % 500;
-            if within >= 350 {
-                weir_testkit::pause(Duration::from_millis(500 - within as u64));
+            // The second half of each second.
+            let within = begun.elapsed().as_millis() % 1000;
+            if within >= 500 {
+                weir_testkit::pause(Duration::from_millis(1000 - within as u64));
             }
             conn.send(OK);
         }
@@ -243,7 +243,7 @@ fn a_target_that_stands_still_again_and_again_is_noticed_by_a_closed_loop() {
     // unless the generator had to wait for a processor in each of them.
     let mut always_waited = true;
     let noticed = (0..5).any(|_| {
-        let r = report(&["-c8", "-d2500ms", &url(&upstream)]);
+        let r = report(&["-c8", "-d4500ms", &url(&upstream)]);
         always_waited &= told(&r, "generator_waited").is_some();
         let stalled = told(&r, "stalled");
         if let Some(told) = &stalled {
