@@ -1,7 +1,7 @@
 //! The filters that come with the gateway, and their registry. To add a filter, add a file here and its two lines
 //! below, in sorted order.
 //!
-//! A filter sees only what weir-engine exposes to filters. `shared/` holds code that several filters use, `prelude`
+//! A filter sees only what weir-filter exposes to filters. `shared/` holds code that several filters use, `prelude`
 //! the names that nearly all of them need, and `testing` runs one filter alone.
 
 /// Declares causes: NAME, code, status, what happened, and what the operator can change.

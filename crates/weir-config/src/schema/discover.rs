@@ -18,7 +18,7 @@ pub struct Discover {
     pub consul: Option<ConsulDiscovery>,
     /// An etcd in which instances register as those of kratos, sponge and go-zero do.
     pub etcd: Option<EtcdDiscovery>,
-    /// A file with a list of endpoints, as under `endpoints`, in YAML or JSON. It is looked at four times a second, and what changes in it is
+    /// A file with a list of endpoints, as under `endpoints`, in YAML or JSON. It is looked at five times a second, and what changes in it is
     /// no reload.
     pub file: Option<FilePath>,
     /// A name with SRV records, such as `_grpc._tcp.orders.internal`. Asked again as under `dns`.

@@ -195,7 +195,7 @@ pub struct Retry {
     /// What is tried again: `connect` (always is), `reset`, `refused_stream`, `timeout`, a status of 429 or 500 to 599, or a status of gRPC such as
     /// `grpc:unavailable`. Default `[connect, reset, refused_stream, 502, 503]`.
     pub on: Vec<RetryOn>,
-    /// `idempotent`: requests that may arrive twice (GET, HEAD, PUT, DELETE, OPTIONS, TRACE), and those of which no byte was written.
+    /// `idempotent`: requests that may arrive twice (GET, HEAD, PUT, DELETE, OPTIONS), and those of which no byte was written.
     /// `all`: every request, also those whose effect may be doubled. Default `idempotent`.
     pub methods: RetryMethods,
     /// How long one attempt may take until the head of its response, connecting included. Default none: only
