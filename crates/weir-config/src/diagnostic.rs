@@ -455,7 +455,7 @@ impl Diagnostics {
             let plural = |n: usize| if n == 1 { "" } else { "s" };
             let _ = writeln!(out, "{errors} error{}, {warnings} warning{}", plural(errors), plural(warnings));
         }
-        out
+        visible(out)
     }
 
     /// For machines: an object with the counts and all diagnostics.
@@ -566,10 +566,36 @@ pub(super) fn distance(a: &str, b: &str) -> usize {
     rows[a.len()][b.len()]
 }
 
+/// The text with escapes in place of control characters and of those that change the direction of text. A config or a request may hold them,
+/// and a terminal would obey them.
+fn visible(text: String) -> String {
+    let is_obeyed = |c: char| {
+        c.is_control() && !matches!(c, '\n' | '\t')
+            || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    if !text.contains(is_obeyed) {
+        return text;
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_obeyed(c) { out.extend(c.escape_default()) } else { out.push(c) }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::node::Value;
+
+    #[test]
+    fn no_terminal_obeys_a_name() {
+        let mut found = Diagnostics::default();
+        found.push(Diagnostic::error("unknown-key", "a\u{1b}[31m\rb\u{7f}\u{202e}c\td: \u{e9}"));
+        let text = found.to_text();
+        assert!(text.contains("a\\u{1b}[31m\\rb\\u{7f}\\u{202e}c\td: \u{e9} [unknown-key]"), "{text}");
+        assert_eq!(visible("plain\n\ttext".to_owned()), "plain\n\ttext");
+    }
 
     #[test]
     fn a_path_repeats_nothing_from_outside() {
