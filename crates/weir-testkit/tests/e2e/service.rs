@@ -7,7 +7,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use weir_testkit::{Authority, Client, Tls, Upstream, Weir, command_for, run_weir, weir_command};
+use weir_testkit::{Authority, Client, Tls, Upstream, Weir, command_for, eventually, run_weir, weir_command};
 
 use crate::support::{GET, OK_BODY, WEB};
 
@@ -78,6 +78,8 @@ fn what_the_unit_allows_is_enough() {
     assert!(weir.dir().join("managed.yaml").exists());
     weir.reload().unwrap();
     weir.upgrade().unwrap();
+    // The new process reads the disk once the old one has let go of it. A request before that would go to the service.
+    eventually("the disk is known again", || weir.logged("the disk of a cache is known").len() == 2);
     secure().get("/files/page").expect_status(200);
     weir.client().get("/").expect_body("ok");
     run_weir(weir.dir(), &["drain", "--admin", &weir.admin()]).expect_code(0);
@@ -196,7 +198,7 @@ fn the_watchdog_is_told_while_the_loops_turn() {
         while socket.recv(&mut [0; 256]).is_ok() {}
         socket.set_nonblocking(false).unwrap();
     };
-    weir_testkit::eventually("the old process ends", || {
+    eventually("the old process ends", || {
         read_all();
         !weir.is_running()
     });
