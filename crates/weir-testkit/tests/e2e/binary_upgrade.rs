@@ -296,7 +296,7 @@ fn a_refused_config_changes_nothing_and_is_told() {
     weir.write_config(&saying("new").replace("respond", "repsond"));
     let told = run_weir(weir.dir(), &["upgrade", "--admin", &weir.admin()]);
     told.expect_code(1).expect_text("repsond").expect_text("weir.yaml:");
-    weir.wait_log("not upgraded"); // else the next upgrade takes this line for its own
+    weir.wait_log("not upgraded: this process serves on"); // else the next upgrade takes this line for its own
     weir.client().get("/").expect_body("old");
     weir.write_config(&saying("new"));
     weir.upgrade().unwrap();

@@ -212,3 +212,19 @@ fn cores_that_leave_take_no_request_along() {
     let books = budget.books();
     assert_eq!((books.requests(), books.cores.len()), (100, 1));
 }
+
+/// A busy hour of marks and extra attempts leaves no more than the slots of a second behind it.
+#[test]
+fn the_books_stay_short() {
+    let began = Instant::now();
+    let budget = Budget::new(began);
+    let core = budget.join();
+    let most = usize::try_from(WINDOW / SLOT).unwrap() + 3;
+    for i in 0..100_000 {
+        let now = began + Duration::from_millis(i);
+        core.count(|| now);
+        let _ = budget.spend(Extra::Retry, 1.0, now);
+        let books = budget.books();
+        assert!(books.marks.len() <= most && books.spent.len() <= most, "{i}: {books:?}");
+    }
+}
