@@ -59,30 +59,36 @@ static SHAPES: LazyLock<Shapes> = LazyLock::new(|| {
 /// Each declared setting, such as `listeners.*.address` or `filter.jwt.secret`, with its rule.
 pub fn declared() -> impl Iterator<Item = (&'static str, Rule)> {
     static PATHS: LazyLock<Vec<(String, Rule)>> = LazyLock::new(|| {
-        let (mut paths, mut parent) = (Vec::new(), "");
-        for line in DECLARED.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
-            let keys = match line.split_once(": ") {
-                Some((name, keys)) if !line.starts_with(' ') => {
-                    parent = name;
-                    keys
-                }
-                _ => line,
-            };
-            for key in keys.split_whitespace() {
-                let (key, rule) = match key.split_at(key.len() - 1) {
-                    (key, "!") => (key, Rule::Credential),
-                    (key, "~") => (key, Rule::Secret),
-                    (key, "@") => (key, Rule::Url),
-                    (key, "#") => (key, Rule::Filters),
-                    _ => (key, Rule::Public),
-                };
-                let path = if parent == "." { key.to_owned() } else { format!("{parent}.{key}") };
-                paths.push((path, rule));
-            }
-        }
-        paths
+        let rule = |mark| match mark {
+            Some('!') => Rule::Credential,
+            Some('~') => Rule::Secret,
+            Some('@') => Rule::Url,
+            Some('#') => Rule::Filters,
+            _ => Rule::Public,
+        };
+        listed(DECLARED, "!~@#").map(|(path, mark)| (path, rule(mark))).collect()
     });
     PATHS.iter().map(|(path, rule)| (path.as_str(), *rule))
+}
+
+/// The settings that a list such as `disclosure.txt` names, each with the mark behind its key, if that is one of `marks`.
+pub fn listed(list: &'static str, marks: &str) -> impl Iterator<Item = (String, Option<char>)> {
+    let mut parent = "";
+    let lines = list.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    lines.flat_map(move |line| {
+        let keys = match line.split_once(": ") {
+            Some((name, keys)) if !line.starts_with(' ') => {
+                parent = name;
+                keys
+            }
+            _ => line,
+        };
+        keys.split_whitespace().map(move |key| {
+            let mark = key.chars().next_back().filter(|last| marks.contains(*last));
+            let key = mark.and_then(|mark| key.strip_suffix(mark)).unwrap_or(key);
+            (if parent == "." { key.to_owned() } else { format!("{parent}.{key}") }, mark)
+        })
+    })
 }
 
 impl Shape {

@@ -10,6 +10,7 @@ use std::sync::LazyLock;
 use weir_config::Node;
 use weir_config::node::NAMED;
 use weir_config::node::Value;
+use weir_config::secrecy::listed;
 use weir_filter::filter::{Access, FilterKind};
 
 /// The reviewed list.
@@ -59,26 +60,13 @@ static SHAPES: LazyLock<Shape> = LazyLock::new(|| {
 
 /// Each setting on the list, such as `upstreams.*.retry.on` or `filter.acl.allow`, with its effect.
 pub fn declared() -> Vec<(String, Effect)> {
-    let (mut paths, mut parent) = (Vec::new(), "");
-    for line in DECLARED.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#')) {
-        let keys = match line.split_once(": ") {
-            Some((name, keys)) if !line.starts_with(' ') => {
-                parent = name;
-                keys
-            }
-            _ => line,
-        };
-        for key in keys.split_whitespace() {
-            let (key, effect) = match key.split_at(key.len() - 1) {
-                (key, "-") => (key, Effect::Restricts),
-                (key, "=") => (key, Effect::RestrictsIfNew),
-                (key, "+") => (key, Effect::RestrictsIfGrown),
-                _ => (key, Effect::Harmless),
-            };
-            paths.push((if parent == "." { key.to_owned() } else { format!("{parent}.{key}") }, effect));
-        }
-    }
-    paths
+    let effect = |mark| match mark {
+        Some('-') => Effect::Restricts,
+        Some('=') => Effect::RestrictsIfNew,
+        Some('+') => Effect::RestrictsIfGrown,
+        _ => Effect::Harmless,
+    };
+    listed(DECLARED, "-=+").map(|(path, mark)| (path, effect(mark))).collect()
 }
 
 impl Shape {
