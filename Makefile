@@ -13,7 +13,7 @@ BENCH_COUNT ?=
 BENCH_LOAD ?=
 CONFORMANCE ?=
 # The crates with functions that mutants.toml names.
-MUTANTS ?= -p weir-admin -p weir-config -p weir-control -p weir-engine -p weir-filter -p weir-filters -p weir-upstream -p weir-wire
+MUTANTS ?= -p weir-admin -p weir-cache -p weir-config -p weir-control -p weir-engine -p weir-filter -p weir-filters -p weir-identity -p weir-upstream -p weir-wire
 
 .PHONY: help run test check bench bench-count bench-load fuzz soak upgrade-storm test-unit-filter mutants conformance dist fmt
 
@@ -65,7 +65,7 @@ test-unit-filter: ## every end-to-end test with weir under the system call filte
 	scripts/unit-filter.py dist/weir.service '$(TARGET)/ci/weir' '$(TARGET)/unit-filter/weir'
 	WEIR_BIN='$(TARGET)/unit-filter/weir' cargo test --locked --profile ci -p weir-testkit --test e2e --no-fail-fast
 
-mutants:       ## breaks the functions named in mutants.toml one by one and lists what no unit test notices; MUTANTS="-p weir-filters -f '**/acl.rs'"
+mutants:       ## breaks the functions named in mutants.toml one by one and lists what no unit test notices; MUTANTS="-p weir-identity -f '**/acl.rs'"
 	@cargo mutants --version >/dev/null 2>&1 || { echo 'Missing cargo-mutants. Run: cargo install cargo-mutants --locked' >&2; exit 1; }
 	CARGO_INCREMENTAL=1 cargo mutants --config mutants.toml --in-place --profile ci --timeout 60 --baseline skip $(MUTANTS) -- --lib
 

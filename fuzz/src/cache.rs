@@ -5,13 +5,13 @@
 
 #![allow(dead_code)] // what only the filter uses
 
-#[path = "../../crates/weir-filters/src/cache/conditional.rs"]
+#[path = "../../crates/weir-cache/src/filter/conditional.rs"]
 mod conditional;
-#[path = "../../crates/weir-filters/src/cache/control.rs"]
+#[path = "../../crates/weir-cache/src/filter/control.rs"]
 mod control;
-#[path = "../../crates/weir-filters/src/cache/freshness.rs"]
+#[path = "../../crates/weir-cache/src/filter/freshness.rs"]
 mod freshness;
-#[path = "../../crates/weir-filters/src/cache/vary.rs"]
+#[path = "../../crates/weir-cache/src/filter/vary.rs"]
 mod vary;
 
 /// A request as it came, which no filter changes here.

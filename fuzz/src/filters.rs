@@ -1,17 +1,17 @@
-//! weir-filters' readers of tokens and structured fields, made here of their own files: so they stay what needs no key and no
+//! The filters' readers of tokens and structured fields, made here of their own files: so they stay what needs no key and no
 //! socket. A token has one spelling, and says what it says by one reading only; a structured field has one form.
 
 #![allow(dead_code)] // what settings and keys use
 
-#[path = "../../crates/weir-filters/src/shared/jose/algorithm.rs"]
+#[path = "../../crates/weir-identity/src/shared/jose/algorithm.rs"]
 mod algorithm;
 #[path = "../../crates/weir-wire/src/base64.rs"]
 mod base64;
-#[path = "../../crates/weir-filters/src/shared/jose/json.rs"]
+#[path = "../../crates/weir-identity/src/shared/jose/json.rs"]
 mod json;
-#[path = "../../crates/weir-filters/src/shared/jose/token.rs"]
+#[path = "../../crates/weir-identity/src/shared/jose/token.rs"]
 mod jws;
-#[path = "../../crates/weir-filters/src/shared/sfv.rs"]
+#[path = "../../crates/weir-filter/src/sfv.rs"]
 pub(crate) mod sfv;
 
 use serde_json::Value;

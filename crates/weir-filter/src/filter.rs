@@ -1,6 +1,6 @@
 //! The [`Filter`] trait: what one filter sees, may do, and when.
 //!
-//! A filter is one file in weir-filters: its settings, its documentation, its behaviour and its tests. One instance serves
+//! A filter is one file in weir-filters or a crate beside it: its settings, its documentation, its behaviour and its tests. One instance serves
 //! all cores for the life of a snapshot, so it holds settings and shared state only; what belongs to one exchange lives in
 //! [`Cx::state`], what belongs to a core in a [`PerCore`]. Hooks run in place on the core that serves the connection: none
 //! of them may block. [`Filter::wait`] and [`Filter::wait_response`] are async, and run only after [`Flow::Wait`].
@@ -19,6 +19,7 @@
 mod body;
 mod context;
 mod core_handle;
+mod header_name;
 mod identity;
 mod kind;
 mod places;
@@ -27,10 +28,11 @@ mod switch;
 pub use body::{Answer, Body, BodySource, BodyUse, FileRange, Mark, Piece};
 pub use context::{Consumer, Consumers, Cx, Failure, RouteScope, TimeLimits};
 pub use core_handle::{CoreHandle, Job, PerCore, Services, Task};
+pub use header_name::{HeaderName, allow_name, is_address};
 pub use identity::{Caller, Identity, Told};
 pub use kind::{
-    Access, Build, Built, FilterKind, HeaderName, IntoFilter, Kept, Mistake, Portable, Purge, Purgeable,
-    Settings, Tended, Tending,
+    Access, Build, Built, FilterKind, IntoFilter, Kept, Mistake, Portable, Purge, Purgeable, Settings,
+    Tended, Tending,
 };
 pub use switch::Switch;
 pub use weir_config::schema::{FilePath, TextOrPath};

@@ -6,15 +6,33 @@
 //! - [`concealed`] finds keys in a request's target, [`file_source`] is a part of a file as a body, [`phrases`] what is said of a status.
 //! - From below are shown: [`config`], [`error`], [`route`].
 
+/// Declares causes: NAME, code, status, what happened, and what the operator can change.
+#[macro_export]
+macro_rules! causes {
+    ($($name:ident $code:literal $status:literal $meaning:literal $change:literal $(, $key:ident: $value:expr)*)*) => {$(
+        static $name: $crate::error::Cause = $crate::error::Cause {
+            code: $code,
+            status: $status,
+            meaning: $meaning,
+            change: $change,
+            $($key: $value,)*
+            ..$crate::error::Cause::USUAL
+        };
+    )*};
+}
+
 pub mod blocking;
 pub mod coding;
 pub mod concealed;
+pub mod cookies;
 pub mod file_source;
 pub mod filter;
 pub mod grpc;
 pub mod password;
 pub mod phrases;
 pub mod prelude;
+pub mod query;
+pub mod sfv;
 pub mod store;
 pub mod template;
 pub mod testing;
@@ -23,3 +41,5 @@ pub use phrases::reason;
 pub use weir_config as config;
 pub use weir_route as route;
 pub use weir_upstream::{error, fetch};
+
+use weir_wire::base64; // `sfv` finds it here, because `fuzz/` compiles that file on its own

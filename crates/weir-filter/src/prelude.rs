@@ -1,11 +1,12 @@
 //! What a filter's file needs.
 
+pub use crate::causes;
 pub use crate::filter::{
     Access, Answer, Attempt, AttemptEnd, Body, BodySource, BodyUse, Build, CALL_BODY_BYTES, CallAnswer,
     CallRequest, Caller, Conceals, Consumer, Consumers, CoreHandle, Cx, End, FetchError, FetchRequest,
     Fetcher, FieldGuards, FilePath, FileRange, Filter, FilterKind, Flow, GrpcStatus, HeaderName, HookResult,
     Hooks, IntoFilter, Neighbour, PerCore, Piece, Portable, Reading, Refusal, RequestHead, ResponseHead,
-    Switch, Tended, Tending, TextOrPath, Trust, Url, Waiting,
+    Switch, Tended, Tending, TextOrPath, Trust, Url, Waiting, allow_name, is_address,
 };
 pub use bytes::Bytes;
 pub use schemars::JsonSchema;

@@ -18,6 +18,8 @@ use crate::filter::{
     RouteScope, Services, Settings, Task, Waiting,
 };
 use crate::store::{Place, Room, Server, Stores};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -36,6 +38,14 @@ use weir_route::{Canonical, RouteId, RouteSpec, Slashes, Table, canonical};
 use weir_upstream::error::Cause;
 use weir_wire::relay::{Mark, Seen};
 use weir_wire::tls::PeerCertificate;
+
+/// A filter that does nothing, for tests that need an exchange and no filter.
+pub static PASS: FilterKind = FilterKind::of::<Pass>("pass");
+
+#[derive(Deserialize, Serialize, JsonSchema)]
+struct Pass {}
+
+impl Filter for Pass {}
 
 /// Builds a filter from its settings and sends it one request: `GET /a?b=1`, or a whole head whose lines end in `\n`.
 pub async fn run(kind: &'static FilterKind, settings: Value, request: &str) -> Exchange {

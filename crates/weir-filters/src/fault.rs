@@ -1,7 +1,6 @@
 //! `fault`: delays or fails some requests, to test how their callers handle it.
 
 use super::prelude::*;
-use crate::shared::allow_name;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration as Time;

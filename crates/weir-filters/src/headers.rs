@@ -1,7 +1,6 @@
 //! `headers`: sets, adds and removes fields of requests and responses.
 
 use super::prelude::*;
-use super::shared::{allow_name, is_address};
 use std::collections::BTreeMap;
 use weir_filter::filter::Told;
 use weir_filter::template::{Escape, Template, Values, Var};

@@ -1,7 +1,6 @@
 //! `mirror`: sends copies of requests to another upstream, to test it with real traffic. Its responses are discarded.
 
 use super::prelude::*;
-use crate::shared::allow_name;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration as Time;

@@ -1,9 +1,9 @@
 //! `rewrite`: changes the path, host and query of a request before it goes to the upstream.
 
 use super::prelude::*;
-use super::shared::query;
 use std::collections::BTreeMap;
 use weir_filter::error::{BAD_HOST, BAD_PATH};
+use weir_filter::query;
 use weir_filter::route::{Slashes, canonical};
 use weir_filter::template::{self, Escape, Malformed, Template, Values, Var};
 use weir_h1::{FieldName, Known, Prepared, TargetForm};

@@ -12,7 +12,6 @@ use std::fmt;
 use std::fs::File;
 use std::future::Future;
 use std::io::Read;
-use std::ops::Deref;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -21,7 +20,6 @@ use tokio::task::AbortHandle;
 use weir_config::diagnostic::nearest_name;
 use weir_config::schema::FilePath;
 use weir_config::{Diagnostics, Node, de};
-use weir_h1::FieldName;
 use weir_upstream::error::Cause;
 use weir_upstream::fetch::Fetcher;
 
@@ -629,59 +627,5 @@ impl Kept {
         let states = self.states.iter();
         let states = states.filter_map(|(key, kept)| Some((key.as_str(), kept.hooked.save?(&*kept.state)?)));
         states.chain([(PLACES, self.places.save())])
-    }
-}
-
-/// A header name in settings.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeaderName(FieldName);
-
-impl HeaderName {
-    /// A name that the program itself writes.
-    ///
-    /// # Panics
-    /// When it is no token.
-    pub fn fixed(name: &'static str) -> Self {
-        Self(FieldName::new(name).expect("a name in the source is a token"))
-    }
-
-    /// A name that was read already.
-    pub const fn of(name: FieldName) -> Self {
-        Self(name)
-    }
-}
-
-impl Deref for HeaderName {
-    type Target = FieldName;
-
-    fn deref(&self) -> &FieldName {
-        &self.0
-    }
-}
-
-impl<'de> serde::Deserialize<'de> for HeaderName {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(d)?;
-        FieldName::new(&text).map(Self).map_err(serde::de::Error::custom)
-    }
-}
-
-impl Serialize for HeaderName {
-    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        s.serialize_str(self.0.as_str())
-    }
-}
-
-impl JsonSchema for HeaderName {
-    fn schema_name() -> Cow<'static, str> {
-        "HeaderName".into()
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> Schema {
-        schemars::json_schema!({
-            "type": "string",
-            "description": "A header name.",
-            "pattern": "^[-A-Za-z0-9_.!#$%&'*+^`|~]+$"
-        })
     }
 }

@@ -1,6 +1,5 @@
 //! What is counted: the setting `by` of filters that count, and the key that it derives from a request.
 
-use super::{cookies, query};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -9,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use weir_filter::config::de;
 use weir_filter::filter::{Build, Cx, RequestHead};
 use weir_filter::template::{Escape, Malformed, Template, Values};
+use weir_filter::{cookies, query};
 use weir_h1::FieldName;
 use weir_wire::hex;
 

@@ -1,0 +1,292 @@
+//! What tells one object from another: the route, the URL as the client asked for it, what a trusted proxy says of it, and what the
+//! config adds.
+//!
+//! ```text
+//! route \0 https://example.com/path?query \0 extra \0 extra …
+//! ```
+//! No part of it can hold a zero byte, so two requests with one key ask for the same. Fields that are not in it cannot
+//! change which object an answer becomes.
+
+use super::caller::{add_caller, add_forwarded};
+use serde::{Deserialize, Serialize};
+use weir_filter::filter::{Cx, RequestHead};
+use weir_h1::FieldName;
+
+/// What is added to keys, as written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Extra {
+    /// The caller, where a filter before this one verified who it is.
+    Caller,
+    /// A field of the request.
+    Header(FieldName),
+    /// Nothing: all callers get the same answers, whoever they are.
+    Shared,
+}
+
+impl Extra {
+    pub(super) fn is_header(&self, name: &str) -> bool {
+        matches!(self, Self::Header(known) if known.as_str().eq_ignore_ascii_case(name))
+    }
+}
+
+impl<'de> Deserialize<'de> for Extra {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(d)?;
+        match (text.as_str(), text.strip_prefix("header:")) {
+            ("caller" | "consumer", _) => Ok(Self::Caller),
+            ("shared", _) => Ok(Self::Shared),
+            (_, Some(name)) => {
+                FieldName::new(name.trim()).map(Self::Header).map_err(serde::de::Error::custom)
+            }
+            _ => Err(serde::de::Error::custom(format!(
+                "`{text}` cannot be part of a key; expected caller, shared or header:NAME"
+            ))),
+        }
+    }
+}
+
+impl Serialize for Extra {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Caller => s.serialize_str("caller"),
+            Self::Shared => s.serialize_str("shared"),
+            Self::Header(name) => s.collect_str(&format_args!("header:{name}")),
+        }
+    }
+}
+
+impl schemars::JsonSchema for Extra {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "CacheKeyPart".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "type": "string",
+            "pattern": "^(caller|consumer|shared|header:.+)$",
+            "examples": ["caller", "header:accept-language"]
+        })
+    }
+}
+
+/// A key, and where its URL ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Key {
+    bytes: Box<[u8]>,
+    stem: usize,
+}
+
+impl Key {
+    /// What all objects of one URL on one route have in common.
+    pub(super) fn stem(&self) -> &[u8] {
+        self.bytes.get(..self.stem).unwrap_or_default()
+    }
+
+    /// What the config adds; empty for most.
+    pub(super) fn extra(&self) -> &[u8] {
+        self.bytes.get(self.stem..).unwrap_or_default()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    #[cfg(test)]
+    pub(super) fn test(stem: &str, extra: &str) -> Self {
+        Self { bytes: [stem, extra].concat().into_bytes().into(), stem: stem.len() }
+    }
+}
+
+/// Where a cache stands, as keys tell it: its section of the config, unless that is the route, which stands in every key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place(Option<Box<[u8]>>);
+
+impl Place {
+    /// The place of a filter in this scope: `filters`, `plans.NAME` or `routes.NAME`.
+    pub(super) fn of(scope: &str) -> Self {
+        Self((!scope.starts_with("routes.")).then(|| scope.as_bytes().into()))
+    }
+
+    /// Adds the place, how many caches this request was shown to before, and how many filters let it pass that turn others away. So a cache
+    /// never serves what one behind such a filter keeps in the same store, nor what it kept itself before the filters changed places.
+    fn add(&self, cx: &Cx, key: &mut Vec<u8>) {
+        if let Some(scope) = &self.0 {
+            add(b"l", scope, key);
+        }
+        for (kind, number) in [(b"n", usize::from(cx.asks_cache())), (b"g", cx.caller().gates())] {
+            if number > 0 {
+                add(kind, itoa::Buffer::new().format(number).as_bytes(), key);
+            }
+        }
+    }
+}
+
+/// The key of a request. Made once for each cache that the request meets.
+pub(super) fn of(head: &RequestHead, cx: &Cx, (place, extras): (&Place, &[Extra])) -> Key {
+    let (path, query) = (head.routed_path(), head.query());
+    let mut key = Vec::with_capacity(cx.route().len() + path.len() + query.map_or(0, <[u8]>::len) + 64);
+    key.extend_from_slice(cx.route().as_bytes());
+    key.push(0);
+    write_origin(head.asked_authority(), cx.tls, &mut key);
+    key.extend_from_slice(path);
+    if let Some(query) = query {
+        key.push(b'?');
+        key.extend_from_slice(query);
+    }
+    let stem = key.len();
+    place.add(cx, &mut key);
+    // What a filter before this one has made of the request decides what the upstream answers.
+    if head.path() != path {
+        add(b"p", head.path(), &mut key);
+    }
+    if head.authority() != head.asked_authority() {
+        add(b"a", head.authority(), &mut key);
+    }
+    add_forwarded(head, |kind, value| add(kind, value, &mut key));
+    for extra in extras {
+        match extra {
+            Extra::Caller => {
+                key.push(0);
+                add_caller(cx, |kind, value| add(kind, value, &mut key));
+            }
+            Extra::Header(name) => {
+                key.push(0);
+                for value in head.headers.get_all(name.as_str()) {
+                    add(b"h", value, &mut key);
+                }
+            }
+            // What was stored for all is not found once `shared` is taken out of the config.
+            Extra::Shared => add(b"s", b"", &mut key),
+        }
+    }
+    Key { bytes: key.into(), stem }
+}
+
+/// Scheme and authority: in small letters, without the port that the scheme has anyway.
+fn write_origin(authority: &[u8], tls: bool, key: &mut Vec<u8>) {
+    let (scheme, port): (&[u8], &[u8]) = if tls { (b"https://", b":443") } else { (b"http://", b":80") };
+    key.extend_from_slice(scheme);
+    let authority = authority.strip_suffix(port).unwrap_or(authority);
+    key.extend(authority.iter().map(u8::to_ascii_lowercase));
+}
+
+fn add(kind: &[u8], value: &[u8], key: &mut Vec<u8>) {
+    key.push(0);
+    key.extend_from_slice(kind);
+    key.extend_from_slice(value);
+}
+
+/// The URL of a stem.
+pub(super) fn url(stem: &[u8]) -> &[u8] {
+    stem.split(|&b| b == 0).nth(1).unwrap_or_default()
+}
+
+/// The stem of another URL on the same route and host, as `Location` and `Content-Location` name it (RFC 9111 §4.4). `None`
+/// where it is another host's, or no path.
+pub(super) fn stem_of_reference(stem: &[u8], reference: &[u8]) -> Option<Vec<u8>> {
+    let url = url(stem);
+    let path_at = url.iter().enumerate().filter(|(_, b)| **b == b'/').nth(2).map(|(at, _)| at)?;
+    let (origin, path) = url.split_at_checked(path_at)?;
+    let reference = reference.trim_ascii();
+    let reference = reference.split(|&b| b == b'#').next().unwrap_or_default();
+    let target = if reference.starts_with(b"//") {
+        return None; // another authority, or the same in another spelling: rare enough to leave alone
+    } else if reference.starts_with(b"/") {
+        reference.to_vec()
+    } else if reference.get(..origin.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(origin)) {
+        reference.get(origin.len()..).filter(|rest| rest.starts_with(b"/"))?.to_vec()
+    } else if reference.is_empty() || reference.contains(&b':') {
+        return None;
+    } else {
+        let folder = path.split(|&b| b == b'?').next().unwrap_or_default();
+        let end = folder.iter().rposition(|&b| b == b'/')?;
+        [folder.get(..=end)?, reference].concat()
+    };
+    let route = stem.split(|&b| b == 0).next()?;
+    let (target, query) = match target.iter().position(|&b| b == b'?') {
+        Some(at) => (target.get(..at)?, target.get(at..)?),
+        None => (&target[..], &b""[..]),
+    };
+    let mut canonical = Vec::new();
+    weir_filter::route::canonical(target, weir_filter::route::Slashes::Keep, &mut canonical).ok()?;
+    let target = if canonical.is_empty() { target } else { &canonical };
+    Some([route, b"\0", origin, target, query].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use weir_filter::testing::{PASS, Stand, request_head};
+
+    #[tokio::test]
+    async fn what_a_key_holds() {
+        let running = Stand::new(&PASS, json!({})).build();
+        let route = Place::of("routes.r");
+        let extras = [Extra::Header(FieldName::new("x-env").unwrap()), Extra::Shared];
+        // The request, the path and authority that a filter gave it, and the key behind the route's name.
+        for (request, path, authority, extras, expected) in [
+            ("GET /x", None, None, &extras[..0], "\0http://example.com/x"),
+            ("GET /x?y=1\nhost: A.Example:80", None, None, &[], "\0http://a.example/x?y=1"),
+            ("GET /x\nhost: a:8080", None, None, &[], "\0http://a:8080/x"),
+            ("GET /x", Some("/y"), None, &[], "\0http://example.com/x\0p/y"),
+            ("GET /x", None, Some("b"), &[], "\0http://example.com/x\0ab"),
+            ("GET /x\nx-env: blue", None, None, &extras, "\0http://example.com/x\0\0hblue\0s"),
+            ("GET /x\nx-env: a\nx-env: b", None, None, &extras, "\0http://example.com/x\0\0ha\0hb\0s"),
+        ] {
+            let mut exchange = running.request(request).await;
+            let head = &mut exchange.head;
+            path.iter().for_each(|path: &&str| head.set_path(path.as_bytes()).unwrap());
+            authority.iter().for_each(|name: &&str| head.set_authority(name.as_bytes()).unwrap());
+            let key = of(head, &exchange.cx, (&route, extras));
+            let key = String::from_utf8(key.bytes.into()).unwrap();
+            assert_eq!(key.strip_prefix(exchange.cx.route()), Some(expected), "{request}");
+        }
+    }
+
+    /// Two caches that one request meets have different keys, also with nothing between them; so has one that stands elsewhere, or behind
+    /// a filter that turns others away.
+    #[tokio::test]
+    async fn where_a_cache_stands() {
+        let cx = || async { Stand::new(&PASS, json!({})).build().request("GET /").await.cx };
+        let key = |cx: &Cx, scope: &str| {
+            let key = of(&request_head("GET /a"), cx, (&Place::of(scope), &[]));
+            (key.stem().to_vec(), key.extra().to_vec())
+        };
+        let one = cx().await;
+        let mut keys = vec![key(&one, "routes.test"), key(&one, "routes.test"), key(&one, "routes.test")];
+        assert!(keys[0].1.is_empty(), "the usual place adds nothing");
+        for scope in ["filters", "plans.a", "plans.b"] {
+            keys.push(key(&cx().await, scope));
+        }
+        let guarded = cx().await;
+        guarded.restricts();
+        keys.push(key(&guarded, "routes.test"));
+        let stem = keys[0].0.clone();
+        assert!(keys.iter().all(|(known, _)| *known == stem), "a purge finds all of them");
+        let count = keys.len();
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), count);
+    }
+
+    #[test]
+    fn references() {
+        let stem = b"r\0http://a.example/x/y?z=1";
+        assert_eq!(url(stem), b"http://a.example/x/y?z=1");
+        for (reference, expected) in [
+            ("/n", Some("r\0http://a.example/n")),
+            ("n", Some("r\0http://a.example/x/n")),
+            ("n?q=/a", Some("r\0http://a.example/x/n?q=/a")),
+            ("../n#f", Some("r\0http://a.example/n")),
+            ("HTTP://A.example/n", Some("r\0http://a.example/n")),
+            ("http://a.example.evil/n", None),
+            ("http://b.example/n", None),
+            ("//a.example/n", None),
+            ("", None),
+        ] {
+            let found = stem_of_reference(stem, reference.as_bytes());
+            assert_eq!(found.map(|s| String::from_utf8(s).unwrap()).as_deref(), expected, "{reference}");
+        }
+    }
+}

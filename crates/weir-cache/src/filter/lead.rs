@@ -1,0 +1,354 @@
+//! The request that fetches: what it asks the upstream, and what becomes of the answer.
+
+use super::super::prelude::*;
+use super::account::Charge;
+use super::answer::{Asked, Names, Whole};
+use super::caller::View;
+use super::conditional::{Validators, client_has_it};
+use super::counters::Count;
+use super::fill::{self, End, Fill, Head, Leader, Pushed};
+use super::freshness::Told;
+use super::key::Key;
+use super::object::{Meta, Object, Received, Stored};
+use super::storable::{WhyNot, storable};
+use super::{Cache, State, What, kept, on_disk};
+use crate::disk::Writer;
+use std::sync::Arc;
+use std::time::{Duration as Time, Instant, SystemTime};
+use weir_h1::Fields;
+
+/// How long nobody asks an upstream again that failed while there was a stale object to serve.
+const SPARED: Time = Time::from_secs(2);
+
+/// How far an answer of unknown length is read ahead of the client that leads, in bytes. It counts against the store while the
+/// client reads: with more, a hundred such answers at once would leave no room for others.
+const AHEAD: u64 = 256 * 1024;
+
+/// A request to the upstream whose answer is perhaps kept.
+pub(super) struct Lead {
+    leader: Option<Leader>,
+    key: Key,
+    /// The request as this cache saw it.
+    pub(super) asked: View,
+    /// What is there already and has to be asked about.
+    stale: Option<Arc<Object>>,
+    began: Instant,
+    decided: Option<Result<Arc<Meta>, WhyNot>>,
+    has_body: bool,
+    taken: u64,
+    /// What is kept goes to the disk too.
+    writer: Option<Writer>,
+    /// What may wait for a client that is slower than those that follow.
+    _ahead: Option<Charge>,
+}
+
+/// What becomes of a piece of a body that is to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Taken {
+    No,
+    /// It is held, and nothing more may come until the disk has taken some.
+    Over,
+    Yes,
+}
+
+impl Cache {
+    /// Makes this request the one that fetches. What the client has already does not count: all of it is wanted.
+    pub(super) fn lead(
+        &self,
+        fill: Arc<Fill>,
+        key: Key,
+        stale: Option<Arc<Object>>,
+        head: &mut RequestHead,
+        cx: &Cx,
+    ) -> What {
+        let asked = View::of(head, cx, &self.extras);
+        let Names { if_none_match, if_modified_since, .. } = &self.names;
+        head.headers.remove(if_none_match);
+        head.headers.remove(if_modified_since);
+        if let Some(object) = &stale {
+            let meta = object.meta();
+            for (name, value) in [(if_none_match, "etag"), (if_modified_since, "last-modified")] {
+                if let Some(value) = meta.field(value) {
+                    let _ = head.headers.insert(name, value); // it was received as a value
+                }
+            }
+        }
+        What::Leads(Box::new(Lead {
+            leader: Some(Leader::new(fill, Arc::clone(&self.pages))),
+            key,
+            asked,
+            stale,
+            began: Instant::now(),
+            decided: None,
+            has_body: false,
+            taken: 0,
+            writer: None,
+            _ahead: None,
+        }))
+    }
+
+    /// Whether the body of the answer is to be kept. A filter that changes it makes its length unknown.
+    pub(super) fn wants_body(
+        &self,
+        lead: &mut Lead,
+        head: &ResponseHead,
+        (answered, changed): (bool, bool),
+    ) -> bool {
+        lead.has_body = true;
+        let length = head.content_length().filter(|_| !changed);
+        let decided = self.judge(lead, head, length, answered);
+        lead.decided.insert(decided).is_ok()
+    }
+
+    /// Whether the answer to a fetch is kept; what is kept of it.
+    fn judge(
+        &self,
+        lead: &Lead,
+        head: &ResponseHead,
+        length: Option<u64>,
+        answered: bool,
+    ) -> Result<Arc<Meta>, WhyNot> {
+        if !answered {
+            return Err("not-from-upstream");
+        }
+        if length.is_some_and(|length| length > self.max_object) {
+            return Err("too-large");
+        }
+        let received = lead.received();
+        let told = Told::of(head.status(), &head.headers);
+        let settings = (&self.defaults, self.set_cookie);
+        let found = storable(&told, &head.headers, &lead.asked, settings, received.time)?;
+        Ok(Arc::new(Meta::new(told, &head.headers, found, self.set_cookie, received)))
+    }
+
+    /// Says whether the answer is kept, and serves what is kept in its place where that is good. `answered`: by the upstream; `changed`: a filter
+    /// changes the body.
+    pub(super) fn conclude(
+        &self,
+        mut lead: Box<Lead>,
+        head: &mut ResponseHead,
+        cx: &mut Cx,
+        (answered, changed): (bool, bool),
+    ) -> Flow {
+        let status = head.status();
+        if let Some(object) = lead.stale.take() {
+            if answered && status == 304 {
+                return self.validated(*lead, &object, head);
+            }
+            let now = Instant::now();
+            let failed = matches!(status, 500 | 502..=504) || (!answered && status >= 500);
+            if failed {
+                object.spare(now, SPARED);
+            }
+            if failed && self.covers_error(&object.meta(), now) {
+                self.counters.add(Count::Stale);
+                let said = format!("fwd=stale; fwd-status={status}; detail=stale-if-error");
+                let whole = Whole::Object(&object.body);
+                return Flow::Answer(self.answer(
+                    &object.meta(),
+                    &whole,
+                    Asked::get(&lead.asked.fields),
+                    &said,
+                    None,
+                ));
+            }
+        }
+        let length = head.content_length().filter(|_| !changed);
+        let decided = lead.decided.take().unwrap_or_else(|| self.judge(&lead, head, length, answered));
+        let begun = decided.and_then(|meta| {
+            let leader = lead.leader.as_ref().ok_or("gone")?;
+            let length = if lead.has_body { length } else { Some(0) };
+            let writer = self
+                .pages
+                .disk()
+                .and_then(|disk| on_disk::create(disk, &lead.key, &meta, length, &leader.fill));
+            if writer.is_none() && length.is_some_and(|length| length > self.most_in_memory()) {
+                return Err("disk-away");
+            }
+            let spills = writer.is_some() && length.is_some_and(|length| length > on_disk::SMALL);
+            let head = Head { meta: Arc::clone(&meta), length };
+            let begin = |spills| leader.fill.begin(head.clone(), spills, &self.pages.account);
+            // What memory has no room for may still go to the disk.
+            if !begin(spills) && (spills || writer.is_none() || !begin(true)) {
+                return Err("store-full");
+            }
+            lead.writer = writer;
+            Ok(meta)
+        });
+        match begun {
+            Ok(meta) => {
+                self.names.tell(head, &format!("fwd=uri-miss; fwd-status={status}; stored"));
+                lead.decided = Some(Ok(meta));
+                if !lead.has_body {
+                    self.keep(&mut lead);
+                    return Flow::Continue;
+                }
+                // Neither a slow client nor one that leaves holds up those who follow.
+                let ahead = length.unwrap_or(AHEAD).clamp(1, self.most_in_memory().max(1));
+                lead._ahead = self.pages.account.charge(ahead);
+                if lead._ahead.is_some() {
+                    cx.read_on(usize::try_from(ahead).unwrap_or(usize::MAX));
+                }
+                // Who has what was fetched need not get it again; those who follow, and the store, do.
+                if status == 200 && client_has_it(&lead.asked.fields, &lead.validators()) && cx.hide_body() {
+                    self.names.make_304(head);
+                }
+                cx.state::<State>().what = What::Leads(lead);
+            }
+            Err(why) => {
+                // A failure says nothing about the next answer: the others try one after another, not all at once.
+                let failed = !answered || status >= 500;
+                if !failed {
+                    self.pages.note_unshared(&lead.key, Instant::now());
+                }
+                let end = if failed { End::Again } else { End::Released };
+                lead.leader.take().into_iter().for_each(|leader| leader.end(end));
+                self.names.tell(head, &format!("fwd=uri-miss; fwd-status={status}; detail={why}"));
+            }
+        }
+        Flow::Continue
+    }
+
+    /// The upstream says that what is there is good (RFC 9111 §4.3.4).
+    fn validated(&self, mut lead: Lead, object: &Arc<Object>, head: &ResponseHead) -> Flow {
+        let before = object.meta();
+        let fields = before.updated(&head.headers);
+        let told = Told::of(before.status, &fields);
+        let received = lead.received();
+        let settings = (&self.defaults, self.set_cookie);
+        // A validator of something else: the 304 does not speak of what is kept.
+        let other = head.headers.get_str("etag").is_some_and(|tag| !before.is_of(tag));
+        let meta = match storable(&told, &fields, &lead.asked, settings, received.time) {
+            _ if other => before,
+            Ok(found) => {
+                let meta = Arc::new(Meta::new(told, &fields, found, self.set_cookie, received));
+                object.freshen(Arc::clone(&meta));
+                if let (Some(disk), Some(entry)) = (self.pages.disk(), object.on_disk.get()) {
+                    disk.write_newer_head(entry, &kept::write(&meta, Instant::now(), SystemTime::now()));
+                }
+                meta
+            }
+            Err(_) => {
+                self.pages.remove(object);
+                before
+            }
+        };
+        self.counters.add(Count::Validated);
+        lead.leader.take().into_iter().for_each(|leader| leader.end(End::Validated));
+        let whole = Whole::Object(&object.body);
+        Flow::Answer(self.answer(
+            &meta,
+            &whole,
+            Asked::get(&lead.asked.fields),
+            "fwd=stale; fwd-status=304",
+            None,
+        ))
+    }
+
+    /// Largest body that is held in memory, in bytes.
+    fn most_in_memory(&self) -> u64 {
+        if self.pages.has_disk() { self.pages.most_in_memory() } else { self.max_object }
+    }
+
+    /// Takes a piece of a body that is to be kept, and keeps it all with the last one.
+    pub(super) fn take_piece(&self, lead: &mut Lead, piece: &mut Piece<'_>) {
+        if lead.leader.is_none() {
+            return;
+        }
+        lead.taken += piece.data().len() as u64;
+        let taken = self.takes(lead, piece.data());
+        if taken == Taken::No {
+            // Whoever follows has begun to read what nobody can hold for them.
+            self.pages.note_unshared(&lead.key, Instant::now());
+            lead.writer = None;
+            lead.leader.take().into_iter().for_each(|leader| leader.end(End::Broken));
+        } else if piece.is_last() {
+            self.keep(lead);
+        } else if let (Taken::Over, Some(leader), Some(writer)) = (taken, &lead.leader, &lead.writer) {
+            piece.hold(Arc::clone(&leader.fill).room(writer.going(), fill::DISK_PATIENCE));
+        }
+    }
+
+    /// Hands a piece to those who follow and to the disk.
+    fn takes(&self, lead: &mut Lead, piece: &[u8]) -> Taken {
+        let Some(leader) = &lead.leader else { return Taken::Yes };
+        if piece.is_empty() {
+            return Taken::Yes;
+        }
+        if lead.taken > self.max_object {
+            return Taken::No;
+        }
+        let (piece, over) = match leader.fill.push(piece, lead.writer.is_some()) {
+            Pushed::Held(piece) => (piece, false),
+            Pushed::Over(piece) => (piece, true),
+            Pushed::Refused => return Taken::No,
+        };
+        if lead.writer.as_ref().is_some_and(|writer| !writer.push(piece)) {
+            lead.writer = None; // what fits stays in memory
+        }
+        if lead.writer.is_some() {
+            if lead.taken > on_disk::SMALL && !leader.fill.spills() {
+                leader.fill.spill();
+            }
+            return if over { Taken::Over } else { Taken::Yes };
+        }
+        let stays = !leader.fill.spills() && lead.taken <= self.most_in_memory();
+        if stays { Taken::Yes } else { Taken::No }
+    }
+
+    /// All of the body has come: it is kept from now on.
+    fn keep(&self, lead: &mut Lead) {
+        let (Some(leader), Some(Ok(meta))) = (lead.leader.take(), lead.decided.take()) else { return };
+        self.counters.add(Count::Stored);
+        if leader.fill.spills() {
+            leader.fill.finish_spilled();
+            if let Some(writer) = lead.writer.take() {
+                // Until it is there, who asks for it follows this fetch.
+                writer.finish(move |entry| leader.is_on_disk(entry.as_ref()));
+            }
+            return;
+        }
+        let body: Stored = leader.fill.finish(&self.pages.account);
+        let removals = self.pages.removals();
+        if leader.fill.is_unwanted() {
+            return;
+        }
+        let object = Arc::new(Object::new(lead.key.clone(), meta, body, Instant::now()));
+        self.pages.put(Arc::clone(&object));
+        // A purge that began meanwhile has marked the fetch before it looked at what is kept.
+        if leader.fill.is_unwanted() {
+            self.pages.remove(&object);
+        }
+        match lead.writer.take() {
+            Some(writer) => {
+                let pages = Arc::clone(&self.pages);
+                writer.finish(move |entry| pages.was_written(&object, entry, removals));
+            }
+            None => self.pages.was_written(&object, None, removals),
+        }
+    }
+}
+
+impl Lead {
+    /// The request is about to leave, with these fields.
+    pub(super) fn departs(&mut self, sent: &Fields) {
+        self.asked.departs(sent);
+        if let Some(leader) = &self.leader {
+            leader.fill.departs();
+        }
+    }
+
+    /// What tells whether a client has what is about to be kept.
+    fn validators(&self) -> Validators<'_> {
+        self.decided
+            .as_ref()
+            .and_then(|decided| decided.as_ref().ok())
+            .map(|meta| meta.validators())
+            .unwrap_or_default()
+    }
+
+    fn received(&self) -> Received {
+        let at = Instant::now();
+        Received { at, time: SystemTime::now(), took: at.saturating_duration_since(self.began) }
+    }
+}

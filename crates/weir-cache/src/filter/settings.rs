@@ -1,0 +1,154 @@
+//! What a config says about a cache.
+
+use super::freshness::Defaults;
+use super::key::{Extra, Place};
+use super::storable::SetCookie;
+use super::store::Pages;
+use super::{Cache, Counters, Names};
+use crate::prelude::*;
+use weir_filter::store::Room;
+
+/// Keeps answers of the upstream, and answers from them: a shared cache as RFC 9111 has it.
+///
+/// An answer is kept for as long as its `cdn-cache-control` (RFC 9213), `cache-control` or `expires` says; `ttl` is for
+/// those that say nothing. Objects are told apart by route, scheme, host, path and query, by the fields that `vary` names
+/// (at most 64 variants), and by `key`. GET and HEAD are answered from the cache, conditions and ranges included. When an
+/// object is stale the upstream is asked whether it has changed. `cache-status` (RFC 9211) says what was done, and why.
+///
+/// Not kept is what says `private` or `no-store`, answers requests with `authorization` (unless it says `public`,
+/// `s-maxage` or `must-revalidate`), sets a cookie, is partial, or did not come from the upstream. A GET with a body passes by.
+///
+/// Requests for one object that is not there make one request to the upstream; the others read the answer as it comes.
+/// Put filters that let requests pass or not before the cache: what is kept is served to whoever gets here. Filters behind
+/// it are run only for what the upstream is asked. `stores: { pages: { memory: 256MiB } }` makes the store of the example.
+///
+/// ```yaml
+/// - cache: { store: pages }
+/// - cache: { store: pages, ttl: 30s, negative: 5s, stale_if_error: 10m, stale_while_revalidate: 30s }
+/// ```
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CacheSettings {
+    /// Name of a store under `stores` that has `memory`, and perhaps a `disk`. Routes may share one: each has keys of its own.
+    store: String,
+    /// How long an answer of 200, 203, 204, 300, 301 or 308 lives that says nothing about it. Default: it is not kept. Nor is
+    /// one to a request with `cookie`, unless `key` has `header:cookie`: remove it before the cache where it means nothing.
+    #[serde(default)]
+    ttl: Option<Duration>,
+    /// The same for 404, 405, 410, 414 and 501. Default: they are not kept.
+    #[serde(default)]
+    negative: Option<Duration>,
+    /// Whether an answer that says nothing, and has no `ttl`, lives for a tenth of the time since its `last-modified`, at most
+    /// a day. Default false.
+    #[serde(default)]
+    heuristic: bool,
+    /// What tells objects apart beside route, URL and `vary`. `caller`: whoever a filter before this one verified (`consumer` means the
+    /// same). `header:NAME`: a field of the request. `shared`: all callers get the same answers. Without `caller` and `shared`, an answer
+    /// to a verified caller is kept only if it says `public`, `s-maxage` or `must-revalidate`. Default `[caller]`.
+    #[serde(default = "caller")]
+    key: Vec<Extra>,
+    /// Whether equal requests at the same time become one. Default true.
+    #[serde(default = "yes")]
+    coalesce: bool,
+    /// How long an answer that has become stale is used where the upstream fails or answers with 500, 502, 503 or 504. An
+    /// answer's own `stale-if-error` goes before it, `must-revalidate` and `s-maxage` forbid it. Default: not at all.
+    #[serde(default)]
+    stale_if_error: Option<Duration>,
+    /// How long an answer that has become stale is used while one request asks the upstream for a new one. An answer's own
+    /// `stale-while-revalidate` goes before it. Default: not at all.
+    #[serde(default)]
+    stale_while_revalidate: Option<Duration>,
+    /// What becomes of an answer that sets a cookie: `refuse` to keep it, `strip` the cookie from what is kept, or `keep`
+    /// it for everybody. Default `refuse`.
+    #[serde(default)]
+    set_cookie: SetCookie,
+    /// Largest body that is kept, at most half of the store. Default 8MiB, or a quarter of a store that is smaller than 32MiB; of one on
+    /// disk 1GiB, or a quarter.
+    #[serde(default)]
+    max_object: Option<ByteSize>,
+    /// Whether clients may ask for something fresher (`cache-control: no-cache`, `max-age`, `min-fresh` of requests), which
+    /// makes a request to the upstream each time. `no-store` and `only-if-cached` are heeded in any case. Default false.
+    #[serde(default)]
+    client_control: bool,
+}
+
+/// Largest body that is kept where nothing is said, in bytes.
+pub(super) const MAX_OBJECT: u64 = 8 * 1024 * 1024;
+
+/// The same where there is a disk.
+const MAX_ON_DISK: u64 = 1024 * 1024 * 1024;
+
+fn caller() -> Vec<Extra> {
+    vec![Extra::Caller]
+}
+
+const fn yes() -> bool {
+    true
+}
+
+impl IntoFilter for CacheSettings {
+    type Filter = Cache;
+
+    fn into_filter(self, build: &mut Build<'_>) -> Option<Cache> {
+        let before = build.mistakes.len();
+        let Room { memory, disk } = build.room_of("store", &self.store)?;
+        let (all, usual) = match &disk {
+            Some((_, size)) => (*size, MAX_ON_DISK),
+            None => (memory, MAX_OBJECT),
+        };
+        let most = self.max_object.map_or(usual.min(all / 4), ByteSize::get);
+        if most == 0 || most > all / 2 {
+            let message = format!("{} does not fit: the store has {}", ByteSize(most), ByteSize(all));
+            let hint = "write at most half of the store, such as 8MiB".to_owned();
+            build.refuse("max_object", message, Some(hint.into()));
+        }
+        for (at, extra) in self.key.iter().enumerate() {
+            if let Extra::Header(name) = extra {
+                allow_name(build, &format!("key[{at}]"), &HeaderName::of(name.clone()));
+            }
+            if self.key[..at].contains(extra) {
+                build.refuse(&format!("key[{at}]"), "stands twice", Some("write it once".into()));
+            }
+        }
+        if let (Some(at), true) =
+            (self.key.iter().position(|extra| *extra == Extra::Shared), self.key.contains(&Extra::Caller))
+        {
+            let hint =
+                "keep `caller` where callers get different answers, and `shared` where all get the same";
+            build.refuse(&format!("key[{at}]"), "contradicts `caller`", Some(hint.into()));
+        }
+        for (key, time) in [("ttl", self.ttl), ("negative", self.negative)] {
+            if time.is_some_and(Duration::is_zero) {
+                build.refuse(key, "keeps nothing", Some("write 10s, or leave it out".into()));
+            }
+        }
+        if let Some((path, _)) = &disk
+            && let Err(e) = crate::disk::check(path)
+        {
+            let hint = format!("name an empty folder at stores.{}.disk.path", self.store);
+            build.refuse("store", format!("its disk cannot be used: {e}"), Some(hint.into()));
+        }
+        let key = format!("{memory} {disk:?}");
+        let pages = build.keep_in_store(&self.store, &key, || Pages::new(memory, disk));
+        (build.mistakes.len() == before).then(|| Cache {
+            defaults: Defaults {
+                ttl: self.ttl.map(Duration::get),
+                negative: self.negative.map(Duration::get),
+                heuristic: self.heuristic,
+                with_cookie: self.key.iter().any(|extra| extra.is_header("cookie")),
+            },
+            extras: self.key,
+            place: Place::of(build.scope),
+            coalesce: self.coalesce,
+            stale_if_error: self.stale_if_error.map(Duration::get).unwrap_or_default(),
+            stale_while_revalidate: self.stale_while_revalidate.map(Duration::get).unwrap_or_default(),
+            set_cookie: self.set_cookie,
+            max_object: most,
+            client_control: self.client_control,
+            names: Names::new(),
+            counters: Counters::default(),
+            store: self.store,
+            pages,
+        })
+    }
+}

@@ -1,0 +1,61 @@
+//! The Cookie field of a request (RFC 6265 §4.2): pairs separated by semicolons, in one or several fields.
+
+use weir_h1::{FieldName, RequestHead};
+
+/// All values of a cookie, in order.
+pub fn values<'h>(head: &'h RequestHead, name: &'h str) -> impl Iterator<Item = &'h [u8]> + 'h {
+    let fields = head.headers.get_all("cookie");
+    let pairs = fields.flat_map(|field| field.split(|&b| b == b';'));
+    pairs.filter_map(move |pair| {
+        let (own, value) = split(pair)?;
+        (own == name.as_bytes()).then_some(value)
+    })
+}
+
+/// Removes the cookies for which `gone` is true. A request without such cookies stays unchanged.
+pub fn remove(head: &mut RequestHead, gone: impl Fn(&[u8]) -> bool) {
+    let is_gone = |pair: &&[u8]| split(pair).is_some_and(|(name, _)| gone(name));
+    let all: Vec<&[u8]> =
+        head.headers.get_all("cookie").flat_map(|field| field.split(|&b| b == b';')).collect();
+    if !all.iter().any(is_gone) {
+        return;
+    }
+    let left: Vec<&[u8]> = all.into_iter().filter(|pair| !is_gone(pair)).map(<[u8]>::trim_ascii).collect();
+    let left = left.join(&b"; "[..]);
+    let Ok(cookie) = FieldName::new("cookie") else { return };
+    if left.is_empty() || head.headers.insert(&cookie, &left).is_err() {
+        head.headers.remove(&cookie);
+    }
+}
+
+fn split(pair: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = pair.iter().position(|&b| b == b'=')?;
+    Some((pair.get(..at)?.trim_ascii(), pair.get(at + 1..)?.trim_ascii()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::request_head;
+
+    fn left(cookies: &str, name: &str) -> Vec<String> {
+        let mut head = request_head(&format!("GET /\n{cookies}"));
+        remove(&mut head, |own| own == name.as_bytes());
+        head.headers.get_all("cookie").map(|v| String::from_utf8_lossy(v).into_owned()).collect()
+    }
+
+    #[test]
+    fn values_of_a_name() {
+        let head = request_head("GET /\nCookie: a=1; b=2;a=3\nCookie: A=4; a; a=\nX: a=5");
+        assert_eq!(values(&head, "a").collect::<Vec<_>>(), [&b"1"[..], b"3", b""]);
+        assert_eq!(values(&head, "c").count(), 0);
+    }
+
+    #[test]
+    fn the_others_stay() {
+        assert_eq!(left("Cookie: a=1;  b=2; a=3; c", "a"), ["b=2; c"]);
+        assert_eq!(left("Cookie: a=1\nCookie: b=2; c=3", "a"), ["b=2; c=3"]);
+        assert_eq!(left("Cookie: a=1", "a"), [""; 0]);
+        assert_eq!(left("Cookie: b=2;c=3 ", "a"), ["b=2;c=3"]);
+    }
+}

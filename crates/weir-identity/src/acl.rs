@@ -1,0 +1,190 @@
+//! `acl`: allows or refuses consumers that an earlier filter has identified.
+
+use super::prelude::*;
+use weir_filter::config::diagnostic::nearest_name;
+
+/// The filter, for the registry.
+pub static KIND: FilterKind = FilterKind::made_from::<AclSettings>("acl").with_causes(&[&ACL_DENIED]);
+
+static ACL_DENIED: Cause = Cause {
+    code: "acl_denied",
+    status: 403,
+    meaning: "The consumer may not use this route.",
+    change: "`allow` or `deny` of the filter acl, or `groups` and `plan` of the consumer",
+    ..Cause::USUAL
+};
+
+/// Allows or refuses consumers that an earlier filter has identified.
+///
+/// A list holds names of consumers, `plan:NAME`, `group:NAME` (`consumers.*.groups`) and `anonymous`. `anonymous` is
+/// a client that a filter with `optional: true` let pass without naming it. `deny` takes precedence over `allow`.
+/// With `allow`, every other consumer is refused; without it, every other consumer passes.
+///
+/// ```yaml
+/// - acl: { allow: [ shop, "plan:gold" ] }
+/// - acl: { deny: [ "group:trial", anonymous ] }
+/// ```
+#[derive(Debug, Default, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+struct AclSettings {
+    /// Only these may pass. Default: everybody.
+    allow: Vec<String>,
+    /// These may not pass. Default none.
+    deny: Vec<String>,
+}
+
+/// The decision for every consumer, computed when the config is loaded.
+struct Acl {
+    consumers: Vec<bool>,
+    anonymous: bool,
+}
+
+/// The name for clients that no filter identified.
+const ANONYMOUS: &str = "anonymous";
+
+impl IntoFilter for AclSettings {
+    type Filter = Acl;
+
+    fn into_filter(self, build: &mut Build<'_>) -> Option<Acl> {
+        let before = build.mistakes.len();
+        if self.allow.is_empty() && self.deny.is_empty() {
+            let hint = Some("write allow: [ shop, \"plan:gold\" ], or deny".into());
+            build.refuse("", "names nobody: everybody would pass", hint);
+        }
+        for (key, list) in [("allow", &self.allow), ("deny", &self.deny)] {
+            for (i, name) in list.iter().enumerate() {
+                check(&format!("{key}[{i}]"), name, build);
+            }
+        }
+        let may = |is: &dyn Fn(&String) -> bool| {
+            !self.deny.iter().any(is) && (self.allow.is_empty() || self.allow.iter().any(is))
+        };
+        (build.mistakes.len() == before).then(|| Acl {
+            consumers: build
+                .consumers
+                .iter()
+                .map(|consumer| may(&|name| is_called(consumer, name)))
+                .collect(),
+            anonymous: may(&|name| name == ANONYMOUS),
+        })
+    }
+}
+
+fn is_called(consumer: &Consumer, name: &str) -> bool {
+    consumer.name == name || consumer.labels.iter().any(|label| label == name)
+}
+
+fn check(field: &str, name: &str, build: &mut Build<'_>) {
+    let consumers = Consumers::clone(build.consumers);
+    if name == ANONYMOUS {
+        if consumers.iter().any(|consumer| consumer.name == ANONYMOUS) {
+            let hint = Some("call the consumer otherwise".into());
+            build.refuse(field, "`anonymous` means whoever nobody named, and a consumer is called so", hint);
+        }
+        return;
+    }
+    if consumers.iter().any(|consumer| is_called(consumer, name)) {
+        return;
+    }
+    let labels = consumers.iter().flat_map(|c| c.labels.iter().map(String::as_str).chain([c.name.as_str()]));
+    let hint = match nearest_name(name, labels.chain([ANONYMOUS])) {
+        Some(near) => format!("write {near}"),
+        None => "names of consumers, \"plan:NAME\", \"group:NAME\" and anonymous are known".to_owned(),
+    };
+    let message = match name.split_once(':') {
+        Some((kind @ ("plan" | "group"), name)) => format!("no consumer is of the {kind} `{name}`"),
+        Some(_) => format!("`{name}` is nobody; expected a consumer, plan:NAME or group:NAME"),
+        None => format!("there is no consumer `{name}`"),
+    };
+    build.refuse(field, message, Some(hint.into()));
+}
+
+impl Filter for Acl {
+    fn hooks(&self) -> Hooks {
+        Hooks::REQUEST
+    }
+
+    fn on_request(&self, _: &mut RequestHead, cx: &mut Cx) -> Flow {
+        let may = match cx.consumer_index() {
+            None => self.anonymous,
+            Some(consumer) => self.consumers.get(consumer).copied().unwrap_or_default(),
+        };
+        cx.restricts();
+        if may { Flow::Continue } else { Flow::refuse(&ACL_DENIED) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Stand;
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn consumer(name: &str, labels: &[&str]) -> Consumer {
+        let labels = labels.iter().map(|label| (*label).to_owned()).collect();
+        Consumer { name: name.to_owned(), labels, ..Consumer::default() }
+    }
+
+    fn everybody() -> Vec<Consumer> {
+        vec![
+            consumer("shop", &["plan:gold"]),
+            consumer("desk", &["group:staff", "plan:gold"]),
+            consumer("trial", &[]),
+        ]
+    }
+
+    /// Which of these may pass: shop, desk, trial, and a client that no filter identified.
+    async fn passing(settings: Value) -> [bool; 4] {
+        let mut passing = [false; 4];
+        for (i, passes) in passing.iter_mut().enumerate() {
+            let mut consumers = everybody();
+            // The last consumer given is the one that the request is named as.
+            let own = (i < consumers.len()).then(|| consumers.remove(i));
+            let named = own.is_some();
+            consumers.extend(own);
+            let stand = Stand::new(&KIND, settings.clone()).consumers(consumers);
+            let mut stand = if named { stand.named() } else { stand };
+            *passes = matches!(stand.build().request("GET /").await.flow, Flow::Continue);
+        }
+        passing
+    }
+
+    #[tokio::test]
+    async fn who_passes() {
+        for (settings, expected) in [
+            (json!({ "allow": ["shop"] }), [true, false, false, false]),
+            (json!({ "allow": ["plan:gold"] }), [true, true, false, false]),
+            (json!({ "allow": ["plan:gold"], "deny": ["group:staff"] }), [true, false, false, false]),
+            (json!({ "allow": ["anonymous", "trial"] }), [false, false, true, true]),
+            (json!({ "deny": ["trial"] }), [true, true, false, true]),
+            (json!({ "deny": ["anonymous"] }), [true, true, true, false]),
+        ] {
+            assert_eq!(passing(settings.clone()).await, expected, "{settings}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refusal_has_its_cause() {
+        let mut stand = Stand::new(&KIND, json!({ "allow": ["shop"] })).consumers(everybody());
+        stand.build().request("GET /").await.expect_status(403).expect_cause(&ACL_DENIED);
+    }
+
+    #[test]
+    fn mistakes() {
+        let of = |settings: Value| Stand::new(&KIND, settings).consumers(everybody()).mistakes().join("\n");
+        for (settings, expected) in [
+            (json!({}), "everybody would pass"),
+            (json!({ "allow": ["shpo"] }), "allow[0]: there is no consumer `shpo`; write shop"),
+            (json!({ "deny": ["plan:glod"] }), "deny[0]: no consumer is of the plan `glod`; write plan:gold"),
+            (json!({ "deny": ["group:none"] }), "no consumer is of the group `none`"),
+            (json!({ "allow": ["role:x"] }), "expected a consumer, plan:NAME or group:NAME"),
+        ] {
+            let told = of(settings);
+            assert!(told.contains(expected), "{told}");
+        }
+        let named_so = Stand::new(&KIND, json!({ "deny": ["anonymous"] }))
+            .consumer(consumer("anonymous", &[]))
+            .mistakes();
+        assert!(named_so[0].contains("a consumer is called so"), "{named_so:?}");
+    }
+}

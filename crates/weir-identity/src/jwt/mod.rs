@@ -1,0 +1,655 @@
+//! `jwt`: requires a signed token. `claims` checks what a token must say, and `cache` remembers verified tokens.
+//! Reading and verifying tokens and keys is in `shared/jose`.
+
+mod cache;
+pub(super) mod claims;
+
+use super::key_auth::CONSUMER_ADDRESS;
+use super::prelude::*;
+use super::shared::fair_queue::{FairQueue, Lane};
+use super::shared::jose::algorithm::Algorithm;
+use super::shared::jose::key_set::{KEY_SET_BYTES, KeySet, Secrets, Verdict};
+use super::shared::jose::remote::{Keeping, Remote};
+use super::shared::jose::token::{Refused, Token, parse};
+use super::shared::{after_scheme, claimed};
+use cache::{Cache, Verified};
+use claims::{Claims, Requirement, Untimely, as_text, check_time, claim, holder, is_issued_by, is_meant_for};
+use sha2::{Digest as _, Sha256};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::SystemTime;
+use tokio::sync::oneshot;
+use weir_filter::cookies;
+use weir_h1::FieldName;
+
+/// The filter, for the registry.
+pub static KIND: FilterKind = FilterKind::made_from::<JwtSettings>("jwt").with_causes(&[
+    &CONSUMER_ADDRESS,
+    &TOKEN_ALGORITHM,
+    &TOKEN_AUDIENCE,
+    &TOKEN_BUSY,
+    &TOKEN_CLAIMS,
+    &TOKEN_CONSUMER,
+    &TOKEN_EXPIRED,
+    &TOKEN_ISSUER,
+    &TOKEN_KEY,
+    &TOKEN_KEYS,
+    &TOKEN_MALFORMED,
+    &TOKEN_MISSING,
+    &TOKEN_REPEATED,
+    &TOKEN_SIGNATURE,
+    &TOKEN_TIME,
+]);
+
+causes! {
+    TOKEN_ALGORITHM "token_algorithm" 401
+        "The token is signed in a way that is not allowed here, or not signed." "`algorithms` and `keys` of the filter jwt"
+    TOKEN_AUDIENCE "token_audience" 401
+        "The token is meant for somebody else." "`audiences` of the filter jwt"
+    TOKEN_BUSY "token_busy" 503
+        "Too many tokens wait to be verified." "nothing: 256 may wait, and the client with the most gives way; keys of P-256, or tokens that name their key"
+    TOKEN_CLAIMS "token_claims" 403
+        "The token does not say what is required here." "`require` of the filter jwt"
+    TOKEN_CONSUMER "token_consumer" 403
+        "The token names no consumer." "consumers.*.jwt, and `consumer` of the filter jwt"
+    TOKEN_EXPIRED "token_expired" 401
+        "The token has expired." "the client must fetch another; `leeway` of the filter jwt"
+    TOKEN_ISSUER "token_issuer" 401
+        "The token is from another issuer." "`issuers` of the filter jwt"
+    TOKEN_KEY "token_key" 401
+        "The token is signed by a key that the provider does not publish." "`keys` of the filter jwt"
+    TOKEN_KEYS "token_keys" 503
+        "The keys that verify tokens could not be fetched." "`keys` of the filter jwt; the log says why"
+    TOKEN_MALFORMED "token_malformed" 401
+        "The token is malformed, or its header asks for what is not done." "the client must send a token that is sound"
+    TOKEN_MISSING "token_missing" 401
+        "The request carries no token." "the client must send one: see `header` and `cookie` of the filter jwt",
+        no_credentials: true
+    TOKEN_REPEATED "token_repeated" 400
+        "The request carries more than one token." "the client must send one"
+    TOKEN_SIGNATURE "token_signature" 401
+        "The token's signature is wrong." "`keys` of the filter jwt"
+    TOKEN_TIME "token_time" 401
+        "The token does not say until when it is valid, or is not valid yet."
+        "`allow_endless` and `leeway` of the filter jwt"
+}
+
+/// Requires a valid signed token (JWT, RFC 7519), and identifies the consumer.
+///
+/// A token is sent as `Authorization: Bearer TOKEN`. The filter verifies its signature with `keys`, then its time,
+/// then `issuers`, `audiences` and `require`. It refuses tokens without a signature, without an expiry, with an
+/// algorithm that does not fit the type of the key, and with extensions (`crit`, `b64`). It also refuses tokens whose
+/// header brings its own key (`jwk`, `jku`, `x5c`, `x5u`), and requests with two tokens. The challenge states the
+/// reason (RFC 6750 §3).
+///
+/// Keys from a URL are fetched in the background, and again when a token names an unknown key, at most every 30 s.
+/// While the provider is down, the last keys stay in use for `stale` longer. A set has at most 100 keys in 256 KiB.
+/// RSA keys have at least 2,048 bits, and shared secrets are not accepted from a URL.
+///
+/// Each core remembers verified tokens, in up to 4 MiB, until they expire or the keys change.
+///
+/// ```yaml
+/// - jwt: { keys: "https://idp.example/jwks.json", issuers: [ "https://idp.example" ], audiences: [ orders ] }
+/// - jwt:
+///     keys: https://idp.example/jwks.json
+///     consumer: azp
+///     require: { scope: read, tier: [ gold, silver ] }
+///     headers: { x-user: sub }
+/// ```
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+struct JwtSettings {
+    /// The public keys: the URL of a JWKS (`https://…`), a watched file with a JWKS or PEM, or either inline.
+    /// Required unless there is a `secret`.
+    keys: Option<TextOrPath>,
+    /// A shared secret of at least 32 bytes, for HS256, HS384 and HS512. Default none.
+    secret: Option<String>,
+    /// How long keys from a URL are used before they are fetched again. Default 10m.
+    refresh: Duration,
+    /// How long they stay in use after that while the provider does not answer. Default 24h.
+    stale: Duration,
+    /// PEM file with the certificate authorities to trust for the URL. Default: those of the system.
+    ca: Option<FilePath>,
+    /// Allows an `http://` URL outside this machine: anyone on the network path can then sign tokens. Default false.
+    insecure: bool,
+    /// Accepted issuers: values of `iss`. Default: not checked.
+    issuers: Vec<String>,
+    /// Accepted audiences: one of these must be in `aud`. Default: not checked, so a token for another service of the
+    /// same provider passes.
+    audiences: Vec<String>,
+    /// Accepted algorithms. Default: all that fit the keys.
+    algorithms: Vec<Algorithm>,
+    /// Allowed clock difference. Default 30s.
+    leeway: Duration,
+    /// Accepts tokens without `exp`, which are valid until the keys change. Default false.
+    allow_endless: bool,
+    /// Accepted values of the token's `typ`, such as `at+jwt`. Default: not checked.
+    types: Vec<String>,
+    /// Claims and their required values: one value; a list of allowed values; or `{ contains: VALUE }` for a list, or
+    /// a text of words, that must contain it. `scope` is always read as words. A dot leads into a claim:
+    /// `realm_access.roles`. Default none.
+    require: BTreeMap<String, Requirement>,
+    /// Header that carries the token. Default `authorization`.
+    header: HeaderName,
+    /// Word before the token in the header. Default `Bearer` for `authorization`, else none.
+    scheme: Option<String>,
+    /// Cookie that may carry the token instead. Default none: browsers send cookies with other sites' requests too.
+    cookie: Option<String>,
+    /// Whether the token is removed before the request goes to the upstream. Default false, because many upstreams
+    /// read it again.
+    hide: bool,
+    /// Claim that names the consumer, by one of the values under `consumers.NAME.jwt`. A token that names no consumer
+    /// is refused. Default none: the consumer stays unnamed.
+    consumer: Option<String>,
+    /// Headers for the upstream, each with the claim that sets it: a text, number or boolean, or a comma-separated
+    /// list of them. Headers of these names from the client are removed. Default none.
+    headers: BTreeMap<String, String>,
+    /// Lets requests without a token pass, unnamed. An invalid token is still refused. Default false.
+    optional: bool,
+}
+
+struct Jwt {
+    settings: JwtSettings,
+    scheme: Option<String>,
+    leeway: u64,
+    keys: Keys,
+    /// Fields and the claims that set them.
+    headers: Vec<(FieldName, String)>,
+    /// Consumers by the value of the claim.
+    consumers: HashMap<String, usize>,
+    cache: PerCore<RefCell<Cache>>,
+    /// Whether the token is in `Authorization`.
+    bearer: bool,
+    www_authenticate: FieldName,
+}
+
+/// Where the keys come from.
+enum Keys {
+    Here(Arc<KeySet>),
+    Remote(Arc<Remote>),
+}
+
+/// The credentials of a request.
+enum Presented<'h> {
+    None,
+    One(&'h [u8]),
+    Several,
+}
+
+/// Why a request does not pass yet.
+enum Stopped {
+    /// Verifying the token would keep this core from its connections for too long.
+    Costly(Costly),
+    Refused(&'static Cause),
+    /// Other keys than those of this number may help.
+    Keys(Option<u64>, &'static Cause),
+}
+
+impl Default for JwtSettings {
+    fn default() -> Self {
+        Self {
+            keys: None,
+            secret: None,
+            refresh: Duration::from_secs(600),
+            stale: Duration::from_secs(24 * 3600),
+            ca: None,
+            insecure: false,
+            issuers: Vec::new(),
+            audiences: Vec::new(),
+            algorithms: Vec::new(),
+            leeway: Duration::from_secs(30),
+            allow_endless: false,
+            types: Vec::new(),
+            require: BTreeMap::new(),
+            header: HeaderName::fixed("authorization"),
+            scheme: None,
+            cookie: None,
+            hide: false,
+            consumer: None,
+            headers: BTreeMap::new(),
+            optional: false,
+        }
+    }
+}
+
+impl IntoFilter for JwtSettings {
+    type Filter = Jwt;
+
+    fn into_filter(self, build: &mut Build<'_>) -> Option<Jwt> {
+        let before = build.mistakes.len();
+        allow_name(build, "header", &self.header);
+        if self.scheme.as_ref().is_some_and(|scheme| FieldName::new(scheme).is_err()) {
+            build.refuse("scheme", "is no single word", Some("write Bearer".into()));
+        }
+        if self.cookie.as_ref().is_some_and(|name| FieldName::new(name).is_err()) {
+            build.refuse("cookie", "is no name of a cookie", Some("name one, or leave it out".into()));
+        }
+        if self.refresh.get().as_secs() == 0 {
+            build.refuse("refresh", "is under a second; expected e.g. 10m", None);
+        }
+        for (key, texts) in
+            [("issuers", &self.issuers), ("audiences", &self.audiences), ("types", &self.types)]
+        {
+            for at in texts.iter().enumerate().filter(|(_, text)| text.is_empty()).map(|(at, _)| at) {
+                build.refuse(&format!("{key}[{at}]"), "is empty", Some("leave it out".into()));
+            }
+        }
+        let headers = self.fields(build);
+        let consumers = self.consumers(build);
+        let keys = self.keys(build);
+        if build.mistakes.len() > before {
+            return None;
+        }
+        let bearer =
+            *self.header == FieldName::new("authorization").expect("a name in the source is a token");
+        Some(Jwt {
+            scheme: self.scheme.clone().or_else(|| bearer.then(|| "Bearer".to_owned())),
+            bearer,
+            leeway: self.leeway.get().as_secs(),
+            keys: keys?,
+            headers,
+            consumers,
+            cache: PerCore::new(),
+            www_authenticate: FieldName::new("www-authenticate").expect("a name in the source is a token"),
+            settings: self,
+        })
+    }
+}
+
+// === impl JwtSettings ===
+
+impl JwtSettings {
+    fn fields(&self, build: &mut Build<'_>) -> Vec<(FieldName, String)> {
+        claimed::headers(build, &self.headers, |name| {
+            (**name == *self.header).then_some("is the header that carries the token")
+        })
+    }
+
+    fn consumers(&self, build: &mut Build<'_>) -> HashMap<String, usize> {
+        match self.consumer {
+            None => HashMap::new(),
+            Some(_) => claimed::consumers(build, "jwt", "every request"),
+        }
+    }
+
+    fn keys(&self, build: &mut Build<'_>) -> Option<Keys> {
+        let read = match (&self.keys, &self.secret) {
+            (Some(_), Some(_)) => {
+                build.refuse("secret", "there are `keys` too", Some("write one of them".into()));
+                return None;
+            }
+            (None, None) => {
+                let hint = "write the URL of a JWKS, a file, or PEM";
+                build.refuse("keys", "is missing", Some(hint.into()));
+                return None;
+            }
+            (None, Some(secret)) => KeySet::secret(secret.as_bytes()).map_err(|why| ("secret", why)),
+            (Some(keys), None) if is_url(&keys.text) => return self.remote(&keys.text, build),
+            (Some(keys), None) => self.read(keys, build).map_err(|why| ("keys", why)),
+        };
+        match read {
+            Ok(set) => {
+                if !self.algorithms.is_empty()
+                    && !self.algorithms.iter().any(|algorithm| set.fits(*algorithm))
+                {
+                    build.refuse(
+                        "algorithms",
+                        "no key is for one of them: every token would be refused",
+                        None,
+                    );
+                }
+                Some(Keys::Here(Arc::new(set)))
+            }
+            Err((key, why)) => {
+                build.refuse(key, why, None);
+                None
+            }
+        }
+    }
+
+    /// Reads the keys of a file, or inline keys.
+    fn read(&self, keys: &TextOrPath, build: &mut Build<'_>) -> Result<KeySet, String> {
+        let inline = keys.text.trim_start().starts_with(['{', '-']);
+        let bytes = match inline {
+            true => keys.text.clone().into_bytes(),
+            false => build.read_file(&keys.path, KEY_SET_BYTES)?,
+        };
+        let (set, left_out) = KeySet::read(&bytes, Secrets::Allowed)?;
+        match left_out.first() {
+            None => Ok(set),
+            Some(why) => Err(why.clone()),
+        }
+    }
+
+    fn remote(&self, text: &str, build: &mut Build<'_>) -> Option<Keys> {
+        let url: Url = match text.parse() {
+            Ok(url) => url,
+            Err(e) => {
+                build.refuse(
+                    "keys",
+                    format!("is no URL: {e}"),
+                    Some("write https://idp.example/jwks.json".into()),
+                );
+                return None;
+            }
+        };
+        if !url.is_safe() && !self.insecure {
+            let message = "is fetched in clear text: whoever is on the way can put in keys of their own";
+            build.refuse("keys", message, Some("write https://, or add `insecure: true`".into()));
+        }
+        if self.algorithms.iter().any(|algorithm| algorithm.name().starts_with("HS")) {
+            let message = "HS256, HS384 and HS512 need a shared secret, which is not accepted from a URL";
+            build.refuse("algorithms", message, Some("leave them out, or write `secret`".into()));
+        }
+        let (mut trust, mut trusted) = (Trust::default(), String::new());
+        if let Some(ca) = &self.ca {
+            // Reads the file to find mistakes, to have it watched, and so that other authorities count as other keys.
+            match build.read_file(ca, KEY_SET_BYTES).and_then(|pem| Ok((Trust::file(&ca.0)?, pem))) {
+                Ok((read, pem)) => {
+                    trust = read;
+                    trusted = Sha256::digest(&pem).iter().map(|b| format!("{b:02x}")).collect();
+                }
+                Err(why) => build.refuse("ca", why, None),
+            }
+        }
+        let (refresh, stale) = (self.refresh.get(), self.stale.get());
+        let key = format!("{url} {refresh:?} {stale:?} {trusted}");
+        let keeping = Keeping { url, trust, refresh, stale };
+        Some(Keys::Remote(build.keep_tended(&key, || Remote::new(keeping))))
+    }
+}
+
+fn is_url(text: &str) -> bool {
+    let scheme = text.split_once("://").map_or("", |(scheme, _)| scheme);
+    ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known))
+}
+
+// === impl Jwt ===
+
+impl Filter for Jwt {
+    fn hooks(&self) -> Hooks {
+        Hooks::REQUEST
+    }
+
+    fn guards(&self) -> FieldGuards {
+        let set = self.headers.iter().map(|(name, _)| name.clone());
+        let carried = std::iter::once((*self.settings.header).clone());
+        FieldGuards { request: set.chain(carried).collect(), response: Vec::new() }
+    }
+
+    fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
+        match self.decide(head, cx, None) {
+            Ok(flow) => flow,
+            Err(Stopped::Costly(_) | Stopped::Keys(..)) => Flow::Wait,
+            Err(Stopped::Refused(cause)) => self.refuse(cause),
+        }
+    }
+
+    fn wait<'a>(&'a self, head: &'a mut RequestHead, cx: &'a mut Cx) -> Waiting<'a> {
+        Box::pin(async move {
+            let mut stopped = self.decide(head, cx, None);
+            if let (Keys::Remote(remote), Err(Stopped::Keys(seen, _))) = (&self.keys, &stopped) {
+                remote.change(*seen).await;
+                stopped = self.decide(head, cx, None);
+            }
+            if let Err(Stopped::Costly(costly)) = stopped {
+                let Some(checked) = costly.check(Lane::of(cx.client)).await else {
+                    return self.refuse(&TOKEN_BUSY);
+                };
+                stopped = self.decide(head, cx, Some(checked));
+            }
+            match stopped {
+                Ok(flow) => flow,
+                Err(Stopped::Refused(cause) | Stopped::Keys(_, cause)) => self.refuse(cause),
+                Err(Stopped::Costly(_)) => self.refuse(&TOKEN_BUSY), // its keys changed in the meantime
+            }
+        })
+    }
+}
+
+/// Most that verifying a token may cost on a core, see [`KeySet::cost`]. Costlier tokens are verified on threads:
+/// P-521 takes ten times as long as P-256, and a token that names no key is tried with each key that fits.
+const COST: u32 = 3;
+
+/// The threads that verify costly signatures, one for every two processors, with the number of tokens that may wait
+/// for them.
+static VERIFYING: FairQueue = FairQueue::new("weir-verify", 256, 2);
+
+/// A token that is verified on a thread.
+struct Costly {
+    token: Vec<u8>,
+    keys: Arc<KeySet>,
+}
+
+/// The verdict of a key set on a token.
+#[derive(Clone, Copy)]
+struct Checked {
+    key_set: u64,
+    verdict: Verdict,
+}
+
+impl Costly {
+    /// Verifies the token on a thread; `None` if too many wait.
+    async fn check(self, lane: Lane) -> Option<Checked> {
+        let (done, result) = oneshot::channel();
+        let job = move || {
+            let Self { token, keys } = self;
+            if !done.is_closed()
+                && let Ok(parsed) = parse(&token)
+            {
+                let verdict = keys.verify(&parsed);
+                let _ = done.send(Checked { key_set: keys.number(), verdict }); // the exchange may have ended
+            }
+        };
+        if !VERIFYING.run(lane, Box::new(job)) {
+            return None;
+        }
+        result.await.ok()
+    }
+}
+
+impl Jwt {
+    /// Decides about a request. When called again, it decides again.
+    fn decide(&self, head: &mut RequestHead, cx: &mut Cx, checked: Option<Checked>) -> Result<Flow, Stopped> {
+        let token = match self.presented(head) {
+            Presented::None if self.settings.optional => {
+                for (name, _) in &self.headers {
+                    head.headers.remove(name);
+                }
+                cx.pass_unnamed();
+                return Ok(Flow::Continue);
+            }
+            Presented::None => return Err(Stopped::Refused(&TOKEN_MISSING)),
+            Presented::One(token) => token,
+            Presented::Several => return Err(Stopped::Refused(&TOKEN_REPEATED)),
+        };
+        let verified = self.verified(token, cx, checked)?;
+        self.pass(&verified, head, cx)
+    }
+
+    fn presented<'h>(&'h self, head: &'h RequestHead) -> Presented<'h> {
+        let mut presented = Presented::None;
+        let mut fields = head.headers.values(&self.settings.header);
+        if let Some(value) = fields.next() {
+            if fields.next().is_some() {
+                return Presented::Several;
+            }
+            if let Some(token) = self.token_of(value) {
+                presented = Presented::One(token);
+            }
+        }
+        // RFC 6750 §2: a client must not use more than one way at once.
+        for token in self.settings.cookie.iter().flat_map(|name| cookies::values(head, name)) {
+            match presented {
+                Presented::None => presented = Presented::One(token),
+                _ => return Presented::Several,
+            }
+        }
+        presented
+    }
+
+    /// The token in the value of a header.
+    fn token_of<'h>(&self, value: &'h [u8]) -> Option<&'h [u8]> {
+        match &self.scheme {
+            None => Some(value).filter(|token| !token.is_empty()),
+            Some(scheme) => after_scheme(value, scheme),
+        }
+    }
+
+    fn verified(&self, token: &[u8], cx: &Cx, checked: Option<Checked>) -> Result<Rc<Verified>, Stopped> {
+        let keys = match &self.keys {
+            Keys::Here(keys) => Some(Arc::clone(keys)),
+            Keys::Remote(remote) => remote.current(),
+        };
+        let Some(keys) = keys else { return Err(self.stopped_by_keys(None, &TOKEN_KEYS)) };
+        let now = now();
+        let cache = self.cache.get(cx.core());
+        if let Some(verified) = cache.borrow_mut().find(keys.number(), token, now) {
+            return Ok(verified);
+        }
+        let parsed = parse(token).map_err(|refused| match refused {
+            Refused::Algorithm => &TOKEN_ALGORITHM,
+            Refused::Header | Refused::Malformed => &TOKEN_MALFORMED,
+        });
+        let parsed = parsed.map_err(Stopped::Refused)?;
+        let allowed = &self.settings.algorithms;
+        if !allowed.is_empty() && !allowed.contains(&parsed.algorithm) {
+            return Err(Stopped::Refused(&TOKEN_ALGORITHM));
+        }
+        let verdict = match checked.filter(|checked| checked.key_set == keys.number()) {
+            Some(checked) => checked.verdict,
+            None if keys.cost(&parsed) > COST => {
+                return Err(Stopped::Costly(Costly { token: token.to_vec(), keys }));
+            }
+            None => keys.verify(&parsed),
+        };
+        match verdict {
+            Verdict::Valid => {}
+            Verdict::Algorithm => return Err(Stopped::Refused(&TOKEN_ALGORITHM)),
+            Verdict::Unknown => return Err(self.stopped_by_keys(Some(keys.number()), &TOKEN_KEY)),
+            Verdict::Wrong => return Err(Stopped::Refused(&TOKEN_SIGNATURE)),
+        }
+        let verified = Rc::new(self.judge(&parsed, now).map_err(Stopped::Refused)?);
+        cache.borrow_mut().remember(keys.number(), token, Rc::clone(&verified));
+        Ok(verified)
+    }
+
+    /// Whether other keys may help.
+    fn stopped_by_keys(&self, seen: Option<u64>, cause: &'static Cause) -> Stopped {
+        match &self.keys {
+            Keys::Remote(remote) if remote.may_change() => Stopped::Keys(seen, cause),
+            _ => Stopped::Refused(cause),
+        }
+    }
+
+    /// Checks a token whose signature is right.
+    fn judge(&self, token: &Token<'_>, now: u64) -> Result<Verified, &'static Cause> {
+        let settings = &self.settings;
+        // RFC 7515 §4.1.9: the media type `application/at+jwt` may be written without the part before the slash.
+        let media_type =
+            token.media_type.as_deref().map(|typ| typ.strip_prefix("application/").unwrap_or(typ));
+        let is_known = |typ: &str| settings.types.iter().any(|known| known.eq_ignore_ascii_case(typ));
+        if !settings.types.is_empty() && !media_type.is_some_and(is_known) {
+            return Err(&TOKEN_CLAIMS);
+        }
+        let claims = token.claims().ok_or(&TOKEN_MALFORMED)?;
+        let until =
+            check_time(&claims, now, self.leeway, settings.allow_endless).map_err(|why| match why {
+                Untimely::Expired => &TOKEN_EXPIRED,
+                Untimely::Early | Untimely::Endless => &TOKEN_TIME,
+                Untimely::Malformed => &TOKEN_MALFORMED,
+            })?;
+        if !settings.issuers.is_empty() && !is_issued_by(&claims, &settings.issuers) {
+            return Err(&TOKEN_ISSUER);
+        }
+        if !settings.audiences.is_empty() && !is_meant_for(&claims, &settings.audiences) {
+            return Err(&TOKEN_AUDIENCE);
+        }
+        if !settings.require.iter().all(|(name, wanted)| wanted.is_met_by(name, claim(&claims, name))) {
+            return Err(&TOKEN_CLAIMS);
+        }
+        let consumer = self.consumer(&claims)?;
+        let value =
+            |name: &str| claim(&claims, name).and_then(as_text).map(|text| text.into_owned().into_bytes());
+        let headers = self.headers.iter().map(|(_, name)| value(name)).collect();
+        let who = holder(&claims, |name| self.headers.iter().any(|(_, told)| told == name));
+        Ok(Verified { consumer, headers, who, until })
+    }
+
+    fn consumer(&self, claims: &Claims) -> Result<Option<usize>, &'static Cause> {
+        let Some(name) = &self.settings.consumer else { return Ok(None) };
+        let value = claim(claims, name).and_then(serde_json::Value::as_str);
+        value.and_then(|value| self.consumers.get(value)).map(|index| Some(*index)).ok_or(&TOKEN_CONSUMER)
+    }
+
+    /// Passes the token's claims to the upstream and to the rest of the exchange.
+    fn pass(&self, verified: &Verified, head: &mut RequestHead, cx: &mut Cx) -> Result<Flow, Stopped> {
+        if let Some(index) = verified.consumer {
+            cx.set_consumer(index);
+            let client = cx.client.to_canonical();
+            let allowed = cx.consumer().map_or(&[][..], |consumer| &consumer.allow_ips);
+            if !allowed.is_empty() && !allowed.iter().any(|net| net.contains(&client)) {
+                return Err(Stopped::Refused(&CONSUMER_ADDRESS));
+            }
+        }
+        // If the upstream learns no more than the consumer, the caller is identified by the consumer.
+        if verified.consumer.is_none() || !self.headers.is_empty() || !self.settings.hide {
+            cx.identify("jwt", &verified.who);
+        }
+        for ((name, _), value) in self.headers.iter().zip(&verified.headers) {
+            head.headers.remove(name);
+            if let Some(value) = value
+                && head.headers.append(name, value).is_err()
+            {
+                return Err(Stopped::Refused(&TOKEN_CLAIMS)); // a value that cannot be sent
+            }
+        }
+        if self.settings.hide {
+            head.headers.remove(&self.settings.header);
+            if self.bearer {
+                cx.hides_authorization();
+            }
+            if let Some(name) = &self.settings.cookie {
+                cookies::remove(head, |own| own == name.as_bytes());
+            }
+        }
+        Ok(Flow::Continue)
+    }
+
+    /// RFC 6750 §3: the challenge names the error, unless the request carried no token at all.
+    fn refuse(&self, cause: &'static Cause) -> Flow {
+        if cause.status == 503 || *cause == CONSUMER_ADDRESS {
+            return Flow::refuse(cause);
+        }
+        let mut challenge = format!("{} realm=\"weir\"", self.scheme.as_deref().unwrap_or("Bearer"));
+        let error = match cause.status {
+            400 => "invalid_request",
+            403 => "insufficient_scope",
+            _ => "invalid_token",
+        };
+        if *cause != TOKEN_MISSING {
+            challenge.push_str(&format!(", error=\"{error}\", error_description=\"{}\"", cause.meaning));
+        }
+        if *cause == TOKEN_CLAIMS
+            && let Some(Requirement::OneOf(words) | Requirement::Contains(words)) =
+                self.settings.require.get("scope")
+        {
+            let words: Vec<&str> = words.iter().filter_map(serde_json::Value::as_str).collect();
+            challenge.push_str(&format!(", scope=\"{}\"", words.join(" ").replace(['"', '\\'], "")));
+        }
+        Flow::refuse_with(cause, vec![(self.www_authenticate.clone(), challenge.into_bytes())])
+    }
+}
+
+/// Seconds since 1970; tests may add an offset.
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    #[cfg(test)]
+    let now = now + tests::AHEAD.get();
+    now
+}
+
+#[cfg(test)]
+mod tests;

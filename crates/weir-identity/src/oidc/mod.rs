@@ -1,0 +1,803 @@
+//! `oidc`: logs browsers in at an identity provider. `provider` talks to it, and `seal` makes the cookies that hold
+//! sessions and pending logins. `session` defines a session and refreshes it, and `kept` keeps sessions in a store.
+
+mod kept;
+mod provider;
+mod seal;
+mod session;
+
+use super::jwt::claims::{as_text, claim};
+use super::key_auth::CONSUMER_ADDRESS;
+use super::prelude::*;
+use super::shared::claimed;
+use kept::{Kept, Ticket};
+use provider::{Asking, Failed, Provider, encode_form};
+use seal::{PARTS, Seal, end_parts, parts, random, set, set_parts};
+use session::{Login, Outcome, Session, judge};
+use sha2::{Digest as _, Sha256};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::SystemTime;
+use weir_filter::store::Away;
+use weir_filter::{cookies, query};
+use weir_h1::{FieldName, Method};
+use weir_wire::base64;
+
+/// The filter, for the registry.
+pub static KIND: FilterKind = FilterKind::made_from::<OidcSettings>("oidc").with_causes(&[
+    &CONSUMER_ADDRESS,
+    &LOGIN_CONSUMER,
+    &LOGIN_FAILED,
+    &LOGIN_LOST,
+    &LOGIN_NEEDED,
+    &LOGIN_UNAVAILABLE,
+    &SESSIONS_UNAVAILABLE,
+]);
+
+causes! {
+    LOGIN_CONSUMER "login_consumer" 403
+        "The user is logged in, but is not a consumer here." "consumers.*.oidc, and `consumer` of the filter oidc"
+    LOGIN_FAILED "login_failed" 403
+        "The identity provider did not log the user in." "the provider's log says why"
+    LOGIN_LOST "login_lost" 400
+        "The login was begun elsewhere, too long ago, or is over." "begin again; cookies must be allowed"
+    LOGIN_NEEDED "login_needed" 401
+        "Nobody is logged in." "open the page in a browser", no_credentials: true
+    LOGIN_UNAVAILABLE "login_unavailable" 503
+        "The identity provider does not answer." "`issuer` of the filter oidc; the log says why"
+    SESSIONS_UNAVAILABLE "sessions_unavailable" 503
+        "The store that keeps sessions gave no answer." "`stores`, and `store` of the filter oidc"
+}
+
+/// Logs browsers in at an identity provider (OpenID Connect, authorization code with PKCE), and identifies the user.
+///
+/// A browser that opens a page without a session is redirected to the provider and returns to that page, on the same
+/// origin. Other clients get a 401, never a redirect. The session is kept in encrypted cookies of this host alone
+/// (`__Host-`, HttpOnly, SameSite=Lax), which upstreams do not see. So any gateway with the same `client_secret`
+/// accepts it, and all routes with the same `issuer`, `client_id` and `cookie` share it. Write `forward_token` on all
+/// of these routes or on none.
+///
+/// If the provider gives a refresh token, the session is renewed when its tokens expire. This happens once, however
+/// many requests on whatever routes need it, and even if all of them leave before the provider answers.
+///
+/// With `store`, the cookie holds a ticket, and Redis holds the session, sealed with the same key. This allows claims
+/// and tokens too long for cookies (15 KB), a logout that ends the session in every browser that has its cookie, and
+/// one refresh for all gateways. Each request then waits for one round trip to the store, and gets 503 while the
+/// store is unavailable.
+///
+/// The path of `redirect` must lead to a route with this filter, and so must `logout`.
+///
+/// ```yaml
+/// - oidc:
+///     issuer: https://idp.example
+///     client_id: web
+///     client_secret: change-me
+///     redirect: https://app.example/oidc/callback
+///     headers: { x-user: sub, x-email: email }
+/// ```
+#[derive(Debug, Deserialize, Serialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct OidcSettings {
+    /// URL of the provider, exactly as the provider writes it, including a final slash; its endpoints are found below
+    /// `/.well-known/openid-configuration`.
+    issuer: String,
+    /// The client id of this gateway at the provider.
+    client_id: String,
+    /// The client secret. The key of the cookies is derived from it, so a new secret ends all sessions.
+    client_secret: String,
+    /// The URL to which the provider sends browsers back, as registered there. It also defines this origin; the Host
+    /// of a request is not trusted.
+    redirect: Url,
+    /// Scopes to request. Default `openid`.
+    #[serde(default = "scopes")]
+    scopes: Vec<String>,
+    /// What the provider should ask the user for: `consent`, `login`, `select_account`, or several of them. Default
+    /// `consent` with the scope `offline_access`, without which many providers give no refresh token (OpenID Connect
+    /// Core §11); otherwise nothing. `[]`: never anything.
+    #[serde(default)]
+    prompt: Option<Vec<Prompt>>,
+    /// Longest lifetime of a session. A shorter time applies to existing sessions too. Default 8h.
+    #[serde(default = "session")]
+    session: Duration,
+    /// Name of the cookies. Default `weir`, which gives `__Host-weir-0` and so on.
+    #[serde(default = "cookie")]
+    cookie: String,
+    /// Name of a Redis under `stores` that keeps the sessions. Default none: cookies hold them.
+    #[serde(default)]
+    store: Option<String>,
+    /// Path that ends the session, here and at the provider. Default none.
+    #[serde(default)]
+    logout: Option<String>,
+    /// Where a browser goes after logout. Default: `/` on this origin.
+    #[serde(default)]
+    after_logout: Option<Url>,
+    /// Claim that names the consumer, by one of the values under `consumers.NAME.oidc`. A user that names no consumer
+    /// is refused. Default none: the consumer stays unnamed.
+    #[serde(default)]
+    consumer: Option<String>,
+    /// Headers for the upstream, each with the claim that sets it, as in the filter jwt. Headers of these names from
+    /// the client are removed. Default none.
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    /// Whether the upstream gets the access token, as `Authorization: Bearer`. Default false.
+    #[serde(default)]
+    forward_token: bool,
+    /// PEM file with the certificate authorities to trust for the provider. Default: those of the system.
+    #[serde(default)]
+    ca: Option<FilePath>,
+    /// Allows an `http://` provider outside this machine. Default false.
+    #[serde(default)]
+    insecure: bool,
+    /// Lets requests without a session pass, unnamed. Default false.
+    #[serde(default)]
+    optional: bool,
+}
+
+/// A value of `prompt`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum Prompt {
+    /// The user's consent to this client.
+    Consent,
+    /// The password again.
+    Login,
+    /// The choice of an account.
+    SelectAccount,
+}
+
+impl Prompt {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Consent => "consent",
+            Self::Login => "login",
+            Self::SelectAccount => "select_account",
+        }
+    }
+}
+
+fn scopes() -> Vec<String> {
+    vec!["openid".to_owned()]
+}
+
+const fn session() -> Duration {
+    Duration::from_secs(8 * 3600)
+}
+
+fn cookie() -> String {
+    "weir".to_owned()
+}
+
+/// How long a login may take, in seconds.
+const LOGIN_SECONDS: u64 = 600;
+
+/// Most pending logins of a browser; one more drops the oldest.
+const LOGINS: usize = 5;
+
+/// The largest file of authorities, in bytes.
+const CA_BYTES: usize = 256 * 1024;
+
+struct Oidc {
+    settings: OidcSettings,
+    provider: Arc<Provider>,
+    seal: Arc<Seal>,
+    kept: Option<Kept>,
+    session_cookie: String,
+    login_cookie: String,
+    headers: Vec<(FieldName, String)>,
+    consumers: HashMap<String, usize>,
+    names: Names,
+}
+
+struct Names {
+    authorization: FieldName,
+    cache_control: FieldName,
+    location: FieldName,
+    set_cookie: FieldName,
+}
+
+/// Cookies that the response of this exchange must set.
+#[derive(Default)]
+struct Renewed(Vec<Vec<u8>>);
+
+/// What a request asks for.
+enum Asks {
+    Callback,
+    Logout,
+    Page(SessionCookie),
+}
+
+/// The session cookies of a browser.
+enum SessionCookie {
+    Nothing,
+    Session(Session),
+    /// A ticket for a session in the store.
+    Ticket(Ticket),
+}
+
+impl IntoFilter for OidcSettings {
+    type Filter = Oidc;
+
+    fn into_filter(self, build: &mut Build<'_>) -> Option<Oidc> {
+        let before = build.mistakes.len();
+        self.check(build);
+        let headers = self.fields(build);
+        let consumers = self.consumers(build);
+        let (mut trust, mut trusted) = (Trust::default(), String::new());
+        if let Some(ca) = &self.ca {
+            match build.read_file(ca, CA_BYTES).and_then(|pem| Ok((Trust::file(&ca.0)?, pem))) {
+                Ok((read, pem)) => (trust, trusted) = (read, base64::encode_url(&Sha256::digest(&pem))),
+                Err(why) => build.refuse("ca", why, None),
+            }
+        }
+        let store = self.store.as_ref().and_then(|name| build.store("store", name));
+        if build.mistakes.len() > before {
+            return None;
+        }
+        let issuer = self.issuer.clone();
+        let asking = Asking {
+            issuer: issuer.clone(),
+            trust,
+            insecure: self.insecure,
+            client_id: self.client_id.clone(),
+            client_secret: self.client_secret.clone(),
+            redirect: self.redirect.to_string(),
+        };
+        let secret = base64::encode_url(&Sha256::digest(self.client_secret.as_bytes()));
+        let key = [&issuer, &self.client_id, &secret, &asking.redirect, &trusted, &self.insecure.to_string()];
+        let key = key.map(String::as_str).join(" ");
+        let purpose = format!("{issuer} {} {}", self.client_id, self.cookie);
+        let seal = Arc::new(Seal::new(&self.client_secret, &purpose));
+        let name = |text| FieldName::new(text).expect("a name in the source is a token");
+        Some(Oidc {
+            provider: build.keep_tended(&key, || Provider::new(asking)),
+            kept: store.map(|store| Kept::new(store, Arc::clone(&seal), &purpose)),
+            seal,
+            session_cookie: format!("__Host-{}", self.cookie),
+            login_cookie: format!("__Host-{}-login-", self.cookie),
+            headers,
+            consumers,
+            names: Names {
+                authorization: name("authorization"),
+                cache_control: name("cache-control"),
+                location: name("location"),
+                set_cookie: name("set-cookie"),
+            },
+            settings: self,
+        })
+    }
+}
+
+// === impl OidcSettings ===
+
+impl OidcSettings {
+    fn check(&self, build: &mut Build<'_>) {
+        match self.issuer.parse::<Url>() {
+            Ok(url) if !url.is_safe() && !self.insecure => {
+                let message = "is asked in clear text: whoever is on the way can log in as anybody";
+                build.refuse("issuer", message, Some("write https://, or add `insecure: true`".into()));
+            }
+            Ok(_) => {}
+            Err(e) => {
+                build.refuse("issuer", format!("is no URL: {e}"), Some("write https://idp.example".into()))
+            }
+        }
+        if !self.redirect.is_safe() {
+            let message = "is in clear text, where browsers keep no `__Host-` cookie";
+            build.refuse("redirect", message, Some("write https://".into()));
+        }
+        if self.redirect.target().contains('?') {
+            build.refuse("redirect", "has a query; expected a path alone", None);
+        }
+        for (key, text) in [("client_id", &self.client_id), ("client_secret", &self.client_secret)] {
+            if text.is_empty() {
+                build.refuse(
+                    key,
+                    "is empty",
+                    Some("the provider gives it when the gateway is registered".into()),
+                );
+            }
+        }
+        if !self.scopes.iter().any(|scope| scope == "openid") {
+            build.refuse(
+                "scopes",
+                "lacks `openid`, without which there is no ID token",
+                Some("add openid".into()),
+            );
+        }
+        if self.scopes.iter().any(|scope| scope.is_empty() || !scope.bytes().all(|b| b.is_ascii_graphic())) {
+            build.refuse("scopes", "has one that is empty or has a space", None);
+        }
+        if FieldName::new(&self.cookie).is_err() {
+            build.refuse(
+                "cookie",
+                format!("`{}` is no name of a cookie", self.cookie),
+                Some("write weir".into()),
+            );
+        }
+        if let Some(path) = &self.logout
+            && (!path.starts_with('/') || path.contains('?') || *path == self.redirect.target())
+        {
+            build.refuse("logout", format!("`{path}` is no path of its own"), Some("write /logout".into()));
+        }
+        if self.session.get().as_secs() < 60 {
+            build.refuse("session", "is under a minute; expected e.g. 8h", None);
+        }
+    }
+
+    /// The value of `prompt` for a login.
+    fn prompt(&self) -> String {
+        let offline = self.scopes.iter().any(|scope| scope == "offline_access");
+        let usual: &[Prompt] = if offline { &[Prompt::Consent] } else { &[] };
+        let words: Vec<&str> = self.prompt.as_deref().unwrap_or(usual).iter().map(|it| it.word()).collect();
+        words.join(" ")
+    }
+
+    fn fields(&self, build: &mut Build<'_>) -> Vec<(FieldName, String)> {
+        claimed::headers(build, &self.headers, |name| {
+            let own = ["cookie", "authorization"].iter().any(|own| name.as_str().eq_ignore_ascii_case(own));
+            own.then_some("is a header that this filter reads or writes")
+        })
+    }
+
+    fn consumers(&self, build: &mut Build<'_>) -> HashMap<String, usize> {
+        match self.consumer {
+            None => HashMap::new(),
+            Some(_) => claimed::consumers(build, "oidc", "everybody"),
+        }
+    }
+}
+
+// === impl Oidc ===
+
+impl Filter for Oidc {
+    fn hooks(&self) -> Hooks {
+        Hooks::REQUEST | Hooks::RESPONSE
+    }
+
+    fn conceals(&self) -> Conceals {
+        // Anyone who uses the code before the browser does could make a session of it.
+        Conceals { callbacks: vec![self.settings.redirect.target().to_owned()], ..Conceals::default() }
+    }
+
+    fn guards(&self) -> FieldGuards {
+        FieldGuards {
+            request: self.headers.iter().map(|(name, _)| name.clone()).collect(),
+            response: Vec::new(),
+        }
+    }
+
+    fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
+        let now = now();
+        match self.asks(head) {
+            Asks::Callback | Asks::Logout => Flow::Wait,
+            Asks::Page(SessionCookie::Session(session)) if session.is_fresh(now) => {
+                self.pass(&session, head, cx)
+            }
+            Asks::Page(SessionCookie::Session(session)) if session.is_alive(now) => Flow::Wait,
+            Asks::Page(SessionCookie::Ticket(_)) => Flow::Wait,
+            Asks::Page(_) if self.settings.optional => self.pass_unnamed(head, cx),
+            Asks::Page(_) if is_navigation(head) => Flow::Wait,
+            Asks::Page(_) => Flow::refuse(&LOGIN_NEEDED),
+        }
+    }
+
+    fn wait<'a>(&'a self, head: &'a mut RequestHead, cx: &'a mut Cx) -> Waiting<'a> {
+        Box::pin(async move {
+            match self.asks(head) {
+                Asks::Callback => self.finish(head).await,
+                Asks::Logout => self.log_out(head).await,
+                Asks::Page(brings) => match self.session(brings, head, cx).await {
+                    Ok(Some(session)) => self.pass(&session, head, cx),
+                    Ok(None) => self.begin_or_refuse(head, cx).await,
+                    Err(cause) => Flow::refuse(cause),
+                },
+            }
+        })
+    }
+
+    fn on_response(&self, head: &mut ResponseHead, cx: &mut Cx) -> Flow {
+        for cookie in std::mem::take(&mut cx.state::<Renewed>().0) {
+            if head.headers.append(&self.names.set_cookie, &cookie).is_err() {
+                return Flow::refuse(&LOGIN_UNAVAILABLE);
+            }
+        }
+        Flow::Continue
+    }
+}
+
+impl Oidc {
+    fn asks(&self, head: &RequestHead) -> Asks {
+        let path = head.routed_path();
+        if path == self.settings.redirect.target().as_bytes() {
+            return Asks::Callback;
+        }
+        if self.settings.logout.as_ref().is_some_and(|logout| path == logout.as_bytes()) {
+            return Asks::Logout;
+        }
+        Asks::Page(self.brings(head))
+    }
+
+    fn brings(&self, head: &RequestHead) -> SessionCookie {
+        let Some(sealed) = parts(head, &self.session_cookie) else { return SessionCookie::Nothing };
+        match &self.kept {
+            None => {
+                let session = self.seal.open("session", &sealed);
+                session
+                    .map_or(SessionCookie::Nothing, |session| SessionCookie::Session(self.limited(session)))
+            }
+            Some(_) => {
+                self.seal.open("ticket", &sealed).map_or(SessionCookie::Nothing, SessionCookie::Ticket)
+            }
+        }
+    }
+
+    /// Applies the current lifetime limit: a shorter `session` applies to existing sessions too.
+    fn limited(&self, session: Session) -> Session {
+        session.within(self.settings.session.get().as_secs())
+    }
+
+    /// The browser's session, refreshed if necessary; `None` if there is none.
+    async fn session(
+        &self,
+        brings: SessionCookie,
+        head: &RequestHead,
+        cx: &mut Cx,
+    ) -> Result<Option<Session>, &'static Cause> {
+        let session = match (brings, &self.kept) {
+            (SessionCookie::Session(session), _) => Some(session),
+            (SessionCookie::Ticket(ticket), Some(kept)) => {
+                let session = kept.load(&ticket).await.map_err(|Away| &SESSIONS_UNAVAILABLE)?;
+                session.map(|session| self.limited(session))
+            }
+            (SessionCookie::Nothing | SessionCookie::Ticket(_), _) => None,
+        };
+        match session {
+            Some(session) if session.is_fresh(now()) => Ok(Some(session)),
+            Some(session) if session.is_alive(now()) => self.renew(session, head, cx).await,
+            _ => Ok(None),
+        }
+    }
+
+    // === login ===
+
+    async fn begin_or_refuse(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
+        if self.settings.optional {
+            return self.pass_unnamed(head, cx);
+        }
+        if is_navigation(head) { self.begin(head).await } else { Flow::refuse(&LOGIN_NEEDED) }
+    }
+
+    /// Redirects a browser to the provider, and stores in a cookie what the provider's answer must match.
+    async fn begin(&self, head: &RequestHead) -> Flow {
+        let Some(known) = self.provider.known().await else { return Flow::refuse(&LOGIN_UNAVAILABLE) };
+        let (Some(state), Some(nonce), Some(verifier)) = (random::<16>(), random::<16>(), random::<32>())
+        else {
+            return Flow::refuse(&LOGIN_UNAVAILABLE);
+        };
+        let challenge = base64::encode_url(&Sha256::digest(verifier.as_bytes()));
+        let settings = &self.settings;
+        let scope = settings.scopes.join(" ");
+        let prompt = settings.prompt();
+        let mut asked = encode_form(&[
+            ("response_type", "code"),
+            ("client_id", &settings.client_id),
+            ("redirect_uri", &self.provider.asking.redirect),
+            ("scope", &scope),
+            ("state", &state),
+            ("nonce", &nonce),
+            ("code_challenge", &challenge),
+            ("code_challenge_method", "S256"),
+        ]);
+        if !prompt.is_empty() {
+            asked.push_str(&format!("&{}", encode_form(&[("prompt", &prompt)])));
+        }
+        let login =
+            Login { nonce, verifier, back: back_to(head), until: now().saturating_add(LOGIN_SECONDS) };
+        let Some(sealed) = self.seal.seal(&format!("login {state}"), &login) else {
+            return Flow::refuse(&LOGIN_UNAVAILABLE);
+        };
+        let mut cookies = vec![set(&format!("{}{state}", self.login_cookie), &sealed, LOGIN_SECONDS)];
+        cookies.extend(self.surplus(head).iter().map(|name| set(name, "", 0)));
+        let separator = if known.authorization.contains('?') { '&' } else { '?' };
+        self.redirect(&format!("{}{separator}{asked}", known.authorization), cookies)
+    }
+
+    /// The browser has returned: exchanges the code and makes the session.
+    async fn finish(&self, head: &RequestHead) -> Flow {
+        let parameter = |name: &str| {
+            let mut values = query::values(head.query().unwrap_or_default(), name);
+            let value = values.next().and_then(|value| String::from_utf8(value.into_owned()).ok());
+            if values.next().is_some() { None } else { value }
+        };
+        let state = parameter("state")
+            .filter(|state| state.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b)));
+        let Some(state) = state.filter(|_| head.method() == Method::Get) else {
+            return Flow::refuse(&LOGIN_LOST);
+        };
+        let name = format!("{}{state}", self.login_cookie);
+        let sealed = cookies::values(head, &name).next();
+        let login: Option<Login> =
+            sealed.and_then(|sealed| self.seal.open(&format!("login {state}"), sealed));
+        let now = now();
+        let Some(login) = login.filter(|login| now < login.until) else {
+            // A browser that is already logged in has returned to the provider's answer with the back button or a
+            // reload. That login is over.
+            return match self.is_logged_in(head, now).await {
+                Ok(true) => self.redirect(&format!("{}/", self.settings.redirect.origin()), Vec::new()),
+                Ok(false) => Flow::refuse(&LOGIN_LOST),
+                Err(cause) => Flow::refuse(cause),
+            };
+        };
+        let Some(known) = self.provider.known().await else { return Flow::refuse(&LOGIN_UNAVAILABLE) };
+        // RFC 9207 §2.4: an answer of another provider must not be taken for an answer of this one.
+        let issuer = parameter("iss");
+        let right =
+            issuer.as_deref().map_or(!known.names_itself, |issuer| issuer == self.provider.asking.issuer);
+        let Some(code) = parameter("code").filter(|_| right) else { return Flow::refuse(&LOGIN_FAILED) };
+        let tokens = match self.provider.exchange(&code, &login.verifier).await {
+            Ok(tokens) => tokens,
+            Err(Failed::Malformed | Failed::Refused) => return Flow::refuse(&LOGIN_FAILED),
+            Err(Failed::Unavailable) => return Flow::refuse(&LOGIN_UNAVAILABLE),
+        };
+        let asking = &self.provider.asking;
+        let claims = tokens
+            .id
+            .as_ref()
+            .filter(|claims| judge(claims, &asking.issuer, &asking.client_id, Some(&login.nonce), now));
+        let Some(claims) = claims.cloned() else { return Flow::refuse(&LOGIN_FAILED) };
+        let Some(id) = random::<16>() else { return Flow::refuse(&LOGIN_UNAVAILABLE) };
+        let session = Session::new(
+            id,
+            claims,
+            &tokens,
+            now,
+            self.settings.session.get().as_secs(),
+            self.settings.forward_token,
+        );
+        if let Some(kept) = &self.kept
+            && kept.save(&session, now).await.is_err()
+        {
+            return Flow::refuse(&SESSIONS_UNAVAILABLE);
+        }
+        let Some(mut cookies) = self.cookies_of(&session, head, now) else {
+            return Flow::refuse(&LOGIN_FAILED);
+        };
+        cookies.push(set(&name, "", 0));
+        self.redirect(&format!("{}{}", self.settings.redirect.origin(), login.back), cookies)
+    }
+
+    /// Whether the browser has a session that has not expired.
+    async fn is_logged_in(&self, head: &RequestHead, now: u64) -> Result<bool, &'static Cause> {
+        let session = match (self.brings(head), &self.kept) {
+            (SessionCookie::Session(session), _) => Some(session),
+            (SessionCookie::Ticket(ticket), Some(kept)) => {
+                kept.load(&ticket).await.map_err(|Away| &SESSIONS_UNAVAILABLE)?
+            }
+            (SessionCookie::Nothing | SessionCookie::Ticket(_), _) => None,
+        };
+        Ok(session.is_some_and(|session| session.is_alive(now)))
+    }
+
+    /// Ends the session here, and at the provider.
+    async fn log_out(&self, head: &RequestHead) -> Flow {
+        if let (SessionCookie::Ticket(ticket), Some(kept)) = (self.brings(head), &self.kept)
+            && kept.end(&ticket).await.is_err()
+        {
+            return Flow::refuse(&SESSIONS_UNAVAILABLE); // the user must not believe that the session is over
+        }
+        let settings = &self.settings;
+        let after = settings
+            .after_logout
+            .as_ref()
+            .map_or_else(|| format!("{}/", settings.redirect.origin()), Url::to_string);
+        let known = self.provider.known().await;
+        let to = match known.as_ref().and_then(|known| known.end_session.as_ref()) {
+            Some(end) => {
+                let separator = if end.contains('?') { '&' } else { '?' };
+                let form: [(&str, &str); 2] =
+                    [("client_id", &settings.client_id), ("post_logout_redirect_uri", &after)];
+                format!("{end}{separator}{}", encode_form(&form))
+            }
+            None => after,
+        };
+        self.redirect(&to, end_parts(&self.session_cookie, 0, head))
+    }
+
+    /// Refreshes the session; `None` if the provider has ended it.
+    async fn renew(
+        &self,
+        session: Session,
+        head: &RequestHead,
+        cx: &mut Cx,
+    ) -> Result<Option<Session>, &'static Cause> {
+        let now = now();
+        let (provider, forward) = (Arc::clone(&self.provider), self.settings.forward_token);
+        let refresh = refreshed(provider, session.clone(), now, forward);
+        let (kept, refreshes, id) = (self.kept.clone(), &self.provider.refreshes, session.tokens_id());
+        let renewed = match kept {
+            Some(kept) => {
+                refreshes.once(&id, now, cx.core(), kept.refresh(session.clone(), now, refresh)).await
+            }
+            None => refreshes.once(&id, now, cx.core(), refresh).await,
+        };
+        match renewed {
+            Ok(Some(fresh)) => {
+                if self.kept.is_none() {
+                    cx.state::<Renewed>().0 = self.cookies_of(&fresh, head, now).ok_or(&LOGIN_FAILED)?;
+                }
+                Ok(Some(fresh))
+            }
+            Ok(None) => Ok(None),
+            // While the provider is down, sessions get a grace period.
+            Err(()) if session.is_in_grace(now) => Ok(Some(session)),
+            Err(()) => Err(&LOGIN_UNAVAILABLE),
+        }
+    }
+
+    fn cookies_of(&self, session: &Session, head: &RequestHead, now: u64) -> Option<Vec<Vec<u8>>> {
+        let sealed = match &self.kept {
+            Some(_) => self.seal.seal("ticket", &Ticket::of(session)),
+            None => self.seal.seal("session", session),
+        }?;
+        set_parts(&self.session_cookie, &sealed, session.until.saturating_sub(now), head)
+    }
+
+    /// The names of the cookies that must go before another login begins: first the invalid ones, then the oldest.
+    fn surplus(&self, head: &RequestHead) -> Vec<String> {
+        let mut logins = self.logins(head);
+        let until = |name: &String| {
+            let state = name.strip_prefix(&self.login_cookie)?;
+            let sealed = cookies::values(head, name).next()?;
+            let login: Login = self.seal.open(&format!("login {state}"), sealed)?;
+            Some(login.until)
+        };
+        logins.sort_by_cached_key(until); // `None` comes first
+        let keep = LOGINS.saturating_sub(1).min(logins.len());
+        logins.truncate(logins.len() - keep);
+        logins
+    }
+
+    /// The names of the cookies of pending logins.
+    fn logins(&self, head: &RequestHead) -> Vec<String> {
+        let pairs = head.headers.get_all("cookie").flat_map(|field| field.split(|&b| b == b';'));
+        let names = pairs.filter_map(|pair| std::str::from_utf8(pair.split(|&b| b == b'=').next()?).ok());
+        let own = names.map(str::trim).filter(|name| name.starts_with(&self.login_cookie));
+        own.filter(|name| FieldName::new(name).is_ok()).map(str::to_owned).collect()
+    }
+
+    fn redirect(&self, to: &str, cookies: Vec<Vec<u8>>) -> Flow {
+        let names = &self.names;
+        let mut headers = vec![
+            (names.location.clone(), to.as_bytes().to_vec()),
+            (names.cache_control.clone(), b"no-store".to_vec()),
+        ];
+        headers.extend(cookies.into_iter().map(|cookie| (names.set_cookie.clone(), cookie)));
+        Flow::Answer(Box::new(Answer { status: 302, headers, body: Body::default() }))
+    }
+
+    // === who is logged in ===
+
+    fn pass_unnamed(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
+        cx.pass_unnamed();
+        for (name, _) in &self.headers {
+            head.headers.remove(name);
+        }
+        self.hide(head);
+        Flow::Continue
+    }
+
+    fn pass(&self, session: &Session, head: &mut RequestHead, cx: &mut Cx) -> Flow {
+        if let Some(name) = &self.settings.consumer {
+            let value = claim(&session.claims, name).and_then(serde_json::Value::as_str);
+            let Some(index) = value.and_then(|value| self.consumers.get(value)) else {
+                return Flow::refuse(&LOGIN_CONSUMER);
+            };
+            cx.set_consumer(*index);
+            let client = cx.client.to_canonical();
+            let allowed = cx.consumer().map_or(&[][..], |consumer| &consumer.allow_ips);
+            if !allowed.is_empty() && !allowed.iter().any(|net| net.contains(&client)) {
+                return Flow::refuse(&CONSUMER_ADDRESS);
+            }
+        }
+        if self.settings.consumer.is_none() || !self.headers.is_empty() || self.settings.forward_token {
+            self.identify(session, cx);
+        }
+        for (name, claimed) in &self.headers {
+            head.headers.remove(name);
+            if let Some(value) = claim(&session.claims, claimed).and_then(as_text)
+                && head.headers.append(name, value.as_bytes()).is_err()
+            {
+                return Flow::refuse(&LOGIN_FAILED);
+            }
+        }
+        if self.settings.forward_token {
+            head.headers.remove(&self.names.authorization);
+            if let Some(token) = &session.access
+                && head
+                    .headers
+                    .append(&self.names.authorization, format!("Bearer {token}").as_bytes())
+                    .is_err()
+            {
+                return Flow::refuse(&LOGIN_FAILED);
+            }
+        }
+        self.hide(head);
+        Flow::Continue
+    }
+
+    /// Identifies the caller by the provider's subject (OpenID Connect Core §2) and by the values that the upstream
+    /// gets.
+    fn identify(&self, session: &Session, cx: &mut Cx) {
+        let mut who = Vec::new();
+        let names = ["iss", "sub"].into_iter().chain(self.headers.iter().map(|(_, claimed)| &**claimed));
+        for name in names {
+            let value = claim(&session.claims, name).and_then(as_text).unwrap_or_default();
+            who.extend_from_slice(&value.len().to_le_bytes()); // different lists of values give different bytes
+            who.extend_from_slice(value.as_bytes());
+        }
+        cx.identify("oidc", &who);
+    }
+
+    /// Removes the cookies of sessions and logins, which upstreams must not see.
+    fn hide(&self, head: &mut RequestHead) {
+        let is_own = |name: &[u8]| {
+            let part =
+                name.strip_prefix(self.session_cookie.as_bytes()).and_then(|rest| rest.strip_prefix(b"-"));
+            name.starts_with(self.login_cookie.as_bytes())
+                || part.is_some_and(|digit| (0..PARTS).any(|at| at.to_string().as_bytes() == digit))
+        };
+        cookies::remove(head, is_own);
+    }
+}
+
+/// Exchanges the refresh token of a session; `None` if the provider has ended it.
+async fn refreshed(provider: Arc<Provider>, session: Session, now: u64, forward_token: bool) -> Outcome {
+    let Some(token) = &session.refresh else { return Ok(None) };
+    let tokens = match provider.refresh(token).await {
+        Ok(tokens) => tokens,
+        Err(Failed::Refused) => return Ok(None),
+        Err(Failed::Malformed | Failed::Unavailable) => return Err(()),
+    };
+    let asking = &provider.asking;
+    // Core §12.2: the same issuer, audience and subject; a nonce is not needed.
+    let fits =
+        |claims: &_| judge(claims, &asking.issuer, &asking.client_id, None, now) && session.is_of(claims);
+    if !tokens.id.as_ref().is_none_or(fits) {
+        return Ok(None);
+    }
+    Ok(Some(session.renewed(&tokens, now, forward_token)))
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Whether a browser is opening a page. Background requests and other clients get a 401.
+fn is_navigation(head: &RequestHead) -> bool {
+    let field = |name| head.headers.get_str(name).unwrap_or_default();
+    let asks_for_page = match field("sec-fetch-mode") {
+        b"" => {
+            field("accept").split(|&b| b == b',').any(|media| media.trim_ascii().starts_with(b"text/html"))
+        }
+        mode => mode == b"navigate",
+    };
+    asks_for_page
+        && matches!(head.method(), Method::Get | Method::Head)
+        && field("x-requested-with").is_empty()
+}
+
+/// The requested page on this origin: path and query only, which cannot lead elsewhere.
+fn back_to(head: &RequestHead) -> String {
+    let path = String::from_utf8_lossy(head.routed_path());
+    // Browsers read `//host` and `/\host` as other hosts.
+    if !path.starts_with('/') || path.starts_with("//") || path.starts_with("/\\") || path.len() > 1024 {
+        return "/".to_owned();
+    }
+    match head.query() {
+        Some(query) if query.len() <= 1024 => format!("{path}?{}", String::from_utf8_lossy(query)),
+        _ => path.into_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;
