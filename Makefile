@@ -57,13 +57,13 @@ soak:          ## all faults at once for SOAK_SECONDS (600), every request accou
 upgrade-storm: ## 200 upgrades under 128 short connections, with a slow exec, on one core and on two
 	@scripts/ensure-tools.sh cc
 	cargo build --locked --profile ci --workspace --bins
-	WEIR_BIN='$(TARGET)/ci/weir' cargo test --locked --profile ci -p weir-testkit --test upgrade_storm -- --nocapture --test-threads 1
+	WEIR_BIN='$(TARGET)/ci/weir' cargo test --locked --profile ci -p weirgate --test upgrade_storm -- --nocapture --test-threads 1
 
 test-unit-filter: ## every end-to-end test with weir under the system call filter of dist/weir.service
 	@scripts/ensure-tools.sh $(TEST_TOOLS)
 	cargo build --locked --profile ci --workspace --bins
 	scripts/unit-filter.py dist/weir.service '$(TARGET)/ci/weir' '$(TARGET)/unit-filter/weir'
-	WEIR_BIN='$(TARGET)/unit-filter/weir' cargo test --locked --profile ci -p weir-testkit --test e2e --no-fail-fast
+	WEIR_BIN='$(TARGET)/unit-filter/weir' cargo test --locked --profile ci -p weirgate --test e2e --no-fail-fast
 
 mutants:       ## breaks the functions named in mutants.toml one by one and lists what no unit test notices; MUTANTS="-p weir-identity -f '**/acl.rs'"
 	@cargo mutants --version >/dev/null 2>&1 || { echo 'Missing cargo-mutants. Run: cargo install cargo-mutants --locked' >&2; exit 1; }

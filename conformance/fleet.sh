@@ -1,6 +1,6 @@
 #!/bin/sh
 # A fleet at length: a thousand seeds of the simulated one, and of the limits that it keeps; one change on ten thousand calm nodes; and the
-# conversations with a real etcd that take long (crates/weir-testkit/tests/e2e/fleet_*.rs, those that run with LONG_TESTS).
+# conversations with a real etcd that take long (crates/weirgate/tests/e2e/fleet_*.rs, those that run with LONG_TESTS).
 . "$(dirname "$0")/lib.sh"
 ensure etcd
 
@@ -17,7 +17,7 @@ done
 WEIR_BIN=$(weir_bin)
 export WEIR_BIN
 # One at a time: they measure.
-(cd "$ROOT" && LONG_TESTS=1 cargo test --locked --profile ci -p weir-testkit --test e2e -- fleet_ --test-threads 1 --nocapture) >"$WORK/tests.log" 2>&1 </dev/null && good=yes || good=
+(cd "$ROOT" && LONG_TESTS=1 cargo test --locked --profile ci -p weirgate --test e2e -- fleet_ --test-threads 1 --nocapture) >"$WORK/tests.log" 2>&1 </dev/null && good=yes || good=
 grep -h '^FIGURE ' "$WORK/tests.log" || true
 if [ "$good" ]; then
   pass "with a real etcd: $(grep '^test result' "$WORK/tests.log" | tail -n 1)"

@@ -16,7 +16,7 @@ expect "it is Valkey" sh -c '"$1" --version | grep -q "^Valkey server"' sh "$WOR
 WEIR_BIN=$(weir_bin)
 export WEIR_BIN
 PATH="$WORK/bin:$PATH"
-if (cd "$ROOT" && cargo test --locked --profile ci -p weir-testkit --test e2e -- shared_limits:: --skip tls) >"$WORK/tests.log" 2>&1 </dev/null; then
+if (cd "$ROOT" && cargo test --locked --profile ci -p weirgate --test e2e -- shared_limits:: --skip tls) >"$WORK/tests.log" 2>&1 </dev/null; then
   pass "$(grep '^test result' "$WORK/tests.log" | tail -n 1)"
 else
   fail "shared limits"

@@ -194,7 +194,7 @@ fn an_empty_process_is_well_formed() {
 #[test]
 fn every_family_is_documented() {
     let docs = include_str!("../../../../docs/reference/metrics.md");
-    // What filters tell is no part of this crate: weir-testkit/tests/tidy.rs compares it.
+    // What filters tell is no part of this crate: weirgate/tests/tidy.rs compares it.
     let (before, filters) = docs.split_once("\n## Filters\n").unwrap();
     let (_, after) = filters.split_once("\n## ").unwrap();
     let docs = format!("{before}{after}");
