@@ -1,5 +1,5 @@
-//! Certificates by ACME as this gateway has them: how its authorities are reached, and how it tells the fare of its certificates. The work is
-//! weir-acme's.
+//! ACME certificates in this gateway: reaching the authorities, and reporting each certificate's status. weir-acme
+//! does the rest.
 
 use serde::Serialize;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -8,18 +8,18 @@ use weir_h1::FieldName;
 use weir_telemetry::{KeptCertificate, timestamp};
 use weir_upstream::fetch::{FetchRequest, Fetcher, Trust, Url};
 
-/// How long a request to an authority may take: some answer when the work is done.
+/// How long a request to an authority may take. Some authorities answer only when the work is done.
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// Reaches authorities by the control side's client.
+/// Reaches authorities through the control side's client.
 pub(crate) struct Wire(pub(crate) Fetcher);
 
-/// How a certificate that is kept up to date fares.
+/// The status of an automatically renewed certificate.
 #[derive(Clone, Debug, Serialize)]
 pub struct AcmeStatus {
-    /// `issued`; `stand_in` while clients are shown a certificate that they do not believe; `expired`.
+    /// `issued`; `stand_in` while clients get a certificate that they do not trust; `expired`.
     pub state: &'static str,
-    /// The directory of its authority.
+    /// The authority's directory.
     pub directory: String,
     /// How control over its name is proven.
     pub challenge: &'static str,
@@ -28,12 +28,12 @@ pub struct AcmeStatus {
     /// When it will be renewed: RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub renews_at: Option<String>,
-    /// How many tries failed since the last that did not.
+    /// How many attempts have failed since the last success.
     pub failures: u32,
-    /// Why the last try failed.
+    /// Why the last attempt failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<AcmeError>,
-    /// When it is tried again after that: RFC 3339.
+    /// When the next attempt follows: RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_try: Option<String>,
 }
@@ -41,13 +41,13 @@ pub struct AcmeStatus {
 /// Why there is no new certificate.
 #[derive(Clone, Debug, Serialize)]
 pub struct AcmeError {
-    /// What kind of failure: a stable name.
+    /// The kind of failure: a stable name.
     pub reason: &'static str,
     /// What happened.
     pub text: String,
     /// What to look at.
     pub hint: &'static str,
-    /// When: RFC 3339.
+    /// When it happened: RFC 3339.
     pub at: String,
 }
 
@@ -75,7 +75,7 @@ impl Transport for Wire {
 }
 
 impl AcmeStatus {
-    /// How it fares now.
+    /// The current status.
     pub fn of(status: &Status, now: i64) -> Self {
         let state = match status.not_after {
             None => "stand_in",
@@ -100,7 +100,7 @@ impl AcmeStatus {
     }
 }
 
-/// What metrics tell of it.
+/// Its metrics.
 pub fn figures(status: &Status) -> KeptCertificate {
     KeptCertificate {
         cert: status.file.display().to_string(),
@@ -111,7 +111,7 @@ pub fn figures(status: &Status) -> KeptCertificate {
     }
 }
 
-/// Seconds since 1970 as logs write them.
+/// Formats seconds since 1970 as logs do.
 pub fn moment(seconds: i64) -> String {
     timestamp(UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
 }

@@ -1,4 +1,4 @@
-//! Why a request ended as it did: asked afterwards, by its id or by what happened to it.
+//! Explains why a request ended as it did: afterwards, by its id or by what happened to it.
 //!
 //! ```text
 //!   exchange/record.rs ──► Autopsies (one per core, bounded) ──► Gateway::why ──► told: sentence, timeline, key with file:line
@@ -6,8 +6,9 @@
 //!     or is a sample                                                  place in the config are looked up only then
 //! ```
 //!
-//! What is kept is the record of the exchange that the access log is written from, and the steps that took time. An exchange that was well costs
-//! two compares. Nothing secret is kept: see `kept`; of an upstream's own error, its code, reason and message: see `body`.
+//! A kept exchange holds the record that its access log line is made from, and the steps that took time. A successful
+//! exchange costs two comparisons. No secret is kept (see `kept`). Of an upstream's own error, only its code, reason
+//! and message are kept (see `body`).
 
 pub(crate) mod body;
 pub(crate) mod kept;
@@ -22,40 +23,40 @@ pub use told::{Files, ReportContext, connection as connection_kept};
 
 use serde::Serialize;
 
-/// What there is to tell about the exchanges that were asked for.
+/// The answer to a question about exchanges.
 #[derive(Clone, Debug, Serialize)]
 pub struct Answer {
-    /// Those found, the latest first.
+    /// The exchanges found, the latest first.
     pub found: Vec<Autopsy>,
-    /// Where the next question goes on, to hear of later ones only.
+    /// Pass this with the next question to get only later exchanges.
     pub cursor: String,
     /// How many exchanges are kept now.
     pub held: usize,
-    /// When the oldest one that failed and is kept began.
+    /// When the oldest kept failure began.
     pub since: Option<String>,
-    /// One in so many exchanges that are well is kept.
+    /// One in this many successful exchanges is kept.
     pub sample: u32,
     /// Whether exchanges are kept at all (`limits.autopsy`).
     pub on: bool,
 }
 
-/// What became of one request, and why.
+/// What happened to one request, and why.
 #[derive(Clone, Debug, Serialize)]
 pub struct Autopsy {
-    /// How many more are kept of the same kind, status, cause and route, where one was asked to stand for them all.
+    /// How many more of the same kind, status, cause and route are kept, if the question groups them.
     #[serde(skip_serializing_if = "is_zero")]
     pub alike: u64,
     /// Its id.
     pub id: String,
     /// `failed`, `slow` or `sampled`.
     pub kind: &'static str,
-    /// When its first byte came.
+    /// When its first byte arrived.
     pub at: String,
     /// What happened, in a sentence or two.
     pub sentence: String,
     /// The config key that would change it.
     pub key: Option<KeyShown>,
-    /// Why the gateway answered itself.
+    /// Why the gateway itself answered.
     pub cause: Option<CauseShown>,
     /// The status that the client got; 0 if none.
     pub status: u16,
@@ -67,7 +68,7 @@ pub struct Autopsy {
     pub client: ClientShown,
     /// What was asked.
     pub request: RequestShown,
-    /// The route it took, and what else might have been.
+    /// The route it took and the candidates.
     pub route: RouteShown,
     /// The filters that ran, in order.
     pub filters: Vec<String>,
@@ -83,9 +84,9 @@ pub struct Autopsy {
     pub bytes_in: u64,
     /// Bytes to the client, head and body.
     pub bytes_out: u64,
-    /// The revision of the config that it ran by.
+    /// The revision of the config it ran on.
     pub revision: String,
-    /// Whether another config runs by now.
+    /// Whether another config runs now.
     pub config_changed: bool,
 }
 
@@ -101,9 +102,9 @@ pub struct KeyShown {
     pub key: String,
     /// File and line.
     pub at: Option<String>,
-    /// What stands there, unless it is secret.
+    /// Its value, unless it is secret.
     pub value: Option<String>,
-    /// What else there is to know: that it is not set, that the file has changed.
+    /// Anything else: that it is not set, or that the file has changed.
     pub note: Option<String>,
 }
 
@@ -114,7 +115,7 @@ pub struct CauseShown {
     pub code: &'static str,
     /// What it means.
     pub meaning: &'static str,
-    /// What would change it, for any request.
+    /// What to change, for any request.
     pub change: &'static str,
 }
 
@@ -126,16 +127,16 @@ pub struct Moment {
     /// How long it took, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub took_us: Option<u64>,
-    /// What.
+    /// What happened.
     pub what: String,
 }
 
 /// A client.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClientShown {
-    /// Its address, after trusted forwarding was taken into account.
+    /// Its address, after trusted forwarding fields.
     pub address: Option<String>,
-    /// The other end of the connection, where that is another.
+    /// The other end of the connection, if different.
     pub peer: Option<String>,
     /// `HTTP/1.1`
     pub protocol: &'static str,
@@ -152,24 +153,24 @@ pub struct RequestShown {
     pub method: String,
     /// The host.
     pub host: String,
-    /// The path as it came; keys in it are hidden.
+    /// The path as received; keys in it are hidden.
     pub path: String,
     /// The names of its query parameters, with the sizes of their values: `page:2`.
     pub query: Vec<String>,
     /// The names of its header fields, with the sizes of their values: `user-agent:11`.
     pub fields: Vec<String>,
-    /// Whether some of that was too long to be kept.
+    /// Whether some of this was too long to keep.
     pub cut: bool,
 }
 
-/// A route, and its neighbours.
+/// A route and its neighbors.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct RouteShown {
-    /// Its name; none where no route matched.
+    /// Its name; `None` if no route matched.
     pub name: Option<String>,
-    /// The route that would have been next, and why it was not.
+    /// The route that would have been next, and why it was not taken.
     pub runner_up: Option<Neighbour>,
-    /// Where no route matched: those that came nearest.
+    /// The nearest routes, if none matched.
     pub near: Vec<Neighbour>,
 }
 

@@ -1,7 +1,7 @@
-//! What a core does for its filters; above all their own requests to an upstream: one request, its whole answer.
+//! What a core does for its filters, above all their own requests to an upstream: one request, its whole answer.
 //!
-//! The pools, limits and timeouts are those of the upstream; the only simplification is that an answer is read whole,
-//! up to the limit that the filter names.
+//! Pools, limits and timeouts are the upstream's. The only simplification: an answer is read whole, up to the
+//! filter's limit.
 
 use crate::core::Core;
 use std::any::Any;
@@ -19,7 +19,7 @@ use weir_upstream::upstream::{
 };
 use weir_wire::time;
 
-/// What a core is for its filters.
+/// The handle that gives filters access to a core.
 pub(crate) fn handle(core: &Weak<Core>) -> CoreHandle {
     CoreHandle::new(Rc::new(Caller(Weak::clone(core))))
 }
@@ -59,15 +59,15 @@ impl Services for Caller {
     fn local(&self, key: &Arc<()>, make: &mut dyn FnMut() -> Rc<dyn Any>) -> Rc<dyn Any> {
         match self.0.upgrade() {
             Some(core) => core.local_state(key, make),
-            None => make(), // the core is gone, and what asks for it soon will be
+            None => make(), // the core is gone, and the caller soon will be
         }
     }
 }
 
-/// Most tasks that filters run beside exchanges, on one core.
+/// Most tasks that filters run beside exchanges on one core.
 const MAX_TASKS: usize = 1024;
 
-/// Counts such a task, however it ends.
+/// Counts a running task, however it ends.
 struct Running(Weak<Core>);
 
 impl Running {
@@ -85,7 +85,7 @@ impl Drop for Running {
     }
 }
 
-/// One request within the time that its upstream gives an exchange.
+/// Sends one request within the time that its upstream allows an exchange.
 async fn call(
     core: &Rc<Core>,
     upstream: &Rc<LocalUpstream>,
@@ -98,7 +98,8 @@ async fn call(
     time::timeout_at(end, attempts).await.unwrap_or(Err(&error::EXCHANGE_TIMEOUT))
 }
 
-/// Tries endpoints until one answers, by the rules that `exchange/attempt.rs` follows too. `end`: when the call must be over.
+/// Tries endpoints until one answers, by the same rules as `exchange/attempt.rs`. `end` is when the call must be
+/// over.
 async fn attempts(
     core: &Rc<Core>,
     upstream: &Rc<LocalUpstream>,
@@ -179,7 +180,7 @@ async fn attempts(
     }
 }
 
-/// One request and its answer; whether the connection can be kept. `sent`: how much of the request was written.
+/// Exchanges one request and answer; returns whether the connection can be kept. `sent` counts the written bytes.
 async fn exchange(
     core: &Rc<Core>,
     connection: &mut Connection,
@@ -191,7 +192,7 @@ async fn exchange(
     talk(&mut connection.stream, request, out, sent, &limits).await.map_err(cause_of)
 }
 
-/// What the end of a talk means.
+/// The cause for how a talk failed.
 pub(crate) const fn cause_of(failed: talk::Failed) -> &'static Cause {
     match failed {
         talk::Failed::Closed => &error::UPSTREAM_CLOSED,

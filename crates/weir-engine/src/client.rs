@@ -1,4 +1,5 @@
-//! A client as an exchange sees it: where its request came from, its stream, its deadline, and whether it is still there.
+//! A client as an exchange sees it: its request's origin, its stream, its deadline, and whether it is still
+//! connected.
 //!
 //! `connection.rs` makes one per connection (`connection/h2.rs` one per stream) and runs exchanges on it.
 
@@ -14,49 +15,49 @@ use weir_upstream::upstream::Owner;
 use weir_wire::tls::PeerCertificate;
 use weir_wire::{Deadline, Peer, Stream};
 
-/// How long a peer may take none of what is sent to it before it is given up. 60 s, as nginx's `send_timeout`.
+/// How long a peer may accept no bytes before it is given up. 60 s, as nginx's `send_timeout`.
 pub(crate) const SEND_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A client connection, or one stream of it where it speaks HTTP/2.
+/// A client connection, or one stream of an HTTP/2 connection.
 pub(crate) struct Client {
     pub(crate) core: Rc<Core>,
-    /// As the snapshot of the current exchange has it.
+    /// The listener, from the snapshot of the current exchange.
     pub(crate) listener: Rc<LocalListener>,
     pub(crate) stream: Stream,
     pub(crate) peer: Peer,
     pub(crate) tls: bool,
-    /// What the client showed of itself in the TLS handshake.
+    /// The certificate from the TLS handshake.
     pub(crate) certificate: Option<Rc<PeerCertificate>>,
     pub(crate) forwarding: Rc<Forwarding>,
-    /// Whether its forwarding headers are believed.
+    /// Whether its forwarding headers are trusted.
     pub(crate) trusted: bool,
     pub(crate) handle: Rc<ConnectionHandle>,
     pub(crate) deadline: Deadline,
-    /// The generation of the snapshot that `listener` is from; 0 before the first request, because a handshake may have
-    /// outlasted a reload.
+    /// The generation of the snapshot that `listener` is from. 0 before the first request, because a reload may
+    /// happen during the handshake.
     pub(crate) generation: u64,
 }
 
-/// Which sign of a client's departure ends the exchange that it waits for.
+/// Which sign of a client's departure ends an exchange that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Departure {
-    /// A reset, or the end of what it sends, behind the whole request and with no other request behind it.
+    /// A reset, or an end of stream after the whole request with no other request after it.
     End,
-    /// None: the exchange goes on without it.
+    /// None: the exchange continues without the client.
     Never,
-    /// A reset, or the end of what it sends, whatever stands before that end: a place that others wait for is not
-    /// kept for it.
+    /// A reset, or an end of stream even with unread bytes before it: such a client must not hold a place that others
+    /// wait for.
     Queue,
     /// A reset.
     Reset,
 }
 
 impl Client {
-    /// Whether the client has given up the exchange that waits, as far as it can be known. One that closed its side
-    /// may still read, so that counts only after a while: an answer that comes within a second reaches it.
+    /// Whether the client has abandoned the waiting exchange, as far as it can be known. A client that closed its
+    /// side may still read, so this counts only after a while: an answer within a second reaches it.
     ///
-    /// A stream of HTTP/2 tells of a reset at once and for nothing. A socket is asked when its core has been told of
-    /// its end, and after a while: see [`ConnectionHandle::wait`].
+    /// An HTTP/2 stream reports a reset immediately and at no cost. A socket is checked when its core has seen its
+    /// end, and after a while: see [`ConnectionHandle::wait`].
     pub(crate) fn has_departed(&mut self, cx: &mut Context<'_>, by: Departure) -> bool {
         if by == Departure::Never || !self.may_tell() {
             return false;
@@ -72,24 +73,24 @@ impl Client {
             }
     }
 
-    /// Whether the client may have departed: no system call, for an exchange that has just begun to wait.
+    /// Whether the client may have departed, without a system call: for an exchange that has just begun to wait.
     #[inline]
     pub(crate) fn may_tell(&self) -> bool {
         self.handle.is_watched() || self.stream.h2().is_some() || self.stream.is_told_of_end()
     }
 
-    /// Whether the client, for which an exchange has gone on for a while, has closed its side meanwhile.
+    /// Whether the client closed its side during a longer exchange.
     pub(crate) fn may_have_left(&self) -> bool {
         self.handle.is_watched() && self.stream.has_ended()
     }
 
-    /// The client as the owner of connections to upstreams; none where it came by a Unix socket.
+    /// The client as the owner of upstream connections; `None` if it came by a Unix socket.
     pub(crate) fn owner(&self) -> Option<&Rc<Owner>> {
         self.forwarding.owner(self.peer, || self.stream.local_address())
     }
 
-    /// Takes the listener as the current snapshot has it. A request that arrived as its listener was taken away is still
-    /// served, by the settings it came in under. False: the connection was opened under a policy that does not hold any more.
+    /// Takes the listener from the current snapshot. If the listener was just removed, the request is still served by
+    /// the old settings. False if the connection was opened under a policy that is gone.
     pub(crate) fn adopt_listener(&mut self) -> bool {
         let local = self.core.local();
         if local.generation == self.generation {
@@ -101,7 +102,7 @@ impl Client {
         self.generation = local.generation;
         self.listener = match local.listener(&self.handle.listener) {
             Some(same) => Rc::clone(same),
-            // Its number may be another's by now: it matches no route that asks for a listener.
+            // Its number may belong to another listener by now, so it must match no route that asks for a listener.
             None => Rc::new(LocalListener {
                 spec: std::sync::Arc::clone(&self.listener.spec),
                 number: u16::MAX,
@@ -112,18 +113,18 @@ impl Client {
         true
     }
 
-    /// Ends the message that was written, as [`Stream::poll_finish`].
+    /// Ends the written message, as [`Stream::poll_finish`].
     pub(crate) async fn finish(&mut self, trailers: &[u8]) -> Result<(), &'static Cause> {
         poll_fn(|cx| self.stream.poll_finish(cx, trailers)).await.map_err(|_| &error::CLIENT_CLOSED)
     }
 
-    /// Writes all of `out` within [`SEND_TIMEOUT`] between steps. A stream of HTTP/2 keeps the end of it until it is known
-    /// whether more follows: [`Client::finish`] sends it.
+    /// Writes all of `out`, with at most [`SEND_TIMEOUT`] between steps. An HTTP/2 stream keeps the last bytes until
+    /// it knows whether more follow: [`Client::finish`] sends them.
     pub(crate) async fn write_all(&mut self, out: Vec<u8>) -> Result<(), &'static Cause> {
         self.write_all_of(out, &[]).await
     }
 
-    /// The same, with bytes behind it that are written from where they are.
+    /// The same, followed by bytes that are written without being copied.
     pub(crate) async fn write_all_of(&mut self, out: Vec<u8>, apart: &[u8]) -> Result<(), &'static Cause> {
         let mut at = 0;
         let mut waiting_at = None;
@@ -135,7 +136,7 @@ impl Client {
                 if over && self.stream.h2().is_some() {
                     return Poll::Ready(Ok(()));
                 }
-                // TLS takes more than it has sent: the flush can wait for the client as well.
+                // TLS may hold bytes it has not sent: the flush can wait for the client too.
                 let step = if over {
                     self.stream.poll_flush(cx).map_ok(|()| usize::MAX)
                 } else if behind.is_empty() {
@@ -165,7 +166,7 @@ impl Client {
         result
     }
 
-    /// Sends a part of a file that is in memory. Only where the stream [sends files](weir_wire::Stream::sends_files).
+    /// Sends a part of a file that is in memory. Only for streams that [send files](weir_wire::Stream::sends_files).
     pub(crate) async fn send_file(
         &mut self,
         file: &File,
@@ -176,7 +177,7 @@ impl Client {
         poll_fn(|cx| {
             while length > 0 {
                 match self.stream.poll_send_file(cx, file, offset, length) {
-                    Poll::Ready(Ok(0)) => return Poll::Ready(Err(&error::SOURCE_FAILED)), // it has become shorter
+                    Poll::Ready(Ok(0)) => return Poll::Ready(Err(&error::SOURCE_FAILED)), // the file shrank
                     Poll::Ready(Ok(n)) => {
                         offset += n as u64;
                         length = length.saturating_sub(n);

@@ -1,7 +1,7 @@
-//! One client connection: its handshake, its requests one after the other, its end. `h2` serves those that speak HTTP/2.
+//! One client connection: handshake, one request after the other, end. `h2` serves connections that speak HTTP/2.
 //!
-//! An idle connection holds no buffer: a head's buffer is taken from the core when bytes arrive and given back when all
-//! of them are used (`head`).
+//! An idle connection holds no buffer: `head` borrows one from the core when bytes arrive and returns it once they
+//! are used.
 
 mod h2;
 mod head;
@@ -30,29 +30,30 @@ use weir_upstream::error::{self, Cause};
 use weir_wire::tls::Handshake;
 use weir_wire::{Deadline, Peer, Stream, proxy_protocol, time, tls};
 
-/// How long is read from a client that was answered before it had sent everything, in all and without a byte. RFC 9112
-/// §9.6; the times are nginx's `lingering_time` and `lingering_timeout`.
+/// How long to read from a client that got its answer before it had sent everything: in total, and without a byte.
+/// RFC 9112 §9.6; the times are nginx's `lingering_time` and `lingering_timeout`.
 const LINGER_TIME: Duration = Duration::from_secs(30);
 const LINGER_IDLE: Duration = Duration::from_secs(5);
 
-/// How long a client that was turned away may take to read why.
+/// How long a rejected client may take to read the reason.
 const TURNED_AWAY: Duration = Duration::from_millis(250);
 
-/// How many pipelined requests are answered before other connections have their turn. A client that fills the read buffer with
+/// How many pipelined requests are answered before other connections get a turn. A client that filled the read buffer
+/// with several hundred small requests kept its neighbors waiting for 30 ms.
 /// small requests holds several hundred of them ready: answering all at once kept its neighbours waiting for 30 ms.
 const PIPELINED: u32 = 16;
 
 /// How the requests of HTTP/1.1 on a connection ended.
 enum Ended {
     Closed(Closed),
-    /// There were none: the client speaks HTTP/2. These bytes were read of it.
+    /// No request came: the client speaks HTTP/2. These bytes of it were read.
     Http2(Vec<u8>),
 }
 
-/// Most lanes of a core that wait for a connection; those of a burst end.
+/// Most lanes of a core that wait for a connection; surplus lanes of a burst end.
 const IDLE_LANES: usize = 64;
 
-/// Serves one connection after another. A lane that waits when its core ends is dropped with it.
+/// Serves one connection after another. A waiting lane is dropped when its core ends.
 pub(crate) async fn serve_lane(core: Rc<Core>, lane: Rc<Lane<Arrived>>) {
     let mut deadline = Deadline::new();
     while let Some(arrived) = lane.next(|| false).await {
@@ -66,16 +67,16 @@ pub(crate) async fn serve_lane(core: Rc<Core>, lane: Rc<Lane<Arrived>>) {
     }
 }
 
-/// Serves a connection from accept to close. `deadline`: the lane's, lent.
+/// Serves a connection from accept to close. `deadline` is borrowed from the lane.
 async fn serve(core: &Rc<Core>, arrived: Arrived, deadline: &mut Deadline) {
     let Arrived { listener, stream, peer } = arrived;
     let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
-    // It may have waited for its turn: the listener as it is now decides what is asked of it.
+    // The connection may have waited for its turn, so the listener's current settings apply.
     let (now, most) = {
         let local = core.local();
         (local.listener(&listener.spec.address).cloned(), local.snapshot.connections)
     };
-    // One that was still in the queue of a listener that is gone, or of a drained core, gets one answer.
+    // If its listener is gone or the core drains, a connection from the accept queue gets one answer.
     let ends = core.leaving.get().is_some() || now.is_none();
     let listener = now.unwrap_or(listener);
     let handle = Rc::new(ConnectionHandle::new(&listener.spec, ends, waker));
@@ -92,7 +93,7 @@ async fn serve(core: &Rc<Core>, arrived: Arrived, deadline: &mut Deadline) {
         return;
     }
     let greeted = if listener.spec.proxy_protocol || listener.spec.tls.is_some() {
-        // Boxed: a handshake's future is large, and the connection outlives it by far.
+        // Boxed: a handshake's future is large, and the connection far outlives it.
         Box::pin(greet(&listener, stream, peer, core)).await
     } else {
         Ok(Greeted::Client { stream, peer, plain: false, named: true })
@@ -118,14 +119,14 @@ async fn serve(core: &Rc<Core>, arrived: Arrived, deadline: &mut Deadline) {
                 deadline: std::mem::take(deadline),
                 generation: 0,
             };
-            // Boxed: a connection of HTTP/1.1 need not be as large as one of HTTP/2.
+            // Boxed, so that an HTTP/1.1 connection need not be as large as one of HTTP/2.
             let ended = if chose_h2 {
                 Ended::Http2(Vec::new())
             } else if plain {
                 Ended::Closed(Box::pin(client.point_to_https()).await)
             } else {
                 let mut requests = pin!(client.requests());
-                // In place, because a future that is given away is copied.
+                // Polled in place, because moving a future copies it.
                 poll_fn(|cx| {
                     if core.is_cut(number) {
                         return Poll::Ready(Ended::Closed(Closed::Drain));
@@ -152,25 +153,25 @@ async fn serve(core: &Rc<Core>, arrived: Arrived, deadline: &mut Deadline) {
     });
 }
 
-/// What came of a connection so far.
+/// The result of what precedes HTTP on a connection.
 enum Greeted {
-    /// A certificate authority, which saw what it came for in the handshake.
+    /// A certificate authority, which got what it wanted in the handshake.
     Authority,
-    /// The first request can come.
+    /// A client, ready for its first request.
     Client {
         stream: Stream,
         peer: Peer,
-        /// It speaks plain HTTP where TLS is spoken.
+        /// The client speaks plain HTTP on a TLS port.
         plain: bool,
-        /// False where a PROXY header names no client.
+        /// False if a PROXY header names no client.
         named: bool,
     },
 }
 
-/// Why there is none: the cause, and what was said; nothing of a balancer that only looked whether somebody listens.
+/// Why the connection failed before HTTP: the cause and the error text. `None` for a balancer's health check.
 type Ungreeted = (&'static Cause, Option<String>);
 
-/// What comes before HTTP where the listener asks for it: a PROXY header from a trusted balancer, a TLS handshake.
+/// Does what the listener requires before HTTP: a trusted balancer's PROXY header, a TLS handshake.
 async fn greet(
     listener: &LocalListener,
     mut stream: Stream,
@@ -195,7 +196,7 @@ async fn greet(
         let Some(tls) = &listener.spec.tls else {
             return Ok(Greeted::Client { stream, peer, plain: false, named });
         };
-        // A record of TLS begins with 22, a request of HTTP with a letter.
+        // A TLS record begins with 22, an HTTP request with a letter.
         let first = poll_fn(|cx| stream.poll_first(cx)).await;
         if matches!(first, Ok(Some(letter)) if letter.is_ascii_alphabetic()) {
             handshake_failed(listener, peer, &"the client speaks plain HTTP");
@@ -211,7 +212,7 @@ async fn greet(
                 listener.cells.handshakes_ok.inc();
                 Ok(Greeted::Authority)
             }
-            // Balancers look this way whether somebody listens.
+            // Balancers check this way whether a port is open.
             Err(_) if silent => {
                 listener.cells.handshakes_failed.inc();
                 Err((&error::HANDSHAKE_FAILED, None))
@@ -233,16 +234,16 @@ async fn greet(
     })
 }
 
-/// Counts a handshake that failed and says why.
+/// Counts a failed handshake and logs the reason.
 fn handshake_failed(listener: &LocalListener, peer: Peer, reason: &dyn Display) {
-    /// A scanner must not fill the log, nor hide what happens at another listener.
+    /// Rate-limited per listener: a scanner must not fill the log or hide events at another listener.
     static SEEN: log::PerSubject = log::per_subject(20, Duration::from_secs(1));
     listener.cells.handshakes_failed.inc();
     let fields: log::Fields<'_> = &[("listener", &listener.spec.name), ("peer", &peer), ("reason", reason)];
     SEEN.write(log::Level::Info, &listener.spec.name, "TLS handshake failed", fields);
 }
 
-/// Says why and closes. Not over TLS: a handshake would cost what the limit is there to save.
+/// Answers with the reason and closes. Not over TLS: the handshake would cost what the limit is meant to save.
 async fn turn_away(mut stream: Stream, listener: &LocalListener, expose: bool) {
     if listener.spec.tls.is_some() {
         return;
@@ -255,7 +256,7 @@ async fn turn_away(mut stream: Stream, listener: &LocalListener, expose: bool) {
     let body = if let Body::Bytes(body) = response.body { body } else { Bytes::new() };
     exchange::write_answer(&mut response.head, Some(body.len()), b"connection: close\r\n", &mut out);
     out.extend_from_slice(&body);
-    // It may be gone already. The request is left unread, so the end is said first: a reset would eat the answer.
+    // The client may be gone already. Its request stays unread, so shut down first: a reset would discard the answer.
     let _ = poll_fn(|cx| stream.poll_write(cx, &out)).await;
     let _ = poll_fn(|cx| stream.poll_shutdown(cx)).await;
     out.clear();
@@ -267,7 +268,7 @@ fn complain_of_limit() {
     SEEN.warn("limits.connections reached: new connections are turned away", &[]);
 }
 
-/// Counts a connection's end, whatever ends it.
+/// Counts a connection's end, whatever the reason.
 struct Left<'a> {
     core: &'a Rc<Core>,
     number: usize,
@@ -285,7 +286,7 @@ impl Drop for Left<'_> {
 }
 
 impl Client {
-    /// Answers the one request of a client that speaks plain HTTP where TLS is spoken. Returns why the connection ends.
+    /// Answers the only request of a client that speaks plain HTTP on a TLS port. Returns why the connection ends.
     async fn point_to_https(&mut self) -> Closed {
         match self.read_head(None, false, None).await {
             Ok((head, started, _)) | Err(NoRequest::Refused(head, started, ..)) => {
@@ -302,7 +303,7 @@ impl Client {
         Closed::Handshake
     }
 
-    /// Request after request.
+    /// Serves one request after another.
     async fn requests(&mut self) -> Ended {
         let mut kept: Option<Box<RequestHead>> = None;
         let mut reused = false;
@@ -363,10 +364,10 @@ impl Client {
         }
     }
 
-    /// Ends the connection properly; a peer that takes not even the end of TLS is not waited for long.
+    /// Closes the connection cleanly. Waits only briefly for a peer that does not read the end of TLS.
     async fn close(&mut self) {
         if !self.tls {
-            return; // closing the socket says it: a shutdown before would be one system call more
+            return; // closing the socket suffices: a shutdown would be one more system call
         }
         self.deadline.set(Instant::now(), LINGER_IDLE);
         poll_fn(|cx| match self.stream.poll_shutdown(cx) {
@@ -376,8 +377,8 @@ impl Client {
         .await;
     }
 
-    /// Ends the connection so that the answer arrives: closing a socket with unread bytes in it sends a reset, which may
-    /// destroy what was written just before (RFC 9112 §9.6).
+    /// Closes so that the answer arrives: closing a socket with unread bytes sends a reset, which may destroy the
+    /// answer (RFC 9112 §9.6).
     async fn linger(&mut self) {
         let start = Instant::now();
         let end = start.checked_add(LINGER_TIME);
@@ -406,7 +407,7 @@ impl Client {
     }
 }
 
-/// The refusal of a head, with the rule that it broke.
+/// The refusal of a head, with the rule that the head broke.
 fn refused_for(cause: &'static Cause, e: Option<weir_h1::Error>) -> Refusal {
     let detail = e.map(|e| format!("{} It was refused for: {e}.", cause.meaning));
     Refusal { cause, detail, headers: Vec::new() }

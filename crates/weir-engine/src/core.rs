@@ -28,16 +28,16 @@ use weir_upstream::upstream::{LocalUpstream, Resources};
 use weir_wire::listen::{Address, BoundSocket};
 use weir_wire::{Peer, Sockets, Stream};
 
-/// A connection that was accepted.
+/// An accepted connection.
 pub(crate) struct Arrived {
     pub(crate) listener: Rc<LocalListener>,
     pub(crate) stream: Stream,
     pub(crate) peer: Peer,
 }
 
-/// What other threads tell a core.
+/// What other threads send to a core.
 pub enum Message {
-    /// A connection that another core accepted and has no room for.
+    /// A connection that another core accepted but has no room for.
     Accepted {
         /// The connection.
         stream: std::net::TcpStream,
@@ -46,40 +46,41 @@ pub enum Message {
         /// The listener that accepted it.
         listener: Address,
     },
-    /// The next snapshot, the sockets of its new listeners, and the new access log. Answered when it is adopted.
+    /// The next snapshot, its new listeners' sockets, and the new access log. The core answers once it has adopted
+    /// them.
     Adopt {
         /// The snapshot.
         snapshot: Arc<Snapshot>,
         /// The sockets of its new listeners.
         sockets: Vec<(Address, BoundSocket)>,
-        /// `None`: as it was. Boxed: it is larger than all other messages.
+        /// `None` keeps the current log. Boxed, because it is larger than all other messages.
         log: Option<Option<Box<AccessLog>>>,
-        /// The same for spans.
+        /// The same for spans. `None` keeps the current outbox.
         spans: Option<Option<Outbox>>,
-        /// Answered, or hung up, when it is done.
+        /// The core answers, or drops this, when it is done.
         done: mpsc_std::Sender<()>,
     },
-    /// Accept nothing more and end every connection after its exchange. `done` is hung up when all that waited to be
-    /// accepted were.
+    /// Accept no new connections and close each connection after its exchange. The core drops `done` once all
+    /// connections waiting in the accept queue have been accepted.
     Drain {
-        /// How.
+        /// How to drain.
         leaving: Leaving,
-        /// Hung up when it is done.
+        /// Dropped when it is done.
         done: mpsc_std::Sender<()>,
     },
-    /// Give each listening socket once more, for the process that takes this one's place.
+    /// Send a copy of each listening socket, for the process that takes over.
     Lend {
-        /// Where they go.
+        /// Where the sockets go.
         to: mpsc_std::Sender<(Address, BoundSocket)>,
     },
-    /// End now.
+    /// Stop immediately.
     Stop,
-    /// Say that the loop turns.
+    /// Confirm that the loop is running.
     Turn {
-        /// Whom it is said to.
+        /// Who gets the confirmation.
         to: mpsc_std::Sender<()>,
     },
-    /// Tell which of the exchanges that are kept fit a question.
+    /// Send the kept exchanges that match a question.
     Why {
         /// The question.
         question: Arc<Question>,
@@ -91,19 +92,20 @@ pub enum Message {
 /// How a core drains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaving {
-    /// The gateway ends: an idle connection is closed at once, so that the end comes soon.
+    /// The gateway ends. Idle connections are closed immediately, so that it ends soon.
     End,
-    /// Another process listens already. Nothing hurries, so an idle connection may bring one more request, and is closed
-    /// with its answer: a client that was just about to send one does not find it closed.
+    /// Another process already listens. An idle connection may bring one more request and is closed with its answer,
+    /// so that a client about to send does not find it closed.
     Successor,
 }
 
-/// The process-wide facts that cores may touch on accept, never on a request.
+/// Process-wide state that cores may touch when they accept, never on a request.
 #[derive(Debug, Default)]
 pub struct Shared {
     /// Client connections of all cores: `limits.connections`.
     pub connections: AtomicUsize,
-    /// Accepted, and not among `connections` yet: on their way to another core, or to the first poll of their task.
+    /// Accepted connections not yet in `connections`: on their way to another core or to the first poll of their
+    /// task.
     arriving: AtomicUsize,
     /// Client connections of each core, for the hand-over of new ones.
     pub(crate) by_core: Box<[CoreCount]>,
@@ -111,8 +113,8 @@ pub struct Shared {
     pub(crate) blocking: Blocking,
 }
 
-/// A count that one core writes. On a cache line of its own (two, which the prefetcher fetches together), so that cores do
-/// not wait for each other's.
+/// A count that one core writes. It has its own cache line (two, because the prefetcher fetches pairs), so that cores
+/// do not contend.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct CoreCount(pub(crate) AtomicUsize);
@@ -128,26 +130,26 @@ impl Shared {
         self.arriving.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It is among the connections now, or gone.
+    /// The connection is now counted in `connections`, or is gone.
     pub(crate) fn arrived(&self) {
         self.arriving.fetch_sub(1, Ordering::Release);
     }
 
-    /// Whether there is no connection, wherever it stands.
+    /// Whether no connection is open or arriving.
     pub fn is_empty(&self) -> bool {
-        // In this order: one that arrives between the two looks is seen by the second.
+        // This order matters: a connection that arrives between the two loads is seen by the second.
         self.arriving.load(Ordering::Acquire) == 0 && self.connections.load(Ordering::Relaxed) == 0
     }
 }
 
-/// What a core is made of, but for what changes with a config.
+/// The parts of a core that do not change with the config.
 pub(crate) struct Parts {
     pub(crate) index: usize,
     pub(crate) shared: Arc<Shared>,
     pub(crate) siblings: Vec<mpsc::UnboundedSender<Message>>,
     pub(crate) seed: u64,
     pub(crate) sockets: Rc<Sockets>,
-    /// What it is for its filters.
+    /// Makes the handle that filters get.
     pub(crate) handle: fn(&Weak<Core>) -> CoreHandle,
 }
 
@@ -157,32 +159,32 @@ pub(crate) struct Core {
     pub(crate) cells: Arc<CoreCells>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) siblings: Vec<mpsc::UnboundedSender<Message>>,
-    /// Its sockets.
+    /// The core's sockets.
     pub(crate) sockets: Rc<Sockets>,
     /// Whether this core drains, and how.
     pub(crate) leaving: Cell<Option<Leaving>>,
     pub(crate) access_log: RefCell<Option<AccessLog>>,
     /// Where spans go.
     pub(crate) spans: RefCell<Option<Outbox>>,
-    /// The exchanges that it keeps for `weir why`.
+    /// The exchanges kept for `weir why`.
     pub(crate) autopsies: Autopsies,
     pub(crate) random: RefCell<Random>,
-    /// The second since 1970 that `date` was last asked for, and its text.
+    /// The second since 1970 for which `date` was last called, and its text.
     date: Cell<(u64, [u8; 29])>,
     local: RefCell<Rc<Local>>,
-    /// What its upstreams have of it.
+    /// What upstreams may use of this core.
     resources: Rc<Resources>,
-    /// What it is for its filters.
+    /// What filters may use of this core.
     pub(crate) handle: CoreHandle,
     handles: RefCell<Slab<Rc<ConnectionHandle>>>,
-    /// Connections that were opened under a policy that is gone, and when they are cut.
+    /// Connections opened under a policy that is gone, and when to cut them.
     outdated: RefCell<Vec<(Instant, Weak<ConnectionHandle>)>>,
-    /// How many connections are cut and have not ended yet.
+    /// How many cut connections have not ended yet.
     cuts: Cell<usize>,
     /// Tasks that wait for a connection to serve.
     pub(crate) lanes: RefCell<Vec<Rc<Lane<Arrived>>>>,
     #[allow(clippy::vec_box)]
-    // the box is what is lent: a head of 200 bytes would be moved with every exchange
+    // boxed, because the box is lent: moving a head would copy 200 bytes per exchange
     requests: RefCell<Vec<Box<RequestHead>>>,
     #[allow(clippy::vec_box)] // as above
     responses: RefCell<Vec<Box<ResponseHead>>>,
@@ -191,7 +193,8 @@ pub(crate) struct Core {
     quiet: Cell<u8>,
     /// Tasks that filters run beside exchanges.
     pub(crate) tasks: Cell<usize>,
-    /// State of filters that is this core's, by the place of its key, which the weak reference keeps from another.
+    /// The state that filters keep on this core, by the address of its key. The weak reference keeps that address
+    /// from being reused.
     locals: RefCell<HashMap<usize, FilterState, FixedState>>,
 }
 
@@ -206,7 +209,7 @@ pub(crate) struct Local {
     pub(crate) listeners: Vec<Rc<LocalListener>>,
     /// Counts requests that no route matched.
     pub(crate) unrouted: Arc<RouteCells>,
-    /// Counts requests of each consumer, once it has sent one: most of many never do.
+    /// Request counts per consumer, created at its first request: most of many consumers never send one.
     consumers: Rc<[OnceCell<Arc<ConsumerCells>>]>,
     /// Counts the snapshots that this core has adopted.
     pub(crate) generation: u64,
@@ -217,7 +220,7 @@ pub(crate) struct LocalRoute {
     pub(crate) scope: Rc<RouteScope>,
     pub(crate) cells: Arc<RouteCells>,
     pub(crate) handling: Arc<Handling>,
-    /// What its exchanges usually take.
+    /// The usual durations of its exchanges.
     pub(crate) usual: Usual,
 }
 
@@ -231,19 +234,19 @@ pub(crate) struct LocalListener {
 
 /// A client connection as its core sees it from outside.
 ///
-/// In this order, so that what each request reads and writes stands beside the count of references, which it changes too:
-/// a line of memory less for each request where a thousand connections are busy.
+/// Field order: the fields that each request touches sit beside the reference count, which it also changes. That
+/// saves one cache line per request with a thousand busy connections.
 #[repr(C)]
 pub(crate) struct ConnectionHandle {
-    /// It ends after its exchange, or now if it is idle.
+    /// Close after the current exchange, or now if idle.
     pub(crate) closing: Cell<bool>,
-    /// It was opened under a policy of its listener that does not hold any more: no request of it is served.
+    /// It was opened under a policy of its listener that is gone: no more requests are served on it.
     pub(crate) outdated: Cell<bool>,
-    /// It is cut, whatever is under way: its time to drain is over.
+    /// Cut it regardless of what is under way: its drain time is over.
     pub(crate) cut: Cell<bool>,
-    /// How long its exchange has waited for an upstream, in rounds of [`Core::watch_waiting`]; 0 when it does not wait.
+    /// How many rounds of [`Core::watch_waiting`] its exchange has waited for an upstream. 0 while it does not wait.
     pub(crate) waiting: Cell<u8>,
-    /// The policy that it was opened under.
+    /// The policy under which it was opened.
     pub(crate) policy: Policy,
     /// Where it was accepted.
     pub(crate) listener: Address,
@@ -254,20 +257,20 @@ pub(crate) struct ConnectionHandle {
 /// The route label of requests that no route matched. No route can have this name.
 pub const UNROUTED: &str = "-";
 
-/// Most scratch objects of each kind kept for the next exchange: 3 × 1,024 × 32 KiB a core at the very most, given back by
-/// [`Core::trim`] when the burst is over.
+/// Most scratch objects of each kind kept for reuse: at worst 3 × 1,024 × 32 KiB per core. [`Core::trim`] frees
+/// them after a burst.
 const KEPT_SCRATCH: usize = 1024;
 
-/// Scratch objects of each kind that are kept for good.
+/// Scratch objects of each kind that are never freed.
 const KEPT_QUIET: usize = 64;
 
-/// From how many connections of a core on their memory is given back to the system when most of them are gone.
+/// After a burst of at least this many connections on a core, memory is returned to the system once most have closed.
 const BURST: usize = 64;
 
-/// How many rounds after that, so that a burst that comes in waves costs this once.
+/// How many rounds to wait before that, so that a burst in waves costs it only once.
 const QUIET_ROUNDS: u8 = 5;
 
-/// A scratch buffer that grew beyond this is freed, not kept.
+/// A scratch buffer larger than this is freed instead of kept.
 const KEPT_BYTES: usize = 32 * 1024;
 
 impl Core {
@@ -312,13 +315,13 @@ impl Core {
         core
     }
 
-    /// The snapshot as it is now. An exchange takes it once and ends on it.
+    /// The current snapshot. An exchange takes it once and ends on it.
     pub(crate) fn local(&self) -> Rc<Local> {
         Rc::clone(&self.local.borrow())
     }
 
-    /// Takes the next snapshot. Exchanges under way end on theirs; connections of listeners that are gone end after their
-    /// exchange.
+    /// Adopts the next snapshot. Running exchanges end on their own. Connections of removed listeners close after
+    /// their exchange.
     pub(crate) fn adopt(&self, snapshot: Arc<Snapshot>) {
         self.locals.borrow_mut().retain(|_, (key, _)| key.strong_count() > 0);
         self.autopsies.resize(snapshot.autopsy);
@@ -341,7 +344,7 @@ impl Core {
         });
         let routes = routes.collect();
         let upstreams = snapshot.upstreams.iter().map(|spec| {
-            // An upstream that did not change keeps its balancer and its waiters; pools are kept by address anyway.
+            // An unchanged upstream keeps its balancer and waiters; pools are kept by address anyway.
             match old.upstreams.iter().find(|u| Arc::ptr_eq(&u.spec, spec)) {
                 Some(same) => Rc::clone(same),
                 None => {
@@ -360,7 +363,7 @@ impl Core {
         let consumers = snapshot.consumer_series.iter().map(|_| OnceCell::new()).collect();
         let generation = old.generation + 1;
         let local = Local { snapshot, routes, upstreams, listeners, unrouted, consumers, generation };
-        // Pools are handed over before the old snapshot lets go of them.
+        // Pools must be taken over before the old snapshot drops them.
         for upstream in &local.upstreams {
             upstream.endpoints();
         }
@@ -382,7 +385,7 @@ impl Core {
         self.resources.forget_unused();
     }
 
-    /// Ends every connection after its exchange.
+    /// Closes every connection after its exchange.
     pub(crate) fn drain(&self, leaving: Leaving) {
         self.leaving.set(Some(leaving));
         for (_, handle) in self.handles.borrow().iter() {
@@ -390,8 +393,8 @@ impl Core {
         }
     }
 
-    /// Tells exchanges that have waited for more than a round to watch for a client that resets. Watching from the start
-    /// would cost every request a registration (2 % at 1,000 connections) for what only slow ones need.
+    /// Makes exchanges that have waited longer than a round watch for a client's reset. Watching from the start would
+    /// cost every request a registration (2 % at 1,000 connections), which only slow ones need.
     pub(crate) fn watch_waiting(&self) {
         for (_, handle) in self.handles.borrow().iter() {
             match handle.waiting.get() {
@@ -405,7 +408,8 @@ impl Core {
         }
     }
 
-    /// Cuts connections that were opened under a policy that is gone, and had `shutdown.drain` to end: tunnels and long streams.
+    /// Cuts connections, such as tunnels and long streams, whose policy is gone and whose `shutdown.drain` has
+    /// passed.
     pub(crate) fn cut_outdated(&self) {
         let mut outdated = self.outdated.borrow_mut();
         if outdated.is_empty() {
@@ -423,12 +427,12 @@ impl Core {
         });
     }
 
-    /// Client connections of this core.
+    /// How many client connections this core has.
     pub(crate) fn connections(&self) -> usize {
         self.handles.borrow().len()
     }
 
-    /// Makes a connection known to its core; `leave` with the number it returns.
+    /// Registers a connection with its core. Pass the returned number to `leave`.
     pub(crate) fn enter(&self, handle: &Rc<ConnectionHandle>) -> usize {
         self.shared.by_core[self.index].0.fetch_add(1, Ordering::Relaxed);
         self.shared.arrived();
@@ -444,12 +448,12 @@ impl Core {
         }
     }
 
-    /// Whether this connection is cut. Nearly always none is: one look at the core tells.
+    /// Whether this connection is to be cut. Usually none is, so the first check is one load.
     pub(crate) fn is_cut(&self, number: usize) -> bool {
         self.cuts.get() > 0 && self.handles.borrow().get(number).is_some_and(|handle| handle.cut.get())
     }
 
-    /// Closes idle upstream connections that are too old, and one where another core waits for a place.
+    /// Closes upstream connections that were idle too long, and one where another core waits for a place.
     pub(crate) fn sweep(&self) {
         let now = Instant::now();
         for upstream in &self.local().upstreams {
@@ -457,7 +461,7 @@ impl Core {
         }
     }
 
-    /// Frees a part of the scratch objects beyond the first few, so that a burst's memory is given back within seconds.
+    /// Frees some scratch objects beyond the first few, so that a burst's memory is freed within seconds.
     pub(crate) fn trim(&self) {
         fn trim<T>(kept: &RefCell<Vec<T>>) {
             let mut kept = kept.borrow_mut();
@@ -470,14 +474,14 @@ impl Core {
         trim(&self.buffers);
     }
 
-    /// Gives the memory of a burst of connections back to the system once most of them have been gone for a while.
+    /// Returns a burst's memory to the system once most of its connections have been gone for a while.
     pub(crate) fn give_back(&self) {
         let mut handles = self.handles.borrow_mut();
         let over = handles.capacity() >= BURST && handles.len() * 4 <= handles.capacity();
         let rounds = if over { self.quiet.get() + 1 } else { 0 };
         self.quiet.set(rounds % QUIET_ROUNDS);
         if rounds == QUIET_ROUNDS {
-            handles.shrink_to_fit(); // its capacity is the size of the next burst
+            handles.shrink_to_fit(); // its capacity is that of the largest burst
             drop(handles);
             self.requests.borrow_mut().clear();
             self.responses.borrow_mut().clear();
@@ -486,7 +490,7 @@ impl Core {
         }
     }
 
-    /// This second as HTTP writes it (RFC 9110 §5.6.7). The text is made once a second.
+    /// The current second in HTTP format (RFC 9110 §5.6.7). The text is rebuilt once a second.
     pub(crate) fn date(&self) -> [u8; 29] {
         let now = SystemTime::now();
         let second = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -497,19 +501,19 @@ impl Core {
         let mut text = text;
         let made = httpdate::fmt_http_date(now);
         if made.len() == text.len() {
-            text.copy_from_slice(made.as_bytes()); // always: the format has a fixed length
+            text.copy_from_slice(made.as_bytes()); // always fits: the format has a fixed length
         }
         self.date.set((second, text));
         text
     }
 
-    /// State that is this core's, made where there is none under that key.
+    /// State that belongs to this core, created if its key has none.
     pub(crate) fn local_state(&self, key: &Arc<()>, make: &mut dyn FnMut() -> Rc<dyn Any>) -> Rc<dyn Any> {
         let at = Arc::as_ptr(key).addr();
         if let Some((_, state)) = self.locals.borrow().get(&at) {
             return Rc::clone(state);
         }
-        let state = make(); // not while the map is borrowed: it is a filter's own code
+        let state = make(); // not while the map is borrowed: this calls a filter's code
         self.locals.borrow_mut().insert(at, (Arc::downgrade(key), Rc::clone(&state)));
         state
     }
@@ -519,7 +523,7 @@ impl Core {
         self.count_indexed(cause);
     }
 
-    /// Counts a cause, and tells its index among the causes.
+    /// Counts a cause and returns its index.
     pub(crate) fn count_indexed(&self, cause: &weir_upstream::error::Cause) -> usize {
         let index = self.cells.cause_index(cause.code);
         self.cells.cause(index).inc();
@@ -529,7 +533,8 @@ impl Core {
         index
     }
 
-    /// Counts the cause for which a connection ended that has no request, and keeps it for `weir why`. `said`: what TLS or a parser said.
+    /// Counts the cause that ended a connection without a request, and keeps it for `weir why`. `said` is the message
+    /// of TLS or the parser.
     #[cold]
     pub(crate) fn lost(
         &self,
@@ -583,11 +588,11 @@ impl Core {
     }
 }
 
-/// From this round on an exchange watches its client.
+/// The round from which an exchange watches its client.
 const WATCHED: u8 = 3;
 
 impl Local {
-    /// What a tunnel needs of it: see [`Snapshot::only`].
+    /// The part a tunnel needs: see [`Snapshot::only`].
     pub(crate) fn only(&self, route: usize, upstream: usize, filters: &[u32]) -> Rc<Self> {
         let of = &self.routes[route];
         let scope = RouteScope {
@@ -615,7 +620,7 @@ impl Local {
         })
     }
 
-    /// Counts requests of a consumer.
+    /// The cells that count a consumer's requests.
     pub(crate) fn consumer(&self, index: usize, core: &CoreCells) -> Option<&ConsumerCells> {
         let id = self.snapshot.consumer_series.get(index)?;
         Some(self.consumers.get(index)?.get_or_init(|| core.consumer(id)))
@@ -641,7 +646,7 @@ impl ConnectionHandle {
         }
     }
 
-    /// Its exchange waits from now on, until what is returned is dropped.
+    /// Marks the exchange as waiting until the returned guard is dropped.
     pub(crate) fn wait(self: &Rc<Self>) -> Waiting {
         self.waiting.set(1);
         Waiting(Rc::clone(self))
@@ -658,7 +663,7 @@ impl ConnectionHandle {
     }
 }
 
-/// An exchange that waits.
+/// Marks an exchange as waiting while it exists.
 pub(crate) struct Waiting(Rc<ConnectionHandle>);
 
 impl Drop for Waiting {

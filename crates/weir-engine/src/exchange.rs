@@ -10,8 +10,8 @@
 //!  7 record     log line, counters, `on_end`
 //! ```
 //!
-//! Whatever stops an exchange on its way is a [`Stop`]; `respond.rs` alone turns it into an answer. One task drives both
-//! connections; an exchange ends on the snapshot it began with.
+//! Anything that stops an exchange is a [`Stop`]; only `respond.rs` turns it into an answer. One task drives both
+//! connections. An exchange ends on the snapshot it began with.
 
 mod again;
 mod attempt;
@@ -59,28 +59,27 @@ use weir_telemetry::{Closed, log};
 use weir_upstream::error::{self, Cause};
 use weir_wire::relay::{Framing, Relay};
 
-/// The field by which a browser's preflight tells the method that it asks about (Fetch §3.3.2).
+/// The field in which a browser's preflight names the method it asks about (Fetch §3.3.2).
 pub const PREFLIGHT: &str = "access-control-request-method";
 
-/// What becomes of the client's connection after an exchange.
+/// What to do with the client's connection after an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// It ends at once, cut: the client must not take the response for complete.
+    /// Reset it: the client must not take the response for complete.
     Abort(Closed),
-    /// It ends.
+    /// Close it.
     Close(Closed),
-    /// It can carry the next request.
+    /// Keep it for the next request.
     Keep,
-    /// It ends, but the client may still be sending: what comes is read for a while, so that the answer is not lost to
-    /// a reset.
+    /// Close it, but read for a while, because the client may still be sending: a reset would destroy the answer.
     Linger(Closed),
 }
 
-/// Why an exchange left its way.
+/// Why an exchange stopped early.
 pub(crate) enum Stop {
     /// A filter answered.
     Answer(Box<Answer>),
-    /// Nothing (more) can be answered: the client is gone, or the response had begun.
+    /// No answer is possible: the client is gone, or the response had begun.
     Cut(&'static Cause),
     /// The gateway or a filter refuses.
     Refuse(Box<Refusal>),
@@ -91,7 +90,7 @@ impl Stop {
         Self::Refuse(Box::new(Refusal { cause, detail: None, headers: Vec::new() }))
     }
 
-    /// Why a response that had begun is cut.
+    /// The cause for which a response that had begun is cut.
     fn cause(&self) -> &'static Cause {
         match self {
             Self::Answer(_) => &error::INTERNAL, // no filter answers behind the head of an answer
@@ -101,7 +100,7 @@ impl Stop {
     }
 }
 
-/// What was routed, and where to: indexes in the snapshot that the exchange began with.
+/// The route and the target of a request, as indexes in the exchange's snapshot.
 #[derive(Clone, Copy, Debug)]
 struct Routed {
     route: usize,
@@ -112,11 +111,11 @@ struct Routed {
 #[derive(Clone, Copy, Debug)]
 struct Matched {
     route: usize,
-    /// It is that of another method, which a browser asks about.
+    /// The route was found for the method that a browser's preflight asks about.
     preflight: bool,
 }
 
-/// How far the response is.
+/// How far the response has come.
 ///
 /// ```text
 ///   Open ─► Filtered ─┬─► Begun ─► ToldCut
@@ -126,13 +125,13 @@ struct Matched {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Nothing of it was decided.
+    /// Nothing is decided yet.
     Open,
-    /// The response filters ran: no other response passes them.
+    /// The response filters ran. No other response may pass them.
     Filtered,
-    /// The client may have read a part of it: there can be no other. It learns by the framing where it ends.
+    /// The client may have read part of the response, so no other can follow. The framing marks its end.
     Begun(Framing),
-    /// It was cut short, and has an end all the same, which says so.
+    /// The response was cut short, but its last frame says so.
     ToldCut,
     /// The upstream switched protocols.
     Tunnel,
@@ -153,28 +152,28 @@ pub(crate) struct Exchange<'c> {
     cx: Option<Cx>,
     /// Filters whose `on_request` ran, in order.
     ran: SmallVec<[u32; 8]>,
-    /// The hooks that one of them has.
+    /// The union of their hooks.
     hooks: Hooks,
     started: Instant,
-    /// How long the head took to come.
+    /// How long the head took to arrive.
     head_took: Duration,
-    /// When its last byte was written, once it is known; and when it was recorded.
+    /// When the last byte was written, once known; later, when the exchange was recorded.
     ended: Option<Instant>,
-    /// The client's address where a trusted proxy told it.
+    /// The client's address if a trusted proxy named it.
     told_client: Option<IpAddr>,
-    /// Once one was found.
+    /// The route, once found.
     route: Option<usize>,
-    /// How many there were: the number of the one under way.
+    /// The number of attempts so far, which is also the number of the current one.
     attempts: u32,
-    /// What is told of the exchange when it ends. Nothing is decided by it.
+    /// What the log and counters report when the exchange ends. Nothing is decided by it.
     record: Record,
-    /// How much behind the head belonged to the request's body.
+    /// How many bytes after the head belonged to the request's body.
     used: usize,
-    /// What was read behind the request's body while relaying it: the next request's beginning.
+    /// Bytes read past the request's body while relaying it: the start of the next request.
     leftover: Vec<u8>,
-    /// What the next hop is told about the client where others have said something already; for every attempt the same.
+    /// Forwarding fields for the next hop if the request already had some; the same for every attempt.
     forwarded: Option<Vec<u8>>,
-    /// What an attempt left that may be repeated: the body so far, and what follows it.
+    /// The body so far and the rest of it, left by an attempt that may be repeated.
     unsent: Option<Box<Relay>>,
     phase: Phase,
     /// Whether the request is gRPC, and the deadline that its client set.
@@ -184,17 +183,18 @@ pub(crate) struct Exchange<'c> {
     request_over: bool,
     /// Whether a filter had to wait before the request went on.
     has_waited: bool,
-    /// Where it goes on, if it does so behind the answer that its client got.
+    /// Where to continue, if the exchange continues after the client got its answer.
     resumed: Option<Box<Resumed>>,
-    /// Whether the client's connection can be kept, as far as the response is concerned.
+    /// Whether the response allows the client's connection to be kept.
     can_keep: bool,
-    /// Whether the head that was written lets the client send another request on this connection.
+    /// Whether the written head allows another request on this connection.
     promised: Cell<bool>,
-    /// Whether the answer says why the request is refused. A client that still sends must get to read it.
+    /// Whether the answer explains a refusal. A client that is still sending must be able to read it.
     refused: bool,
 }
 
-/// Runs one exchange. Returns what becomes of the connection, the head with the bytes of the next request in it, and the time.
+/// Runs one exchange. Returns what to do with the connection, the head holding the bytes of the next request, and the
+/// time.
 pub(crate) async fn run(
     client: &mut Client,
     head: Box<RequestHead>,
@@ -213,7 +213,7 @@ pub(crate) async fn run(
     (next, head_for_next(head, used, &leftover), ended)
 }
 
-/// Answers a head that could not be parsed: there is no request to speak of, but its end is recorded all the same.
+/// Answers a head that could not be parsed. No request exists, but the exchange is still recorded.
 pub(crate) async fn refuse_head(
     client: &mut Client,
     head: Box<RequestHead>,
@@ -223,14 +223,14 @@ pub(crate) async fn refuse_head(
     let mut exchange = Exchange::new(client, head, started);
     exchange.can_keep = false;
     let received = match exchange.head.wire_len() {
-        0 => exchange.head.buffer().len(), // it has no end: all that came of it
+        0 => exchange.head.buffer().len(), // no end was found, so all bytes received
         whole => whole,
     };
     if exchange.local.snapshot.tracing.is_some() {
         exchange.begin_trace();
     }
     let response = exchange.refused(&refusal);
-    // The client decides when it takes the answer: until then only the request line is kept, for the log.
+    // The client may take its answer slowly. Until then keep only the request line, for the log.
     exchange.head.forget_fields();
     exchange.head.set_wire_len(received);
     if let Some(stream) = exchange.client.stream.h2() {
@@ -281,7 +281,7 @@ impl<'c> Exchange<'c> {
         }
     }
 
-    /// Runs the exchange to its end. A panic on the way, in a filter most likely, ends this exchange and no other.
+    /// Runs the exchange to its end. A panic, most likely in a filter, ends only this exchange.
     async fn serve(&mut self) -> Next {
         let ended = catch_panic(pin!(self.proceed())).await;
         let stop = match ended {
@@ -292,7 +292,7 @@ impl<'c> Exchange<'c> {
         let ended = catch_panic(pin!(self.stopped(stop))).await;
         match ended {
             Ok(next) => next,
-            // A response filter panicked over the answer: the plain 500 passes none.
+            // A response filter panicked on the answer; the plain 500 passes no filter.
             Err(panic) => {
                 let stop = self.panicked(&*panic);
                 self.stopped(stop).await
@@ -300,7 +300,7 @@ impl<'c> Exchange<'c> {
         }
     }
 
-    /// The whole way of a request.
+    /// Takes a request through all phases.
     async fn proceed(&mut self) -> Result<Next, Stop> {
         let Matched { route, preflight } = match &self.resumed {
             Some(resumed) => Matched { route: resumed.route, preflight: false },
@@ -324,13 +324,13 @@ impl<'c> Exchange<'c> {
                 return Err(stop);
             }
             if preflight {
-                return Err(Stop::refuse(&error::NO_ROUTE)); // its route need not take OPTIONS: a filter had to answer
+                return Err(Stop::refuse(&error::NO_ROUTE)); // this route may not allow OPTIONS: a filter must answer
             }
         }
         let local = Rc::clone(&self.local);
         let upstream = match &local.routes[route].handling.target {
             Target::Files(site) => return Box::pin(self.send_file(Arc::clone(site))).await,
-            Target::Filters => return Err(Stop::refuse(&error::NO_ROUTE)), // only past a filter that breaks its word
+            Target::Filters => return Err(Stop::refuse(&error::NO_ROUTE)), // only if a filter broke its promise
             Target::Respond(fixed) => match &fixed.mock {
                 Some(mock) => return Box::pin(self.respond_as(route, mock)).await,
                 None => {
@@ -362,15 +362,15 @@ impl<'c> Exchange<'c> {
         match attempt {
             Some(attempt) if attempt.response.status() == 101 => self.tunnel(attempt).await,
             Some(attempt) => self.transfer(attempt).await,
-            None => Err(Stop::refuse(&error::INTERNAL)), // only a reply of our own takes it away
+            None => Err(Stop::refuse(&error::INTERNAL)), // only a reply of our own takes it out
         }
     }
 
     // === 1 match ===
 
-    /// What is refused whatever the route, and what is not believed.
+    /// Refuses what no route may serve, and drops fields that the client may not set.
     fn admit(&mut self) -> Result<(), Stop> {
-        // TRACE would show the client what filters added for the upstream alone, credentials among it.
+        // TRACE would show the client what filters added for the upstream, including credentials.
         if matches!(self.head.method(), Method::Connect | Method::Trace) {
             return Err(Stop::refuse(&error::METHOD_REFUSED));
         }
@@ -385,12 +385,14 @@ impl<'c> Exchange<'c> {
         } else {
             forward::distrust(&mut self.head);
         }
-        // A route's condition must see what an upstream sees that reads `_` as `-`, and nobody else says what we say.
+        // Some upstreams read `_` as `-`. Removing such twins keeps clients from forging our fields, and lets a
+        // route's condition see what the upstream sees.
         self.head.headers.remove_twins(&self.local.snapshot.trusted_fields);
         Ok(())
     }
 
-    /// What a certificate authority asks for in clear text (RFC 8555 §8.3), while it is awaited. Any other path is the routes'.
+    /// Answers a certificate authority's HTTP challenge (RFC 8555 §8.3) while one is expected. All other paths go to
+    /// the routes.
     fn proof(&self) -> Option<LocalResponse> {
         let reads = matches!(self.head.method(), Method::Get | Method::Head);
         if !reads || self.client.tls {
@@ -462,14 +464,14 @@ impl<'c> Exchange<'c> {
         Ok(Matched { route, preflight })
     }
 
-    /// Takes keys out of where they must not stay; gives the one that stood in the path.
+    /// Removes keys from places where they must not stay. Returns the key that was in the path.
     #[cold]
     fn hide_keys(&mut self) -> Option<Box<[u8]>> {
         self.local.snapshot.conceals.as_deref()?.hide_in_referer(&mut self.head.headers);
         self.take_path_key()
     }
 
-    /// Takes a key out of the path before it is routed, so that whoever has one reaches no other route than without.
+    /// Removes a key from the path before routing, so that a key does not change which route matches.
     fn take_path_key(&mut self) -> Option<Box<[u8]>> {
         let head = &mut *self.head;
         let request = weir_route::Request {
@@ -486,7 +488,7 @@ impl<'c> Exchange<'c> {
         Some(key.into())
     }
 
-    /// What filters are told from the beginning.
+    /// The facts that filters get at the start.
     #[inline]
     fn begun(&self, scope: Rc<RouteScope>, path_key: Option<Box<[u8]>>) -> Begun {
         Begun {
@@ -500,14 +502,14 @@ impl<'c> Exchange<'c> {
         }
     }
 
-    /// Whether the client came by TLS. What a trusted proxy says about its connection counts: behind one that ends TLS, a
-    /// redirect to https would otherwise never end.
+    /// Whether the client uses TLS. A trusted proxy's word about its own client counts: behind a proxy that
+    /// terminates TLS, a redirect to https would otherwise loop.
     fn is_tls(&self) -> bool {
         let said = self.head.headers.get_known(Known::XForwardedProto).filter(|_| self.client.trusted);
         said.map_or(self.client.tls, |proto| proto.eq_ignore_ascii_case(b"https"))
     }
 
-    /// The client's address: the peer's, unless a trusted proxy says better.
+    /// The client's address: the peer's, unless a trusted proxy names another.
     fn client_address(&self) -> IpAddr {
         self.told_client.unwrap_or_else(|| self.client.peer.ip().to_canonical())
     }
@@ -520,7 +522,7 @@ impl<'c> Exchange<'c> {
         shares.iter().find(|(upto, _)| at < *upto).map_or(0, |(_, upstream)| *upstream)
     }
 
-    /// Notes for filters that what follows is the route's own answer.
+    /// Tells filters that the route itself answers.
     fn answers_itself(&mut self) {
         if let Some(cx) = &mut self.cx {
             cx.is_of_route = true;
@@ -529,7 +531,7 @@ impl<'c> Exchange<'c> {
 
     // === the other ways out ===
 
-    /// Answers, or does not, for whatever stopped the exchange.
+    /// Answers or cuts, according to what stopped the exchange.
     async fn stopped(&mut self, stop: Stop) -> Next {
         if self.phase.has_begun() {
             return self.broken_off(stop.cause()).await;
@@ -566,12 +568,12 @@ impl<'c> Exchange<'c> {
         if self.phase == Phase::ToldCut {
             return Next::Close(record::closed_by(cause));
         }
-        // A client of gRPC-Web reads no trailers but those in the body, and what frame of it was cut nobody knows.
+        // A gRPC-Web client reads trailers only in the body, and the cut may be inside a frame.
         let reads_trailers = self.grpc && !self.calls_grpc() && !grpc::is_grpc_web(&self.head.headers);
         if reads_trailers && can_be_told(cause) { self.cut_grpc(cause).await } else { self.cut(cause) }
     }
 
-    /// What becomes of an exchange in which something panicked: no client is told more than that we failed.
+    /// Turns a panic into a stop. The client learns only that the gateway failed.
     fn panicked(&mut self, panic: &(dyn Any + Send)) -> Stop {
         static SEEN: log::PerSubject = log::per_subject(1, Duration::from_secs(1));
         let text = panic.downcast_ref::<&str>().copied();
@@ -586,8 +588,7 @@ impl<'c> Exchange<'c> {
         Stop::refuse(&error::INTERNAL)
     }
 
-    /// Runs the filters that are there for a request without a route too: one of them may answer it, and all see how it is
-    /// refused.
+    /// Runs the filters that also see requests without a route. One may answer; all see the refusal.
     #[cold]
     fn filter_unrouted(&mut self, stop: Stop) -> Stop {
         let Stop::Refuse(_) = stop else { return stop };
@@ -600,7 +601,7 @@ impl<'c> Exchange<'c> {
         self.filter_at_once(&local.snapshot.unrouted).err().unwrap_or(stop)
     }
 
-    /// Notes why a filter answered, where it said so.
+    /// Notes a filter's cause for its answer, if it gave one.
     fn name_cause(&mut self, response: &mut LocalResponse) {
         let Some(cause) = self.cx.as_ref().and_then(|cx| cx.because) else { return };
         self.record.cause = Some(cause);
@@ -610,14 +611,14 @@ impl<'c> Exchange<'c> {
         }
     }
 
-    /// Notes a refusal, and makes the answer of it.
+    /// Notes a refusal and builds its answer.
     fn refused(&mut self, refusal: &Refusal) -> LocalResponse {
         self.record.cause = Some(refusal.cause);
         self.refused = true;
         if let Some(detail) = &refusal.detail {
             self.record.say(detail);
         }
-        // Whoever sends what can be read in two ways may mean another message by what follows it.
+        // If the message can be read in two ways, the bytes after it can be too.
         self.can_keep &= !matches!(refusal.cause.status, 400 | 501);
         self.make_id();
         let expose = self.local.snapshot.expose_causes;
@@ -634,41 +635,41 @@ impl<'c> Exchange<'c> {
         respond::refusal(refusal, Some(&self.head.headers), self.id(), expose)
     }
 
-    /// What filters are told of an answer that is an error.
+    /// The facts about an error answer that filters get.
     fn failure(&self, cause: Option<&'static Cause>, detail: String) -> Box<Failure> {
         let accept = self.head.headers.get_str("accept").map(Box::from);
         Box::new(Failure { cause, detail, accept, grpc: self.grpc && !self.calls_grpc() })
     }
 
-    /// Whether a filter has made a call of gRPC of a request that was none: the upstream's answer is gRPC, the client's is not.
+    /// Whether a filter turned a request into a gRPC call: the upstream's answer is gRPC, but the client's is not.
     fn calls_grpc(&self) -> bool {
         self.cx.as_ref().is_some_and(|cx| cx.calls_grpc)
     }
 
-    /// Ends a connection so that a response that was cut short looks so. Where a length or chunks tell, a plain end does,
-    /// and leaves the client what was sent already; a stream of HTTP/2 is reset.
+    /// Ends a connection so that a cut response is visibly incomplete. With a length or chunks a plain close shows it
+    /// and the client keeps what it has; an HTTP/2 stream is reset.
     fn cut(&self, cause: &Cause) -> Next {
         let why = record::closed_by(cause);
         let h2 = self.client.stream.h2().is_some();
         let reset = self.phase == Phase::Begun(Framing::Close) || h2;
-        // A stream that is let go is reset by CANCEL, which clients of gRPC take for the end of a call that nobody waits for.
+        // Dropping a stream sends RST_STREAM with CANCEL, which gRPC clients take for a canceled call.
         let late = h2 && *cause == error::GRPC_TIMEOUT;
         if reset && !late { Next::Abort(why) } else { Next::Close(why) }
     }
 
-    /// Ends a gRPC response that had begun by trailers that say why.
+    /// Ends a gRPC response that had begun with trailers that give the reason.
     async fn cut_grpc(&mut self, cause: &Cause) -> Next {
         let told = match self.client.stream.h2() {
             Some(_) => {
                 self.client.finish(&grpc::trailers(cause, self.local.snapshot.expose_causes)).await.is_ok()
             }
-            None => false, // chunks may be half written: a plain end tells
+            None => false, // a chunk may be half written; a plain close shows the cut
         };
         if told { Next::Close(record::closed_by(cause)) } else { self.cut(cause) }
     }
 
-    /// Takes the request's body off the connection if it has come already; otherwise the connection cannot be kept: what
-    /// follows on it would be read as a request (RFC 9112 §9.3).
+    /// Consumes the request's body if all of it has arrived. Otherwise the connection cannot be kept, because the
+    /// rest would be read as a request (RFC 9112 §9.3).
     fn read_off_body(&mut self) {
         if self.request_over || self.used > 0 {
             return;
@@ -680,7 +681,7 @@ impl<'c> Exchange<'c> {
     }
 }
 
-/// Where a body ends, if all of it is here already.
+/// Where a body ends, if all of it has arrived.
 fn end_of_body(kind: BodyKind, bytes: &[u8]) -> Option<usize> {
     let mut reader = BodyReader::new(kind);
     let mut at = 0;
@@ -693,10 +694,11 @@ fn end_of_body(kind: BodyKind, bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// Runs to its end, or to the panic that ended it; then the caller drops it: it cannot be polled again.
+/// Runs a future until it finishes or panics. After a panic the caller must drop it, because it cannot be polled
+/// again.
 ///
-/// Pinned by the caller, because an `async fn` keeps what it is given and what it makes of it apart: three kilobytes were copied
-/// with every request, and half of what a connection touched among 1,000 was this (88 of 168 misses, suite h1-1000).
+/// The caller pins the future, because an `async fn` stores its argument twice. Moving it copied three kilobytes per
+/// request and caused half the cache misses of a connection among 1,000 (88 of 168, suite h1-1000).
 async fn catch_panic<T>(mut work: Pin<&mut impl Future<Output = T>>) -> Result<T, Box<dyn Any + Send>> {
     poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
         Ok(poll) => poll.map(Ok),
@@ -705,12 +707,12 @@ async fn catch_panic<T>(mut work: Pin<&mut impl Future<Output = T>>) -> Result<T
     .await
 }
 
-/// Waits, unless the client goes away meanwhile: one that has left must not keep a place that others wait for.
+/// Waits, unless the client leaves meanwhile: a client that left must not occupy a place that others wait for.
 async fn unless_gone<T>(client: &mut Client, work: Pin<&mut impl Future<Output = T>>) -> Result<T, Stop> {
     unless(client, work, Departure::Reset).await
 }
 
-/// Waits, unless the client is found to have gone away meanwhile, by this sign of it.
+/// Waits, unless this sign shows that the client has left.
 async fn unless<T>(
     client: &mut Client,
     mut work: Pin<&mut impl Future<Output = T>>,
@@ -731,13 +733,13 @@ async fn unless<T>(
     .await
 }
 
-/// Refuses a path, and says what is wrong with it.
+/// Refuses a path and says what is wrong with it.
 fn refuse_path(e: &weir_route::PathError) -> Stop {
     let detail = Some(format!("The request path is refused: {e}."));
     Stop::Refuse(Box::new(Refusal { cause: &error::BAD_PATH, detail, headers: Vec::new() }))
 }
 
-/// Whether the client is there to be told of a cause.
+/// Whether the client is still there to learn of a cause.
 fn can_be_told(cause: &Cause) -> bool {
     *cause != error::CLIENT_CLOSED && *cause != error::CLIENT_TOO_SLOW
 }

@@ -1,12 +1,12 @@
-//! What a collector is told by OTLP: spans and lines of the access log, off the path of a request.
+//! Exports spans and access log lines to a collector by OTLP, off the path of a request.
 //!
 //! ```text
 //!  core ── Outbox: its own buffer ──► at most 64 pieces wait ──► a task on the control thread ── fetch.rs ──► collector
 //!              full: dropped, counted `slow`                away: repeated for a minute, then counted `failed`
 //! ```
-//! A core never waits: it writes into its buffer and hands that over. The task makes batches, sends one at a time, and sends again what
-//! the collector asks to have again (OTLP specification 1.x, *Failures* and *Throttling*). At the end of the process, and when a reload changes
-//! where things go, it sends what is there, each batch once, and ends.
+//! A core never waits: it fills its buffer and hands it over. The task forms batches, sends one at a time, and
+//! resends what the collector asks for (OTLP specification 1.x, *Failures* and *Throttling*). When the process ends,
+//! or a reload changes the destination, it sends each remaining batch once and ends.
 
 mod answer;
 
@@ -23,34 +23,34 @@ use weir_h1::FieldName;
 use weir_telemetry::{Exported, Lost, TakesRecords, log, otlp};
 use weir_upstream::fetch::{FetchRequest, Fetcher, Trust, Url, Version};
 
-/// A core hands its buffer over once it holds this much.
+/// A core hands its buffer over once it holds this many bytes.
 const PIECE_BYTES: usize = 32 * 1024;
 
-/// How many pieces may wait for the task; further ones are dropped and counted. About 2 MiB.
+/// How many pieces may wait for the task; more are dropped and counted. About 2 MiB.
 const WAITING: usize = 64;
 
-/// A batch is sent once it holds this much. Collectors take 4 MiB by gRPC unless told otherwise.
+/// A batch is sent once it holds this many bytes. Collectors accept 4 MiB by gRPC by default.
 const BATCH_BYTES: usize = 512 * 1024;
 
-/// How long a batch waits for more.
+/// How long a batch waits for more pieces.
 const LINGER: Duration = Duration::from_secs(1);
 
-/// For how long a batch is sent again and again.
+/// How long to keep resending a batch.
 const PERSIST: Duration = Duration::from_secs(60);
 
-/// The first pause before a batch is sent again; it doubles up to [`PAUSE_MOST`].
+/// The first pause before resending a batch; it doubles up to [`PAUSE_MOST`].
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// The longest pause, also where the collector asks for a longer one.
+/// The longest pause, even if the collector asks for a longer one.
 const PAUSE_MOST: Duration = Duration::from_secs(30);
 
 /// Longest answer of a collector that is read.
 const ANSWER_BYTES: usize = 64 * 1024;
 
-/// How often failures are told of at most.
+/// The shortest time between two log lines about failures.
 const TELL: Duration = Duration::from_secs(10);
 
-/// How a collector is spoken to.
+/// The protocol towards a collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// gRPC, over HTTP/2.
@@ -68,43 +68,43 @@ pub enum Signal {
     Spans,
 }
 
-/// Where to, and how.
+/// Where to send, and how.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Destination {
     /// What is sent.
     pub signal: Signal,
-    /// Of the collector, as written.
+    /// The collector's URL as written.
     pub url: Url,
-    /// How.
+    /// The protocol.
     pub protocol: Protocol,
-    /// Fields of each request.
+    /// Extra fields of each request.
     pub headers: Vec<(FieldName, Vec<u8>)>,
-    /// Whose certificates are believed.
+    /// Which certificates are trusted.
     pub trust: Trust,
-    /// For one answer.
+    /// The time limit for one answer.
     pub timeout: Duration,
     /// Attributes of the resource: `service.name` and others.
     pub resource: Vec<(String, String)>,
 }
 
-/// Encoded elements, and how many they are.
+/// Encoded elements and their number.
 #[derive(Debug, Default)]
 struct Piece {
     bytes: Vec<u8>,
     count: u64,
 }
 
-/// The task that sends, and the way to it.
+/// The sending task and the channel to it.
 pub struct Exporter {
     destination: Arc<Destination>,
     outlet: Outlet,
-    /// Hung up on when the task is to end.
+    /// Dropped to end the task.
     closing: watch::Sender<()>,
-    /// Hung up on when it has.
+    /// Disconnected when the task has ended.
     ended: std_mpsc::Receiver<()>,
 }
 
-/// The way to an exporter. Cheap to clone.
+/// The sending side of an exporter. Cheap to clone.
 #[derive(Clone)]
 pub struct Outlet {
     to: mpsc::Sender<Piece>,
@@ -146,21 +146,21 @@ impl Exporter {
         Self { destination, outlet, closing, ended }
     }
 
-    /// Whether it already does what is asked for.
+    /// Whether it already serves this destination.
     pub fn is(&self, destination: &Destination) -> bool {
         *self.destination == *destination
     }
 
-    /// The way to it.
+    /// The sending side.
     pub fn outlet(&self) -> Outlet {
         self.outlet.clone()
     }
 
-    /// Nothing comes any more: waits at most `limit` until what is there was sent.
+    /// Ends the input, and waits up to `limit` for the rest to be sent.
     pub fn end(self, limit: Duration) {
         let Self { outlet, closing, ended, .. } = self;
         drop((outlet, closing));
-        let _ = ended.recv_timeout(limit); // hung up on; or late, and what is left is lost
+        let _ = ended.recv_timeout(limit); // disconnected, or late and the rest is lost
     }
 }
 
@@ -178,7 +178,8 @@ impl Outlet {
         Outbox { outlet: self, piece: Piece::default() }
     }
 
-    /// Hands encoded elements over. Never waits; gives them back, and counts them, where too many wait already.
+    /// Hands encoded elements over without waiting. If too many pieces already wait, returns them and counts the
+    /// loss.
     pub(crate) fn hand_over(&self, bytes: Vec<u8>, count: u64) -> Result<(), Vec<u8>> {
         self.to.try_send(Piece { bytes, count }).map_err(|refused| {
             self.exported.lose(Lost::Slow, count);
@@ -201,7 +202,7 @@ impl Outbox {
         }
     }
 
-    /// Hands over what there is; a core does so every 200 ms.
+    /// Hands over the buffer. A core calls this every 200 ms.
     pub(crate) fn flush(&mut self) {
         if self.piece.count == 0 {
             return;
@@ -228,7 +229,7 @@ impl TakesRecords for Outlet {
 
 // === the task ===
 
-/// What the task works with.
+/// The task's state.
 struct Work {
     destination: Arc<Destination>,
     exported: Arc<Exported>,
@@ -245,7 +246,7 @@ impl Work {
         }
     }
 
-    /// The pieces that come within a moment.
+    /// Collects the pieces that arrive within [`LINGER`].
     async fn gather(&mut self, first: Piece, pieces: &mut mpsc::Receiver<Piece>) -> Vec<Piece> {
         let until = tokio::time::Instant::now() + LINGER;
         let mut size = first.bytes.len();
@@ -264,7 +265,7 @@ impl Work {
         batch
     }
 
-    /// Sends a batch until it is taken, refused, or too old.
+    /// Sends a batch until it is accepted, refused, or too old.
     async fn deliver(&mut self, batch: &[Piece]) {
         let count = batch.iter().map(|piece| piece.count).sum();
         let parts: Vec<&[u8]> = batch.iter().map(|piece| &*piece.bytes).collect();
@@ -334,7 +335,7 @@ impl Work {
         self.closed.has_changed().is_err()
     }
 
-    /// Says in the log what went wrong, not more often than [`TELL`].
+    /// Logs what went wrong, at most once per [`TELL`].
     fn tell(&mut self, what: &'static str, lost: u64, why: &str) {
         let now = Instant::now();
         if self.next_told.is_some_and(|next| now < next) {
@@ -354,7 +355,7 @@ fn field(name: &str, value: &str) -> Option<(FieldName, Vec<u8>)> {
     Some((FieldName::new(name).ok()?, value.as_bytes().to_vec()))
 }
 
-/// Waits until nobody holds the other end.
+/// Waits until the other end is dropped.
 async fn hung_up(closed: &mut watch::Receiver<()>) {
     while closed.changed().await.is_ok() {}
 }

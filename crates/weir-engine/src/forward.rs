@@ -1,6 +1,6 @@
-//! What the next hop is told about the client, and the request head as it is sent on.
+//! What the next hop learns about the client, and the request head as it is sent upstream.
 //!
-//! A forwarding header is believed only from a trusted proxy: from anyone else it is dropped before any filter sees it
+//! Only a trusted proxy's forwarding headers count. From anyone else they are dropped before any filter sees them
 //! (RFC 7239 §8.1: such headers are a client's claim).
 
 use crate::snapshot::Snapshot;
@@ -15,45 +15,46 @@ use weir_wire::Peer;
 use weir_wire::proxy_protocol::Ends;
 use weir_wire::relay::Framing;
 
-/// Most addresses of an X-Forwarded-For that are walked for the client's.
+/// How many addresses of an X-Forwarded-For are searched for the client's.
 const MAX_HOPS: usize = 64;
 
-/// What the next hop is told about one client connection. Written once for all requests that ask for the same host: nearly always
-/// all of them.
+/// What the next hop learns about one client connection. Written once for all requests with the same host, which is
+/// nearly always all of them.
 #[derive(Debug)]
 pub(crate) struct Forwarding {
     lines: RefCell<Lines>,
-    /// What upstreams with `proxy_protocol` are told, once one is asked.
+    /// What upstreams with `proxy_protocol` are sent, set at the first use of one.
     owner: OnceCell<Option<Rc<Owner>>>,
     scheme: &'static str,
-    /// The balancer in front has named no client, by a PROXY header without one. What the client says of itself is then nobody's word.
+    /// The balancer in front sent a PROXY header that names no client. Then the client's own claims count for
+    /// nothing.
     is_unnamed: bool,
 }
 
-/// `x-forwarded-for: ADDRESS CRLF x-forwarded-proto: SCHEME CRLF forwarded: for=ADDRESS;proto=SCHEME;host=`, which stays, and behind it
-/// `HOST CRLF x-forwarded-host: HOST CRLF`, of the last request.
+/// The lines of the last request: `x-forwarded-for: ADDRESS CRLF x-forwarded-proto: SCHEME CRLF forwarded:
+/// for=ADDRESS;proto=SCHEME;host=`, which stays, followed by `HOST CRLF x-forwarded-host: HOST CRLF`.
 #[derive(Debug)]
 struct Lines {
     text: Vec<u8>,
-    /// How long the address is.
+    /// The length of the address.
     address: usize,
-    /// Where `forwarded` begins, and where it says the host.
+    /// Where `forwarded` begins, and where its host begins.
     forwarded: Range<usize>,
     /// Where the second host begins.
     host: usize,
 }
 
-/// Longest host whose lines a connection keeps: a name has 253 bytes at most (RFC 1035 §2.3.4), a port six more.
+/// Longest host whose lines a connection keeps: a name has at most 253 bytes (RFC 1035 §2.3.4), a port adds six.
 const HOST_KEPT: usize = 260;
 
 const FOR: &[u8] = b"x-forwarded-for: ";
 
 impl Forwarding {
-    /// `named`: false where a PROXY header named no client.
+    /// `named` is false if a PROXY header named no client.
     pub(crate) fn new(peer: IpAddr, tls: bool, named: bool) -> Self {
         let peer = peer.to_canonical();
         let scheme = if tls { "https" } else { "http" };
-        // Made for each connection: the room is known, and the machinery of `format!` cost a tenth of a short connection.
+        // Built for each connection. The size is known, and `format!` cost a tenth of a short connection.
         let mut text = Vec::with_capacity(256);
         text.extend_from_slice(FOR);
         write_address(peer, &mut text);
@@ -63,7 +64,7 @@ impl Forwarding {
         }
         let forwarded = text.len();
         text.extend_from_slice(b"forwarded: for=");
-        let quoted = peer.is_ipv6(); // RFC 7239 §6.1: in brackets, therefore quoted
+        let quoted = peer.is_ipv6(); // RFC 7239 §6.1: in brackets, hence quoted
         text.extend_from_slice(if quoted { b"\"[" } else { b"" });
         text.extend_from_within(FOR.len()..FOR.len() + address);
         text.extend_from_slice(if quoted { b"]\"" } else { b"" });
@@ -74,12 +75,12 @@ impl Forwarding {
         Self { lines: RefCell::new(lines), owner: OnceCell::new(), scheme, is_unnamed: !named }
     }
 
-    /// Whether `peer` is a trusted proxy, whose word about the client counts.
+    /// Whether `peer` is a trusted proxy whose claims about the client count.
     pub(crate) fn believes(&self, snapshot: &Snapshot, peer: IpAddr) -> bool {
         !self.is_unnamed && snapshot.trusts(peer)
     }
 
-    /// Writes the lines of a request that asked for this host.
+    /// Writes the lines for a request with this host.
     fn write(&self, asked: &[u8], out: &mut Vec<u8>) {
         let mut lines = self.lines.borrow_mut();
         if asked.is_empty() || lines.host() != asked {
@@ -91,7 +92,7 @@ impl Forwarding {
         }
     }
 
-    /// The client as the owner of connections. `here`: what it connected to.
+    /// The client as the owner of connections. `here` gives the address it connected to.
     pub(crate) fn owner(&self, peer: Peer, here: impl FnOnce() -> Option<SocketAddr>) -> Option<&Rc<Owner>> {
         let told = self.owner.get_or_init(|| match peer {
             Peer::Address(source) => {
@@ -115,7 +116,7 @@ impl Lines {
         line.strip_prefix(b"forwarded: ").unwrap_or_default()
     }
 
-    /// The host that the lines tell; empty where they tell none.
+    /// The host in the lines; empty if they name none.
     fn host(&self) -> &[u8] {
         self.text.get(self.host..).and_then(|rest| rest.strip_suffix(b"\r\n")).unwrap_or_default()
     }
@@ -149,7 +150,7 @@ fn write_address(address: IpAddr, out: &mut Vec<u8>) {
     }
 }
 
-/// Drops what a client that is not trusted may not say: who asked, by what way, and for which other path.
+/// Drops what an untrusted client may not claim: who asked, by which way, and for which other path.
 pub(crate) fn distrust(head: &mut RequestHead) {
     if head.headers.has_any(&Known::CLAIMED) {
         for known in Known::CLAIMED {
@@ -158,11 +159,11 @@ pub(crate) fn distrust(head: &mut RequestHead) {
     }
 }
 
-/// The client's address as a trusted peer tells it: in X-Forwarded-For, or without that in Forwarded, the first hop from the right
-/// that is no trusted proxy itself.
+/// The client's address as a trusted peer reports it: in X-Forwarded-For, or else in Forwarded, the first hop from
+/// the right that is not a trusted proxy.
 ///
-/// A hop that is no address (`unknown`, a name, garbage) ends the walk with [`NOT_KNOWN`]. The last good address would be that of a
-/// trusted proxy, and a rule for the internal network would let a stranger pass.
+/// A hop that is not an address (`unknown`, a name, garbage) ends the walk with [`NOT_KNOWN`]. Taking the last good
+/// address instead would yield a trusted proxy's, and a rule for the internal network would admit a stranger.
 pub(crate) fn client_address(head: &RequestHead, peer: IpAddr, snapshot: &Snapshot) -> IpAddr {
     let trusts = |address| snapshot.trusts(address);
     let told: Vec<&[u8]> = head.headers.get_all("x-forwarded-for").collect();
@@ -174,10 +175,10 @@ pub(crate) fn client_address(head: &RequestHead, peer: IpAddr, snapshot: &Snapsh
     walk(elements.into_iter().rev().map(|element| forwarded_for(element).unwrap_or_default()), peer, trusts)
 }
 
-/// The address of a client of which a trusted proxy says only that it does not know it. It belongs to no network that a rule names.
+/// The address of a client that a trusted proxy does not know. It is in no network that a rule names.
 const NOT_KNOWN: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
-/// The first hop that is not trusted, of hops that begin with the nearest.
+/// The first untrusted hop. The hops start with the nearest.
 fn walk<'a>(hops: impl Iterator<Item = &'a [u8]>, peer: IpAddr, trusts: impl Fn(IpAddr) -> bool) -> IpAddr {
     let mut client = peer;
     for hop in hops.take(MAX_HOPS) {
@@ -190,12 +191,12 @@ fn walk<'a>(hops: impl Iterator<Item = &'a [u8]>, peer: IpAddr, trusts: impl Fn(
     client
 }
 
-/// The elements of a Forwarded field: one for each hop (RFC 7239 §4).
+/// The elements of a Forwarded field, one per hop (RFC 7239 §4).
 fn forwarded_elements(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     split_unquoted(value, |b| b == b',')
 }
 
-/// What an element says under `for`, without its quotes.
+/// The value of `for` in an element, without its quotes.
 fn forwarded_for(element: &[u8]) -> Option<&[u8]> {
     split_unquoted(element, |b| b == b';').find_map(|pair| {
         let (name, value) = pair.split_at_checked(4)?;
@@ -213,8 +214,8 @@ fn parse_node(text: &str) -> Option<IpAddr> {
 /// The fields that tell the next hop about the client.
 #[derive(Clone, Copy)]
 pub(crate) enum ForwardingFields<'a> {
-    /// Only what we know ourselves. Written straight into the request: a copy that is held while an upstream is waited for
-    /// was the only allocation of a plain request, and cost 0.4 µs at 1,000 connections (suite h1-1000, sampled).
+    /// Only what we know ourselves, written straight into the request. Holding a copy while waiting for an upstream
+    /// was a plain request's only allocation and cost 0.4 µs at 1,000 connections (suite h1-1000, sampled).
     Own(&'a Forwarding),
     /// From [`chain`].
     Chained(&'a [u8]),
@@ -229,7 +230,7 @@ impl ForwardingFields<'_> {
     }
 }
 
-/// The Host that an endpoint gets; `None` for the head's own.
+/// The Host that an endpoint gets; `None` keeps the head's own.
 pub(crate) fn host_for<'a>(
     head: &RequestHead,
     host: &'a HostPolicy,
@@ -242,7 +243,7 @@ pub(crate) fn host_for<'a>(
     }
 }
 
-/// Writes the head of a request as it goes to an endpoint.
+/// Writes the head of a request for an endpoint.
 pub(crate) fn write_head(
     head: &mut RequestHead,
     forwarding: ForwardingFields<'_>,
@@ -267,7 +268,7 @@ pub(crate) fn write_head(
         out.extend_from_slice(head.authority());
         out.extend_from_slice(b"\r\n");
     }
-    // A length that no body follows would make the next request on the connection the body of this one.
+    // If no body follows a nonzero length, the next request on the connection would be read as the body.
     let of_nothing = head.body() == BodyKind::Empty && head.content_length().is_some_and(|length| length > 0);
     if framing != Framing::Length || of_nothing {
         head.headers.remove_known(Known::ContentLength);
@@ -283,7 +284,7 @@ pub(crate) fn write_head(
         // RFC 9110 §8.6: without it some servers answer 411 to a POST that has no body.
         out.extend_from_slice(b"content-length: 0\r\n");
     }
-    // RFC 9110 §10.1.4: TE is of this connection only, so Connection must name it.
+    // RFC 9110 §10.1.4: TE is hop-by-hop, so Connection must name it.
     if let Some(protocol) = head.upgrade() {
         out.extend_from_slice(b"connection: upgrade\r\nupgrade: ");
         out.extend_from_slice(protocol);
@@ -299,7 +300,7 @@ const fn expects_length(head: &RequestHead) -> bool {
     matches!(head.method(), Method::Patch | Method::Post | Method::Put)
 }
 
-/// RFC 7239 §4: a host with a port, or an address in brackets, is no token and goes in quotes.
+/// RFC 7239 §4: a host with a port, or an address in brackets, is not a token and must be quoted.
 fn write_token(text: &[u8], out: &mut Vec<u8>) {
     let token = text.iter().all(|&b| is_token(b));
     if token && !text.is_empty() {
@@ -311,11 +312,11 @@ fn write_token(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The forwarding lines where a trusted proxy (or a filter) has set some already: ours are added behind, what was said
-/// about protocol and host first stays. Takes the ones they replace out of the head, so it is asked once an exchange,
-/// however many attempts there are.
+/// The forwarding lines if a trusted proxy or a filter has already set some: ours are appended, and the existing
+/// protocol and host stay. It removes the fields it replaces from the head, so it is called once per exchange,
+/// however many attempts follow.
 pub(crate) fn chain(head: &mut RequestHead, client: &Forwarding) -> Option<Vec<u8>> {
-    // The others are passed on as they are.
+    // The other fields are passed on unchanged.
     const CHAINED: [Known; 4] =
         [Known::Forwarded, Known::XForwardedFor, Known::XForwardedHost, Known::XForwardedProto];
     if !head.headers.has_any(&CHAINED) {

@@ -1,10 +1,10 @@
-//! What a gateway hands to the process that takes its place, and what a gateway may begin with: sockets and state.
+//! The sockets and state that a gateway hands to its successor, or that a gateway starts with.
 //!
 //! ```text
 //!   payload: │ length of the header (u32) │ header, JSON: `Header` │ bytes of the first state │ of the second │ …
 //! ```
-//! Sockets are worth more than state. A header that cannot be read, because the other program is older or newer, costs the
-//! state: what the sockets are they say themselves.
+//! Sockets matter more than state. If the other program is older or newer and its header cannot be read, only the
+//! state is lost: sockets describe themselves.
 
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -14,24 +14,24 @@ use weir_telemetry::log;
 use weir_wire::handover;
 use weir_wire::listen::{Address, BoundSocket};
 
-/// The form of the header. Another number means that the header is not for us.
+/// The header's format. With any other number the header is ignored.
 const FORMAT: u32 = 1;
 
-/// What a gateway begins with that another process opened or knew.
+/// What a gateway takes over from another process when it starts.
 ///
-/// Either everything that the process before it had, or the sockets that systemd opened.
+/// Either everything that the previous process had, or the sockets that systemd opened.
 #[derive(Debug, Default)]
 pub struct Inheritance {
     sockets: Vec<Inherited>,
     state: Vec<State>,
-    /// It comes from another gateway, which ends when this one runs.
+    /// Whether it comes from another gateway, which ends once this one runs.
     pub of_process: bool,
-    /// That process asks what its state came to.
+    /// Whether that process wants to know what became of its state.
     asks: bool,
 }
 
-/// What a gateway gives to the process that takes its place. Made by `Gateway::hand_over`; the default is
-/// nothing, with which that process binds its addresses itself.
+/// What a gateway gives to its successor. Made by `Gateway::hand_over`. The default is empty, and then the successor
+/// binds its addresses itself.
 #[derive(Debug, Default)]
 pub struct Handover {
     sockets: Vec<Inherited>,
@@ -42,28 +42,28 @@ pub struct Handover {
 #[derive(Debug)]
 struct Inherited {
     owner: Owner,
-    /// The address as written in a config, which differs from `actual` where the port is 0.
+    /// The address as written in a config. Differs from `actual` if the port is 0.
     asked: String,
     actual: Address,
     sockets: Vec<BoundSocket>,
 }
 
-/// Whose sockets they are.
+/// Who the sockets belong to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Owner {
     Admin,
-    /// Whoever asks for the address.
+    /// Anyone who asks for the address.
     Any,
     Listener(String),
 }
 
-/// Something that is worth keeping: ticket keys, counters.
+/// A piece of state worth keeping: ticket keys, counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
-    /// What it is, which says how to read it.
+    /// Its kind, which says how to read it.
     pub(crate) kind: Kind,
-    /// Whose it is: what a new process computes from the same config.
+    /// Its owner's key, which a new process computes from the same config.
     pub(crate) key: String,
     pub(crate) bytes: Vec<u8>,
 }
@@ -78,7 +78,7 @@ pub(crate) enum Kind {
     Health,
     /// Keys of session tickets, by TLS policy.
     Tickets,
-    /// Of a later version. It is passed over.
+    /// From a later version; skipped.
     #[serde(other)]
     Unknown,
 }
@@ -86,7 +86,7 @@ pub(crate) enum Kind {
 #[derive(Serialize, Deserialize)]
 struct Header {
     format: u32,
-    /// It reads what the next process says it forgets. Earlier versions take that for a failure.
+    /// The sender reads the successor's list of forgotten state. Earlier versions take such a list for a failure.
     #[serde(default)]
     asks: bool,
     sockets: Vec<SocketsHeader>,
@@ -110,10 +110,10 @@ struct StateHeader {
 // === impl Inheritance ===
 
 impl Inheritance {
-    /// Receives what the process before this one hands over. Waits at most for the stream's read timeout.
+    /// Receives what the previous process hands over. Waits at most the stream's read timeout.
     ///
     /// # Errors
-    /// When no sockets come. State that cannot be read is no error: the log tells.
+    /// If no sockets arrive. Unreadable state is no error, but is logged.
     pub fn receive(from: &UnixStream) -> io::Result<Self> {
         let (payload, descriptors) = handover::receive(from)?;
         let Some((header, states)) = Header::read(&payload, descriptors.len()) else {
@@ -142,10 +142,10 @@ impl Inheritance {
         Ok(Self { sockets, state, of_process: true, asks: header.asks })
     }
 
-    /// Sockets of which nothing is known but what they say themselves: those that systemd opened (sd_listen_fds(3)).
+    /// Takes sockets that carry no description but their own: those that systemd opened (sd_listen_fds(3)).
     ///
     /// # Errors
-    /// When one is no socket, or neither TCP nor a Unix socket with a path.
+    /// If one is not a socket, or neither TCP nor a Unix socket with a path.
     pub fn of_sockets(descriptors: Vec<OwnedFd>) -> io::Result<Self> {
         let mut sockets: Vec<Inherited> = Vec::new();
         for descriptor in descriptors {
@@ -163,22 +163,22 @@ impl Inheritance {
         Ok(Self { sockets, state: Vec::new(), of_process: false, asks: false })
     }
 
-    /// Whether the process before this one wants to be told which of its state is forgotten.
+    /// Whether the previous process wants to know which of its state is forgotten.
     pub const fn asks(&self) -> bool {
         self.asks
     }
 
-    /// Whether there is nothing.
+    /// Whether it is empty.
     pub const fn is_empty(&self) -> bool {
         self.sockets.is_empty() && self.state.is_empty()
     }
 
-    /// The sockets for the admin listener, and their address.
+    /// Takes the admin listener's sockets and their address.
     pub fn take_admin(&mut self, asked: &Address) -> Option<(Address, Vec<BoundSocket>)> {
         self.take(&Owner::Admin, asked)
     }
 
-    /// The sockets of a listener, and their address.
+    /// Takes a listener's sockets and their address.
     pub fn take_listener(&mut self, name: &str, asked: &Address) -> Option<(Address, Vec<BoundSocket>)> {
         self.take(&Owner::Listener(name.to_owned()), asked)
     }
@@ -186,7 +186,7 @@ impl Inheritance {
     fn take(&mut self, owner: &Owner, asked: &Address) -> Option<(Address, Vec<BoundSocket>)> {
         let any_port = matches!(asked, Address::Tcp(address) if address.port() == 0);
         let text = asked.to_string();
-        // A listener may have been renamed; but of ports that the system chose, the name tells which is whose.
+        // A listener may have been renamed. But if the system chose the ports, only the name says which is whose.
         let fits = |i: &Inherited| {
             i.asked == text
                 && (i.owner == *owner || !any_port && (i.owner == Owner::Any || is_listener(&i.owner, owner)))
@@ -196,7 +196,7 @@ impl Inheritance {
         Some((found.actual, found.sockets))
     }
 
-    /// Its state, which is then gone from it.
+    /// Takes the state.
     pub fn take_state(&mut self) -> Vec<State> {
         std::mem::take(&mut self.state)
     }
@@ -215,7 +215,7 @@ fn is_listener(one: &Owner, other: &Owner) -> bool {
 // === impl Handover ===
 
 impl Handover {
-    /// One with this state and no sockets yet.
+    /// A hand-over with this state and no sockets yet.
     pub const fn new(state: Vec<State>) -> Self {
         Self { sockets: Vec::new(), state }
     }
@@ -236,19 +236,19 @@ impl Handover {
         });
     }
 
-    /// The same once more, with descriptors of its own for the same sockets.
+    /// A copy with its own descriptors for the same sockets.
     ///
     /// # Errors
-    /// When descriptors have run out.
+    /// If descriptors have run out.
     pub fn try_clone(&self) -> io::Result<Self> {
         let sockets = self.sockets.iter().map(Inherited::try_clone).collect::<io::Result<_>>()?;
         Ok(Self { sockets, state: self.state.clone() })
     }
 
-    /// Sends all of it. Waits at most for the stream's write timeout.
+    /// Sends everything. Waits at most the stream's write timeout.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn send(mut self, to: &UnixStream) -> io::Result<()> {
         self.shed();
         let header = Header {
@@ -266,7 +266,7 @@ impl Handover {
         handover::send(to, &payload, &sockets)
     }
 
-    /// Leaves out the largest states until the rest fits.
+    /// Drops the largest states until the rest fits.
     fn shed(&mut self) {
         const HEADER_BYTES: usize = 4 << 20;
         let limit = handover::PAYLOAD_BYTES - HEADER_BYTES;
@@ -298,7 +298,8 @@ impl State {
 }
 
 impl Header {
-    /// The header and the bytes behind it; `None` where it is not for us, or does not agree with what came.
+    /// Splits off the header and the bytes after it. `None` if the format is foreign or does not match the sockets
+    /// received.
     fn read(payload: &[u8], sockets: usize) -> Option<(Self, &[u8])> {
         let (length, rest) = payload.split_first_chunk()?;
         let (header, states) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;

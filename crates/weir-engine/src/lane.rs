@@ -1,7 +1,7 @@
-//! Tasks that do one piece of work after another: connections of a core, exchanges of a connection of HTTP/2.
+//! Tasks that do one piece of work after another: connections of a core, exchanges of an HTTP/2 connection.
 //!
-//! To make a task for each piece costs its future of some kilobytes, the runtime's memory for it, and a timer: a fifth of what a client
-//! costs that closes after each request, and a tenth of an exchange over HTTP/2.
+//! A new task per piece would cost a future of some kilobytes, the runtime's memory and a timer. That is a fifth of
+//! the cost of a client that closes after each request, and a tenth of an HTTP/2 exchange.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -14,25 +14,25 @@ pub(crate) struct Lane<J> {
 }
 
 impl<J> Lane<J> {
-    /// A lane whose task finds this first.
+    /// A lane whose task starts with this job.
     pub(crate) const fn new(job: J) -> Self {
         Self { job: RefCell::new(Some(job)), waker: RefCell::new(None) }
     }
 
-    /// Hands the task its next job. It waits for one.
+    /// Hands the waiting task its next job.
     pub(crate) fn give(&self, job: J) {
         *self.job.borrow_mut() = Some(job);
         self.wake();
     }
 
-    /// Lets the task look whether there will be another.
+    /// Wakes the task to check whether another job will come.
     pub(crate) fn wake(&self) {
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
         }
     }
 
-    /// The next job; `None` once there will be none. Always asked by the same task.
+    /// The next job; `None` once no more will come. Always called by the same task.
     pub(crate) async fn next(&self, ended: impl Fn() -> bool) -> Option<J> {
         poll_fn(|cx| {
             if let Some(job) = self.job.borrow_mut().take() {

@@ -1,5 +1,6 @@
-//! The engine: what a core does with requests, from a connection that is accepted to the line in the access log. It is given filters as a list
-//! of [kinds](weir_filter::filter::FilterKind), and snapshots by weir-control.
+//! The engine: what a core does with requests, from accepting a connection to writing the access log line.
+//!
+//! weir-control gives it snapshots, and filters as a list of [kinds](weir_filter::filter::FilterKind).
 //!
 //! ```text
 //!   core 0 ─┬─ listener ─► connection ─► exchange ─┬─ weir-route
@@ -9,12 +10,13 @@
 //!
 //! # Layout
 //!
-//! - `exchange.rs` is the life of one request, top to bottom: read it first. `connection` and `client` are whom it speaks with, `forward` what
-//!   the upstream is told, `respond` makes our own answers, `files` those of a folder, `links` what names an endpoint in a response.
+//! - `exchange.rs` is the life of one request, top to bottom: read it first. `connection` and `client` are its client
+//!   side, `forward` writes what the upstream gets, `respond` makes our own answers. `files` sends files of a folder,
+//!   `links` rewrites links that name an endpoint in a response.
 //! - [`core`] is what a core owns, [`listener`] its accept loop, `lane` its tasks, `call` what it does for filters.
-//! - [`snapshot`] is the config as run, and makes it of the config as written.
-//! - [`autopsy`] keeps exchanges that failed; `tracing` and [`export`] are what a collector is told; [`acme`] reaches certificate authorities;
-//!   [`handover`] is what one process gives to the next.
+//! - [`snapshot`] is the config as run, compiled from the config as written.
+//! - [`autopsy`] keeps exchanges that failed. `tracing` and [`export`] send spans to a collector. [`acme`] reaches
+//!   certificate authorities. [`handover`] is what one process hands to the next.
 //!
 //! *Architecture Invariant:* only `exchange.rs` sees all.
 

@@ -1,39 +1,40 @@
-//! What an upstream says of where things are, as the client sees it: a redirect or a cookie that names the endpoint itself, or a
-//! path without the prefix that was taken away on the way there.
+//! Translates an upstream's addresses to the client's: redirects and cookies that name the endpoint itself, or a path
+//! without the prefix that was stripped on the way.
 //!
-//! nginx's `proxy_redirect`, `proxy_cookie_domain` and `proxy_cookie_path`, without being told. An upstream that was told the client's
-//! host, and by `X-Forwarded-Prefix` the prefix, names both rightly; such fields stay as they are.
+//! This does what nginx's `proxy_redirect`, `proxy_cookie_domain` and `proxy_cookie_path` do, without configuration.
+//! An upstream that gets the client's host, and the prefix in `X-Forwarded-Prefix`, names both correctly; such fields
+//! stay unchanged.
 
 use weir_h1::{FieldName, Fields, Known};
 
-/// The fields that name places.
+/// The fields that contain addresses.
 pub(crate) const LINKS: [Known; 4] =
     [Known::ContentLocation, Known::Location, Known::Refresh, Known::SetCookie];
 
-/// What the filter `rewrite` did to the beginning of a path.
+/// What the filter `rewrite` did to the start of a path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prefix<'a> {
-    /// What was taken away, without a `/` at its end.
+    /// The stripped prefix, without a trailing `/`.
     stripped: &'a [u8],
-    /// What was put in its place.
+    /// The prefix that replaced it.
     added: &'a [u8],
 }
 
 /// The two sides of a request.
 pub(crate) struct Sides<'a> {
-    /// Host and port as the client asked for them, and whether by TLS. Empty where it named none.
+    /// Host and port as the client requested them, and whether over TLS. Empty if it named none.
     pub(crate) asked: &'a [u8],
     pub(crate) tls: bool,
-    /// The Host that the upstream was sent.
+    /// The Host sent to the upstream.
     pub(crate) told: &'a [u8],
-    /// The other names of the endpoint, host and port: as the config writes it, and its address.
+    /// The endpoint's other names, host and port: as the config writes it, and its address.
     pub(crate) own: [&'a [u8]; 2],
-    /// Whether the upstream is reached by TLS.
+    /// Whether the upstream is reached over TLS.
     pub(crate) own_tls: bool,
     pub(crate) prefix: Option<Prefix<'a>>,
 }
 
-/// Rewrites the fields of a response that name a place on the upstream's side.
+/// Rewrites the response fields that name an address on the upstream's side.
 pub(crate) fn rewrite(fields: &mut Fields, sides: &Sides<'_>) {
     for (known, name) in [(Known::Location, "location"), (Known::ContentLocation, "content-location")] {
         replace(fields, known, name, |value| sides.url(value));
@@ -48,7 +49,7 @@ pub(crate) fn rewrite(fields: &mut Fields, sides: &Sides<'_>) {
     replace(fields, Known::SetCookie, "set-cookie", |value| sides.cookie(value));
 }
 
-/// Replaces the values of all fields of a name for which there is a new one; they keep their order.
+/// Replaces the values of a field if there is a new value; the values keep their order.
 fn replace(fields: &mut Fields, known: Known, name: &str, new: impl Fn(&[u8]) -> Option<Vec<u8>>) {
     if !fields.has_any(&[known]) {
         return;
@@ -60,11 +61,12 @@ fn replace(fields: &mut Fields, known: Known, name: &str, new: impl Fn(&[u8]) ->
     let Ok(name) = FieldName::new(name) else { return };
     fields.remove_known(known);
     for (old, new) in renewed {
-        let _ = fields.append(&name, new.as_deref().unwrap_or(&old)); // made of a value that came in, and of a host that did
+        let _ = fields.append(&name, new.as_deref().unwrap_or(&old)); // from valid values
     }
 }
 
-/// Where the URL begins in `5; url=/next`, behind a quote if there is one. The HTML standard's reading, "shared declarative refresh".
+/// Where the URL begins in `5; url=/next`, after a quote if there is one. Follows the HTML standard's "shared
+/// declarative refresh".
 fn url_of_refresh(value: &[u8]) -> Option<usize> {
     let separator = value.iter().position(|b| matches!(b, b';' | b','))?;
     let mut at = separator + 1;
@@ -88,7 +90,7 @@ fn url_of_refresh(value: &[u8]) -> Option<usize> {
 }
 
 impl<'a> Prefix<'a> {
-    /// What the context of the exchange remembers of it: both, and how long the first is.
+    /// From the exchange's context, which stores both in one text, with the length of the first.
     pub(crate) fn of(kept: &'a (Box<[u8]>, usize)) -> Self {
         let (stripped, added) = kept.0.split_at_checked(kept.1).unwrap_or_default();
         Self { stripped, added }
@@ -96,9 +98,9 @@ impl<'a> Prefix<'a> {
 }
 
 impl Sides<'_> {
-    /// A reference (RFC 3986 §4.1) as the client must see it; `None` for as it is.
+    /// A reference (RFC 3986 §4.1) as the client must see it; `None` keeps it.
     fn url(&self, url: &[u8]) -> Option<Vec<u8>> {
-        // A browser takes `\` for `/`, so that what is a path here would be a host there: not for us to read.
+        // Browsers take `\` for `/`, so what is a path here may be a host there. Leave it alone.
         if url.contains(&b'\\') {
             return None;
         }
@@ -117,7 +119,7 @@ impl Sides<'_> {
         let of_url = tls.unwrap_or(self.own_tls);
         let is_asked = same(authority, of_url, self.asked, self.tls);
         if is_asked && self.told.eq_ignore_ascii_case(self.asked) {
-            // It names itself by the name that we told it: only the prefix can be wrong.
+            // It uses the host name that we sent it: only the prefix can be wrong.
             let begin = url.get(..url.len() - path.len())?;
             return Some([begin, &self.path(path)?].concat());
         }
@@ -140,7 +142,7 @@ impl Sides<'_> {
         Some([scheme, self.asked, &path].concat())
     }
 
-    /// An absolute path with the prefix that it has at the client; `None` where it has it already, or there is none.
+    /// An absolute path with the prefix it has for the client; `None` if it already has it, or there is none.
     fn path(&self, path: &[u8]) -> Option<Vec<u8>> {
         let prefix = self.prefix?;
         if !prefix.stripped.is_empty() && is_below(path, prefix.stripped) {
@@ -151,14 +153,14 @@ impl Sides<'_> {
         } else if is_below(path, prefix.added) {
             path.get(prefix.added.len()..)?
         } else {
-            return None; // beside what this route leads to
+            return None; // outside what this route leads to
         };
         let root: &[u8] = if prefix.stripped.is_empty() && rest.first() != Some(&b'/') { b"/" } else { b"" };
         Some([prefix.stripped, root, rest].concat())
     }
 
-    /// A cookie as the client must see it. `Path=/` stays: the cookie reaches the service all the same, and others that are meant to see
-    /// it too.
+    /// A cookie as the client must see it. `Path=/` stays: the cookie still reaches the service, and others that
+    /// should see it.
     fn cookie(&self, value: &[u8]) -> Option<Vec<u8>> {
         let mut changed = false;
         let mut out: Vec<&[u8]> = Vec::new();
@@ -188,13 +190,14 @@ impl Sides<'_> {
         if !changed {
             return None;
         }
-        // A cookie for an address, or for nobody knows which host, has no Domain: then it is for the host that it came from.
+        // If the client asked for an address or an unknown host, the cookie gets no Domain and belongs to the host
+        // that set it.
         let named = self.asked.iter().any(u8::is_ascii_alphabetic) && !self.asked.starts_with(b"[");
         out.extend([&path[..], if named { &domain[..] } else { b"" }].iter().filter(|part| !part.is_empty()));
         Some(out.join(&b";"[..]))
     }
 
-    /// Whether a cookie's domain is a name of the endpoint, and not what the client asked for.
+    /// Whether a cookie's domain names the endpoint and not the host that the client requested.
     fn is_own_domain(&self, domain: &[u8]) -> bool {
         let domain = domain.strip_prefix(b".").unwrap_or(domain);
         let is = |authority: &&[u8]| !domain.is_empty() && host(authority).eq_ignore_ascii_case(domain);
@@ -206,12 +209,12 @@ fn begins(text: &[u8], with: &[u8]) -> bool {
     text.get(..with.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(with))
 }
 
-/// Whether a path is a prefix or stands below it, by whole segments.
+/// Whether a path equals a prefix or is below it, by whole segments.
 fn is_below(path: &[u8], prefix: &[u8]) -> bool {
     path.strip_prefix(prefix).is_some_and(|rest| matches!(rest.first(), None | Some(b'/' | b'?' | b'#')))
 }
 
-/// Whether two authorities are the same; a port that is not written is that of the scheme.
+/// Whether two authorities are equal. A missing port is the scheme's default.
 fn same(a: &[u8], a_tls: bool, b: &[u8], b_tls: bool) -> bool {
     let port = |authority: &[u8], tls: bool| match authority.get(host(authority).len() + 1..) {
         None | Some(b"") => Some(if tls { 443 } else { 80 }),
@@ -284,7 +287,7 @@ mod tests {
         let api = prefix("/api", "");
         let url = |url: &str, prefix| sides("api.test", "api.test", prefix).url(url.as_bytes());
         assert_eq!(url("https://api.test/a", None), None);
-        // That TLS ends at the gateway it does not know.
+        // The service does not know that TLS ends at the gateway.
         assert_eq!(url("http://api.test/a", None).unwrap(), b"https://api.test/a");
         assert_eq!(url("https://api.test/a", Some(api)).unwrap(), b"https://api.test/api/a");
         assert_eq!(url("https://api.test:443/a", Some(api)).unwrap(), b"https://api.test:443/api/a");

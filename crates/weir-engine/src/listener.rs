@@ -19,38 +19,38 @@ use weir_wire::listen::{Accepted, Address, BoundSocket};
 use weir_wire::time::sleep;
 use weir_wire::{Class, CoreListener, Driver, Peer, Sockets, Stream, yield_now};
 
-/// What a core begins with.
+/// What a core starts with.
 pub struct Start {
     /// The number of the core.
     pub index: usize,
-    /// Where it counts.
+    /// Where the core counts.
     pub telemetry: Arc<Telemetry>,
     /// What all cores share.
     pub shared: Arc<Shared>,
     /// The mailboxes of all cores.
     pub siblings: Vec<mpsc::UnboundedSender<Message>>,
-    /// Its own.
+    /// The core's own mailbox.
     pub mailbox: mpsc::UnboundedReceiver<Message>,
-    /// What it runs first.
+    /// The first snapshot.
     pub snapshot: Arc<Snapshot>,
-    /// Seeds its random numbers.
+    /// Seeds the core's random numbers.
     pub seed: u64,
 }
 
-/// How often a core looks after its pools and hands its log lines over.
+/// How often a core sweeps its pools and hands over its log lines.
 const TICK: Duration = Duration::from_millis(200);
 
-/// Every how many ticks exchanges that wait for long are told to watch their client.
+/// After this many ticks, exchanges that have waited long start to watch their client.
 const WATCH_TICKS: u32 = 5;
 
-/// How long accepting pauses when descriptors have run out. Connections wait in the kernel's queue meanwhile, and every
-/// exchange that ends frees two.
+/// How long accepting pauses when file descriptors run out. Connections wait in the kernel's queue meanwhile, and
+/// each exchange that ends frees two.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Connections that are accepted before others have their turn, where there are always more.
+/// How many connections to accept in a row before other tasks get a turn.
 const IN_A_ROW: u32 = 32;
 
-/// A new connection goes to the core with the fewest when this one holds that many more than its share.
+/// If a core has this many connections more than its share, a new one goes to the core with the fewest.
 const HAND_OVER_AT: usize = 8;
 
 /// Starts a core's thread.
@@ -110,7 +110,7 @@ async fn run(start: Start, sockets: Rc<Sockets>) {
                 for (address, socket) in sockets {
                     doors.open(&core, address, socket);
                 }
-                let _ = done.send(()); // whoever asked may have stopped waiting
+                let _ = done.send(()); // the sender may have stopped waiting
             }
             Some(Message::Drain { leaving, done }) => {
                 doors.close_all(&done);
@@ -118,30 +118,30 @@ async fn run(start: Start, sockets: Rc<Sockets>) {
             }
             Some(Message::Lend { to }) => doors.lend(&to),
             Some(Message::Why { question, to }) => {
-                let _ = to.send(core.autopsies.find(core.index, &question)); // whoever asked may have given up
+                let _ = to.send(core.autopsies.find(core.index, &question)); // the sender may have given up
             }
-            Some(Message::Turn { to }) => drop(to.send(())), // whoever asked may have given up
+            Some(Message::Turn { to }) => drop(to.send(())), // the sender may have given up
             Some(Message::Stop) | None => return,
         }
     }
 }
 
-/// The listening sockets of a core. Of one address there are several where the process before this one had more cores.
+/// A core's listening sockets. One address has several if the previous process had more cores.
 #[derive(Default)]
 struct Doors(RefCell<Vec<Door>>);
 
-/// A listening socket, with the bell that ends its loop.
+/// A listening socket and the bell that ends its loop.
 struct Door {
     address: Address,
     listener: Rc<CoreListener>,
     bell: Rc<Bell>,
 }
 
-/// Ends an accept loop. The loop holds it to its own end, and `done` with it.
+/// Ends an accept loop. The loop holds it, and with it `done`, until it ends.
 #[derive(Default)]
 struct Bell {
     ring: Notify,
-    /// Hung up when the loop has ended.
+    /// Dropped when the loop has ended.
     done: RefCell<Option<mpsc_std::Sender<()>>>,
 }
 
@@ -154,11 +154,11 @@ impl Doors {
         self.0.borrow_mut().push(Door { address, listener, bell });
     }
 
-    /// Gives each socket once more.
+    /// Sends a copy of each socket.
     fn lend(&self, to: &mpsc_std::Sender<(Address, BoundSocket)>) {
         for door in self.0.borrow().iter() {
             match door.listener.lend() {
-                Ok(socket) => drop(to.send((door.address.clone(), socket))), // whoever asked may have given up
+                Ok(socket) => drop(to.send((door.address.clone(), socket))), // the receiver may have given up
                 Err(e) => {
                     log::error("a socket is not handed over", &[("address", &door.address), ("error", &e)])
                 }
@@ -166,7 +166,7 @@ impl Doors {
         }
     }
 
-    /// Closes what the current snapshot does not listen on.
+    /// Closes the sockets that the current snapshot does not listen on.
     fn close_unused(&self, core: &Core) {
         let local = core.local();
         self.0.borrow_mut().retain(|door| {
@@ -186,7 +186,8 @@ impl Doors {
     }
 }
 
-/// Accepts until the bell rings, then serves what is still in the kernel's queue: closing a listening socket resets it.
+/// Accepts until the bell rings, then serves what is left in the kernel's queue: closing a listening socket would
+/// reset it.
 async fn accept(core: Rc<Core>, address: Address, listener: Rc<CoreListener>, bell: Rc<Bell>) {
     let Some(mut last) = core.local().listener(&address).cloned() else { return };
     let mut in_a_row = 0u32;
@@ -196,7 +197,7 @@ async fn accept(core: Rc<Core>, address: Address, listener: Rc<CoreListener>, be
             yield_now().await;
         }
         let accepted = tokio::select! {
-            biased; // the bell first: under a steady stream of connections it would never be heard
+            biased; // bell first: a steady stream of connections would starve it
             () = bell.ring.notified() => break,
             accepted = listener.accept() => accepted,
         };
@@ -212,7 +213,7 @@ async fn accept(core: Rc<Core>, address: Address, listener: Rc<CoreListener>, be
                 SEEN.warn("out of descriptors: accepting pauses", &[("error", &e)]);
                 sleep(PAUSE).await;
             }
-            Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {} // it failed before it was ours
+            Err(e) if e.kind() == io::ErrorKind::ConnectionAborted => {} // it failed before we got it
             Err(e) => {
                 static SEEN: log::PerSubject = log::per_subject(1, Duration::from_secs(5));
                 let fields: log::Fields<'_> = &[("address", &address), ("error", &e)];
@@ -221,7 +222,7 @@ async fn accept(core: Rc<Core>, address: Address, listener: Rc<CoreListener>, be
             }
         }
     }
-    // Whoever rang has let go of it: nobody else holds it.
+    // The ringer has dropped it, so nobody else holds it.
     let Some(listener) = Rc::into_inner(listener) else { return };
     for (stream, peer) in listener.close() {
         core.shared.arrive();
@@ -229,23 +230,23 @@ async fn accept(core: Rc<Core>, address: Address, listener: Rc<CoreListener>, be
     }
 }
 
-/// Serves a new connection here, or on the core that has the fewest.
+/// Serves a new connection here or on the core with the fewest.
 fn admit(core: &Rc<Core>, listener: &Rc<LocalListener>, accepted: Accepted, peer: Peer) {
     core.shared.arrive();
     match (accepted, lighter(core)) {
         (Accepted::Tcp(stream), Some(lightest)) => {
             let listener = listener.spec.address.clone();
             if core.siblings[lightest].send(Message::Accepted { stream, peer, listener }).is_err() {
-                core.shared.arrived(); // closed: the whole process ends
+                core.shared.arrived(); // closed: the whole process is ending
             }
         }
-        // Every core accepts from the one queue of a Unix socket: there is nothing to even out.
+        // All cores accept from a Unix socket's single queue, so nothing needs evening out.
         (accepted, _) => serve(core, listener, accepted, peer),
     }
 }
 
-/// The core with the fewest connections, if this one has clearly more than its share: SO_REUSEPORT spreads by hash, which
-/// is uneven for the few long connections that matter most.
+/// The core with the fewest connections, if this one has clearly more than its share. SO_REUSEPORT spreads by hash,
+/// which is uneven for few long connections, and those matter most.
 fn lighter(core: &Core) -> Option<usize> {
     let counts = &core.shared.by_core;
     if counts.len() < 2 {
@@ -264,7 +265,7 @@ fn take_over(core: &Rc<Core>, stream: std::net::TcpStream, peer: Peer, address: 
     }
 }
 
-/// Serves one that has [arrived](Shared::arrive): its lane counts it from its first poll on.
+/// Serves a connection that has [arrived](Shared::arrive). Its lane counts it from the first poll.
 fn serve(core: &Rc<Core>, listener: &Rc<LocalListener>, accepted: Accepted, peer: Peer) {
     let stream = match accepted {
         Accepted::Tcp(socket) => core.sockets.add(socket, Class::Client),
@@ -276,7 +277,7 @@ fn serve(core: &Rc<Core>, listener: &Rc<LocalListener>, accepted: Accepted, peer
     if let Some(lane) = idle {
         return lane.give(arrived);
     }
-    // Boxed here: on its way to where the core keeps it a task is copied several times, all its kilobytes.
+    // Boxed here: spawning copies a task several times, with all its kilobytes.
     let serving = Box::pin(connection::serve_lane(Rc::clone(core), Rc::new(Lane::new(arrived))));
     drop(tokio::task::spawn_local(serving));
 }

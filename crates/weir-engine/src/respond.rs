@@ -1,6 +1,6 @@
-//! Answers that the gateway makes itself: the only place where a cause becomes a status, fields and a body.
+//! Answers that the gateway makes itself. Only this file turns a cause into a status, fields and a body.
 //!
-//! `application/problem+json` (RFC 9457), or a small HTML page for a client that prefers it: a browser.
+//! The body is `application/problem+json` (RFC 9457), or a small HTML page for a client that prefers HTML: a browser.
 
 use crate::snapshot::Fixed;
 use std::fmt::Write;
@@ -38,22 +38,22 @@ pub(crate) fn refusal(
     };
     set(&mut head.headers, "content-type", media.as_bytes());
     set(&mut head.headers, "date", httpdate::fmt_http_date(SystemTime::now()).as_bytes());
-    // An error is about this moment; no cache may keep it for another client.
+    // An error is temporary; no cache may keep it for another client.
     set(&mut head.headers, "cache-control", b"no-store");
     if expose {
         name_cause(&mut head, cause);
     }
     for (name, value) in &refusal.headers {
-        let _ = head.headers.append(name, value); // made by our own filters, which emit no control bytes
+        let _ = head.headers.append(name, value); // from our own filters, which emit no control bytes
     }
     LocalResponse { head, body: body.into() }
 }
 
-/// What a client is told of a refusal.
+/// The detail that a client may see of a refusal.
 pub(crate) fn detail(refusal: &Refusal, expose: bool) -> &str {
     match expose {
         true => refusal.detail.as_deref().unwrap_or(refusal.cause.meaning),
-        // Who asks the wrong way has to be told, and learns nothing of what is behind.
+        // A client that speaks plain HTTP on a TLS port must be told, and learns nothing about what is behind it.
         false if *refusal.cause == error::PLAIN_HTTP => refusal.cause.meaning,
         false => neutral(refusal.cause.status),
     }
@@ -65,7 +65,7 @@ pub(crate) fn name_cause(head: &mut ResponseHead, cause: &Cause) {
     set(&mut head.headers, "x-weir-cause", cause.code.as_bytes());
 }
 
-/// The answer for a refusal as gRPC wants it: a head without a body, whose status is 200 because gRPC has its own.
+/// The gRPC form of a refusal: a head without body, with status 200 because gRPC has its own status.
 fn refusal_of_grpc(refusal: &Refusal, request: Option<&Fields>, detail: &str, expose: bool) -> LocalResponse {
     let cause = refusal.cause;
     let mut head = ResponseHead::made(200);
@@ -88,7 +88,7 @@ pub(crate) fn answer(answer: Answer) -> LocalResponse {
     with_fields(answer.status, &answer.headers, answer.body)
 }
 
-/// The same with fields that are ready.
+/// The same from finished fields.
 pub(crate) fn ready(status: u16, fields: Fields, body: Body) -> LocalResponse {
     let mut head = ResponseHead::made(status);
     head.headers = fields;
@@ -100,7 +100,7 @@ pub(crate) fn fixed(fixed: &Fixed) -> LocalResponse {
     with_fields(fixed.status, &fixed.headers, Body::Bytes(fixed.body.clone()))
 }
 
-/// An answer of this status with these fields; one that may not be sent is left out.
+/// An answer with this status and these fields. Fields that may not be sent are left out.
 pub(crate) fn with_fields(status: u16, fields: &[(FieldName, Vec<u8>)], body: Body) -> LocalResponse {
     let mut head = ResponseHead::made(status);
     for (name, value) in fields {

@@ -1,7 +1,7 @@
 //! The config as run: compiled, checked, and shared by all cores until the next one is adopted.
 //!
-//! *Parse, don't validate:* what stands here needs no further check on the path of a request. `compile` makes it from a
-//! config and is the last part of its validation.
+//! *Parse, don't validate:* its content needs no more checks on the path of a request. `compile` builds it from a
+//! config and is the last part of validation.
 
 mod compile;
 
@@ -30,64 +30,66 @@ use weir_wire::tls::ServerTls;
 
 /// A compiled config.
 pub struct Snapshot {
-    /// Tells one config from another: the first 12 digits of a SHA-256 over all values in it, included files and variables filled in.
+    /// Identifies a config: the first 12 digits of a SHA-256 over all its values, with included files and variables
+    /// filled in.
     pub revision: String,
     /// The listeners.
     pub listeners: Vec<Arc<Listener>>,
     /// TLS of the admin listener.
     pub admin_tls: Option<ServerTls>,
-    /// Which route wins.
+    /// Decides which route wins.
     pub table: Arc<Table>,
     /// The routes, by their numbers in the table.
     pub routes: Vec<Route>,
-    /// All filters, by the numbers that chains have.
+    /// All filters, by the numbers used in chains.
     pub filters: Vec<Arc<Instance>>,
     pub(crate) plans: Vec<Plan>,
     /// The upstreams.
     pub upstreams: Vec<Arc<Upstream>>,
     pub(crate) consumers: Consumers,
-    /// The series of each of them.
+    /// The metric series of each consumer.
     pub(crate) consumer_series: Arc<[ConsumerId]>,
     /// The limits of request heads.
     pub head_limits: weir_h1::Limits,
     pub(crate) h2: ServerLimits,
     pub(crate) body_bytes: Option<u64>,
     pub(crate) connections: usize,
-    /// How long connections may take to end that were opened under a policy that is gone.
+    /// How long connections opened under an old policy may take to end.
     pub(crate) drain: Duration,
-    /// How much memory a core may take for the exchanges that it keeps.
+    /// How much memory a core may use for kept exchanges.
     pub autopsy: usize,
     pub(crate) trusted: Vec<ipnet::IpNet>,
     pub(crate) expose_causes: bool,
-    /// The header fields that the gateway answers for whatever the route: no other spelling of them passes, and no trailer.
+    /// The header fields that the gateway guarantees on any route. No other spelling of them passes, and no such
+    /// trailer.
     pub(crate) trusted_fields: NameSet,
-    /// The filters for all routes that also run for requests that find none.
+    /// The filters for all routes that also run for requests without a route.
     pub(crate) unrouted: Chain,
     /// Whether some filter answers preflights.
     pub(crate) preflights: bool,
-    /// What of a request's target some filter takes for a secret.
+    /// The parts of a request's target that some filter treats as secret.
     pub(crate) conceals: Option<Box<Conceals>>,
     /// How exchanges are traced.
     pub(crate) tracing: Option<Arc<Tracing>>,
-    /// The tokens that certificate authorities may ask for in clear text.
+    /// The tokens that certificate authorities may request over plain HTTP.
     pub(crate) tokens: Option<Tokens>,
 }
 
 /// One figure of a filter's state.
 #[derive(Clone, Debug, Serialize)]
 pub struct FilterStatus {
-    /// Where the filter stands: `routes.NAME`, `plans.NAME` or `filters`.
+    /// Where the filter is: `routes.NAME`, `plans.NAME` or `filters`.
     pub place: String,
     /// Its name.
     pub filter: &'static str,
-    /// What it is.
+    /// What the figure means.
     pub what: &'static str,
-    /// Of what it is, such as an upstream.
+    /// What it refers to, such as an upstream.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub of: String,
     /// The figure.
     pub value: u64,
-    /// The family of metrics that it belongs to.
+    /// Its metric family.
     #[serde(skip)]
     pub figure: &'static weir_telemetry::Figure,
 }
@@ -101,33 +103,34 @@ pub struct Listener {
     pub address: Address,
     /// Its TLS.
     pub tls: Option<ServerTls>,
-    /// Which protocols are spoken.
+    /// Which protocols it speaks.
     pub(crate) http1: bool,
     pub(crate) h2: bool,
     pub(crate) proxy_protocol: bool,
-    /// What becomes of empty segments.
+    /// What to do with empty path segments.
     pub slashes: Slashes,
     pub(crate) escaped_slashes: EscapedSlashes,
     pub(crate) timeouts: ListenerTimeouts,
-    /// What a client had to do and show before its first request.
+    /// What it requires of a client before the first request.
     pub policy: Policy,
     pub(crate) series: ListenerId,
 }
 
-/// A digest of what a listener asks of a connection before its first request: TLS, client certificates, a PROXY header, protocols.
+/// A digest of what a listener requires of a connection before its first request: TLS, client certificates, a PROXY
+/// header, protocols.
 ///
-/// A connection that was opened under another policy is not served any more: see `Core::adopt`.
+/// Connections opened under another policy are no longer served: see `Core::adopt`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy(pub(crate) [u8; 16]);
 
-/// The waits of a client connection. Zero means none.
+/// The timeouts of a client connection. Zero means none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ListenerTimeouts {
     pub(crate) head: Duration,
     pub(crate) body: Duration,
     pub(crate) keepalive: Duration,
     pub(crate) handshake: Duration,
-    /// Bytes a second of a request body after its first ten seconds.
+    /// The minimum rate of a request body in bytes per second, after its first ten seconds.
     pub(crate) rate: u64,
 }
 
@@ -135,25 +138,26 @@ pub(crate) struct ListenerTimeouts {
 pub struct Route {
     /// Its name in the config.
     pub name: Arc<str>,
-    /// What is done with its requests.
+    /// How its requests are handled.
     pub handling: Arc<Handling>,
     pub(crate) series: RouteSeries,
 }
 
-/// What becomes of a route's requests.
+/// How a route's requests are handled.
 ///
-/// Routes that are handled alike share one: among thousands of routes it is in the cache, which theirs would not be.
+/// Routes with the same handling share one object. With thousands of routes it stays in the cache, where separate
+/// ones would not.
 pub struct Handling {
-    /// The filters in the order they run, the global ones first.
+    /// The filters in the order they run, global ones first.
     pub chain: Chain,
-    /// How many of them are for every route.
+    /// How many of them are global.
     pub(crate) global: usize,
-    /// Where they go.
+    /// Where its requests go.
     pub target: Target,
-    /// What the route says of `%2F`; else the listener's word counts.
+    /// What the route says about `%2F`; otherwise the listener's setting applies.
     pub(crate) escaped_slashes: Option<EscapedSlashes>,
     pub(crate) response_timeout: Option<Duration>,
-    /// How long an exchange may take in all.
+    /// The longest an exchange may take in total.
     pub exchange_timeout: Option<Duration>,
     pub(crate) client_gone: Option<ClientGone>,
 }
@@ -163,19 +167,19 @@ pub(crate) type Chain = Box<[u32]>;
 
 /// Where the requests of a route go.
 pub enum Target {
-    /// By files of a folder.
+    /// To files of a folder.
     Files(Arc<Site>),
     /// Nowhere: one of its filters answers every request ([`Hooks::ANSWERS`](weir_filter::filter::Hooks::ANSWERS)).
     Filters,
-    /// Answered here.
+    /// To an answer of our own.
     Respond(Box<Fixed>),
     /// To an upstream, by index.
     Upstream(usize),
-    /// To one of several, by weight: running totals and indexes.
+    /// To one of several upstreams by weight: running totals and indexes.
     Split(Box<[(u32, usize)]>),
 }
 
-/// The fields that a filter answers for: see [`Filter::guards`].
+/// The fields that a filter guarantees: see [`Filter::guards`].
 #[derive(Default)]
 pub(crate) struct Guards {
     pub(crate) request: NameSet,
@@ -188,19 +192,19 @@ pub struct Fixed {
     pub status: u16,
     pub(crate) headers: Vec<(FieldName, Vec<u8>)>,
     pub(crate) body: Bytes,
-    /// What makes it more than that: placeholders, delays, other answers. Then the fields above are not looked at.
+    /// Placeholders, delays or alternative answers, if any. The fields above are then ignored.
     pub mock: Option<Box<Mock>>,
 }
 
-/// Answers that stand for a service.
+/// Answers that mock a service.
 pub struct Mock {
-    /// The usual one.
+    /// The usual answer.
     pub(crate) usual: Mocked,
-    /// The others, each with its share added to those before it: a factor from 0 to 1.
+    /// The other answers, each with the running total of the shares: a factor from 0 to 1.
     pub mix: Vec<(f64, Mocked)>,
 }
 
-/// One of them.
+/// One mocked answer.
 pub struct Mocked {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(FieldName, Template)>,
@@ -211,7 +215,7 @@ pub struct Mocked {
 }
 
 impl Mock {
-    /// The answer for one request, by a random number.
+    /// Chooses the answer for one request by a random number.
     pub(crate) fn choose(&self, random: u64) -> &Mocked {
         let at = (random >> 32) as f64 / 4_294_967_296.0;
         self.mix.iter().find(|(upto, _)| at < *upto).map_or(&self.usual, |(_, mocked)| mocked)
@@ -222,7 +226,7 @@ impl Mock {
 pub struct Instance {
     /// The name of its kind.
     pub name: &'static str,
-    /// Where it stands: `routes.NAME`, `plans.NAME` or `filters`.
+    /// Where it is: `routes.NAME`, `plans.NAME` or `filters`.
     pub(crate) place: Box<str>,
     /// The filter.
     pub filter: Box<dyn Filter>,
@@ -231,7 +235,7 @@ pub struct Instance {
     /// Whether it takes a key from the path.
     pub(crate) reads_path_key: bool,
     pub(crate) guards: Guards,
-    /// Its settings with every default filled in, for `explain`.
+    /// Its settings with all defaults filled in, for `explain`.
     pub settings: serde_json::Value,
 }
 
@@ -241,7 +245,7 @@ pub(crate) struct Plan {
 }
 
 impl Snapshot {
-    /// What runs before the first config does: nothing.
+    /// The snapshot before the first config: empty.
     pub fn empty() -> Self {
         Self {
             revision: String::new(),
@@ -273,8 +277,8 @@ impl Snapshot {
         }
     }
 
-    /// What a tunnel needs of it: one route, its upstream, and the filters that ran, all with index 0 and up. A WebSocket
-    /// may outlive thousands of snapshots, and must not keep the one it began with.
+    /// The part that a tunnel needs: one route, its upstream, and the filters that ran, renumbered from 0. A
+    /// WebSocket may outlive thousands of snapshots and must not keep the one it began with.
     pub(crate) fn only(&self, route: usize, upstream: usize, filters: &[u32]) -> Self {
         let of = &self.routes[route];
         let handling = Handling {
@@ -301,20 +305,20 @@ impl Snapshot {
         }
     }
 
-    /// What happens to `%2F` in a path that takes this route, or none, on this listener.
+    /// What happens to `%2F` in a path on this route, or on none, at this listener.
     pub fn escaped_slashes(&self, route: Option<RouteId>, listener: &Listener) -> EscapedSlashes {
         let route = route.and_then(|route| self.routes.get(route.index()));
         route.and_then(|route| route.handling.escaped_slashes).unwrap_or(listener.escaped_slashes)
     }
 
-    /// Whether this is a preflight (Fetch §4.9) that goes where the request goes that it asks about: `asked` is the method of that.
+    /// Whether this preflight (Fetch §4.9) gets the same route as the request it asks about, whose method is `asked`.
     pub fn takes_preflight<H: Headers + Copy>(&self, preflight: &Request<'_, H>, asked: &[u8]) -> bool {
         let request = Request { method: asked, ..*preflight };
         self.route_has(&request, |filter| filter.hooks.has(Hooks::PREFLIGHT))
     }
 
-    /// The path by which a request is routed that brings a key in a segment of it, and the key: where the route of the path
-    /// without it has a filter that takes one. `asked`: the method that a preflight asks about.
+    /// The path without a key in one of its segments, and the key, if the route of that path has a filter that takes
+    /// one. Routing uses this path. `asked` is the method a preflight asks about.
     pub fn without_path_key<H: Headers + Copy>(
         &self,
         request: &Request<'_, H>,
@@ -331,21 +335,21 @@ impl Snapshot {
         methods.any(reads).then_some((path, key))
     }
 
-    /// Whether the route of a request has such a filter.
+    /// Whether the route of a request has a filter for which `is` holds.
     fn route_has<H: Headers>(&self, request: &Request<'_, H>, is: impl Fn(&Instance) -> bool) -> bool {
         let found = self.table.find(request, &mut NoTrace);
         let chain = found.and_then(|route| self.routes.get(route.index())).map(|route| &route.handling.chain);
         chain.is_some_and(|chain| chain.iter().any(|&filter| is(&self.filters[filter as usize])))
     }
 
-    /// Whether a peer's forwarding headers are believed.
+    /// Whether a peer's forwarding headers are trusted.
     pub(crate) fn trusts(&self, address: IpAddr) -> bool {
-        // An IPv4 client of a dual-stack socket is the same client.
+        // A dual-stack socket shows IPv4 clients as IPv6.
         let address = address.to_canonical();
         self.trusted.iter().any(|network| network.contains(&address))
     }
 
-    /// What `weir check` tells of its filters: the place, the filter, and a sentence.
+    /// The notes of `weir check` on filters: place, filter, and a sentence.
     pub fn notes(&self) -> impl Iterator<Item = (&str, &str, String)> + '_ {
         let own = self.filters.iter().flat_map(|instance| {
             let notes = instance.filter.notes().into_iter();
@@ -354,7 +358,7 @@ impl Snapshot {
         own.chain(self.notes_of_order())
     }
 
-    /// What filters tell of those around them: once for each place, though many routes may have the same.
+    /// Notes that filters have on their neighbors: once for each place, even if many routes share it.
     fn notes_of_order(&self) -> BTreeSet<(&str, &str, String)> {
         let neighbours = |chain: &[u32]| -> Vec<Neighbour<'_>> {
             let instances = chain.iter().map(|&filter| &self.filters[filter as usize]);
@@ -373,7 +377,7 @@ impl Snapshot {
         notes
     }
 
-    /// What its filters tell of their state.
+    /// The figures of the filters' state.
     pub fn readings(&self) -> impl Iterator<Item = FilterStatus> + '_ {
         self.filters.iter().flat_map(|instance| {
             instance.filter.readings().into_iter().map(|Reading { figure, of, value }| {

@@ -1,7 +1,7 @@
-//! `tracing`: which exchanges are traced, and what is remembered of one that is. `exchange/trace.rs` fills it in and makes spans of it,
-//! `export.rs` sends them.
+//! `tracing`: which exchanges are traced, and the data kept of a traced one. `exchange/trace.rs` fills it in and
+//! makes spans of it; `export.rs` sends them.
 //!
-//! An exchange that is not sampled costs a `traceparent` and no memory: its ids stand in the head that is sent on.
+//! An unsampled exchange costs a `traceparent` and no memory: its ids are in the head that is sent on.
 
 mod b3;
 pub(crate) mod context;
@@ -13,20 +13,20 @@ use weir_h1::{FieldName, RequestHead};
 use weir_upstream::upstream::Endpoint;
 use weir_upstream::upstream::balance::Random;
 
-/// Most attempts of an exchange that have a span.
+/// Most attempts of an exchange that get a span.
 const ATTEMPTS: usize = 16;
 
-/// Most waits of filters that an exchange's span tells.
+/// Most filter waits that an exchange's span reports.
 const WAITS: usize = 32;
 
-/// Whose `traceparent` is followed.
+/// Whose `traceparent` is honored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Parents {
     /// Everybody's.
     Always,
-    /// Nobody's: each exchange begins a trace.
+    /// Nobody's: each exchange begins a new trace.
     Never,
-    /// That of `trusted_proxies`.
+    /// That of peers in `trusted_proxies`.
     Trusted,
 }
 
@@ -34,25 +34,25 @@ pub(crate) enum Parents {
 #[derive(Debug)]
 pub(crate) struct Tracing {
     parents: Parents,
-    /// Of the traces that begin here those are sampled whose last 56 bits are below this.
+    /// A trace that begins here is sampled if its last 56 bits are below this.
     threshold: u64,
     traceparent: FieldName,
     tracestate: FieldName,
     b3: b3::Names,
-    /// The pattern of each route's path: `http.route`.
+    /// The path pattern of each route: `http.route`.
     pub(crate) patterns: Box<[Arc<str>]>,
 }
 
-/// An exchange that is sampled.
+/// A sampled exchange.
 #[derive(Debug)]
 pub(crate) struct Trace {
     /// The trace, and the span of the exchange.
     pub(crate) own: Parent,
     /// The caller's span; 0 for none.
     pub(crate) parent: u64,
-    /// The fields of Zipkin that came, which go on with the ids of this trace.
+    /// Which Zipkin fields arrived; they are sent on with this trace's ids.
     b3: b3::Forms,
-    /// `tracestate`, as it came.
+    /// `tracestate` as received.
     pub(crate) state: String,
     /// The pattern of the route's path.
     pub(crate) route: Option<Arc<str>>,
@@ -60,30 +60,30 @@ pub(crate) struct Trace {
     pub(crate) waits: Vec<FilterWait>,
 }
 
-/// An attempt of it.
+/// The data of one attempt's span.
 #[derive(Debug)]
 pub(crate) struct AttemptSpan {
     pub(crate) id: u64,
-    /// Tells it from the others.
+    /// When it began. Identifies the attempt.
     pub(crate) began: Instant,
-    /// When it ended before the exchange did.
+    /// When it ended, if before the exchange.
     pub(crate) ended: Option<Instant>,
     pub(crate) upstream: Arc<str>,
     pub(crate) endpoint: Arc<Endpoint>,
     pub(crate) tls: bool,
-    /// The status that it was answered with.
+    /// The status of its answer.
     pub(crate) status: u16,
-    /// Why it was not.
+    /// Why it had no answer.
     pub(crate) error: Option<Box<str>>,
     pub(crate) protocol: &'static str,
-    /// The call, where it is one of gRPC.
+    /// The call, if it is gRPC.
     pub(crate) call: Option<Call>,
 }
 
 /// A call of gRPC.
 #[derive(Debug)]
 pub(crate) struct Call {
-    /// `/package.Service/Method`, as it may be shown.
+    /// `/package.Service/Method`, without hidden parts.
     pub(crate) path: Box<[u8]>,
     /// Its status, once it is known.
     pub(crate) status: Option<u8>,
@@ -98,7 +98,7 @@ impl Call {
     }
 }
 
-/// A filter that waited.
+/// A filter's wait.
 #[derive(Debug)]
 pub(crate) struct FilterWait {
     pub(crate) filter: &'static str,
@@ -122,8 +122,8 @@ impl Tracing {
         }
     }
 
-    /// Begins an exchange: finds its trace, and writes its own span where the next hop looks for its parent. `None`: it is not
-    /// sampled.
+    /// Begins an exchange: finds its trace, and writes its span where the next hop looks for its parent. `None` if it
+    /// is not sampled.
     pub(crate) fn begin(
         &self,
         head: &mut RequestHead,
@@ -144,7 +144,7 @@ impl Tracing {
         }
         if incoming.states > 0 && (parent.is_none() || !context::is_state(head.headers.get_all("tracestate")))
         {
-            head.headers.remove(&self.tracestate); // it is of another trace, or malformed
+            head.headers.remove(&self.tracestate); // it belongs to another trace or is malformed
         }
         let trace = match &parent {
             Some(parent) => parent.trace,
@@ -153,7 +153,7 @@ impl Tracing {
         let sampled = decision.unwrap_or_else(|| self.samples(trace));
         let own = Parent { trace, span: random.next().max(1), sampled };
         if incoming.parents == 0 && !incoming.b3 {
-            let _ = head.headers.append(&self.traceparent, &own.write()); // digits may always be sent
+            let _ = head.headers.append(&self.traceparent, &own.write()); // only digits
         } else {
             self.show(head, own, zipkin.forms);
         }
@@ -176,24 +176,24 @@ impl Tracing {
         (trace as u64 & RANDOM_BITS) < self.threshold
     }
 
-    /// Tells the next hop whose child its work is.
+    /// Sends the next hop its parent.
     fn show(&self, head: &mut RequestHead, context: Parent, forms: b3::Forms) {
-        let _ = head.headers.insert(&self.traceparent, &context.write()); // digits may always be sent
+        let _ = head.headers.insert(&self.traceparent, &context.write()); // only digits
         if forms.any() {
             b3::write(&self.b3, head, forms, context);
         }
     }
 }
 
-/// What a caller says of its trace, found in one walk over the fields.
+/// A caller's trace context, found in one pass over the fields.
 #[derive(Default)]
 struct IncomingContext {
-    /// What the first `traceparent` says, if it says it well.
+    /// The first `traceparent`, if it is valid.
     parent: Option<Parent>,
-    /// How many there are, and how many `tracestate`.
+    /// How many `traceparent` and how many `tracestate` fields there are.
     parents: usize,
     states: usize,
-    /// Whether there are fields of Zipkin.
+    /// Whether there are Zipkin fields.
     b3: bool,
 }
 
@@ -214,12 +214,13 @@ impl IncomingContext {
     }
 }
 
-/// The part of a trace's id that is random for certain (Trace Context Level 2 §2.2.2.2): every gateway that decides by it samples the same
+/// The part of a trace id that is certainly random (Trace Context Level 2 §2.2.2.2). All gateways that decide by it
+/// sample the same traces.
 /// traces.
 const RANDOM_BITS: u64 = (1 << 56) - 1;
 
 impl Trace {
-    /// An attempt begins. Its span is what the endpoint sees as its parent.
+    /// Begins an attempt. The endpoint sees the attempt's span as its parent.
     pub(crate) fn begin_attempt(&mut self, tracing: &Tracing, head: &mut RequestHead, attempt: AttemptSpan) {
         tracing.show(head, Parent { span: attempt.id, ..self.own }, self.b3);
         if self.attempts.len() < ATTEMPTS {
@@ -227,7 +228,7 @@ impl Trace {
         }
     }
 
-    /// The attempt that began then has failed: by a status or a cause.
+    /// Marks the attempt that began then as failed, by a status or a cause.
     pub(crate) fn attempt_failed(&mut self, began: Instant, what: &str) {
         let Some(attempt) = self.attempts.iter_mut().rev().find(|a| a.began == began && a.ended.is_none())
         else {
@@ -240,12 +241,12 @@ impl Trace {
         }
     }
 
-    /// The attempt that began then was none.
+    /// Removes the attempt that began then.
     pub(crate) fn attempt_avoided(&mut self, began: Instant) {
         self.attempts.retain(|attempt| attempt.began != began || attempt.ended.is_some());
     }
 
-    /// The attempt that began then was answered.
+    /// Marks the attempt that began then as answered.
     pub(crate) fn answered(&mut self, began: Option<Instant>, status: u16, by_http2: bool) {
         let is_it = |attempt: &&mut AttemptSpan| Some(attempt.began) == began && attempt.ended.is_none();
         if let Some(attempt) = self.attempts.iter_mut().rev().find(is_it) {
@@ -254,13 +255,13 @@ impl Trace {
         }
     }
 
-    /// Where the status of the call that is still under way is noted; `None` where it is none of gRPC.
+    /// Where to note the status of the current call; `None` if it is not gRPC.
     pub(crate) fn call_status(&mut self) -> Option<&mut Option<u8>> {
         let attempt = self.attempts.iter_mut().rev().find(|attempt| attempt.ended.is_none())?;
         attempt.call.as_mut().map(|call| &mut call.status)
     }
 
-    /// A filter has waited.
+    /// Notes a filter's wait.
     pub(crate) fn waited(&mut self, filter: &'static str, began: Instant) {
         if self.waits.len() < WAITS {
             self.waits.push(FilterWait { filter, began, ended: Instant::now() });
@@ -332,7 +333,7 @@ mod tests {
         assert!(believed.headers.get_str("tracestate").is_none());
     }
 
-    /// Fields of Zipkin name the trace of the `traceparent`, whoever began it.
+    /// Zipkin fields name the same trace as the `traceparent`, whoever began it.
     #[test]
     fn zipkin_names_the_same_trace() {
         const ZIPKIN: &str = "80f198ee56343ba864fe8b2a57d3eff7-e457b5a2e4d86bd1";
@@ -371,7 +372,7 @@ mod tests {
                     && head.headers.get_str("x-b3-flags").is_none()
             );
         }
-        // Where callers are not followed, they are not.
+        // An untrusted caller's trace is not continued.
         let mut stranger = head(&format!("b3: {ZIPKIN}-1\r\n"));
         let (sent, _) = begin(&tracing(Parents::Trusted, 0.0), &mut stranger, false);
         assert_ne!(sent.trace, 0x80f1_98ee_5634_3ba8_64fe_8b2a_57d3_eff7);

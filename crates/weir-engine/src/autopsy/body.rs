@@ -1,5 +1,5 @@
-//! What an upstream's own error says, read from the beginning of its body: a code, a reason and a message, by the names that service frameworks give
-//! them. Nothing else of a body is kept.
+//! Reads an upstream's own error from the start of its body: code, reason and message, under the names that service
+//! frameworks use. Nothing else of a body is kept.
 //!
 //! | written by | looks like |
 //! |---|---|
@@ -14,16 +14,16 @@ use serde_json::Value;
 use std::fmt;
 use weir_h1::Fields;
 
-/// So much of a body is looked at, in bytes.
+/// How many bytes of a body are examined.
 pub(crate) const HEARD_BYTES: usize = 1024;
 
-/// Longest code or reason that is told, in characters.
+/// Longest code or reason that is reported, in characters.
 const WORD_CHARS: usize = 64;
 
-/// How go-zero writes an error of gRPC that it passes on.
+/// How go-zero writes a gRPC error that it passes on.
 const RPC_ERROR: &str = "rpc error: code = ";
 
-/// Whether a body of this type may be an error that can be read: JSON or text, not compressed.
+/// Whether a body of this type may be a readable error: JSON or text, not compressed.
 pub(crate) fn may_say(fields: &Fields) -> bool {
     let media = fields.get_str("content-type").unwrap_or_default();
     let media = media.split(|&b| b == b';').next().unwrap_or_default().trim_ascii().to_ascii_lowercase();
@@ -31,7 +31,8 @@ pub(crate) fn may_say(fields: &Fields) -> bool {
     is_read && fields.get_str("content-encoding").is_none()
 }
 
-/// What a body says that begins so: `code 503, reason DB_DOWN: the database is away`. Nothing where it says neither reason nor message.
+/// Summarizes a body that begins so: `code 503, reason DB_DOWN: the database is away`. `None` if it has neither
+/// reason nor message.
 pub(crate) fn said(body: &[u8]) -> Option<String> {
     let found = if body.trim_ascii_start().starts_with(b"{") { in_json(body) } else { in_text(body) };
     found.told()
@@ -80,7 +81,7 @@ impl Found {
     }
 }
 
-/// The first one counts.
+/// Keeps the first value.
 fn keep(place: &mut Option<String>, value: String) {
     if !value.is_empty() {
         place.get_or_insert(value);
@@ -92,12 +93,12 @@ fn word(text: &str) -> String {
     plain(text).chars().take(WORD_CHARS).collect()
 }
 
-/// A text without what would move the cursor of a terminal.
+/// A text without characters that would move a terminal's cursor.
 fn plain(text: &str) -> String {
     text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Reads as far as the JSON goes: what was found before its end, or before a mistake, counts.
+/// Reads as far as the JSON is valid: what was found before its end or a mistake counts.
 fn in_json(body: &[u8]) -> Found {
     let mut found = Found::default();
     let _ = Reading(&mut found).deserialize(&mut serde_json::Deserializer::from_slice(body));
@@ -109,7 +110,7 @@ fn in_text(body: &[u8]) -> Found {
     let line = text.lines().next().unwrap_or_default();
     let Some((code, message)) = line.strip_prefix(RPC_ERROR).and_then(|rest| rest.split_once(" desc = "))
     else {
-        return Found::default(); // some text, of which nobody knows what it tells
+        return Found::default(); // text of unknown meaning
     };
     Found { code: Some(code.to_owned()), reason: None, message: Some(message.to_owned()) }
 }
@@ -170,7 +171,7 @@ mod tests {
             (r#"{"error":"away"}"#, Some("away")),
             (r#"{"reason":"DB_DOWN"}"#, Some("reason DB_DOWN")),
             ("{\"message\":\"a\\u001b[2Jb\\nc\"}", Some("a [2Jb c")),
-            // Of a body that was cut, or is no JSON further on, what came before counts.
+            // If a body was cut, or stops being JSON, the part before it counts.
             (r#"{"code":503,"reason":"DB_DOWN","message":"the data"#, Some("code 503, reason DB_DOWN")),
             (r#"{"reason":"A","reason":"B"} and more"#, Some("reason A")),
             (r#"{"code":503}"#, None),

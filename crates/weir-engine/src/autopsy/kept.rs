@@ -1,5 +1,5 @@
-//! What a core keeps of one exchange, bounded in bytes, and without anything secret: no value of a header, a cookie or a query; of a body
-//! only what an error of an upstream says (see `body`).
+//! What a core keeps of one exchange, bounded in bytes and free of secrets: no value of a header, cookie or query. Of
+//! a body, only an upstream's error (see `body`).
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -8,19 +8,19 @@ use std::time::{Duration, SystemTime};
 use weir_telemetry::{Entry, Timing};
 use weir_upstream::error::Cause;
 
-/// Most steps that are kept of one exchange: the last ones.
+/// Most steps kept of one exchange: the last ones.
 pub(crate) const STEPS: usize = 8;
 
-/// Longest text that comes with a step or a failure, in bytes.
+/// Longest text of a step or a failure, in bytes.
 const DETAIL_BYTES: usize = 128;
 
-/// The most bytes that one kept exchange takes, with all its texts and steps. A test fills one to the brim.
+/// The most bytes that one kept exchange takes, with all texts and steps. A test fills one completely.
 pub(crate) const SLOT_BYTES: usize = 4096;
 
 /// Why an exchange is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// The gateway answered itself or cut it, or the upstream answered with 5xx.
+    /// The gateway itself answered or cut it, or the upstream answered with 5xx.
     #[default]
     Failed,
     /// It was picked at random.
@@ -41,10 +41,10 @@ impl Kind {
     }
 }
 
-/// Something that took time on the way of a request. Times in microseconds; `at` counts from the first byte of the request.
+/// A step that took time. Times are in microseconds; `at` counts from the request's first byte.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// An attempt that brought no answer for the client.
+    /// An attempt that gave the client no answer.
     Attempt {
         endpoint: Arc<str>,
         outcome: Outcome,
@@ -52,22 +52,22 @@ pub(crate) enum Step {
         took: u32,
         connect: u32,
         tls: u32,
-        /// It went by a connection that had carried a request before.
+        /// Its connection had carried a request before.
         reused: bool,
-        /// What the system, TLS or the parser said.
+        /// The error text of the system, TLS or the parser.
         detail: Option<Box<str>>,
     },
     /// A filter that waited for something.
     Waited { filter: &'static str, at: u32, took: u32 },
 }
 
-/// How an attempt ended that brought no answer for the client.
+/// How an attempt ended that gave the client no answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Outcome {
     /// Another attempt won.
     Canceled,
     Cause(&'static Cause),
-    /// It was answered, and the policy of retries wanted another.
+    /// It was answered, but the retry policy wanted another attempt.
     Status(u16),
 }
 
@@ -81,7 +81,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// The texts of a kept exchange, in the order in which they stand behind each other.
+/// The texts of a kept exchange, in the order in which they are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Text {
     Id,
@@ -100,12 +100,12 @@ pub(crate) enum Text {
     Consumer,
     /// Names of the filters that ran.
     Filters,
-    /// Where the filter stands that stopped it.
+    /// Where the filter that stopped it is in the config.
     Place,
     Detail,
 }
 
-/// Each text with the most bytes that are kept of it.
+/// Each text with the most bytes kept of it.
 const TEXTS: [(Text, usize); 15] = [
     (Text::Id, 128),
     (Text::Revision, 12),
@@ -124,7 +124,7 @@ const TEXTS: [(Text, usize); 15] = [
     (Text::Detail, 192),
 ];
 
-/// What is known beside the line of the access log.
+/// What is known beside the access log line.
 pub(crate) struct Details<'a> {
     pub(crate) kind: Kind,
     pub(crate) cause: Option<&'static Cause>,
@@ -132,23 +132,23 @@ pub(crate) struct Details<'a> {
     pub(crate) steps: &'a [Step],
     /// When the last attempt began, if there was one.
     pub(crate) attempt: Option<Duration>,
-    /// The last attempt went by a connection that had carried a request before.
+    /// The last attempt's connection had carried a request before.
     pub(crate) reused: bool,
-    /// What the route usually takes at most, where that is known.
+    /// How long the route usually takes at most, if known.
     pub(crate) usual: Option<Duration>,
     pub(crate) filters: &'a mut dyn Iterator<Item = &'static str>,
     pub(crate) fields: &'a mut dyn Iterator<Item = (&'a [u8], usize)>,
-    /// The filter that stopped it, and where that stands.
+    /// The filter that stopped it, and its place in the config.
     pub(crate) stopped_by: Option<(&'static str, &'a str)>,
     pub(crate) detail: Option<&'a str>,
     /// A response had begun when it ended.
     pub(crate) begun: bool,
 }
 
-/// One exchange, or a connection that ended before there was one.
+/// One exchange, or a connection that ended before its first.
 #[derive(Clone, Debug)]
 pub struct Kept {
-    /// Counts what this core kept.
+    /// Counts the exchanges that this core has kept.
     pub(crate) number: u64,
     pub(crate) kind: Kind,
     pub began: SystemTime,
@@ -170,7 +170,7 @@ pub struct Kept {
     pub timing: Timing,
     pub(crate) steps: Vec<Step>,
     text: Vec<u8>,
-    /// Where each text ends, and which of them were cut.
+    /// Where each text ends, and which texts were cut.
     ends: [u16; TEXTS.len()],
     cut: u16,
 }
@@ -206,7 +206,7 @@ impl Default for Kept {
 }
 
 impl Kept {
-    /// Takes over what the record of an exchange says. What was here before goes; its memory is used again.
+    /// Overwrites this with the record of an exchange, reusing the memory.
     pub(crate) fn fill(&mut self, entry: &Entry<'_>, protocol: &'static str, beside: Details<'_>) {
         self.kind = beside.kind;
         self.began = entry.time;
@@ -241,14 +241,14 @@ impl Kept {
         self.put(Text::Detail, beside.detail.unwrap_or_default().as_bytes());
     }
 
-    /// A text as it was kept. Peers may have written it: what is no UTF-8 is replaced.
+    /// A text as kept. Peers may have written it, so invalid UTF-8 is replaced.
     pub(crate) fn text(&self, which: Text) -> std::borrow::Cow<'_, str> {
         let at = which as usize;
         let begin = at.checked_sub(1).map_or(0, |before| usize::from(self.ends[before]));
         String::from_utf8_lossy(self.text.get(begin..usize::from(self.ends[at])).unwrap_or_default())
     }
 
-    /// Whether more of a text came than is kept.
+    /// Whether the text was longer than what is kept.
     pub(crate) const fn is_cut(&self, which: Text) -> bool {
         self.cut & (1 << which as u16) != 0
     }
@@ -259,7 +259,7 @@ impl Kept {
         self.end(which, bytes.len() > most);
     }
 
-    /// A list: names with sizes, where they have any, apart by blanks.
+    /// A list of names, with sizes if they have any, separated by spaces.
     fn put_all<'n>(&mut self, which: Text, all: impl Iterator<Item = (&'n [u8], Option<usize>)>) {
         let (_, most) = TEXTS[which as usize];
         let begin = self.text.len();
@@ -288,7 +288,7 @@ impl Kept {
         self.cut |= u16::from(cut) << which as u16;
     }
 
-    /// The memory it holds.
+    /// The memory it uses.
     #[cfg(test)]
     pub(crate) fn bytes(&self) -> usize {
         let detail = |step: &Step| match step {
@@ -302,7 +302,7 @@ impl Kept {
     }
 }
 
-/// The names of query parameters. What has no `=` may be a value as well as a name, and is left out.
+/// The names of query parameters. One without `=` may be a value as well as a name and is left out.
 fn parameters(query: &[u8]) -> impl Iterator<Item = (&[u8], Option<usize>)> {
     query.split(|&b| b == b'&').filter_map(|piece| {
         let end = piece.iter().position(|&b| b == b'=')?;
@@ -310,7 +310,7 @@ fn parameters(query: &[u8]) -> impl Iterator<Item = (&[u8], Option<usize>)> {
     })
 }
 
-/// As much of what was said as is kept with a step.
+/// The part of an error text that is kept with a step.
 pub(crate) fn cut_detail(detail: &str) -> Box<str> {
     let mut end = detail.len().min(DETAIL_BYTES);
     while !detail.is_char_boundary(end) {
@@ -381,7 +381,7 @@ mod tests {
         let mut kept = filled(10_000);
         assert!(kept.bytes() <= SLOT_BYTES, "{} bytes", kept.bytes());
         assert!(kept.text.len() <= most && kept.steps.len() == STEPS);
-        // Whatever was here before.
+        // The slot may hold any previous content.
         for size in [0, 100, 9_999] {
             let other = filled(size);
             kept.text.clear();

@@ -1,5 +1,5 @@
-//! The config key that would have changed an outcome: made of what the cause says (`upstreams.*.timeouts.response`), the names of this
-//! exchange, and the place in the file.
+//! The config key that would have changed an outcome. Combines the cause's pattern (`upstreams.*.timeouts.response`),
+//! the names of this exchange, and the place in the file.
 
 use super::KeyShown;
 use super::kept::{Kept, Outcome, Step, Text};
@@ -9,7 +9,7 @@ use weir_config::node::Key;
 use weir_config::units;
 use weir_upstream::error::{self, Cause};
 
-/// The sections that a key may stand in.
+/// The sections that a key may be in.
 const SECTIONS: [&str; 9] = [
     "admin",
     "consumers",
@@ -22,10 +22,10 @@ const SECTIONS: [&str; 9] = [
     "upstreams",
 ];
 
-/// The key for this exchange; nothing where no key would change it. `tree`: the config, where it can be read.
+/// The key for this exchange; `None` if no key would change the outcome. `tree` is the config, if it can be read.
 pub(super) fn of(kept: &Kept, change: &str, tree: Option<&Node>) -> Option<KeyShown> {
     let candidates = candidates(kept, change, tree);
-    // What is written counts before what is not.
+    // Keys that are written come before keys that are not.
     let written: Vec<Written<'_>> =
         candidates.iter().filter_map(|key| Some((key, tree?.lookup(key)?))).collect();
     let Some((key, (name, node))) = decisive(kept, &written).or_else(|| written.first().copied()) else {
@@ -53,10 +53,11 @@ pub(super) fn of(kept: &Kept, change: &str, tree: Option<&Node>) -> Option<KeySh
     })
 }
 
-/// A key that is written, with what stands there.
+/// A key that is written, with its value.
 type Written<'t> = (&'t String, (Option<&'t Key>, &'t Node));
 
-/// Of several times that are written, the one that had passed: the longest that is not longer than what the exchange waited.
+/// Among several times that are written, the one that expired: the longest that is no longer than the exchange's
+/// wait.
 fn decisive<'t>(kept: &Kept, written: &[Written<'t>]) -> Option<Written<'t>> {
     let attempt = kept.steps.iter().rev().find_map(|step| match step {
         Step::Attempt { took, outcome: Outcome::Cause(_), .. } => Some(Duration::from_micros((*took).into())),
@@ -65,17 +66,17 @@ fn decisive<'t>(kept: &Kept, written: &[Written<'t>]) -> Option<Written<'t>> {
     let whole = came_to(kept, &error::EXCHANGE_TIMEOUT);
     let waited = attempt.filter(|_| !whole).unwrap_or(kept.timing.total);
     let time = |node: &Node| node.as_text()?.parse::<units::Duration>().ok();
-    time(written.first()?.1.1)?; // where the first of them is no time, it is no question of time
+    time(written.first()?.1.1)?; // if the first is not a time, none is
     let passed = written.iter().filter_map(|one| Some((time(one.1.1)?.get(), one)));
     passed.filter(|(time, _)| *time <= waited).max_by_key(|(time, _)| *time).map(|(_, one)| *one)
 }
 
-/// Whether this is why.
+/// Whether the exchange ended for this cause.
 fn came_to(kept: &Kept, cause: &Cause) -> bool {
     kept.cause.is_some_and(|known| known == cause)
 }
 
-/// The keys that the cause names, with the names of this exchange: those of filters first, then those of routes.
+/// The keys that the cause names, with this exchange's names filled in: filters first, then routes.
 fn candidates(kept: &Kept, change: &str, tree: Option<&Node>) -> Vec<String> {
     let mut found: Vec<(u8, String)> = Vec::new();
     for filter in named_filters(change, kept) {
@@ -88,13 +89,13 @@ fn candidates(kept: &Kept, change: &str, tree: Option<&Node>) -> Vec<String> {
         found.extend(path.map(|path| (0, path + inner)));
     }
     if came_to(kept, &error::RESPONSE_TIMEOUT) {
-        // It says so too where an attempt had less time than its upstream's answer may take.
+        // The cause also applies if an attempt had less time than its upstream's response timeout.
         found.push((1, format!("upstreams.{}.retry.per_try", kept.text(Text::Upstream))));
     }
     let words = change.split([' ', ',', ';', ':', '`', '(', ')']);
     for word in words.map(|word| word.trim_end_matches('.')) {
         let section = word.split(['.', '[']).next().unwrap_or_default();
-        // A word of the prose is no key, unless it is all that is said.
+        // A word of the prose is not a key, unless it is the whole text.
         if !SECTIONS.contains(&section) || (section == word && word != "trusted_proxies") {
             continue;
         }
@@ -102,11 +103,11 @@ fn candidates(kept: &Kept, change: &str, tree: Option<&Node>) -> Vec<String> {
             found.push((if section == "routes" { 1 } else { 2 }, path));
         }
     }
-    found.sort_by_key(|(rank, _)| *rank); // stable: otherwise in the order of the text
+    found.sort_by_key(|(rank, _)| *rank); // stable, so otherwise in the text's order
     found.into_iter().map(|(_, path)| path).collect()
 }
 
-/// The filters that `change` names and that ran: the last one of a name is the one that refused.
+/// The filters that `change` names and that ran. The last one with a name is the one that refused.
 fn named_filters(change: &str, kept: &Kept) -> Vec<String> {
     let ran = kept.text(Text::Filters);
     let mut words = change.split([' ', ',', ';', ':']).map(|word| word.trim_matches('`'));
@@ -123,7 +124,7 @@ fn named_filters(change: &str, kept: &Kept) -> Vec<String> {
     found
 }
 
-/// Where a filter stands: `routes.api.filters[1].rate_limit`.
+/// A filter's path: `routes.api.filters[1].rate_limit`.
 fn filter_path(filter: &str, kept: &Kept, tree: Option<&Node>) -> Option<String> {
     let place = kept.text(Text::Place);
     let of_route = format!("routes.{}", kept.text(Text::Route));
@@ -144,7 +145,7 @@ fn filter_path(filter: &str, kept: &Kept, tree: Option<&Node>) -> Option<String>
     None
 }
 
-/// A path with the name of this exchange in place of `*`; nothing where there is none.
+/// A path with this exchange's name in place of `*`; `None` if there is no such name.
 fn with_names(word: &str, section: &str, kept: &Kept) -> Option<String> {
     let name = match section {
         "consumers" => kept.text(Text::Consumer),

@@ -1,31 +1,32 @@
-//! The exchanges that one core keeps. Only that core touches them: whoever wants to read them sends it a message.
+//! The exchanges that one core keeps. Only that core touches them; others send it a message to read them.
 
 use super::kept::{Kept, Kind, SLOT_BYTES, Text};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::time::{Duration, SystemTime};
 
-/// One in so many exchanges that were well is kept. The first one is.
+/// One in this many successful exchanges is kept, starting with the first.
 pub const SAMPLE: u32 = 1000;
 
-/// An exchange is slow from here on at the earliest.
+/// An exchange faster than this is never slow.
 const SLOW: Duration = Duration::from_millis(10);
 
-/// What one core keeps.
+/// The exchanges kept by one core.
 pub struct Autopsies {
-    /// Exchanges until the next sample; 0 where nothing is kept.
+    /// Exchanges until the next sample; 0 if nothing is kept.
     until_sample: Cell<u32>,
     rings: RefCell<Rings>,
 }
 
 struct Rings {
-    /// The bytes that it may take.
+    /// The bytes that it may use.
     bytes: usize,
     number: u64,
     by_kind: [Ring; Kind::ALL.len()],
 }
 
-/// Kept exchanges, the oldest of which make room. A storm of one cause does not wash the others out: what has the most makes room.
+/// Kept exchanges. When it is full, the most frequent cause loses its oldest, so that a storm of one cause does not
+/// evict the others.
 #[derive(Default)]
 struct Ring {
     most: usize,
@@ -34,36 +35,36 @@ struct Ring {
     by_cause: Vec<(&'static str, VecDeque<u32>)>,
 }
 
-/// Which of the kept exchanges.
+/// Selects kept exchanges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Question {
-    /// The id that the client was told, or the log tells.
+    /// The id in the client's answer or in the log.
     pub id: Option<String>,
     /// The code of a cause.
     pub cause: Option<String>,
     /// The name of a route.
     pub route: Option<String>,
-    /// `failed`, `slow` or `sampled`. Without an id or a cause, `failed` and `slow` are meant.
+    /// `failed`, `slow` or `sampled`. Without kind, id and cause, the question is for `failed` and `slow`.
     pub kind: Option<String>,
-    /// For each core, the number after which to look: see [`Answer::cursor`](super::Answer::cursor).
+    /// For each core, the number after which to search: see [`Answer::cursor`](super::Answer::cursor).
     pub after: Vec<u64>,
-    /// At most so many, the latest ones.
+    /// Return at most this many, the latest.
     pub most: usize,
-    /// The latest one stands for all of its kind, status, cause and route; of what is found so, the most frequent comes first.
+    /// Return only the latest of each kind, status, cause and route, the most frequent first.
     pub grouped: bool,
 }
 
-/// What one core has found.
+/// What one core found.
 pub struct Found {
     /// The core that kept them.
     pub core: usize,
-    /// The number of the last exchange that it kept.
+    /// The number of the last exchange it kept.
     pub last: u64,
-    /// What fits the question.
+    /// The exchanges that match the question.
     pub kept: Vec<Kept>,
-    /// How many it keeps, and when the oldest failed one of them began.
+    /// How many exchanges it keeps.
     pub held: usize,
-    /// When the oldest began that is still kept.
+    /// When the oldest kept failure began.
     pub oldest: Option<SystemTime>,
 }
 
@@ -76,7 +77,7 @@ impl Autopsies {
         off
     }
 
-    /// Takes at most so many bytes from now on. What was kept is gone if that changes.
+    /// Sets the most bytes to use. A change discards what was kept.
     pub(crate) fn resize(&self, bytes: usize) {
         let mut rings = self.rings.borrow_mut();
         if rings.bytes != bytes {
@@ -91,7 +92,7 @@ impl Autopsies {
         self.until_sample.get() > 0
     }
 
-    /// Whether an exchange that was well is the one in [`SAMPLE`].
+    /// Whether this successful exchange is the one in [`SAMPLE`].
     #[inline]
     pub(crate) fn samples(&self) -> bool {
         let left = self.until_sample.get();
@@ -105,7 +106,7 @@ impl Autopsies {
         left == 1
     }
 
-    /// Keeps an exchange: `fill` says what. `cause`: the code of its cause, or nothing.
+    /// Keeps an exchange, which `fill` writes. `cause` is the code of its cause, or empty.
     pub(crate) fn keep(&self, kind: Kind, cause: &'static str, fill: impl FnOnce(&mut Kept)) {
         let mut rings = self.rings.borrow_mut();
         rings.number += 1;
@@ -116,10 +117,10 @@ impl Autopsies {
         }
     }
 
-    /// What fits the question, latest first.
+    /// The exchanges that match the question, latest first.
     pub(crate) fn find(&self, core: usize, question: &Question) -> Found {
         let rings = self.rings.borrow();
-        // A cursor from before a restart counts for nothing.
+        // A cursor from before a restart is ignored.
         let after = question.after.get(core).copied().filter(|after| *after <= rings.number).unwrap_or(0);
         let all = || rings.by_kind.iter().flat_map(|ring| &ring.kept);
         let mut fitting: Vec<&Kept> =
@@ -153,7 +154,8 @@ impl Question {
     }
 }
 
-/// One for all that are alike, with the number of the others; failures first, the most frequent first. `kept` begins with the latest.
+/// Keeps one of each group with the number of the others: failures first, then the most frequent. `kept` is sorted
+/// latest first.
 pub fn grouped(kept: Vec<Kept>) -> (Vec<Kept>, Vec<u64>) {
     let mut groups: Vec<(Kept, u64)> = Vec::new();
     for one in kept {
@@ -168,7 +170,7 @@ pub fn grouped(kept: Vec<Kept>) -> (Vec<Kept>, Vec<u64>) {
         }
     }
     let weighs = |kept: &Kept| match (kept.kind, kept.status) {
-        (Kind::Failed, 400..=499) => 1, // more often than not the fault of whoever asked
+        (Kind::Failed, 400..=499) => 1, // most often the client's fault
         (Kind::Failed, _) => 0,
         _ => 2,
     };
@@ -193,7 +195,7 @@ impl Rings {
 // === impl Ring ===
 
 impl Ring {
-    /// A place for one more of this cause; nothing where there is no room at all.
+    /// A slot for one more exchange of this cause; `None` if there is no room at all.
     fn slot(&mut self, cause: &'static str) -> Option<&mut Kept> {
         let at = if self.kept.len() < self.most {
             self.kept.push(Kept::default());
@@ -210,25 +212,26 @@ impl Ring {
     }
 }
 
-/// What a route usually takes: about the 99th percentile of its latest exchanges, found without keeping any of them.
+/// How long a route usually takes: about the 99th percentile of its recent exchanges, estimated without storing any.
 ///
-/// A longer one raises it by 1/32, a shorter one lowers it by 1/4096: it rests where one in 129 is longer.
+/// A longer exchange raises the estimate by 1/32, a shorter one lowers it by 1/4096. It settles where one in 129 is
+/// longer.
 #[derive(Debug, Default)]
 pub struct Usual(Cell<u64>);
 
 impl Usual {
-    /// The same as a route had before a reload.
+    /// The same estimate, for the same route after a reload.
     pub(crate) const fn like(other: &Self) -> Self {
         Self(Cell::new(other.0.get()))
     }
 
-    /// Takes an exchange into account. Tells what was usual before, where it took more than twice that.
+    /// Takes an exchange into account. Returns the previous estimate if the exchange took more than twice as long.
     #[inline]
     pub(crate) fn exceeded_by(&self, took: Duration) -> Option<Duration> {
         let took = took.as_secs().wrapping_mul(1_000_000_000).wrapping_add(took.subsec_nanos().into());
         let usual = self.0.get();
         if usual == 0 {
-            self.0.set(took.saturating_mul(4)); // the first is most often slower than those that follow, and never the slowest
+            self.0.set(took.saturating_mul(4)); // the first is often slower than the next, never the slowest
             return None;
         }
         let step = if took > usual { usual + (usual >> 5) } else { usual - (usual >> 12) };
@@ -285,13 +288,13 @@ mod tests {
             keep(&autopsies, Kind::Failed, "no_route");
         }
         assert_eq!((count(&autopsies, "upstream_tls"), count(&autopsies, "no_route")), (1, 39));
-        // Two storms share.
+        // Two storms share the room.
         for _ in 0..10_000 {
             keep(&autopsies, Kind::Failed, "connect_refused");
         }
         assert_eq!(count(&autopsies, "upstream_tls"), 1);
         assert!((19..=20).contains(&count(&autopsies, "no_route")));
-        // The latest are there.
+        // The latest are kept.
         let found = autopsies.find(0, &Question { most: 3, ..Question::default() });
         assert_eq!(found.kept.iter().map(|kept| kept.number).collect::<Vec<_>>(), [20_001, 20_000, 19_999]);
         assert_eq!((found.last, found.held), (20_001, 40));
@@ -315,7 +318,7 @@ mod tests {
         let autopsies = Autopsies::new(1 << 20);
         let sampled: Vec<usize> = (0..2500).filter(|_| autopsies.samples()).collect();
         assert_eq!(sampled, [0, 1000, 2000]);
-        // A reload that changes nothing does not begin anew.
+        // A reload without changes does not start over.
         autopsies.resize(1 << 20);
         assert!(!autopsies.samples());
     }
@@ -351,7 +354,7 @@ mod tests {
         assert!(slow < 200, "{slow}");
         let told = usual.exceeded_by(ms(500));
         assert!(told.is_some_and(|usual| usual == found), "{told:?}");
-        // What is quick beside its usual is not slow, and what is usual is not either.
+        // An exchange that is fast for its route is not slow, and neither is a usual one.
         let quick = Usual::default();
         for _ in 0..10_000 {
             assert_eq!(quick.exceeded_by(Duration::from_micros(50)), None);

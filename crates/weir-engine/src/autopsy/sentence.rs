@@ -1,13 +1,14 @@
-//! One sentence that says what happened, with the figures of this very request. A cause without words of its own here has its meaning.
+//! One sentence that says what happened, with this request's figures. A cause without its own sentence here uses its
+//! meaning.
 
 use super::Neighbour;
 use super::kept::{Kept, Kind, Outcome, Step, Text};
 use std::time::Duration;
 
-/// What happened to an exchange. `near`: the route that came nearest, where none matched.
-/// `out`: why endpoints of its upstream are out of rotation.
+/// What happened to an exchange. `near` is the nearest route if none matched; `out` says why endpoints of its
+/// upstream are out of rotation.
 pub(super) fn of(kept: &Kept, near: Option<&Neighbour>, out: &[String]) -> String {
-    // What is told the client begins with the meaning of its cause.
+    // The client's text begins with the cause's meaning.
     let said = kept.text(Text::Detail);
     let said = said.strip_prefix(kept.cause.map_or("", |cause| cause.meaning)).unwrap_or(&said).trim();
     let mut sentence = match kept.cause {
@@ -32,7 +33,7 @@ pub(super) fn of(kept: &Kept, near: Option<&Neighbour>, out: &[String]) -> Strin
     sentence
 }
 
-/// The sentence for a cause, where it has one of its own.
+/// The sentence for a cause, if it has its own.
 fn failed(kept: &Kept, code: &str, near: Option<&Neighbour>) -> Option<String> {
     upstream_failed(kept, code).or_else(|| client_failed(kept, code, near)).or_else(|| refused(kept, code))
 }
@@ -111,7 +112,7 @@ fn upstream_failed(kept: &Kept, code: &str) -> Option<String> {
     })
 }
 
-/// What the client did, or left out.
+/// What the client did or failed to do.
 fn client_failed(kept: &Kept, code: &str, near: Option<&Neighbour>) -> Option<String> {
     Some(match code {
         "no_route" => {
@@ -233,7 +234,7 @@ fn went_well(kept: &Kept) -> String {
     format!("{by} after {}{tried}{usual}.{most}", total(kept))
 }
 
-// === what sentences are made of ===
+// === parts of sentences ===
 
 fn endpoint(kept: &Kept) -> String {
     match (kept.text(Text::Endpoint), kept.text(Text::Upstream)) {
@@ -265,7 +266,7 @@ fn tried(kept: &Kept) -> String {
     }
 }
 
-/// Where the first attempt failed, and how, if not as the last one did: the others often only follow from it.
+/// Where and how the first attempt failed, if not as the last one did: later failures often only follow from it.
 fn first_failed(kept: &Kept) -> Option<(&str, String)> {
     let last = kept.cause.map_or("", |cause| cause.code);
     let first = kept.steps.iter().find_map(|step| match step {
@@ -275,7 +276,7 @@ fn first_failed(kept: &Kept) -> Option<(&str, String)> {
     first.filter(|(_, how)| how != last)
 }
 
-/// How long the last attempt took that failed.
+/// How long the last failed attempt took.
 fn last_took(kept: &Kept) -> Duration {
     let took = kept.steps.iter().rev().find_map(|step| match step {
         Step::Attempt { took, outcome: Outcome::Cause(_), .. } => Some(Duration::from_micros((*took).into())),
@@ -302,7 +303,7 @@ fn total(kept: &Kept) -> String {
     time(kept.timing.total)
 }
 
-/// A time as people read it.
+/// A time in readable form.
 pub(super) fn time(time: Duration) -> String {
     let us = time.as_micros();
     match us {

@@ -1,4 +1,4 @@
-//! From what a core kept to what a person reads.
+//! Turns what a core kept into a report for people.
 
 use super::kept::{Kept, Kind, Outcome, Step, Text};
 use super::{Autopsy, CauseShown, ClientShown, Moment, Neighbour, RequestShown, RouteShown, keys, sentence};
@@ -9,22 +9,22 @@ use weir_config::{Node, Source, load};
 use weir_route::NearMiss;
 use weir_telemetry::timestamp;
 
-/// The config as it stands in its files now.
+/// The config as its files are now.
 pub struct Files {
     tree: Node,
     revision: String,
 }
 
-/// What a report needs beside what was kept.
+/// What a report needs besides the kept exchange.
 pub struct ReportContext<'a> {
     /// The config that runs.
     pub snapshot: &'a Snapshot,
-    /// Nothing where the files cannot be read any more.
+    /// `None` if the files cannot be read any more.
     pub files: Option<&'a Files>,
 }
 
 impl Files {
-    /// The config of this source; none where it cannot be read.
+    /// The config of this source; `None` if it cannot be read.
     pub fn read(source: &Source) -> Option<Self> {
         let tree = load(source).ok()?.tree;
         Some(Self { revision: digest::of(&tree), tree })
@@ -86,10 +86,10 @@ impl ReportContext<'_> {
         }
     }
 
-    /// Why endpoints are out of rotation at present, the one that left first first: where an exchange found none that was left, the first of
-    /// them is what began it.
+    /// Why endpoints are out of rotation now, in the order they left. If an exchange found none left, the first to
+    /// leave is where it began.
     fn out_of_rotation(&self, kept: &Kept) -> Vec<String> {
-        /// Most endpoints that are told of.
+        /// Most endpoints reported.
         const TOLD: usize = 3;
         if kept.cause.is_none_or(|cause| cause.code != "no_healthy_endpoint") {
             return Vec::new();
@@ -137,8 +137,8 @@ impl ReportContext<'_> {
         Some(key)
     }
 
-    /// The route that was taken, and its neighbours: the table is asked again with what was kept of the request. Values of header fields and
-    /// query parameters were not, so conditions on them decide nothing here.
+    /// The route taken and its neighbors. The table is asked again with what was kept of the request. Values of
+    /// header fields and query parameters are not kept, so conditions on them decide nothing here.
     fn route(&self, kept: &Kept) -> RouteShown {
         let name = Some(kept.text(Text::Route).into_owned()).filter(|name| !name.is_empty());
         let shown = RouteShown { name, ..RouteShown::default() };
@@ -263,7 +263,7 @@ fn answered_attempt(kept: &Kept) -> String {
     format!("attempt at {}: first byte after {first}{way}", kept.text(Text::Endpoint))
 }
 
-/// How there was a connection.
+/// How the connection came about.
 fn way(connect: Duration, tls: Duration, reused: bool) -> String {
     match (reused, connect.is_zero(), tls.is_zero()) {
         (true, ..) => ", on a connection that was open".to_owned(),
@@ -288,7 +288,7 @@ fn ending(kept: &Kept) -> String {
     }
 }
 
-/// A connection that ended before there was a request.
+/// A connection that ended before its first request.
 pub fn connection(
     kept: &mut Kept,
     cause: &'static weir_upstream::error::Cause,

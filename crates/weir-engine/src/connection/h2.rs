@@ -1,4 +1,4 @@
-//! A client connection that speaks HTTP/2: each request is an exchange of its own, in a task of its own.
+//! A client connection that speaks HTTP/2: each request is an exchange in its own task.
 
 use super::head::cause_of;
 use super::refused_for;
@@ -19,17 +19,17 @@ use weir_wire::h2::{Arrival, Fault, Flood, H2Stream, LOOK, Server};
 use weir_wire::tls::PeerCertificate;
 use weir_wire::{Deadline, Peer, Stream, time};
 
-/// How many tasks there may be for each stream that is allowed: one whose request was canceled ends when it next looks, and
-/// frees its stream at once.
+/// How many tasks may exist per allowed stream. A canceled request frees its stream immediately, but its task ends
+/// only at its next poll.
 const TASKS_A_STREAM: usize = 4;
 
-/// `keepalive: 0s`: a deadline of zero would be none.
+/// Stands for `keepalive: 0s`, because a zero deadline would mean none.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
-/// How long is read from a client that was cut, so that the GOAWAY arrives.
+/// How long to read from a client after a fatal GOAWAY, so that the GOAWAY arrives.
 const GOODBYE: Duration = Duration::from_millis(250);
 
-/// The status of a head that is too large, or of too many fields (RFC 6585 §5): it counts as an error of the client's.
+/// The status for a head that is too large or has too many fields (RFC 6585 §5). It counts as a client error.
 const TOO_LARGE: u16 = 431;
 
 /// What the exchanges of a connection share.
@@ -48,10 +48,10 @@ struct Shared {
     ended: Cell<bool>,
 }
 
-/// What a lane is given.
+/// The work given to a lane.
 struct Job {
     head: Box<RequestHead>,
-    /// Why the head is refused, where it is.
+    /// Why the head is refused, if it is.
     refused: Option<(&'static Cause, Option<weir_h1::Error>)>,
     stream: H2Stream,
     started: Instant,
@@ -60,23 +60,23 @@ struct Job {
     generation: u64,
 }
 
-/// Most lanes that wait; those of a burst end.
+/// Most lanes that wait; surplus lanes of a burst end.
 const IDLE_LANES: usize = 32;
 
-/// Why the connection is looked at.
-#[allow(clippy::large_enum_variant)] // it is taken apart at once, and the large one is the frequent one
+/// Why the connection's task woke up.
+#[allow(clippy::large_enum_variant)] // destructured immediately, and the large variant is the common one
 enum Event {
     Arrived(Arrival),
-    /// Its time to drain is over.
+    /// The connection's drain time is over.
     Cut,
     Ended(Closed),
     Faulted(Fault),
     Late,
 }
 
-/// Serves a connection to its end. `early`: what was read of it already.
+/// Serves a connection until it ends. `early` holds the bytes already read.
 pub(super) async fn serve(client: Client, early: Vec<u8>) -> Closed {
-    let _ = client.owner(); // its streams have no socket to ask what the client connected to
+    let _ = client.owner(); // its streams have no socket that knows the local address
     let Client {
         core,
         listener,
@@ -168,18 +168,18 @@ struct Connection {
     listener: Rc<LocalListener>,
     trusted: bool,
     generation: u64,
-    /// When the connection is looked at next.
+    /// When to check the connection next.
     deadline: Deadline,
     served: u64,
-    /// Since when no request is under way, as far as it was noticed.
+    /// Since when no request has been under way, as far as noticed.
     idle_since: Option<Instant>,
     draining: bool,
-    /// It was told to end at once.
+    /// GOAWAY was sent with an error: the connection ends as soon as possible.
     ending: bool,
 }
 
 impl Connection {
-    /// Waits for a request, the end, or the time for a look.
+    /// Waits for a request, the end, or the time of the next check.
     async fn next(&mut self) -> Event {
         let mut armed = None;
         poll_fn(|cx| {
@@ -205,10 +205,10 @@ impl Connection {
                     self.server.drain();
                     continue;
                 }
-                // Set anew when the last exchange has ended, not only when a request comes.
+                // Reset this when the last exchange ends too, not only when a request arrives.
                 let idle = self.shared.open.get() == 0;
                 if self.server.fault().is_some() {
-                    // It ends as soon as the client takes the GOAWAY.
+                    // The connection ends as soon as the client takes the GOAWAY.
                     if !self.ending {
                         self.ending = true;
                         self.deadline.set(Instant::now(), GOODBYE);
@@ -230,7 +230,7 @@ impl Connection {
         .await
     }
 
-    /// Sets the time of the next look.
+    /// Sets the time of the next check.
     fn arm(&mut self, idle: bool) {
         let timeouts = &self.listener.spec.timeouts;
         let now = Instant::now();
@@ -244,12 +244,12 @@ impl Connection {
         }
     }
 
-    /// Looks whether the client is alive, idle, or late; tells why the connection ends, if it does.
+    /// Checks whether the client is alive, idle, or late. Returns why the connection ends, if it does.
     fn look(&mut self) -> Option<Closed> {
         let now = Instant::now();
         let core = &self.shared.core;
         if let Some(fault) = self.server.fault() {
-            return Some(count(core, fault, &self.listener, self.shared.peer)); // it was told to end, and has not taken even that
+            return Some(count(core, fault, &self.listener, self.shared.peer)); // it ignored the GOAWAY
         }
         let late = |since: Option<Instant>, limit: Duration| {
             !limit.is_zero() && since.is_some_and(|since| now.duration_since(since) >= limit)
@@ -261,7 +261,7 @@ impl Connection {
         } else if self.shared.open.get() == 0 {
             let idle = now.duration_since(*self.idle_since.get_or_insert(now));
             if self.draining {
-                // It was told, and had its time.
+                // The client got its GOAWAY and had its time.
                 let closing = self.shared.handle.closing.get();
                 return Some(if closing { Closed::Drain } else { Closed::Idle });
             } else if self.served == 0 || idle >= self.listener.spec.timeouts.keepalive {
@@ -278,7 +278,7 @@ impl Connection {
         })
     }
 
-    /// Sends a last GOAWAY to a client that is there to take it. One that takes nothing is not waited for.
+    /// Sends a last GOAWAY if the client can take it. Does not wait for a client that reads nothing.
     async fn say_goodbye(&mut self) {
         self.shared.end();
         if self.server.fault().is_none() {
@@ -293,7 +293,7 @@ impl Connection {
                 }
             }
         });
-        let _ = time::timeout(GOODBYE, ended).await; // it may not even take that
+        let _ = time::timeout(GOODBYE, ended).await; // the client may not take even that
     }
 
     /// Starts an exchange.
@@ -403,7 +403,7 @@ impl Shared {
     }
 }
 
-/// Counts the cause of a fault, and tells how the connection's end is counted.
+/// Counts the cause of a fault. Returns how to count the connection's end.
 fn count(core: &crate::core::Core, fault: Fault, listener: &LocalListener, peer: Peer) -> Closed {
     let cause = match fault {
         Fault::Closed => return Closed::Client,

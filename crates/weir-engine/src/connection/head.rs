@@ -1,4 +1,4 @@
-//! The next request head of a connection: read, parsed as bytes come, and given up when its time is over.
+//! Reads the next request head of a connection, parses it as bytes arrive, and gives up when its time is over.
 
 use crate::client::Client;
 use crate::core::Leaving;
@@ -14,7 +14,7 @@ use weir_wire::h2::{Opening, opening};
 /// Why no (further) request came.
 pub(super) enum NoRequest {
     Closed(Closed),
-    /// It begins as HTTP/2 does.
+    /// The connection begins with the HTTP/2 preface.
     Http2(Box<RequestHead>),
     Refused(Box<RequestHead>, Instant, &'static Cause, Option<weir_h1::Error>),
 }
@@ -23,28 +23,28 @@ pub(super) enum NoRequest {
 enum Unread {
     /// It broke a rule.
     Broken(weir_h1::Error),
-    /// The client or its time is up.
+    /// The client left or its time is over.
     Ended,
     Http2,
-    /// It is HTTP/1.1, where only HTTP/2 is spoken.
+    /// The client speaks HTTP/1.1 where only HTTP/2 is allowed.
     NotSpoken,
 }
 
-/// A head that is being read.
+/// A head being read.
 struct HeadRead {
-    /// Lent by the core while there is a byte of it.
+    /// Borrowed from the core once a byte has arrived.
     head: Option<Box<RequestHead>>,
     /// Whether the connection has brought a request before.
     reused: bool,
-    /// When its first byte was seen.
+    /// When its first byte arrived.
     started: Option<Instant>,
     /// What the deadline was last set for.
     armed: Option<Awaited>,
-    /// The time, where it was read in this poll of the task.
+    /// The time, if it was read in this poll of the task.
     now: Option<Instant>,
 }
 
-/// What a client lets us wait for.
+/// What the deadline is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
     FirstByte,
@@ -52,7 +52,7 @@ enum Awaited {
 }
 
 impl HeadRead {
-    /// Ready when the head is complete, with the time at which it began, or when there will be none.
+    /// Ready with the time at which the head began once it is complete, or with the reason why none will come.
     fn poll(&mut self, client: &mut Client, cx: &mut Context<'_>) -> Poll<Result<Instant, Unread>> {
         loop {
             if let Some(read) = self.parse(client) {
@@ -74,7 +74,7 @@ impl HeadRead {
         client.deadline.poll_passed(cx).map(|()| Err(Unread::Ended))
     }
 
-    /// What the bytes so far are, if that can be said.
+    /// What the bytes so far are, if they suffice to decide.
     fn parse(&mut self, client: &Client) -> Option<Result<Instant, Unread>> {
         let head = self.head.as_mut().filter(|head| !head.buffer().is_empty())?;
         let started = *self.started.get_or_insert_with(Instant::now);
@@ -88,14 +88,14 @@ impl HeadRead {
             Ok(Progress::Complete) if !http1 => Some(Err(Unread::NotSpoken)),
             Ok(Progress::Complete) => Some(Ok(started)),
             Ok(Progress::Partial) => None,
-            // It is neither: there is no telling what it would understand.
+            // Neither protocol: any answer might be misunderstood.
             Err(_) if !http1 => Some(Err(Unread::Ended)),
             Err(e) => Some(Err(Unread::Broken(e))),
         }
     }
 
     fn poll_read(&mut self, client: &mut Client, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
-        // Nothing is borrowed only to see that a socket is silent.
+        // Do not borrow a head only to find the socket silent.
         if !client.stream.may_read(cx) {
             return Poll::Pending;
         }
@@ -109,8 +109,8 @@ impl HeadRead {
         read
     }
 
-    /// Sets the deadline when what is waited for changes. Never by each byte; and what the first head of a connection may
-    /// take counts from its beginning.
+    /// Sets the deadline when the awaited thing changes, not per byte. The first head's limit counts from the start
+    /// of the connection.
     fn arm(&mut self, client: &mut Client) {
         let awaited = if self.head.is_some() { Awaited::RestOfHead } else { Awaited::FirstByte };
         if self.armed == Some(awaited) || (self.armed.is_some() && !self.reused) {
@@ -125,7 +125,8 @@ impl HeadRead {
 }
 
 impl Client {
-    /// Reads the next head. `kept` holds bytes that came with the last request; `now` is the time, where it was just read.
+    /// Reads the next head. `kept` holds bytes that came with the last request; `now` is the time if it was just
+    /// read.
     pub(super) async fn read_head(
         &mut self,
         kept: Option<Box<RequestHead>>,
@@ -142,7 +143,7 @@ impl Client {
                 Err(NoRequest::Closed(Closed::Drain))
             }
             (Ok(since), Some(head)) => {
-                // A head that came in one piece took no time worth a look at the clock.
+                // A head that arrived in one piece took too little time to read the clock.
                 let slow = armed == Some(Awaited::RestOfHead);
                 Ok((head, since, if slow { since.elapsed() } else { Duration::ZERO }))
             }
@@ -157,7 +158,7 @@ impl Client {
                 if self.is_late() {
                     return Err(NoRequest::Refused(head, since(), &error::HEAD_TIMEOUT, None));
                 }
-                self.core.give_request(head); // half a head and then the end: nobody to tell
+                self.core.give_request(head); // half a head and then the end: no client to answer
                 self.core.count(&error::CLIENT_CLOSED);
                 Err(NoRequest::Closed(Closed::Error))
             }
@@ -187,13 +188,13 @@ impl Client {
         }
     }
 
-    /// What the first bytes of the connection say of its protocol.
+    /// Which protocol the connection's first bytes suggest.
     fn opening(&self, first: &[u8]) -> Opening {
         if self.listener.spec.h2 { opening(first) } else { Opening::Other }
     }
 }
 
-/// The cause for a broken rule of the parser.
+/// The cause for a rule of the parser that was broken.
 pub const fn cause_of(kind: Kind) -> &'static Cause {
     match kind {
         Kind::Chunk | Kind::Trailers => &error::BAD_CHUNK,

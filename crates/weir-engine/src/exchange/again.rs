@@ -1,4 +1,4 @@
-//! What an answer or a failure means for the next attempt: facts for `upstream/retry.rs`, and the log's account of them.
+//! Translates an answer or a failure into facts for `upstream/retry.rs`, and accounts for it in the log.
 
 use super::sent::{Answered, Sent};
 use super::{Exchange, Routed, Stop, end_of_body, unless};
@@ -11,7 +11,7 @@ use weir_upstream::upstream::{Active, Attempts, Failed, LocalUpstream, Request, 
 use weir_wire::time;
 
 impl Exchange<'_> {
-    /// Whether the answer is to be forgotten and the request sent again, and after which pause.
+    /// Whether to drop the answer and send the request again, and after which pause.
     pub(super) fn wants_another(
         &self,
         routed: Routed,
@@ -57,7 +57,7 @@ impl Exchange<'_> {
         unless(self.client, pin!(time::sleep(pause)), by).await
     }
 
-    /// Lets an answer go that nobody will see. Its connection is kept only if all of the answer is here.
+    /// Drops an answer that nobody will see. Keeps its connection only if the whole answer has arrived.
     pub(super) fn discard(&mut self, upstream: &LocalUpstream, active: &Active, answered: Answered) {
         let Answered { sent, response } = answered;
         let Sent { mut connection, upload } = sent;
@@ -73,9 +73,9 @@ impl Exchange<'_> {
     }
 }
 
-/// Whether an answer says that its endpoint is well.
+/// Whether an answer shows that its endpoint is healthy.
 pub(super) fn is_well(status: u16, fields: &Fields, grpc: bool) -> bool {
-    // UNKNOWN, INTERNAL, UNAVAILABLE: the others blame the request.
+    // UNKNOWN, INTERNAL, UNAVAILABLE: the other statuses blame the request.
     status < 500 && !(grpc && matches!(grpc_status(fields), Some(2 | 13 | 14)))
 }
 

@@ -1,9 +1,13 @@
 //! Phase 4: attempts at endpoints, until one answers with a response head.
 //!
-//! `upstream/attempts.rs` knows which endpoint is next. Four things are repeated without a policy (`again.rs`), and none can do harm: a connect that
-//! failed (another endpoint is tried); the keep-alive race: a *reused* connection that ends before any byte of a response, when the request is idempotent or no
-//! byte of it was written (RFC 9112 §9.3.1); a new connection that ends so, once, at another endpoint, when the request is idempotent (RFC 9110 §9.2.2); and what
-//! an upstream says by HTTP/2 that it has not looked at (RFC 9113 §8.7).
+//! `upstream/attempts.rs` chooses the next endpoint. Four things are repeated without a policy (`again.rs`), and none
+//! can do harm:
+//!
+//! - a failed connect, at another endpoint;
+//! - the keep-alive race: a *reused* connection ends before any byte of a response. Requires an idempotent request,
+//!   or that no byte of it was written (RFC 9112 §9.3.1);
+//! - a new connection that ends so, once, at another endpoint, if the request is idempotent (RFC 9110 §9.2.2);
+//! - a request that an HTTP/2 upstream says it has not processed (RFC 9113 §8.7).
 
 use super::again::is_well;
 use super::bodies::BodyWatch;
@@ -27,11 +31,11 @@ use weir_upstream::upstream::{
 use weir_wire::h2::H2Stream;
 use weir_wire::relay::{Framing, Relay};
 
-/// Most interim responses to one request, in case an upstream never comes to the final one.
+/// Most interim responses to one request, in case an upstream never sends the final one.
 const MAX_INTERIM: u32 = 16;
 
-/// How much of a request body is kept for what can be repeated without a policy. Small requests, calls of gRPC among
-/// them, fit.
+/// How much of a request body is kept for repeats that need no policy. Small requests, including most gRPC calls,
+/// fit.
 const KEPT_BYTES: usize = 16 * 1024;
 
 impl Exchange<'_> {
@@ -128,21 +132,21 @@ impl Exchange<'_> {
         }
     }
 
-    /// When the attempt begins: now. Where nothing has been waited for since the head came in one piece, the request's own beginning is as
-    /// good, but for spans: that of the attempt lies within the request's.
+    /// When the attempt begins: now. If nothing has been waited for since the head arrived in one piece, the
+    /// request's start serves as well. Not for spans: the attempt's must lie within the request's.
     fn attempt_began(&self) -> Instant {
         let is_first = self.attempts == 0 && !self.has_waited && self.head_took.is_zero();
         if is_first && self.record.trace.is_none() { self.started } else { Instant::now() }
     }
 
-    /// What the next attempt needs of a connection.
+    /// What the next attempt needs from a connection.
     fn wanted(&self, upstream: &LocalUpstream, attempts: &Attempts) -> Wanted {
         let once = !self.head.method().is_idempotent();
         let owner = upstream.spec.way.proxy_protocol.and_then(|_| self.client.owner().cloned());
         Wanted { owner, ..attempts.wanted(once) }
     }
 
-    /// A pooled connection. Apart from [`Exchange::connect`], which has to be waited for.
+    /// A pooled connection. Separate from [`Exchange::connect`], which has to wait.
     fn pooled(&mut self, upstream: &LocalUpstream, active: &Active, wanted: &Wanted) -> Option<Connection> {
         self.record.dialled(Duration::ZERO, Duration::ZERO);
         let connection = pooled(upstream, active, wanted);
@@ -150,7 +154,7 @@ impl Exchange<'_> {
         connection
     }
 
-    /// A connection where none is in the pool.
+    /// A connection if the pool has none.
     async fn connect(
         &mut self,
         routed: Routed,
@@ -161,7 +165,7 @@ impl Exchange<'_> {
         let end = self.end(routed, upstream.spec.timeouts.exchange);
         let another = end.is_some() && attempts.has_another(upstream, active);
         let wanted = Wanted { end, another, ..wanted };
-        // Boxed: dialling is rare, and its future would make that of every idle connection larger.
+        // Boxed: dialing is rare, and its future would enlarge that of every idle connection.
         let mut connecting = Box::pin(connect(upstream, active, wanted));
         let departure = self.departure(routed, &upstream.spec);
         let connected = unless(self.client, connecting.as_mut(), departure).await;
@@ -176,14 +180,14 @@ impl Exchange<'_> {
                 return Err(gone);
             }
         };
-        self.record.endpoint = Some(active.place()); // one that was handed over may lead elsewhere
+        self.record.endpoint = Some(active.place()); // a handed-over connection may lead to another
         self.record.dialled(connected.connect, connected.tls);
         self.record.reused = connected.connection.reused;
         Ok(Ok(connected.connection))
     }
 
-    /// Sends the request and waits for a response head, passing interim responses on. `attempt`: when the attempt began; `now`: before there
-    /// was a connection.
+    /// Sends the request and waits for a response head, passing interim responses on. `attempt` is when the attempt
+    /// began, `now` the time before it had a connection.
     async fn send(
         &mut self,
         routed: Routed,
@@ -195,7 +199,7 @@ impl Exchange<'_> {
     ) -> Result<Answered, Failure> {
         let spec = &upstream.spec;
         let upload = self.begin_upload(routed, spec, active, &mut connection)?;
-        // A connection from the pool took no time: one look at the clock is enough.
+        // A pooled connection took no time, so one clock reading is enough.
         let pooled = spec.protocol == Protocol::Http1 && spec.gate.is_none() && connection.reused;
         let began = if pooled { now } else { Instant::now() };
         let mut measured = active.measure(|| began, self.request_over);
@@ -204,13 +208,13 @@ impl Exchange<'_> {
         let mut hedge = spec.hedge.as_ref().filter(|_| self.may_hedge());
         let _waiting = self.client.handle.wait();
         let mut slot: Option<Box<ResponseHead>> = None;
-        let mut now = Some(began); // it is, until something is waited for
+        let mut now = Some(began); // valid until something is waited for
         let mut interim = 0;
         loop {
             let waited = if let Some(hedge) = hedge.take() {
                 let (sent, slot, measured) = (&mut sent, &mut slot, &mut measured);
                 let first = First { active, sent, slot, measured, wait, began: attempt };
-                // Boxed: few upstreams have it, and it is large.
+                // Boxed: few upstreams hedge, and the future is large.
                 Box::pin(self.await_hedged(routed, upstream, attempts, hedge, first)).await
             } else {
                 let local = &self.local;
@@ -224,7 +228,7 @@ impl Exchange<'_> {
                 Ok(()) if response.status() >= 200 || response.status() == 101 => {
                     let first_byte = sent.upload.ended.unwrap_or(began).elapsed();
                     self.record.first_byte = first_byte;
-                    // It may still read, and gets its answer; what is told of the exchange is that it has left.
+                    // The client may still read and gets its answer; the log says that it left.
                     self.record.left = self.client.may_have_left()
                         && self.is_last()
                         && sent.connection.relay.leftover().is_empty();
@@ -260,7 +264,7 @@ impl Exchange<'_> {
             self.client.core.give_response(response);
             let failure = self.judge(failure, upstream, active, &sent);
             self.record.detail(sent.upload.detail.take());
-            // A race is nobody's fault, and the time that a gRPC client gives is its own affair.
+            // A race is nobody's fault, and a gRPC client's deadline is not the endpoint's.
             if matches!(failure, Failure::Upstream { cause, raced: None, .. } if *cause != error::GRPC_TIMEOUT)
             {
                 measured.into_iter().for_each(Measurement::failed);
@@ -271,7 +275,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// `attempt` and `began`: when the attempt began, and when there was a connection.
+    /// `attempt` is when the attempt began, `began` when it had a connection.
     pub(super) fn waits(
         &self,
         routed: Routed,
@@ -294,15 +298,16 @@ impl Exchange<'_> {
             end: sooner(end, per_try),
         };
         if !(self.grpc && h2) {
-            return waits; // who only says that it is gRPC gets no longer waits
+            return waits; // a false claim of gRPC gains no longer waits
         }
-        // A stream of gRPC may be silent for as long as a tunnel: its client between two messages, its server before the
-        // first. Whoever wants less sets grpc-timeout, or `timeouts.exchange`.
+        // A gRPC stream may be silent as long as a tunnel: its client between messages, its server before the first.
+        // To allow less, set grpc-timeout or `timeouts.exchange`.
         let response = self.response_limit(route.response_timeout.unwrap_or(spec.timeouts.tunnel));
         Waits { response, body: spec.timeouts.tunnel, rate: 0, ..waits }
     }
 
-    /// By what sign a client ends an attempt that has left it: as its route says, or its upstream; else by the method.
+    /// Which sign of the client's departure ends the attempt: set by the route, else the upstream, else by the
+    /// method.
     pub(super) fn departure(&self, routed: Routed, spec: &weir_upstream::upstream::Upstream) -> Departure {
         let of_route = self.local.routes[routed.route].handling.client_gone;
         let by_end = match of_route.or(spec.client_gone) {
@@ -310,11 +315,11 @@ impl Exchange<'_> {
             Some(ClientGone::Finish) => return Departure::Never,
             None => self.head.method().is_idempotent(),
         };
-        // Whoever has sent the next request already waits for its answer too.
+        // A client that has already sent its next request still waits for both answers.
         if by_end && self.is_last() { Departure::End } else { Departure::Reset }
     }
 
-    /// Whether nothing was read yet of a request behind this one.
+    /// Whether nothing after this request has been read yet.
     fn is_last(&self) -> bool {
         self.leftover.is_empty() && self.head.rest().len() <= self.used
     }
@@ -327,12 +332,12 @@ impl Exchange<'_> {
             return failure;
         };
         upstream.cells.attempt(cause.outcome);
-        // A reset of one stream is an answer, if a short one: no connection has ended.
+        // A reset stream is a short answer: no connection has ended.
         let reset = connection.stream.h2().is_some_and(H2Stream::is_reset_by_peer);
         let broken = *cause == error::UPSTREAM_CLOSED || *cause == error::UPSTREAM_RESET;
         let ended = !reset && broken;
         let harmless = self.head.method().is_idempotent() || connection.relay.sent() == 0;
-        // HTTP/2 tells what the upstream has not looked at (RFC 9113 §8.7): that may be sent again, whatever it is.
+        // HTTP/2 says what the upstream has not processed (RFC 9113 §8.7). Such a request may always be sent again.
         let unseen = connection.stream.h2().is_some_and(H2Stream::is_refused);
         let repeatable = connection.relay.is_repeatable() && !upload.heard;
         let raced = repeatable && (unseen || (ended && connection.reused && harmless));
@@ -349,7 +354,7 @@ impl Exchange<'_> {
             unseen: unseen || connection.relay.sent() == 0,
             kept: repeatable,
         };
-        // The client's own deadline blames nobody.
+        // The client's own deadline is nobody's fault.
         if raced.is_none() && *cause != error::GRPC_TIMEOUT {
             upstream.note(active, false);
         }
@@ -362,7 +367,7 @@ impl Exchange<'_> {
         Failure::Upstream { cause, raced, lost: failed.map(|failed| (failed, sent)) }
     }
 
-    /// Writes the head into the upload and takes what came of the body already.
+    /// Writes the head into the upload and takes the body bytes that have already arrived.
     fn begin_upload(
         &mut self,
         routed: Routed,
@@ -380,11 +385,11 @@ impl Exchange<'_> {
         let reused = connection.reused;
         let relay = &mut connection.relay;
         match (self.unsent.take(), whole) {
-            // What a filter had whole is sent from where it is held, as often as need be.
+            // A body that a filter has whole is sent from where it is held, as often as needed.
             (_, Some(body)) => {
                 out.extend_from_slice(&body);
                 *relay = Relay::new(BodyKind::Empty, Framing::Length, out);
-                let _ = relay.prime(&[], None); // nothing of it can be malformed
+                let _ = relay.prime(&[], None); // cannot be malformed
             }
             // The filters have seen this body: a repeat sends the same bytes.
             (Some(before), _) => {
@@ -395,7 +400,7 @@ impl Exchange<'_> {
             }
             (None, _) => {
                 *relay = Relay::new(kind, framing, out);
-                // Whatever may be sent again: see `judge`.
+                // Keep what may be sent again: see `judge`.
                 if kind != BodyKind::Empty {
                     let kept = spec.retry.as_ref().filter(|_| keeps).map(|retry| retry.body);
                     let raced = h2 || (idempotent && (reused || spec.hedge.is_some()));
@@ -419,19 +424,19 @@ impl Exchange<'_> {
         Ok(Upload { state, heard: false, keeps, expects_continue, ended: None, detail: None, departure })
     }
 
-    /// How an endpoint learns where the request's body ends.
+    /// How the end of the request's body is marked for an endpoint.
     pub(super) fn framing(&self, h2: bool) -> Framing {
         let changed = self.cx.as_ref().is_some_and(|cx| cx.request_bodies.change());
         match (self.head.body(), self.head.content_length()) {
             (BodyKind::Empty, _) => Framing::Length,
-            // A filter may change the length; whether it will is known only at the end.
+            // A filter may change the length; the new length is known only at the end.
             (BodyKind::Length(_) | BodyKind::UntilClose, Some(_)) if !changed => Framing::Length,
             _ if h2 => Framing::Close,
             _ => Framing::Chunked,
         }
     }
 
-    /// Writes the head as it goes to this endpoint.
+    /// Writes the head for this endpoint.
     pub(super) fn write_request(
         &mut self,
         routed: Routed,
@@ -451,7 +456,7 @@ impl Exchange<'_> {
         Written { out, whole }
     }
 
-    /// Remembers what was read behind the request's body.
+    /// Keeps the bytes that were read after the request's body.
     pub(super) fn keep_what_follows(&mut self, relay: &Relay) {
         self.request_over |= relay.is_finished();
         let whole = self.cx.as_ref().is_some_and(|cx| cx.request_whole.is_some());
@@ -460,7 +465,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Passes a 1xx on, to clients that know what it is (RFC 9110 §15.2), and makes room for what follows it.
+    /// Passes a 1xx on to clients that understand it (RFC 9110 §15.2), and makes room for the next head.
     async fn pass_interim(&mut self, response: &mut ResponseHead) -> Result<(), Stop> {
         if self.head.version() != Version::Http10 {
             let mut out = self.client.core.take_buffer();

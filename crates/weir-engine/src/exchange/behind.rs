@@ -1,9 +1,9 @@
-//! A request that goes on behind the answer that a filter gave its client: through the filters that had not run yet, to the
-//! route's target, and back as far as the filter that asked for it.
+//! Continues a request in the background after a filter has answered its client: through the remaining filters, to
+//! the route's target, and back to the filter that asked for it.
 //!
-//! It is an exchange like any other, on a task of its own. Where the client's connection would be there is a socket of which
-//! we have both ends; the other one is read off. No counter of requests, no log line and no span speaks of it: what the filter counts
-//! and what the upstream's attempts count tells of it.
+//! It is an ordinary exchange on its own task. In place of the client's connection it has one end of a socket pair,
+//! whose other end is read and discarded. It appears in no request counter, log line or span. Only the filter's
+//! counters and the upstream's attempt counters show it.
 
 use super::Exchange;
 use super::record::Recorded;
@@ -21,10 +21,10 @@ use weir_filter::filter::Cx;
 use weir_h1::RequestHead;
 use weir_wire::{Class, Deadline, Stream};
 
-/// How much of the answer is read off at a time, in bytes.
+/// How many bytes of the answer are read at a time.
 const PIECE_BYTES: usize = 16 * 1024;
 
-/// Where a request goes on.
+/// Where a request continues.
 pub(super) struct Resumed {
     pub(super) route: usize,
     /// The filters that have not run yet.
@@ -32,7 +32,8 @@ pub(super) struct Resumed {
 }
 
 impl Exchange<'_> {
-    /// Begins what a filter asked for beside its answer. Where that cannot be, the filter learns of it by what is dropped.
+    /// Starts what a filter requested beside its answer. If that is impossible, the filter notices by the dropped
+    /// value.
     #[cold]
     pub(super) fn go_on_behind(&mut self) {
         let Some((cx, head)) = self.cx.as_mut().and_then(Cx::part_behind) else { return };
@@ -43,7 +44,7 @@ impl Exchange<'_> {
         let client = &*self.client;
         let [ours, other] =
             [ends.0, ends.1].map(|end| Stream::Polled(client.core.sockets.add_local(end, Class::Upstream)));
-        let _ = client.owner(); // what both have of it is told by the client's own socket
+        let _ = client.owner(); // the client's own socket knows the address
         // Nobody tells it to end.
         let handle = ConnectionHandle::new(&client.listener.spec, false, Waker::noop().clone());
         let client = Client {
@@ -68,14 +69,14 @@ impl Exchange<'_> {
     }
 }
 
-/// Runs it to its end.
+/// Runs the exchange to its end.
 async fn run(mut client: Client, other: Stream, what: (Rc<Local>, Cx, Box<RequestHead>, Resumed)) {
     let (local, cx, head, resumed) = what;
     let work = async {
         let mut exchange = Exchange::new(&mut client, head, Instant::now());
         exchange.hooks = local.snapshot.filters[cx.filter as usize].hooks;
         exchange.ran = smallvec![cx.filter];
-        exchange.local = local; // its filters are those of the answer, whatever was reloaded meanwhile
+        exchange.local = local; // the answer's filters, whatever was reloaded meanwhile
         exchange.route = Some(resumed.route);
         exchange.cx = Some(cx);
         exchange.resumed = Some(Box::new(resumed));
@@ -91,7 +92,7 @@ async fn run(mut client: Client, other: Stream, what: (Rc<Local>, Cx, Box<Reques
     .await;
 }
 
-/// Reads what nobody waits for. It never ends.
+/// Reads and discards the answer. Never ends.
 async fn read_off(mut other: Stream) {
     let mut piece = Vec::with_capacity(PIECE_BYTES);
     while poll_fn(|cx| other.poll_read(cx, &mut piece)).await.is_ok_and(|read| read > 0) {
@@ -100,8 +101,8 @@ async fn read_off(mut other: Stream) {
     pending().await
 }
 
-/// What has not run of a route's filters, where those in `ran` have. The filters of the consumer's plan stand behind the one that named
-/// the consumer: where what ran leaves the route's own.
+/// The route's filters that have not run, given those in `ran`. The filters of the consumer's plan follow the filter
+/// that named the consumer, which is where `ran` departs from the route's own.
 fn rest_of(snapshot: &Snapshot, route: &Handling, plan: Option<usize>, ran: &[u32]) -> Box<[u32]> {
     let of_plan: Vec<u32> = plan.map_or_else(Vec::new, |plan| snapshot.plan_filters(plan, route).collect());
     remaining(&route.chain, &of_plan, ran)

@@ -1,4 +1,5 @@
-//! Bodies on their way through the filters of an exchange: piece by piece, in both directions, and what a filter makes of one later.
+//! Passes bodies through an exchange's filters, piece by piece in both directions, including pieces that a filter
+//! replaces later.
 
 use super::Stop;
 use super::record::Record;
@@ -16,7 +17,7 @@ pub(super) enum Direction {
     Response,
 }
 
-/// Shows a piece to the filters that want it, in their order; gives what it has become, if it was changed.
+/// Shows a piece to the filters that want it, in order. Returns the new piece if it was changed.
 pub(super) fn run_body_hooks(
     local: &Local,
     cx: &mut Cx,
@@ -26,7 +27,7 @@ pub(super) fn run_body_hooks(
     run_body_hooks_from(local, cx, direction, seen, 0)
 }
 
-/// The same from one of them on.
+/// The same, starting at one of the filters.
 fn run_body_hooks_from(
     local: &Local,
     cx: &mut Cx,
@@ -60,14 +61,14 @@ fn run_body_hooks_from(
         let (replaced, later) = piece.into_replaced();
         if let Some(later) = later.filter(|_| direction == Direction::Response && body == BodyUse::Change) {
             cx.owed = Some(Box::new(Owed { later, next: at + 1, mark }));
-            return Ok(Some(Vec::new())); // nothing of it for now
+            return Ok(Some(Vec::new())); // nothing to pass on yet
         }
         changed = if body == BodyUse::Change { replaced.or(before) } else { before };
     }
     Ok(changed)
 }
 
-/// What a piece of the response has become of which a filter owed that, and the filters behind it have seen.
+/// The piece of the response that a filter promised, after the filters behind it have seen it.
 pub(super) fn poll_owed(
     local: &Local,
     cx: &mut Cx,
@@ -88,8 +89,8 @@ pub(super) fn poll_owed(
     Poll::Ready(Ok(Some(changed.unwrap_or(made))))
 }
 
-/// Watches the request's body for filters and for `limits.body_bytes`, and keeps its trailers from naming what the route
-/// answers for.
+/// Watches the request's body for filters and for `limits.body_bytes`, and removes trailers that the route
+/// guarantees.
 pub(super) struct BodyWatch<'a> {
     local: &'a Local,
     ran: &'a SmallVec<[u32; 8]>,
@@ -100,7 +101,7 @@ pub(super) struct BodyWatch<'a> {
 }
 
 impl<'a> BodyWatch<'a> {
-    /// `taken`: bytes of the body that were watched before.
+    /// `taken` counts the bytes of the body that were watched before.
     pub(super) fn new(
         local: &'a Local,
         ran: &'a SmallVec<[u32; 8]>,
@@ -112,7 +113,7 @@ impl<'a> BodyWatch<'a> {
         Self { local, ran, cx, hooked, left, refused: None }
     }
 
-    /// Itself, if there is anything to watch for.
+    /// Returns itself if there is anything to watch.
     pub(super) fn active(&mut self) -> Option<&mut dyn Watch> {
         let guarded = !self.ran.is_empty() || !self.local.snapshot.trusted_fields.is_empty();
         if self.hooked || self.left.is_some() || guarded { Some(self) } else { None }
@@ -146,14 +147,14 @@ impl Watch for BodyWatch<'_> {
     }
 }
 
-/// Shows the response's body to the filters that want it, last one first, and keeps its trailers from naming what a filter
-/// answers for.
+/// Shows the response's body to the filters that want it, last one first, and removes trailers that a filter
+/// guarantees.
 pub(super) struct ResponseWatch<'a> {
     local: &'a Local,
     ran: &'a SmallVec<[u32; 8]>,
     cx: Option<&'a mut Cx>,
     hooked: bool,
-    /// Where something of it is noted as the upstream sent it.
+    /// Receives notes about the body as the upstream sent it.
     notes: Option<&'a mut Record>,
     pub(super) refused: Option<&'static Cause>,
 }

@@ -1,4 +1,4 @@
-//! When an exchange must be over, and how its upstream learns of it.
+//! When an exchange must be over, and how its upstream learns the deadline.
 
 use super::{Exchange, Routed};
 use std::time::{Duration, Instant};
@@ -8,12 +8,13 @@ use weir_upstream::error::{self, Cause};
 use weir_upstream::upstream::Upstream;
 use weir_wire::Stream;
 
-/// How long before the deadline of a call its upstream may reset it because of that deadline. What an upstream is told is rounded down to
-/// milliseconds, and two clocks seldom agree: our guess, and far below what any client waits.
+/// How long before a call's deadline a reset by the upstream still counts as the deadline. The upstream's value is
+/// rounded down to milliseconds, and two clocks seldom agree. Our guess, far below any client's wait.
 const DEADLINE_MARGIN: Duration = Duration::from_millis(10);
 
-/// How much longer than its client asked for a call of gRPC-Web may last that passes as it is, once its answer has begun. A cut cannot be told such a
-/// client, whose trailers stand in the body; its service knows the deadline too, and can. Our guess: what a busy service is late by.
+/// How much longer than its client asked a gRPC-Web call may last, if no filter translates it and its answer has
+/// begun. Such a client reads trailers in the body, so a cut cannot tell it why; its service can, and also knows the
+/// deadline. Our guess of how late a busy service is.
 const WEB_GRACE: Duration = Duration::from_millis(250);
 
 impl Exchange<'_> {
@@ -29,8 +30,7 @@ impl Exchange<'_> {
         Some((if untold { at + WEB_GRACE } else { at }, cause))
     }
 
-    /// When the exchange must be over, and the cause if it is not, where its time is limited: by the config, or by a gRPC
-    /// client.
+    /// When the exchange must be over, and the cause if it is not, if the config or a gRPC client limits its time.
     pub(super) fn end(&self, routed: Routed, of_upstream: Duration) -> Option<(Instant, &'static Cause)> {
         let (limit, cause) = match (self.grpc_timeout, self.own_limit(routed, of_upstream)) {
             (None, None) => return None,
@@ -50,7 +50,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// How long the head of a response may take, where a filter does not want it sooner.
+    /// How long a response head may take, unless a filter wants it sooner.
     pub(super) fn response_limit(&self, configured: Duration) -> Duration {
         match self.cx.as_ref().and_then(|cx| cx.limits.response) {
             Some(limit) if configured.is_zero() || limit < configured => limit,
@@ -58,27 +58,27 @@ impl Exchange<'_> {
         }
     }
 
-    /// Tells the upstream what is left of the exchange's time.
+    /// Sends the upstream the time that is left of the exchange.
     pub(super) fn tell_deadline(&mut self, routed: Routed, spec: &Upstream) {
         self.shorten_grpc_timeout(routed, spec.timeouts.exchange);
         let Some(name) = &spec.deadline else { return };
         let Some((end, _)) = self.end(routed, spec.timeouts.exchange) else { return };
         let left = end.saturating_duration_since(Instant::now()).as_millis();
-        // Who asked may have less patience than we.
+        // The client may have less patience than we have.
         let asked = self.head.headers.get_str(name.as_str());
         if asked.and_then(milliseconds).is_none_or(|asked| asked > left) {
-            let _ = self.head.headers.insert(name, left.to_string().as_bytes()); // digits alone
+            let _ = self.head.headers.insert(name, left.to_string().as_bytes()); // only digits
         }
     }
 
-    /// Tells a gRPC upstream what is left of the deadline, where that is our own or where time was spent on other attempts.
+    /// Sends a gRPC upstream the time that is left, if the deadline is ours or other attempts have used some of it.
     fn shorten_grpc_timeout(&mut self, routed: Routed, of_upstream: Duration) {
         if self.grpc_timeout.is_none() && !self.calls_grpc() {
             return;
         }
         let (asked, limit) = match (self.grpc_timeout, self.own_limit(routed, of_upstream)) {
             (Some(asked), own) => (asked, own.map_or(asked, |own| own.min(asked))),
-            (None, Some(own)) => (Duration::MAX, own), // of a call that a filter made, nobody but us knows the deadline
+            (None, Some(own)) => (Duration::MAX, own), // only we know the deadline of a call that a filter made
             (None, None) => return,
         };
         if (limit < asked || self.attempts > 1)
@@ -90,7 +90,7 @@ impl Exchange<'_> {
     }
 }
 
-/// The smaller one, and its cause; of two that are equal the first.
+/// The smaller one and its cause; if they are equal, the first.
 pub(super) fn sooner<T: PartialOrd>(
     a: Option<(T, &'static Cause)>,
     b: Option<(T, &'static Cause)>,
@@ -101,8 +101,8 @@ pub(super) fn sooner<T: PartialOrd>(
     }
 }
 
-/// Why an upstream reset a stream, where that is the deadline: servers of gRPC in Go end a call so, without a status. `end`: when the exchange must
-/// be over, and the cause if it is not.
+/// The cause if an upstream reset a stream because of the deadline: gRPC servers in Go end a call so, without a
+/// status. `end` is when the exchange must be over, and the cause if it is not.
 pub(super) fn of_reset(stream: &Stream, end: Option<(Instant, &'static Cause)>) -> Option<&'static Cause> {
     let told = |cause: &Cause| *cause == error::GRPC_TIMEOUT || *cause == error::EXCHANGE_TIMEOUT;
     let (at, cause) = end.filter(|(_, cause)| told(cause))?;
@@ -114,7 +114,7 @@ fn is_near(now: Instant, deadline: Instant) -> bool {
     now + DEADLINE_MARGIN >= deadline
 }
 
-/// A number of milliseconds as a client may write it.
+/// Parses a client's number of milliseconds.
 fn milliseconds(text: &[u8]) -> Option<u128> {
     let digits = str::from_utf8(text).ok()?;
     digits.bytes().all(|b| b.is_ascii_digit()).then(|| digits.parse().ok()).flatten()

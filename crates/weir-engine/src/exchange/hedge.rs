@@ -1,11 +1,11 @@
-//! Phase 4, where an upstream has `hedge`: a second attempt beside one that takes long.
+//! Phase 4 for an upstream with `hedge`: a second attempt beside a slow one.
 //!
 //! ```text
 //!   sent ──── after ────┬─ first: its answer wins, the second is dropped
 //!                       └─ second, at another endpoint: its answer wins, the first is dropped
 //! ```
-//! Only for requests that may arrive twice, that are sent whole, and of which all is still here. An answer that says that its endpoint is unwell
-//! does not win while the other may bring a better one. What is dropped counts as canceled, and stands in the log.
+//! Only for requests that may arrive twice, were sent whole, and are still fully buffered. A bad answer does not win
+//! while the other attempt may bring a better one. The loser counts as canceled and appears in the log.
 
 use super::again::is_well;
 use super::bodies::BodyWatch;
@@ -27,7 +27,7 @@ use weir_upstream::upstream::{
 };
 use weir_wire::time;
 
-/// The first attempt: what the winner is put into.
+/// The first attempt. The winner is stored here.
 pub(super) struct First<'a> {
     pub(super) active: &'a mut Active,
     pub(super) sent: &'a mut Sent,
@@ -38,7 +38,7 @@ pub(super) struct First<'a> {
     pub(super) began: Instant,
 }
 
-/// What the hooks of filters know of an attempt under way.
+/// What the filters' hooks know of a running attempt.
 type Shown = Option<(Instant, u32, Arc<str>, Arc<str>)>;
 
 /// The second attempt.
@@ -46,38 +46,38 @@ struct Second {
     active: Active,
     began: Instant,
     measured: Option<Measurement>,
-    /// The first one, which is not shown to the hooks meanwhile.
+    /// The first attempt, hidden from the hooks meanwhile.
     first: Shown,
 }
 
-/// How an attempt that did not win ended.
+/// How the losing attempt ended.
 enum Lost {
     /// It was dropped.
     Canceled,
     Failed(&'static Cause),
-    /// It was answered, and badly: by this status, after this time.
+    /// It got a bad answer: this status, after this time.
     Unwell(u16, Duration),
 }
 
-/// The answer to the second attempt, and the connection that brought it.
+/// The answer to the second attempt, and its connection.
 type Answer = (Connection, Result<Box<ResponseHead>, &'static Cause>);
 
-/// The second attempt on its way.
+/// The running second attempt.
 type Asking = Pin<Box<dyn Future<Output = Answer>>>;
 
-/// Which of two was the first to have something to say.
+/// Which of the two answered first.
 enum Won {
     First(Result<(), Failure>),
     Second(Answer),
 }
 
 impl Exchange<'_> {
-    /// Whether the request may be asked twice. An upgrade is answered by a connection, of which there is one.
+    /// Whether the request may be sent twice. An upgrade may not: its answer takes over the connection.
     pub(super) fn may_hedge(&self) -> bool {
         self.head.method().is_idempotent() && self.head.upgrade().is_none()
     }
 
-    /// Waits for the head of a response as [`await_head`] does; when none comes for a while, asks another endpoint too.
+    /// Waits for a response head as [`await_head`] does. If none comes in time, asks another endpoint too.
     pub(super) async fn await_hedged(
         &mut self,
         routed: Routed,
@@ -114,7 +114,7 @@ impl Exchange<'_> {
         await_head(self.client, sent, slot, &mut watch, wait, Instant::now()).await
     }
 
-    /// Shows the second attempt to the filters. One that refuses it refuses no more than that.
+    /// Shows the second attempt to the filters. A filter that refuses it refuses only this attempt.
     async fn begin_second(&mut self, upstream: &LocalUpstream, active: Active) -> Option<Second> {
         let shown = self.swap_shown(None);
         self.attempts += 1;
@@ -141,7 +141,7 @@ impl Exchange<'_> {
         Some(second)
     }
 
-    /// Both attempts, until one has won.
+    /// Runs both attempts until one has won.
     async fn race(
         &mut self,
         routed: Routed,
@@ -220,8 +220,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// The request once more, on its way to another endpoint; `None` where that cannot be done: it would have to be framed otherwise than it was,
-    /// or has trailers apart. `before`: how it went the first time.
+    /// The request for another endpoint. `None` if that is impossible: it would need other framing, or has separate
+    /// trailers. `before` is what the first attempt sent.
     fn ask_again(
         &mut self,
         routed: Routed,
@@ -237,7 +237,7 @@ impl Exchange<'_> {
         }
         let (body, trailers) = before.relay.sent_whole()?;
         if !trailers.is_empty() {
-            return None; // by HTTP/2 they go beside what is kept
+            return None; // HTTP/2 sends them outside the kept bytes
         }
         let body = body.to_vec();
         let Written { mut out, whole } = self.write_request(routed, &upstream.spec, active, framing);
@@ -278,7 +278,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Whether the first attempt has ended so that the second may bring something better.
+    /// Whether the first attempt ended so badly that the second may bring something better.
     fn unwell(&self, done: &Result<(), Failure>, first: &First<'_>) -> Option<Lost> {
         match (done, first.slot.as_deref()) {
             (Ok(()), Some(head)) if !is_well(head.status(), &head.headers, self.grpc) => {
@@ -290,7 +290,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// The second attempt has won: it takes the place of the first.
+    /// The second attempt has won and replaces the first.
     fn overtake(
         &mut self,
         upstream: &LocalUpstream,
@@ -318,14 +318,14 @@ impl Exchange<'_> {
         sent.upload.ended = Some(second.began);
     }
 
-    /// The first attempt goes on, or has won.
+    /// The first attempt continues or has won.
     fn second_lost(&mut self, upstream: &LocalUpstream, second: Second, lost: Lost) {
         let Second { active, began, measured, first } = second;
         self.lost(upstream, &active, measured, began, lost);
         self.swap_shown(first);
     }
 
-    /// Accounts for an attempt that did not win: the one that the hooks are shown now.
+    /// Accounts for the losing attempt: the one that the hooks see now.
     fn lost(
         &mut self,
         upstream: &LocalUpstream,
@@ -359,28 +359,28 @@ impl Exchange<'_> {
         }
     }
 
-    /// The second attempt had no connection: that is counted already.
+    /// The second attempt got no connection; that is already counted.
     fn end_second(&mut self, second: Second, cause: &'static Cause) {
         self.attempt_ends(0, Some(cause));
         self.attempt_failed(&second.active, Ended::Cause(cause), second.began);
         self.swap_shown(second.first);
     }
 
-    /// Puts another attempt before the hooks, if any; returns the one before.
+    /// Shows the hooks another attempt, if any, and returns the previous one.
     fn swap_shown(&mut self, shown: Shown) -> Shown {
         self.cx.as_mut().and_then(|cx| std::mem::replace(&mut cx.attempt, shown))
     }
 }
 
 impl Waits {
-    /// Counts the time of the response from here on, so that looking again does not begin it anew. `sent`: when the last byte was written, if that took
-    /// more than one go.
+    /// Starts the response's timer here, so that polling again does not restart it. `sent` is when the last byte was
+    /// written, if that took more than one write.
     fn fix(&mut self, sent: Option<Instant>) {
         self.end = self.latest(sent.unwrap_or(self.began));
         self.response = Duration::ZERO;
     }
 
-    /// Until when an attempt that was sent at that time is waited for.
+    /// Until when to wait for an attempt that was sent at that time.
     fn latest(&self, sent: Instant) -> Option<(Instant, &'static Cause)> {
         let limit = Some(self.response).filter(|limit| !limit.is_zero());
         let own = limit.and_then(|limit| Some((sent.checked_add(limit)?, &error::RESPONSE_TIMEOUT)));

@@ -1,6 +1,6 @@
-//! Phases 2 and 5: the filters of an exchange, on heads and on bodies.
+//! Phases 2 and 5: runs an exchange's filters on heads and bodies.
 //!
-//! A filter that has to wait, or wants a body whole, is rare: what most do runs without a future of its own.
+//! Few filters wait or want a whole body, so the common ones run without a future of their own.
 
 use super::bodies::{Direction, poll_owed, run_body_hooks};
 use super::sent::Attempt;
@@ -30,26 +30,26 @@ use weir_wire::time;
 /// What a filter must wait for before the next one runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
-    /// The whole body, at most so long. Then its hook runs.
+    /// The whole body, up to this size. Then its hook runs.
     Gather(usize),
-    /// Something of its own.
+    /// Its own `wait`.
     Wait,
 }
 
-/// A response as its filters see it: of our own, or an upstream's, whose body is still on its way.
-#[allow(clippy::large_enum_variant)] // it lives for the moment in which filters see it
+/// A response as its filters see it: our own, or an upstream's whose body is still arriving.
+#[allow(clippy::large_enum_variant)] // lives only while filters see it
 pub(super) enum Reply<'a> {
     Local(LocalResponse),
-    /// `None` once its body was gathered, or another response took its place.
+    /// `None` once its body was gathered or another response replaced it.
     Upstream(&'a mut Option<Attempt>),
 }
 
-/// The filters that a request has before it.
+/// The filters that a request has yet to pass.
 struct ToRun<'a> {
     of_route: slice::Iter<'a, u32>,
-    /// Those of the consumer's plan, which come first. The last one runs next.
+    /// Those of the consumer's plan, which run first. The last one is next.
     of_plan: SmallVec<[u32; 8]>,
-    /// Who called before the route's last filter ran: it may have named another.
+    /// The consumer named before the route's last filter ran, which may have named another.
     caller: Option<Option<usize>>,
 }
 
@@ -62,20 +62,20 @@ impl<'a> ToRun<'a> {
 // === The request ===
 
 impl Exchange<'_> {
-    /// Runs the route's filters, and behind the one that names the consumer those of the consumer's plan.
+    /// Runs the route's filters. When one names the consumer, the filters of the consumer's plan follow it.
     pub(super) async fn filter_request(&mut self, route: usize) -> Result<(), Stop> {
         let local = Rc::clone(&self.local);
         let (snapshot, handling) = (&local.snapshot, &local.routes[route].handling);
         let rest = self.resumed.as_mut().map(|resumed| std::mem::take(&mut resumed.rest));
         let mut to_run = ToRun::new(rest.as_deref().unwrap_or(&handling.chain));
         while let Some((filter, due)) = self.filter_on(snapshot, handling, &mut to_run)? {
-            // Boxed: few filters wait, and what they wait by is large.
+            // Boxed: few filters wait, and their future is large.
             Box::pin(self.filter_wait(snapshot, filter, due)).await?;
         }
         self.filters_ran()
     }
 
-    /// Runs the filters that are to run, to the one that must wait.
+    /// Runs the remaining filters up to the first that must wait.
     fn filter_on(
         &mut self,
         snapshot: &Snapshot,
@@ -105,11 +105,11 @@ impl Exchange<'_> {
         }
     }
 
-    /// Adopts what the filters made of the request.
+    /// Adopts the filters' changes to the request.
     fn filters_ran(&mut self) -> Result<(), Stop> {
         self.adopt_whole_request()?;
         if let Some(cx) = &mut self.cx {
-            cx.waits(); // whatever the request goes to is waited for
+            cx.waits(); // the upstream is waited for in any case
             if cx.calls_grpc {
                 self.grpc = true;
                 self.grpc_timeout = grpc::timeout(&self.head.headers);
@@ -128,7 +128,7 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// Runs one filter, or says what it must have first.
+    /// Runs one filter, or returns what it needs first.
     fn filter_one(&mut self, snapshot: &Snapshot, index: u32) -> Result<Option<Due>, Stop> {
         let instance = &snapshot.filters[index as usize];
         self.ran.push(index);
@@ -188,12 +188,12 @@ impl Exchange<'_> {
         self.trace_wait(snapshot.filters[index as usize].name, began);
         match go_on(waited?)? {
             None => Ok(()),
-            // What has waited must decide: a filter that asks for more would otherwise let everybody pass.
+            // After its wait a filter must decide: if it asks again and is ignored, everybody would pass.
             Some(_) => Err(Stop::refuse(&error::INTERNAL)),
         }
     }
 
-    /// A body that a filter had whole goes on as the filters left it, with the length that it has now.
+    /// After a filter had the body whole, it continues as the filters left it, with its new length.
     fn adopt_whole_request(&mut self) -> Result<(), Stop> {
         if self.cx.as_ref().is_none_or(|cx| cx.whole.is_none()) {
             return Ok(());
@@ -205,23 +205,23 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// Passes a whole body through the filters that saw its head since it was whole.
+    /// Passes a whole body through the filters that have seen its head since it was gathered.
     pub(super) fn settle_whole(&mut self, direction: Direction) -> Result<(), Stop> {
         let Some(cx) = &mut self.cx else { return Ok(()) };
         let Some(whole) = cx.whole.take() else { return Ok(()) };
         let seen = Seen { data: &whole, mark: Mark::Last, trailers: None };
         let changed = run_body_hooks(&self.local, cx, direction, seen).map_err(Stop::Refuse)?;
-        cx.held = None; // all of it is here
+        cx.held = None; // all of it has arrived
         cx.whole = Some(changed.map_or(whole, Bytes::from));
         match direction {
             Direction::Request => cx.request_bodies.clear(),
-            Direction::Response if cx.owed.is_some() => {} // its other filters are to see it
+            Direction::Response if cx.owed.is_some() => {} // its other filters have yet to see it
             Direction::Response => cx.response_bodies.clear(),
         }
         Ok(())
     }
 
-    /// The same for a response, of which a filter may make something elsewhere.
+    /// The same for a response. A filter may produce its replacement asynchronously.
     async fn settle_whole_response(&mut self) -> Result<(), Stop> {
         self.settle_whole(Direction::Response)?;
         if self.owes() {
@@ -234,19 +234,19 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// Whether a filter owes what a piece of the response becomes.
+    /// Whether a filter has promised a piece of the response.
     pub(super) fn owes(&self) -> bool {
         self.cx.as_ref().is_some_and(|cx| cx.owed.is_some())
     }
 
-    /// Waits for room, if a filter holds the response's body.
+    /// Waits for room if a filter holds the response's body back.
     pub(super) async fn held(&mut self) {
         if let Some(mut hold) = self.cx.as_mut().and_then(|cx| cx.held.take()) {
             hold.0.as_mut().await;
         }
     }
 
-    /// Waits for that.
+    /// Waits for the promised piece.
     pub(super) async fn owed(&mut self) -> Result<Vec<u8>, &'static Cause> {
         let mut made = Vec::new();
         while let Some(cx) = self.cx.as_mut().filter(|cx| cx.owed.is_some()) {
@@ -258,7 +258,7 @@ impl Exchange<'_> {
 
     // === Attempts ===
 
-    /// Shows an attempt that begins to the filters that ask for it. Tells whether one of them must wait (`attempt_waits`).
+    /// Shows a new attempt to the filters that ask for it. Returns whether one must wait (`attempt_waits`).
     pub(super) fn attempt_begins(
         &mut self,
         upstream: &LocalUpstream,
@@ -281,7 +281,7 @@ impl Exchange<'_> {
             let checked = filters[index as usize].filter.on_attempt(&mut self.head, &attempt, cx);
             if let Err(refusal) = checked {
                 self.record.stopped_by = Some(index);
-                self.attempt_ends(0, None); // nobody was asked
+                self.attempt_ends(0, None); // no endpoint was asked
                 return Err(Stop::Refuse(refusal));
             }
             waits |= filters[index as usize].hooks.has(Hooks::ATTEMPT_WAIT);
@@ -289,7 +289,7 @@ impl Exchange<'_> {
         Ok(waits)
     }
 
-    /// Waits for the filters that must do so before an attempt goes on.
+    /// Waits for the filters that must wait before an attempt continues.
     pub(super) async fn attempt_waits(
         &mut self,
         upstream: &LocalUpstream,
@@ -313,7 +313,7 @@ impl Exchange<'_> {
                 Ok(Ok(())) => continue,
                 Ok(Err(refusal)) => {
                     self.record.stopped_by = Some(index);
-                    (Stop::Refuse(refusal), None) // nobody was asked
+                    (Stop::Refuse(refusal), None) // no endpoint was asked
                 }
                 Err(gone) => {
                     let cause = gone.cause();
@@ -326,7 +326,7 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// The same for its end, with an answer.
+    /// The same when the attempt ends with an answer.
     pub(super) fn attempt_answered(&mut self, head: &ResponseHead) {
         if !self.hooks.has(Hooks::ATTEMPT) {
             return;
@@ -336,7 +336,7 @@ impl Exchange<'_> {
         self.attempt_ended((head.status(), Some(head)), grpc, None);
     }
 
-    /// The same for its end, without one, or with one that nobody will see.
+    /// The same when it ends without an answer, or with one that nobody will see.
     pub(super) fn attempt_ends(&mut self, status: u16, cause: Option<&'static Cause>) {
         self.attempt_ended((status, None), None, cause);
     }
@@ -363,12 +363,12 @@ impl Exchange<'_> {
 
     // === The response ===
 
-    /// Runs `on_response` of every filter that saw the request, in reverse. One of them may put another response in place
-    /// of this one; those that are left see that.
+    /// Runs `on_response` of every filter that saw the request, in reverse. A filter may replace the response; the
+    /// remaining filters see the new one.
     pub(super) async fn filter_response(&mut self, reply: &mut Reply<'_>) -> Result<(), Stop> {
         self.phase = Phase::Filtered;
         if let Some(cx) = &mut self.cx {
-            cx.whole = None; // a request's, that was answered before it went on
+            cx.whole = None; // a request's body that was answered early
         }
         if !self.hooks.has_any(Hooks::RESPONSE | Hooks::RESPONSE_BODY) {
             return Ok(());
@@ -399,7 +399,7 @@ impl Exchange<'_> {
         self.ran[self.ran.len() - 1 - at]
     }
 
-    /// Runs the filters from one on, to the one that must wait.
+    /// Runs the filters from one on, up to the first that must wait.
     fn filter_response_from(&mut self, reply: &mut Reply<'_>, from: usize) -> Option<(usize, Due)> {
         (from..self.ran.len()).find_map(|at| {
             let due = self.filter_response_one(reply, self.ran_last(at))?;
@@ -497,7 +497,7 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// Has the body of a response whole before its filter sees the head.
+    /// Gathers a response's body before its filter sees the head.
     async fn gather_reply(&mut self, reply: &mut Reply<'_>, limit: usize) -> Result<(), Stop> {
         match reply {
             Reply::Upstream(attempt) => {
@@ -522,7 +522,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Puts another response in place of the one that filters have seen so far. Nothing of that one has left.
+    /// Replaces the response that filters have seen so far. None of that one has been sent.
     fn replace(&mut self, reply: &mut Reply<'_>, by: Result<Box<Answer>, Box<Refusal>>) {
         if let Reply::Upstream(attempt) = reply
             && let Some(attempt) = attempt.take()
@@ -539,7 +539,7 @@ impl Exchange<'_> {
         *reply = Reply::Local(match by {
             Ok(answer) => {
                 if answer.status >= 400 && self.calls_grpc() && self.client.core.autopsies.is_on() {
-                    self.hear(&answer.body); // what the service said, as the filter tells it
+                    self.hear(&answer.body); // the service's error, as the filter puts it
                 }
                 let mut response = respond::answer(*answer);
                 self.name_cause(&mut response);
@@ -551,7 +551,7 @@ impl Exchange<'_> {
 }
 
 impl Exchange<'_> {
-    /// Keeps what an error says that a filter has made of an upstream's.
+    /// Keeps the text of an error that a filter has made from an upstream's.
     #[cold]
     fn hear(&mut self, made: &Body) {
         if let Body::Bytes(made) = made {
@@ -579,7 +579,7 @@ impl Reply<'_> {
     }
 }
 
-/// Ends a filter's wait with the exchange's time.
+/// Limits a filter's wait to the exchange's time.
 fn in_time(end: Instant, waited: Waiting<'_>) -> Waiting<'_> {
     Box::pin(async move {
         let done = time::timeout_at(end, waited).await;
@@ -587,7 +587,7 @@ fn in_time(end: Instant, waited: Waiting<'_>) -> Waiting<'_> {
     })
 }
 
-/// Takes apart what a filter decided about the request.
+/// Splits a filter's decision about the request.
 fn go_on(flow: Flow) -> Result<Option<Due>, Stop> {
     match flow {
         Flow::Continue => Ok(None),

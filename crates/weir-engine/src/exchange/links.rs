@@ -1,4 +1,4 @@
-//! Behind an attempt: what the upstream says of where things are, as the client sees it.
+//! After an attempt: translates the upstream's addresses in a response to those the client knows.
 
 use super::Exchange;
 use super::sent::Attempt;
@@ -7,8 +7,8 @@ use crate::links::{self, Prefix, Sides};
 use weir_h1::Known;
 
 impl Exchange<'_> {
-    /// Rewrites the fields of a response that name the endpoint itself, or paths without the prefix that was taken away. Before the
-    /// filters: theirs is the last word.
+    /// Rewrites response fields that name the endpoint itself, or paths without the prefix that was stripped. Runs
+    /// before the filters, so that they have the last word.
     #[cold]
     pub(super) fn rewrite_links(&self, attempt: &mut Attempt) {
         let upstream = &attempt.upstream.spec;
@@ -28,7 +28,7 @@ impl Exchange<'_> {
         links::rewrite(&mut attempt.response.headers, &sides);
     }
 
-    /// The host that the client knows: the one that it asked for, or that a trusted proxy says it did.
+    /// The host that the client knows: the one it asked for, or the one a trusted proxy reports.
     fn host_at_client(&self) -> &[u8] {
         let said = self.head.headers.get_known(Known::XForwardedHost).filter(|_| self.client.trusted);
         let one = |host: &&[u8]| {

@@ -1,4 +1,4 @@
-//! Phase 6 for answers of our own: whole, from a file, or made while they are sent.
+//! Phase 6 for our own answers: whole, from a file, or produced while they are sent.
 
 use super::bodies::{Direction, run_body_hooks};
 use super::hooks::Reply;
@@ -19,20 +19,20 @@ use weir_wire::pages::is_resident;
 use weir_wire::relay::{Framing, Seen};
 use weir_wire::time;
 
-/// How long the body of an answer may bring nothing. As long as a client may take nothing.
+/// How long a body's source may produce nothing. The same as a client may accept nothing.
 const SOURCE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// How much of a file is sent at once from where it lies in memory, in bytes; then others of this core have their turn.
+/// How many bytes of a file in memory are sent in one go before other tasks of this core get a turn.
 const PAGES_BYTES: u64 = 256 * 1024;
 
-/// How much of it goes with the head.
+/// How much of the file is sent with the head.
 const FIRST_BYTES: u64 = 16 * 1024;
 
-/// A body up to this size leaves in one write with its head; a larger one is written from where it is shared.
+/// A body up to this size is sent in one write with its head; a larger one is written from shared memory.
 const COPY_BYTES: usize = 4 * 1024;
 
 impl Exchange<'_> {
-    /// Answers by a file.
+    /// Answers with a file.
     pub(super) async fn send_file(&mut self, site: Arc<Site>) -> Result<Next, Stop> {
         let core = self.client.core.handle.clone();
         let found = unless_gone(self.client, pin!(site.answer(&self.head, &core))).await?;
@@ -45,7 +45,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Writes an answer of the gateway's own through the response filters.
+    /// Passes one of our own answers through the response filters and writes it.
     pub(super) async fn write_local(&mut self, response: LocalResponse) -> Next {
         self.read_off_body();
         let mut response = response;
@@ -61,7 +61,7 @@ impl Exchange<'_> {
         self.send_local(response).await
     }
 
-    /// Writes an answer of the gateway's own that has passed the filters; its body passes them here.
+    /// Writes one of our own answers after the head has passed the filters. Passes its body through them here.
     pub(super) async fn send_local(&mut self, response: LocalResponse) -> Next {
         self.can_keep &=
             self.request_over && !(self.head.expects_continue() && self.head.body() != BodyKind::Empty);
@@ -80,7 +80,7 @@ impl Exchange<'_> {
             Ok(body) => body,
             Err(cause) => {
                 self.record.cause = Some(cause);
-                return self.cut(cause); // nothing was sent, and what was to be sent is refused
+                return self.cut(cause); // nothing was sent, and the answer itself is refused
             }
         };
         let body = if self.owes() {
@@ -124,17 +124,17 @@ impl Exchange<'_> {
         }
     }
 
-    /// Whether the client sent HEAD, also where a filter made another request of it: nothing may follow the head of its answer.
+    /// Whether the client sent HEAD, even if a filter changed the method: no body may follow the head.
     pub(super) fn answers_head(&self) -> bool {
         self.head.received_method() == b"HEAD"
     }
 
-    /// Whether a filter knows that a GET would be answered with another length.
+    /// Whether a filter knows that a GET would have another length.
     fn drops_length(&self) -> bool {
         self.answers_head() && self.cx.as_ref().is_some_and(|cx| cx.length_dropped)
     }
 
-    /// Passes a whole body of our own through the filters that look at bodies.
+    /// Passes a whole body of our own through the filters that watch bodies.
     fn change_local(&mut self, body: Bytes, empty: bool) -> Result<Bytes, &'static Cause> {
         let Some(cx) = self.cx.as_mut().filter(|cx| !empty && !cx.response_bodies.is_empty()) else {
             return Ok(body);
@@ -144,7 +144,7 @@ impl Exchange<'_> {
         Ok(changed.map_or(body, Bytes::from))
     }
 
-    /// Writes an answer whose body is made while it is sent; of a part of a file, if it is one.
+    /// Writes an answer whose body is produced while it is sent; `file` is set for part of a file.
     async fn send_stream(
         &mut self,
         mut head: ResponseHead,
@@ -170,7 +170,7 @@ impl Exchange<'_> {
         head.headers.remove_known(Known::ContentLength);
         head.headers.write_to(&mut out);
         if matches!(head.status(), 204 | 304) {
-            // Neither has a body, nor a field that describes one (RFC 9110 §8.6).
+            // Neither has a body or a field that describes one (RFC 9110 §8.6).
         } else if let Some(length) = length {
             out.extend_from_slice(b"content-length: ");
             out.extend_from_slice(itoa::Buffer::new().format(length).as_bytes());
@@ -195,7 +195,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Writes pieces, behind `out`, until the source ends.
+    /// Writes pieces after `out` until the source ends.
     async fn send_pieces(
         &mut self,
         mut out: Vec<u8>,
@@ -248,8 +248,9 @@ impl Exchange<'_> {
         }
     }
 
-    /// Writes a part of a file behind `out`: what is in memory goes out as it lies there, 20 % less work than to read and write it
-    /// (230 KB over the loopback: 66 µs of processor time instead of 85, head and opening included); the rest is read by threads.
+    /// Writes part of a file after `out`. Bytes in the page cache are sent from there, 20 % less work than reading
+    /// and writing them (230 KB over loopback: 66 µs of processor time instead of 85, including head and open).
+    /// Threads read the rest.
     async fn send_pages(&mut self, mut out: Vec<u8>, range: FileRange) -> Result<(), &'static Cause> {
         let FileRange { file, mut offset, length } = range;
         let end = offset.saturating_add(length);
@@ -258,7 +259,7 @@ impl Exchange<'_> {
             let begin = offset;
             if is_resident(&file, offset, part) {
                 if !out.is_empty() {
-                    // With the head goes what fits beside it, in one packet or few.
+                    // Send with the head what fits beside it, in one packet or a few.
                     let first = read_resident(&file, offset, part.min(FIRST_BYTES)).unwrap_or_default();
                     offset += first.len() as u64;
                     self.record.body_out += first.len() as u64;
@@ -282,7 +283,7 @@ impl Exchange<'_> {
                 weir_wire::yield_now().await;
             }
         }
-        self.send_piece(out, Bytes::new()).await // the head alone, of an empty file
+        self.send_piece(out, Bytes::new()).await // an empty file: only the head
     }
 
     async fn send_piece(&mut self, out: Vec<u8>, apart: Bytes) -> Result<(), &'static Cause> {
@@ -300,8 +301,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Reads the whole body of an answer of our own, for a filter that decides by it. One that is in memory already costs
-    /// none: the limit is not for it.
+    /// Reads the whole body of our own answer for a filter that decides by it. The limit does not apply to a body
+    /// already in memory.
     pub(super) async fn gather_local(&mut self, body: Body, limit: usize) -> Result<Bytes, Stop> {
         let mut source: Box<dyn BodySource> = match body {
             Body::Bytes(body) => return Ok(body),
@@ -328,8 +329,8 @@ impl Exchange<'_> {
     }
 }
 
-/// The head of an answer of our own with a body of that length, where the client is told; `connection` is what it says about the
-/// connection.
+/// Writes the head of our own answer, with the length of its body if the client is told; `connection` is the
+/// connection field.
 pub(crate) fn write_answer(
     head: &mut ResponseHead,
     length: Option<usize>,

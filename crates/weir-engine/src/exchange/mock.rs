@@ -1,4 +1,4 @@
-//! Answers of a route that stands for a service: with placeholders, after a delay, one of several by their shares.
+//! Answers of a route that mocks a service: with placeholders, after a delay, chosen among several by their shares.
 
 use super::{Exchange, Next, Stop};
 use crate::client::Departure;
@@ -11,7 +11,7 @@ use weir_filter::template::{Escape, Values};
 use weir_upstream::error;
 
 impl Exchange<'_> {
-    /// Gives the answer that it is this request's turn to get.
+    /// Sends the answer whose turn it is.
     pub(super) async fn respond_as(&mut self, route: usize, mock: &Mock) -> Result<Next, Stop> {
         let (choice, random) = {
             let mut random = self.client.core.random.borrow_mut();
@@ -32,7 +32,7 @@ impl Exchange<'_> {
         Ok(self.write_local(response).await)
     }
 
-    /// Waits, but not longer than a filter lets the exchange take.
+    /// Waits, but no longer than a filter allows the exchange.
     async fn delay(&mut self, delay: Duration) -> Result<(), Stop> {
         let limit = self.cx.as_ref().and_then(|cx| cx.limits.exchange);
         let end = limit.and_then(|limit| self.started.checked_add(limit));

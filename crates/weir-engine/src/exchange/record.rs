@@ -1,4 +1,4 @@
-//! Phase 7: what an exchange leaves behind: `on_end`, counters, a line in the access log.
+//! Phase 7: runs `on_end`, updates counters, and writes an exchange's access log line.
 
 use super::{Exchange, Next, Phase};
 use crate::autopsy::body;
@@ -20,53 +20,53 @@ use weir_upstream::id;
 use weir_upstream::upstream::{Active, LocalEndpoint};
 use weir_wire::relay::Seen;
 
-/// What is told of an exchange when it ends, beside what the exchange itself knows. It is written on the way and read at the end: nothing
-/// is decided by it.
+/// Facts about an exchange for its end, beside what the exchange itself knows. Written along the way and read at the
+/// end; nothing is decided by it.
 #[derive(Default)]
 pub(super) struct Record {
     pub(super) upstream: Option<usize>,
     pub(super) endpoint: Option<(Rc<[LocalEndpoint]>, usize)>,
     /// When the last attempt began.
     pub(super) attempt: Option<Instant>,
-    /// Whether it went by a connection that had carried a request before.
+    /// Whether its connection had carried a request before.
     pub(super) reused: bool,
     /// The filter that stopped the exchange.
     pub(super) stopped_by: Option<u32>,
     pub(super) status: u16,
-    /// The client was not there any more when the upstream answered.
+    /// The client had left when the upstream answered.
     pub(super) left: bool,
     pub(super) cause: Option<&'static Cause>,
     /// Bytes of the request's body.
     pub(super) body_in: u64,
-    /// Bytes of the response's body as it came from the upstream, and all bytes written to the client.
+    /// Bytes of the response's body as the upstream sent it, and all bytes written to the client.
     pub(super) body_out: u64,
     pub(super) sent: u64,
-    /// See [`Timing`]; the rest of it is made at the end.
+    /// See [`Timing`]; the rest of it is computed at the end.
     filters_took: Duration,
     pub(super) first_byte: Duration,
-    /// Boxed: nearly all exchanges have none of it, and each line of memory that one holds while it waits is fetched twice where a
-    /// thousand wait.
+    /// Boxed: nearly all exchanges need none of it. With a thousand waiting exchanges, each cache line that one holds
+    /// is fetched twice.
     rare: Option<Box<Rare>>,
-    /// What is told a collector, where the exchange is sampled. Boxed: nearly all are not.
+    /// The data for a collector, if the exchange is sampled. Boxed: nearly all are not.
     pub(super) trace: Option<Box<Trace>>,
 }
 
-/// What is known of few exchanges.
+/// Facts that few exchanges have.
 #[derive(Default)]
 struct Rare {
-    /// What took time besides: attempts that failed, filters that waited. At most [`STEPS`].
+    /// What else took time: failed attempts, waiting filters. At most [`STEPS`].
     steps: Vec<Step>,
-    /// What was said as it failed: by the system, by TLS, by a parser, by a filter.
+    /// The error text of the system, TLS, a parser or a filter.
     detail: Option<Box<str>>,
-    /// The beginning of the body of an upstream's error.
+    /// The start of the body of an upstream's error.
     heard: Option<Vec<u8>>,
-    /// Where the last of those attempts went.
+    /// The endpoint of the last failed attempt.
     failed_at: Option<(Rc<[LocalEndpoint]>, usize)>,
-    /// The id that the client was told where no filter had given one.
+    /// The id sent to the client if no filter had set one.
     id: Option<[u8; 32]>,
-    /// The fields of the response that the access log asks for, by name.
+    /// The response fields that the access log asks for, by name.
     response_fields: Vec<(String, Vec<u8>)>,
-    /// What the connection of the last attempt took, where it was a new one.
+    /// How long the last attempt's connection took, if it was new.
     connect: Duration,
     tls: Duration,
 }
@@ -77,7 +77,7 @@ impl Record {
         self.rare.get_or_insert_default()
     }
 
-    /// Notes what the connection of an attempt took: nothing, if it came from the pool.
+    /// Notes how long an attempt's connection took: zero if it came from the pool.
     #[inline]
     pub(super) fn dialled(&mut self, connect: Duration, tls: Duration) {
         if self.rare.is_some() || !connect.is_zero() {
@@ -86,12 +86,12 @@ impl Record {
         }
     }
 
-    /// Notes what was said as an attempt failed.
+    /// Notes the error text of a failed attempt.
     pub(super) fn detail(&mut self, detail: Option<Box<str>>) {
         self.rare().detail = detail;
     }
 
-    /// Takes note of an answer that is an error: the beginning of its body is kept until it is known whether the exchange is.
+    /// Notes an error answer. Keeps the start of its body until it is known whether the exchange is kept.
     #[cold]
     pub(super) fn listen(&mut self, response: &ResponseHead) {
         let heard = body::may_say(&response.headers).then(Vec::new);
@@ -100,12 +100,12 @@ impl Record {
         }
     }
 
-    /// Takes the beginning of an error that a filter has made of an upstream's.
+    /// Takes the start of an error that a filter has made from an upstream's.
     pub(super) fn hear(&mut self, made: Vec<u8>) {
         self.rare().heard = Some(made);
     }
 
-    /// The record, if something of a response's body is to be noted.
+    /// The record, if it notes something of the response's body.
     #[inline]
     pub(super) fn notes(&mut self) -> Option<&mut Self> {
         if self.rare.is_none() && self.trace.is_none() {
@@ -121,8 +121,8 @@ impl Record {
         (heard || status).then_some(self)
     }
 
-    /// Notes of a response's body as it comes from the upstream the beginning, where it is an error, and the status of a call
-    /// of gRPC, which its trailers tell.
+    /// Notes parts of an upstream's response body: the start if it is an error, and a gRPC call's status from the
+    /// trailers.
     #[cold]
     pub(super) fn note(&mut self, seen: &Seen<'_>) {
         if let Some(heard) = self.rare.as_mut().and_then(|rare| rare.heard.as_mut()) {
@@ -136,26 +136,26 @@ impl Record {
         }
     }
 
-    /// Notes what was said.
+    /// Notes an error text.
     #[cold]
     pub(super) fn say(&mut self, detail: &str) {
         self.rare().detail = Some(cut_detail(detail));
     }
 
-    /// The status that is told: of a client that left before it had one, the one that nginx made known for that.
+    /// The status to report. If the client left before it had one, nginx's status for that.
     fn told_status(&self) -> u16 {
         let is_gone = self.cause.is_some_and(|cause| *cause == error::CLIENT_CLOSED);
         if is_gone && (self.left || self.status == 0) { CLIENT_GONE } else { self.status }
     }
 
-    /// The attempts that failed, as the access log tells them: endpoint, cause or status, and time of each.
+    /// The failed attempts in the access log's form: endpoint, cause or status, and time of each.
     fn failed_attempts(&self) -> String {
         let mut text = String::new();
         for step in self.rare.iter().flat_map(|rare| &rare.steps) {
             if let Step::Attempt { endpoint, outcome, took, .. } = step {
                 let comma = if text.is_empty() { "" } else { ", " };
                 let ms = f64::from(*took) / 1000.0;
-                let _ = write!(text, "{comma}{endpoint} {outcome} {ms:.1}ms"); // a String takes all
+                let _ = write!(text, "{comma}{endpoint} {outcome} {ms:.1}ms"); // a String takes everything
             }
         }
         text
@@ -165,16 +165,16 @@ impl Record {
 impl Rare {
     fn step(&mut self, step: Step) {
         if self.steps.len() == STEPS {
-            self.steps.remove(0); // the last ones say more
+            self.steps.remove(0); // the last steps say more
         }
         self.steps.push(step);
     }
 }
 
-/// What stands for a status where the client left before there was one. No client gets to see it.
+/// The status reported if the client left before there was one. No client ever sees it.
 const CLIENT_GONE: u16 = 499;
 
-/// Most steps of one exchange: as many as its line in the access log has room for.
+/// Most steps of one exchange: as many as fit in its access log line.
 const STEPS: usize = 16;
 
 /// How the connection of a cut exchange is counted.
@@ -186,11 +186,11 @@ pub(super) fn closed_by(cause: &Cause) -> Closed {
     }
 }
 
-/// Records an exchange when it ends, exactly once, whatever ends it: also a core that ends at the deadline of a drain, and
-/// drops its tasks.
+/// Records an exchange exactly once when it ends, whatever ends it. That includes a core that drops its tasks at a
+/// drain's deadline.
 pub(super) struct Recorded<'e, 'c> {
     pub(super) exchange: &'e mut Exchange<'c>,
-    /// It came to an end of its own.
+    /// Whether it ended normally.
     pub(super) ended: bool,
 }
 
@@ -209,7 +209,7 @@ impl Drop for Recorded<'_, '_> {
     }
 }
 
-// === on the way ===
+// === along the way ===
 
 impl Exchange<'_> {
     /// Notes an attempt that failed.
@@ -235,7 +235,7 @@ impl Exchange<'_> {
         rare.step(step);
     }
 
-    /// Takes back the attempt that began then: its endpoint is avoided, and nothing was tried.
+    /// Removes the attempt that began then: its endpoint was skipped and nothing was sent.
     #[cold]
     pub(super) fn attempt_avoided(&mut self, began: Instant) {
         self.attempts = self.attempts.saturating_sub(1);
@@ -246,7 +246,7 @@ impl Exchange<'_> {
         record.endpoint = record.rare().failed_at.clone();
     }
 
-    /// Notes that a filter waited since then.
+    /// Notes that a filter has waited since then.
     pub(super) fn waited(&mut self, filter: &'static str, since: Option<Instant>) {
         if let Some(since) = since {
             let at = micros(since.saturating_duration_since(self.started));
@@ -254,14 +254,15 @@ impl Exchange<'_> {
         }
     }
 
-    /// Notes the time that filters took, for the access log; without either it is not worth a look at the clock.
+    /// Notes the time that filters took, if the access log or a trace needs it. Otherwise the clock is not worth
+    /// reading.
     pub(super) fn time_filters(&mut self) {
         if !self.ran.is_empty() && self.client.core.access_log.borrow().is_some() {
             self.record.filters_took = self.started.elapsed().saturating_sub(self.head_took);
         }
     }
 
-    /// How long what took.
+    /// How long each part took.
     pub(super) fn timing(&self) -> Timing {
         let record = &self.record;
         let (connect, tls) =
@@ -281,7 +282,7 @@ impl Exchange<'_> {
 // === at the end ===
 
 impl Exchange<'_> {
-    /// The gateway ends, and this exchange with it.
+    /// The gateway ends and takes this exchange with it.
     #[cold]
     fn dropped(&mut self) {
         self.record.cause = Some(&error::SHUTDOWN);
@@ -337,7 +338,7 @@ impl Exchange<'_> {
 
     // === for `weir why` ===
 
-    /// Whether this exchange is kept, why, and what its route usually takes.
+    /// Whether this exchange is kept, why, and how long its route usually takes.
     #[inline]
     fn is_kept(&self, total: Duration) -> Option<(Kind, Option<Duration>)> {
         let autopsies = &self.client.core.autopsies;
@@ -356,7 +357,7 @@ impl Exchange<'_> {
         autopsies.samples().then_some((Kind::Sampled, None))
     }
 
-    /// Keeps what is known of this exchange. `made`: the id that its line in the log has, where it had none before.
+    /// Keeps the facts of this exchange. `made` is the id in its log line if it had none before.
     #[cold]
     fn keep(&self, kind: Kind, usual: Option<Duration>, made: Option<[u8; 32]>) {
         let (record, snapshot) = (&self.record, &self.local.snapshot);
@@ -401,14 +402,14 @@ impl Exchange<'_> {
 
     // === the id ===
 
-    /// The id of the request: the one that the filter `request_id` gave, or else the one that was made for an answer.
+    /// The request's id: from the filter `request_id`, or else the one made for an answer.
     pub(super) fn id(&self) -> Option<&str> {
         let given = self.cx.as_ref().and_then(|cx| cx.request_id.as_deref());
         let made = || self.record.rare.as_ref()?.id.as_ref();
         given.or_else(|| str::from_utf8(made()?).ok())
     }
 
-    /// Makes sure that there is one, for an answer that tells it.
+    /// Makes an id if there is none, for an answer that states it.
     pub(super) fn make_id(&mut self) {
         if self.id().is_none() {
             self.record.rare().id = Some(self.new_id());
@@ -422,7 +423,7 @@ impl Exchange<'_> {
 
     // === fields for the log ===
 
-    /// Keeps the fields of a response that the access log asks for: the head is gone when its line is written.
+    /// Keeps the response fields that the access log asks for, because the head is gone when its line is written.
     pub(super) fn keep_fields(&mut self, response: &ResponseHead) {
         let log = self.client.core.access_log.borrow();
         let Some(log) = log.as_ref().filter(|log| log.wants_responses()) else { return };
@@ -461,7 +462,7 @@ impl Exchange<'_> {
             let instance = &self.local.snapshot.filters[index as usize];
             if instance.hooks.has(Hooks::END) {
                 cx.filter = index;
-                // One that panics must not keep the others from their end.
+                // A filter that panics must not keep the others from their end.
                 let ended = catch_unwind(AssertUnwindSafe(|| instance.filter.on_end(&end, cx)));
                 if ended.is_err() {
                     static SEEN: log::PerSubject = log::per_subject(1, Duration::from_secs(1));
@@ -472,7 +473,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// `cause`: its index.
+    /// `cause` is its index.
     fn count(&self, total: Duration, cause: Option<usize>) {
         let record = &self.record;
         let cells = match self.route {
@@ -565,9 +566,9 @@ impl Exchange<'_> {
     }
 }
 
-/// The head of an exchange that has ended, for the next request: what came of it already is in its buffer.
+/// The head of a finished exchange, reused for the next request, whose first bytes its buffer may hold.
 ///
-/// Given its parts, because a future that gives a whole exchange away copies it: a kilobyte a request.
+/// Takes the parts, because passing the whole exchange through a future copies it: a kilobyte per request.
 pub(super) fn head_for_next(mut head: Box<RequestHead>, used: usize, leftover: &[u8]) -> Box<RequestHead> {
     head.recycle(used);
     if !leftover.is_empty() {
@@ -576,7 +577,7 @@ pub(super) fn head_for_next(mut head: Box<RequestHead>, used: usize, leftover: &
     head
 }
 
-/// The path of a target as it came. What stands before the path of an absolute one may hold a password.
+/// The path of a target as received. In an absolute target, the part before the path may hold a password.
 fn bare_path(target: &[u8]) -> &[u8] {
     if target.starts_with(b"/") || target == b"*" {
         return target;

@@ -1,4 +1,5 @@
-//! What an attempt is made of while it is under way: handed from `attempt.rs` to those that repeat it, write its body and read its response.
+//! The parts of a running attempt, passed from `attempt.rs` to the code that repeats it, writes its body, or reads
+//! its response.
 
 use super::Routed;
 use super::upload::Upload;
@@ -14,21 +15,21 @@ pub(super) struct Attempt {
     pub(super) active: Active,
     pub(super) sent: Sent,
     pub(super) response: Box<ResponseHead>,
-    /// The connection can carry another exchange: known when the response is over.
+    /// Whether the connection can carry another exchange. Known when the response is over.
     pub(super) reusable: bool,
 }
 
-/// A connection, and how far what goes up on it is.
+/// A connection and the state of the upload on it.
 pub(super) struct Sent {
     pub(super) connection: Connection,
     pub(super) upload: Upload,
 }
 
-/// A request as it begins on its way.
+/// A request ready to be sent.
 pub(super) struct Written {
     /// Its head.
     pub(super) out: Vec<u8>,
-    /// Its body, where a filter has it whole.
+    /// Its body, if a filter has it whole.
     pub(super) whole: Option<Bytes>,
 }
 

@@ -1,4 +1,4 @@
-//! What an exchange tells a collector: a span of its own and one for each attempt, by the semantic conventions for HTTP.
+//! The spans of an exchange: its own and one per attempt, by the semantic conventions for HTTP.
 
 use super::{Exchange, Phase};
 use crate::tracing::{AttemptSpan, Call, Trace, context};
@@ -10,7 +10,7 @@ use weir_telemetry::otlp::{Attributes, Span, SpanKind};
 use weir_upstream::upstream::{Active, LocalUpstream};
 use weir_wire::listen::Address;
 
-/// The moment at which spans are written, by both clocks.
+/// The moment at which spans are written, on both clocks.
 #[derive(Clone, Copy)]
 struct Now {
     instant: Instant,
@@ -22,7 +22,7 @@ impl Now {
         Self { instant: Instant::now(), time: SystemTime::now() }
     }
 
-    /// When that was.
+    /// Converts a moment to wall-clock time.
     fn at(self, then: Instant) -> SystemTime {
         self.before(self.instant.saturating_duration_since(then))
     }
@@ -33,21 +33,21 @@ impl Now {
 }
 
 impl Exchange<'_> {
-    /// Finds the trace that the request belongs to, or begins one.
+    /// Continues the request's trace, or begins one.
     pub(super) fn begin_trace(&mut self) {
         let Some(tracing) = &self.local.snapshot.tracing else { return };
         let mut random = self.client.core.random.borrow_mut();
         self.record.trace = tracing.begin(&mut self.head, self.client.trusted, &mut random);
     }
 
-    /// Notes the route that a sampled exchange takes.
+    /// Notes the route of a sampled exchange.
     pub(super) fn trace_route(&mut self, route: usize) {
         if let (Some(trace), Some(tracing)) = (&mut self.record.trace, &self.local.snapshot.tracing) {
             trace.route = tracing.patterns.get(route).cloned();
         }
     }
 
-    /// Notes an attempt that begins, before filters and the endpoint see its head.
+    /// Notes a new attempt before filters and the endpoint see its head.
     pub(super) fn trace_attempt(&mut self, upstream: &LocalUpstream, active: &Active, began: Instant) {
         let call = self.grpc.then(|| Call { path: self.call_path(), status: None });
         let (Some(trace), Some(tracing)) = (&mut self.record.trace, &self.local.snapshot.tracing) else {
@@ -68,7 +68,7 @@ impl Exchange<'_> {
         trace.begin_attempt(tracing, &mut self.head, attempt);
     }
 
-    /// Notes the status of a call of gRPC that is told in the head of its answer; else it is in the trailers.
+    /// Notes the status of a gRPC call if the answer's head has it; otherwise the trailers do.
     pub(super) fn trace_status(&mut self, head: &ResponseHead) {
         let status = self.record.trace.as_mut().and_then(|trace| trace.call_status());
         if let (Some(status), Some(told)) = (status, grpc::status_of(&head.headers)) {
@@ -76,15 +76,15 @@ impl Exchange<'_> {
         }
     }
 
-    /// Notes that a filter has waited, since then where the exchange is sampled.
+    /// Notes that a filter has waited since `began`, which is set if the exchange is sampled.
     pub(super) fn trace_wait(&mut self, filter: &'static str, began: Option<Instant>) {
         if let (Some(trace), Some(began)) = (&mut self.record.trace, began) {
             trace.waited(filter, began);
         }
     }
 
-    /// The ids of the exchange for its log line: those of its trace, then those of its span. Of one that is not sampled they stand in its
-    /// head, as it was sent on.
+    /// The ids for the exchange's log line: its trace's, then its span's. If it is not sampled, they are read from
+    /// its head as it was sent on.
     pub(super) fn trace_ids(&self) -> Option<[u8; 48]> {
         self.local.snapshot.tracing.as_ref()?;
         let mut ids = [0; 48];
@@ -120,7 +120,7 @@ impl Exchange<'_> {
 
     fn write_own_span(&self, trace: &Trace, now: Now, out: &mut Vec<u8>) {
         let record = &self.record;
-        // As it was received: a filter may have made another request of it.
+        // As received: a filter may have changed the request.
         let method = known_method(self.head.received_method());
         let shown = method.unwrap_or("HTTP");
         let name = match &trace.route {
@@ -169,8 +169,8 @@ impl Exchange<'_> {
         });
     }
 
-    /// The call of gRPC that the client made, and the status that it was told, where both are known. What a filter has made a call of was a
-    /// request of HTTP.
+    /// The client's gRPC call and the status it got, if both are known. A request that a filter translated to gRPC
+    /// counts as HTTP.
     fn served_call(&self, trace: &Trace) -> Option<Call> {
         if !self.grpc || self.calls_grpc() {
             return None;
@@ -179,14 +179,14 @@ impl Exchange<'_> {
         Some(Call { path: self.call_path(), status: self.record.cause.map(grpc::status).or(told) })
     }
 
-    /// The path of a call, without what is hidden in logs.
+    /// The path of a call, without the parts hidden in logs.
     fn call_path(&self) -> Box<[u8]> {
         let path = self.head.path();
         let conceals = self.local.snapshot.conceals.as_deref();
         conceals.map_or_else(|| path.into(), |conceals| conceals.path(path).into())
     }
 
-    /// What the client asked, as it asked it.
+    /// The client's request as received.
     fn write_request_attributes(&self, to: &mut Attributes<'_>) {
         let received = self.head.received_method();
         match known_method(received) {
@@ -227,7 +227,7 @@ impl Exchange<'_> {
         to.text("user_agent.original", self.head.headers.get_str("user-agent").unwrap_or_default());
     }
 
-    /// What only this gateway knows.
+    /// Facts that only this gateway knows.
     fn write_own_attributes(&self, to: &mut Attributes<'_>) {
         let (record, snapshot) = (&self.record, &self.local.snapshot);
         to.text("weir.listener", &*self.client.listener.spec.name);
@@ -251,10 +251,10 @@ impl Exchange<'_> {
         out: &mut Vec<u8>,
     ) {
         let end = attempt.ended.map_or(now.time, |ended| now.at(ended));
-        // One that neither was answered nor failed ended with the exchange.
+        // An attempt that was neither answered nor failed ended with the exchange.
         let cut = (attempt.status == 0).then(|| self.record.cause.map_or("canceled", |cause| cause.code));
         let status = attempt.status.to_string();
-        // A call of gRPC has failed with any status but 0, whatever the status of HTTP is.
+        // A gRPC call with any status but 0 has failed, whatever its HTTP status.
         let told = attempt.call.as_ref().and_then(|call| call.status).filter(|status| *status != 0);
         let told = told.map(status_name);
         let error = attempt.error.as_deref().or(cut).or(told.as_deref());
@@ -302,7 +302,7 @@ impl Exchange<'_> {
         });
     }
 
-    /// What an endpoint was asked for.
+    /// The URL requested from an endpoint.
     fn url_at(&self, attempt: &AttemptSpan) -> Vec<u8> {
         let scheme = if attempt.tls { "https://" } else { "http://" };
         let mut url = [scheme.as_bytes(), attempt.endpoint.authority.as_bytes()].concat();
@@ -322,7 +322,7 @@ impl Exchange<'_> {
         url
     }
 
-    /// What went wrong on our side of the exchange: the cause, or the status. Whoever is refused is no error of ours.
+    /// What failed on our side of the exchange: the cause or the status. Refusing a client is not our error.
     fn error(&self) -> Option<String> {
         let status = self.record.status;
         match self.record.cause {
@@ -333,13 +333,13 @@ impl Exchange<'_> {
     }
 }
 
-/// The method, if it is one of those that the conventions know: others would make too many names.
+/// The method, if the conventions know it: others would create too many names.
 fn known_method(name: &[u8]) -> Option<&'static str> {
     const KNOWN: [&str; 9] = ["CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"];
     KNOWN.into_iter().find(|known| known.as_bytes() == name)
 }
 
-/// What is told of a call of gRPC, by the semantic conventions for it.
+/// The attributes of a gRPC call, by the semantic conventions for it.
 fn write_call(to: &mut Attributes<'_>, call: &Call) {
     let (service, method) = call.parts();
     to.text("rpc.system", "grpc");
@@ -350,24 +350,24 @@ fn write_call(to: &mut Attributes<'_>, call: &Call) {
     }
 }
 
-/// The statuses that are errors of a server, by the same conventions: the others say that the client asked for what cannot be.
+/// Whether the same conventions count this status as a server error. The others report a client's mistake.
 const fn is_server_error(status: u8) -> bool {
     // UNKNOWN, DEADLINE_EXCEEDED, UNIMPLEMENTED, INTERNAL, UNAVAILABLE, DATA_LOSS
     matches!(status, 2 | 4 | 12..=15)
 }
 
-/// The name of a status, as the gRPC project writes it.
+/// The name of a status as the gRPC project writes it.
 fn status_name(status: u8) -> String {
     grpc::name(status).to_ascii_uppercase()
 }
 
-/// A host, and the port behind it.
+/// Splits a host from its port.
 fn split_port(authority: &[u8]) -> (&[u8], Option<u16>) {
     let colon = authority.iter().rposition(|&b| b == b':');
     let split = colon.and_then(|at| {
         let (host, port) = authority.split_at_checked(at)?;
         let port = str::from_utf8(port.get(1..)?).ok()?.parse().ok()?;
-        // A colon within an IPv6 address without brackets is none before a port.
+        // A colon within an IPv6 address without brackets does not begin a port.
         (!host.contains(&b':') || host.ends_with(b"]")).then_some((host, port))
     });
     let (host, port) = split.map_or((authority, None), |(host, port)| (host, Some(port)));

@@ -1,4 +1,4 @@
-//! Phase 6: an upstream's response on its way to the client, beside what is left of the request; tunnels.
+//! Phase 6: relays an upstream's response to the client, beside the rest of the request; tunnels.
 
 use super::bodies::{BodyWatch, ResponseWatch};
 use super::record::Record;
@@ -22,21 +22,21 @@ use weir_upstream::error::{self, Cause};
 use weir_upstream::upstream::{Carrier, complain};
 use weir_wire::relay::{Framing, Relay, RelayError, Tunnel};
 
-/// How long the rest of a request may take to move on once its answer is over.
+/// How long the rest of a request may stall once its answer is over.
 const AFTERMATH: Duration = Duration::from_secs(5);
 
-/// How long a client may take for the end of a stream that was cut.
+/// How long a client may take to accept the end of a cut stream.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 impl Exchange<'_> {
-    /// Relays the response, and meanwhile the rest of the request.
+    /// Relays the response and, at the same time, the rest of the request.
     pub(super) async fn transfer(&mut self, mut attempt: Attempt) -> Result<Next, Stop> {
         self.stick(&mut attempt);
         let response = &mut attempt.response;
         response.headers.remove_known(Known::XWeirCause); // ours alone: an upstream's would be a lie
         let kind = response.body(self.head.method());
         let changed = self.cx.as_ref().is_some_and(|cx| cx.response_bodies.change());
-        // Over HTTP/2 a body may have a length, which its stream keeps, and be followed by trailers all the same.
+        // An HTTP/2 body may have a length, which its stream obeys, and still be followed by trailers.
         let has_length = matches!(kind, BodyKind::Length(_)) || response.content_length().is_some();
         let framing = match (kind, self.head.version()) {
             (BodyKind::Empty, _) => Framing::Length,
@@ -44,8 +44,8 @@ impl Exchange<'_> {
             (_, Version::Http10 | Version::Http2) => Framing::Close,
             (_, Version::Http11) => Framing::Chunked,
         };
-        // An answer before the end of the request: whether the rest comes is the client's business, so the connection is
-        // not promised. (nginx and HAProxy read it off; a client that must send 1 GiB to be told 413 has not won.)
+        // The answer came before the request's end. The rest may never come, so do not promise to keep the
+        // connection. (nginx and HAProxy read it off; but a client should not have to send 1 GiB to be told 413.)
         self.can_keep &= framing != Framing::Close && attempt.sent.upload.is_done();
         self.record.status = response.status();
         self.phase = Phase::Begun(framing);
@@ -70,12 +70,12 @@ impl Exchange<'_> {
         self.client.core.give_response(response);
         match fault {
             Some(stop) => {
-                // Nothing of the broken response has left yet: it can still be told.
+                // Nothing of the broken response has been sent: the client can still get an error.
                 if untold {
                     self.record.status = 0;
                     self.phase = Phase::Filtered;
                     self.can_keep = false;
-                    // What tells it is no part of the body that filters have begun to change.
+                    // The error is not part of the body that filters have begun to change.
                     if let Some(cx) = &mut self.cx {
                         cx.response_bodies.clear();
                         (cx.owed, cx.held) = (None, None);
@@ -87,7 +87,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Tells the client the head alone, and reads the body for the filters that watch it. Whatever becomes of that, the client has its answer.
+    /// Sends the client only the head, and reads the body for the filters that watch it. The client has its answer
+    /// even if that fails.
     #[cold]
     pub(super) async fn tell_head(&mut self, mut attempt: Attempt) -> Next {
         self.stick(&mut attempt);
@@ -112,7 +113,7 @@ impl Exchange<'_> {
         self.ended = over;
         let response = self.release(attempt, over);
         self.client.core.give_response(response);
-        self.record.body_out = 0; // none of it left
+        self.record.body_out = 0; // none of it was sent
         match told {
             Ok(()) => {
                 self.record.sent += length;
@@ -125,8 +126,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Tells the client how to come back to this endpoint, where that is wanted and it does not know. Behind all filters, so
-    /// that none stores the answer with the cookie.
+    /// Sends the client the cookie for this endpoint, if wanted and not yet known. Runs after all filters, so that
+    /// none stores the answer with the cookie.
     fn stick(&self, attempt: &mut Attempt) {
         if attempt.upstream.spec.sticky.is_some()
             && let Some(value) = attempt.upstream.set_cookie(&attempt.active, &self.head, self.is_tls())
@@ -136,7 +137,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// Reads the whole body of a response, for a filter that decides by it.
+    /// Reads a response's whole body for a filter that decides by it.
     pub(super) async fn gather_response(
         &mut self,
         mut attempt: Attempt,
@@ -157,8 +158,8 @@ impl Exchange<'_> {
         }
     }
 
-    /// Moves both bodies until the response is over; tells what broke it. Whether the upstream's connection is good for
-    /// another exchange is noted in the attempt.
+    /// Moves both bodies until the response is over, and returns what broke it. Notes in the attempt whether the
+    /// upstream's connection can be reused.
     async fn relay_response(
         &mut self,
         attempt: &mut Attempt,
@@ -187,7 +188,7 @@ impl Exchange<'_> {
                 let body = if silent { timeouts.tunnel } else { timeouts.body };
                 let departure = attempt.sent.upload.departure;
                 if departure == Departure::Never && !download.reads_on() {
-                    download.read_on(1); // no further than a client that is there would have it read
+                    download.read_on(1); // no further than a client would have it read
                 }
                 self.pump(&mut attempt.sent, download, departure, (body, end.map(|(at, _)| at))).await
             }
@@ -228,8 +229,9 @@ impl Exchange<'_> {
         fault
     }
 
-    /// Ends a stream that a filter has translated from gRPC, and that was cut, as its client reads it: by the last message of Connect, the frame of
-    /// trailers of gRPC-Web, or a line or an event that tells of the error. Where that cannot be done the connection tells that it was cut.
+    /// Ends a cut stream that a filter has translated from gRPC, in its client's format: Connect's last message,
+    /// gRPC-Web's trailer frame, or a line or event with the error. If that is impossible, the connection shows the
+    /// cut.
     async fn end_translated(&mut self, attempt: &mut Attempt, download: &mut Relay, cause: &'static Cause) {
         let trailers = grpc::trailers(cause, self.local.snapshot.expose_causes);
         let ended = {
@@ -256,8 +258,8 @@ impl Exchange<'_> {
         self.record.sent += download.sent() - before;
     }
 
-    /// Lets go of an upstream; gives back the head of its response. `good`: since when its connection carries nothing more of it,
-    /// if it can be told.
+    /// Releases an upstream and returns the response's head. `good` is since when its connection has carried no more
+    /// of the response, if that can be known.
     fn release(&mut self, attempt: Attempt, good: Option<Instant>) -> Box<ResponseHead> {
         let Attempt { upstream, active, sent, response, reusable, .. } = attempt;
         if let Some(since) = good.filter(|_| reusable) {
@@ -266,7 +268,7 @@ impl Exchange<'_> {
         response
     }
 
-    /// Lets go of an answer that another takes the place of. Its connection is kept only if all of it is here.
+    /// Drops an answer that another replaces. Keeps its connection only if the whole answer has arrived.
     pub(super) fn let_go(&mut self, attempt: Attempt) {
         let rest = attempt.response.rest();
         let over = end_of_body(attempt.response.body(self.head.method()), rest) == Some(rest.len());
@@ -277,7 +279,7 @@ impl Exchange<'_> {
         self.client.core.give_response(response);
     }
 
-    /// Drives both bodies until the response is over. The request's may be left unfinished.
+    /// Moves both bodies until the response is over. The request's may stay unfinished.
     async fn pump(
         &mut self,
         sent: &mut Sent,
@@ -305,12 +307,12 @@ impl Exchange<'_> {
             }
             pump.arm(body, end);
             if pump.client.deadline.poll_passed(task).is_pending() {
-                // As far as it came, in case it comes no further.
+                // Note the progress now, in case no more comes.
                 pump.record.body_out = pump.download.taken();
                 pump.record.sent = before + pump.download.sent();
                 return Poll::Pending;
             }
-            // What moves at the last moment counts.
+            // Accept what arrives at the last moment.
             match pump.advance(task) {
                 Poll::Pending => Poll::Ready(pump.late()),
                 done => done,
@@ -319,7 +321,7 @@ impl Exchange<'_> {
         .await
     }
 
-    /// Switches to a tunnel. From here on the exchange holds its route but not the snapshot.
+    /// Switches to a tunnel. From here the exchange keeps its route but releases the snapshot.
     pub(super) async fn tunnel(&mut self, mut attempt: Attempt) -> Result<Next, Stop> {
         self.stick(&mut attempt);
         let Attempt { routed, upstream, active, sent, response, .. } = attempt;
@@ -334,7 +336,7 @@ impl Exchange<'_> {
         first.extend_from_slice(response.upgrade().or(self.head.upgrade()).unwrap_or_default());
         first.extend_from_slice(b"\r\n\r\n");
         first.extend_from_slice(response.rest());
-        // Nothing behind the request's head was sent on before the upstream agreed.
+        // Nothing after the request's head was sent before the upstream agreed.
         let early = self.head.rest().get(self.used..).unwrap_or_default().to_vec();
         self.used += early.len();
         let mut tunnel = Tunnel::new([early, connection.relay.leftover().to_vec()].concat(), first);
@@ -364,12 +366,12 @@ impl Exchange<'_> {
         (self.record.body_in, self.record.body_out, self.record.sent) = (up, down, down);
         match result {
             Err(cause) if *cause == error::TUNNEL_TIMEOUT => Err(Stop::Cut(cause)),
-            // However a tunnel ends, its ends are the peers' business.
+            // However a tunnel ends, that is the peers' business.
             _ => Ok(Next::Close(Closed::Tunnel)),
         }
     }
 
-    /// Keeps of the snapshot only what `record` will ask for.
+    /// Keeps only the part of the snapshot that `record` will need.
     fn let_go_of_snapshot(&mut self, routed: Routed) {
         self.local = self.local.only(routed.route, routed.upstream, &self.ran);
         (self.route, self.record.upstream) = (Some(0), Some(0));
@@ -382,12 +384,12 @@ impl Exchange<'_> {
     /// Status line, fields and framing of a response to the client.
     fn write_head(&self, response: &mut ResponseHead, framing: Framing, out: &mut Vec<u8>) {
         write_status(response, out);
-        // A length that does not describe what is sent: bodies that are re-framed, and 204 (RFC 9110 §8.6).
+        // Remove a length that does not match what is sent: re-framed bodies, and 204 (RFC 9110 §8.6).
         if framing != Framing::Length || response.status() == 204 {
             response.headers.remove_known(Known::ContentLength);
         }
         response.headers.write_to(out);
-        // RFC 9110 §6.6.1: who forwards a response without Date adds when it came.
+        // RFC 9110 §6.6.1: a proxy adds the time of receipt to a response without Date.
         if response.headers.get_known(Known::Date).is_none() {
             out.extend_from_slice(b"date: ");
             out.extend_from_slice(&self.client.core.date());
@@ -403,7 +405,8 @@ impl Exchange<'_> {
         out.extend_from_slice(b"\r\n");
     }
 
-    /// Whether nothing in the head tells a client of HTTP/1.1 that there is no body: by HTTP/2 the stream's end said it.
+    /// Whether the head fails to tell an HTTP/1.1 client that there is no body, because HTTP/2 ended the stream
+    /// instead.
     fn ends_unsaid(&self, response: &ResponseHead) -> bool {
         let method = self.head.method();
         self.head.version() != Version::Http2
@@ -413,7 +416,7 @@ impl Exchange<'_> {
             && response.content_length().is_none()
     }
 
-    /// What the client is told about its connection (RFC 9112 §9.3).
+    /// The connection fields for the client (RFC 9112 §9.3).
     pub(super) fn write_connection(&self, out: &mut Vec<u8>) {
         let keeps = self.keeps();
         self.promised.set(keeps);
@@ -430,10 +433,11 @@ impl Exchange<'_> {
             && self.head.connection() == Wish::KeepAlive && !self.client.handle.closing.get()
     }
 
-    /// What becomes of the connection after a response that was written whole.
+    /// What to do with the connection after a response that was written whole.
     ///
-    /// A drain that began behind the head changes nothing: the client may have sent its next request by now. The connection is then an
-    /// idle one like any other, which closes at once where the gateway ends, and carries one more request at an upgrade.
+    /// A drain that began after the head changes nothing, because the client may have sent its next request. The
+    /// connection is then idle: it closes immediately if the gateway ends, and carries one more request in an
+    /// upgrade.
     pub(super) fn next(&self) -> Next {
         match (self.promised.get() && self.can_keep, self.request_over) {
             (true, _) => Next::Keep,
@@ -445,16 +449,16 @@ impl Exchange<'_> {
     }
 }
 
-/// What of a message pair is still to be moved.
+/// Which part of the message pair is still to be moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The response, and what is left of the request.
+    /// The response and the rest of the request.
     Response,
-    /// What the client still sends is the upstream's, also after its answer, while it takes it.
+    /// The rest of the request, which the upstream may still read after its answer.
     Rest,
 }
 
-/// Both bodies of an exchange on their way.
+/// Both bodies of an exchange in transfer.
 struct Pump<'a> {
     client: &'a mut Client,
     local: &'a Local,
@@ -464,15 +468,16 @@ struct Pump<'a> {
     sent: &'a mut Sent,
     download: &'a mut Relay,
     departure: Departure,
-    /// Set while the upstream is waited for, where it counts for how long.
+    /// Set while the upstream is waited for, if the waiting time counts.
     waiting: Option<Waiting>,
     stage: Stage,
-    /// At which stage, and after how many steps, the deadline was last set.
+    /// The stage and the step count at which the deadline was last set.
     armed: Option<(Stage, u64)>,
 }
 
 impl Pump<'_> {
-    /// Moves what can be moved. Ready when the response is over and the request settled, or when the response broke off.
+    /// Moves what can be moved. Ready when the response is over and the request settled, or when the response broke
+    /// off.
     fn advance(&mut self, task: &mut Context<'_>) -> Poll<Result<(), TransferError>> {
         if self.sent.upload.is_going() {
             self.advance_request(task)?;
@@ -496,8 +501,8 @@ impl Pump<'_> {
         Poll::Pending
     }
 
-    /// Whether the client has left. One that has closed its side may still read: that counts when the upstream has
-    /// sent nothing for a while.
+    /// Whether the client has left. A client that closed its side may still read, so that counts only when the
+    /// upstream has sent nothing for a while.
     fn has_departed(&mut self, task: &mut Context<'_>) -> bool {
         self.client.stream.is_reset(task)
             || self.departure == Departure::End
@@ -542,7 +547,8 @@ impl Pump<'_> {
         Ok(())
     }
 
-    /// Sets the deadline anew when something has moved. The rest of a request gets its time once, however it dribbles.
+    /// Resets the deadline when something has moved. The rest of a request gets its time only once, however slowly it
+    /// drips.
     fn arm(&mut self, body: Duration, end: Option<Instant>) {
         let steps = self.download.steps() + self.sent.connection.relay.steps();
         let armed = match (self.stage, self.armed) {
@@ -553,7 +559,7 @@ impl Pump<'_> {
             return;
         }
         self.armed = Some((self.stage, steps));
-        self.waiting = None; // before it begins anew
+        self.waiting = None; // before a new wait begins
         if self.departure == Departure::End && self.stage == Stage::Response {
             self.waiting = Some(self.client.handle.wait());
         }
@@ -565,7 +571,7 @@ impl Pump<'_> {
         self.client.deadline.set_within(Instant::now(), wait, end);
     }
 
-    /// The deadline has passed and nothing moved: whoever is waited for is to blame.
+    /// The deadline has passed and nothing moved: the side that is waited for is to blame.
     fn late(&self) -> Result<(), TransferError> {
         if self.stage == Stage::Rest {
             return Ok(());
@@ -577,7 +583,7 @@ impl Pump<'_> {
     }
 }
 
-/// `HTTP/1.1 200 OK CRLF`: with the upstream's own phrase where it has one.
+/// `HTTP/1.1 200 OK CRLF`, with the upstream's own reason phrase if it has one.
 pub(super) fn write_status(head: &ResponseHead, out: &mut Vec<u8>) {
     out.extend_from_slice(b"HTTP/1.1 ");
     out.extend_from_slice(itoa::Buffer::new().format(head.status()).as_bytes());
@@ -587,7 +593,8 @@ pub(super) fn write_status(head: &ResponseHead, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Whether a response is a stream that may be silent for long: server-sent events, lines of JSON, gRPC. Then the tunnel's time counts.
+/// Whether a response is a stream that may be silent for long: server-sent events, JSON lines, gRPC. The tunnel's
+/// timeout then applies.
 fn is_stream(response: &ResponseHead, kind: BodyKind) -> bool {
     let unknown_length = matches!(kind, BodyKind::Chunked | BodyKind::UntilClose);
     let streams = ["application/x-ndjson", "text/event-stream"];
@@ -595,7 +602,7 @@ fn is_stream(response: &ResponseHead, kind: BodyKind) -> bool {
         && (grpc::is_grpc(&response.headers) || streams.iter().any(|media| response.headers.is_media(media)))
 }
 
-/// What the log says of a response that broke off.
+/// The log's text for a response that broke off.
 fn broken_by(e: &RelayError, cause: &'static Cause) -> String {
     match e {
         RelayError::Malformed(rule) => rule.to_string(),
@@ -605,7 +612,7 @@ fn broken_by(e: &RelayError, cause: &'static Cause) -> String {
     }
 }
 
-/// Who cut a response short.
+/// Which side cut a response short.
 fn transfer_fault(
     e: &RelayError,
     download: &Relay,
@@ -628,7 +635,7 @@ fn transfer_fault(
 
 /// Why the bodies stopped before the response was over.
 enum TransferError {
-    /// The response broke off, the client takes no more of it, or a filter refused it.
+    /// The response broke off, the client accepts no more of it, or a filter refused it.
     Download(RelayError, Option<&'static Cause>),
     /// The request's body was refused.
     Upload(Stop),

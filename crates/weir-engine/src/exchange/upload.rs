@@ -1,7 +1,7 @@
-//! The request on its way to the upstream, and the wait for the head of its response.
+//! Sends the request to the upstream and waits for the response head.
 //!
-//! Both at once: an upstream may answer before it has read everything, and a client may wait for `100 Continue` before it
-//! sends anything.
+//! Both run at once: an upstream may answer before it has read everything, and a client may wait for `100 Continue`
+//! before it sends anything.
 
 use super::bodies::{BodyWatch, Direction};
 use super::sent::Sent;
@@ -18,29 +18,29 @@ use weir_upstream::upstream::{Carrier, Failed, Race, Request};
 use weir_wire::Stream;
 use weir_wire::relay::{Framing, Relay, RelayError};
 
-/// The request on its way to the upstream.
+/// A request being sent to the upstream.
 pub(super) struct Upload {
     pub(super) state: Sending,
-    /// A byte of a response came: the attempt can no more be taken for one that the upstream never saw.
+    /// A byte of a response arrived, so the upstream has certainly seen the request.
     pub(super) heard: bool,
-    /// The request may be sent again after an answer too: what was sent of it is kept until then.
+    /// The request may be sent again even after an answer, so the sent part is kept until then.
     pub(super) keeps: bool,
     /// The client waits for `100 Continue`, and none has been passed on.
     pub(super) expects_continue: bool,
-    /// When the last byte was written, if that took more than one go.
+    /// When the last byte was written, if that took more than one write.
     pub(super) ended: Option<Instant>,
-    /// What was said as the attempt failed.
+    /// The error text of the failed attempt.
     pub(super) detail: Option<Box<str>>,
-    /// By what sign a client ends the attempt that has left it.
+    /// Which sign of the client's departure ends the attempt.
     pub(super) departure: Departure,
 }
 
-/// How far a request is.
+/// How far the request has been sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sending {
     /// The last byte was written.
     Done,
-    /// Writing failed, or the client's side did: nothing more will be sent.
+    /// Writing or the client's side failed: nothing more will be sent.
     Failed,
     Going,
 }
@@ -54,18 +54,18 @@ impl Upload {
         self.state == Sending::Going
     }
 
-    /// Whether the client sends nothing because it was not told to yet.
+    /// Whether the client sends no body because it waits for `100 Continue`.
     const fn holds_back(&self, relay: &Relay) -> bool {
         self.expects_continue && relay.taken() == 0
     }
 }
 
-/// Why an attempt brought no response head.
+/// Why an attempt got no response head.
 pub(super) enum Failure {
-    /// The client's side is at fault, or a filter refused: no upstream can help.
+    /// The client's side failed or a filter refused: no upstream can help.
     Client(Stop),
-    /// The upstream's connection ended or failed. `raced`: the keep-alive race, and it may be repeated. `lost`: what a policy
-    /// of retries must know.
+    /// The upstream's connection ended or failed. `raced` marks a keep-alive race that may be repeated; `lost` is
+    /// what a retry policy must know.
     Upstream { cause: &'static Cause, raced: Option<Race>, lost: Option<(Failed, Request)> },
 }
 
@@ -78,13 +78,13 @@ impl Failure {
     }
 }
 
-/// The waits of an attempt.
+/// The time limits of an attempt.
 #[derive(Clone, Copy)]
 pub(super) struct Waits {
     pub(super) response: Duration,
     pub(super) body: Duration,
     pub(super) rate: u64,
-    /// How long the upstream may take nothing of the body.
+    /// How long the upstream may accept no body bytes.
     pub(super) upstream_body: Duration,
     pub(super) began: Instant,
     /// When the exchange must be over, and the cause if it is not.
@@ -101,10 +101,11 @@ impl Waits {
     }
 }
 
-/// After this time the floor of `timeouts.rate` counts for a request body.
+/// After this time the minimum of `timeouts.rate` applies to a request body.
 const RATE_GRACE: Duration = Duration::from_secs(10);
 
-/// Sends the request and reads until a response head, interim or final, is complete. `now`: read in this poll of the task.
+/// Sends the request and reads until a response head, interim or final, is complete. `now` was read in this poll of
+/// the task.
 pub(super) async fn await_head(
     client: &mut Client,
     sent: &mut Sent,
@@ -118,16 +119,16 @@ pub(super) async fn await_head(
     poll_fn(|cx| wait.poll(cx)).await
 }
 
-/// The wait for a response head, while the rest of the request is on its way.
+/// The wait for a response head while the rest of the request is being sent.
 struct HeadWait<'a, 'w> {
     client: &'a mut Client,
     sent: &'a mut Sent,
     slot: &'a mut Option<Box<ResponseHead>>,
     watch: &'a mut BodyWatch<'w>,
     waits: &'a Waits,
-    /// What the deadline stands for.
+    /// What the deadline is for.
     on: On,
-    /// How far the request was when the deadline was last set for it.
+    /// How far the request was when its deadline was last set.
     steps: Option<u64>,
 }
 
@@ -146,8 +147,8 @@ impl HeadWait<'_, '_> {
         self.client.deadline.poll_passed(cx).map(|()| Err(self.late()))
     }
 
-    /// By what sign the client ends the attempt: requests that it has sent behind this one are answered before its
-    /// end counts.
+    /// Which sign of the client's departure ends the attempt. Requests that the client has pipelined after this one
+    /// are answered before its end counts.
     fn departure(&self) -> Departure {
         match self.sent.upload.departure {
             Departure::End if !self.sent.connection.relay.leftover().is_empty() => Departure::Reset,
@@ -155,7 +156,7 @@ impl HeadWait<'_, '_> {
         }
     }
 
-    /// Moves the request on, and sets the deadline for whoever is waited for.
+    /// Sends more of the request and sets the deadline for the side that is waited for.
     fn poll_request(&mut self, cx: &mut Context<'_>) -> Result<(), Failure> {
         let Sent { connection, upload } = &mut *self.sent;
         let Carrier { stream, relay, .. } = &mut **connection;
@@ -164,10 +165,10 @@ impl HeadWait<'_, '_> {
                 upload.state = Sending::Done;
                 give_back(self.client, upload, relay);
             }
-            // The upstream may have answered before it stopped reading: see what it said.
+            // The upstream may have answered before it stopped reading: read the answer.
             Poll::Ready(Err(RelayError::Write(_))) => upload.state = Sending::Failed,
             Poll::Ready(Err(e)) => return Err(Failure::Client(client_fault(e, self.watch.refused.take()))),
-            // All of it is on its way, or none of it is due yet: the response's time counts.
+            // All of it is sent, or none is due yet: the response's limit applies.
             Poll::Pending if relay.is_finished() || upload.holds_back(relay) => {}
             Poll::Pending if self.steps == Some(relay.steps()) => {}
             Poll::Pending => {
@@ -189,9 +190,9 @@ impl HeadWait<'_, '_> {
         let Sent { connection, upload } = &mut *self.sent;
         let Carrier { stream, relay, .. } = &mut **connection;
         loop {
-            // Lent only while there is something in it: a thousand exchanges that wait hold no buffer.
+            // Borrowed only while it holds bytes: a thousand waiting exchanges hold no buffer.
             let response = self.slot.get_or_insert_with(|| self.client.core.take_response());
-            // What follows an interim response may be here already.
+            // The next head may have arrived with an interim response.
             if !response.buffer().is_empty() {
                 match parse_response(response, &self.waits.limits) {
                     Ok(Progress::Complete) => {
@@ -239,7 +240,7 @@ impl HeadWait<'_, '_> {
         }
     }
 
-    /// The deadline has passed: whoever is waited for is to blame.
+    /// The deadline has passed: the side that is waited for is to blame.
     fn late(&self) -> Failure {
         if let Some((_, cause)) = self.waits.end.filter(|(end, _)| Instant::now() >= *end) {
             return upstream_failure(cause);
@@ -252,20 +253,20 @@ impl HeadWait<'_, '_> {
     }
 }
 
-/// Said of an endpoint that answers a request in the clear by TLS.
+/// The detail for an endpoint that answers plain HTTP with TLS.
 const SPEAKS_TLS: &str =
     "it answered with TLS, and the upstream has no `tls`: add `tls: {}`, or name the port that speaks HTTP";
 
-/// Whether these bytes are a TLS record and no response: an alert, by which a server of TLS answers what it cannot
-/// read, or a handshake.
+/// Whether these bytes are a TLS record instead of a response: an alert, with which a TLS server answers what it
+/// cannot read, or a handshake.
 fn is_tls(bytes: &[u8]) -> bool {
     matches!(bytes, [21 | 22, 3, ..])
 }
 
-/// What it means that a response could not be read.
+/// The cause for a response that could not be read.
 fn unread(e: &io::Error, stream: &Stream) -> Failure {
     upstream_failure(match e.kind() {
-        // A host that HTTP/1.1 lets pass and HTTP/2 can not say.
+        // A host that HTTP/1.1 allows but HTTP/2 cannot express.
         io::ErrorKind::InvalidInput => return Failure::Client(Stop::refuse(&error::BAD_HOST)),
         io::ErrorKind::InvalidData if stream.h2().is_some() => &error::BAD_RESPONSE,
         io::ErrorKind::UnexpectedEof => &error::UPSTREAM_CLOSED,
@@ -275,8 +276,8 @@ fn unread(e: &io::Error, stream: &Stream) -> Failure {
 }
 
 impl Exchange<'_> {
-    /// Reads the whole body of the request, for a filter that decides by it. A client that waits to be told so is told to
-    /// send it.
+    /// Reads the request's whole body for a filter that decides by it. Sends `100 Continue` to a client that waits
+    /// for it.
     pub(super) async fn gather_request(&mut self, limit: usize) -> Result<(), Stop> {
         if self.request_over && self.cx.as_ref().is_some_and(|cx| cx.whole.is_some()) {
             self.settle_whole(Direction::Request)?;
@@ -335,7 +336,7 @@ impl Exchange<'_> {
     }
 }
 
-/// Gives the buffer of a request back that was sent, and need not be sent again.
+/// Returns the buffer of a request that was sent and need not be sent again.
 pub(super) fn give_back(client: &Client, upload: &Upload, relay: &mut Relay) {
     if upload.is_done()
         && let Some(buffer) = relay.take_buffer()
@@ -344,16 +345,16 @@ pub(super) fn give_back(client: &Client, upload: &Upload, relay: &mut Relay) {
     }
 }
 
-/// What the deadline of an attempt stands for.
+/// What an attempt's deadline is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum On {
     /// The client's next byte.
     Body,
-    /// The floor of the client's rate.
+    /// The client's minimum rate.
     Rate,
     /// The response.
     Response,
-    /// An upstream that takes no more of the body.
+    /// An upstream that accepts no more of the body.
     Upstream,
 }
 
@@ -365,7 +366,7 @@ fn arm(client: &mut Client, relay: &Relay, waits: &Waits) -> On {
         return On::Upstream;
     }
     let idle = if waits.body.is_zero() { None } else { now.checked_add(waits.body) };
-    // At this moment the body will have been slower than the floor, if nothing more comes until then.
+    // The moment at which the body falls below the minimum rate, unless more arrives.
     let seconds = if waits.rate == 0 { None } else { Some(relay.taken() as f64 / waits.rate as f64) };
     let floor = seconds.and_then(|s| waits.began.checked_add(RATE_GRACE + Duration::from_secs_f64(s)));
     let rate_first = match (idle, floor) {
@@ -381,7 +382,7 @@ pub(super) const fn upstream_failure(cause: &'static Cause) -> Failure {
     Failure::Upstream { cause, raced: None, lost: None }
 }
 
-/// What a failure of the client's side means.
+/// What a failure on the client's side means.
 pub(super) fn client_fault(e: RelayError, refused: Option<Stop>) -> Stop {
     match e {
         RelayError::Malformed(_) => Stop::refuse(&error::BAD_CHUNK),

@@ -7,16 +7,16 @@ use weir_upstream::fetch::FetchError;
 use weir_upstream::talk::CallAnswer;
 use weir_upstream::upstream::retry_after;
 
-/// What becomes of a batch.
+/// What to do with a batch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is to be sent again, after so long where the collector says.
+    /// Send it again, after this time if the collector names one.
     Again { after: Option<Duration>, why: String },
-    /// It will never be taken.
+    /// It will never be accepted.
     Refused(String),
-    /// All of it was taken.
+    /// All of it was accepted.
     Taken,
-    /// It was taken, and something is wrong with a part.
+    /// It was accepted, but part of it was rejected or draws a warning.
     TakenInPart(PartialSuccess),
 }
 
@@ -26,7 +26,7 @@ const SHOWN: usize = 200;
 pub(super) fn judge(protocol: Protocol, answer: &Result<CallAnswer, FetchError>, now: SystemTime) -> Verdict {
     let answer = match answer {
         Ok(answer) => answer,
-        // The same bytes would be unsendable again.
+        // Sending the same bytes again would fail again.
         Err(e @ (FetchError::TooLong(_) | FetchError::Unsendable)) => return Verdict::Refused(e.to_string()),
         Err(e) => return Verdict::Again { after: None, why: e.to_string() },
     };
@@ -46,19 +46,19 @@ fn http(answer: &CallAnswer, now: SystemTime) -> Verdict {
     }
 }
 
-/// Statuses that may be repeated: CANCELLED 1, DEADLINE_EXCEEDED 4, ABORTED 10, OUT_OF_RANGE 11, UNAVAILABLE 14 and DATA_LOSS 15.
-/// RESOURCE_EXHAUSTED 8 may where the server says when, which some say by `retry-after` and most in details that we do not read: it is
-/// repeated as well, at our own pace.
+/// Statuses that allow a retry: CANCELLED 1, DEADLINE_EXCEEDED 4, ABORTED 10, OUT_OF_RANGE 11, UNAVAILABLE 14 and
+/// DATA_LOSS 15. RESOURCE_EXHAUSTED 8 allows one if the server says when. Some say so by `retry-after`, most in
+/// details that we do not read, so it is retried too, at our own pace.
 fn grpc(answer: &CallAnswer, now: SystemTime) -> Verdict {
     if answer.status != 200 {
-        return http(answer, now); // a proxy on the way
+        return http(answer, now); // from a proxy on the way
     }
     let field = |name: &str| Some(String::from_utf8_lossy(answer.field(name)?).into_owned());
     let message = field("grpc-message").unwrap_or_default();
     match field("grpc-status").as_deref() {
         Some("0") => match answer.body.get(..5) {
             Some([0, ..]) => taken(answer.body.get(5..).unwrap_or_default()),
-            _ => Verdict::Taken, // compressed, or nothing: it was taken all the same
+            _ => Verdict::Taken, // compressed or empty, but accepted
         },
         Some(status @ ("1" | "4" | "8" | "10" | "11" | "14" | "15")) => Verdict::Again {
             after: asked(answer, now),
@@ -79,7 +79,7 @@ fn asked(answer: &CallAnswer, now: SystemTime) -> Option<Duration> {
     retry_after(answer.field("retry-after")?, now)
 }
 
-/// The beginning of a text from a peer.
+/// The start of a peer's text.
 fn shown(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text.get(..SHOWN).unwrap_or(text));
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()

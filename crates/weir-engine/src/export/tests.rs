@@ -1,4 +1,4 @@
-//! Batches against a scripted collector: taken, refused, away.
+//! Batches against a scripted collector: accepted, refused, unreachable.
 
 use super::*;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use weir_upstream::fetch::serve;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The control thread, and what becomes of spans.
+/// The control thread and the counts of exported spans.
 struct Stand {
     exported: Arc<Exported>,
     fetcher: Fetcher,

@@ -1,23 +1,23 @@
-//! What a request asks of a file beside the file: preconditions (RFC 9110 §13) and ranges (§14).
+//! Conditions in a request for a file: preconditions (RFC 9110 §13) and ranges (§14).
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use weir_h1::Fields;
 
-/// Most ranges of one request. More are no way to read a file: the whole file is the answer (RFC 9110 §14.2).
+/// Most ranges of one request. Nobody reads a file in more: the answer is then the whole file (RFC 9110 §14.2).
 const RANGES: usize = 16;
 
-/// What a file is known by.
+/// A file's validators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Validators {
     /// A strong tag, in its quotes.
     pub(super) tag: String,
-    /// When it was changed, to the second.
+    /// When it was modified, to the second.
     pub(super) modified: SystemTime,
 }
 
 impl Validators {
-    /// A file that is written anew has another time, to the nanosecond, or another length. `coding` tells a file from the same
-    /// one compressed.
+    /// A rewritten file has another time, to the nanosecond, or another length. `coding` distinguishes a file from
+    /// its compressed form.
     pub(super) fn of(modified: SystemTime, length: u64, coding: Option<&str>) -> Self {
         let since = modified.duration_since(UNIX_EPOCH).unwrap_or_default();
         let suffix = coding.map(|coding| format!("-{coding}")).unwrap_or_default();
@@ -25,7 +25,7 @@ impl Validators {
         Self { tag, modified: UNIX_EPOCH + Duration::from_secs(since.as_secs()) }
     }
 
-    /// What becomes of the request, in the order of RFC 9110 §13.2.2.
+    /// Evaluates the preconditions in the order of RFC 9110 §13.2.2.
     pub(super) fn check(&self, request: &Fields) -> Verdict {
         let date = |name| request.get_str(name).and_then(date);
         if request.get_str("if-match").is_some() {
@@ -45,7 +45,7 @@ impl Validators {
         Verdict::Holds
     }
 
-    /// Whether the ranges that were asked for are ranges of this file: `If-Range` (RFC 9110 §13.1.5).
+    /// Whether the requested ranges refer to this file: `If-Range` (RFC 9110 §13.1.5).
     pub(super) fn is_in_range(&self, request: &Fields) -> bool {
         match request.get_str("if-range") {
             None => true,
@@ -76,32 +76,32 @@ enum Compare {
     Weak,
 }
 
-/// What preconditions say.
+/// The result of the preconditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// 412.
     Failed,
-    /// Go on.
+    /// Continue.
     Holds,
     /// 304.
     NotModified,
 }
 
-/// A part of a file: from and to, that byte not among it. Never empty.
+/// A part of a file, as an exclusive range of bytes. Never empty.
 pub(super) type Part = std::ops::Range<u64>;
 
-/// What of a file was asked for.
+/// The requested part of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// These parts, in the order asked for; at least one.
+    /// These parts, in the requested order; at least one.
     Parts(Vec<Part>),
-    /// None of it can be: 416.
+    /// No requested part exists: 416.
     Unsatisfiable,
-    /// All of it.
+    /// The whole file.
     Whole,
 }
 
-/// Reads `Range`. What is malformed, of another unit or too much is as if it were not there.
+/// Reads `Range`. A value that is malformed, in another unit, or too long is ignored.
 pub(super) fn ranges(value: Option<&[u8]>, length: u64) -> Wanted {
     let Some(value) = value else { return Wanted::Whole };
     let Some((unit, set)) = value.split_at_checked(6) else { return Wanted::Whole };
@@ -126,7 +126,7 @@ pub(super) fn ranges(value: Option<&[u8]>, length: u64) -> Wanted {
     match parts.len() {
         _ if count == 0 => Wanted::Whole,
         0 => Wanted::Unsatisfiable,
-        // Parts that overlap so far that they are more than the file: it is sent once.
+        // The parts overlap so much that they exceed the file: send it once.
         2.. if total > length => Wanted::Whole,
         _ => Wanted::Parts(parts),
     }
@@ -134,7 +134,7 @@ pub(super) fn ranges(value: Option<&[u8]>, length: u64) -> Wanted {
 
 struct Malformed;
 
-/// One range of a set; none where the file has no such part.
+/// One range of a set; `None` if the file has no such part.
 fn range(spec: &[u8], length: u64) -> Result<Option<Part>, Malformed> {
     let dash = spec.iter().position(|&b| b == b'-').ok_or(Malformed)?;
     let (first, last) = (number(spec.get(..dash))?, number(spec.get(dash + 1..))?);
@@ -148,7 +148,7 @@ fn range(spec: &[u8], length: u64) -> Result<Option<Part>, Malformed> {
     Ok((part.start < part.end).then_some(part))
 }
 
-/// A number of any length; one that is too large for us is larger than any file.
+/// A number of any length; one too large for us exceeds any file.
 fn number(digits: Option<&[u8]>) -> Result<Option<u64>, Malformed> {
     let digits = digits.unwrap_or_default();
     if digits.is_empty() {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    #[allow(clippy::single_range_in_vec_init)] // one part of a file is what is meant
+    #[allow(clippy::single_range_in_vec_init)] // a single part of a file is intended
     fn ranges_of_a_file() {
         let parts = |parts: &[Part]| Wanted::Parts(parts.to_vec());
         let many = |n: usize| format!("bytes={}", vec!["0-0"; n].join(","));

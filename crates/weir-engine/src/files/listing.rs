@@ -1,4 +1,4 @@
-//! What is in a folder, as a page: for routes that say `browse: true`.
+//! Lists a folder as a page, for routes with `browse: true`.
 
 use super::path::escape;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, openat, statat};
@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::fs::File;
 use std::os::fd::AsFd;
 
-/// Most entries of a page. A folder with more is listed as far as that, and the page says so.
+/// Most entries on a page. A longer list is cut, and the page says so.
 const ENTRIES: usize = 10_000;
 
 /// One entry.
@@ -18,7 +18,7 @@ struct Entry {
     size: u64,
 }
 
-/// The page of an open folder; `path` is how the client asked for it. Waits for the disk.
+/// The page of an open folder; `path` is the path as the client wrote it. May block on the disk.
 pub(super) fn page(folder: &File, path: &[u8], hidden: bool) -> std::io::Result<String> {
     let (entries, more) = entries(folder, hidden)?;
     let title = text(path);
@@ -48,7 +48,7 @@ pub(super) fn page(folder: &File, path: &[u8], hidden: bool) -> std::io::Result<
 }
 
 fn entries(folder: &File, hidden: bool) -> std::io::Result<(Vec<Entry>, bool)> {
-    // A descriptor of its own: reading moves the place in the folder.
+    // A separate descriptor, because reading moves the folder's position.
     let own = openat(folder, ".", OFlags::RDONLY | OFlags::CLOEXEC | OFlags::DIRECTORY, Mode::empty())?;
     let mut entries = Vec::new();
     let mut more = false;
@@ -58,7 +58,7 @@ fn entries(folder: &File, hidden: bool) -> std::io::Result<(Vec<Entry>, bool)> {
         if matches!(name, b"." | b"..") || (!hidden && name.starts_with(b".")) {
             continue;
         }
-        // What a link leads to is asked when somebody follows it: here it could be outside.
+        // Do not follow a link here: its target could be outside the root. Opening it checks that.
         let Ok(stat) = statat(folder.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
         let file = match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => false,
@@ -75,7 +75,7 @@ fn entries(folder: &File, hidden: bool) -> std::io::Result<(Vec<Entry>, bool)> {
     Ok((entries, more))
 }
 
-/// A name as text of a page. Nothing in it can end a tag or an attribute.
+/// A name as page text. Nothing in it can end a tag or an attribute.
 fn text(name: &[u8]) -> String {
     let mut out = String::new();
     for c in String::from_utf8_lossy(name).chars() {

@@ -1,6 +1,6 @@
-//! Media types by the ending of a name.
+//! Media types by file extension.
 
-/// Endings and their types, sorted. Text without another charset is UTF-8, as the web has it.
+/// Extensions and their types, sorted. Text without another charset is UTF-8, as on the web.
 const TYPES: &[(&str, &str)] = &[
     ("7z", "application/x-7z-compressed"),
     ("aac", "audio/aac"),
@@ -88,10 +88,10 @@ const TYPES: &[(&str, &str)] = &[
     ("zst", "application/zstd"),
 ];
 
-/// What a file is whose ending says nothing: bytes, which browsers save.
+/// The type of a file with an unknown extension: bytes, which browsers save.
 pub(super) const UNKNOWN: &str = "application/octet-stream";
 
-/// The type of a file with this name, if its ending is known.
+/// The type of a file with this name, if its extension is known.
 pub(super) fn of(name: &[u8]) -> Option<&'static str> {
     let file = name.rsplit(|&b| b == b'/').next()?;
     let dot = file.iter().rposition(|&b| b == b'.')?;

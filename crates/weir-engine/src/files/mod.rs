@@ -1,8 +1,8 @@
-//! `files:` as the target of a route: what stands in a folder, and nothing beside it.
+//! `files:` as a route's target: serves the content of a folder and nothing outside it.
 //!
-//! `path` makes a name of a request's path, `open` opens it below the root and nowhere else, `conditions` knows validators and
-//! ranges, `parts` sends several ranges at once, `listing` shows a folder, `media` knows types. What might wait for a disk
-//! happens on the threads for blocking work; what the kernel has in memory is opened and read in place.
+//! `path` turns a request's path into a name, `open` opens it below the root only, `conditions` handles validators
+//! and ranges. `parts` sends several ranges, `listing` shows a folder, `media` knows types. Work that may wait for a
+//! disk runs on the threads for blocking work; what the kernel has in memory is opened and read in place.
 
 mod conditions;
 mod listing;
@@ -30,10 +30,10 @@ use weir_filter::filter::{Answer, Body, CoreHandle, FileRange, PerCore, Refusal}
 use weir_h1::{FieldName, Method, RequestHead};
 use weir_upstream::error::{self, Cause};
 
-/// How long a core keeps the root open. After that it is opened anew, so that a folder that was put in its place is found.
+/// How long a core keeps the root open. Then it opens it again, to notice a folder that replaced it.
 const ROOT_FOR: Duration = Duration::from_secs(1);
 
-/// Files up to this size are read whole, in bytes, and leave with the head in as few writes as can be.
+/// Files up to this size, in bytes, are read whole and sent with the head in as few writes as possible.
 const WHOLE_BYTES: u64 = 64 * 1024;
 
 /// A folder that a route serves.
@@ -48,11 +48,11 @@ pub struct Site {
     names: Names,
 }
 
-/// The root as a core has it open, and since when.
+/// The root as one core has it open, and since when.
 #[derive(Default)]
 struct OpenRoot(RefCell<Option<(Instant, Arc<OwnedFd>)>>);
 
-/// Names of the fields that answers have.
+/// Names of the fields in answers.
 struct Names {
     accept_ranges: FieldName,
     allow: FieldName,
@@ -69,23 +69,23 @@ struct Names {
 #[derive(Clone)]
 struct Asked {
     name: Name,
-    /// Codings that the client takes, best first.
+    /// Codings that the client accepts, best first.
     codings: Vec<Coding>,
     /// Whether the fallback may answer.
     fallback: bool,
-    /// How the client wrote the path, for a listing.
+    /// The path as the client wrote it, for a listing.
     path: Vec<u8>,
 }
 
-/// What there is.
+/// What was found.
 enum Found {
     File(Arc<File>, Representation),
-    /// A folder that was asked for without its slash.
+    /// A folder requested without its slash.
     Folder,
     Listing(String),
 }
 
-/// What is told of a file.
+/// The metadata of a file.
 struct Representation {
     size: u64,
     modified: SystemTime,
@@ -93,7 +93,7 @@ struct Representation {
     coding: Option<Coding>,
 }
 
-/// Why there is nothing.
+/// Why nothing was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NotFound {
     NoIndex,
@@ -108,7 +108,8 @@ impl From<OpenError> for NotFound {
 }
 
 impl OpenRoot {
-    /// The root, if it need not be opened anew. Who is told to do so is one: until it is done, others use what was open.
+    /// The root, if it need not be reopened. Only one caller is told to reopen it; until it has, others use the old
+    /// one.
     fn root(&self, now: Instant) -> Option<Arc<OwnedFd>> {
         let mut opened = self.0.borrow_mut();
         let (at, root) = opened.as_mut()?;
@@ -121,7 +122,7 @@ impl OpenRoot {
 }
 
 impl Site {
-    /// The folder that a config names. What is wrong with it comes with the key that it concerns.
+    /// The folder that a config names. An error comes with the key it concerns.
     pub(crate) fn new(written: &schema::Files) -> Result<Self, (&'static str, String)> {
         let root = written.root.0.clone();
         open_root(&root)
@@ -184,7 +185,7 @@ impl Site {
     /// Answers a request.
     ///
     /// # Errors
-    /// Why there is nothing to answer with.
+    /// Why there is no answer.
     pub(crate) async fn answer(
         self: &Arc<Self>,
         head: &RequestHead,
@@ -208,7 +209,8 @@ impl Site {
     }
 
     fn asked(&self, head: &RequestHead) -> Result<Asked, Box<Refusal>> {
-        // With `slashes: keep` routing tells `//admin/a` from `/admin/a`, which other filters may protect. The disk would not.
+        // With `slashes: keep`, routing distinguishes `//admin/a` from `/admin/a`, which other filters may protect.
+        // The disk does not.
         if head.routed_path().windows(2).any(|pair| pair == b"//") {
             return Err(refuse(&error::FILES_MISSING, Vec::new()));
         }
@@ -216,13 +218,14 @@ impl Site {
             Unnamed::Hidden => refuse(&error::FILES_HIDDEN, Vec::new()),
             Unnamed::Impossible => refuse(&error::FILES_MISSING, Vec::new()),
         })?;
-        // A filter may have rewritten the path: the client's own slash counts, or the redirect would go round.
+        // A filter may have rewritten the path. The client's own slash counts, or the redirect would loop.
         name.folder |= head.routed_path().ends_with(b"/");
         let codings = match &self.precompressed[..] {
             [] => Vec::new(),
             ours => coding::ranked(head.headers.get_all("accept-encoding"), ours),
         };
-        // A page of an application has any path; what ends like a script or a picture is one, and missing.
+        // An application's page may have any path. A path that ends like a script or an image is not a page, so it is
+        // missing.
         let page = media::of(&name.bytes).is_none_or(|media| media.starts_with("text/html"));
         let fallback = self.fallback.is_some() && page;
         let path = if self.browse { head.routed_path().to_vec() } else { Vec::new() };
@@ -231,7 +234,7 @@ impl Site {
 
     // === finding ===
 
-    /// Looks in place where no disk can be waited for; else on a thread that may wait.
+    /// Looks in place if no disk access can block; otherwise on a thread that may block.
     async fn look(self: &Arc<Self>, asked: Asked, core: &CoreHandle) -> Result<Found, NotFound> {
         let opened = self.opened.get(core);
         let root = opened.root(Instant::now());
@@ -306,7 +309,7 @@ impl Site {
         }
     }
 
-    /// A file by its name.
+    /// Opens a file by name.
     fn regular(
         &self,
         root: BorrowedFd<'_>,
@@ -319,7 +322,7 @@ impl Site {
         self.file(root, name, file, &metadata, asked, waiting)
     }
 
-    /// The file, or a sibling of it that is compressed already and that the client takes.
+    /// The file, or a precompressed sibling that the client accepts.
     fn file(
         &self,
         root: BorrowedFd<'_>,
@@ -330,7 +333,7 @@ impl Site {
         waiting: Waiting,
     ) -> Result<Found, NotFound> {
         if !metadata.is_file() {
-            return Err(OpenError::Missing.into()); // a pipe, a socket, a device
+            return Err(OpenError::Missing.into()); // a pipe, socket or device
         }
         let media = media::of(name).unwrap_or(media::UNKNOWN);
         for &coding in &asked.codings {
@@ -394,7 +397,7 @@ impl Site {
         if let Some(coding) = representation.coding {
             headers.push((content_encoding.clone(), coding.name().as_bytes().to_vec()));
         }
-        let get = head.method() == Method::Get; // RFC 9110 §14.2: to others Range says nothing
+        let get = head.method() == Method::Get; // RFC 9110 §14.2: Range applies to GET only
         let wanted =
             match head.headers.get_str("range").filter(|_| get && validators.is_in_range(&head.headers)) {
                 Some(range) => ranges(Some(range), representation.size),
@@ -439,7 +442,7 @@ impl Representation {
     }
 }
 
-/// A part of a file as a body: in memory, if it is small and there already.
+/// A part of a file as a body: read into memory if it is small and cached.
 fn body(file: Arc<File>, part: Part, read: bool) -> Body {
     let length = part.end - part.start;
     if read
@@ -452,13 +455,13 @@ fn body(file: Arc<File>, part: Part, read: bool) -> Body {
     Body::File(FileRange { file, offset: part.start, length })
 }
 
-/// What stands between parts: nobody can know it before, so no file holds it.
+/// The separator between parts: unpredictable, so no file can contain it.
 fn boundary() -> String {
     let random = RandomState::new();
     format!("{:016x}{:016x}", random.build_hasher().finish(), random.hash_one(1))
 }
 
-/// Whether a text is the name of a file, and not a path.
+/// Whether a text is a file name and not a path.
 fn is_name(text: &str) -> bool {
     !matches!(text, "" | "." | "..") && !text.contains(['/', '\0'])
 }

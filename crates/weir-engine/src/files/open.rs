@@ -1,7 +1,7 @@
-//! Opens what is below a folder, and nothing else: no `..`, no link that leads outside, no device.
+//! Opens what is below a folder and nothing else: no `..`, no link that leads outside, no device.
 //!
-//! Linux 5.6 has one call for it, openat2 with RESOLVE_BENEATH. Where the kernel is older or a sandbox forbids it, [`walk`]
-//! opens one component after another and follows links itself.
+//! Linux 5.6 does this in one call, openat2 with RESOLVE_BENEATH. If the kernel is older or a sandbox forbids the
+//! call, [`walk`] opens one component after another and follows links itself.
 
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat};
 use rustix::io::Errno;
@@ -10,35 +10,35 @@ use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-/// Most links on the way to a file, as in the kernel.
+/// Most links to follow on the way to a file, as in the kernel.
 const LINKS: usize = 40;
 
-/// Without O_NONBLOCK the open of a pipe would wait for its writer.
+/// Without O_NONBLOCK, opening a pipe would wait for its writer.
 const READ: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-/// A folder on the way: nothing is read of it.
+/// A folder on the way, which is not read.
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::CLOEXEC).union(OFlags::DIRECTORY);
 
 /// Why something could not be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OpenError {
-    /// Too much waits for the threads that may wait for the disk.
+    /// Too much work waits for the blocking threads.
     Busy,
-    /// It is there, but we may not read it.
+    /// It exists, but we may not read it.
     Denied,
     /// No descriptor is left.
     Descriptors,
-    /// The disk failed, or the like.
+    /// The disk failed, or similar.
     Failed,
     /// There is no such file.
     Missing,
     /// A link leads out of the root.
     Outside,
-    /// It cannot be done without waiting for the disk.
+    /// It cannot be done without blocking on the disk.
     Waits,
 }
 
-/// Whether the disk may be waited for.
+/// Whether blocking on the disk is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waiting {
     /// No: this is a core's thread.
@@ -47,7 +47,7 @@ pub(super) enum Waiting {
     Fine,
 }
 
-/// Opens the root itself, by a path of the config that is trusted and may have links in it.
+/// Opens the root itself, by a path from the config. That path is trusted and may contain links.
 pub(super) fn open_root(path: &Path) -> Result<OwnedFd, Errno> {
     openat(CWD, path, FOLDER, Mode::empty())
 }
@@ -66,14 +66,14 @@ pub(super) fn open(root: BorrowedFd<'_>, name: &[u8], waiting: Waiting) -> Resul
         Err(Errno::AGAIN | Errno::INVAL | Errno::NOSYS | Errno::PERM) if waiting == Waiting::Never => {
             Err(OpenError::Waits)
         }
-        // A sandbox answers a call that it does not know with either of them. EAGAIN: a rename meanwhile.
+        // A sandbox answers a call that it does not know with ENOSYS or EPERM. EAGAIN means a concurrent rename.
         Err(Errno::AGAIN | Errno::NOSYS | Errno::PERM) => walk(root, name).map(File::from),
         Err(e) => Err(told(e)),
     }
 }
 
-/// The same one component after another, each relative to the folder before it and none through a link that the kernel
-/// follows. So whatever others rename meanwhile, it never leaves the root.
+/// The same, one component after another, each relative to the previous folder and none through a link that the
+/// kernel follows. So it never leaves the root, whatever others rename meanwhile.
 fn walk(root: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, OpenError> {
     let mut above: Vec<OwnedFd> = Vec::new();
     let mut ahead: VecDeque<Vec<u8>> = components(name);
@@ -89,7 +89,7 @@ fn walk(root: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, OpenError> {
         match openat(here, component.as_slice(), flags | OFlags::NOFOLLOW, Mode::empty()) {
             Ok(opened) if last => return Ok(opened),
             Ok(folder) => above.push(folder),
-            // ELOOP: a link where a file was wanted; ENOTDIR: the same for a folder, or a file in its place.
+            // ELOOP: a link in place of a file. ENOTDIR: a link or a file in place of a folder.
             Err(refused @ (Errno::LOOP | Errno::NOTDIR)) => {
                 let target = match readlinkat(here, component.as_slice(), Vec::new()) {
                     Ok(target) => target.into_bytes(),
@@ -110,7 +110,7 @@ fn walk(root: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, OpenError> {
             Err(e) => return Err(told(e)),
         }
     }
-    // Nothing but `.` and `..`: a folder on the way.
+    // Only `.` and `..`: a folder on the way.
     let here = above.last().map_or(root, AsFd::as_fd);
     openat(here, ".", READ, Mode::empty()).map_err(told)
 }
@@ -125,7 +125,7 @@ fn told(e: Errno) -> OpenError {
         Errno::ACCESS => OpenError::Denied,
         Errno::MFILE | Errno::NFILE => OpenError::Descriptors,
         Errno::XDEV => OpenError::Outside,
-        // ENXIO: a socket, or a device without its driver. They are no files.
+        // ENXIO: a socket, or a device without its driver. Neither is a file.
         Errno::NOENT
         | Errno::NOTDIR
         | Errno::LOOP
@@ -183,7 +183,7 @@ mod tests {
         })
     }
 
-    /// By the kernel's call and by our own steps it is the same.
+    /// The kernel's call and our own walk give the same result.
     #[test]
     fn only_what_is_below_the_root() {
         let (_dir, root) = site();

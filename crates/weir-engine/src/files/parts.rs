@@ -12,7 +12,7 @@ use weir_upstream::error::Cause;
 
 /// The body of such an answer.
 pub(super) struct Parts {
-    /// What stands before each part, and the part.
+    /// The text before each part, and the part.
     ahead: VecDeque<(Bytes, Part)>,
     end: Option<Bytes>,
     length: u64,
@@ -22,7 +22,7 @@ pub(super) struct Parts {
 }
 
 impl Parts {
-    /// `size` is the file's; `boundary` stands between the parts.
+    /// `size` is the file's; `boundary` separates the parts.
     pub(super) fn new(
         file: Arc<File>,
         parts: Vec<Part>,

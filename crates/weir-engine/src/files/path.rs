@@ -1,17 +1,17 @@
-//! From the path of a request to the name of a file below the root.
+//! Turns a request's path into the name of a file below the root.
 
 use percent_encoding::percent_encode;
 use weir_filter::template::RESERVED;
 
-/// Longest name, in bytes: what Linux takes (PATH_MAX).
+/// Longest name, in bytes: Linux's limit (PATH_MAX).
 const NAME_BYTES: usize = 4096;
 
-/// A name below the root, in segments that are plain names: none is empty, `.`, `..` or holds a slash.
+/// A name below the root. No segment is empty, `.` or `..`, or contains a slash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Name {
     /// The segments with `/` between them; empty for the root itself.
     pub(super) bytes: Vec<u8>,
-    /// Whether the path ended in a slash: only a folder can be meant.
+    /// Whether the path ended in a slash, so that it can only mean a folder.
     pub(super) folder: bool,
 }
 
@@ -20,13 +20,13 @@ pub(super) struct Name {
 pub(super) enum Unnamed {
     /// One of its segments begins with a dot.
     Hidden,
-    /// No file can have that name: an escaped slash, `..`, a zero byte.
+    /// No file can have that name: it contains an escaped slash, `..`, or a zero byte.
     Impossible,
 }
 
 impl Name {
-    /// Reads a path as the route's filters left it: each segment is decoded once, and what it decodes to is a name, never a
-    /// step up or into another folder.
+    /// Reads a path as the route's filters left it. Each segment is decoded once and must then be a plain name, which
+    /// cannot lead up or into another folder.
     pub(super) fn of(path: &[u8], hidden: bool) -> Result<Self, Unnamed> {
         let mut bytes = Vec::with_capacity(path.len());
         for segment in path.split(|&b| b == b'/').filter(|segment| !segment.is_empty()) {
@@ -40,7 +40,7 @@ impl Name {
             if matches!(name, b"" | b"." | b"..") || name.iter().any(|&b| b == b'/' || b == 0) {
                 return Err(Unnamed::Impossible);
             }
-            // RFC 8615: what is meant to be asked for has the one name with a dot that is no secret.
+            // RFC 8615: `.well-known` is public, the only dot name that is.
             if !hidden && name.starts_with(b".") && !(first && name == b".well-known") {
                 return Err(Unnamed::Hidden);
             }
@@ -51,7 +51,7 @@ impl Name {
         Ok(Self { folder: path.ends_with(b"/") || bytes.is_empty(), bytes })
     }
 
-    /// A name in the folder that this one is.
+    /// A name within this folder.
     pub(super) fn join(&self, name: &str) -> Vec<u8> {
         let mut joined = self.bytes.clone();
         if !joined.is_empty() {
@@ -87,17 +87,17 @@ const fn digit(byte: u8) -> Option<u8> {
     }
 }
 
-/// A name as a segment of a URL: what is not unreserved (RFC 3986 §2.3) is escaped.
+/// A name as a URL segment: everything but unreserved characters (RFC 3986 §2.3) is escaped.
 pub(super) fn escape(name: &[u8], out: &mut String) {
     out.extend(percent_encode(name, &RESERVED));
 }
 
-/// The redirect from a folder's name to the same name with a slash: relative, so that it can lead to no other host and needs to
-/// know neither scheme nor prefix (RFC 3986 §4.2: `./` keeps a colon in the name from ending a scheme).
+/// The redirect from a folder's name to the same name with a slash. It is relative, so it cannot lead to another host
+/// and needs neither scheme nor prefix (RFC 3986 §4.2: `./` keeps a colon in the name from ending a scheme).
 pub(super) fn with_slash(path: &[u8], query: Option<&[u8]>) -> Vec<u8> {
     let last = path.rsplit(|&b| b == b'/').next().unwrap_or_default();
     let mut location = b"./".to_vec();
-    location.extend_from_slice(last); // canonical, so escaped already
+    location.extend_from_slice(last); // canonical, so already escaped
     location.push(b'/');
     if let Some(query) = query {
         location.push(b'?');
@@ -153,7 +153,7 @@ mod tests {
         ] {
             assert_eq!(Name::of(path.as_bytes(), true), Err(Unnamed::Impossible), "{path}");
         }
-        // Encoded twice it is a name like any other, and nothing decodes it again.
+        // Encoded twice, it is an ordinary name and is not decoded again.
         assert_eq!(Name::of(b"/%252e%252e/a", true).unwrap().bytes, b"%2e%2e/a");
         assert_eq!(Name::of(&[b'a'; NAME_BYTES + 1], true), Err(Unnamed::Impossible));
     }

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use weir_filter::filter::{CallAnswer, CallRequest, Job, Services, Task};
 use weir_filter::testing::request_head;
 
-/// A core that does blocking work at once.
+/// A core that runs blocking work immediately.
 #[derive(Default)]
 struct Core(RefCell<HashMap<usize, Rc<dyn Any>>>);
 

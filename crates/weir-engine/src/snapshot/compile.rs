@@ -1,6 +1,6 @@
-//! From a checked config to a snapshot: the last part of validation, because what cannot be built is a mistake.
+//! Compiles a checked config into a snapshot. This is the last part of validation: what cannot be built is a mistake.
 //!
-//! All mistakes are collected, each with its place in the file; a snapshot comes out only when there are none.
+//! It collects all mistakes, each with its place in the file. If there are any, there is no snapshot.
 
 mod acme;
 mod admin;
@@ -45,27 +45,27 @@ use weir_upstream::upstream::{ClientGone, Healths, Upstream};
 use weir_wire::hex;
 use weir_wire::tls::{self, Certificate, Identity, Tickets};
 
-/// What goes from one snapshot to the next.
+/// What is carried from one snapshot to the next.
 pub struct Carry {
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) kept: Kept,
-    /// What is known of endpoints, by their names.
+    /// The health of endpoints, by name.
     pub(crate) healths: Arc<Healths>,
-    /// The certificates of listeners, by their files.
+    /// The listeners' certificates, by their files.
     certificates: HashMap<Identity, Certificate>,
     fresh_certificates: HashMap<Identity, Certificate>,
-    /// The certificates of listeners that are kept up to date.
+    /// The listeners' automatically renewed certificates.
     pub acme: Acme,
-    /// The keys of session tickets, by the policy that they resume under: see [`tickets_key`].
+    /// The keys of session tickets, by the policy under which they resume: see [`tickets_key`].
     tickets: HashMap<[u8; 32], Tickets>,
     fresh_tickets: HashMap<[u8; 32], Tickets>,
-    /// The upstreams of the last snapshot with what they were made from.
+    /// The last snapshot's upstreams, with the settings they were built from.
     upstreams: HashMap<String, (schema::Upstream, Arc<Upstream>)>,
     fresh: HashMap<String, (schema::Upstream, Arc<Upstream>)>,
 }
 
 impl Carry {
-    /// Nothing yet: for the first snapshot.
+    /// An empty carry, for the first snapshot.
     pub fn new(telemetry: Arc<Telemetry>) -> Self {
         Self {
             telemetry,
@@ -81,7 +81,7 @@ impl Carry {
         }
     }
 
-    /// What the process before this one knew, for the first snapshot.
+    /// Takes over the previous process's state, for the first snapshot.
     pub fn inherit(&mut self, state: Vec<State>) {
         for State { kind, key, bytes } in state {
             match kind {
@@ -97,12 +97,13 @@ impl Carry {
         }
     }
 
-    /// How switches were turned before this process began, for the first snapshot: the latest word, by name.
+    /// Takes over the switches that were set before this process began, for the first snapshot: the latest value, by
+    /// name.
     pub fn inherit_switches(&mut self, switches: impl Iterator<Item = (String, Vec<u8>)>) {
         switches.for_each(|(name, saved)| self.kept.inherit_switch(&name, saved));
     }
 
-    /// What the next process is to know.
+    /// The state for the next process.
     pub fn save(&self) -> Vec<State> {
         let tickets = self.tickets.iter().map(|(policy, tickets)| State {
             kind: Kind::Tickets,
@@ -116,12 +117,12 @@ impl Carry {
         tickets.chain(filters).chain(health).collect()
     }
 
-    /// Opens what the next snapshot keeps in stores. Before it runs nothing of this process may have.
+    /// Opens what the next snapshot keeps in stores. Nothing in this process may have run before.
     pub fn open_stores(&self, successor: bool) -> Result<(), String> {
         self.kept.open_stores(successor)
     }
 
-    /// What filters keep in the stores of the config, by the name of the store.
+    /// What filters keep in the config's stores, by store name.
     pub fn stored(&self) -> Vec<(String, Arc<dyn Purgeable>)> {
         self.kept.stored()
     }
@@ -131,7 +132,7 @@ impl Carry {
         self.kept.switches()
     }
 
-    /// The keys of the tickets of a policy: the ones that run already, so that clients resume after a reload.
+    /// The ticket keys of a policy. Running keys are reused, so that clients can resume after a reload.
     fn tickets(&mut self, key: [u8; 32]) -> Result<Tickets, tls::TlsError> {
         if let Some(known) = self.fresh_tickets.get(&key).or_else(|| self.tickets.get(&key)) {
             let known = known.clone();
@@ -143,15 +144,15 @@ impl Carry {
         Ok(made)
     }
 
-    /// The certificates of listeners as they are shown to clients, by their files.
+    /// The listeners' certificates in use, by their files.
     pub fn certificates(&self) -> Vec<(&Identity, &Certificate)> {
         let mut all: Vec<_> = self.certificates.iter().collect();
         all.sort_unstable_by_key(|(identity, _)| (&identity.cert, &identity.key));
         all
     }
 
-    /// The snapshot just compiled runs now: forgets what only its predecessor used.
-    /// Tells which state of filters is forgotten.
+    /// Called when the compiled snapshot runs: forgets what only its predecessor used. Returns which filter state is
+    /// forgotten.
     pub fn adopted(&mut self, control: &Handle, fetcher: &Fetcher) -> Vec<String> {
         let forgotten = self.kept.sweep(control, fetcher);
         self.certificates = std::mem::take(&mut self.fresh_certificates);
@@ -162,7 +163,7 @@ impl Carry {
     }
 }
 
-/// A key of [`Carry::tickets`] as [`Carry::save`] writes it.
+/// Parses a key of [`Carry::tickets`] as written by [`Carry::save`].
 fn policy_of(hex: &str) -> Option<[u8; 32]> {
     let mut policy = [0; 32];
     if hex.len() != 2 * policy.len() {
@@ -174,10 +175,10 @@ fn policy_of(hex: &str) -> Option<[u8; 32]> {
     Some(policy)
 }
 
-/// Compiles a config. Mistakes go to its diagnostics; with any error among them there is no snapshot.
+/// Compiles a config. Mistakes are added to its diagnostics; with any error there is no snapshot.
 ///
 /// # Errors
-/// All diagnostics, also left in `loaded`.
+/// All diagnostics, which also stay in `loaded`.
 pub fn compile(
     loaded: &mut Loaded,
     kinds: &[&'static FilterKind],
@@ -225,20 +226,20 @@ struct Compiler<'a> {
     files: &'a mut Vec<PathBuf>,
     /// The index of each upstream by its name.
     upstream_index: HashMap<&'a str, usize>,
-    /// What routes have in common whose requests all go to one upstream.
+    /// The handling shared by routes whose requests all go to one upstream.
     handlings: HashMap<Alike, Arc<Handling>>,
-    /// The certificates that listeners have kept up to date.
+    /// The listeners' automatically renewed certificates.
     kept: Vec<acme::Kept>,
 }
 
-/// Warnings about paths, whose hints are better than that of a pattern which cannot be read.
+/// Warnings about paths with a better hint than that of a pattern that cannot be parsed.
 const MIGRATED: &[&str] = &["literal-parameter", "query-in-path", "whole-path"];
 
-/// Filters, upstream, the two timeouts, what happens to escaped slashes, what becomes of requests whose clients leave.
+/// Filters, upstream, two timeouts, escaped slashes, and what happens to requests whose clients leave.
 type Alike = (Chain, usize, (Option<Duration>, Option<Duration>), Option<EscapedSlashes>, Option<ClientGone>);
 
 impl Compiler<'_> {
-    /// An error. Of message and hint, literals of ours are told as they are.
+    /// Reports an error. A message or hint that is a literal of ours is used as it is.
     fn error(
         &mut self,
         path: &str,
@@ -253,8 +254,8 @@ impl Compiler<'_> {
         self.found.push(diagnostic);
     }
 
-    /// Whether a file of the settings at `path` was missing when the config was loaded, and that was reported. One that went
-    /// missing since then is an error like any other: without it there is no TLS, and no clear text in its stead.
+    /// Whether a file in the settings at `path` was already missing when the config was loaded, which was reported. A
+    /// file that vanished since is an ordinary error: without it there is no TLS, and cleartext must not replace it.
     fn misses_file(&self, path: &str) -> bool {
         let within = |d: &Diagnostic| d.path.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'));
         self.found.iter().any(|d| matches!(d.code, "file-missing" | "file-unreadable") && within(d))
@@ -286,7 +287,7 @@ impl Compiler<'_> {
         let written = config.routes.written(self.tree.get("routes"));
         let routes: Vec<Option<Route>> =
             written.map(|route| self.route(route.name, route.thing, &global, &mut filters)).collect();
-        let table = self.table(); // after the routes, so that a refused route causes no conflict as well
+        let table = self.table(); // after the routes, so that a refused route causes no extra conflict
         self.collectors();
         let tracing = self.tracing().map(Arc::new);
         let telemetry = Arc::clone(&self.carry.telemetry);
@@ -329,7 +330,7 @@ impl Compiler<'_> {
         })
     }
 
-    /// The certificates that collectors and a syslog server are believed by.
+    /// The trusted certificates for collectors and a syslog server.
     fn collectors(&mut self) {
         let tracing = self.config.tracing.as_ref().and_then(|tracing| tracing.ca.as_ref());
         let log = self.config.access_log.otlp.as_ref().and_then(|collector| collector.ca.as_ref());
@@ -352,7 +353,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// How exchanges are traced, and how each route's path is called.
+    /// How exchanges are traced, and the name of each route's path.
     fn tracing(&self) -> Option<Tracing> {
         let written = self.config.tracing.as_ref()?;
         let parents = match written.parents {
@@ -476,13 +477,13 @@ impl Compiler<'_> {
         u32::try_from(filters.made.len() - 1).ok()
     }
 
-    /// Whether a filter that reads credentials only repeats what was said of the consumers, where they stand.
+    /// Whether a credentials filter only repeats an error already reported at the consumers.
     fn is_of_consumers(&self, filter: &str, mistake: &Mistake) -> bool {
         let mut credentials = self.config.consumers.iter().flat_map(|(_, consumer)| &consumer.credentials);
-        // Credentials under a key that nobody knows are those of this filter, if it has no others.
+        // Credentials under an unknown key belong to this filter if it has no others.
         let unknown = |d: &Diagnostic| d.code == "unknown-credential";
         let told = |d: &Diagnostic| d.severity == Severity::Error && d.path.starts_with("consumers.");
-        // `[1].key_auth`: what a filter within `any` says of all its settings.
+        // `[1].key_auth`: an error of a filter inside `any` about all its settings.
         let filter = match mistake.field.strip_prefix('[').and_then(|field| field.split_once("].")) {
             Some((_, name)) if !name.contains('.') => name,
             _ if mistake.field.is_empty() => filter,
@@ -492,7 +493,7 @@ impl Compiler<'_> {
         (known && self.found.iter().any(told)) || (!known && self.found.iter().any(unknown))
     }
 
-    /// An error, unless there is one for the same value already.
+    /// Reports an error unless the same value already has one.
     fn error_once(&mut self, path: &str, code: &'static str, message: impl Into<Cow<'static, str>>) {
         if !self.found.iter().any(|d| d.severity == Severity::Error && d.path == path) {
             self.error(path, code, message, None);
@@ -501,7 +502,7 @@ impl Compiler<'_> {
 
     // === routes ===
 
-    /// The table; `None` when routes are malformed, ambiguous or unreachable.
+    /// The table; `None` if routes are malformed, ambiguous or unreachable.
     fn table(&mut self) -> Option<Table> {
         let listener =
             |name: &String| self.config.listeners.names().position(|n| n == name).map(|i| i as u16);
@@ -548,7 +549,7 @@ impl Compiler<'_> {
                     let example = c.example.map(|e| format!("; see `weir explain {e}`")).unwrap_or_default();
                     let path = format!("routes.{name}.{}", c.field);
                     let mut hint = format!("{}{example}", c.hint);
-                    // Of a path written for another gateway it is known what was meant.
+                    // For a path in another gateway's syntax, we know what was meant.
                     let is_meant = |d: &Diagnostic| d.path == path && MIGRATED.contains(&d.code);
                     let better = self.found.iter().find(|d| is_meant(d)).and_then(|d| d.hint.clone());
                     if let Some(better) = better.filter(|_| c.kind == ConflictKind::BadPattern) {
@@ -556,7 +557,7 @@ impl Compiler<'_> {
                         self.found.retain(|d| !is_meant(d));
                     }
                     let mut diagnostic = Diagnostic::error(code, c.message).on(self.tree, &path).hint(hint);
-                    // The example is of both, whatever the field is.
+                    // The example involves both routes, whichever field is wrong.
                     for route in [Some(c.route), c.other].into_iter().flatten() {
                         let name = names.get(route).copied().unwrap_or_default();
                         if let Some(node) = self.tree.find(&format!("routes.{name}.match")) {
@@ -577,7 +578,7 @@ impl Compiler<'_> {
         global: &[u32],
         filters: &mut Filters<'_>,
     ) -> Option<Route> {
-        // Only filters and answers of our own ask for them.
+        // Only filters and our own answers need the parameters.
         let asked = !written.filters.is_empty() || written.respond.is_some();
         let pattern = asked.then(|| Pattern::parse(&written.matches.path).ok()).flatten();
         let captures: Vec<String> =
@@ -634,7 +635,8 @@ impl Compiler<'_> {
         Some(Target::Split(shares.collect::<Option<_>>()?))
     }
 
-    /// The same handling for all routes that ask for the same: see [`Handling`]. Chains tell which filters are global.
+    /// Shares one handling among all routes that need the same: see [`Handling`]. Chains show which filters are
+    /// global.
     fn share(&mut self, handling: Handling) -> Arc<Handling> {
         let Target::Upstream(upstream) = handling.target else { return Arc::new(handling) };
         let Handling { chain, response_timeout, exchange_timeout, escaped_slashes, client_gone, .. } =
@@ -645,7 +647,7 @@ impl Compiler<'_> {
     }
 }
 
-/// How to tell of the `match` of a route, where a part of it came from outside.
+/// How to show a route's `match` if part of it came from outside.
 fn shown(route: &Node, matches: &schema::Match) -> Option<Shown> {
     let node = route.get("match")?;
     let parts = [node.get("hosts"), node.get("path"), node.get("methods")];
@@ -660,24 +662,24 @@ fn shown(route: &Node, matches: &schema::Match) -> Option<Shown> {
     Some(Shown { hosts, path: path.into_iter().next().unwrap_or_else(|| matches.path.to_string()), methods })
 }
 
-/// A credential as its filter gets it: a text as it is, a map as JSON.
+/// A credential in the form its filter gets: text unchanged, a map as JSON.
 fn credential(node: &Node) -> Option<String> {
     if let Some(text) = node.as_text() {
         return Some(text.to_owned());
     }
-    // What is wrong with it is told by its filter, which knows what it expects.
+    // Its filter reports errors in it, because the filter knows the expected form.
     let map: Option<serde_json::Value> = weir_config::de::read(node, "", &mut Diagnostics::default());
     map.map(|map| map.to_string())
 }
 
-/// Whether a conflict only follows from what was told already: the same value is wrong, or a `match` was not understood and
+/// Whether a conflict only follows from reported errors: the same value is wrong, or a `match` was not understood and
 /// stands for every request.
 fn is_consequence(conflict: &Conflict, names: &[&str], told: &HashSet<String>) -> bool {
     let is_told = |route: usize, field: &str| {
         let name = names.get(route).copied().unwrap_or_default();
         told.contains(&format!("routes.{name}{field}"))
     };
-    // What matches was written under a key that nobody knows here.
+    // The condition was written under an unknown key.
     let is_matched_otherwise = |route: usize| {
         let name = names.get(route).copied().unwrap_or_default();
         told.iter().any(|path| {
@@ -699,26 +701,26 @@ fn is_consequence(conflict: &Conflict, names: &[&str], told: &HashSet<String>) -
     }
 }
 
-/// The filters made so far, and what they are made with.
+/// The filters built so far, and what building them needs.
 struct Filters<'a> {
     made: Vec<Arc<Instance>>,
-    /// What of targets they take for secrets.
+    /// The parts of targets that they treat as secret.
     conceals: Conceals,
     consumers: &'a Consumers,
     upstreams: &'a [String],
-    /// Those of the route that is compiled.
+    /// The targets of the route being compiled.
     targets: Vec<String>,
     stores: &'a Stores,
 }
 
-/// What a consumer is known by beside its name.
+/// A consumer's labels besides its name.
 fn labels(consumer: &schema::Consumer) -> Vec<String> {
     let plan = consumer.plan.iter().map(|plan| format!("plan:{plan}"));
     plan.chain(consumer.groups.iter().map(|group| format!("group:{group}"))).collect()
 }
 
-/// The header fields that the gateway answers for whatever the route: those that routes are chosen by, those that tell an upstream its
-/// deadline, and those of filters that only the consumers of a plan meet.
+/// The header fields that the gateway guarantees on any route: those that select routes, carry an upstream's
+/// deadline, or belong to filters that only a plan's consumers meet.
 fn trusted_fields(config: &schema::Config, plans: &[Plan], filters: &[Arc<Instance>]) -> NameSet {
     let headers = config.routes.iter().flat_map(|(_, route)| &route.matches.headers.0);
     let matched: BTreeSet<String> = headers.map(|(name, _)| name.to_ascii_lowercase()).collect();
@@ -731,10 +733,10 @@ fn trusted_fields(config: &schema::Config, plans: &[Plan], filters: &[Arc<Instan
     NameSet::new(matched.chain(deadlines).chain(of_plans))
 }
 
-/// Settings are shown by `weir explain`; what came from the environment or a file is most often a secret. Filters may show a value
-/// under another name or in another shape than it was written, so it is looked for everywhere, too.
+/// Hides secrets in settings that `weir explain` shows. Values from the environment or a file are usually secret. A
+/// filter may show a value elsewhere or in another form, so it is searched for everywhere.
 fn hide_secrets(shown: &mut serde_json::Value, written: &Node) {
-    /// A shorter value is hidden where it stands only: it would be part of too many others.
+    /// A shorter value is hidden only at its own place: elsewhere it would match too much.
     const LEAST: usize = 3;
     let mut outside = Vec::new();
     written.add_concealed(&mut outside);
@@ -751,7 +753,7 @@ fn hide_secrets(shown: &mut serde_json::Value, written: &Node) {
     });
 }
 
-/// Hides the values that are shown where they were written.
+/// Hides values at the places where they were written.
 fn hide_at(shown: &mut serde_json::Value, written: &Node) {
     if (written.substituted || written.secret) && written.as_text().is_some() {
         hide_texts(shown, &|_| true);

@@ -1,7 +1,7 @@
-//! The fields of Zipkin, `b3` and `x-b3-*`, as they come from callers that do not speak Trace Context yet.
+//! Zipkin's fields, `b3` and `x-b3-*`, from callers that do not use Trace Context yet.
 //!
-//! A caller that sends them has a service behind the gateway that reads them: they are written anew with the ids of the `traceparent`, so that
-//! both name one trace. Source: openzipkin/b3-propagation.
+//! A caller that sends them has a service behind the gateway that reads them. They are rewritten with the ids of the
+//! `traceparent`, so that both name one trace. Source: openzipkin/b3-propagation.
 
 use super::context::{Parent, digits, hex};
 use weir_h1::{FieldName, RequestHead};
@@ -15,16 +15,16 @@ pub(super) struct Names {
     sampled: FieldName,
 }
 
-/// What a caller says by them.
+/// What a caller sent in them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Incoming {
     pub(super) forms: Forms,
-    /// The trace and the caller's span; `sampled` is its decision, where it has made one.
+    /// The trace and the caller's span; `sampled` is its decision, if it has made one.
     pub(super) parent: Option<Parent>,
     pub(super) decision: Option<bool>,
 }
 
-/// Which of the two forms it used.
+/// Which of the two forms the caller used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Forms {
     single: bool,
@@ -48,13 +48,13 @@ impl Forms {
     }
 }
 
-/// Whether a field is one of them: the single one, or one of several.
+/// Which form a field belongs to: the single one or the multiple one.
 pub(super) fn form_of(name: &[u8]) -> Forms {
     let several = name.get(..5).is_some_and(|start| start.eq_ignore_ascii_case(b"x-b3-"));
     Forms { single: name.eq_ignore_ascii_case(b"b3"), several }
 }
 
-/// Reads what a head says; a field that comes twice, or is malformed, says nothing. The single field counts before several.
+/// Reads a head's fields. A repeated or malformed field is ignored; the single form has precedence.
 #[cold]
 pub(super) fn read(head: &RequestHead) -> Incoming {
     let mut incoming = Incoming::default();
@@ -91,13 +91,13 @@ pub(super) fn read(head: &RequestHead) -> Incoming {
     incoming
 }
 
-/// The value of a field that comes once.
+/// The value of a field that occurs once.
 fn only<'h>(head: &'h RequestHead, name: &'static str) -> Option<&'h [u8]> {
     let mut all = head.headers.get_all(name);
     all.next().filter(|_| all.next().is_none())
 }
 
-/// Writes them anew, in the forms that came.
+/// Rewrites the fields in the forms that arrived.
 #[cold]
 pub(super) fn write(names: &Names, head: &mut RequestHead, forms: Forms, context: Parent) {
     let (mut trace, mut span) = ([0; 32], [0; 16]);
@@ -107,7 +107,7 @@ pub(super) fn write(names: &Names, head: &mut RequestHead, forms: Forms, context
     head.headers.remove_where(|name, _| form_of(name).any());
     if forms.single {
         let text = [&trace[..], b"-", &span, b"-", sampled].concat();
-        let _ = head.headers.append(&names.single, &text); // digits may always be sent
+        let _ = head.headers.append(&names.single, &text); // only digits
     }
     if forms.several {
         for (name, value) in [(&names.trace, &trace[..]), (&names.span, &span), (&names.sampled, sampled)] {

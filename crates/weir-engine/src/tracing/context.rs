@@ -1,32 +1,32 @@
 //! W3C Trace Context as bytes: `traceparent` and `tracestate` (Recommendation of 23 November 2021).
 //!
-//! Whatever a caller sends is hostile: what is malformed counts as absent, and a new trace begins.
+//! Callers are hostile: anything malformed counts as absent, and a new trace begins.
 
-/// What `traceparent` says.
+/// The content of a `traceparent`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Parent {
     /// The trace, never zero.
     pub(crate) trace: u128,
-    /// The span that the caller made for this call, never zero.
+    /// The span that the caller opened for this call, never zero.
     pub(crate) span: u64,
     pub(crate) sampled: bool,
 }
 
-/// How long a `traceparent` of version 00 is.
+/// The length of a version 00 `traceparent`.
 const LENGTH: usize = 55;
 
-/// How a `traceparent` is laid out: version, trace, span and flags, with dashes between them.
+/// The positions of the dashes between a `traceparent`'s version, trace, span and flags.
 const DASHES: [usize; 3] = [2, 35, 52];
 
 /// Most members of a `tracestate` (§3.3.1.1).
 const MEMBERS: usize = 32;
 
-/// The longest `tracestate` that is passed on. 512 characters must be (§3.3.1.5); this is what others keep.
+/// The longest `tracestate` that is passed on. At least 512 characters must be (§3.3.1.5); this is what others allow.
 const STATE_BYTES: usize = 8 * 1024;
 
 impl Parent {
-    /// Reads a `traceparent` (§3.2); `None` where it is malformed. Of a version that is not known yet what 00 has is read, as §4.3
-    /// asks.
+    /// Reads a `traceparent` (§3.2); `None` if it is malformed. Of an unknown version, the fields of 00 are read, as
+    /// §4.3 requires.
     pub(crate) fn parse(text: &[u8]) -> Option<Self> {
         let (known, more) = text.split_at_checked(LENGTH)?;
         if DASHES.iter().any(|&at| known.get(at) != Some(&b'-')) {
@@ -44,7 +44,7 @@ impl Parent {
         (behind && trace != 0 && span != 0).then_some(Self { trace, span, sampled: flags & 1 == 1 })
     }
 
-    /// As it is sent on.
+    /// The form in which it is sent on.
     pub(crate) fn write(&self) -> [u8; LENGTH] {
         let mut text = *b"00-00000000000000000000000000000000-0000000000000000-00";
         digits(&mut text[3..35], self.trace);
@@ -54,12 +54,12 @@ impl Parent {
     }
 }
 
-/// The digits of a trace in a `traceparent` that [`Parent::write`] wrote, and those of the span.
+/// The trace's and the span's digits in a `traceparent` written by [`Parent::write`].
 pub(crate) fn ids(traceparent: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((traceparent.get(3..35)?, traceparent.get(36..52)?))
 }
 
-/// An id as digits: its last ones, two for each byte.
+/// The last digits of an id, two per byte of `out`.
 pub(crate) fn digits(out: &mut [u8], value: u128) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     let bytes = value.to_be_bytes();
@@ -70,7 +70,7 @@ pub(crate) fn digits(out: &mut [u8], value: u128) {
     }
 }
 
-/// Lower-case digits only: upper-case ones are malformed (§3.2.2).
+/// Lowercase digits only: uppercase is malformed (§3.2.2).
 pub(super) fn hex(text: &[u8]) -> Option<u128> {
     text.iter().try_fold(0u128, |value, byte| {
         let digit = match byte {
@@ -82,7 +82,8 @@ pub(super) fn hex(text: &[u8]) -> Option<u128> {
     })
 }
 
-/// Whether the fields of a `tracestate` may be passed on: at most 32 members in all, each a key and a value, no key twice (§3.3.1).
+/// Whether `tracestate` fields may be passed on: at most 32 members in total, each a key and a value, no key twice
+/// (§3.3.1).
 pub(crate) fn is_state<'a>(fields: impl Iterator<Item = &'a [u8]>) -> bool {
     let mut keys: Vec<&[u8]> = Vec::new();
     let mut left = STATE_BYTES;
@@ -143,8 +144,8 @@ mod tests {
         assert_eq!(good.write(), GOOD.as_bytes());
         let other = |from: &str, to: &str| Parent::parse(GOOD.replacen(from, to, 1).as_bytes());
         assert_eq!(other("-01", "-00"), Some(Parent { sampled: false, ..good }));
-        assert_eq!(other("-01", "-03"), Some(good)); // a flag that we do not know
-        assert_eq!(other("00-", "cc-"), Some(good)); // a version that we do not know
+        assert_eq!(other("-01", "-03"), Some(good)); // an unknown flag
+        assert_eq!(other("00-", "cc-"), Some(good)); // an unknown version
         assert_eq!(Parent::parse(format!("cc{}-more", &GOOD[2..]).as_bytes()), Some(good));
         for bad in [
             "",

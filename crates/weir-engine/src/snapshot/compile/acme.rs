@@ -1,4 +1,4 @@
-//! `tls.acme` of listeners: every setting that no order could come of is a mistake here, and told at its place.
+//! `tls.acme` of listeners: reports every setting that makes an order impossible, at its place.
 
 use super::Compiler;
 use rustix::fs::{Access, access};
@@ -11,17 +11,17 @@ use weir_upstream::fetch::Trust;
 use weir_wire::base64;
 use weir_wire::tls::Certificate;
 
-/// How long a TXT record may take: the authority needs some of an order's time too.
+/// How long a TXT record may take to appear: the authority needs some of an order's time too.
 const LONGEST_HOOK: Duration = Duration::from_secs(10 * 60);
 
-/// A certificate that some listener has kept up to date, and where it is written.
+/// A listener's automatically renewed certificate, and where it is written.
 pub(super) struct Kept {
     path: String,
     spec: Spec,
 }
 
 impl Compiler<'_> {
-    /// The certificates of a listener's `acme`, in the order written; none where any of its settings is wrong.
+    /// The certificates of a listener's `acme`, in written order; none if any of its settings is wrong.
     pub(super) fn acme(
         &mut self,
         tls: &str,
@@ -60,7 +60,7 @@ impl Compiler<'_> {
         entries.map_err(|e| self.error(&path, "tls-unusable", e, None)).ok()
     }
 
-    /// Whether authorities may ask for tokens on cleartext listeners.
+    /// Whether authorities may request tokens from cleartext listeners.
     pub(super) fn asks_for_tokens(&self) -> bool {
         self.kept.iter().any(|kept| kept.spec.challenge == Challenge::Http)
     }
@@ -223,7 +223,8 @@ impl Compiler<'_> {
         (self.found.errors() == before).then_some(Challenge::Dns(hook))
     }
 
-    /// A folder that nothing can be kept in: what is issued would be lost, and ordered again until the authority refuses.
+    /// Reports a folder that cannot be written. Issued certificates would be lost and ordered again until the
+    /// authority refuses.
     fn storage(&mut self, path: &str, folder: &Path) {
         let path = format!("{path}.storage");
         let ours = Access::READ_OK | Access::WRITE_OK | Access::EXEC_OK;
@@ -241,14 +242,14 @@ impl Compiler<'_> {
             let message = format!("{} may not be written by this user", there.display());
             let hint =
                 format!("give it to the user that the gateway runs as: chown USER {}", folder.display());
-            // One that is missing may be made by whoever starts the service, such as systemd.
+            // A missing folder may be created by whatever starts the service, such as systemd.
             let found = if there == folder { Diagnostic::error } else { Diagnostic::warning };
             let told = found("storage-unwritable", message).on(self.tree, &path).hint(hint);
             self.found.push(told);
         }
     }
 
-    /// Two listeners may have one certificate, and one account; not two opinions on it.
+    /// Two listeners may share a certificate and an account, but must agree on their settings.
     fn agrees(&mut self, path: &str, at: &str, spec: &Spec) {
         let same_account = |kept: &&Kept| {
             kept.spec.storage == spec.storage && kept.spec.settings.directory == spec.settings.directory
@@ -275,7 +276,7 @@ impl Compiler<'_> {
     }
 }
 
-/// Whether mail can be sent to it, as an authority takes it: one address and nothing else (RFC 8555 §7.3).
+/// Whether an authority accepts it as a mail address: one address and nothing else (RFC 8555 §7.3).
 fn is_email(text: &str) -> bool {
     let plain = |part: &str| {
         !part.is_empty() && part.bytes().all(|b| b.is_ascii_graphic() && !b",?;:<>()[]\\\"/".contains(&b))

@@ -1,4 +1,4 @@
-//! TLS of the admin listener: compiled with the rest, so that `weir check` and a reload refuse what cannot be served.
+//! TLS of the admin listener. Compiled with the rest, so that `weir check` and a reload reject what cannot be served.
 
 use super::Compiler;
 use super::listeners::{client_auth, tickets_key};

@@ -1,4 +1,4 @@
-//! Answers of routes that have no upstream: their own, or those of their filters.
+//! Answers of routes without an upstream: their own, or those of their filters.
 
 use super::Compiler;
 use crate::snapshot::{Fixed, Instance, Mock, Mocked, Target};
@@ -13,7 +13,7 @@ use weir_h1::FieldName;
 
 /// One answer as written.
 struct Written<'a> {
-    /// Where it stands.
+    /// Where it is written.
     path: String,
     status: u16,
     body: &'a str,
@@ -117,7 +117,7 @@ impl Compiler<'_> {
         None
     }
 
-    /// Whether the route has a target that was refused, under its own key or a mistyped one: that error is enough.
+    /// Whether the route has a target that was rejected, under its own or a mistyped key: that error is enough.
     fn is_target_refused(&self, path: &str) -> bool {
         let keys = self.tree.find(path).map_or(&[][..], Node::entries);
         keys.iter().any(|(key, node)| {
@@ -131,7 +131,7 @@ impl Compiler<'_> {
         })
     }
 
-    /// Whether every request of the route comes without TLS, and nobody is believed who says otherwise.
+    /// Whether every request of the route comes without TLS, and no trusted proxy may say otherwise.
     fn is_plain_only(&self, route: &Route) -> bool {
         let only = &route.matches.listeners;
         let mut listeners = self.config.listeners.iter();
@@ -153,7 +153,7 @@ impl Compiler<'_> {
 }
 
 impl Mocked {
-    /// The same where it is always the same.
+    /// The answer, if it is always the same.
     fn plain(&self) -> Option<Fixed> {
         if self.delay.is_some() {
             return None;

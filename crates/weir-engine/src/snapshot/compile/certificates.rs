@@ -1,5 +1,6 @@
-//! Certificates of listeners: each mistake at its entry, and their dates. A certificate out of date is no error: one that has
-//! lapsed must not keep twenty hosts from starting. It does not take the place of a valid one either.
+//! Certificates of listeners: reports each mistake at its entry, and checks dates. An expired certificate is no
+//! error, because one lapsed certificate must not keep twenty hosts from starting. It does not replace a valid one
+//! either.
 
 use super::Compiler;
 use std::path::Path;
@@ -7,13 +8,14 @@ use std::time::SystemTime;
 use weir_config::{Diagnostic, schema};
 use weir_wire::tls::{self, Certificate, Identity, Part, Validity};
 
-/// How long before its end a certificate is warned about. Renewals by ACME happen 30 days before it: by now one has failed.
+/// How long before its end a certificate draws a warning. ACME renews 30 days before the end, so one renewal has
+/// failed by then.
 const SOON: i64 = 14 * DAY;
 
 const DAY: i64 = 24 * 60 * 60;
 
 impl Compiler<'_> {
-    /// The certificates of the `tls` at a path; none where any of them cannot be used.
+    /// The certificates of the `tls` at a path; none if any of them is unusable.
     pub(super) fn certificates(
         &mut self,
         tls: &str,
@@ -24,7 +26,7 @@ impl Compiler<'_> {
         let made: Vec<_> = written
             .iter()
             .enumerate()
-            .filter(|_| whole) // of a list of which a part was refused, the places are not known
+            .filter(|_| whole) // if part of a list was rejected, positions are unknown
             .map(|(index, files)| {
                 let identity = Identity { cert: files.cert.0.clone(), key: files.key.0.clone() };
                 self.certificate(&format!("{list}[{index}]"), &identity)
@@ -69,7 +71,7 @@ impl Compiler<'_> {
         Some(chosen)
     }
 
-    /// Warns of a certificate that is out of date, or soon will be.
+    /// Warns of a certificate that has expired or soon will.
     pub(super) fn dates(&mut self, path: &str, file: &Path, validity: Option<Validity>, instead: &str) {
         let now = now();
         let Some((validity, wrong)) = validity.and_then(|v| Some((v, wrong_dates(v, now)?))) else { return };
@@ -78,7 +80,7 @@ impl Compiler<'_> {
         self.found.push(warning.hint(dates_hint(validity, now)));
     }
 
-    /// Warns of the first authority in a file that is out of date, or soon will be where it is the only one.
+    /// Warns of the first expired authority in a file, or of one that soon expires if it is the only one.
     pub(super) fn authority_dates(&mut self, path: &str, file: &Path) {
         match tls::validities(file)[..] {
             [only] => self.dates(path, file, Some(only), ""),
@@ -86,7 +88,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Warns of the first certificate of a file that is out of date, counted from `first`.
+    /// Warns of the first expired certificate in a file, starting at `first`.
     fn dates_of_others(
         &mut self,
         path: &str,

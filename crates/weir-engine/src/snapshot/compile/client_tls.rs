@@ -1,12 +1,12 @@
-//! Client TLS as it is written in a config: the policy towards a syslog server, and the key that names what of it cannot be used.
+//! Client TLS from a config: the policy towards a syslog server, and the name of the key that is unusable.
 
 use weir_config::schema;
 use weir_wire::tls::{ClientTls, Part};
 
-/// The policy of TLS towards a syslog server.
+/// The TLS policy towards a syslog server.
 ///
 /// # Errors
-/// Which key cannot be used, and why.
+/// Which key is unusable, and why.
 pub fn log_tls(written: &schema::Syslog) -> Result<ClientTls, (&'static str, String)> {
     let identity = written.client_cert.as_ref().zip(written.client_key.as_ref());
     let identity = identity.map(|(cert, key)| (&*cert.0, &*key.0));
@@ -15,7 +15,7 @@ pub fn log_tls(written: &schema::Syslog) -> Result<ClientTls, (&'static str, Str
         .map_err(|e| (client_tls_key(e.part), e.text))
 }
 
-/// The key of a section of client TLS that names this part, with its point.
+/// The key of a client TLS section for this part, with its dot.
 pub(crate) const fn client_tls_key(part: Part) -> &'static str {
     match part {
         Part::Authority => ".ca",

@@ -23,7 +23,7 @@ impl Compiler<'_> {
                 let protocols = protocols(written);
                 let tls = written.tls.as_ref().and_then(|tls| self.server_tls(name, tls, &protocols));
                 if written.tls.is_some() && tls.is_none() && self.found.errors() == 0 {
-                    // Whatever the reason: never clear text where TLS was asked for.
+                    // Whatever the reason: never fall back to cleartext where TLS was requested.
                     self.error(
                         &format!("listeners.{name}.tls"),
                         "tls-unusable",
@@ -131,7 +131,7 @@ fn protocols(written: &schema::Listener) -> Vec<schema::Protocol> {
     written.protocols.clone().unwrap_or_else(default)
 }
 
-/// What a protocol is called in TLS (RFC 7301).
+/// A protocol's name in TLS (RFC 7301).
 pub(super) const fn alpn(protocol: schema::Protocol) -> &'static [u8] {
     match protocol {
         schema::Protocol::H2 => b"h2",
@@ -139,7 +139,7 @@ pub(super) const fn alpn(protocol: schema::Protocol) -> &'static [u8] {
     }
 }
 
-/// The longest head by HTTP/2, from clients and upstreams alike.
+/// The longest HTTP/2 head, from clients and upstreams alike.
 pub(super) fn header_bytes(limits: &schema::Limits) -> u32 {
     u32::try_from(limits.header_bytes.as_usize()).unwrap_or(u32::MAX)
 }
@@ -163,7 +163,7 @@ pub(super) fn h2_limits(limits: &schema::Limits) -> ServerLimits {
     }
 }
 
-/// See [`Policy`]. The certificates that the listener shows are no part of it: a renewal costs nobody his connection.
+/// See [`Policy`]. The listener's own certificates are not included, so that a renewal breaks no connection.
 fn policy(written: &schema::Listener, protocols: &[schema::Protocol], trusted: &[schema::Network]) -> Policy {
     let mut hash = Sha256::new();
     let mut add = |bytes: &[u8]| {
@@ -173,7 +173,7 @@ fn policy(written: &schema::Listener, protocols: &[schema::Protocol], trusted: &
     for protocol in [schema::Protocol::Http1, schema::Protocol::H2] {
         add(&[u8::from(protocols.contains(&protocol))]);
     }
-    // Who may say in a PROXY header where a connection comes from.
+    // Who may name the client's address in a PROXY header.
     if written.proxy_protocol {
         trusted.iter().for_each(|network| add(format!("{network:?}").as_bytes()));
         add(b"proxy");
@@ -191,7 +191,7 @@ fn policy(written: &schema::Listener, protocols: &[schema::Protocol], trusted: &
     Policy(policy)
 }
 
-/// What is asked of clients, as digests have it: the mode, and the authorities.
+/// What is required of clients, in digest form: the mode and the authorities.
 fn clients_policy(client_auth: &ClientAuth) -> (u8, Vec<u8>) {
     let file = |path: &Path| std::fs::read(path).unwrap_or_default(); // unreadable: there is no listener then
     match client_auth {
@@ -201,9 +201,9 @@ fn clients_policy(client_auth: &ClientAuth) -> (u8, Vec<u8>) {
     }
 }
 
-/// What two listeners must have in common to share tickets. Whoever resumes shows no certificate and is shown none, so a
-/// ticket must be worth nothing where the full handshake would have asked for more, or answered with another name. Of a certificate that is
-/// kept up to date its name counts: who resumes after a renewal loses nothing.
+/// What two listeners must share to accept each other's tickets. A client that resumes shows no certificate and gets
+/// none. So a ticket must be worthless where a full handshake would require more, or answer with another name. An
+/// automatically renewed certificate counts by name, so that clients can resume after a renewal.
 pub(super) fn tickets_key(
     certificates: &[Certificate],
     kept: &[(String, Slot)],

@@ -1,4 +1,4 @@
-//! Logins that nobody would finish: found by asking the table which route the provider sends browsers back to.
+//! Finds logins that nobody could finish, by asking the table which route the provider sends browsers back to.
 
 use super::Compiler;
 use weir_config::{Diagnostic, Node, schema::FilterNode};
@@ -32,7 +32,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Whether a GET of this goes to a route with the same login. What cannot be known is taken for yes.
+    /// Whether a GET of this goes to a route with the same login. Yes if it cannot be known.
     fn has_login(&self, table: &Table, id: RouteId, (host, path): (&str, &str), oidc: &Node) -> bool {
         let Some(mut request) = table.sample(id) else { return true };
         (request.host, request.path) = (host.to_owned(), path.to_owned());
@@ -48,7 +48,7 @@ impl Compiler<'_> {
     }
 }
 
-/// The filters `oidc` of a list, those among the members of `any` too, with their paths.
+/// The `oidc` filters of a list, including members of `any`, with their paths.
 fn logins(filters: &[FilterNode]) -> impl Iterator<Item = (String, &Node)> {
     filters.iter().flat_map(|filter| match filter.name.as_str() {
         "oidc" => vec![(filter.path.clone(), &filter.node)],

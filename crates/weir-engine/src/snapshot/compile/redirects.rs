@@ -1,4 +1,4 @@
-//! Redirects that send a client to where it comes from: found by asking the table where the next request would go.
+//! Finds redirects that lead a client back to itself, by asking the table where the next request would go.
 
 use super::Compiler;
 use weir_config::{Diagnostic, schema};
@@ -23,8 +23,8 @@ impl Compiler<'_> {
         }
     }
 
-    /// Whether a client that is sent `to` certainly comes out at the same route again. What cannot be known, such as a host
-    /// that no route names, is no.
+    /// Whether a client sent `to` certainly reaches the same route again. No if it cannot be known, as with a host
+    /// that no route names.
     fn comes_back(&self, table: &Table, id: RouteId, route: &schema::Route, to: &str) -> bool {
         let Some(mut next) = table.sample(id) else { return false };
         let to = to.replace("{path}", &next.path).replace("{host}", &next.host);
@@ -46,11 +46,11 @@ impl Compiler<'_> {
         }
         let path = path_and_query.split(['?', '#']).next().unwrap_or_default();
         next.path = if path.is_empty() { "/".to_owned() } else { path.to_owned() };
-        // By default the method stays; another status may make a GET of it, which most routes take anyhow.
+        // By default the method stays. Another status may turn it into GET, which most routes accept anyway.
         table.find(&next.request(), &mut NoTrace) == Some(id)
     }
 
-    /// Whether the route is reached by this scheme only: then a redirect to it is no change of scheme.
+    /// Whether the route is reached by this scheme only, so that a redirect to it does not change the scheme.
     fn all_speak(&self, route: &schema::Route, scheme: &str) -> bool {
         let of_route = |name: &str| {
             let listeners = &route.matches.listeners;

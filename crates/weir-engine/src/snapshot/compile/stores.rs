@@ -1,4 +1,4 @@
-//! Stores: where they are, and whether they can be spoken to. Nothing is connected before the first question.
+//! Stores: where they are, and whether their settings are usable. No connection is made before the first use.
 
 use super::Compiler;
 use std::ops::RangeInclusive;
@@ -7,10 +7,10 @@ use weir_config::schema;
 use weir_config::units::ByteSize;
 use weir_filter::store::{self, Place, Room, Server, Stores};
 
-/// Most bytes of a file of certificates.
+/// Most bytes of a certificate file.
 const CA_BYTES: u64 = 1024 * 1024;
 
-/// How large a store can be in memory, and on disk, in bytes.
+/// The range of sizes in memory, and on disk, in bytes.
 const MEMORY: RangeInclusive<u64> = 1 << 20..=1 << 40;
 const DISK: RangeInclusive<u64> = 1 << 24..=1 << 50;
 
@@ -44,7 +44,7 @@ impl Compiler<'_> {
         stores
     }
 
-    /// What a store is that is memory, and perhaps a disk, and nothing else.
+    /// A store that is memory, perhaps with a disk, and nothing else.
     fn room(&mut self, name: &str, written: &schema::Store) -> Option<Room> {
         let alone =
             schema::Store { memory: written.memory, disk: written.disk.clone(), ..schema::Store::default() };
@@ -69,7 +69,7 @@ impl Compiler<'_> {
         sound.then_some(Room { memory: memory.get(), disk })
     }
 
-    /// Whether a store can be so large.
+    /// Whether a store may have this size.
     fn size(&mut self, path: &str, size: ByteSize, sizes: &RangeInclusive<u64>, told: &str) -> bool {
         let sound = sizes.contains(&size.get());
         if !sound {
@@ -119,7 +119,7 @@ impl Compiler<'_> {
         for (key, url) in std::iter::once(("redis".to_owned(), url))
             .chain(written.nodes.iter().enumerate().map(|(at, url)| (format!("nodes[{at}]"), url)))
         {
-            // What is wrong is told without the URL, which may hold a password.
+            // The message omits the URL, which may hold a password.
             if let Err(e) = store::check(url, ca.as_deref()) {
                 let hint = "write redis://HOST:PORT, or rediss://HOST:PORT for TLS";
                 let message = format!("the URL cannot be used: {e}");
@@ -154,7 +154,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// A store that a node of the fleet is. A bundle is checked where there is no fleet too: there each gateway counts for itself.
+    /// A store on a fleet node. A bundle is also checked without a fleet: there each gateway counts for itself.
     fn fleet_store(&mut self, path: &str, written: &schema::Store) -> Option<Place> {
         let before = self.found.errors();
         let alone = schema::Store {

@@ -60,7 +60,7 @@ impl Compiler<'_> {
         let known = old.map(|(_, old)| old.published.list());
         let known = known.as_deref().map_or(&[][..], Vec::as_slice);
         let (fixed, names) = self.endpoints(name, written, tls.is_some());
-        // What a name resolved to, and what a registry said, is known already: it serves until they answer anew.
+        // What names resolved to and registries listed is already known: it serves until they answer again.
         let healths = Arc::clone(&self.carry.healths);
         let names = Names { upstream: name.into(), healths, fixed, names };
         let registry = self.registry(name, written, old.map(|(before, old)| (before, &**old)));
@@ -71,7 +71,7 @@ impl Compiler<'_> {
         let retry = written.retry.as_ref().map(retry);
         let hedge = written.hedge.as_ref();
         let hedge = hedge.map(|hedge| Hedge { after: hedge.after.get(), budget: hedge.budget.ratio() });
-        // What was spent a moment ago counts, whatever the shares are now.
+        // Recently spent retries count, even if the shares have changed.
         let budget = old.map_or_else(|| Budget::new(Instant::now()), |(_, old)| Arc::clone(&old.budget));
         let t = &written.timeouts;
         let upstream = Arc::new(Upstream {
@@ -102,7 +102,7 @@ impl Compiler<'_> {
             }),
             zone: self.config.zone.as_deref().map(Into::into),
             timeouts: Timeouts {
-                // An attempt that takes too long to connect is as late as any other.
+                // An attempt that is too slow to connect is as late as any other.
                 connect: t.connect.get().min(retry.as_ref().and_then(|r| r.per_try).unwrap_or(Duration::MAX)),
                 response: t.response.get(),
                 body: t.body.get(),
@@ -153,7 +153,7 @@ impl Compiler<'_> {
         Some(tls)
     }
 
-    /// The same, with mistakes told at this path.
+    /// The same, with mistakes reported at this path.
     fn client_tls_at(
         &mut self,
         path: &str,
@@ -169,7 +169,7 @@ impl Compiler<'_> {
         let ca = written.ca.as_ref().map(|p| p.0.as_path());
         let identity = match (&written.client_cert, &written.client_key) {
             (Some(cert), Some(key)) => Some((cert.0.as_path(), key.0.as_path())),
-            // Certificate and key in one file is what many tools write.
+            // Many tools write certificate and key into one file.
             (Some(both), None) => Some((both.0.as_path(), both.0.as_path())),
             _ => None,
         };
@@ -183,7 +183,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// The TLS of probes: that of the upstream, with what they have of their own.
+    /// The TLS of probes: the upstream's, with the probes' own settings on top.
     fn probe_tls(
         &mut self,
         name: &str,
@@ -245,7 +245,7 @@ impl Compiler<'_> {
         (fixed, names)
     }
 
-    /// The registry that lists the endpoints, with what the same one listed before.
+    /// The registry that lists the endpoints, with what it listed before.
     fn registry(
         &self,
         name: &str,
@@ -276,7 +276,7 @@ impl Compiler<'_> {
     }
 }
 
-/// Host and port as Host wants them: without the scheme's own port.
+/// Host and port in the form of Host: without the scheme's default port.
 fn authority(host: &str, port: u16, tls: bool) -> String {
     if port == if tls { 443 } else { 80 } { host.to_owned() } else { format!("{host}:{port}") }
 }
@@ -292,7 +292,7 @@ fn retry(written: &schema::Retry) -> Retry {
     let mut on = Conditions::default();
     for condition in &written.on {
         match condition {
-            schema::RetryOn::Connect => {} // is repeated in any case
+            schema::RetryOn::Connect => {} // repeated in any case
             schema::RetryOn::Grpc(status) => on.grpc.push(*status),
             schema::RetryOn::RefusedStream => on.refused_stream = true,
             schema::RetryOn::Reset => on.reset = true,
@@ -368,7 +368,7 @@ fn hash_by(written: &schema::HashBy) -> By {
     }
 }
 
-/// Tells TLS policies apart, also when a file's content changed under the same name.
+/// Distinguishes TLS policies, even if a file's content changed under the same name.
 fn tls_key(written: &schema::UpstreamTls) -> String {
     let mut hash = Sha256::new();
     hash.update(format!("{written:?}"));
