@@ -1,25 +1,25 @@
 //! Why the gateway itself answered: causes, and the errors that carry one.
 //!
-//! A [`Cause`] is a stable code with its status, its meaning and the key that would change it. The catalogue in
-//! `docs/reference/causes.md` is made from these texts; a filter's causes stand in the filter's file.
+//! A [`Cause`] is a stable code with its status, its meaning and the key that would change it. These texts generate
+//! `docs/reference/causes.md`. A filter's causes are in the filter's file.
 
 use std::fmt;
 use weir_telemetry::Attempt as Outcome;
 
-/// Why the gateway itself answered, or cut an exchange short.
+/// Why the gateway itself answered or cut an exchange short.
 #[derive(Debug)]
 pub struct Cause {
-    /// Stable code: in the access log, in `weir_causes_total`, and in `x-weir-cause` where `expose_causes` is on.
+    /// Stable code: in the access log, in `weir_causes_total`, and in `x-weir-cause` if `expose_causes` is on.
     pub code: &'static str,
-    /// Status of the answer. 0: there is no answer, because it had begun or nobody is there to read it.
+    /// Status of the answer. 0 if there is none, because the response had begun or nobody is there to read it.
     pub status: u16,
-    /// What happened, in one sentence. The client sees it as `detail` where `expose_causes` is on.
+    /// What happened, in one sentence. The client sees it as `detail` if `expose_causes` is on.
     pub meaning: &'static str,
     /// The config key that would change it, or what else to do. For the operator only.
     pub change: &'static str,
-    /// The limit that was reached, where metrics count how often it is.
+    /// The limit that was reached, if metrics count it.
     pub limit: Option<Limit>,
-    /// How an attempt counts that came to this.
+    /// How an attempt that ended so is counted.
     pub outcome: Outcome,
     /// The request carried no credentials at all, as opposed to wrong ones.
     pub no_credentials: bool,
@@ -29,40 +29,41 @@ pub struct Cause {
 
 /// Whether a cause reports a failure or refuses the request.
 ///
-/// Clients can provoke refusals at will, so the guard never takes a change back for them. A cause is a refusal unless it says otherwise.
+/// Clients can provoke refusals at will, so the guard never reverts a change because of them. A cause is a refusal
+/// unless it says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nature {
     /// The gateway or an upstream failed to do what the config says.
     Failure,
-    /// The request is not let through, or the client is at fault.
+    /// The request is not allowed, or the client is at fault.
     Refusal,
 }
 
-/// A limit of which `weir_limits_hit_total` counts how often it was reached.
+/// A limit that `weir_limits_hit_total` counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// The size of a request body.
     BodyBytes,
-    /// Requests under way at once, of the filter `concurrency`.
+    /// Concurrent requests, in the filter `concurrency`.
     Concurrency,
     /// Connections of clients.
     Connections,
     /// The size of a request head.
     HeaderBytes,
-    /// The number of its fields.
+    /// The number of header fields.
     Headers,
-    /// The filter `rate_limit`, quotas too.
+    /// The filter `rate_limit`, including quotas.
     Rate,
     /// The length of a request target.
     TargetBytes,
     /// Connections to an upstream.
     UpstreamConnections,
-    /// Requests that wait for one.
+    /// Requests that wait for a connection to an upstream.
     UpstreamPending,
 }
 
 impl Cause {
-    /// What most causes have in common, for those that a filter declares: `Cause { code: .., ..Cause::USUAL }`.
+    /// The defaults of most causes, for causes declared by a filter: `Cause { code: .., ..Cause::USUAL }`.
     pub const USUAL: Self = Self {
         code: "",
         status: 0,
@@ -216,7 +217,7 @@ mod tests {
         }
     }
 
-    /// A failure is answered 5xx or cuts a response that has begun; whatever is answered 4xx refuses.
+    /// A failure is answered with 5xx or cuts a response that has begun. An answer of 4xx is a refusal.
     #[test]
     fn failures_are_no_refusals() {
         for cause in CAUSES.iter().filter(|cause| cause.is_failure()) {

@@ -1,5 +1,5 @@
-//! A client of etcd over its JSON gateway, for whoever asks one: a fleet (`fleet`) and discovery (`discovery`). On one thread: connections do not
-//! change threads.
+//! A client of etcd over its JSON gateway, for fleets (`fleet`) and discovery (`discovery`). It stays on one thread,
+//! because connections do not change threads.
 
 pub mod fleet;
 
@@ -11,19 +11,19 @@ use std::time::Duration;
 use weir_fleet::kv::{self, Question};
 use weir_h1::FieldName;
 
-/// How long a question may take, each server that is tried included. Less than the machines of weir-fleet wait.
+/// How long a request may take, over all servers tried. Less than weir-fleet's machines wait.
 const WAIT: Duration = Duration::from_secs(8);
 
-/// How long one server may take, where there are others.
+/// How long one server may take if there are others.
 const WAIT_ONE: Duration = Duration::from_secs(3);
 
-/// Longest answer that holds nothing but a few fields, in bytes.
+/// Longest answer with only a few fields, in bytes.
 pub(crate) const SMALL: usize = 256 << 10;
 
-/// The status of gRPC for what is not there.
+/// The gRPC status NOT_FOUND.
 const NOT_FOUND: u64 = 5;
 
-/// The servers of one etcd, and who we are to it.
+/// The servers of one etcd, and our credentials for it.
 pub(crate) struct Client {
     servers: Vec<Url>,
     first: Url,
@@ -35,7 +35,7 @@ pub(crate) struct Client {
     environment: Arc<Environment>,
 }
 
-/// A watch that is open. Dropping it ends it.
+/// An open watch. Dropping it ends it.
 pub(crate) struct Watch {
     following: Following,
     read: Vec<u8>,
@@ -44,21 +44,21 @@ pub(crate) struct Watch {
     longest: usize,
 }
 
-/// What came of a question.
+/// The result of asking one server.
 enum Asked {
     Answer(Bytes),
     /// The server does not answer, or not now.
     Away(String),
-    /// The token is not valid any more.
+    /// The token is no longer valid.
     Stale,
     Refused(AskError),
 }
 
-/// Why a question has no answer.
+/// Why a request got no answer.
 #[derive(Debug)]
 pub(crate) struct AskError {
     text: String,
-    /// The status of gRPC by which etcd refused it.
+    /// The gRPC status with which etcd refused it.
     code: Option<u64>,
 }
 
@@ -67,7 +67,7 @@ impl AskError {
         Self { text: text.into(), code: None }
     }
 
-    /// Whether there is no such thing as the question names: a lease that has ended.
+    /// Whether the named thing does not exist, such as a lease that has ended.
     pub(crate) fn is_not_found(&self) -> bool {
         self.code == Some(NOT_FOUND)
     }
@@ -80,7 +80,7 @@ impl From<AskError> for String {
 }
 
 impl Client {
-    /// Begins with the server that `start` leads to, so that many clients spread over many servers.
+    /// Starts with the server that `start` selects, so that many clients spread over many servers.
     pub(crate) fn new(
         servers: &[Url],
         start: u64,
@@ -105,7 +105,7 @@ impl Client {
         self.first.origin()
     }
 
-    /// Asks one server after the other until one answers.
+    /// Asks one server after another until one answers.
     pub(crate) async fn ask(&self, question: &Question, limit: usize) -> Result<Bytes, AskError> {
         tokio::time::timeout(WAIT, self.ask_all(question, limit))
             .await
@@ -152,7 +152,7 @@ impl Client {
         self.post(server, question, token.as_deref(), limit).await
     }
 
-    /// The token that this user has, asked for where there is none.
+    /// This user's token, requested if there is none.
     async fn token(&self, server: &Url) -> Result<Option<String>, Asked> {
         let Some((user, password)) = &self.login else { return Ok(None) };
         if let Some(token) = self.token.borrow().clone() {
@@ -199,7 +199,7 @@ impl Client {
         }
     }
 
-    /// Opens a watch, of which a line may have so many bytes, at the server that answered last.
+    /// Opens a watch at the server that answered last. A line may have up to `longest` bytes.
     pub(crate) async fn watch(&self, question: &Question, longest: usize) -> Result<Watch, String> {
         tokio::time::timeout(WAIT, self.open_watch(question, longest))
             .await
@@ -229,7 +229,7 @@ impl Client {
 }
 
 impl Watch {
-    /// The next line, with its end; why there is none. Cancel safe: what was read stays.
+    /// The next line with its end, or why there is none. Cancel safe: bytes already read are kept.
     pub(crate) async fn line(&mut self) -> Result<&[u8], String> {
         let mut seen = self.at;
         let end = loop {
@@ -237,7 +237,7 @@ impl Watch {
             if let Some(at) = memchr::memchr(b'\n', rest) {
                 break seen + at + 1;
             }
-            // What is before has been handed out.
+            // Drop what has been returned.
             self.read.drain(..self.at);
             self.at = 0;
             seen = self.read.len();

@@ -1,10 +1,10 @@
-//! The HTTP client of the control side: keys of an identity provider, tokens, certificates, registries. Whatever is no
-//! upstream of the config and is asked for seldom.
+//! The control side's HTTP client: fetches an identity provider's keys, tokens, certificates, registries. It is for
+//! services that are no upstream of the config and are rarely asked.
 //!
-//! A [`Fetcher`] may be used from any thread. The work is done on the control thread (`reload.rs`), by [`serve`]: names by
-//! our own resolver with the servers under `dns`, TLS by weir-wire, HTTP/1.1 by weir-h1; HTTP/2 (`h2.rs`) where a request asks for it, as
-//! calls of gRPC do. Each request has a connection of its own, a limit in bytes and one in time. Redirects are not followed: where a
-//! request goes is what the operator wrote.
+//! A [`Fetcher`] may be used from any thread. [`serve`] does the work on the control thread (`reload.rs`): names by
+//! our own resolver with the servers under `dns`, TLS by weir-wire, HTTP/1.1 by weir-h1. Requests that ask for it,
+//! such as gRPC calls, use HTTP/2 (`h2.rs`). Each request has its own connection, a limit in bytes and one in time.
+//! Redirects are not followed: a request goes where the operator wrote.
 
 mod follow;
 mod h2;
@@ -29,54 +29,54 @@ use weir_wire::dial::{Dialled, dial};
 use weir_wire::listen::Address;
 use weir_wire::tls::ClientTls;
 
-/// Most requests that wait to be begun; one more is refused.
+/// Most requests that wait to start; one more is refused.
 const WAITING: usize = 256;
 
-/// Most requests that run at once.
+/// Most concurrent requests.
 const AT_ONCE: usize = 32;
 
-/// How long one address is given to answer, so that the next one has its turn.
+/// How long one address may take to answer before the next is tried.
 const CONNECT: Duration = Duration::from_secs(3);
 
-/// Most addresses of a name that are tried.
+/// Most addresses of a name to try.
 const ADDRESSES: usize = 4;
 
-/// A request to a service that is no upstream.
+/// A request to a service that is not an upstream.
 #[derive(Clone, Debug)]
 pub struct FetchRequest {
     /// Method, such as `GET`.
     pub method: String,
-    /// Where to.
+    /// The URL.
     pub url: Url,
-    /// Fields beside Host, User-Agent, Connection and Content-Length.
+    /// Fields besides Host, User-Agent, Connection and Content-Length.
     pub headers: Vec<(FieldName, Vec<u8>)>,
-    /// The body; where it is empty none is sent.
+    /// The body. If it is empty, none is sent.
     pub body: Bytes,
     /// Longest body of the answer, in bytes.
     pub limit: usize,
-    /// Longest time until the answer is there, names and TLS included.
+    /// Longest time for the whole answer, including names and TLS.
     pub timeout: Duration,
-    /// Whose certificates are believed.
+    /// Which certificates are trusted.
     pub trust: Trust,
-    /// What is spoken.
+    /// The version of HTTP.
     pub version: Version,
 }
 
-/// The version of HTTP that a request is sent by.
+/// The version of HTTP for a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
     /// HTTP/1.1.
     #[default]
     Http11,
-    /// HTTP/2, by ALPN with TLS and by prior knowledge without. Trailers of the answer stand behind its fields.
+    /// HTTP/2, by ALPN with TLS and by prior knowledge without. The answer's trailers follow its fields.
     Http2,
 }
 
-/// Whose certificates are believed.
+/// Which certificates are trusted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trust(Option<Arc<Trusted>>);
 
-/// The certificates of a file, as TLS policies for either version of HTTP.
+/// The certificates of a file, as one TLS policy for each version of HTTP.
 #[derive(Debug)]
 struct Trusted {
     pem: Vec<u8>,
@@ -94,17 +94,17 @@ struct Policies {
 pub enum FetchError {
     /// 256 requests wait already, or the gateway ends.
     Busy,
-    /// The answer is no HTTP, or ended in the middle.
+    /// The answer is not HTTP, or ended in the middle.
     BadAnswer,
-    /// Nobody could be connected to; with the last reason.
+    /// No address could be connected to, with the last reason.
     Connect(String),
-    /// The name has no address; with the reason.
+    /// The name has no address, with the reason.
     Name(String),
-    /// It took longer than it may.
+    /// It took too long.
     Timeout,
-    /// The body is longer than it may be, in bytes.
+    /// The body exceeds this limit in bytes.
     TooLong(usize),
-    /// The request holds what cannot be sent.
+    /// The request contains something that cannot be sent.
     Unsendable,
 }
 
@@ -112,7 +112,7 @@ pub enum FetchError {
 #[derive(Clone)]
 pub struct Fetcher(mpsc::Sender<Asked>);
 
-/// A request, and who waits for its answer.
+/// A request and the recipient of its answer.
 #[derive(Debug)]
 pub struct Asked {
     /// The request.
@@ -121,8 +121,8 @@ pub struct Asked {
     pub answer: oneshot::Sender<Result<CallAnswer, FetchError>>,
 }
 
-/// What changes with the config: who resolves names. The roots of the system are read when first needed, and again after a
-/// reload.
+/// What changes with the config: how names are resolved. The system's roots are read when first needed, and again
+/// after a reload.
 #[derive(Default)]
 pub struct Environment {
     resolver: Mutex<Option<TokioResolver>>,
@@ -130,7 +130,7 @@ pub struct Environment {
 }
 
 impl FetchRequest {
-    /// A GET with these limits, by the certificates that the system believes.
+    /// A GET with these limits, trusting the system's certificates.
     pub fn get(url: Url, limit: usize, timeout: Duration) -> Self {
         Self {
             method: "GET".to_owned(),
@@ -156,7 +156,8 @@ impl Trust {
         Self::files(Some(path), None)
     }
 
-    /// What a server is believed by, and what it knows the gateway by, as a config has it; where nothing is written, the certificates of the system.
+    /// The trust that a config describes: which certificates a server may have, and the gateway's own. Without
+    /// settings, the system's certificates.
     pub fn given(
         ca: &Option<FilePath>,
         client_cert: &Option<FilePath>,
@@ -171,7 +172,8 @@ impl Trust {
         Self::files(ca.as_deref(), identity)
     }
 
-    /// The certificates in a PEM file, or those of the system; and a certificate with its key to show, where the server asks for one.
+    /// Trusts the certificates of a PEM file, or the system's. May have a certificate and key to present if the
+    /// server asks.
     pub(crate) fn files(ca: Option<&Path>, identity: Option<(&Path, &Path)>) -> Result<Self, String> {
         let policies = Policies::new(ca, identity)?;
         let read = |path: &Path| std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()));
@@ -183,7 +185,7 @@ impl Trust {
     }
 }
 
-/// The same certificates, whatever file they came from.
+/// Equal if the certificates are, whatever file they came from.
 impl PartialEq for Trusted {
     fn eq(&self, other: &Self) -> bool {
         self.pem == other.pem
@@ -225,7 +227,7 @@ impl std::error::Error for FetchError {}
 // === impl Fetcher ===
 
 impl Fetcher {
-    /// A fetcher, and where its requests arrive: the control thread, or a test.
+    /// A fetcher and the receiver of its requests: the control thread, or a test.
     pub fn channel() -> (Self, mpsc::Receiver<Asked>) {
         let (send, asked) = mpsc::channel(WAITING);
         (Self(send), asked)
@@ -251,7 +253,7 @@ impl fmt::Debug for Fetcher {
 // === impl Surroundings ===
 
 impl Environment {
-    /// Of this machine alone: names are resolved as it resolves them.
+    /// The environment of this machine: names are resolved as it resolves them.
     pub fn of_system() -> Self {
         let environment = Self::default();
         let settings = dns::Settings {
@@ -259,11 +261,11 @@ impl Environment {
             min_ttl: Duration::from_secs(1),
             max_ttl: Duration::from_secs(300),
         };
-        environment.set(dns::resolver(&settings).ok()); // a request to a name tells what is wrong
+        environment.set(dns::resolver(&settings).ok()); // a request by name reports the error
         environment
     }
 
-    /// From now on names are resolved so.
+    /// Resolves names by this from now on.
     pub fn set(&self, resolver: Option<TokioResolver>) {
         *self.resolver.lock().unwrap_or_else(PoisonError::into_inner) = resolver;
         *self.system.lock().unwrap_or_else(PoisonError::into_inner) = None;
@@ -293,7 +295,7 @@ impl Environment {
     }
 }
 
-/// Carries requests out until every [`Fetcher`] is gone. On a `LocalSet`: connections do not change threads.
+/// Serves requests until every [`Fetcher`] is gone. Runs on a `LocalSet`, because connections do not change threads.
 pub async fn serve(mut asked: mpsc::Receiver<Asked>, environment: Arc<Environment>) {
     let places = Arc::new(Semaphore::new(AT_ONCE));
     while let Some(Asked { request, mut answer }) = asked.recv().await {
@@ -311,7 +313,7 @@ pub async fn serve(mut asked: mpsc::Receiver<Asked>, environment: Arc<Environmen
     }
 }
 
-/// Sends a request on this thread and reads the whole answer. The time that it may take is the caller's matter.
+/// Sends a request on this thread and reads the whole answer. The caller limits the time.
 pub async fn fetch(request: &FetchRequest, environment: &Environment) -> Result<CallAnswer, FetchError> {
     let (call, out) = rendered(request)?;
     let Dialled { mut stream, round_trip, .. } = connect(request, environment).await?;
@@ -325,7 +327,7 @@ pub async fn fetch(request: &FetchRequest, environment: &Environment) -> Result<
     })
 }
 
-/// A request, and as it is written.
+/// A request and its bytes.
 fn rendered(request: &FetchRequest) -> Result<(CallRequest, Vec<u8>), FetchError> {
     let url = &request.url;
     let mut headers = request.headers.clone();
@@ -347,7 +349,7 @@ fn rendered(request: &FetchRequest) -> Result<(CallRequest, Vec<u8>), FetchError
     Ok((call, out))
 }
 
-/// Connects to the first address that takes it.
+/// Connects to the first address that accepts.
 async fn connect(request: &FetchRequest, environment: &Environment) -> Result<Dialled, FetchError> {
     let FetchRequest { url, trust, version, .. } = request;
     let tls = if url.is_tls() { Some(environment.tls(trust, *version)?) } else { None };
@@ -368,7 +370,7 @@ mod tests {
     use super::*;
     use weir_testkit::{Authority, Upstream, refusing_address};
 
-    /// What the control thread is.
+    /// Plays the control thread.
     async fn ask(request: FetchRequest) -> Result<CallAnswer, FetchError> {
         let local = tokio::task::LocalSet::new();
         let (fetcher, asked) = Fetcher::channel();

@@ -1,4 +1,4 @@
-//! The id of a request: how a person who was told it finds the request in the logs.
+//! The id of a request, by which a person who was given it finds the request in the logs.
 
 /// An id: 128 random bits as 32 hexadecimal digits. Unique, not secret.
 #[inline]

@@ -1,6 +1,6 @@
-//! One request and its whole answer over an open connection: what a filter's call to an upstream (`call.rs`) and a request of
-//! the control side (`fetch.rs`) or a probe (`upstream/probes/`) have in common; an attempt beside another (`exchange/hedge.rs`)
-//! reads no more than the head.
+//! One request and its whole answer on an open connection. Shared by a filter's call to an upstream (`call.rs`),
+//! requests of the control side (`fetch.rs`) and probes (`upstream/probes/`). A hedged attempt (`exchange/hedge.rs`)
+//! reads only the head.
 
 use bytes::Bytes;
 use std::future::poll_fn;
@@ -9,10 +9,10 @@ use weir_h1::{
 };
 use weir_wire::Stream;
 
-/// Longest body that a filter's own call may be answered with, in bytes, unless it asks for less or more.
+/// The default limit of the body that answers a filter's own call, in bytes.
 pub const CALL_BODY_BYTES: usize = 64 * 1024;
 
-/// As the limit of a call: its answer may have a body of any length, which is read to its end and thrown away.
+/// A limit for calls whose answer may have a body of any length, which is read to its end and discarded.
 pub const DISCARDED: usize = usize::MAX;
 
 /// A filter's own request.
@@ -24,27 +24,27 @@ pub struct CallRequest {
     pub target: String,
     /// Host and port.
     pub authority: Vec<u8>,
-    /// Fields beside Host and Content-Length.
+    /// Fields besides Host and Content-Length.
     pub headers: Vec<(FieldName, Vec<u8>)>,
-    /// The body; where it is empty none is sent.
+    /// The body. If it is empty, none is sent.
     pub body: Bytes,
-    /// Longest body of the answer, in bytes: [`CALL_BODY_BYTES`] for most; or [`DISCARDED`].
+    /// Longest body of the answer, in bytes: [`CALL_BODY_BYTES`] for most, or [`DISCARDED`].
     pub limit: usize,
 }
 
-/// What a filter's own request was answered with.
+/// The answer to a filter's own request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CallAnswer {
     /// Status code.
     pub status: u16,
-    /// Fields without framing ones.
+    /// Fields, without framing fields.
     pub headers: Vec<(FieldName, Vec<u8>)>,
     /// The whole body.
     pub body: Bytes,
 }
 
 impl CallAnswer {
-    /// The last field of that name: trailers come behind the fields of the head.
+    /// The last field with that name: trailers follow the head's fields.
     #[inline]
     pub fn field(&self, name: &str) -> Option<&[u8]> {
         let found = self.headers.iter().rev().find(|(known, _)| known.as_str().eq_ignore_ascii_case(name));
@@ -57,14 +57,14 @@ impl CallAnswer {
 pub enum Failed {
     /// The connection ended before the answer began.
     Closed,
-    /// What came is no HTTP, or it ended in the middle.
+    /// What arrived is not HTTP, or it ended in the middle.
     Malformed,
     /// The body is longer than the limit of the request.
     TooLong,
 }
 
-/// The request as it is written. What a filter of another program asks is checked here, as every generated value is:
-/// `None` where it cannot be sent.
+/// The request as bytes; `None` if it cannot be sent. It is checked like every generated value, because another
+/// program's request may be behind it.
 pub fn render(request: &CallRequest) -> Option<Vec<u8>> {
     let target = |b: u8| b > 0x20 && b < 0x7f;
     let sound = !request.method.is_empty()
@@ -93,8 +93,8 @@ pub fn render(request: &CallRequest) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Writes `out`, which [`render`] made of `request`, and reads the answer; tells whether the connection can be kept. `sent`:
-/// how much was written.
+/// Writes `out`, which [`render`] made from `request`, and reads the answer. Returns whether the connection can be
+/// kept. `sent` counts the bytes written.
 pub async fn talk(
     stream: &mut Stream,
     request: &CallRequest,
@@ -113,7 +113,7 @@ pub async fn talk(
     Ok((answer(&head, body), keep))
 }
 
-/// Writes a request, head and body. `sent`: how much was written.
+/// Writes a request, head and body. `sent` counts the bytes written.
 pub async fn send(stream: &mut Stream, out: &[u8], sent: &mut usize) -> Result<(), Failed> {
     while *sent < out.len() {
         let rest = out.get(*sent..).unwrap_or_default();
@@ -126,10 +126,10 @@ pub async fn send(stream: &mut Stream, out: &[u8], sent: &mut usize) -> Result<(
     poll_fn(|cx| stream.poll_finish(cx, &[])).await.map_err(|_| Failed::Closed)
 }
 
-/// Most interim responses to one request, in case an upstream never comes to the final one.
+/// Most interim responses to one request, in case an upstream never sends the final one.
 const MAX_INTERIM: u32 = 16;
 
-/// Reads the head of the final response; interim ones are passed over.
+/// Reads the head of the final response and skips interim ones.
 pub async fn receive_head(stream: &mut Stream, limits: &Limits) -> Result<ResponseHead, Failed> {
     let mut head = ResponseHead::default();
     let mut interim = 0;
@@ -148,7 +148,7 @@ pub async fn receive_head(stream: &mut Stream, limits: &Limits) -> Result<Respon
                 return Ok(head);
             }
             interim += 1;
-            // An upgrade that nobody asked for is no answer.
+            // Nobody asked for an upgrade, so 101 is no answer.
             if interim > MAX_INTERIM || head.status() == 101 {
                 return Err(Failed::Malformed);
             }
@@ -160,15 +160,15 @@ pub async fn receive_head(stream: &mut Stream, limits: &Limits) -> Result<Respon
 /// How a body ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// Where it should, and nothing follows.
+    /// At its proper end, and nothing follows.
     Clean,
-    /// It is longer than the limit: this is its beginning.
+    /// It exceeds the limit: this is its start.
     Cut,
-    /// With the connection, or more follows.
+    /// With the connection, or more bytes follow.
     Last,
 }
 
-/// Reads a body, or the beginning of one that is longer than `limit`; with [`DISCARDED`] none of it is kept.
+/// Reads a body, or the start of one longer than `limit`. With [`DISCARDED`] nothing of it is kept.
 pub(crate) async fn read_body(
     stream: &mut Stream,
     head: &ResponseHead,
@@ -209,7 +209,7 @@ pub(crate) async fn read_body(
 pub(crate) fn answer(head: &ResponseHead, body: Vec<u8>) -> CallAnswer {
     let fields = head.headers.iter().filter_map(|(name, value)| {
         let name = std::str::from_utf8(name).ok()?;
-        // Framing is written anew for whoever gets this answer.
+        // The framing is written anew for the recipient of this answer.
         let framing = name.eq_ignore_ascii_case("content-length");
         if framing { None } else { Some((FieldName::new(name).ok()?, value.to_vec())) }
     });

@@ -1,4 +1,4 @@
-//! Follows a service in Consul, by questions that are held back until there is another answer.
+//! Follows a service in Consul with blocking queries, which return when the answer changes.
 
 use super::desk::Desk;
 use super::{AskContext, PAUSE};
@@ -9,7 +9,7 @@ use weir_discover::Choice;
 use weir_discover::consul::{ANSWER_BYTES, Service, WAIT};
 use weir_h1::FieldName;
 
-/// Ends only where nothing can be asked.
+/// Returns only if asking is impossible.
 pub(super) async fn follow(
     written: &ConsulDiscovery,
     choice: Choice,

@@ -1,4 +1,4 @@
-//! What all kinds of registries share: answers come in here, and endpoints go out.
+//! What all kinds of registries share: takes in answers and publishes endpoints.
 
 use super::AskContext;
 use crate::upstream::Upstream;
@@ -16,13 +16,13 @@ use tokio::task::JoinSet;
 use weir_discover::{Listing, Verdict};
 use weir_telemetry::{Telemetry, log};
 
-/// How soon after one list the next one is published.
+/// The shortest time between two published lists.
 const PACE: Duration = Duration::from_millis(100);
 
-/// How long a name that did not resolve is left alone.
+/// How long to wait before asking again for a name that did not resolve.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// How long the names of a list are waited for, before those that have resolved are published.
+/// How long to wait for a list's names before publishing those that have resolved.
 const NAMES: Duration = Duration::from_secs(5);
 
 /// Most names of one upstream.
@@ -34,11 +34,11 @@ pub(super) struct Desk {
     registry: Arc<Registry>,
     telemetry: Arc<Telemetry>,
     changed: Notify,
-    /// Dropped when the registry was asked once.
+    /// Dropped once the registry was asked.
     first: RefCell<Option<std_mpsc::Sender<()>>>,
 }
 
-/// A name, and when it is asked for again.
+/// A name's addresses and when to ask for it again.
 #[derive(Default)]
 struct Resolved {
     addresses: Vec<IpAddr>,
@@ -53,16 +53,16 @@ impl Desk {
         first: std_mpsc::Sender<()>,
     ) -> Option<Self> {
         let registry = Arc::clone(upstream.registry.as_ref()?);
-        // What is known from before serves until there is an answer.
+        // Known endpoints serve until there is an answer.
         let known = registry.state().book.good().is_some();
         let first = RefCell::new(Some(first).filter(|_| !known));
         registry.cells.follows(false);
         let changed = Notify::new();
-        changed.notify_one(); // names that are known from before are asked for again
+        changed.notify_one(); // asks again for names known from before
         Some(Self { upstream, registry, telemetry, changed, first })
     }
 
-    /// Takes an answer. `went_back`: the registry knows less than it did.
+    /// Takes an answer. `went_back` says that the registry knows less than before.
     pub(super) fn answered(&self, listing: Listing, went_back: bool) {
         let (verdict, trouble, news) = {
             let mut state = self.registry.state();
@@ -88,17 +88,17 @@ impl Desk {
             (Verdict::Kept, Some(why)) => self.complain(&why),
             (Verdict::Kept | Verdict::Same, _) => {}
         }
-        // The first list may be empty, and then it is no change.
+        // The first list may be empty, which is no change.
         if self.first.borrow().is_some() {
             self.changed.notify_one();
         }
     }
 
-    /// Takes the endpoints of a file.
+    /// Takes a file's endpoints.
     pub(super) fn read(&self, list: Vec<Listed>) {
         let changed = {
             let mut state = self.registry.state();
-            let _ = state.book.answered(Listing::default(), false); // it only counts failures here
+            let _ = state.book.answered(Listing::default(), false); // counts failures only
             state.has_answered(true);
             let changed = state.file.as_ref() != Some(&list);
             state.file = Some(list);
@@ -110,7 +110,7 @@ impl Desk {
         }
     }
 
-    /// There was no answer, or none that says anything; how long to wait before the next try.
+    /// Notes a missing or useless answer. Returns how long to wait before the next attempt.
     pub(super) fn failed(&self, why: String) -> Duration {
         self.complain(&why);
         self.registry.cells.follows(false);
@@ -120,7 +120,7 @@ impl Desk {
             state.is_away();
             state.book.failed(why)
         };
-        drop(self.first.take()); // whoever starts waits no longer for it
+        drop(self.first.take()); // the start no longer waits for it
         wait
     }
 
@@ -132,7 +132,7 @@ impl Desk {
         SEEN.warn(&self.registry.upstream, message, fields);
     }
 
-    /// Publishes what is known whenever it changes, with the names in it resolved.
+    /// Publishes the known list whenever it changes, with its names resolved.
     pub(super) async fn serve(&self, around: &AskContext) {
         let mut names: HashMap<String, Resolved> = HashMap::new();
         loop {
@@ -142,9 +142,9 @@ impl Desk {
                 () = until(due) => {}
             }
             if self.registry.state().answered.is_none() {
-                continue; // nothing is known, not even that there is nobody
+                continue; // not even an empty list is known
             }
-            self.publish(&names); // who has an address does not wait for those that have names
+            self.publish(&names); // addresses do not wait for names
             let wanted = self.wanted();
             names.retain(|name, _| wanted.contains(name));
             if !wanted.is_empty() {
@@ -171,7 +171,7 @@ impl Desk {
         self.registry.publish(&self.upstream.published, &self.telemetry);
     }
 
-    /// The names among what is listed.
+    /// The names in the list.
     fn wanted(&self) -> Vec<String> {
         let listed = self.registry.state().listed();
         let mut all: Vec<String> = listed.iter().filter_map(|one| one.name().map(str::to_owned)).collect();
@@ -181,7 +181,7 @@ impl Desk {
         all
     }
 
-    /// Asks for the names whose time has come, all at once.
+    /// Asks for all due names concurrently.
     async fn resolve(&self, around: &AskContext, wanted: Vec<String>, names: &mut HashMap<String, Resolved>) {
         let resolver = match &around.resolver {
             Ok(resolver) => resolver,

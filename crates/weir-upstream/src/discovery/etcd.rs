@@ -11,13 +11,13 @@ use weir_config::schema::{EtcdDiscovery, EtcdFormat};
 use weir_discover::Choice;
 use weir_discover::etcd::{ANSWER_BYTES, Applied, Format, Table};
 
-/// How long a watch may be silent before everything is read again: a server that is cut off does not say that it is.
+/// How long a watch may be silent before everything is read again: a partitioned server does not report itself.
 const SILENCE: Duration = Duration::from_secs(30);
 
-/// How long a watch must have lasted for its end to be no failure.
+/// A watch that lasted at least this long did not fail when it ended.
 const LASTED: Duration = Duration::from_secs(1);
 
-/// Ends only where nothing can be asked.
+/// Returns only if asking is impossible.
 pub(super) async fn follow(
     written: &EtcdDiscovery,
     choice: Choice,
@@ -27,7 +27,7 @@ pub(super) async fn follow(
     let trust = Trust::given(&written.ca, &written.client_cert, &written.client_key)?;
     let password = written.password.as_ref().map(|secret| secret.reveal().to_owned());
     let login = written.user.clone().zip(password);
-    // Gateways begin with different members.
+    // Gateways start with different members.
     let start = RandomState::new().hash_one(&written.key);
     let client =
         Client::new(&written.servers, start, trust, login, std::sync::Arc::clone(&around.environment))?;
@@ -44,7 +44,7 @@ pub(super) async fn follow(
     }
 }
 
-/// Reads everything and watches until it must be read again; why that cannot be done.
+/// Reads everything and watches until it must be read again. Fails with the reason.
 async fn once(client: &Client, table: &mut Table, desk: &Desk) -> Result<(), String> {
     let body = client.ask(&table.read(), ANSWER_BYTES).await?;
     let went_back = table.load(&body)?;
@@ -59,9 +59,9 @@ async fn once(client: &Client, table: &mut Table, desk: &Desk) -> Result<(), Str
         match applied {
             Applied::Changed => desk.answered(table.listing(), false),
             Applied::Same => {}
-            // One that never lasts is refused, whatever can be read.
+            // A watch that never lasts counts as refused, even if reads succeed.
             Applied::Reread(why) if opened.elapsed() < LASTED => return Err(why),
-            // What was compacted is no loss: all of it is read.
+            // Compaction loses nothing: everything is read again.
             Applied::Reread(_) => return Ok(()),
         }
     }

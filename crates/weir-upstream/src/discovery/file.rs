@@ -1,4 +1,4 @@
-//! Looks at a file of endpoints.
+//! Follows a file of endpoints.
 
 use super::desk::Desk;
 use crate::upstream::discover::registry::{At, Listed};
@@ -10,16 +10,17 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use weir_config::schema::{Endpoint, EndpointAddress, read_endpoints};
 
-/// How often the file is looked at. A look is one `stat`, on a thread that may block.
+/// How often to check the file. A check is one `stat`, on a thread that may block.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// Longest file that is read, in bytes.
 const FILE_BYTES: u64 = 4 << 20;
 
-/// How old a file must be for its time to tell whether it is as it was read: two writes within one tick of the clock look the same.
+/// A file must be this old before its time proves that it is unchanged: two writes within one clock tick look the
+/// same.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// What tells a file from another that takes its place.
+/// Identifies a version of the file.
 #[derive(Clone, PartialEq)]
 struct Stamp {
     inode: u64,
@@ -28,15 +29,15 @@ struct Stamp {
     nanoseconds: i64,
 }
 
-/// What a look brought.
+/// The result of a check.
 enum Looked {
-    /// The file is as it was.
+    /// The file is unchanged.
     Same,
-    /// What stands in it now, and whether its stamp tells the next change.
+    /// Its content, and its stamp if that proves the next change.
     Read(Option<Stamp>, Result<Vec<Listed>, String>),
 }
 
-/// Ends only where nothing can be asked.
+/// Returns only if asking is impossible.
 pub(super) async fn follow(path: &Path, desk: &Desk) -> Result<Infallible, String> {
     let mut known: Option<Stamp> = None;
     let mut last: Option<Result<Vec<Listed>, String>> = None;
@@ -46,7 +47,7 @@ pub(super) async fn follow(path: &Path, desk: &Desk) -> Result<Infallible, Strin
         let looked = tokio::task::spawn_blocking(move || look(&path, before.as_ref())).await;
         if let Ok(Looked::Read(stamp, read)) = looked {
             known = stamp;
-            // A file that is just being written may hold half a list: what two looks in a row find counts.
+            // A file being written may hold half a list, so a content counts once two checks in a row find it.
             let counts = last.is_none() || next.as_ref() == Some(&read);
             if !counts {
                 known = None;

@@ -1,4 +1,4 @@
-//! Asks the registries of upstreams (`discover:`), and publishes what they list. Runs on the control thread.
+//! Asks the registries of upstreams (`discover:`) and publishes their lists. Runs on the control thread.
 //!
 //! ```text
 //!   Order (a snapshot that runs) ─► follow ─► one task for each upstream:
@@ -6,8 +6,8 @@
 //!                                                  └──► names resolved, endpoints published, at most ten times a second
 //! ```
 //!
-//! *Layout:* `desk` is what all kinds of registries share; each kind has a file that asks and nothing else. What an answer means is decided in
-//! weir-discover; how endpoints come of it stands in `upstream/discover/registry.rs`.
+//! *Layout:* `desk` is what all kinds of registries share. Each kind has a file that only asks. weir-discover decides
+//! what an answer means; `upstream/discover/registry.rs` turns it into endpoints.
 
 mod consul;
 mod desk;
@@ -32,36 +32,37 @@ use weir_config::schema::{self, Discover, Scheme, UpstreamProtocol};
 use weir_discover::Choice;
 use weir_telemetry::Telemetry;
 
-/// The upstreams of the snapshot that runs which have a registry.
+/// The running snapshot's upstreams that have a registry.
 pub struct Order {
     /// The upstreams.
     pub upstreams: Vec<Ordered>,
-    /// How names are asked for.
+    /// How names are resolved.
     pub settings: dns::Settings,
-    /// Where it is counted how they fare.
+    /// Counts how the registries do.
     pub telemetry: Arc<Telemetry>,
-    /// Dropped when each was asked once.
+    /// Dropped once each registry was asked.
     pub first: std_mpsc::Sender<()>,
 }
 
-/// An upstream, and what it asks.
+/// An upstream and what to ask for it.
 pub struct Ordered {
     /// The upstream.
     pub upstream: Arc<Upstream>,
     /// The registry as written.
     pub discover: Discover,
-    /// Which of its instances are used.
+    /// Which of its instances to use.
     pub choice: Choice,
 }
 
-/// What every question needs.
+/// What every request needs.
 struct AskContext {
     environment: Arc<Environment>,
     resolver: Result<TokioResolver, String>,
     settings: dns::Settings,
 }
 
-/// Follows the registries of the order that came last, until there are no more orders. On a `LocalSet`: connections do not change threads.
+/// Follows the registries of the latest order until orders end. Runs on a `LocalSet`, because connections do not
+/// change threads.
 pub async fn follow(mut orders: mpsc::UnboundedReceiver<Order>, environment: Arc<Environment>) {
     let mut tasks: HashMap<Arc<str>, (Arc<Upstream>, AbortHandle)> = HashMap::new();
     let mut before: Option<dns::Settings> = None;
@@ -93,7 +94,7 @@ pub async fn follow(mut orders: mpsc::UnboundedReceiver<Order>, environment: Arc
     }
 }
 
-/// Asks the registry of one upstream until it is told to stop.
+/// Asks one upstream's registry until told to stop.
 async fn ask(
     ordered: Ordered,
     around: Rc<AskContext>,
@@ -110,7 +111,7 @@ async fn ask(
             (.., Some(file)) => file::follow(&file.0, &desk).await,
             _ => Ok(std::future::pending().await),
         };
-        // What cannot even be asked is a mistake in the config that only shows here, such as a certificate that is none.
+        // If asking is impossible, the config has a mistake that only shows here, such as an invalid certificate.
         let Err(why) = broken;
         desk.failed(why);
         std::future::pending::<()>().await;
@@ -136,7 +137,7 @@ pub fn choice(written: &schema::Upstream) -> Choice {
     Choice { scheme: scheme.to_owned(), tls: written.tls.is_some(), version }
 }
 
-/// The kind of registry, and where it is and what is asked, for people.
+/// The kind of registry, its location, and what is asked, for people.
 pub fn place(written: &schema::Upstream) -> Option<(&'static str, String)> {
     let discover = written.discover.as_ref()?;
     let origin =
@@ -162,14 +163,14 @@ pub fn place(written: &schema::Upstream) -> Option<(&'static str, String)> {
     discover.file.as_ref().map(|file| ("file", file.0.display().to_string()))
 }
 
-/// What an upstream begins with: what the one before it knew, where it asked the same.
+/// An upstream's initial state: what its predecessor knew, if it asked the same.
 pub fn begin(written: &schema::Upstream, before: Option<(&schema::Upstream, &Upstream)>, seed: u64) -> State {
     let same = before.filter(|(old, _)| old.discover == written.discover && choice(old) == choice(written));
     let known = same.and_then(|(_, old)| Some(old.registry.as_ref()?.state().clone()));
     known.unwrap_or_else(|| State::new(seed))
 }
 
-/// How long a registry is left alone after an answer, so that one which changes all the time costs little.
+/// The pause after an answer, so that a registry that changes constantly costs little.
 const PAUSE: Duration = Duration::from_millis(50);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Asks for SRV records, again when their time to live is over.
+//! Asks for SRV records, and again when their time to live is over.
 
 use super::AskContext;
 use super::desk::Desk;
@@ -8,16 +8,16 @@ use std::convert::Infallible;
 use std::time::{Duration, Instant};
 use weir_discover::srv::{Record, listing};
 
-/// Most records that are read; of those that cannot be used some are named.
+/// Most records read. Some of the unusable ones are reported.
 const RECORDS: usize = 4 * weir_discover::INSTANCES;
 
-/// How long a failed lookup waits for the next one at most.
+/// The longest pause after a failed lookup.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Ends only where nothing can be asked.
+/// Returns only if asking is impossible.
 pub(super) async fn follow(name: &str, around: &AskContext, desk: &Desk) -> Result<Infallible, String> {
     let resolver = around.resolver.as_ref().map_err(Clone::clone)?;
-    // A name as it is written, and not one below a domain that this machine searches.
+    // The name as written, not one in the machine's search domains.
     let name = format!("{}.", name.trim_end_matches('.'));
     loop {
         let wait = match resolver.srv_lookup(name.as_str()).await {

@@ -1,4 +1,4 @@
-//! What a fleet asks of its etcd.
+//! A fleet's requests to its etcd.
 
 use super::{AskError, Client, SMALL};
 use crate::fetch::{Environment, Trust};
@@ -15,28 +15,28 @@ use weir_fleet::kv::{self, Question};
 use weir_fleet::session::Lease;
 use weir_fleet::{Bundle, Digest, NodeReport, Pointer};
 
-/// Longest answer with a bundle: as base64, with some space around it.
+/// Longest answer with a bundle, in base64 with some space around it.
 const WITH_BUNDLE: usize = weir_fleet::bundle::PUBLISHED_BYTES / 3 * 4 + (64 << 10);
 
 /// Longest page of reports.
 const WITH_REPORTS: usize = etcd::PAGE * weir_fleet::report::REPORT_BYTES / 3 * 4 + (64 << 10);
 
-/// Longest line of a watch: it holds the pointers of some moments.
+/// Longest line of a watch: it holds the pointers of a few moments.
 const LINE: usize = 1 << 20;
 
-/// How often a node has itself remembered for another day.
+/// How often a node renews the record that remembers it for a day.
 const REMIND: Duration = Duration::from_secs(60);
 
-/// Of so many silent nodes it is asked for how long they have been.
+/// For how many silent nodes to ask how long they have been silent.
 const SILENCES: usize = 50;
 
 /// An etcd and the keys of one fleet in it.
 pub struct Etcd {
     client: Client,
-    /// The lease under which this node is remembered, and when it was kept alive last; and what is remembered.
+    /// The lease of this node's day record and when it was last renewed; and the record.
     day: Cell<Option<(Lease, Instant)>>,
     remembered: RefCell<Vec<u8>>,
-    /// That is being put; and the node has left, and is not to be missed.
+    /// Whether the record is being written; and whether the node has left and must not be reported missing.
     remembering: Cell<bool>,
     left: Cell<bool>,
     /// The keys of the fleet.
@@ -46,12 +46,12 @@ pub struct Etcd {
 }
 
 impl Etcd {
-    /// As the config has it.
+    /// A client from the config.
     pub fn new(written: &EtcdSource, environment: Arc<Environment>) -> Result<Self, String> {
         let trust = Trust::given(&written.ca, &written.client_cert, &written.client_key)?;
         let node = written.node.clone().unwrap_or_else(machine);
         let password = written.password.as_ref().map(|secret| secret.reveal().to_owned());
-        // Nodes begin with different members.
+        // Nodes start with different members.
         let start = Digest::of(&[node.as_bytes()]).number();
         let login = written.user.clone().zip(password);
         let client = Client::new(&written.servers, start, trust, login, environment)?;
@@ -66,7 +66,7 @@ impl Etcd {
         })
     }
 
-    /// Where it is, in words.
+    /// Its location as text.
     pub fn place(&self) -> String {
         format!("etcd {} {}", self.client.origin(), self.keys.pointer().trim_end_matches("/current"))
     }
@@ -77,45 +77,45 @@ impl Etcd {
 
     // === what a node asks ===
 
-    /// The pointer as it is.
+    /// The current pointer.
     pub async fn read(&self) -> Result<Seen, String> {
         let body = self.ask(&self.keys.read_pointer(), SMALL).await?;
         Ok(etcd::seen(&kv::range(&body)?))
     }
 
-    /// A bundle, which is what its name says.
+    /// A bundle. Its content matches its digest.
     pub async fn bundle(&self, digest: Digest) -> Result<Bundle, String> {
         let body = self.ask(&self.keys.read_bundle(digest), WITH_BUNDLE).await?;
         etcd::bundle(&kv::range(&body)?, digest)
     }
 
-    /// Asks for the lease that this node lives under.
+    /// Requests this node's lease.
     pub async fn grant(&self) -> Result<Lease, String> {
         etcd::granted(&self.ask(&Keys::grant(), SMALL).await?)
     }
 
-    /// Keeps a lease; false where it has ended.
+    /// Renews a lease. False if it has ended.
     pub async fn keep_alive(&self, lease: Lease) -> Result<bool, String> {
         etcd::kept_alive(&self.ask(&Keys::keep_alive(lease), SMALL).await?)
     }
 
-    /// Ends a lease, and with it what stands under it.
+    /// Ends a lease and removes the keys under it.
     pub async fn revoke(&self, lease: Lease) -> Result<(), String> {
         self.ask(&Keys::revoke(lease), SMALL).await.map(drop)
     }
 
-    /// Puts the report of this node under its lease.
+    /// Writes this node's report under its lease.
     pub async fn put_report(&self, lease: Lease, report: &[u8]) -> Result<(), String> {
         let body = self.ask(&self.keys.put_report(&self.node, lease, report), SMALL).await?;
         kv::range(&body).map(drop)
     }
 
-    // === being remembered ===
+    // === the day record ===
 
-    /// Puts the last report where it stays for a day, so that a node that goes silent is known to be missing.
+    /// Stores the last report for a day, so that a node that goes silent is noticed as missing.
     pub async fn remember(&self, report: Vec<u8>) -> Result<(), String> {
         *self.remembered.borrow_mut() = report;
-        // One at a time, or the report before might overtake this one: whoever is at it puts this one too.
+        // One at a time, or the previous report might overwrite this one. The running call writes this one too.
         if self.remembering.replace(true) {
             return Ok(());
         }
@@ -134,7 +134,8 @@ impl Etcd {
             if self.left.get() {
                 return Ok(());
             }
-            // Before the put: one that fails, because the user has no right to it, must not ask for a lease each time.
+            // Set before the put: if the put fails because the user has no right to it, it must not request a lease
+            // each time.
             self.day.set(Some((lease, Instant::now())));
             let put = self.client.ask(&self.keys.put_seen(&self.node, lease, &report), SMALL).await;
             if put.as_ref().is_err_and(AskError::is_not_found) {
@@ -147,9 +148,9 @@ impl Etcd {
         }
     }
 
-    /// Keeps that alive, once a minute.
+    /// Renews the record's lease, once a minute.
     pub async fn stay_remembered(&self) -> Result<(), String> {
-        let Some((lease, kept)) = self.day.get() else { return Ok(()) }; // the next report asks for one
+        let Some((lease, kept)) = self.day.get() else { return Ok(()) }; // the next report requests one
         if kept.elapsed() < REMIND {
             return Ok(());
         }
@@ -162,10 +163,10 @@ impl Etcd {
         self.remember(report).await
     }
 
-    /// Leaves the fleet: this node is not missed.
+    /// Leaves the fleet, so that this node is not reported missing.
     pub async fn leave(&self, lease: Option<Lease>) -> Result<(), String> {
         self.left.set(true);
-        // In this order: who is remembered and does not live is missed.
+        // In this order: a node with a day record that is not alive counts as missing.
         if let Some((day, _)) = self.day.take() {
             self.revoke(day).await?;
         }
@@ -175,7 +176,8 @@ impl Etcd {
         }
     }
 
-    /// For how long the nodes that stand under these leases have been silent, to a minute; only the first of very many are asked for.
+    /// How long the nodes under these leases have been silent, to the minute. With very many, only the first are
+    /// asked for.
     pub async fn silences(&self, leases: &[Lease]) -> Vec<Option<Duration>> {
         let mut all = Vec::new();
         for lease in leases.iter().take(SILENCES) {
@@ -189,50 +191,51 @@ impl Etcd {
 
     // === coordinating ===
 
-    /// Who holds the key of the election; nobody where nobody does.
+    /// Who holds the election key, if anyone.
     pub async fn leader(&self) -> Result<Option<String>, String> {
         let range = kv::range(&self.ask(&self.keys.read_leader(), SMALL).await?)?;
         Ok(range.entries.first().map(|entry| String::from_utf8_lossy(&entry.value).into_owned()))
     }
 
-    /// Asks for the key of the election.
+    /// Tries to take the election key.
     pub async fn campaign(&self, lease: Lease) -> Result<Campaigned, String> {
         let body = self.ask(&self.keys.campaign(&self.node, lease), SMALL).await?;
         etcd::campaigned(&body, &self.node, lease)
     }
 
-    /// What a key holds.
+    /// The value of a key.
     pub async fn read_key(&self, key: &str) -> Result<Option<Vec<u8>>, String> {
         let range = kv::range(&self.ask(&Keys::read_key(key), SMALL).await?)?;
         Ok(range.entries.into_iter().next().map(|entry| entry.value))
     }
 
-    /// Writes a key under a lease unless it is there: what it holds, `None` where it was written.
+    /// Writes a key under a lease unless it exists. Returns the existing value, or `None` if it was written.
     pub async fn claim(&self, key: &str, value: &[u8], lease: Lease) -> Result<Option<Vec<u8>>, String> {
         etcd::claimed(&self.ask(&Keys::claim(key, value, lease), SMALL).await?)
     }
 
-    /// Asks for a transaction; whether its conditions held.
+    /// Runs a transaction. Returns whether its conditions held.
     pub async fn transact(&self, question: &Question) -> Result<bool, String> {
         etcd::succeeded(&self.ask(question, SMALL).await?)
     }
 
-    /// Moves the pointer, where nobody else has; whether it was moved.
+    /// Moves the pointer if nobody else has. Returns whether it was moved.
     pub async fn move_pointer(&self, pointer: &Pointer, revision: u64, key: u64) -> Result<bool, String> {
         self.transact(&self.keys.move_pointer(pointer, revision, key)).await
     }
 
-    /// The nodes that live, and those that are remembered only.
+    /// The live nodes and those that are only remembered.
     pub async fn look(&self) -> Result<Looked, String> {
         let (nodes, silent) = self.look_at_all().await?;
         Ok(Looked { nodes, silent: silent.into_iter().map(|(report, _)| report).collect() })
     }
 
-    /// The nodes that live, and those that are remembered only, with the leases that they stand under.
+    /// The live nodes and those that are only remembered, with the leases of the latter.
     pub async fn look_at_all(&self) -> Result<(Vec<NodeReport>, Vec<(NodeReport, Lease)>), String> {
-        // In this order: a node that joins now is in neither or in the second, and none is missed that has not been there.
+        // In this order: a node that joins now is in neither list or in the second, so no new node is reported
+        // missing.
         let seen = self.pages(|after| self.keys.read_seen(after)).await;
-        // Where the role was made before there were these keys.
+        // The role may be older than these keys.
         let seen = seen.or_else(|e| if e.contains("permission denied") { Ok(Vec::new()) } else { Err(e) })?;
         let live = self.pages(|after| self.keys.read_nodes(after)).await?;
         let nodes: Vec<NodeReport> = live.into_iter().map(|(report, _)| report).collect();
@@ -261,7 +264,7 @@ impl Etcd {
 
     // === watching ===
 
-    /// Watches the pointer until the watch ends; why it did.
+    /// Watches the pointer until the watch ends. Returns why it ended.
     pub async fn watch(&self, from: u64, tell: impl Fn(Told)) -> String {
         let mut watch = match self.client.watch(&self.keys.watch_pointer(from), LINE).await {
             Ok(watch) => watch,

@@ -1,4 +1,4 @@
-//! An answer that goes on and on, such as a watch: read piece by piece, as it comes.
+//! An answer without an end, such as a watch: read piece by piece as it arrives.
 
 use super::{Environment, FetchError, FetchRequest, connect, rendered};
 use crate::talk;
@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use weir_h1::{BodyKind, BodyReader, Limits, Method, Step};
 use weir_wire::Stream;
 
-/// An answer whose body is still coming. Dropping it ends the connection.
+/// An answer whose body is still arriving. Dropping it ends the connection.
 pub struct Following {
     /// Its status.
     pub(crate) status: u16,
@@ -18,7 +18,7 @@ pub struct Following {
 }
 
 impl Following {
-    /// Sends a request of HTTP/1.1 on this thread and reads the head of its answer. The time that it may take is the caller's matter.
+    /// Sends an HTTP/1.1 request on this thread and reads the head of its answer. The caller limits the time.
     pub(crate) async fn open(request: &FetchRequest, environment: &Environment) -> Result<Self, FetchError> {
         let (_, out) = rendered(request)?;
         let mut stream = connect(request, environment).await?.stream;
@@ -30,7 +30,7 @@ impl Following {
         Ok(Self { status: head.status(), stream, kind, reader: BodyReader::new(kind), input, at: 0 })
     }
 
-    /// The next piece of the body; `None` at its end. Cancel safe: what was read stays.
+    /// The next piece of the body; `None` at its end. Cancel safe: bytes already read are kept.
     pub(crate) async fn piece(&mut self) -> Result<Option<Vec<u8>>, FetchError> {
         loop {
             let rest = self.input.get(self.at..).unwrap_or_default();

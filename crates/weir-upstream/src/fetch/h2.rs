@@ -1,4 +1,4 @@
-//! One request by HTTP/2, on a connection of its own.
+//! One HTTP/2 request on its own connection.
 
 use super::FetchError;
 use crate::talk::{CallAnswer, End, Failed, answer, read_body, receive_head, send};
@@ -8,10 +8,10 @@ use weir_h1::{FieldName, Limits, Method};
 use weir_wire::Stream;
 use weir_wire::h2::{Link, window_for};
 
-/// Most fields of trailers that are kept.
+/// Most trailer fields kept.
 const TRAILERS: usize = 32;
 
-/// Sends a request, which is written as HTTP/1.1 writes it, and reads the whole answer. Its trailers stand behind its fields.
+/// Sends a request, which is given in HTTP/1.1 form, and reads the whole answer. Trailers follow its fields.
 pub(super) async fn talk(
     stream: Stream,
     round_trip: Duration,
@@ -41,7 +41,7 @@ pub(super) async fn talk(
     })
 }
 
-/// Field lines, taken apart.
+/// Parses field lines.
 fn fields(lines: &[u8]) -> Vec<(FieldName, Vec<u8>)> {
     let lines = lines.split(|byte| *byte == b'\n').take(TRAILERS);
     let field = |line: &[u8]| {

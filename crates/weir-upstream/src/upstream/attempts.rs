@@ -1,8 +1,8 @@
 //! The attempts of one request: which endpoint gets the next one, and whether there is a next one.
 //!
-//! Repeated without being asked is only what can do no harm: a connect that failed, for any method, at another endpoint; the
-//! keep-alive race; and, once and at another endpoint, an idempotent request that was reset. What else is repeated `retry` decides. Whoever
-//! attempts says what came of it; nothing here reads or writes a connection.
+//! Three repeats are harmless and need no policy: a failed connect, for any method, at another endpoint; the
+//! keep-alive race; and, once and at another endpoint, an idempotent request that was reset. `retry` decides all
+//! others. The caller reports each attempt's result; nothing here reads or writes a connection.
 
 use super::balance::Key;
 use super::budget::Extra;
@@ -22,41 +22,41 @@ use weir_h1::RequestHead;
 /// The attempts of one request.
 pub struct Attempts {
     endpoints: Rc<[LocalEndpoint]>,
-    /// What `hash` goes by.
+    /// The key for `hash`.
     key: Option<Key>,
-    /// Could not be connected to.
+    /// Endpoints that were unreachable.
     unreached: Excluded,
-    /// Where an attempt failed; taken again only when there is no other.
+    /// Endpoints at which an attempt failed; used again only if there is no other.
     failed: Excluded,
-    /// Why the last endpoint could not be connected to.
+    /// Why the last endpoint was unreachable.
     last: &'static Cause,
     timed_out: u32,
     races: u32,
     /// Whether the next connection must not be from the pool.
     fresh: bool,
-    /// Attempts that reached an endpoint, but for races: those beside another are among them.
+    /// Attempts that reached an endpoint, except races; hedged attempts are included.
     made: u32,
     hedges: u32,
     retries: u32,
-    /// Whether an endpoint was tried, if only by a connect that failed.
+    /// Whether an endpoint was tried, even if only by a failed connect.
     tried: bool,
-    /// Where the next attempt goes, if that is known already.
+    /// Where the next attempt goes, if already known.
     next: Option<usize>,
 }
 
-/// A request that its upstream has not looked at, or not as far as can be known.
+/// A request that its upstream has not processed, as far as can be known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Race {
-    /// A connection that had been used before ended before any byte of a response.
+    /// A reused connection ended before any byte of a response.
     KeptAlive,
-    /// A connection of HTTP/2 ended, and said that it had not come to this stream (GOAWAY, RFC 9113 §6.8).
+    /// An HTTP/2 connection ended and said that it had not reached this stream (GOAWAY, RFC 9113 §6.8).
     LeftOut,
-    /// The stream was refused, and its connection lives (RFC 9113 §8.7).
+    /// The stream was refused, but its connection lives (RFC 9113 §8.7).
     Refused,
 }
 
 impl Race {
-    /// Which one it was. `unseen`: the upstream said so; `reset`: of the stream alone.
+    /// Which race it was. `unseen`: the upstream said so; `reset`: only the stream was reset.
     pub const fn of(unseen: bool, reset: bool) -> Self {
         match (unseen, reset) {
             (true, true) => Self::Refused,
@@ -66,19 +66,19 @@ impl Race {
     }
 }
 
-/// How often a race is repeated on a pooled connection before a fresh one is made, which is the last. A stream that was
-/// refused has a connection that lives: to open another each time would answer load with load.
+/// How often a race is repeated on a pooled connection before a fresh one, which is the last. After a refused stream
+/// the connection lives: opening another each time would answer load with load.
 const MAX_RACES: u32 = 1;
 
 /// Retries per request of an upstream without `retry`: the default of `retry.budget`.
 const UNASKED: f64 = 0.2;
 
-/// How many endpoints of one request may let a connect time out: each costs its whole `timeouts.connect`.
+/// How many endpoints may let one request's connect time out: each costs a whole `timeouts.connect`.
 const MAX_TIMED_OUT: u32 = 3;
 
 impl Attempts {
-    /// Of a request that nothing ties to an endpoint.
-    #[inline] // it is built where it will stand, and not copied there
+    /// The attempts of a request that nothing ties to an endpoint.
+    #[inline] // built in place instead of being copied
     pub fn new(upstream: &LocalUpstream) -> Self {
         upstream.arrivals.count(Instant::now);
         Self {
@@ -98,7 +98,7 @@ impl Attempts {
         }
     }
 
-    /// Of a request that may have a key for `hash`, or the cookie of `sticky`. `client`: its address.
+    /// The attempts of a request that may have a key for `hash`, or the cookie of `sticky`. `client` is its address.
     #[inline]
     pub fn of(upstream: &LocalUpstream, head: &RequestHead, client: impl FnOnce() -> IpAddr) -> Self {
         let mut attempts = Self::new(upstream);
@@ -111,9 +111,9 @@ impl Attempts {
         attempts
     }
 
-    /// Where a second attempt goes beside the first, which takes long: to another endpoint in rotation, or to the
-    /// only one there is. It is paid for. `None` where the request has arrived as often as it may, where no endpoint
-    /// is left, and where the budget is spent.
+    /// Where a second attempt goes while the first is slow: to another endpoint in rotation, or to the only one. The
+    /// budget pays for it. `None` if the request has arrived as often as it may, no endpoint is left, or the budget
+    /// is spent.
     pub fn hedge(&mut self, upstream: &LocalUpstream, first: &Active) -> Option<Active> {
         let hedge = upstream.spec.hedge.as_ref()?;
         let may_arrive = match &upstream.spec.retry {
@@ -135,14 +135,14 @@ impl Attempts {
         Some(Active::new(&self.endpoints, index))
     }
 
-    /// Counts a second attempt that is on its way: the request arrives once more.
+    /// Counts a second attempt that was sent: the request arrives once more.
     #[inline]
     pub fn hedged(&mut self) {
         self.made += 1;
         self.hedges += 1;
     }
 
-    /// Whether the request has been attempted once only, as far as an upstream without `retry` is concerned.
+    /// Whether the request was attempted only once, as far as an upstream without `retry` is concerned.
     #[inline]
     const fn is_first(&self) -> bool {
         self.retries + self.hedges == 0
@@ -159,7 +159,7 @@ impl Attempts {
             chosen = self.pick_another(upstream);
         }
         if chosen.is_none() && !self.failed.is_empty() {
-            chosen = self.pick_untried(upstream); // a race says nothing of a zone
+            chosen = self.pick_untried(upstream); // a race proves nothing about a zone
         }
         let chosen = chosen.or_else(|| upstream.pick(&self.endpoints, &self.unreached, self.key));
         while let Some(index) = upstream.take_trial() {
@@ -178,13 +178,14 @@ impl Attempts {
         if untried { &error::NO_HEALTHY_ENDPOINT } else { self.last }
     }
 
-    /// What the next attempt needs of a connection. `once`: the request must not be sent twice.
+    /// What the next attempt needs of a connection. `once` means that the request must not be sent twice.
     #[inline]
     pub const fn wanted(&self, once: bool) -> Wanted {
         Wanted { fresh: self.fresh, once, end: None, another: false, owner: None }
     }
 
-    /// Counts an attempt as a retry, if it is not the first. One at an endpoint that is avoided is none: nothing was tried.
+    /// Counts an attempt as a retry unless it is the first. At an avoided endpoint nothing was tried, so it does not
+    /// count.
     #[inline]
     pub fn count(&mut self, upstream: &LocalUpstream) {
         if std::mem::replace(&mut self.tried, true) {
@@ -192,7 +193,7 @@ impl Attempts {
         }
     }
 
-    /// Whether another endpoint in rotation can be tried, should this one not be connected to.
+    /// Whether another endpoint in rotation can be tried if this one is unreachable.
     #[inline]
     pub fn has_another(&self, upstream: &LocalUpstream, active: &Active) -> bool {
         if self.endpoints.len() < 2 || self.timed_out + 1 >= MAX_TIMED_OUT {
@@ -218,7 +219,7 @@ impl Attempts {
         if let Some(outcome) = e.outcome {
             upstream.cells.attempt(outcome);
         }
-        // What was tried says more than that something was not.
+        // The error of a real attempt says more than that of a skipped one.
         if e.outcome.is_some() || *self.last == error::NO_ENDPOINT {
             self.last = e.cause;
         }
@@ -230,10 +231,12 @@ impl Attempts {
         Ok(())
     }
 
-    /// Notes a race; tells whether the attempt is repeated at once. If not, it counts as an attempt that failed: see [`Self::again`].
+    /// Notes a race. Returns whether the attempt is repeated immediately; if not, it counts as failed: see
+    /// [`Self::again`].
     ///
-    /// The keep-alive race costs nothing: the connection that the last repeat is given is a fresh one, on which there is none. An upstream that
-    /// refuses streams may refuse all of them, so each of those repeats is paid for, and counts as an attempt where `retry` bounds them.
+    /// The keep-alive race is free: the last repeat gets a fresh connection, which has no such race. An upstream that
+    /// refuses streams may refuse all of them. So each of those repeats is paid for and counts as an attempt towards
+    /// the limit of `retry`.
     #[must_use]
     #[inline]
     pub fn raced(&mut self, upstream: &LocalUpstream, active: &Active, race: Race) -> bool {
@@ -249,14 +252,14 @@ impl Attempts {
         true
     }
 
-    /// Whether one more attempt is paid for, at an upstream that has not looked at the last one.
+    /// Whether the budget pays for one more attempt at an upstream that has not processed the last one.
     #[inline]
     fn pays_for_race(&self, upstream: &LocalUpstream) -> bool {
         let retry = upstream.spec.retry.as_ref();
         retry.is_none_or(|retry| self.made < retry.attempts) && pays(upstream)
     }
 
-    /// Notes that an attempt failed; tells after which pause the next one follows, if one does.
+    /// Notes that an attempt failed. Returns the pause before the next one, if there is one.
     #[inline]
     pub fn again(
         &mut self,
@@ -272,7 +275,7 @@ impl Attempts {
             return None;
         }
         self.failed.insert(active.index());
-        // At another endpoint there is nothing to wait for.
+        // Another endpoint needs no pause.
         let other = self.pick_another(upstream);
         let pause = match other {
             Some(_) => Duration::ZERO,
@@ -288,7 +291,8 @@ impl Attempts {
         Some(pause)
     }
 
-    /// Without `retry`, a reset is repeated once where that can do no harm, as nginx does: at another endpoint, at once.
+    /// Without `retry`, a reset is repeated once if that is harmless, as nginx does: at another endpoint,
+    /// immediately.
     #[inline]
     fn unasked(
         &mut self,
@@ -312,7 +316,7 @@ impl Attempts {
         Some(Duration::ZERO)
     }
 
-    /// An endpoint in rotation where no attempt of this request has failed: in another zone, where there is one.
+    /// An endpoint in rotation at which no attempt of this request has failed, in another zone if there is one.
     #[cold]
     #[inline]
     fn pick_another(&self, upstream: &LocalUpstream) -> Option<usize> {
@@ -322,7 +326,7 @@ impl Attempts {
             .or_else(|| self.pick_untried(upstream))
     }
 
-    /// An endpoint in rotation where no attempt of this request has failed.
+    /// An endpoint in rotation at which no attempt of this request has failed.
     #[inline]
     fn pick_untried(&self, upstream: &LocalUpstream) -> Option<usize> {
         upstream.pick_in_rotation(&self.endpoints, &self.failed.union(&self.unreached), self.key)
@@ -337,8 +341,9 @@ fn pays(upstream: &LocalUpstream) -> bool {
     upstream.spec.budget.spend(Extra::Retry, share, Instant::now())
 }
 
-/// Those that were tried, and all others but the ones of the same priority in another zone: what takes one endpoint down often
-/// takes its zone. `None` where none that was tried has a zone, or no zone is left. Looks at all of them: for the rare case.
+/// The tried endpoints, and all others except those of the same priority in another zone: what takes one endpoint
+/// down often takes its zone. `None` if no tried endpoint has a zone, or no zone is left. Examines all endpoints, so
+/// it is for rare cases.
 #[inline]
 fn beyond_zones(endpoints: &[LocalEndpoint], tried: &Excluded) -> Option<Excluded> {
     let place = |i: usize| &endpoints[i].endpoint.place;

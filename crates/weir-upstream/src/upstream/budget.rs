@@ -1,16 +1,17 @@
-//! How many attempts an upstream gets beyond one for each request: retries and hedged attempts, counted over all cores.
+//! How many extra attempts an upstream gets beyond one per request: retries and hedged attempts, counted over all
+//! cores.
 //!
-//! In any second an upstream sees at most its share of the requests of that second as extra attempts, or [`FREE`] of
-//! them where that is more. Nothing is saved up beyond that second, so a long healthy time does not multiply the
-//! outage that follows it.
+//! In any second an upstream sees at most its share of that second's requests as extra attempts, or [`FREE`] of them
+//! if that is more. Nothing is saved beyond that second, so a long healthy time does not multiply the outage that
+//! follows.
 //!
-//! How many requests there were in that second is never guessed: only those count of which a mark shows that they came
-//! within it. Marks are made by each core as it counts, by the control thread once a second, and by extra attempts. So
-//! requests from before a pause pay for nothing behind it, and an endpoint that takes the requests under way along still
-//! finds most of the share of the last second.
+//! The number of requests in that second is never guessed: a request counts only if a mark shows that it came within
+//! it. Each core makes marks as it counts, the control thread makes one every second, and so do extra attempts. So
+//! requests from before a pause pay for nothing after it. If an endpoint fails together with its running requests,
+//! most of the last second's share is still available.
 //!
-//! A request costs one addition to its core's own counter, and every [`NOTED`]th a look at the clock. Everything else
-//! happens under a lock that only an extra attempt takes, and the control thread once a second.
+//! A request costs one addition to its core's own counter, and every [`NOTED`]th a clock reading. The rest happens
+//! under a lock that only extra attempts take, and the control thread once a second.
 
 use super::health::clock;
 use std::collections::VecDeque;
@@ -18,26 +19,26 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Extra attempts a second that need no share of the requests.
+/// Extra attempts per second that need no requests to pay for them.
 const FREE: u32 = 3;
 
-/// The time that a share is counted over, in milliseconds.
+/// The period over which the share is counted, in milliseconds.
 const WINDOW: u64 = 1_000;
 
-/// How exact the books are, in milliseconds. Rounding goes against the extra attempt.
+/// The resolution of the books, in milliseconds. Rounding disfavors the extra attempt.
 const SLOT: u64 = 64;
 
-/// After how many requests a core looks at the clock, to note when they came. A request that has come since the last
-/// note may be taken for one from before the window, and then pays for nothing. The look costs 100 instructions.
+/// After how many requests a core reads the clock, to note when they came. A request since the last note may look
+/// older than the window, and then pays for nothing. A reading costs 100 instructions.
 const NOTED: u64 = 32;
 
-/// How many notes a core keeps: enough for [`WINDOW`], as they are at least a [`SLOT`] apart.
+/// How many notes a core keeps: enough for [`WINDOW`], because they are at least a [`SLOT`] apart.
 const NOTES: usize = (WINDOW / SLOT + 1) as usize;
 
-/// What an extra attempt is made for.
+/// The purpose of an extra attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Extra {
-    /// Another attempt has not been answered for a while.
+    /// Another attempt has had no answer for a while.
     Hedge,
     /// Another attempt has failed.
     Retry,
@@ -47,26 +48,26 @@ pub(crate) enum Extra {
 #[derive(Debug)]
 pub struct Budget(Mutex<Books>);
 
-/// The requests of one core. Only that core writes it; lines of its own.
+/// The requests of one core, on separate cache lines. Only that core writes it.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(super) struct Arrivals {
     count: AtomicU64,
-    /// Where the next note goes.
+    /// Where the next note is stored.
     next: AtomicUsize,
-    /// When how many had come, each a [`Note`].
+    /// How many requests had come by when, each as a [`Note`].
     notes: [AtomicU64; NOTES],
 }
 
-/// How many requests of a core had come at that time, in milliseconds on [`clock`]: one word, so that a core can write
-/// it while another reads. Of the number only the last [`Note::BITS`] bits, enough for the requests of a second.
+/// How many of a core's requests had come by a time, in milliseconds on [`clock`]. It is one word, so that a core can
+/// write it while another reads. It keeps the last [`Note::BITS`] bits of the number, enough for a second's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Note(u64);
 
 #[derive(Debug)]
 struct Books {
     cores: Vec<Arc<Arrivals>>,
-    /// The requests of cores that use the upstream no more.
+    /// The requests of cores that no longer use the upstream.
     gone: u64,
     /// How many requests there had been, oldest first. Invariant: never empty, and only the first is older than
     /// [`WINDOW`].
@@ -75,14 +76,14 @@ struct Books {
     spent: VecDeque<Spent>,
 }
 
-/// How many requests there had been at that time, in milliseconds on [`clock`].
+/// How many requests there had been by a time, in milliseconds on [`clock`].
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     at: u64,
     requests: u64,
 }
 
-/// Extra attempts within the [`SLOT`] that begins at that time.
+/// Extra attempts within the [`SLOT`] that starts at this time.
 #[derive(Clone, Copy, Debug)]
 struct Spent {
     at: u64,
@@ -91,13 +92,13 @@ struct Spent {
 }
 
 impl Budget {
-    /// A budget that begins now.
+    /// A budget that starts now.
     pub fn new(now: Instant) -> Arc<Self> {
         let marks = VecDeque::from([Mark { at: clock(now), requests: 0 }]);
         Arc::new(Self(Mutex::new(Books { cores: Vec::new(), gone: 0, marks, spent: VecDeque::new() })))
     }
 
-    /// The counter of one more core.
+    /// Adds a counter for another core.
     #[inline]
     pub(super) fn join(&self) -> Arc<Arrivals> {
         let mut books = self.books();
@@ -110,13 +111,13 @@ impl Budget {
         arrivals
     }
 
-    /// Notes how many requests there have been, so that a later look back is exact.
+    /// Marks how many requests there have been, so that a later count is exact.
     #[inline]
     pub(super) fn mark(&self, now: Instant) {
         self.books().mark(clock(now));
     }
 
-    /// Takes out one extra attempt, if there is one. `share`: how many there may be for each request, from 0 to 1.
+    /// Spends one extra attempt if one is left. `share` is how many there may be per request, from 0 to 1.
     #[inline]
     pub(super) fn spend(&self, extra: Extra, share: f64, now: Instant) -> bool {
         self.books().spend(extra, share, clock(now))
@@ -129,7 +130,7 @@ impl Budget {
 }
 
 impl Arrivals {
-    /// Counts a request. There is one writer, so no atomic addition is needed. `now`: asked now and then.
+    /// Counts a request. There is one writer, so no atomic addition is needed. `now` is called only occasionally.
     #[inline]
     pub(super) fn count(&self, now: impl FnOnce() -> Instant) {
         let count = self.get().wrapping_add(1);
@@ -175,7 +176,7 @@ impl Note {
         self.0 >> Self::BITS
     }
 
-    /// How many more there are when there are so many.
+    /// How many more than this there are, given the current count.
     const fn until(self, count: u64) -> u64 {
         count.wrapping_sub(self.0) & Self::COUNT
     }
@@ -200,8 +201,8 @@ impl Books {
         requests
     }
 
-    /// How many requests have certainly come since then, where `requests` have come in all: by the marks, or by what the
-    /// cores noted, whichever knows of more.
+    /// How many requests have certainly come since then, of `requests` in total. Takes the larger of what the marks
+    /// and the cores' notes prove.
     fn since(&self, at: u64, requests: u64) -> u64 {
         let marked = self.marks.partition_point(|mark| mark.at < at);
         let marked = self.marks.get(marked).map_or(0, |mark| requests - mark.requests);

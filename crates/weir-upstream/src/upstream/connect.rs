@@ -1,4 +1,4 @@
-//! The way to a connection: from the pool, by waiting at the gate, or by dialling.
+//! How to get a connection: from the pool, by waiting at the gate, or by dialing.
 
 use super::connection::{ConnectError, Connection, Owner};
 use super::endpoint::{Active, LocalEndpoint};
@@ -14,18 +14,18 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use weir_wire::time;
 
-/// A connection, and what it took.
+/// A connection and how long it took.
 pub struct Connected {
     pub connection: Connection,
     pub connect: Duration,
     pub tls: Duration,
 }
 
-/// What the pool brought.
+/// The result of asking the pool.
 enum Entered {
-    /// The right to open a connection; with a limit, its place under it.
+    /// The right to dial a connection; with a limit, its place under it.
     Dial(Option<OwnedSemaphorePermit>),
-    /// A connection, to the endpoint that the attempt is now counted at.
+    /// A connection to the endpoint at which the attempt is now counted.
     Connected(Connected),
 }
 
@@ -35,7 +35,7 @@ impl Entered {
         Self::Connected(Connected { connection, connect: Duration::ZERO, tls: Duration::ZERO })
     }
 
-    /// A stream; `dialled`: of a connection that was opened for it.
+    /// A stream; `dialled` says whether its connection was opened for it.
     #[inline]
     fn stream(
         upstream: &LocalUpstream,
@@ -60,13 +60,13 @@ pub struct Wanted {
     pub once: bool,
     /// When the exchange must be over, and the cause if it is not.
     pub end: Option<(Instant, &'static Cause)>,
-    /// Whether another endpoint can be tried, should this one not be connected to.
+    /// Whether another endpoint can be tried if this one cannot be connected to.
     pub another: bool,
-    /// The client, where the connection is to be its own.
+    /// The client, if the connection must be its own.
     pub owner: Option<Rc<Owner>>,
 }
 
-/// What is left of an exchange's time, and the cause when nothing is.
+/// The rest of an exchange's time, and the cause once it is used up.
 type Left = Option<(Duration, &'static Cause)>;
 
 impl Wanted {
@@ -76,8 +76,8 @@ impl Wanted {
         Some((end.saturating_duration_since(Instant::now()), cause))
     }
 
-    /// How long to wait for a connect that may take `connect`, where the exchange cannot wait so long, and what it comes to then. With
-    /// another endpoint to try, half of the exchange's time is kept for that.
+    /// How long to wait for a connect that may take `connect` if the exchange's time is shorter, and the resulting
+    /// error. If another endpoint remains to try, half of the exchange's time is kept for it.
     #[inline]
     fn patience(&self, left: Left, connect: Duration) -> Option<(Duration, ConnectError)> {
         let (left, cause) = left?;
@@ -89,14 +89,14 @@ impl Wanted {
     }
 }
 
-/// How long to wait for a place under the limit of connections: as long as for a connect, unless the exchange must be over before
-/// that; and the cause if there is none by then.
+/// How long to wait for a place under the connection limit, and the cause if none comes. As long as for a connect,
+/// unless the exchange ends sooner.
 #[inline]
 fn patience_for_place(left: Left, connect: Duration) -> (Duration, &'static Cause) {
     left.filter(|(left, _)| *left < connect).unwrap_or((connect, &error::PENDING_TIMEOUT))
 }
 
-/// A connection from the pool, for which nobody has to wait: nearly every attempt gets one.
+/// A pooled connection, without waiting: nearly every attempt gets one.
 #[inline]
 pub fn pooled(upstream: &LocalUpstream, active: &Active, wanted: &Wanted) -> Option<Connection> {
     let pool = &active.get().pool;
@@ -116,11 +116,11 @@ pub fn pooled(upstream: &LocalUpstream, active: &Active, wanted: &Wanted) -> Opt
     Some(connection)
 }
 
-/// A connection to the endpoint of the attempt, pooled or new. The attempt may be counted elsewhere afterwards: at the
-/// endpoint whose connection was handed over.
+/// A connection to the attempt's endpoint, pooled or new. Afterwards the attempt may be counted at another endpoint:
+/// the one whose connection was handed over.
 ///
 /// # Errors
-/// Why there is none. A failed attempt is counted and logged.
+/// Why there is no connection. A failed attempt is counted and logged.
 pub async fn connect(
     upstream: &Rc<LocalUpstream>,
     active: &mut Active,
@@ -135,7 +135,7 @@ pub async fn connect(
     };
     match entered {
         Entered::Connected(connected) => Ok(connected),
-        // Boxed: dialling is rare, and its future would make that of every idle connection larger.
+        // Boxed: dialing is rare, and its future would enlarge that of every idle connection.
         Entered::Dial(permit) => {
             let at = active.get();
             if is_avoided(at) && !Box::pin(comes_back(&at.endpoint.health, look)).await {
@@ -143,7 +143,7 @@ pub async fn connect(
             }
             let Opening { exclusive, connect, tls } =
                 Box::pin(open_exclusive(upstream, active, permit, wanted)).await?;
-            // An endpoint that chose HTTP/1.1 before may choose otherwise now.
+            // An endpoint that chose HTTP/1.1 before may choose HTTP/2 now.
             let connection = exclusive.or_else(|| at.pool.shared.take(Room::Any));
             let connection = connection.ok_or(ConnectError::here(&error::PENDING_TIMEOUT))?;
             Ok(Connected { connection, connect, tls })
@@ -151,7 +151,7 @@ pub async fn connect(
     }
 }
 
-/// The way to a connection that carries one exchange at a time.
+/// Gets a connection that carries one exchange at a time.
 async fn enter_exclusive(
     upstream: &LocalUpstream,
     active: &mut Active,
@@ -177,8 +177,8 @@ async fn enter_exclusive(
     }
 }
 
-/// The way to a stream of a connection that carries many: one with ample room, else a new connection, else any with room,
-/// else whichever comes first.
+/// Gets a stream of a shared connection: of one with ample room, else of a new one, else of any with room, else of
+/// whichever is first to have one.
 async fn enter_shared(
     upstream: &Rc<LocalUpstream>,
     active: &mut Active,
@@ -194,20 +194,21 @@ async fn enter_shared(
         if let Some(connection) = found {
             return Ok(Entered::stream(upstream, &shared, connection, dialled));
         }
-        // Of an endpoint that takes no requests for now, more connections would not take any either.
+        // If an endpoint accepts no requests for now, it would not on another connection either.
         if !shared.is_dialling() && !shared.is_paused() {
             let at = active.get();
             avoided = is_avoided(at) && !Box::pin(comes_back(&at.endpoint.health, look)).await;
         }
         if !avoided && !shared.is_dialling() && !shared.is_paused() {
-            // An idle one that makes room is not of this endpoint: it would have been taken.
+            // The idle connection closed for room belongs to another endpoint: one of this endpoint would have been
+            // used.
             let permit = gate.map(|gate| upstream.enter(gate));
             if let None | Some(Some(_)) = &permit {
                 dialled = true;
                 open_shared(upstream, active.place(), permit.flatten());
             }
         }
-        // One that is to be fresh waits for the connection that is being made, whoever began it.
+        // A fresh stream waits for the connection being made, whoever started it.
         if !std::mem::take(&mut fresh)
             && let Some(connection) = shared.take(Room::Any)
         {
@@ -226,7 +227,7 @@ async fn enter_shared(
             let (patience, late) = wanted.patience(left, own).unwrap_or((own, ConnectError::TIMED_OUT));
             (now + limit, ConnectError::here(cause), (now + patience, late))
         });
-        // While one connects nothing is full: it is the upstream that lets us wait.
+        // While a connection is being made, the gate is not full: the upstream causes the wait.
         let (end, late) = if shared.is_dialling() { dialled_by } else { (end, late) };
         if let (Some(gate), None, false) = (gate, &waiting, shared.is_dialling()) {
             waiting = Some(upstream.queue(gate).ok_or(ConnectError::here(&error::PENDING_LIMIT))?);
@@ -252,27 +253,29 @@ async fn enter_shared(
     }
 }
 
-/// Whether another endpoint than that of the attempt is in rotation.
+/// Whether another endpoint than the attempt's is in rotation.
 #[inline]
 fn has_another(upstream: &LocalUpstream, active: &Active) -> bool {
     let (endpoints, index) = active.place();
     upstream.has_in_rotation(&endpoints, &std::iter::once(index).collect())
 }
 
-/// Whether an endpoint cannot be connected to, and was dialled a moment ago.
+/// Whether an endpoint is unreachable and was dialed a moment ago.
 #[inline]
 fn is_avoided(at: &LocalEndpoint) -> bool {
     let health = &at.endpoint.health;
     health.is_unreachable() && !health.may_dial(Instant::now())
 }
 
-/// How long a request waits for what another finds out of an endpoint that could not be connected to, in [`LOOK`]s. Where all
-/// endpoints are dead an answer must come within 50 ms.
+/// How long a request waits for another request's dial to an unreachable endpoint, in [`LOOK`]s. If all endpoints are
+/// dead, the client must get an answer within 50 ms.
 const LOOKS: u32 = 25;
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Whether an endpoint that another request is dialling can be connected to again. It is only asked for where no other is left: when one
-/// endpoint dies just after the others have come back, all requests find the others avoided at once, and only one may dial.
+/// Whether an endpoint that another request is dialing becomes reachable. Used only if no other endpoint is left.
+/// When one dies just after the others return, all requests find the others avoided at the same time, and only one
+/// may dial. endpoint dies just after the others have come back, all requests find the others avoided at once, and
+/// only one may dial.
 async fn comes_back(health: &Health, mut pause: impl AsyncFnMut()) -> bool {
     for _ in 0..LOOKS {
         if !health.is_being_dialled() {
@@ -287,8 +290,7 @@ async fn look() {
     time::sleep(LOOK).await;
 }
 
-/// Finds out in the background whether an endpoint that is out of rotation can be connected to again. The connection is
-/// kept for the requests that then come.
+/// Dials an endpoint that is out of rotation in the background. A connection is kept for the requests that follow.
 #[inline]
 pub(super) fn try_again(upstream: &Rc<LocalUpstream>, endpoints: &Rc<[LocalEndpoint]>, index: usize) {
     let at = &endpoints[index];
@@ -296,25 +298,26 @@ pub(super) fn try_again(upstream: &Rc<LocalUpstream>, endpoints: &Rc<[LocalEndpo
         return;
     }
     if at.pool.shared.is_paused() {
-        // More connections would bring no streams either; the open one tells when it takes requests again.
+        // More connections would bring no streams either. The open one reports when it accepts requests again.
         return at.endpoint.health.connect_failed(&error::UPSTREAM_NO_STREAMS, Instant::now());
     }
     let permit = match &upstream.spec.gate {
         None => None,
         Some(gate) => match upstream.enter(gate) {
             Some(permit) => Some(permit),
-            // All places are taken, perhaps for good: a request that comes to have one finds out.
+            // All places are taken, perhaps for good. The next request that gets one finds out.
             None => return at.endpoint.health.connected(Instant::now()),
         },
     };
     open_shared(upstream, (Rc::clone(endpoints), index), permit);
 }
 
-/// Opens a connection for one request, which waits for it no longer than its own time allows.
+/// Opens a connection for one request, which waits no longer than its own time allows.
 ///
-/// The connect has all of `timeouts.connect`: only then is it known whether the endpoint can be connected to, whatever the deadline of the
-/// request, and whenever its client leaves. So one connect at a time of a core to an endpoint is a task of its own, which goes on without the
-/// request; what it brings is kept for the next. Of many that would time out, one is enough to learn it.
+/// The connect itself may take all of `timeouts.connect`. Only then is it known whether the endpoint is reachable,
+/// whatever the request's deadline and even if its client leaves. So each core runs one connect at a time per
+/// endpoint as a separate task that outlives the request; its connection is kept for the next one. Of many connects
+/// that would time out, one is enough to find out.
 async fn open_exclusive(
     upstream: &Rc<LocalUpstream>,
     active: &Active,
@@ -348,8 +351,8 @@ async fn open_exclusive(
     opened.unwrap_or(Err(ConnectError::here(&error::INTERNAL))) // it panicked
 }
 
-/// Opens a connection in a task of its own: others wait for it too, so neither an exchange that is canceled nor one with
-/// little time left may cut it short.
+/// Opens a connection in a separate task. Others wait for it too, so a canceled exchange, or one with little time
+/// left, must not cut it short.
 fn open_shared(
     upstream: &Rc<LocalUpstream>,
     (endpoints, index): (Rc<[LocalEndpoint]>, usize),
@@ -371,7 +374,7 @@ fn open_shared(
     }));
 }
 
-/// Waits for a place under the limit; without one, for ever.
+/// Waits for a place under the limit; without a limit, for ever.
 async fn acquire(gate: Option<&Gate>) -> Option<OwnedSemaphorePermit> {
     match gate {
         Some(gate) => gate.acquire().await,
@@ -385,7 +388,7 @@ mod tests {
     use std::sync::Arc;
     use weir_telemetry::{Setup, Telemetry};
 
-    /// One that could not be connected to, and that another request dials now.
+    /// The health of an unreachable endpoint that another request is dialing.
     fn dialled() -> Arc<Health> {
         let cells = Telemetry::new(Setup::default()).endpoint("u", "e");
         let health = Health::new("u".into(), "e".into(), cells);
@@ -395,7 +398,8 @@ mod tests {
         health
     }
 
-    /// Whether it came back, and how often it was looked at until then. `found` is what the other finds out during the third look.
+    /// Whether the endpoint came back, and after how many looks. `found` is what the other request finds during the
+    /// third look.
     fn looked(health: &Health, found: fn(&Health)) -> (bool, u32) {
         let mut looks = 0;
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();

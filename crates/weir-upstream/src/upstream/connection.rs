@@ -1,4 +1,4 @@
-//! One connection to an endpoint, and why there is none.
+//! One connection to an endpoint, and the reasons for not getting one.
 
 use crate::error::{self, Cause};
 use std::ops::{Deref, DerefMut};
@@ -11,37 +11,38 @@ use weir_wire::Stream;
 use weir_wire::proxy_protocol::Ends;
 use weir_wire::relay::Relay;
 
-/// A connection to an endpoint, or one stream of a shared one.
+/// A connection to an endpoint, or one stream of a shared connection.
 ///
-/// Boxed, with the relay of what is written to it: it is passed from phase to phase, and keeps its memory between two exchanges.
+/// Boxed together with the relay that writes to it: it moves from phase to phase, and keeps its memory between
+/// exchanges.
 pub struct Connection(Box<Carrier>);
 
-/// What a connection is made of.
+/// The parts of a connection.
 pub struct Carrier {
     /// Where its bytes go.
     pub stream: Stream,
-    /// The request on its way up.
+    /// The request being sent.
     pub relay: Relay,
     /// Whether it, or the connection it is a stream of, has carried an exchange before.
     pub reused: bool,
-    /// What it holds while it is open. A stream holds nothing: its connection does.
+    /// What it holds while open. `None` for a stream, because its connection holds it.
     opened: Option<Opened>,
 }
 
 /// What an open connection holds: its place in the counts and under the upstream's limit.
 pub(crate) struct Opened {
     pub(super) expires: Option<Instant>,
-    /// The client that it was opened for, where no other may use it.
+    /// The client it was opened for, if no other may use it.
     pub(super) owner: Option<Weak<Owner>>,
     cells: Arc<UpstreamCells>,
     _permit: Option<OwnedSemaphorePermit>,
 }
 
-/// A client's connection, as the PROXY header tells it. Two that are told the same are still two.
+/// A client's connection as the PROXY header describes it. Two with equal ends are still two owners.
 #[derive(Debug)]
 pub struct Owner(pub Ends);
 
-/// A connection that waits for its next exchange.
+/// A connection waiting for its next exchange.
 pub(super) struct Idle {
     pub(super) connection: Connection,
     pub(super) since: Instant,
@@ -52,16 +53,16 @@ pub(super) struct Idle {
 pub struct ConnectError {
     /// Why.
     pub cause: &'static Cause,
-    /// Another endpoint can be tried.
+    /// Whether another endpoint can be tried.
     pub(crate) elsewhere: bool,
-    /// How the attempt counts; one that waited in vain for a place, or did not dial, was none.
+    /// How the attempt counts. `None` if it waited in vain for a place or did not dial.
     pub outcome: Option<Outcome>,
 }
 
 // === impl Connection ===
 
 impl Connection {
-    /// One that carries one exchange at a time.
+    /// A connection that carries one exchange at a time.
     #[inline]
     pub(super) fn exclusive(stream: Stream, opened: Opened) -> Self {
         Self(Box::new(Carrier { stream, relay: Relay::idle(), reused: false, opened: Some(opened) }))
@@ -73,13 +74,14 @@ impl Connection {
         Self(Box::new(Carrier { stream, relay: Relay::idle(), reused, opened: None }))
     }
 
-    /// Takes the request away, for another connection.
+    /// Takes the request out, for another connection.
     #[inline]
     pub fn take_relay(&mut self) -> Relay {
         std::mem::replace(&mut self.relay, Relay::idle())
     }
 
-    /// Whether it may carry another exchange: it is not too old, and its peer has neither closed it nor said anything.
+    /// Whether it may carry another exchange: it is not too old, and its peer has neither closed it nor sent
+    /// anything.
     #[inline]
     pub(super) fn is_good(&mut self, now: Instant) -> bool {
         self.is_young(now) && self.stream.is_quiet()
@@ -90,7 +92,7 @@ impl Connection {
         self.opened.as_ref().is_some_and(|o| o.expires.is_none_or(|end| end > now))
     }
 
-    /// The client that it serves, where it serves one alone.
+    /// The only client it serves, if it serves only one.
     #[inline]
     pub(super) fn owner(&self) -> Option<&Weak<Owner>> {
         self.opened.as_ref()?.owner.as_ref()
@@ -122,7 +124,7 @@ impl DerefMut for Connection {
 // === impl Idle ===
 
 impl Idle {
-    /// Whether it is kept; if not, it is counted no more.
+    /// Whether to keep it. If not, it is no longer counted as idle.
     #[inline]
     pub(super) fn stays(&mut self, keepalive: Duration, now: Instant) -> bool {
         let stays = now.duration_since(self.since) < keepalive && self.connection.is_good(now);
@@ -133,8 +135,8 @@ impl Idle {
     }
 }
 
-/// Takes the connection used last that is still good. `once`: for a request that must not be sent twice, so that the kernel is
-/// asked (0.3 µs) and not only the core, which may not have heard of an end yet.
+/// Takes the most recently used connection that is still good. `once` is for a request that must not be sent twice:
+/// then the kernel is asked too (0.3 µs), because the core may not yet know that the connection has ended.
 #[inline]
 pub(super) fn take_quiet(idle: &mut Vec<Idle>, once: bool) -> Option<Connection> {
     while let Some(Idle { mut connection, .. }) = idle.pop() {
@@ -148,7 +150,7 @@ pub(super) fn take_quiet(idle: &mut Vec<Idle>, once: bool) -> Option<Connection>
     None
 }
 
-/// Counts a connection as idle no more.
+/// Counts a connection as no longer idle.
 #[inline]
 pub(super) fn note_taken(connection: &Connection) {
     if let Some(cells) = connection.cells() {
@@ -180,23 +182,23 @@ impl Drop for Opened {
 // === impl ConnectError ===
 
 impl ConnectError {
-    /// What no other endpoint would change: there was no attempt.
+    /// An error that no other endpoint would change. It counts as no attempt.
     #[inline]
     pub(super) const fn here(cause: &'static Cause) -> Self {
         Self { cause, elsewhere: false, outcome: None }
     }
 
-    /// Somebody connects, for as long as that may take.
+    /// The connect took too long.
     pub(super) const TIMED_OUT: Self =
         Self { cause: &error::CONNECT_TIMEOUT, elsewhere: true, outcome: Some(Outcome::ConnectTimeout) };
 
-    /// Whether nothing was tried, because the endpoint is avoided.
+    /// Whether nothing was tried because the endpoint is avoided.
     #[inline]
     pub fn is_avoided(&self) -> bool {
         self.outcome.is_none() && *self.cause == error::NO_HEALTHY_ENDPOINT
     }
 
-    /// The endpoint is out of rotation and was dialled a moment ago.
+    /// The endpoint is out of rotation and was dialed a moment ago.
     pub(super) const AVOIDED: Self =
         Self { cause: &error::NO_HEALTHY_ENDPOINT, elsewhere: true, outcome: None };
 }

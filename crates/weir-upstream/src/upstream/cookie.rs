@@ -1,4 +1,4 @@
-//! Cookies of a request (RFC 6265 §4.2, §5.4), as far as they choose an endpoint.
+//! Cookies of a request (RFC 6265 §4.2, §5.4), as far as needed to choose an endpoint.
 
 use weir_h1::Fields;
 

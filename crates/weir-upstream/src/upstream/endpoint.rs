@@ -1,4 +1,4 @@
-//! An endpoint: what all cores share of it, and what each core has of its own.
+//! An endpoint: the part that all cores share, and the part of each core.
 
 use super::health::Health;
 use super::latency::{Latency, Measurement};
@@ -19,36 +19,36 @@ use weir_wire::listen::Address;
 /// One address of an upstream.
 #[derive(Debug)]
 pub struct Endpoint {
-    /// Where it is.
+    /// Its address.
     pub address: Address,
-    /// How logs and metrics call it: the address.
+    /// Its name in logs and metrics: the address.
     pub label: Arc<str>,
     /// Host and port as written in the config.
     pub authority: Arc<str>,
-    /// The host alone: what TLS asks for and verifies.
+    /// Only the host, which TLS requests and verifies.
     pub server_name: Arc<str>,
-    /// Its share of the load beside the others'.
+    /// Its share of the load relative to the others.
     pub weight: u32,
-    /// Where it stands among them.
+    /// Its priority and zone.
     pub place: Place,
     /// Its counters.
     pub cells: EndpointId,
-    /// Whether it is in rotation. The same object for the same address, in this snapshot and the next.
+    /// Whether it is in rotation. One object per address, across snapshots.
     pub health: Arc<Health>,
 }
 
-/// Where an endpoint stands among those of its upstream.
+/// An endpoint's place among those of its upstream.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// Lower ones are used first.
+    /// Lower priorities are used first.
     pub priority: u8,
-    /// The zone that it is in, where that was said.
+    /// Its zone, if known.
     pub zone: Option<Arc<str>>,
-    /// Whether this gateway has a zone, and the endpoint is not in it.
+    /// Whether the gateway has a zone and the endpoint is not in it.
     pub elsewhere: bool,
 }
 
-/// The endpoints of an upstream as they are now.
+/// An upstream's current endpoints.
 #[derive(Debug)]
 pub struct Published {
     list: ArcSwap<Vec<Arc<Endpoint>>>,
@@ -56,28 +56,28 @@ pub struct Published {
     changed: watch::Sender<()>,
 }
 
-/// An endpoint as one core has it.
+/// An endpoint on one core.
 pub struct LocalEndpoint {
-    /// What all cores share of it.
+    /// The part that all cores share.
     pub endpoint: Arc<Endpoint>,
     pub(crate) pool: Rc<Pool>,
     /// Its counters on this core.
     pub cells: Arc<EndpointCells>,
-    /// Attempts of this core under way.
+    /// This core's running attempts.
     pub(crate) active: Cell<u32>,
-    /// Attempts of this core under way at all endpoints that share the load, where the balancer asks for it.
+    /// This core's running attempts at all endpoints that share the load, if the balancer asks for it.
     pub(crate) load: Option<Rc<Cell<u32>>>,
-    /// How long it takes to answer, where the balancer asks for it.
+    /// How fast it answers, if the balancer asks for it.
     pub(crate) latency: Option<Rc<Latency>>,
-    /// When this core came to know it, on the clock of [`health`](super::health); 0: with the first ones.
+    /// When this core first saw it, on the clock of [`health`](super::health). 0 if it was among the first.
     pub(crate) joined: u64,
-    /// What names it in the cookie of `sticky`.
+    /// Its code in the cookie of `sticky`.
     pub(crate) code: Option<Box<Code>>,
-    /// What was said as this core could last not connect to it.
+    /// The error text of this core's last failed connect to it.
     pub(super) detail: RefCell<Option<Box<str>>>,
 }
 
-/// Counts an attempt as under way at its endpoint.
+/// Counts an attempt as running at its endpoint.
 pub struct Active {
     endpoints: Rc<[LocalEndpoint]>,
     index: usize,
@@ -86,7 +86,7 @@ pub struct Active {
 // === impl Place ===
 
 impl Place {
-    /// Its tier: what has a lower rank is used first.
+    /// Its tier: lower ranks are used first.
     pub(crate) const fn rank(&self) -> (u8, bool) {
         (self.priority, self.elsewhere)
     }
@@ -104,14 +104,14 @@ impl Published {
         })
     }
 
-    /// Replaces the endpoints. Connections to the ones that stay are kept; those to the others end with their exchange.
+    /// Replaces the endpoints. Connections to those that stay are kept; the others end after their exchange.
     pub(crate) fn publish(&self, list: Vec<Arc<Endpoint>>) {
         self.list.store(Arc::new(list));
         self.generation.fetch_add(1, Ordering::Release);
         self.changed.send_replace(());
     }
 
-    /// Hears of every list that is published from now on.
+    /// Notifies of every list published from now on.
     pub(super) fn watch(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
@@ -138,7 +138,7 @@ impl LocalEndpoint {
         self.endpoint.health.standing().is_by_hand()
     }
 
-    /// What was said as this core could last not connect to it; once.
+    /// Takes the error text of this core's last failed connect to it.
     pub fn take_detail(&self) -> Option<Box<str>> {
         self.detail.borrow_mut().take()
     }
@@ -163,7 +163,7 @@ impl Active {
         it
     }
 
-    /// Where it is counted.
+    /// The endpoint at which it is counted.
     #[inline]
     pub fn place(&self) -> (Rc<[LocalEndpoint]>, usize) {
         (Rc::clone(&self.endpoints), self.index)
@@ -175,8 +175,8 @@ impl Active {
         self.index
     }
 
-    /// Measures how long the endpoint takes to answer, where its balancer asks for it. `is_whole`: all of the request is
-    /// there to be sent.
+    /// Starts measuring the endpoint's latency, if its balancer asks for it. `is_whole` says that the whole request
+    /// is ready to be sent.
     pub fn measure(&self, began: impl FnOnce() -> Instant, is_whole: bool) -> Option<Measurement> {
         self.get().latency.as_ref().map(|latency| Measurement::new(latency, began(), is_whole))
     }
@@ -197,7 +197,8 @@ impl Drop for Active {
     }
 }
 
-/// One line of the log for a failing endpoint. At most one in five seconds for each upstream and cause, with a count of the others.
+/// Logs one line for a failing endpoint: at most one in five seconds per upstream and cause, with a count of the
+/// others.
 pub fn complain(upstream: &str, endpoint: &str, cause: &Cause, e: &dyn fmt::Display) {
     static SEEN: log::PerSubject = log::per_subject(1, Duration::from_secs(5));
     SEEN.warn(

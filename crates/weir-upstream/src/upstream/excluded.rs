@@ -1,8 +1,8 @@
-//! A set of endpoints that are not to be picked.
+//! A set of endpoints not to be picked.
 
 use smallvec::SmallVec;
 
-/// Endpoints by index: tried in vain, or out of rotation. A bit each; up to 128 endpoints need no allocation.
+/// Endpoints by index: tried in vain, or out of rotation. One bit each; up to 128 endpoints need no allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Excluded(SmallVec<[u64; 2]>);
 
@@ -25,7 +25,7 @@ impl Excluded {
         self.0[index / 64] |= 1 << (index % 64);
     }
 
-    /// What is in either.
+    /// The endpoints in either set.
     #[inline]
     pub(crate) fn union(&self, other: &Self) -> Self {
         let (long, short) = if self.0.len() < other.0.len() { (other, self) } else { (self, other) };

@@ -1,4 +1,4 @@
-//! The limit of connections to an upstream, exact for the process, and of requests that wait for one.
+//! The limits on connections to an upstream and on requests that wait for one, exact for the process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -6,8 +6,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// `upstreams.*.limits`: shared by all cores and kept across reloads while its numbers stay the same.
 ///
-/// A permit belongs to an open connection for its whole life, idle or not. Who finds none waits for whichever comes first:
-/// a connection that an exchange of the same core gives back, or a permit of one that closed anywhere.
+/// A permit belongs to an open connection for its whole life, idle or not. A request without one waits for whichever
+/// comes first: a connection returned by an exchange on the same core, or the permit of a connection that closed
+/// anywhere.
 #[derive(Debug)]
 pub struct Gate {
     id: u64,
@@ -18,7 +19,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// A gate for so many connections, before which so many may wait.
+    /// A gate for this many connections and this many waiting requests.
     pub fn new(connections: u32, pending: u32) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self {
@@ -30,7 +31,7 @@ impl Gate {
         }
     }
 
-    /// Tells it from every other gate of the process.
+    /// Its number, unique in the process.
     #[inline]
     pub(crate) const fn id(&self) -> u64 {
         self.id
@@ -41,18 +42,18 @@ impl Gate {
         self.connections == connections && self.pending == pending
     }
 
-    /// The right to open a connection, if there is one now.
+    /// The right to open a connection, if one is free.
     #[inline]
     pub(super) fn enter(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.permits).try_acquire_owned().ok()
     }
 
-    /// The right to open a connection, once there is one.
+    /// Waits for the right to open a connection.
     pub(super) async fn acquire(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.permits).acquire_owned().await.ok()
     }
 
-    /// Joins those who wait; false when too many do already. Whoever has joined leaves again.
+    /// Joins the queue. False if it is full. A caller that has joined must leave again.
     #[must_use]
     #[inline]
     pub(super) fn join(&self) -> bool {
@@ -68,13 +69,13 @@ impl Gate {
         self.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// How many wait, on all cores.
+    /// How many requests wait, on all cores.
     #[inline]
     pub(super) fn waiting(&self) -> usize {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Whether somebody waits: a core then closes an idle connection instead of keeping it.
+    /// Whether any request waits. A core then closes an idle connection instead of keeping it.
     #[inline]
     pub(super) fn is_wanted(&self) -> bool {
         self.waiting() > 0

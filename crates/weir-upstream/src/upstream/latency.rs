@@ -1,30 +1,30 @@
-//! How long an endpoint takes to answer, as one core sees it: a moving average that jumps to peaks and decays with time.
+//! An endpoint's latency as one core sees it: a moving average that jumps to peaks and decays with time.
 //!
-//! A slower answer counts in full at once; faster ones bring the average down over [`DECAY`]. While nobody waits for the
-//! endpoint, the average fades to nothing, so that an endpoint that was slow is asked again.
+//! A slower answer counts in full immediately; faster ones lower the average over [`DECAY`]. While no request waits
+//! for the endpoint, the average fades, so that a once slow endpoint is tried again.
 
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-/// In this time what was seen loses its weight to 37 % (1/e).
+/// The time in which an observation's weight falls to 37 % (1/e).
 const DECAY: Duration = Duration::from_secs(10);
 
-/// The least that a failed attempt counts as, so that an endpoint that fails fast does not look fast. Also what an
-/// endpoint counts as while its very first answer is awaited.
+/// The least that a failed attempt counts as, so that an endpoint that fails fast does not look fast. An endpoint
+/// also counts as this slow while its first answer is awaited.
 const PENALTY: Duration = Duration::from_secs(1);
 
 /// The latency of one endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Latency {
-    /// In seconds, and when it was found; `None` before the first answer.
+    /// In seconds, and when it was computed; `None` before the first answer.
     average: Cell<Option<(f64, Moment)>>,
     /// Attempts that wait for the first byte of their response.
     waiting: Cell<u32>,
 }
 
-/// An attempt whose latency is measured. Dropped without a word, it was given up: it took at least this long.
+/// Measures one attempt's latency. If dropped without a call, the attempt was given up: it took at least this long.
 #[derive(Debug)]
 pub struct Measurement {
     latency: Rc<Latency>,
@@ -43,12 +43,12 @@ enum Ended {
 // === impl Latency ===
 
 impl Latency {
-    /// What to expect of two endpoints, one beside the other. Where both are asked or neither is, that takes no look at the
-    /// clock, which would cost as much as the rest of the choice.
+    /// The expected latencies of two endpoints. If both or neither have requests waiting, it does not read the clock,
+    /// which would cost as much as the rest of the choice.
     pub(super) fn compare(one: &Self, other: &Self) -> (f64, f64) {
         let asked = (one.waiting.get() > 0, other.waiting.get() > 0);
         match (asked, one.average.get(), other.average.get()) {
-            // From the later of the two on both fade alike.
+            // From the later of the two times, both fade alike.
             ((false, false), Some((a, at)), Some((b, since))) => {
                 (a * weight_left(at, since), b * weight_left(since, at))
             }
@@ -60,10 +60,10 @@ impl Latency {
         }
     }
 
-    /// What to expect of the endpoint now, in seconds.
+    /// The endpoint's expected latency now, in seconds.
     fn expected(&self, now: Moment) -> f64 {
         match self.average.get() {
-            // An endpoint that hangs is not forgiven while requests wait for it.
+            // A hanging endpoint's average does not fade while requests wait for it.
             Some((average, _)) if self.waiting.get() > 0 => average,
             Some((average, at)) => average * weight_left(at, now),
             None if self.waiting.get() > 0 => PENALTY.as_secs_f64(),
@@ -92,7 +92,7 @@ impl Latency {
     }
 }
 
-/// A time as a number, to reckon with: how many times [`DECAY`] since some beginning.
+/// A time as a number for calculations: how many times [`DECAY`] since some origin.
 type Moment = f64;
 
 #[inline]
@@ -101,10 +101,10 @@ fn moment(at: Instant) -> Moment {
     at.saturating_duration_since(*START).as_secs_f64() / DECAY.as_secs_f64()
 }
 
-/// How much of what was seen then counts now: from 1 down to 0.
+/// The weight now of an observation from then: from 1 down to 0.
 ///
-/// This is e^-x by (1 + x/16 + (x/16)²/2)^-16, a quarter of the cost of the exact one: 0.1 % off at x = 1, a third at x = 10,
-/// where little is left anyway.
+/// Computes e^-x as (1 + x/16 + (x/16)²/2)^-16, a quarter of the cost of the exact value. It is off by 0.1 % at x =
+/// 1, and by a third at x = 10, where little is left anyway.
 #[inline]
 fn weight_left(then: Moment, now: Moment) -> f64 {
     let part = (now - then).max(0.0) / 16.0;
@@ -118,20 +118,20 @@ fn weight_left(then: Moment, now: Moment) -> f64 {
 // === impl Measurement ===
 
 impl Measurement {
-    /// Begins with an attempt. `is_whole`: all of the request is there to be sent. Otherwise the time until the answer is
-    /// the client's too, and is not counted.
+    /// Starts with an attempt. `is_whole` says that the whole request is ready to be sent. Otherwise the client's
+    /// time is part of the answer's, and is not counted.
     pub(super) fn new(latency: &Rc<Latency>, began: Instant, is_whole: bool) -> Self {
         latency.waiting.set(latency.waiting.get() + 1);
         Self { latency: Rc::clone(latency), began, is_whole, ended: Ended::GivenUp }
     }
 
-    /// The first byte of a response is here.
+    /// The first byte of the response has arrived.
     #[inline]
     pub fn answered(mut self) {
         self.ended = Ended::Answered;
     }
 
-    /// There will be no response.
+    /// No response will come.
     #[inline]
     pub fn failed(mut self) {
         self.ended = Ended::Failed;
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn peaks_count_at_once_and_are_forgiven_with_time() {
-        moment(Instant::now()); // so that the beginning is before
+        moment(Instant::now()); // so that the origin is earlier
         let (latency, start) = (Latency::default(), Instant::now());
         assert!(latency.expected(moment(start)) == 0.0, "an endpoint nobody knows is to be tried");
         latency.observe(10 * MS, start);
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn two_are_compared_as_they_are_now() {
-        moment(Instant::now()); // so that the beginning is before
+        moment(Instant::now()); // so that the origin is earlier
         let (one, other, start) = (Rc::new(Latency::default()), Rc::new(Latency::default()), Instant::now());
         assert_eq!(Latency::compare(&one, &other), (0.0, 0.0));
         one.observe(100 * MS, start);

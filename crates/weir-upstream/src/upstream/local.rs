@@ -1,4 +1,4 @@
-//! An upstream as one core has it: its endpoints with their pools, its balancer, and those who wait for a connection.
+//! An upstream on one core: its endpoints with their pools, its balancer, and requests waiting for a connection.
 
 use super::balance::{Candidates, Key, NONE, Random, Tiers, weighted};
 use super::budget::Arrivals;
@@ -25,7 +25,7 @@ use weir_telemetry::{Attempt, UpstreamCells};
 use weir_wire::listen::Address;
 use weir_wire::time;
 
-/// An upstream as one core has it.
+/// An upstream on one core.
 pub struct LocalUpstream {
     /// The upstream as compiled.
     pub spec: Arc<Upstream>,
@@ -38,39 +38,39 @@ pub struct LocalUpstream {
     slow_start: Option<Box<SlowStart>>,
     /// Its requests on this core, for the budget.
     pub(super) arrivals: Arc<Arrivals>,
-    /// The endpoints by what names them in the cookie of `sticky`.
+    /// The endpoints by their code in the cookie of `sticky`.
     codes: RefCell<HashMap<Code, usize>>,
     rotation: Rotation,
-    /// Whose turn it is where other cores wait too.
+    /// Whose turn it is if other cores wait too.
     turn: Cell<bool>,
     /// Exchanges of this core that wait for a connection under the limit.
     waiters: RefCell<VecDeque<oneshot::Sender<Given>>>,
 }
 
-/// What waiting at the gate brought.
+/// The result of waiting at the gate.
 pub(super) enum Waited {
-    /// A connection that was given back.
+    /// A connection that another exchange returned.
     Given(Given),
     /// The right to open one.
     Permit(OwnedSemaphorePermit),
-    /// Too many wait already.
+    /// Too many requests already wait.
     TooMany,
     /// It took too long.
     TooLong,
 }
 
-/// A connection handed from one exchange to the next, and where it leads.
+/// A connection handed from one exchange to the next, and its endpoint.
 pub(super) struct Given {
     pub(super) connection: Connection,
     pub(super) endpoints: Rc<[LocalEndpoint]>,
     pub(super) index: usize,
 }
 
-/// A place in the queue at the gate. Dropped, it is left.
+/// A place in the queue at the gate. Dropping it leaves the queue.
 pub(super) struct Waiting<'a>(&'a LocalUpstream, &'a Gate);
 
 impl LocalUpstream {
-    /// `before`: the upstream of this name in the snapshot before.
+    /// `before` is the upstream of this name in the previous snapshot.
     pub fn new(spec: Arc<Upstream>, resources: &Rc<Resources>, before: Option<&Self>) -> Self {
         let cells = resources.cells.upstream(&spec.cells);
         let balance = Tiers::new(resources.seed());
@@ -81,7 +81,7 @@ impl LocalUpstream {
             cells,
             resources: Rc::clone(resources),
             seen: Cell::new(0),
-            // What is known of its endpoints goes on.
+            // What is known of its endpoints is kept.
             endpoints: RefCell::new(before.map_or_else(|| Rc::new([]) as _, |before| before.endpoints())),
             balance: RefCell::new(balance),
             slow_start,
@@ -93,7 +93,7 @@ impl LocalUpstream {
         }
     }
 
-    /// The endpoints as they are now.
+    /// The current endpoints.
     pub fn endpoints(&self) -> Rc<[LocalEndpoint]> {
         let generation = self.spec.published.generation();
         if self.seen.get() != generation {
@@ -145,14 +145,14 @@ impl LocalUpstream {
         Rc::clone(&self.endpoints.borrow())
     }
 
-    /// The endpoints that are published, tier by tier.
+    /// The published endpoints, tier by tier.
     fn in_order(&self) -> Vec<Arc<Endpoint>> {
         let mut list = Vec::clone(&self.spec.published.list());
         list.sort_by_key(|endpoint| endpoint.place.rank());
         list
     }
 
-    /// Chooses an endpoint that is not among those `tried`: one that is in rotation, unless none is.
+    /// Chooses an endpoint that is not in `tried`: one in rotation, unless none is.
     #[inline]
     pub(super) fn pick(
         &self,
@@ -168,7 +168,7 @@ impl LocalUpstream {
         self.choose(endpoints, &Candidates::new(endpoints, Some(&*by_hand), tried, key))
     }
 
-    /// Chooses an endpoint in rotation that is not among those `tried`. The only one there is counts as one.
+    /// Chooses an endpoint in rotation that is not in `tried`. An upstream's only endpoint counts as in rotation.
     #[inline]
     pub(super) fn pick_in_rotation(
         &self,
@@ -195,7 +195,7 @@ impl LocalUpstream {
         }
     }
 
-    /// Whether an endpoint is in rotation that is not among those `tried`.
+    /// Whether an endpoint outside `tried` is in rotation.
     #[inline]
     pub(super) fn has_in_rotation(&self, endpoints: &Rc<[LocalEndpoint]>, tried: &Excluded) -> bool {
         let out = self.rotation.out(endpoints, self.spec.timeouts.connect);
@@ -203,7 +203,7 @@ impl LocalUpstream {
         (0..endpoints.len()).any(|i| !tried.contains(i) && !is_out(i))
     }
 
-    /// The endpoint that the cookie of `sticky` names, if it is in rotation, or drained and otherwise well.
+    /// The endpoint named by the cookie of `sticky`, if it is in rotation, or drained and otherwise healthy.
     #[inline]
     pub(super) fn stuck_to(&self, endpoints: &Rc<[LocalEndpoint]>, head: &RequestHead) -> Option<usize> {
         let sticky = self.spec.sticky.as_ref()?;
@@ -215,7 +215,7 @@ impl LocalUpstream {
         (is_listed && (out.is_none_or(|out| !out.contains(index)) || is_drained())).then_some(index)
     }
 
-    /// The value of Set-Cookie that brings a client back to this endpoint, unless it has the cookie already.
+    /// The Set-Cookie value that brings a client back to this endpoint, unless it already has the cookie.
     pub fn set_cookie(&self, active: &Active, head: &RequestHead, is_tls: bool) -> Option<Vec<u8>> {
         let sticky = self.spec.sticky.as_ref()?;
         let code = active.get().code.as_deref()?;
@@ -228,11 +228,11 @@ impl LocalUpstream {
         if Rc::ptr_eq(endpoints, &self.endpoints.borrow()) {
             return self.balance.borrow_mut().pick(from);
         }
-        // The endpoints have changed since the request began: the balancer does not know these.
+        // The endpoints have changed since the request began, and the balancer does not know the old ones.
         weighted(&mut Random::new(self.resources.seed()), from, NONE)
     }
 
-    /// Counts an attempt that its endpoint answered, with this status and after this time.
+    /// Counts an attempt that its endpoint answered with this status after this time.
     #[inline]
     pub fn answered(&self, active: &Active, status: u16, first_byte: Duration, is_well: bool) {
         self.cells.attempt(Attempt::Answered);
@@ -244,7 +244,7 @@ impl LocalUpstream {
         self.note(active, is_well);
     }
 
-    /// Notes whether an endpoint answered well, where somebody wants to know.
+    /// Notes whether an endpoint answered well, if anything uses that.
     #[inline]
     pub fn note(&self, active: &Active, ok: bool) {
         let Some(policy) = &self.spec.outlier else { return };
@@ -258,13 +258,13 @@ impl LocalUpstream {
         }
     }
 
-    /// An endpoint that is to be tried in the background, by its index in the list now.
+    /// The index of an endpoint to try in the background.
     #[inline]
     pub(super) fn take_trial(&self) -> Option<usize> {
         self.rotation.take_trial()
     }
 
-    /// Takes back a connection whose exchange is wholly over: to whoever waits for one, or into the pool.
+    /// Returns a connection whose exchange is wholly over, to a waiting request or into the pool.
     pub fn give_back(&self, active: &Active, mut connection: Connection, now: Instant) {
         if self.spec.keepalive.is_zero() || connection.stream.h2().is_some() {
             return; // `keepalive: 0s` turns reuse off; a stream is over
@@ -275,10 +275,10 @@ impl LocalUpstream {
             && gate.is_wanted()
         {
             if !connection.is_good(now) || connection.owner().is_some() {
-                return; // closing it frees its place for whoever waits
+                return; // closing it frees its place for a waiting request
             }
-            // Whoever waits on another core gets every second place: a core that only served its own would keep the
-            // others waiting for as long as it is busy.
+            // Requests on other cores get every second place. A core that served only its own would keep the others
+            // waiting as long as it is busy.
             let elsewhere = gate.waiting() > self.waiters.borrow().len();
             if elsewhere && self.turn.replace(!self.turn.get()) {
                 return;
@@ -286,7 +286,7 @@ impl LocalUpstream {
             let waiter = self.waiters.borrow_mut().pop_front();
             if let Some(waiter) = waiter {
                 let (endpoints, index) = active.place();
-                // If the waiter has just left, the connection closes and its place is free for another.
+                // If the waiter has just left, the connection closes and frees its place.
                 let _ = waiter.send(Given { connection, endpoints, index });
             }
             return; // another core waits: closing it frees its place
@@ -294,11 +294,11 @@ impl LocalUpstream {
         active.get().pool.give(connection, now);
     }
 
-    /// Closes idle connections that are too old, and one where another core waits for a place.
+    /// Closes connections that were idle too long, and one if another core waits for a place.
     pub fn sweep(&self, now: Instant) {
         for endpoint in self.endpoints().iter() {
             endpoint.pool.sweep(self.spec.keepalive, now);
-            // Of one that an operator took out nothing stays open for longer than it is used.
+            // At an endpoint that an operator took out, no unused connection stays open.
             while endpoint.is_by_hand() && endpoint.pool.close_oldest() {}
         }
         if self.spec.gate.as_ref().is_some_and(|g| g.is_wanted()) {
@@ -306,18 +306,18 @@ impl LocalUpstream {
         }
     }
 
-    /// Closes one idle connection of this upstream, if there is one, so that its place under the limit is free.
+    /// Closes one of this upstream's idle connections, if any, to free its place under the limit.
     fn close_one_idle(&self) -> bool {
         self.endpoints.borrow().iter().any(|e| e.pool.close_oldest())
     }
 
-    /// The right to open a connection; an idle one of this upstream makes room where there is no place.
+    /// The right to open a connection. If no place is free, an idle connection of this upstream is closed for it.
     #[inline]
     pub(super) fn enter(&self, gate: &Gate) -> Option<OwnedSemaphorePermit> {
         gate.enter().or_else(|| self.close_one_idle().then(|| gate.enter()).flatten())
     }
 
-    /// A place in the queue; `None` when too many wait already.
+    /// A place in the queue; `None` if too many already wait.
     #[inline]
     pub(super) fn queue<'a>(&'a self, gate: &'a Gate) -> Option<Waiting<'a>> {
         if !gate.join() {
@@ -347,14 +347,14 @@ impl LocalUpstream {
     }
 }
 
-/// Counts the load of the endpoints of a tier together.
+/// Counts the load of a tier's endpoints together.
 struct Load {
     rank: (u8, bool),
     count: Rc<Cell<u32>>,
 }
 
 impl Load {
-    /// That of the tier of an endpoint; they are asked for tier by tier.
+    /// The load of an endpoint's tier. Call it tier by tier.
     fn of(last: &mut Option<Self>, endpoint: &Endpoint) -> Rc<Cell<u32>> {
         let rank = endpoint.place.rank();
         let kept = last.take().filter(|load| load.rank == rank);

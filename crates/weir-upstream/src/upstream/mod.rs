@@ -1,32 +1,31 @@
-//! Upstreams: named groups of endpoints, and the way to a connection with one of them.
+//! Upstreams: named groups of endpoints, and how to get a connection to one of them.
 //!
-//! An [`Upstream`] is a named group as compiled from the config. Its [`Endpoint`]s are published by discovery and may
-//! change at any time; a core notices by a generation number and keeps its pools, keyed by address, across the change and
-//! across reloads. A file uses those below it, and nothing here knows what a core, a route or an exchange is:
+//! An [`Upstream`] is a named group as compiled from the config. Discovery publishes its [`Endpoint`]s and may change
+//! them at any time. A core notices by a generation number and keeps its pools, keyed by address, across the change
+//! and across reloads. A file uses those below it, and nothing here knows a core, a route or an exchange:
 //!
 //! ```text
-//! watch        what happens without a request, once a second
+//! watch        once a second: what happens without a request
 //! probes/      asks endpoints at intervals, on the control thread
-//! attempts     of one request: which endpoint is next, and whether there is a next one
+//! attempts     of one request: the next endpoint, and whether there is one
 //!  connect     from the pool, a stream of a shared connection, past the gate, or opened
-//!   open       dials, greets, counts what fails
-//!    local     the upstream as one core has it: endpoints, balancer, those who wait
-//!     spec     the upstream as compiled      rotation   which endpoints are out, as one core knows it
-//!     retry    whether a failed attempt is made again      budget    how many attempts there may be beyond one for each request
+//!   open       dials, does TLS and HTTP/2 preface, counts failures
+//!    local     the upstream on one core: endpoints, balancer, waiting requests
+//!     spec     the upstream as compiled      rotation   endpoints out of rotation, as one core knows them
+//!     retry    whether to repeat a failed attempt      budget    how many extra attempts requests pay for
 //!     gate     limits that are exact for the process      probe      what probes ask, and when
-//!     balance/ which endpoint is chosen      discover/  which endpoints there are
-//!     slow_start  the share of those that have just come      sticky  the cookie that names an endpoint
+//!     balance/ chooses an endpoint      discover/  lists the endpoints
+//!     slow_start  the share of new endpoints      sticky  the cookie that names an endpoint
 //!      cookie  a cookie of a request
 //!     resources  what a core lends: pools by key, cells, random numbers
 //!      endpoint   an address, shared by all cores; its pool and counts on one core
 //!       health    whether it is in rotation, exact for the process
-//!        outlier  when an endpoint that answers badly is ejected
-//!       latency   how long it takes to answer, where the balancer asks
+//!        outlier  ejects endpoints that answer badly
+//!       latency   how fast it answers, if the balancer asks
 //!       pool      idle connections that carry one exchange at a time
 //!        owned    those of one client each
 //!        shared   connections of HTTP/2
 //!         connection
-//! ```
 
 mod attempts;
 pub mod balance;

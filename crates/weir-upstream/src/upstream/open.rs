@@ -1,4 +1,4 @@
-//! Opens a connection to an endpoint: TCP or a Unix socket, TLS, and the first words of HTTP/2.
+//! Opens a connection to an endpoint: TCP or a Unix socket, TLS, and the HTTP/2 preface.
 
 use super::connection::{ConnectError, Connection, Opened, Owner};
 use super::endpoint::{LocalEndpoint, complain};
@@ -17,9 +17,9 @@ use weir_wire::h2::{Fault, Link, window_for};
 use weir_wire::limits::ran_out;
 use weir_wire::{proxy_protocol, time};
 
-/// A connection that was opened.
+/// A connection just opened.
 pub(super) struct Opening {
-    /// Itself, if it carries one exchange at a time; else it is among the shared ones of its pool.
+    /// The connection if it carries one exchange at a time. Otherwise it is among its pool's shared ones.
     pub(super) exclusive: Option<Connection>,
     pub(super) connect: Duration,
     pub(super) tls: Duration,
@@ -35,18 +35,18 @@ struct Failed {
 /// Whose fault it is that no connection was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whose {
-    /// The endpoint cannot be connected to: it is avoided, and another is tried.
+    /// The endpoint is unreachable: it is avoided, and another is tried.
     Endpoint,
-    /// It would be the same everywhere, by the settings: it counts at the endpoint, which stays in rotation.
+    /// The settings would fail everywhere. It counts at the endpoint, which stays in rotation.
     Settings,
     /// Our own limits: nothing was tried, and nothing counts at the upstream.
     Ours,
 }
 
-/// Opens a connection; `owner`: for which client, where it is to be its own.
+/// Opens a connection. `owner` is the client, if the connection must be its own.
 ///
 /// # Errors
-/// Why there is none. It is counted, logged, and noted in the endpoint's health.
+/// Why it failed. The failure is counted, logged, and noted in the endpoint's health.
 pub(super) async fn open(
     upstream: &LocalUpstream,
     at: &LocalEndpoint,
@@ -74,8 +74,8 @@ pub(super) async fn open(
     Err(ConnectError { cause, elsewhere: whose == Whose::Endpoint, outcome: Some(cause.outcome) })
 }
 
-/// Notes that an endpoint has a connection and takes no requests on it for now: that is as if it could not be
-/// connected to. It is over when the endpoint says so, or when another connection brings streams.
+/// Notes that an endpoint accepts no requests on its open connection for now, which counts as unreachable. This ends
+/// when the endpoint says so or another connection brings streams.
 pub(super) fn no_streams(upstream: &LocalUpstream, at: &LocalEndpoint) -> ConnectError {
     let cause = &error::UPSTREAM_NO_STREAMS;
     complain(&upstream.spec.name, &at.endpoint.label, cause, &cause.meaning);
@@ -86,7 +86,7 @@ pub(super) fn no_streams(upstream: &LocalUpstream, at: &LocalEndpoint) -> Connec
     ConnectError { cause, elsewhere: true, outcome: Some(cause.outcome) }
 }
 
-/// Counts an attempt that failed at an endpoint before there was a connection.
+/// Counts an attempt that failed at an endpoint before it had a connection.
 pub(super) fn count_failed(upstream: &LocalUpstream, at: &LocalEndpoint, cause: &'static Cause) {
     at.cells.fail(upstream.resources.cells.cause_index(cause.code), SystemTime::now());
 }
@@ -134,7 +134,7 @@ async fn try_open(
     let greeting = Link::begin(stream, window_for(round_trip), spec.head_bytes, freed);
     let rest = timeout.saturating_sub(started.elapsed());
     match time::timeout(rest, greeting).await {
-        // It would be found closed by all who wait, and dialled anew by the first of them, over and over.
+        // All waiting requests would find it closed, and the first would dial it again, over and over.
         Ok(Ok((link, _))) if !link.is_open() => {
             Err(Failed::new(&error::UPSTREAM_CLOSED, Whose::Endpoint, &GOODBYE))
         }
@@ -155,7 +155,7 @@ async fn try_open(
     }
 }
 
-/// The cause that an endpoint is to blame for; `None` where our own limits are.
+/// The cause if the endpoint is to blame; `None` if our own limits are.
 pub(super) fn blamed(e: &DialError) -> Option<&'static Cause> {
     let Failed { cause, whose, .. } = Failed::to_dial(e);
     (whose != Whose::Ours).then_some(cause)
@@ -172,7 +172,7 @@ impl Failed {
 
     fn to_dial(e: &DialError) -> Self {
         let (cause, whose) = match e {
-            // No endpoint is to blame, and none would take what we cannot send.
+            // No endpoint is to blame, and none would accept what we cannot send.
             DialError::Failed(e) if ran_out(e) => (&error::OUT_OF_DESCRIPTORS, Whose::Ours),
             DialError::Failed(e) if e.kind() == io::ErrorKind::AddrNotAvailable => {
                 (&error::CONNECT_FAILED, Whose::Ours) // our ports are used up
@@ -186,8 +186,8 @@ impl Failed {
     }
 }
 
-/// What is said of an upstream that takes connections and no requests.
+/// The detail for an upstream that accepts connections but no requests.
 const GOODBYE: &str = "it said goodbye (GOAWAY) before it took a request";
 
-/// What is said of an upstream that was given up.
+/// The detail for an upstream that was given up.
 const SILENT: &str = "no sign of life: it answered no PING on a connection with requests";

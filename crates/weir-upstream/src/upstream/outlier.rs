@@ -1,4 +1,4 @@
-//! When an endpoint that answers badly is ejected: the policy and its counts, without a clock of its own.
+//! When to eject an endpoint that answers badly: the policy and its counts. The time is passed in.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -9,20 +9,20 @@ use weir_telemetry::Ejection;
 pub struct Outlier {
     /// Errors in a row within `window` that eject.
     pub errors: u32,
-    /// The time in which errors are counted.
+    /// The period in which errors are counted.
     pub window: Duration,
-    /// The share of errors within `window` that ejects, from 0 to 1, of at least `FEWEST` requests.
+    /// The share of errors within `window`, of at least `FEWEST` requests, that ejects: from 0 to 1.
     pub rate: Option<f64>,
-    /// For how long; each further time for as long again.
+    /// For how long the first ejection lasts; each further one lasts that much longer.
     pub eject: Duration,
-    /// The share of an upstream's endpoints that may be out when one is ejected, from 0 to 1.
+    /// The largest share of an upstream's endpoints that may be out when one is ejected, from 0 to 1.
     pub max: f64,
 }
 
-/// With fewer requests in a window, their share of errors says nothing.
+/// With fewer requests in a window, the share of errors is not significant.
 const FEWEST: u32 = 20;
 
-/// What is counted of an endpoint, over all cores. Touched only where there is a policy.
+/// An endpoint's counts over all cores. Touched only if there is a policy.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     in_a_row: AtomicU32,
@@ -33,21 +33,21 @@ pub(super) struct Tally {
 }
 
 impl Outlier {
-    /// Whether one more of so many endpoints may be ejected.
+    /// Whether another of this many endpoints may be ejected.
     pub(super) fn may_eject(&self, out: usize, of: usize) -> bool {
-        // The only one is never ejected, and of several always one may be.
+        // A single endpoint is never ejected; of several, one always may be.
         let most = ((of as f64 * self.max) as usize).max(usize::from(self.max > 0.0));
         of > 1 && out < most
     }
 
-    /// For how long an endpoint is ejected the nth time, from 1.
+    /// How long an endpoint's nth ejection lasts, counting from 1.
     pub(super) fn ejected_for(&self, nth: u32) -> Duration {
         self.eject.saturating_mul(nth.clamp(1, 10))
     }
 }
 
 impl Tally {
-    /// Counts an answer at this moment, in milliseconds; tells why the endpoint should be ejected, if it should.
+    /// Counts an answer at this time, in milliseconds. Returns why the endpoint should be ejected, if so.
     pub(super) fn note(&self, ok: bool, policy: &Outlier, now: u64) -> Option<Ejection> {
         let window = u64::try_from(policy.window.as_millis()).unwrap_or(u64::MAX);
         let by_rate = policy.rate.is_some_and(|rate| self.note_in_window(ok, rate, window, now));
@@ -84,7 +84,7 @@ impl Tally {
         requests >= FEWEST && f64::from(errors) >= rate * f64::from(requests)
     }
 
-    /// Begins anew, when the endpoint is ejected.
+    /// Resets the counts when the endpoint is ejected.
     pub(super) fn clear(&self) {
         for count in [&self.in_a_row, &self.requests, &self.errors] {
             count.store(0, Ordering::Relaxed);

@@ -1,7 +1,7 @@
-//! Connections of one core to one endpoint that carry one exchange at a time: the idle ones, last in first out.
+//! One core's connections to one endpoint that carry one exchange at a time: the idle ones, last in first out.
 //!
-//! The last one used is the one whose path is warm and whose peer is least likely to close it next; the others grow old
-//! and are closed. A connection that became readable while idle is closed, never used: its peer closed it, or sent bytes
+//! The most recently used one has a warm path, and its peer is least likely to close it next; the others age and are
+//! closed. A connection that becomes readable while idle is closed and never used: its peer closed it, or sent bytes
 //! that no request asked for (RFC 9112 §9.2).
 
 use super::connection::{Connection, Idle, note_taken, take_quiet};
@@ -22,16 +22,16 @@ pub(crate) struct PoolKey {
     pub(crate) tls: Arc<str>,
     pub(crate) server_name: Arc<str>,
     pub(crate) way: Way,
-    /// The gate whose permits they hold, by [`Gate::id`](super::Gate::id): one upstream's place is not another's.
+    /// The gate whose permits they hold, by [`Gate::id`](super::Gate::id): an upstream cannot use another's place.
     pub(crate) gate: Option<u64>,
 }
 
-/// How connections are made, beyond where to: those of different ways are not interchangeable.
+/// How connections are made, apart from the address. Connections made differently are not interchangeable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Way {
-    /// From which address of ours.
+    /// Our source address.
     pub source: Option<IpAddr>,
-    /// With which PROXY header. A connection that begins with one serves one client.
+    /// The PROXY header. A connection that begins with one serves one client.
     pub proxy_protocol: Option<proxy_protocol::Version>,
 }
 
@@ -39,14 +39,14 @@ pub struct Way {
 #[derive(Default)]
 pub(crate) struct Pool {
     idle: RefCell<Vec<Idle>>,
-    /// Those that only their client's requests may use.
+    /// Those that only their own client's requests may use.
     pub(super) owned: Owned,
-    /// Those of HTTP/2, which requests share.
+    /// HTTP/2 connections, which requests share.
     pub(crate) shared: Rc<SharedConnections>,
 }
 
 impl Pool {
-    /// The connection used last that is still good; `once` as in [`take_quiet`].
+    /// The most recently used connection that is still good; `once` as in [`take_quiet`].
     #[inline]
     pub(crate) fn take(&self, once: bool) -> Option<Connection> {
         take_quiet(&mut self.idle.borrow_mut(), once)
@@ -68,13 +68,13 @@ impl Pool {
         self.idle.borrow_mut().push(idle);
     }
 
-    /// Closes what has been idle for longer than `keepalive`, is too old, or was closed by its peer.
+    /// Closes connections that were idle longer than `keepalive`, are too old, or were closed by their peer.
     pub(crate) fn sweep(&self, keepalive: Duration, now: Instant) {
         self.idle.borrow_mut().retain_mut(|i| i.stays(keepalive, now));
         self.owned.sweep(keepalive, now);
     }
 
-    /// Closes the connection that has been idle longest; tells whether there was one.
+    /// Closes the connection that has been idle longest. Returns whether there was one.
     pub(crate) fn close_oldest(&self) -> bool {
         let mut idle = self.idle.borrow_mut();
         if idle.is_empty() {
@@ -104,7 +104,7 @@ mod tests {
     use weir_wire::Stream;
     use weir_wire::proxy_protocol::Ends;
 
-    /// A pool, and where its connections are counted.
+    /// A pool and the cells that count its connections.
     struct Test {
         pool: Pool,
         cells: Arc<UpstreamCells>,
@@ -118,7 +118,8 @@ mod tests {
             Self { pool: Pool::default(), cells, now: Instant::now() }
         }
 
-        /// Gives the pool a connection that expires; tells its place in memory, by which it is known, and the upstream's end.
+        /// Gives the pool a connection that expires. Returns its memory address, which identifies it, and the
+        /// upstream's end.
         fn give(&self, expires: Option<Instant>, owner: Option<Weak<Owner>>) -> (*const (), UnixStream) {
             let (ours, theirs) = UnixStream::pair().unwrap();
             let mut opened = Opened::new(expires, &self.cells, None);
@@ -135,7 +136,7 @@ mod tests {
             Some(place(&taken))
         }
 
-        /// How many are idle, and how many are open.
+        /// The number of idle and of open connections.
         fn counted(&self) -> (i64, i64) {
             (self.cells.connections_idle.get(), self.cells.connections_open.get())
         }
@@ -177,7 +178,7 @@ mod tests {
             let (_, closed) = test.give(None, None);
             let (_, talks) = test.give(None, None);
             drop(closed);
-            // The kernel has room for it, whatever the runtime has heard of the socket.
+            // The kernel accepts the bytes whatever the runtime knows of the socket.
             let talks = talks.into_std().unwrap();
             std::io::Write::write_all(&mut &talks, b"x").unwrap();
             assert_eq!(test.take(), Some(good));

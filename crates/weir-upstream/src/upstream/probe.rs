@@ -1,4 +1,4 @@
-//! What probes ask, and when: the policy, without any I/O. `probes` does it.
+//! What probes ask, and when: the policy, without any I/O. `probes` does the work.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,19 +7,19 @@ use weir_wire::tls::ClientTls;
 /// `upstreams.*.health.probe`, as run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// What is asked.
+    /// What it asks.
     pub kind: ProbeKind,
-    /// The Host that is asked for; the endpoint's own where there is none.
+    /// The Host to send; `None` for the endpoint's own.
     pub host: Option<Box<str>>,
-    /// Where it is not the upstream's.
+    /// Its TLS, if it differs from the upstream's.
     pub tls: Option<ProbeTls>,
-    /// The time between two of them.
+    /// The time between two probes.
     pub interval: Duration,
-    /// The longest that one may take, connecting included.
+    /// The longest one may take, including the connect.
     pub timeout: Duration,
-    /// How many must pass in a row to bring an endpoint back.
+    /// How many in a row must pass to bring an endpoint back.
     pub healthy: u32,
-    /// How many must fail in a row to take it out.
+    /// How many in a row must fail to take it out.
     pub unhealthy: u32,
     /// Whether readiness waits for an endpoint that passes.
     pub readyz: bool,
@@ -30,7 +30,7 @@ pub struct Probe {
 pub struct ProbeTls {
     /// The policy.
     pub tls: ClientTls,
-    /// What tells this TLS policy from another.
+    /// Identifies this TLS policy.
     pub key: Arc<str>,
 }
 
@@ -42,7 +42,7 @@ impl PartialEq for ProbeTls {
 
 impl Eq for ProbeTls {}
 
-/// What is asked.
+/// What a probe asks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProbeKind {
     /// `grpc.health.v1.Health/Check` for this service.
@@ -52,14 +52,14 @@ pub enum ProbeKind {
     },
     /// A GET.
     Http {
-        /// The path that is asked for.
+        /// The path to request.
         path: Box<str>,
-        /// The statuses that pass, from and to.
+        /// The statuses that pass, as ranges.
         expect: Box<[(u16, u16)]>,
         /// What the body must contain.
         body: Option<Box<str>>,
     },
-    /// Whether it can be connected to, TLS included.
+    /// Whether a connect succeeds, including TLS.
     Tcp,
 }
 

@@ -1,6 +1,6 @@
-//! What the upstreams of one core have of it: pools by key, its cells, and random numbers.
+//! What a core lends to its upstreams: pools by key, counters, and random numbers.
 //!
-//! This is all that this folder asks of a core, so that it need not know what a core is.
+//! This is all that this folder needs of a core, so it need not know what a core is.
 
 use super::balance::Random;
 use super::pool::{Pool, PoolKey};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use weir_telemetry::CoreCells;
 
-/// What the upstreams of one core have of it.
+/// What a core lends to its upstreams.
 pub struct Resources {
     pub(super) cells: Arc<CoreCells>,
     random: RefCell<Random>,
@@ -19,12 +19,12 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// What a core lends: its counters, and random numbers from this seed.
+    /// The resources of one core: its counters, and random numbers from this seed.
     pub fn new(cells: Arc<CoreCells>, seed: u64) -> Rc<Self> {
         Rc::new(Self { cells, random: RefCell::new(Random::new(seed)), pools: RefCell::default() })
     }
 
-    /// The pool of a key. Kept while an upstream uses it.
+    /// The pool of a key. It exists while an upstream uses it.
     #[inline]
     pub(super) fn pool(&self, key: PoolKey) -> Rc<Pool> {
         let mut pools = self.pools.borrow_mut();
@@ -36,7 +36,7 @@ impl Resources {
         pool
     }
 
-    /// Forgets the keys that no upstream uses any more.
+    /// Forgets keys that no upstream uses any more.
     pub fn forget_unused(&self) {
         self.pools.borrow_mut().retain(|_, pool| pool.strong_count() > 0);
     }
@@ -47,7 +47,7 @@ impl Resources {
         (self.random.borrow_mut().next() >> 32) as u32
     }
 
-    /// A seed for random numbers of somebody else's.
+    /// A seed for another generator of random numbers.
     #[inline]
     pub(super) fn seed(&self) -> u64 {
         self.random.borrow_mut().next()

@@ -1,6 +1,6 @@
-//! Whether a failed attempt is made again: the policy, without I/O.
+//! Whether a failed attempt is repeated: the policy, without I/O.
 //!
-//! What can do no harm needs no policy: see `attempts`. The rest is asked for by `upstreams.*.retry`, and paid from the
+//! Harmless repeats need no policy: see `attempts`. All others need `upstreams.*.retry` and are paid from the
 //! upstream's `budget`.
 
 use std::time::{Duration, SystemTime};
@@ -8,15 +8,15 @@ use std::time::{Duration, SystemTime};
 /// `upstreams.*.retry`, as run.
 #[derive(Debug)]
 pub struct Retry {
-    /// Attempts in all, the first included.
+    /// Attempts in total, including the first.
     pub attempts: u32,
-    /// What is tried again.
+    /// What to retry.
     pub on: Conditions,
-    /// Whether a request may be sent again that may have had its effect.
+    /// Whether to resend requests that may already have had their effect.
     pub all_methods: bool,
     /// How long one attempt may take until the head of its response.
     pub per_try: Option<Duration>,
-    /// The pause before an endpoint is asked again that has just failed.
+    /// The pause before the same endpoint is asked again.
     pub backoff: Duration,
     /// How much of a request's body is kept for another attempt, in bytes.
     pub body: usize,
@@ -33,7 +33,7 @@ pub struct Hedge {
     pub budget: f64,
 }
 
-/// What is tried again.
+/// What to retry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conditions {
     /// A connection that broke.
@@ -48,40 +48,40 @@ pub struct Conditions {
     pub grpc: Vec<u8>,
 }
 
-/// What came of an attempt that reached its endpoint.
+/// The result of an attempt that reached its endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failed {
-    /// gRPC said so without a message: its status.
+    /// A gRPC status without a message.
     Grpc(u8),
-    /// A stream of HTTP/2 was refused.
+    /// A refused HTTP/2 stream.
     RefusedStream,
     /// The connection ended before any byte of a response.
     Reset,
-    /// A response with this status, and how long its Retry-After asks to wait.
+    /// A response with this status, and the wait that its Retry-After asks for.
     Status(u16, Option<Duration>),
     /// No response head in time.
     Timeout,
 }
 
-/// What is known of a request that may be sent again.
+/// The facts about a request that may be sent again.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     /// It may arrive twice (RFC 9110 §9.2.2).
     pub idempotent: bool,
-    /// No byte of it was written, or the upstream says that it has not looked at it.
+    /// No byte of it was written, or the upstream says that it has not processed it.
     pub unseen: bool,
-    /// All of its body that was sent is still here.
+    /// All of its body that was sent is still kept.
     pub kept: bool,
 }
 
-/// The longest Retry-After that is waited for; what asks for more is not asked again.
+/// The longest Retry-After to wait for; after a longer one there is no retry.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 /// The backoff doubles up to this many times.
 const DOUBLINGS: u32 = 5;
 
 impl Retry {
-    /// Whether the policy wants the request sent again, `made` attempts having been made.
+    /// Whether the policy wants the request sent again after `made` attempts.
     #[inline]
     pub(crate) fn wants(&self, failed: Failed, request: Request, made: u32) -> bool {
         let listed = match failed {
@@ -95,15 +95,15 @@ impl Retry {
         listed && harmless && request.kept && made < self.attempts
     }
 
-    /// How long to wait before the same endpoint is asked again; `None`: not at all. `nth` counts from 0; `random` is any
-    /// number.
+    /// How long to wait before the same endpoint is asked again; `None` for no retry. `nth` counts from 0; `random`
+    /// is any number.
     #[inline]
     pub(crate) fn pause(&self, failed: Failed, nth: u32, random: u32) -> Option<Duration> {
         if let Failed::Status(_, Some(asked)) = failed {
             return Some(asked).filter(|asked| *asked <= LONGEST_WAIT);
         }
         let longest = self.backoff.saturating_mul(1 << nth.min(DOUBLINGS));
-        // Between half of it and all of it.
+        // Between half and all of it.
         Some(longest.mul_f64(0.5 + f64::from(random) / f64::from(u32::MAX) / 2.0))
     }
 }

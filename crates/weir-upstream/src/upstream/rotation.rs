@@ -1,7 +1,7 @@
 //! Which endpoints of an upstream are out of rotation, as one core knows it.
 //!
-//! The state belongs to the endpoints ([`Health`](super::health::Health)) and is exact for the process; a core keeps the
-//! answer until something changes, so that a request pays one load while all is well.
+//! The state belongs to the endpoints ([`Health`](super::health::Health)) and is exact for the process. A core caches
+//! it until something changes, so that a request costs one load while everything is healthy.
 
 use super::endpoint::LocalEndpoint;
 use super::excluded::Excluded;
@@ -14,23 +14,22 @@ use std::time::{Duration, Instant};
 /// What one core knows of the endpoints of one upstream.
 #[derive(Default)]
 pub(super) struct Rotation {
-    /// [`changes`] when this was found.
+    /// The value of [`changes`] when this was computed.
     seen: Cell<u64>,
-    /// The list it was found for; weak, because a list that is gone must not keep its pools.
+    /// The list it was computed for. Weak, because a list that is gone must not keep its pools.
     list: RefCell<Option<Weak<[LocalEndpoint]>>>,
     /// Those that are avoided.
     out: RefCell<Excluded>,
-    /// Those of them that an operator took out: they are not used where all are avoided either.
+    /// Those that an operator took out. They are not used even if all are avoided.
     by_hand: RefCell<Excluded>,
-    /// When something may change by itself, on [`clock`]; 0 when none is out.
+    /// When time alone may change something, on [`clock`]; 0 when none is out.
     due: Cell<u64>,
-    /// Whose trials this core is to make.
+    /// The endpoints that this core must try.
     trials: RefCell<Vec<usize>>,
 }
 
 impl Rotation {
-    /// Those of the endpoints that are avoided; `None` when it is known that none is out. A trial may take as long as
-    /// `connect`.
+    /// The avoided endpoints; `None` if certainly none is out. A trial may take as long as `connect`.
     #[inline]
     pub(super) fn out(
         &self,
@@ -50,19 +49,19 @@ impl Rotation {
         if self.is_full() { None } else { Some(self.out.borrow()) }
     }
 
-    /// Those that an operator took out, when it was last looked at.
+    /// The endpoints that an operator took out, as of the last check.
     #[inline]
     pub(super) fn by_hand(&self) -> Ref<'_, Excluded> {
         self.by_hand.borrow()
     }
 
-    /// Whether none was out when it was last looked at.
+    /// Whether none was out at the last check.
     #[inline]
     pub(super) fn is_full(&self) -> bool {
         self.due.get() == 0
     }
 
-    /// An endpoint that this core is to try in the background.
+    /// An endpoint that this core should try in the background.
     #[inline]
     pub(super) fn take_trial(&self) -> Option<usize> {
         if self.is_full() { None } else { self.trials.borrow_mut().pop() }
@@ -90,7 +89,7 @@ impl Rotation {
         };
         let mut trials = self.trials.borrow_mut();
         trials.clear();
-        // Where all are out, requests dial themselves: a trial would only be in their way.
+        // If all are out, requests dial themselves, and a trial would only be in their way.
         if !all.clone().all(|i| avoided(&i)) {
             let unreachable = all.clone().filter(|i| standings[*i] == RotationState::Unreachable);
             trials.extend(unreachable.filter(|i| health(*i).claim_trial(now, connect)));
@@ -104,12 +103,13 @@ impl Rotation {
     }
 }
 
-/// Whether endpoints that are only unwell are used too, because in each tier fewer than half of those that no operator took out
-/// are in rotation: these would be too few for the load, and what all of them answer badly is hardly the fault of each.
+/// Whether unhealthy endpoints are used too. They are if, in every tier, fewer than half of those not taken out by an
+/// operator are in rotation. So few cannot carry the load, and errors that all of them return are hardly each one's
+/// fault.
 #[inline]
 pub(super) fn is_panicking(all: impl Iterator<Item = ((u8, bool), RotationState)>) -> bool {
     let mut suspect = false;
-    // How many more are in rotation than are not, in each tier.
+    // How many more are in rotation than are not, per tier.
     let mut surplus: SmallVec<[((u8, bool), isize); 4]> = SmallVec::new();
     for (rank, standing) in all.filter(|(_, standing)| !standing.is_by_hand()) {
         suspect |= standing == RotationState::Suspect;
@@ -140,7 +140,7 @@ mod tests {
             let all = standings.iter().map(|standing| ((0, false), *standing));
             assert_eq!(is_panicking(all), expected, "{standings:?}");
         }
-        // Another priority that is well can carry the load.
+        // Another healthy priority can carry the load.
         let tiers = |backup| [(0, Suspect), (0, Suspect), (0, In), (0, Suspect), (1, backup)];
         let panics = |backup| is_panicking(tiers(backup).map(|(rank, it)| ((rank, false), it)).into_iter());
         assert!(!panics(In) && panics(Suspect) && panics(Out));

@@ -1,7 +1,7 @@
-//! HTTP/2 connections of one core to one endpoint: few, each shared by many requests.
+//! One core's HTTP/2 connections to one endpoint: few, each shared by many requests.
 //!
-//! A request goes on the connection with the fewest. Where all are fuller than [`SPREAD_AT`], another is opened, one at a
-//! time: a burst on a cold pool waits for one handshake and does not make five hundred.
+//! A request uses the connection with the fewest streams. If all are fuller than [`SPREAD_AT`], another is opened,
+//! one at a time: a burst on a cold pool waits for one handshake instead of making five hundred.
 
 use super::connection::{ConnectError, Connection, Opened};
 use crate::error;
@@ -16,10 +16,10 @@ use weir_telemetry::Attempt as Outcome;
 use weir_wire::h2::{Driver, LOOK, Link};
 use weir_wire::{Deadline, Stream};
 
-/// From this part of what the upstream takes at one time, in percent, another connection is opened.
+/// When all connections carry this percentage of the upstream's concurrent streams, another is opened.
 const SPREAD_AT: usize = 80;
 
-/// `keepalive: 0s`: a deadline of zero would be none.
+/// Stands for `keepalive: 0s`, because a zero deadline would mean none.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
 /// The connections.
@@ -27,32 +27,32 @@ const AT_ONCE: Duration = Duration::from_millis(1);
 pub(crate) struct SharedConnections {
     list: RefCell<Vec<Held>>,
     dialling: Cell<bool>,
-    /// How many attempts to connect have failed, and why the last did.
+    /// How many connects have failed, and why the last one did.
     failed: Cell<(u64, Option<ConnectError>)>,
-    /// How long the last attempt took to connect, and for TLS.
+    /// How long the last connect took, and its TLS handshake.
     pub(super) took: Cell<(Duration, Duration)>,
-    /// The endpoint was asked by ALPN and chose HTTP/1.1.
+    /// The endpoint chose HTTP/1.1 by ALPN.
     chose_http1: Cell<bool>,
-    /// Rung when a stream or the wait for a connection has ended.
+    /// Notified when a stream has ended or a connect is over.
     changed: Arc<Notify>,
     next: Cell<u64>,
-    /// A request found that the endpoint takes none for now.
+    /// A request found that the endpoint accepts none for now.
     was_paused: Cell<bool>,
 }
 
 struct Held {
     id: u64,
     link: Link,
-    /// Has carried a request before.
+    /// It has carried a request before.
     used: bool,
     expires: Option<Instant>,
 }
 
-/// The right to connect; others wait meanwhile. Dropped, they look again.
+/// The right to connect, while others wait. When it is dropped, they check again.
 pub(super) struct Dialling(Rc<SharedConnections>);
 
 impl Dialling {
-    /// Tells all who wait why there is no connection.
+    /// Tells all waiting requests why there is no connection.
     pub(super) fn fail(self, why: ConnectError) {
         self.0.note_failure(why);
     }
@@ -69,7 +69,7 @@ impl Drop for Dialling {
 /// How full a connection may be to be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Room {
-    /// So that none need be opened.
+    /// Room enough that no other need be opened.
     Ample,
     /// Anything.
     Any,
@@ -83,7 +83,7 @@ impl SharedConnections {
         if list.is_empty() {
             return None;
         }
-        // What has said goodbye or is too old carries its requests to their end and gets no new one.
+        // After GOAWAY or at its maximum age, a connection finishes its requests and gets no new ones.
         let mut now = None;
         list.retain(|held| {
             let young = held.expires.is_none_or(|end| *now.get_or_insert_with(Instant::now) < end);
@@ -97,7 +97,7 @@ impl SharedConnections {
             Room::Ample => link.streams() * 100 < link.capacity() * SPREAD_AT,
             Room::Any => link.streams() < link.capacity(),
         };
-        // Of those with room: the one with the fewest may be one that takes few, or none for now.
+        // Filter for room first: the one with the fewest streams may allow few, or none for now.
         let with_room = list.iter_mut().filter(|held| fits(&held.link));
         let least = with_room.min_by_key(|held| held.link.streams())?;
         let reused = std::mem::replace(&mut least.used, true);
@@ -110,7 +110,7 @@ impl SharedConnections {
         self.chose_http1.get()
     }
 
-    /// Notes what the endpoint chose.
+    /// Notes the protocol that the endpoint chose.
     pub(super) fn choose_http1(&self, chose: bool) {
         self.chose_http1.set(chose);
     }
@@ -120,26 +120,26 @@ impl SharedConnections {
         self.dialling.get()
     }
 
-    /// How many attempts to connect have failed.
+    /// How many connects have failed.
     #[inline]
     pub(super) const fn failures(&self) -> u64 {
         self.failed.get().0
     }
 
-    /// Why the last one failed, if there were more than that.
+    /// Why the last connect failed, if more than `failures` have.
     #[inline]
     pub(super) fn failed_since(&self, failures: u64) -> Option<ConnectError> {
         let (now, why) = self.failed.get();
         why.filter(|_| now != failures)
     }
 
-    /// Whether the endpoint has said that it takes no requests for now (RFC 9113 §6.5.2, a limit of 0).
+    /// Whether the endpoint accepts no requests for now (RFC 9113 §6.5.2, a limit of 0).
     #[inline]
     pub(super) fn is_paused(&self) -> bool {
         self.list.borrow().iter().any(|held| held.link.capacity() == 0)
     }
 
-    /// Notes that a request was sent elsewhere because the endpoint takes none for now.
+    /// Notes that a request went elsewhere because the endpoint accepts none for now.
     pub(super) fn note_pause(&self) {
         self.was_paused.set(true);
     }
@@ -150,7 +150,7 @@ impl SharedConnections {
         Dialling(Rc::clone(self))
     }
 
-    /// Takes a connection in and keeps it moving.
+    /// Adds a connection and drives it.
     pub(super) fn add(
         self: &Rc<Self>,
         link: Link,
@@ -169,13 +169,13 @@ impl SharedConnections {
         }));
     }
 
-    /// Waits for a stream to end or a connection to be made.
+    /// Waits for a stream to end or a connect to finish.
     pub(super) async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// Called when a stream has ended: one who waits can have its place. The driver hears of it only where it must: see
-    /// [`drive`].
+    /// Called when a stream has ended: a waiting request can use its place. The driver is notified only if it must
+    /// be: see [`drive`].
     #[inline]
     pub(super) fn freed(&self, driver: Option<Arc<Notify>>) -> Box<dyn Fn() + Send + Sync> {
         let changed = Arc::clone(&self.changed);
@@ -188,7 +188,7 @@ impl SharedConnections {
         }
     }
 
-    /// Lets a connection without requests go; tells whether there was one.
+    /// Drops a connection without requests. Returns whether there was one.
     pub(super) fn close_idle(&self) -> bool {
         let mut list = self.list.borrow_mut();
         let idle = list.iter().position(|held| held.link.streams() == 0);
@@ -199,7 +199,7 @@ impl SharedConnections {
         self.list.borrow_mut().retain(|held| held.id != id);
     }
 
-    /// The upstream or we have closed it.
+    /// The upstream or we closed it.
     #[inline]
     fn ended(&self, id: u64) {
         self.list.borrow_mut().retain(|held| {
@@ -211,8 +211,8 @@ impl SharedConnections {
         });
     }
 
-    /// A connection that ends before its first request is an attempt that failed: else all who wait would have it made anew,
-    /// over and over.
+    /// Counts a connection that ends before its first request as a failed attempt. Otherwise all waiting requests
+    /// would have it made again, over and over.
     fn note_end(&self, held: &Held) {
         if !held.used {
             let outcome = Some(Outcome::Reset);
@@ -225,23 +225,23 @@ impl SharedConnections {
     }
 }
 
-/// What is called when a connection's peer gives signs.
+/// Callbacks for a connection's signs of life.
 pub(super) struct Signs<S, R> {
-    /// It gives no sign of life: the connection was given up.
+    /// Called when it was given up, because its peer answers no PING.
     pub(super) silent: S,
-    /// It takes requests again.
+    /// Called when it accepts requests again.
     pub(super) resumed: R,
 }
 
 /// When an idle connection ends.
 pub(super) struct Keepalive {
     limit: Duration,
-    /// Rung when a stream has ended.
+    /// Notified when a stream has ended.
     ended: Option<Arc<Notify>>,
 }
 
 impl Keepalive {
-    /// To be woken for each stream that ends costs; a look every few seconds is enough for all but short limits.
+    /// Waking for each stream that ends is costly, so long limits are checked every few seconds instead.
     #[inline]
     pub(super) fn new(limit: Duration) -> Self {
         Self { limit, ended: (limit < LOOK).then(Arc::default) }
@@ -262,7 +262,7 @@ enum Ended {
     Silent,
 }
 
-/// Keeps a connection moving until it ends. While it does, its place under the upstream's limit is taken.
+/// Drives a connection until it ends. Until then it occupies its place under the upstream's limit.
 async fn drive(
     shared: &Weak<SharedConnections>,
     id: u64,
@@ -314,7 +314,7 @@ async fn drive(
         }
     };
     with(shared, |it| it.ended(id));
-    drop((driver, opened)); // in this order: its requests fail before others take its place
+    drop((driver, opened)); // in this order: its requests fail before others get its place
     with(shared, |it| it.changed.notify_waiters());
     how
 }

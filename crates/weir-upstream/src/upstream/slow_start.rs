@@ -1,8 +1,8 @@
-//! Slow start: an endpoint that has just come into rotation gets its share little by little.
+//! Slow start: an endpoint that has just entered rotation gets its share gradually.
 //!
-//! The balancer chooses as ever. If it chooses an endpoint that warms up, the endpoint is taken with a chance that grows with
-//! the time since it came; otherwise the balancer chooses again without it. So every balancer can do it, and it costs nothing
-//! while nobody warms up.
+//! The balancer chooses as usual. An endpoint that warms up accepts the request with a chance that grows with time;
+//! otherwise the balancer chooses again without it. So this works with every balancer and costs nothing while no
+//! endpoint warms up.
 
 use super::balance::{Key, Random, digest, mix};
 use super::endpoint::LocalEndpoint;
@@ -15,17 +15,17 @@ use std::time::{Duration, Instant};
 pub(super) struct SlowStart {
     /// How long it lasts, in milliseconds.
     lasts: u64,
-    /// [`changes`] when `until` was found; 0: not yet.
+    /// The value of [`changes`] when `until` was computed; 0 before that.
     seen: Cell<u64>,
-    /// When the last endpoint that warms up is done, on [`clock`]; 0 while none does.
+    /// When the last endpoint will have warmed up, on [`clock`]; 0 while none is warming up.
     until: Cell<u64>,
     random: RefCell<Random>,
 }
 
-/// The share that an endpoint begins with: enough for its caches and its compiler to see what is asked of them.
+/// The share that an endpoint starts with: enough to warm its caches and its compiler.
 const FIRST: f64 = 0.1;
 
-/// How often a request is turned away by endpoints that warm up. If all do, one of them has to take it.
+/// How often endpoints that warm up may decline a request. If all do, one of them must accept it.
 const MAX_TURNED_AWAY: u32 = 3;
 
 impl SlowStart {
@@ -34,13 +34,13 @@ impl SlowStart {
         Self { lasts, seen: Cell::new(0), until: Cell::new(0), random: RefCell::new(Random::new(seed)) }
     }
 
-    /// The endpoints are others now.
+    /// Called when the endpoints have changed.
     #[inline]
     pub(super) fn update(&self) {
         self.seen.set(0);
     }
 
-    /// Where a request goes for which the balancer has chosen this endpoint. `again`: chooses without those tried.
+    /// Where a request goes if the balancer chose this endpoint. `again` chooses without the tried ones.
     pub(super) fn consider(
         &self,
         chosen: usize,
@@ -78,7 +78,7 @@ impl SlowStart {
         chosen
     }
 
-    /// How much of its share an endpoint has.
+    /// The fraction of its share that an endpoint gets.
     fn share(&self, endpoint: &LocalEndpoint, now: u64) -> f64 {
         match since(endpoint) {
             0 => 1.0,
@@ -86,7 +86,7 @@ impl SlowStart {
         }
     }
 
-    /// A number from 0 to 1; with a key always the same, so that a key moves to the endpoint once and stays.
+    /// A number from 0 to 1. With a key it is always the same, so that a key moves to the endpoint once and stays.
     fn chance(&self, endpoint: &LocalEndpoint, key: Option<Key>) -> f64 {
         let number = match key {
             Some(key) => mix(key.get() ^ digest(endpoint.endpoint.label.as_bytes())),
@@ -96,7 +96,7 @@ impl SlowStart {
     }
 }
 
-/// When an endpoint came into rotation, on [`clock`]; 0: it has been there from the beginning.
+/// When an endpoint entered rotation, on [`clock`]; 0 if it has been there from the start.
 fn since(endpoint: &LocalEndpoint) -> u64 {
     endpoint.joined.max(endpoint.endpoint.health.back_since())
 }
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use crate::upstream::balance::testing::endpoints;
 
-    /// How many of 1,000 requests that were meant for an endpoint it gets, so long after it came.
+    /// How many of 1,000 requests meant for an endpoint it gets, this long after it entered.
     fn taken(seconds: u64, keyed: bool) -> usize {
         let (now, slow) = (clock(Instant::now()), SlowStart::new(Duration::from_secs(1000), 7));
         let mut endpoints = endpoints(&[1]);
@@ -136,7 +136,7 @@ mod tests {
         let kept = (0..1000).filter(|_| consider(Some(1)) == 0).count();
         assert!((70..130).contains(&kept), "{kept}");
         assert!((0..100).all(|_| consider(None) == 0), "there is no other");
-        // A key moves once: whoever went to the new one once goes there again.
+        // A key moves once: after that it always goes to the new endpoint.
         let key = |n| Key::new(mix(n));
         let goes = |n| slow.consider(0, &endpoints, &none, key(n), |_| Some(1));
         assert!((0..100).all(|n| goes(n) == goes(n)));

@@ -1,4 +1,4 @@
-//! An upstream as compiled from the config: the same object on every core, and kept across reloads that do not change it.
+//! An upstream as compiled from the config: the same object on every core, kept across reloads that do not change it.
 
 use super::balance::Balancer;
 use super::budget::Budget;
@@ -22,53 +22,53 @@ use weir_wire::tls::ClientTls;
 pub struct Upstream {
     /// Its name in the config.
     pub name: Arc<str>,
-    /// Its endpoints as they are now.
+    /// Its current endpoints.
     pub published: Arc<Published>,
-    /// What discovery keeps `published` up to date from.
+    /// The names from which discovery keeps `published` up to date.
     pub names: Arc<dns::Names>,
-    /// Where a registry lists the endpoints.
+    /// The registry that lists the endpoints.
     pub registry: Option<Arc<Registry>>,
     /// TLS towards its endpoints.
     pub tls: Option<ClientTls>,
-    /// What tells this TLS policy from another: connections are shared only between equal ones.
+    /// Identifies its TLS policy: connections are shared only between equal policies.
     pub tls_key: Arc<str>,
-    /// What it speaks.
+    /// Its protocol.
     pub protocol: Protocol,
-    /// The Host that its endpoints get.
+    /// The Host its endpoints get.
     pub host: HostPolicy,
-    /// Whether names and paths in its responses become those that the client sees.
+    /// Whether names and paths in its responses are translated for the client.
     pub rewrites_links: bool,
     /// How an endpoint is chosen.
     pub balancer: Balancer,
-    /// How long an endpoint that comes into rotation takes to have its share.
+    /// How long an endpoint that enters rotation takes to reach its full share.
     pub slow_start: Option<Duration>,
     /// The cookie that keeps a client at one endpoint.
     pub sticky: Option<Sticky>,
-    /// Where this gateway stands.
+    /// The gateway's zone.
     pub zone: Option<Arc<str>>,
     /// How long attempts may take.
     pub timeouts: Timeouts,
     /// How long a pooled connection may be idle.
     pub keepalive: Duration,
-    /// How old a pooled connection may grow.
+    /// How old a pooled connection may get.
     pub max_age: Option<Duration>,
-    /// Longest response head by HTTP/2, in bytes.
+    /// Longest HTTP/2 response head, in bytes.
     pub head_bytes: u32,
-    /// The limit of its connections.
+    /// Its connection limit.
     pub gate: Option<Arc<Gate>>,
-    /// What pays for retries and hedges.
+    /// Pays for retries and hedges.
     pub budget: Arc<Budget>,
-    /// When an attempt is made again.
+    /// When to repeat an attempt.
     pub retry: Option<Retry>,
-    /// When another endpoint is asked too.
+    /// When to ask another endpoint too.
     pub hedge: Option<Hedge>,
-    /// When an endpoint is ejected.
+    /// When to eject an endpoint.
     pub outlier: Option<Outlier>,
     /// How its endpoints are probed.
     pub probe: Option<Arc<Probe>>,
-    /// What becomes of requests whose clients leave, unless their routes say otherwise.
+    /// What to do with requests whose clients leave, unless their routes say otherwise.
     pub client_gone: Option<ClientGone>,
-    /// The header that tells what is left of an exchange's time.
+    /// The header that carries the rest of an exchange's time.
     pub deadline: Option<FieldName>,
     /// How connections are made.
     pub way: Way,
@@ -76,14 +76,14 @@ pub struct Upstream {
     pub cells: UpstreamId,
 }
 
-/// What an upstream speaks.
+/// The protocol of an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// HTTP/1.1.
     Http1,
     /// HTTP/2.
     Http2,
-    /// What each endpoint chooses when TLS begins.
+    /// The one each endpoint chooses by ALPN.
     Negotiated,
 }
 
@@ -100,7 +100,7 @@ impl Protocol {
     }
 }
 
-/// The waits of an attempt. Zero means none.
+/// The timeouts of an attempt. Zero means none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// For a connection.
@@ -109,22 +109,22 @@ pub struct Timeouts {
     pub response: Duration,
     /// Between two pieces of its body.
     pub body: Duration,
-    /// For a tunnel in which nothing moves.
+    /// For an idle tunnel.
     pub tunnel: Duration,
-    /// For the exchange in all.
+    /// For the whole exchange.
     pub exchange: Duration,
 }
 
-/// What becomes of a request whose client leaves.
+/// What to do with a request whose client leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClientGone {
-    /// It is canceled.
+    /// Cancel it.
     Cancel,
-    /// It goes on to its end.
+    /// Finish it.
     Finish,
 }
 
-/// Which Host an upstream is sent.
+/// The Host sent to an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostPolicy {
     /// The endpoint's own, as written in the config.

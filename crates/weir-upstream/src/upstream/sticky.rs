@@ -1,8 +1,8 @@
-//! `sticky`: a cookie that brings a client back to the endpoint that answered it first.
+//! `sticky`: a cookie that brings a client back to the endpoint that answered first.
 //!
-//! The cookie names the endpoint by a code (HMAC-SHA-256, RFC 2104, over the names of upstream and endpoint). It tells nobody
-//! the address, nobody can make one without the key, and every gateway with the key reads it, before and after a reload or
-//! a restart. Nothing is stored: a core knows the codes of the endpoints there are, and any other means nothing.
+//! The cookie names the endpoint by a code (HMAC-SHA-256, RFC 2104, over the names of upstream and endpoint). It
+//! reveals no address, cannot be forged without the key, and is valid at every gateway with the key and across
+//! reloads and restarts. Nothing is stored: a core knows the codes of its endpoints and ignores any other.
 
 use sha2::{Digest, Sha256};
 use std::fmt;
@@ -12,22 +12,22 @@ use std::time::Duration;
 pub struct Sticky {
     /// The name of the cookie.
     pub cookie: Box<str>,
-    /// How long a client keeps it; otherwise until its session ends.
+    /// How long a client keeps it; without it, until its session ends.
     pub ttl: Option<Duration>,
     key: [u8; BLOCK],
 }
 
-/// What names an endpoint: hexadecimal digits.
+/// An endpoint's code: hexadecimal digits.
 pub(crate) type Code = [u8; 32];
 
-/// Bytes that SHA-256 takes at a time.
+/// SHA-256's block size in bytes.
 const BLOCK: usize = 64;
 
-/// So that a code for this use is one for no other that the key may have.
+/// Separates these codes from other uses of the same key.
 const PURPOSE: &[u8] = b"weir sticky 1\0";
 
 impl Sticky {
-    /// A cookie of this name and age, whose codes are made with a secret.
+    /// A cookie with this name and age. The secret signs its codes.
     pub fn new(cookie: &str, ttl: Option<Duration>, secret: &[u8]) -> Self {
         let digest = Sha256::digest(secret);
         let secret = if secret.len() > BLOCK { &digest[..] } else { secret };
@@ -48,14 +48,14 @@ impl Sticky {
         code
     }
 
-    /// The value of Set-Cookie. Scripts do not see it, other sites send it only when they link here, and where the client came
-    /// by TLS it is sent by nothing else (RFC 6265 §5.2; SameSite: draft-ietf-httpbis-rfc6265bis §5.5).
+    /// The value of Set-Cookie. Scripts cannot read it, and other sites send it only when linking here. For a client
+    /// on TLS, it is sent only over TLS (RFC 6265 §5.2; SameSite: draft-ietf-httpbis-rfc6265bis §5.5).
     pub(super) fn set_cookie(&self, code: &Code, is_tls: bool) -> Vec<u8> {
         let mut value = [self.cookie.as_bytes(), b"=", code, b"; Path=/; HttpOnly; SameSite=Lax"].concat();
         if let Some(ttl) = self.ttl {
             value.extend_from_slice(format!("; Max-Age={}", ttl.as_secs().max(1)).as_bytes());
         }
-        // A client refuses a cookie with such a name that is not Secure.
+        // A client rejects a cookie with such a name unless it is Secure.
         let prefix = ["__Host-", "__Secure-"].iter().any(|prefix| self.cookie.starts_with(prefix));
         if is_tls || prefix {
             value.extend_from_slice(b"; Secure");
@@ -73,7 +73,7 @@ impl Sticky {
 
 impl fmt::Debug for Sticky {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { cookie, ttl, key: _ } = self; // a secret
+        let Self { cookie, ttl, key: _ } = self; // the key is secret
         f.debug_struct("Sticky").field("cookie", cookie).field("ttl", ttl).finish_non_exhaustive()
     }
 }
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn is_hmac_sha_256() {
-        // RFC 4231 §4.3 and §4.7: a short key, and one that is longer than a block.
+        // RFC 4231 §4.3 and §4.7: a short key, and one longer than a block.
         let short = Sticky::new("c", None, b"Jefe").mac(&[b"what do ya want ", b"for nothing?"]);
         assert_eq!(hex::encode(&short), "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
         let long = Sticky::new("c", None, &[0xaa; 131]);

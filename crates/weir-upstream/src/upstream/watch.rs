@@ -1,5 +1,5 @@
-//! What happens to upstreams without a request: once a second, on the control thread, drains and ejections that are over
-//! end, budgets note how many requests there have been, and it is said where too few endpoints are in rotation.
+//! Housekeeping of upstreams without a request: once a second, on the control thread. Ends drains and ejections whose
+//! time is over, marks the number of requests for the budgets, and logs if too few endpoints are in rotation.
 
 use super::rotation::is_panicking;
 use super::spec::Upstream;
@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_telemetry::log;
 
-/// The upstreams of the snapshot that runs.
+/// The running snapshot's upstreams.
 pub type Watched = Arc<ArcSwap<Vec<Arc<Upstream>>>>;
 
-/// How often is looked. Requests look for themselves, so this is for those who only watch.
+/// How often to check. Requests check for themselves, so this serves observers only.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Looks until dropped.
+/// Runs until dropped.
 pub async fn watch(watched: Watched) {
     loop {
         tokio::time::sleep(EVERY).await;
@@ -46,7 +46,7 @@ impl Upstream {
         wanted && !self.published.list().iter().any(|endpoint| endpoint.health.verdict() == Some(true))
     }
 
-    /// Whether so few of its endpoints are in rotation that unwell ones are used too.
+    /// Whether so few of its endpoints are in rotation that unhealthy ones are used too.
     pub fn is_panicking(&self) -> bool {
         let list = self.published.list();
         is_panicking(list.iter().map(|endpoint| (endpoint.place.rank(), endpoint.health.standing())))

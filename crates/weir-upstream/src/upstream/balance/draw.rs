@@ -1,10 +1,10 @@
-//! Draws endpoints by their weights in constant time, however many there are: Walker's alias method, with Vose's way to
-//! build it (A linear algorithm for generating random numbers with a given distribution, 1991).
+//! Draws endpoints by weight in constant time, whatever their number: Walker's alias method, built as Vose does (A
+//! linear algorithm for generating random numbers with a given distribution, 1991).
 
 use super::{Candidates, NONE, Random, weighted};
 use crate::upstream::endpoint::LocalEndpoint;
 
-/// One column per endpoint, all equally likely. A column is its endpoint's own, or in part another's.
+/// One column per endpoint, all equally likely. A column belongs to its endpoint, or in part to another.
 #[derive(Debug, Default)]
 pub(super) struct Draw {
     columns: Vec<Column>,
@@ -21,7 +21,7 @@ struct Column {
 
 const ALWAYS: f64 = 4_294_967_296.0;
 
-/// How often an endpoint is drawn in search of one that is open, before all are looked at.
+/// How many draws are made for an open endpoint before all are searched.
 const MAX_DRAWS: u32 = 8;
 
 impl Draw {
@@ -44,7 +44,7 @@ impl Draw {
         Self { columns, lightness }
     }
 
-    /// An endpoint that is open, in proportion to its weight.
+    /// An open endpoint, in proportion to its weight.
     pub(super) fn draw(&self, random: &mut Random, from: &Candidates<'_>) -> Option<usize> {
         for _ in 0..MAX_DRAWS {
             let i = self.any(random)?;
@@ -55,8 +55,8 @@ impl Draw {
         weighted(random, from, NONE)
     }
 
-    /// As [`draw`](Self::draw), but not this one. If it is the one that is drawn, its neighbour takes its place: to draw until
-    /// it is another would cost more than all the rest.
+    /// As [`draw`](Self::draw), but excluding one endpoint. If that one is drawn, its neighbor takes its place:
+    /// drawing again until another comes up would cost more than all the rest.
     pub(super) fn draw_other(
         &self,
         random: &mut Random,
@@ -74,13 +74,13 @@ impl Draw {
         weighted(random, from, except)
     }
 
-    /// The attempts under way at an endpoint, for its weight.
+    /// An endpoint's running attempts relative to its weight.
     pub(super) fn load(&self, index: usize, endpoint: &LocalEndpoint) -> f64 {
         f64::from(endpoint.active.get()) * self.lightness.get(index).copied().unwrap_or(1.0)
     }
 
     fn any(&self, random: &mut Random) -> Option<usize> {
-        // One number for both: its upper half says which column, its lower half whose.
+        // One number serves both: its upper half selects the column, its lower half the owner.
         let number = random.next();
         let i = ((number >> 32) * self.columns.len() as u64) >> 32;
         let column = self.columns.get(i as usize)?;
@@ -88,7 +88,7 @@ impl Draw {
     }
 }
 
-/// The weight of an endpoint, to reckon with.
+/// An endpoint's weight as a number for calculations.
 pub(super) fn weight(endpoint: &LocalEndpoint) -> f64 {
     f64::from(endpoint.endpoint.weight.max(1))
 }

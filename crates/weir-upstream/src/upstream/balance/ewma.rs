@@ -1,8 +1,8 @@
-//! `ewma`: of two endpoints drawn by weight, the one that is expected to answer sooner: its latency (see
+//! `ewma`: of two endpoints drawn by weight, the one expected to answer sooner: its latency (see
 //! [`Latency`](crate::upstream::latency::Latency)) times the attempts that share it.
 //!
-//! Two are drawn, not all compared: the cost does not grow with their number, and requests do not all run to the one that
-//! was fastest last.
+//! Two are drawn instead of comparing all: the cost does not grow with their number, and requests do not all rush to
+//! the one that was fastest last.
 
 use super::draw::Draw;
 use super::{Balance, Candidates, Kind, Random};
@@ -15,8 +15,8 @@ pub(super) static KIND: Kind = Kind {
     make: |_, seed| Box::new(Ewma { random: Random::new(seed), draw: Draw::default() }),
 };
 
-/// The second endpoint is taken if it costs less than this share of the first. Smaller differences are noise: if they
-/// decided, one of two equal endpoints would get all requests, whatever the weights say.
+/// The second endpoint is chosen if it costs less than this share of the first. Smaller differences are noise. If
+/// they decided, one of two equal endpoints would get all requests, whatever the weights.
 const CLEARLY_LESS: f64 = 0.8;
 
 struct Ewma {
@@ -69,9 +69,9 @@ mod tests {
         assert!(shares().iter().all(|n| (850..1150).contains(n)), "equals share alike");
         observe(0, 1000);
         let slow = shares();
-        // It loses against either of the others, but would be taken if both were out.
+        // It loses against either of the others, but would be chosen if both were out.
         assert!(slow[0] == 0 && slow[1..].iter().all(|n| (1300..1700).contains(n)), "{slow:?}");
-        // A fast endpoint with many attempts under way is a slow one.
+        // A fast endpoint with many running attempts is a slow one.
         endpoints[1].active.set(50);
         let busy = shares();
         assert!(busy[1] == 0 && busy[0] > 800, "{busy:?}");

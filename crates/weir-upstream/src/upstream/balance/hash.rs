@@ -1,11 +1,12 @@
-//! `hash`: the same endpoint for the same key, on every core and every gateway, and for as long as it is there.
+//! `hash`: the same endpoint for the same key, on every core and every gateway, as long as the endpoint exists.
 //!
-//! Keys fall into [`SLOTS`] slots. Each endpoint has a score in each slot, and the best one owns it (Thaler, Ravishankar: Using
-//! name-based mappings to increase hit rates, 1998), so that an endpoint that goes leaves its slots to the others, and no
-//! other slot changes hands. Scores are weighted by logarithms (Schindelhauer, Schomaker: Weighted distributed hash tables,
-//! 2005). Who owns a slot is found out when its first request comes, and remembered until the endpoints change.
+//! Keys fall into [`SLOTS`] slots. Each endpoint has a score in each slot, and the best score owns it (Thaler,
+//! Ravishankar: Using name-based mappings to increase hit rates, 1998). So an endpoint that leaves gives its slots to
+//! the others, and no other slot changes hands. Scores are weighted by logarithms (Schindelhauer, Schomaker: Weighted
+//! distributed hash tables, 2005). A slot's owner is computed at its first request and remembered until the endpoints
+//! change.
 //!
-//! With `bounded` an endpoint that has its share of the load already is passed over for the next best (Mirrokni et al.:
+//! With `bounded`, an endpoint that already has its share of the load is skipped for the next best (Mirrokni et al.:
 //! Consistent hashing with bounded loads, 2016).
 
 use super::draw::weight;
@@ -29,21 +30,21 @@ pub(super) static KIND: Kind = Kind {
     },
 };
 
-/// Into how many parts the keys are divided. With three endpoints their shares differ by 1 %, with a hundred by 4 %. Their
-/// owners take 128 KiB a core. Never to be changed: gateways of different versions must agree.
+/// The number of slots. With three endpoints their shares differ by 1 %, with a hundred by 4 %. The owners take 128
+/// KiB per core. Never change this: gateways of different versions must agree.
 const SLOTS: usize = 1 << 16;
 
-/// A slot whose owner is not known yet.
+/// A slot whose owner is not computed yet.
 const UNKNOWN: u16 = u16::MAX;
 
 struct Hash {
     bound: Option<f64>,
-    /// The owner of each slot, as far as it is known.
+    /// The owner of each slot, as far as computed.
     owners: Vec<u16>,
     nodes: Vec<Node>,
     weights: f64,
     is_weighted: bool,
-    /// Where requests without a key go.
+    /// Chooses for requests without a key.
     keyless: P2c,
 }
 
@@ -88,23 +89,23 @@ impl Hash {
             return Some(usize::from(self.owners[slot]));
         }
         let owner = self.best(slot, |_| true)?;
-        // With more endpoints than fit, each request looks at all of them.
+        // If an endpoint's index does not fit, each request compares all endpoints.
         self.owners[slot] = u16::try_from(owner).unwrap_or(UNKNOWN);
         Some(owner)
     }
 
-    /// How many attempts an endpoint may have under way for each unit of its weight.
+    /// How many running attempts an endpoint may have per unit of its weight.
     fn room(&self, bound: f64, from: &Candidates<'_>) -> f64 {
         let load = from.endpoints.first().and_then(|e| e.load.as_ref()).map_or(0, |load| load.get());
         let weights = match from.out {
             None => self.weights,
-            // What is out of rotation carries nothing.
+            // Endpoints out of rotation carry nothing.
             Some(_) => (0..self.nodes.len()).filter(|i| !from.is_out(*i)).map(|i| self.nodes[i].weight).sum(),
         };
         bound * f64::from(load + 1) / weights
     }
 
-    /// The endpoint with the best score of those that will do.
+    /// The endpoint with the best score among the acceptable ones.
     fn best(&self, slot: usize, will_do: impl Fn(usize) -> bool) -> Option<usize> {
         let seed = mix(slot as u64);
         let nodes = self.nodes.iter().enumerate().filter(|(i, _)| will_do(*i));
@@ -118,8 +119,8 @@ impl Hash {
     }
 }
 
-/// The higher the score the lower the cost; exponentially distributed, so that the least of several costs, each divided by a
-/// weight, is of each as often as it weighs.
+/// The higher the score, the lower the cost. Costs are exponentially distributed, so the least of several costs, each
+/// divided by a weight, belongs to each endpoint as often as it weighs.
 fn cost(score: u64) -> f64 {
     let share = ((score >> 11) as f64 + 0.5) / (1u64 << 53) as f64; // above 0, below 1
     -share.ln()
@@ -132,7 +133,7 @@ mod tests {
     use crate::upstream::balance::{Balancer, By, HashSettings, Key, Random, named};
     use crate::upstream::excluded::Excluded;
 
-    /// Where each of some keys goes, by port.
+    /// The port that each of some keys goes to.
     fn owners(balance: &mut dyn Balance, endpoints: &[LocalEndpoint], out: Option<&Excluded>) -> Vec<String> {
         let (mut random, tried) = (Random::new(3), Excluded::default());
         let mut owner = |_| {
@@ -165,10 +166,10 @@ mod tests {
                 let after = owners(&mut *balance("hash", &left), &left, None);
                 let moved = before.iter().zip(&after).filter(|(before, after)| before != after);
                 assert!(moved.clone().all(|(before, _)| *before == label), "{weights:?} without {label}");
-                // They are spread over those that are left.
+                // They are spread over the remaining ones.
                 let to: std::collections::BTreeSet<_> = moved.map(|(_, after)| after).collect();
                 assert_eq!(to.len(), left.len());
-                // One that is out of rotation is as good as gone.
+                // An endpoint out of rotation counts as gone.
                 let out = Excluded::from_iter([gone]);
                 assert_eq!(owners(&mut *balance("hash", &all), &all, Some(&out)), after);
             }
@@ -203,7 +204,7 @@ mod tests {
         }
     }
 
-    /// What each endpoint has under way after 40 requests with one key, which belongs to the first endpoint.
+    /// Each endpoint's running attempts after 40 requests with one key, which belongs to the first endpoint.
     fn forty_of_one_key(weights: &[u32], out: Option<&Excluded>) -> Vec<u32> {
         let (endpoints, tried) = (endpoints(weights), Excluded::default());
         let hash = Some(HashSettings { by: By::Path, bounded: Some(1.25) });
@@ -246,7 +247,7 @@ mod tests {
         let mut active: Vec<u32> = endpoints.iter().map(|e| e.active.get()).collect();
         assert_eq!(active[owner], 32, "125 % of 100 / 4: {active:?}");
         assert!(active.iter().all(|n| *n <= 32), "{active:?}");
-        // What is out carries nothing, so the others may have more.
+        // An endpoint that is out carries nothing, so the others may have more.
         let out = Excluded::from_iter((0..4).filter(|i| *i != owner));
         assert_eq!(begin(Some(&out)), owner);
         active[owner] += 1;

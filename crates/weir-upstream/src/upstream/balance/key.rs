@@ -1,6 +1,6 @@
-//! The key of a request: what `hash` goes by, as a number.
+//! The key of a request, as a number for `hash`.
 //!
-//! The number depends on the request alone, so that every core, every gateway and every restart finds the same endpoint.
+//! It depends on the request alone, so that every core, every gateway and every restart finds the same endpoint.
 
 use crate::upstream::cookie;
 use std::fmt;
@@ -11,7 +11,7 @@ use weir_h1::{FieldName, RequestHead};
 /// A key. All its bits are equally good.
 pub type Key = NonZeroU64;
 
-/// What of a request is hashed.
+/// Which part of a request is hashed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum By {
     /// The client's address.
@@ -22,12 +22,12 @@ pub enum By {
     Header(FieldName),
     /// The path, without the query.
     Path,
-    /// The value of a parameter of the query.
+    /// The value of a query parameter.
     Query(Box<str>),
 }
 
 impl By {
-    /// The key of a request; `None` where it lacks what is hashed, or has it empty.
+    /// The key of a request; `None` if the hashed part is missing or empty.
     #[inline]
     pub(crate) fn key(&self, head: &RequestHead, client: IpAddr) -> Option<Key> {
         match self {
@@ -73,7 +73,8 @@ fn key_of(text: &[u8]) -> Option<Key> {
     if text.is_empty() { None } else { Some(Key::new(digest(text)).unwrap_or(Key::MIN)) }
 }
 
-/// A hash of bytes that is the same everywhere and always. Not secret: who may choose the key may choose the endpoint.
+/// A hash of bytes that is the same everywhere and always. Not secret: a client that can choose the key can choose
+/// the endpoint.
 #[inline]
 pub(in crate::upstream) fn digest(text: &[u8]) -> u64 {
     let (words, rest) = text.as_chunks::<8>();
@@ -83,7 +84,8 @@ pub(in crate::upstream) fn digest(text: &[u8]) -> u64 {
     words.fold(text.len() as u64, |hash, word| mix(hash ^ word))
 }
 
-/// Spreads every bit over all of them (splitmix64, Steele et al.: Fast splittable pseudorandom number generators, 2014).
+/// Spreads every bit over all of them (splitmix64, Steele et al.: Fast splittable pseudorandom number generators,
+/// 2014).
 #[inline]
 pub(in crate::upstream) const fn mix(number: u64) -> u64 {
     let number = number.wrapping_add(0x9e37_79b9_7f4a_7c15);

@@ -1,8 +1,8 @@
-//! `least_requests`: the endpoint with the fewest attempts under way on this core for its weight; of equals the one
+//! `least_requests`: the endpoint with the fewest running attempts on this core for its weight. Among equals, the one
 //! after the last chosen, so that idle endpoints take turns.
 //!
-//! Looks at [`LOOKED_AT`]: at all, where there are no more. Of more, at some that stand far apart: one of them is as good as
-//! idle, and asking thousands would cost more than it gains.
+//! Compares every endpoint if there are at most [`LOOKED_AT`]; otherwise samples [`LOOKED_AT`] of them, spread
+//! evenly. One of the sample is nearly idle, and asking thousands would cost more than it gains.
 
 use super::{Balance, Candidates, Kind};
 use crate::upstream::endpoint::LocalEndpoint;

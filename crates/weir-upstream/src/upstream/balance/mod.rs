@@ -1,7 +1,7 @@
-//! Balancers: which endpoint gets the next attempt. One more is one new file and its two lines below.
+//! Balancers choose the endpoint of the next attempt. Another one is one new file and its two lines below.
 //!
-//! State is per core: every core sees its own share of the traffic, and no cache line is shared to choose. A pick costs the
-//! same for 3 endpoints and for 3,000: whatever depends on their number is built when they change.
+//! State is per core: each core sees its own share of the traffic, and choosing shares no cache line. A pick costs
+//! the same for 3 endpoints and for 3,000: whatever depends on their number is built when they change.
 
 mod draw;
 mod ewma;
@@ -24,44 +24,44 @@ use super::excluded::Excluded;
 
 /// Chooses among endpoints.
 pub(crate) trait Balance {
-    /// The index of a candidate that is open, or `None` when none is. The candidates are those of the last `update`.
+    /// The index of an open candidate, or `None` if none is open. The candidates are those of the last `update`.
     fn pick(&mut self, from: &Candidates<'_>) -> Option<usize>;
 
-    /// The endpoints are others now: time to build what makes picking cheap.
+    /// Called when the endpoints have changed: builds what makes picking cheap.
     fn update(&mut self, endpoints: &[LocalEndpoint]);
 }
 
-/// What a balancer chooses from, and for whom.
+/// The endpoints a balancer chooses from, and for which request.
 #[derive(Clone, Copy)]
 pub(crate) struct Candidates<'a> {
     endpoints: &'a [LocalEndpoint],
-    /// The index of the first among those that `out` and `tried` tell of.
+    /// The offset of these candidates in `out` and `tried`.
     first: usize,
     /// Out of rotation.
     out: Option<&'a Excluded>,
-    /// Not wanted again by this request.
+    /// Endpoints that this request should avoid.
     tried: &'a Excluded,
-    /// Whether the request was somewhere already: then its turn is taken.
+    /// Whether the request was already attempted, so that its turn is used up.
     pub(super) again: bool,
-    /// What `hash` goes by, where the request has it.
+    /// The key for `hash`, if the request has it.
     key: Option<Key>,
 }
 
 /// A balancer with its settings.
 #[derive(Debug)]
 pub struct Balancer {
-    /// Which one.
+    /// The balancer.
     pub kind: &'static Kind,
-    /// Those of `hash`.
+    /// The settings of `hash`.
     pub hash: Option<HashSettings>,
 }
 
 /// The settings of `hash`.
 #[derive(Debug)]
 pub struct HashSettings {
-    /// What is hashed.
+    /// Which part of a request is hashed.
     pub by: By,
-    /// How much load an endpoint may have beside the mean.
+    /// How much load an endpoint may have relative to the mean.
     pub bounded: Option<f64>,
 }
 
@@ -72,7 +72,7 @@ pub struct Kind {
     pub name: &'static str,
     /// Whether it chooses by latency, which is measured only then.
     pub(crate) measures: bool,
-    /// Makes one for one core, given its settings and a seed for its random numbers.
+    /// Makes one for one core, from its settings and a seed for its random numbers.
     pub(crate) make: fn(&Balancer, u64) -> Box<dyn Balance>,
 }
 
@@ -90,7 +90,7 @@ impl Balancer {
         (self.kind.make)(self, seed)
     }
 
-    /// How much load an endpoint may have beside the mean, where it is bounded: then the load of all is counted.
+    /// How much load an endpoint may have relative to the mean, if bounded: then the load of all is counted.
     pub(crate) fn bound(&self) -> Option<f64> {
         self.hash.as_ref()?.bounded
     }
@@ -107,7 +107,7 @@ impl<'a> Candidates<'a> {
         Self { endpoints, first: 0, out, tried, again: !tried.is_empty(), key }
     }
 
-    /// The same for a request that was somewhere already, or not, whatever `tried` says.
+    /// The same candidates, with `again` set regardless of `tried`.
     #[inline]
     pub(super) const fn with_again(self, again: bool) -> Self {
         Self { again, ..self }
@@ -126,13 +126,13 @@ impl<'a> Candidates<'a> {
     }
 }
 
-/// xorshift64* (Vigna: An experimental exploration of Marsaglia's xorshift generators, scrambled, 2016): a few cycles,
-/// and good enough to spread load.
+/// xorshift64* (Vigna: An experimental exploration of Marsaglia's xorshift generators, scrambled, 2016): a few
+/// cycles, and good enough to spread load.
 #[derive(Debug, Clone)]
 pub struct Random(u64);
 
 impl Random {
-    /// A sequence that begins with this.
+    /// A sequence that starts with this.
     #[inline]
     pub const fn new(seed: u64) -> Self {
         Self(seed | 1)
@@ -154,7 +154,8 @@ impl Random {
     }
 }
 
-/// A random endpoint that is open and not this one, in proportion to its weight. Looks at all of them: for the rare case.
+/// A random open endpoint other than this one, in proportion to its weight. Examines all of them, so it is for rare
+/// cases.
 #[inline]
 pub(super) fn weighted(random: &mut Random, from: &Candidates<'_>, except: usize) -> Option<usize> {
     let is_open = |(i, _): &(usize, &LocalEndpoint)| *i != except && from.is_open(*i);
@@ -170,7 +171,7 @@ pub(super) fn weighted(random: &mut Random, from: &Candidates<'_>, except: usize
     open().next().map(|(i, _)| i)
 }
 
-/// No index of an endpoint.
+/// An index that no endpoint has.
 pub(super) const NONE: usize = usize::MAX;
 
 #[cfg(test)]
@@ -191,7 +192,7 @@ mod tests {
         for kind in KINDS {
             let mut balance = balance(kind.name, &endpoints);
             let counts = counts(&mut *balance, &endpoints, 4000);
-            // With nothing under way it is the idle one's turn, whatever it weighs.
+            // With nothing under way, turns go to idle endpoints, whatever their weights.
             if kind.name != "least_requests" {
                 assert!((2800..3200).contains(&counts[0]), "{}: {counts:?}", kind.name);
             }
@@ -206,7 +207,7 @@ mod tests {
     #[test]
     fn the_only_open_one_of_three_thousand_is_found() {
         let endpoints = endpoints(&vec![1; 3000]);
-        // Several, because one may be drawn by luck.
+        // Several, because a single one may be drawn by luck.
         for open in [0, 1, 1500, 2999] {
             let others: Vec<usize> = (0..3000).filter(|i| *i != open).collect();
             for kind in KINDS {
@@ -227,7 +228,7 @@ mod tests {
         assert!(counts[0].abs_diff(1500) < 150 && counts[2..] == [0, 0], "{counts:?}");
     }
 
-    /// Prints what a pick costs, where that is asked for: `make bench BENCH='--suite pick'`.
+    /// Prints what a pick costs, if asked for: `make bench BENCH='--suite pick'`.
     #[test]
     fn cost_of_a_pick() {
         if std::env::var_os("WEIR_BENCH_PICK").is_none() {

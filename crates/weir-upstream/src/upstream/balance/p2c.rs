@@ -1,7 +1,8 @@
-//! `p2c`: of two endpoints drawn at random, the one with fewer attempts under way for its weight.
+//! `p2c`: of two endpoints drawn at random, the one with fewer running attempts for its weight.
 //!
-//! The default: nearly as even as asking all of them, at a cost that does not grow with their number, and without the herd
-//! that runs to whoever looks least busy (Mitzenmacher: The power of two choices in randomized load balancing, 2001).
+//! The default. It is nearly as even as comparing all, at a cost that does not grow with their number. Requests do
+//! not herd to the endpoint that looks least busy (Mitzenmacher: The power of two choices in randomized load
+//! balancing, 2001).
 
 use super::draw::Draw;
 use super::{Balance, Candidates, Kind, Random};
@@ -25,7 +26,7 @@ impl Balance for P2c {
     fn pick(&mut self, from: &Candidates<'_>) -> Option<usize> {
         let a = self.draw.draw(&mut self.random, from)?;
         let Some(b) = self.draw.draw_other(&mut self.random, from, a) else { return Some(a) };
-        // Weights already decided how often each is drawn; the load is compared for equal shares of it.
+        // Weights already decided how often each is drawn, so the load is compared relative to weight.
         let load = |i: usize| self.draw.load(i, &from.endpoints[i]);
         Some(if load(b) < load(a) { b } else { a })
     }

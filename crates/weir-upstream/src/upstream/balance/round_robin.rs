@@ -1,9 +1,9 @@
-//! `round_robin`: smooth and weighted: endpoints take turns, the heavy ones more often but never in a burst.
+//! `round_robin`: smooth and weighted. Endpoints take turns, heavy ones more often but never in a burst.
 //!
-//! Endpoints of one weight stand in a ring. Each pick adds every ring's weight (all its endpoints together) to the ring's
-//! running total, takes the ring with the largest one, and takes the sum of all weights from it, as nginx does with each
-//! endpoint. So a pick costs as much as there are different weights, not as there are endpoints. With weights 5, 1, 1 the
-//! order is a b a a a c a.
+//! Endpoints with the same weight form a ring. Each pick adds every ring's weight (the sum of its endpoints) to the
+//! ring's running total. It picks the ring with the largest total and subtracts the sum of all weights from it, as
+//! nginx does per endpoint. So a pick costs as much as there are different weights, not endpoints. With weights 5, 1,
+//! 1 the order is a b a a a c a.
 
 use super::{Balance, Candidates, Kind};
 use crate::upstream::endpoint::LocalEndpoint;
@@ -15,19 +15,19 @@ pub(super) static KIND: Kind = Kind {
     make: |_, seed| Box::new(RoundRobin { begin: seed, rings: Vec::new(), total: 0 }),
 };
 
-/// How many turns of endpoints that are not open are skipped before all are looked at.
+/// How many turns of endpoints that are not open are skipped before all are searched.
 const MAX_SKIPPED: u32 = 8;
 
 struct RoundRobin {
-    /// Where the rings begin, so that the cores do not all begin with the same endpoint, and do not begin anew with each
-    /// change of the endpoints.
+    /// Where the rings start, so that the cores do not all start at the same endpoint or restart at each change of
+    /// the endpoints.
     begin: u64,
     rings: Vec<Ring>,
     total: i64,
 }
 
 struct Ring {
-    /// Of all its endpoints.
+    /// The sum of its endpoints' weights.
     weight: i64,
     current: i64,
     members: Vec<u32>,
@@ -36,8 +36,8 @@ struct Ring {
 
 impl Balance for RoundRobin {
     fn pick(&mut self, from: &Candidates<'_>) -> Option<usize> {
-        // A request that comes again takes nobody's turn: otherwise one of two endpoints would have all first attempts, and
-        // the other what failed there.
+        // A retry uses nobody's turn. Otherwise one of two endpoints would get all first attempts, and the other
+        // those that failed there.
         let skipped = if from.again { 0 } else { MAX_SKIPPED };
         for _ in 0..skipped {
             let i = self.turn()?;
@@ -61,7 +61,7 @@ impl Balance for RoundRobin {
             next: (begin % members.len() as u64) as usize,
             members,
         };
-        // Of equals the heavier first.
+        // Among equals the heavier first.
         self.rings = members.into_iter().rev().map(ring).collect();
         self.total = self.rings.iter().map(|ring| ring.weight).sum();
     }
@@ -84,7 +84,7 @@ impl RoundRobin {
         Some(chosen as usize)
     }
 
-    /// The next one that is open, of the ring whose turn is nearest.
+    /// The next open endpoint, in the ring whose turn is nearest.
     fn search(&mut self, from: &Candidates<'_>) -> Option<usize> {
         let open = |ring: &Ring| {
             let n = ring.members.len();

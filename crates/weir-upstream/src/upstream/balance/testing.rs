@@ -1,4 +1,4 @@
-//! Made-up endpoints, and what balancers make of them.
+//! Made-up endpoints, and how balancers choose among them.
 
 use super::*;
 use crate::upstream::endpoint::{Endpoint, Place};
@@ -52,7 +52,7 @@ pub(super) fn placed(ranks: &[(u8, bool)]) -> Vec<LocalEndpoint> {
     endpoints
 }
 
-/// A balancer with the settings that it has by default, for these endpoints.
+/// A balancer with default settings for these endpoints.
 pub(super) fn balance(name: &str, endpoints: &[LocalEndpoint]) -> Box<dyn Balance> {
     let hash = (name == "hash").then_some(HashSettings { by: By::Path, bounded: None });
     let mut balance = Balancer { kind: named(name).unwrap(), hash }.make(12345);
@@ -60,12 +60,12 @@ pub(super) fn balance(name: &str, endpoints: &[LocalEndpoint]) -> Box<dyn Balanc
     balance
 }
 
-/// Picks one that was not tried.
+/// Picks an endpoint that was not tried.
 pub(super) fn pick(balance: &mut dyn Balance, endpoints: &[LocalEndpoint], tried: &[usize]) -> Option<usize> {
     balance.pick(&Candidates::new(endpoints, None, &tried.iter().copied().collect(), None))
 }
 
-/// How often each is picked, by requests of which each has another key.
+/// How often each endpoint is picked by requests with different keys.
 pub(super) fn counts(balance: &mut dyn Balance, endpoints: &[LocalEndpoint], picks: usize) -> Vec<u32> {
     let (mut counts, mut random, tried) = (vec![0; endpoints.len()], Random::new(99), Excluded::default());
     for _ in 0..picks {
@@ -75,7 +75,7 @@ pub(super) fn counts(balance: &mut dyn Balance, endpoints: &[LocalEndpoint], pic
     counts
 }
 
-/// What a pick costs, at best of several runs.
+/// The cost of a pick: the best of several runs.
 pub(super) fn nanoseconds(name: &str, n: usize) -> f64 {
     const PICKS: u32 = 1_000_000;
     let endpoints = endpoints(&(0..n).map(|i| 1 + i as u32 % 3).collect::<Vec<_>>());

@@ -1,31 +1,32 @@
-//! Endpoints by priority and zone: which of these tiers a request goes to. A balancer of its own chooses within each.
+//! Groups endpoints into tiers by priority and zone, and decides which tier a request goes to. Each tier has its own
+//! balancer.
 //!
-//! Tiers are used in order: priority 0 before 1, and within a priority the gateway's own zone before the others. A tier takes
-//! what it can carry: the share of its endpoints in rotation, by weight, times [`SPARE`]. What is left goes to the next one. So
-//! a tier that becomes unwell hands its load over by and by, not all at once.
+//! Tiers are used in order: priority 0 before 1, and within a priority the gateway's own zone before the others. A
+//! tier takes what it can carry: the share of its endpoints in rotation, by weight, times [`SPARE`]. The next tier
+//! gets the rest. So load shifts gradually away from a failing tier.
 
 use super::key::mix;
 use super::{Balance, Candidates, Random};
 use crate::upstream::endpoint::LocalEndpoint;
 use crate::upstream::excluded::Excluded;
 
-/// How much more than its share an endpoint is trusted to carry while others of its tier are out: with 1.4, a tier gives
-/// nothing away until 2 of 7 are out. Envoy has the same default (`overprovisioning_factor`).
+/// How much more than its share an endpoint is trusted to carry while others of its tier are out. With 1.4, a tier
+/// keeps all its load until 2 of 7 are out. Envoy has the same default (`overprovisioning_factor`).
 const SPARE: f64 = 1.4;
 
-/// The tiers of an upstream, in the order in which they are used.
+/// An upstream's tiers, in the order of use.
 pub(crate) struct Tiers {
     tiers: Vec<Tier>,
-    /// Who was out when `ends` were found.
+    /// Which endpoints were out when `ends` was computed.
     out: Excluded,
-    /// Where the share of each tier ends, of all requests as 2^32.
+    /// Where each tier's share ends, on a scale of 2^32 for all requests.
     ends: Vec<u64>,
     random: Random,
 }
 
 struct Tier {
     rank: (u8, bool),
-    /// Its endpoints in the list.
+    /// The index of its first endpoint in the list.
     first: usize,
     end: usize,
     balance: Box<dyn Balance>,
@@ -39,7 +40,7 @@ impl Tiers {
         Self { tiers: Vec::new(), out: Excluded::default(), ends: Vec::new(), random: Random::new(seed) }
     }
 
-    /// Chooses one that is open: in the tier whose turn it is, or else in the first that has one.
+    /// Chooses an open endpoint: in the tier whose turn it is, or else in the first tier that has one.
     pub(crate) fn pick(&mut self, from: &Candidates<'_>) -> Option<usize> {
         if let [only] = &mut *self.tiers {
             return only.balance.pick(from);
@@ -49,7 +50,7 @@ impl Tiers {
         std::iter::once(turn).chain(others).find_map(|i| self.tiers.get_mut(i)?.pick(from))
     }
 
-    /// The endpoints are others now; they stand in the order of their tiers. `make`: a balancer for a tier that is new.
+    /// Called when the endpoints have changed; they are sorted by tier. `make` makes a balancer for a new tier.
     pub(crate) fn update(&mut self, endpoints: &[LocalEndpoint], mut make: impl FnMut() -> Box<dyn Balance>) {
         let mut before = std::mem::take(&mut self.tiers);
         let mut first = 0;
@@ -64,7 +65,7 @@ impl Tiers {
         self.share_out(endpoints, &Excluded::default());
     }
 
-    /// The tier that a request goes to; by its key, where it has one, so that it goes there again.
+    /// The tier that a request goes to. Chosen by its key, if it has one, so that it goes there again.
     fn turn(&mut self, from: &Candidates<'_>) -> usize {
         let Some(out) = from.out else { return 0 };
         if *out != self.out {
@@ -74,7 +75,7 @@ impl Tiers {
         self.ends.iter().position(|end| at < *end).unwrap_or(0)
     }
 
-    /// Finds out which share of the requests each tier takes.
+    /// Computes each tier's share of the requests.
     fn share_out(&mut self, endpoints: &[LocalEndpoint], out: &Excluded) {
         let weight = |range: std::ops::Range<usize>, open: bool| {
             let counted = range.filter(|i| !(open && out.contains(*i)));
@@ -85,7 +86,7 @@ impl Tiers {
             (well * SPARE).min(1.0)
         };
         let carried: Vec<f64> = self.tiers.iter().map(carries).collect();
-        // Where all of them together cannot carry the load, each has its part of what is too much.
+        // If together they cannot carry the load, each takes its proportion of the excess.
         let scale = carried.iter().sum::<f64>().clamp(f64::MIN_POSITIVE, 1.0);
         let mut sum = 0.0;
         let ends = carried.iter().map(|carried| {
@@ -117,7 +118,7 @@ mod tests {
         tiers
     }
 
-    /// Which part of the requests, in percent, each endpoint has while these are out.
+    /// The percentage of requests that each endpoint gets while these are out.
     fn shares(tiers: &mut Tiers, endpoints: &[LocalEndpoint], out: &[usize]) -> Vec<u32> {
         const PICKS: u32 = 20_000;
         let (mut counts, tried) = (vec![0; endpoints.len()], Excluded::default());
@@ -146,7 +147,7 @@ mod tests {
         expect(&[0, 1, 2], [0, 0, 0, 35, 22, 22, 22, 0]);
         expect(&[0, 1, 2, 3], [0, 0, 0, 0, 33, 33, 33, 0]);
         expect(&[0, 1, 2, 3, 4, 5], [0, 0, 0, 0, 0, 0, 47, 53]);
-        // What is left can carry 35 % and 47 %, so it gets 43 % and 57 %.
+        // The rest can carry 35 % and 47 %, so they get 43 % and 57 %.
         expect(&[0, 1, 2, 4, 5, 7], [0, 0, 0, 43, 0, 0, 57, 0]);
         expect(&[], [25, 25, 25, 25, 0, 0, 0, 0]);
     }

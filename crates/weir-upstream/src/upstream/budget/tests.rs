@@ -1,4 +1,4 @@
-//! The bound, by a simulated upstream: requests and their failures on a clock that is passed in.
+//! Tests the bound on a simulated upstream: requests and failures on a clock that is passed in.
 
 use super::*;
 use std::cmp::Reverse;
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 const SECOND: u64 = 1_000_000;
 
-/// How an upstream fails, and how long that takes, in microseconds.
+/// The ways an upstream fails, and how long each takes, in microseconds.
 const FAILURES: [(&str, u64); 3] = [("at once", 1_000), ("slowly", 300_000), ("silently", SECOND)];
 
-/// An upstream, the cores that use it, and when each attempt arrived there, in microseconds.
+/// An upstream, the cores that use it, and when each attempt arrived, in microseconds.
 struct Outage {
     began: Instant,
     budget: Arc<Budget>,
@@ -20,7 +20,7 @@ struct Outage {
 }
 
 impl Outage {
-    /// So many cores, after so many seconds of health at that rate.
+    /// This many cores, after this many healthy seconds at this rate.
     fn after(health: u64, rate: u64, cores: usize) -> Self {
         let began = Instant::now();
         let budget = Budget::new(began);
@@ -36,7 +36,7 @@ impl Outage {
         Self { began, budget, cores, requests: Vec::new(), attempts: Vec::new() }
     }
 
-    /// All requests that arrive at these times fail; each is attempted up to three times.
+    /// Makes all requests that arrive at these times fail; each is attempted up to three times.
     fn run(&mut self, arrivals: impl Iterator<Item = u64>, fails_after: u64, share: f64) {
         let mut due: BinaryHeap<Reverse<(u64, u32)>> = BinaryHeap::new();
         let mut arrivals = arrivals.peekable();
@@ -72,7 +72,7 @@ impl Outage {
         }
     }
 
-    /// In which second there were more attempts than `share` allows, and by how much: looked at from every attempt on.
+    /// The second with more attempts than `share` allows, and the excess. Checks the second after every attempt.
     fn excess(&self, share: f64) -> Option<(u64, f64)> {
         let within = |times: &[u64], from: u64| {
             let first = times.partition_point(|at| *at < from);
@@ -120,7 +120,7 @@ fn what_came_before_a_pause_pays_for_nothing_behind_it() {
     for (paused, cores) in [(1_000, 1), (1_000, 2), (1_100, 2), (1_500, 8), (1_900, 2)] {
         for rate in [20, 100, 300, 1_000] {
             for (how, fails_after) in FAILURES {
-                // The control thread has marked right before the requests came, and marks a second later.
+                // The control thread made its mark right before the requests came, and makes the next a second later.
                 let mut outage = Outage::after(10, rate, cores);
                 let marked = outage.began;
                 for i in 0..1_000 {
@@ -175,7 +175,7 @@ fn few_requests_have_three_retries_a_second() {
 fn what_dies_with_requests_under_way_costs_none_of_them() {
     let outage = Outage::after(10, 1_000, 2);
     let granted = (0..300).filter(|_| outage.budget.spend(Extra::Retry, 0.2, outage.began)).count();
-    // Up to twice 32 requests at the beginning of the window are in doubt.
+    // Up to twice 32 requests at the start of the window are in doubt.
     assert!((160..=200).contains(&granted), "the share of the last second: {granted}");
     let later = |ms| outage.began + Duration::from_millis(ms);
     assert!(!outage.budget.spend(Extra::Retry, 0.2, later(900)));
@@ -213,7 +213,7 @@ fn cores_that_leave_take_no_request_along() {
     assert_eq!((books.requests(), books.cores.len()), (100, 1));
 }
 
-/// A busy hour of marks and extra attempts leaves no more than the slots of a second behind it.
+/// A busy hour of marks and extra attempts leaves only the slots of one second.
 #[test]
 fn the_books_stay_short() {
     let began = Instant::now();

@@ -1,7 +1,7 @@
 //! Endpoints from DNS: every address of a name is an endpoint, looked up again when its time to live is over.
 //!
-//! The system's `getaddrinfo` tells no time to live, so a resolver of our own asks (hickory), with the system's servers
-//! and hosts file. The last good answer is kept for as long as there is no better one: a DNS outage takes nothing down.
+//! The system's `getaddrinfo` reports no time to live, so our own resolver asks (hickory), with the system's servers
+//! and hosts file. The last good answer is kept until there is a better one: a DNS outage takes nothing down.
 
 use crate::upstream::endpoint::{Endpoint, Place, Published};
 use crate::upstream::health::Healths;
@@ -14,14 +14,14 @@ use std::time::{Duration, Instant};
 use weir_telemetry::{Telemetry, log};
 use weir_wire::listen::Address;
 
-/// The endpoints of an upstream as written.
+/// An upstream's endpoints as written.
 #[derive(Debug)]
 pub struct Names {
     /// The name of the upstream.
     pub upstream: Arc<str>,
     /// Where the health of their addresses is kept.
     pub healths: Arc<Healths>,
-    /// The endpoints that are no names.
+    /// The endpoints given by address.
     pub fixed: Vec<Arc<Endpoint>>,
     /// The names.
     pub names: Vec<Name>,
@@ -36,11 +36,11 @@ pub struct Name {
     pub port: u16,
     /// The weight of each of them.
     pub weight: u32,
-    /// Where they stand.
+    /// Their priority and zone.
     pub place: Place,
     /// Host and port as written in the config.
     pub authority: Arc<str>,
-    /// What it resolved to last.
+    /// What it last resolved to.
     pub resolved: Mutex<Resolved>,
 }
 
@@ -49,33 +49,33 @@ pub struct Name {
 pub struct Resolved {
     /// The addresses.
     pub addresses: Vec<IpAddr>,
-    /// When that was.
+    /// When it was resolved.
     pub at: Option<Instant>,
-    /// Why the last try brought nothing better.
+    /// Why the last attempt brought nothing better.
     pub error: Option<String>,
 }
 
-/// How names are asked for.
+/// How names are resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Empty: the system's.
+    /// Name servers; empty for the system's.
     pub servers: Vec<SocketAddr>,
-    /// How long an answer is used at least.
+    /// The shortest time to use an answer.
     pub min_ttl: Duration,
-    /// How long at most.
+    /// The longest time to use an answer.
     pub max_ttl: Duration,
 }
 
-/// How long a failed lookup waits for the next one.
+/// The pause after a failed lookup.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Most endpoints of one name; a zone that lists more is cut, and the log says so.
+/// Most endpoints of one name. A longer answer is cut, and the log says so.
 const MAX_ADDRESSES: usize = 256;
 
 /// A resolver.
 ///
 /// # Errors
-/// When the system's settings cannot be read.
+/// If the system's settings cannot be read.
 pub fn resolver(settings: &Settings) -> Result<TokioResolver, String> {
     use hickory_resolver::config::{NameServerConfig, ResolverConfig, ResolverOpts};
     use hickory_resolver::net::runtime::TokioRuntimeProvider;
@@ -101,7 +101,7 @@ pub fn resolver(settings: &Settings) -> Result<TokioResolver, String> {
     builder.build().map_err(|e| e.to_string())
 }
 
-/// Keeps the endpoints of an upstream up to date until dropped. `first` hears when every name was asked for once.
+/// Keeps an upstream's endpoints up to date until dropped. `first` is dropped when every name was asked for once.
 pub async fn keep(
     names: Arc<Names>,
     published: Arc<Published>,
@@ -114,7 +114,7 @@ pub async fn keep(
     let mut answers: Vec<Vec<IpAddr>> = names.names.iter().map(|n| sorted(n.known(&before))).collect();
     drop(before);
     if answers.iter().all(|known| !known.is_empty()) {
-        drop(first.take()); // what is known from before serves until then
+        drop(first.take()); // known endpoints serve until then
     }
     let mut due: Vec<Instant> = vec![Instant::now(); names.names.len()];
     loop {
@@ -141,7 +141,7 @@ pub async fn keep(
     }
 }
 
-/// The addresses of a name, sorted, and when to ask again. `None`: no answer, or a bad one.
+/// A name's addresses, sorted, and when to ask again. `None` for no answer or a bad one.
 async fn look_up(
     resolver: &TokioResolver,
     name: &Name,
@@ -176,7 +176,7 @@ async fn look_up(
     }
 }
 
-/// Why a name did not resolve, for people: the resolver's own words show its types.
+/// Why a name did not resolve, for people: the resolver's own text shows its types.
 pub(crate) fn words(e: &NetError) -> String {
     let answered = |code: ResponseCode| match code {
         ResponseCode::NXDomain => "there is no such name (NXDOMAIN)".to_owned(),
@@ -214,7 +214,7 @@ fn publish(names: &Names, published: &Published, answers: &[Vec<IpAddr>], teleme
 // === impl Names ===
 
 impl Names {
-    /// The fixed endpoints and those that the names resolve to, each once. `answers` is asked for every name in turn.
+    /// The fixed endpoints and those that the names resolve to, each once. Calls `answers` for every name in turn.
     pub fn endpoints(
         &self,
         mut answers: impl FnMut(&Name) -> Vec<IpAddr>,
@@ -225,12 +225,12 @@ impl Names {
         for name in &self.names {
             for ip in answers(name) {
                 let address = Address::Tcp(SocketAddr::new(ip, name.port));
-                // Written twice, or two names of which one is the other's alias and both have one authority.
+                // The same address written twice, or two names with one address and the same authority.
                 let is_same = |e: &Arc<Endpoint>| e.address == address && e.authority == name.authority;
                 if list.iter().any(is_same) {
                     continue;
                 }
-                // One that stays is the same object, so that its counters go on.
+                // An endpoint that stays keeps its object, so that its counters continue.
                 let same =
                     known.iter().find(|e| is_same(e) && e.weight == name.weight && e.place == name.place);
                 list.push(same.cloned().unwrap_or_else(|| {
@@ -264,7 +264,7 @@ impl Name {
         }
     }
 
-    /// The addresses that it has among these endpoints.
+    /// Its addresses among these endpoints.
     pub fn known<'a>(&'a self, endpoints: &'a [Arc<Endpoint>]) -> impl Iterator<Item = IpAddr> + 'a {
         endpoints.iter().filter(|e| *e.server_name == *self.host).filter_map(|e| match e.address {
             Address::Tcp(at) if at.port() == self.port => Some(at.ip()),

@@ -1,4 +1,5 @@
-//! Where endpoints come from. Addresses in the config need nothing; names are resolved again and again; a registry tells what it lists.
+//! Where endpoints come from. Addresses in the config need nothing, names are resolved repeatedly, registries list
+//! them.
 
 pub mod dns;
 pub mod registry;

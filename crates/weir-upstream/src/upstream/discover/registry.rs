@@ -1,5 +1,5 @@
-//! Endpoints from a registry: what it lists becomes the endpoints of an upstream. Who asks it is `discovery`; what an answer means is decided in
-//! weir-discover.
+//! Endpoints from a registry: turns its list into an upstream's endpoints. `discovery` asks; weir-discover decides
+//! what an answer means.
 
 use crate::upstream::endpoint::{Endpoint, Place, Published};
 use crate::upstream::health::Healths;
@@ -19,64 +19,64 @@ pub struct Registry {
     pub upstream: Arc<str>,
     /// `consul`, `etcd`, `file` or `srv`.
     pub kind: &'static str,
-    /// Where it is and what is asked, for people.
+    /// Its location and what is asked, for people.
     pub place: String,
-    /// Whether its endpoints are reached by TLS.
+    /// Whether its endpoints are reached over TLS.
     pub tls: bool,
-    /// Where this gateway stands.
+    /// The gateway's zone.
     pub zone: Option<Arc<str>>,
     /// Where the health of its endpoints is kept.
     pub healths: Arc<Healths>,
     /// Its counters.
     pub cells: UpstreamId,
-    /// What is known at the moment.
+    /// The current knowledge.
     pub state: Mutex<State>,
 }
 
-/// What is known at the moment.
+/// The current knowledge.
 #[derive(Clone, Debug)]
 pub struct State {
-    /// What the registry lists, and what of it counts.
+    /// What the registry lists, and which of it counts.
     pub book: Book,
-    /// The endpoints of a file, which need nobody to understand them.
+    /// A file's endpoints, which need no interpretation.
     pub(crate) file: Option<Vec<Listed>>,
-    /// What names among the instances resolved to.
+    /// What the names among the instances resolved to.
     pub(crate) names: Vec<(String, Vec<IpAddr>)>,
-    /// When the registry answered last.
+    /// When the registry last answered.
     pub answered: Option<Instant>,
     /// When it last gave an answer that counts.
     pub good: Option<SystemTime>,
-    /// Since when it does not answer, where it does not.
+    /// Since when it has not answered, if so.
     pub away: Option<SystemTime>,
 }
 
 /// An endpoint as a registry or a file lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Where it is.
+    /// Its address.
     pub at: At,
     pub(crate) weight: u32,
     pub(crate) priority: u8,
     pub(crate) zone: Option<String>,
 }
 
-/// Where an endpoint is reached.
+/// The address of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum At {
-    /// At a host: an address or a name.
+    /// A host: an address or a name.
     Host(String, u16),
-    /// At a socket of this machine.
+    /// A socket on this machine.
     Unix(PathBuf),
 }
 
-/// Most addresses of one name that are used.
+/// Most addresses used of one name.
 const ADDRESSES: usize = 64;
 
 /// Most endpoints of one upstream, however many addresses its names have.
 const ENDPOINTS: usize = 4 * weir_discover::INSTANCES;
 
 impl State {
-    /// Takes note that the registry answered, and whether that counts.
+    /// Notes that the registry answered, and whether the answer counts.
     pub(crate) fn has_answered(&mut self, counts: bool) {
         self.answered = Some(Instant::now());
         self.away = None;
@@ -85,12 +85,12 @@ impl State {
         }
     }
 
-    /// Takes note that it does not answer.
+    /// Notes that it does not answer.
     pub(crate) fn is_away(&mut self) {
         self.away.get_or_insert_with(SystemTime::now);
     }
 
-    /// Nothing is known yet.
+    /// The initial state: nothing is known.
     pub(crate) fn new(seed: u64) -> Self {
         Self { book: Book::new(seed), file: None, names: Vec::new(), answered: None, good: None, away: None }
     }
@@ -104,7 +104,7 @@ impl State {
         instances.iter().map(Listed::of).collect()
     }
 
-    /// The first instances that cannot be used, and how many those are in all.
+    /// The first unusable instances, and their total number.
     pub fn left_out(&self) -> (&[LeftOut], usize) {
         self.book.good().map_or((&[][..], 0), |good| (&good.left_out, good.unusable))
     }
@@ -140,12 +140,12 @@ impl fmt::Display for At {
 }
 
 impl Registry {
-    /// What is known at the moment, locked.
+    /// Locks the current knowledge.
     pub fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The endpoints as they are known. One that stays is the same object, so that its counters go on.
+    /// The endpoints as known. An endpoint that stays keeps its object, so that its counters continue.
     pub fn endpoints(&self, known: &[Arc<Endpoint>], telemetry: &Telemetry) -> Vec<Arc<Endpoint>> {
         let (listed, names) = {
             let state = self.state();
@@ -170,7 +170,7 @@ impl Registry {
         list
     }
 
-    /// Publishes what is known, where that is another list than before.
+    /// Publishes the list if it has changed.
     pub(crate) fn publish(&self, published: &Published, telemetry: &Telemetry) {
         let before = published.list();
         let list = self.endpoints(&before, telemetry);
@@ -219,7 +219,7 @@ impl Registry {
     }
 }
 
-/// What is said of an endpoint beside its address.
+/// An endpoint's attributes besides its address.
 struct Described {
     authority: String,
     server_name: String,

@@ -1,8 +1,8 @@
 //! Whether an endpoint is in rotation, and why it is not.
 //!
-//! One [`Health`] belongs to one address of one upstream in the whole process. It outlives snapshots: a reload hands it to
-//! the next endpoint with the same address (`registry`), and an upgrade to the next process. An endpoint is out while at
-//! least one [reason](OutReason) holds, and several may:
+//! One [`Health`] belongs to one address of one upstream in the whole process. It outlives snapshots: a reload hands
+//! it to the next endpoint with the same address (`registry`), an upgrade to the next process. An endpoint is out
+//! while at least one [reason](OutReason) holds, and several may:
 //!
 //! ```text
 //!   reason        begins                           ends                                    used by new exchanges
@@ -13,12 +13,12 @@
 //!   out           an operator says so              in time, or an operator says so         never
 //! ```
 //!
-//! Cores learn that something changed anywhere by one number ([`changes`]), which is all that a request pays while
-//! everything is well. What changes an endpoint's state takes a lock, and is rare.
+//! One number ([`changes`]) tells cores that something changed anywhere; checking it is a request's only cost while
+//! everything is healthy. Changing an endpoint's state takes a lock, and is rare.
 //!
-//! One that cannot be connected to is avoided for 1 s, then twice as long each time, up to 30 s. Where all endpoints of an
-//! upstream are avoided, requests dial themselves, but an endpoint at most once in [`BETWEEN_DIALS`]: whoever comes
-//! between is refused at once, and a service that comes back is found within that time.
+//! An unreachable endpoint is avoided for 1 s, then twice as long each time, up to 30 s. If all of an upstream's
+//! endpoints are avoided, requests dial themselves, but each endpoint at most once per [`BETWEEN_DIALS`]. Requests in
+//! between are refused immediately, and a service that returns is found within that time.
 
 mod reasons;
 mod registry;
@@ -37,44 +37,45 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 use weir_telemetry::{EndpointId, OutReason, log, timestamp};
 
-/// How long an endpoint is avoided that could not be connected to; each further failure doubles it.
+/// How long an unreachable endpoint is avoided; each further failure doubles it.
 const AVOIDED: Duration = Duration::from_secs(1);
 
-/// The longest that an endpoint is avoided before it is tried again.
+/// The longest time to avoid an endpoint before it is tried again.
 const AVOIDED_AT_MOST: Duration = Duration::from_secs(30);
 
-/// How long an endpoint must be well for the doubling, or the growing of ejections, to begin anew.
+/// How long an endpoint must stay healthy to reset the doubling and the growth of ejections.
 const FORGIVEN: Duration = Duration::from_secs(30);
 
-/// How much longer an ejection lasts at most when the endpoints that were not ejected answer as badly: it is the
-/// whole upstream that fails, and when that is over all of them are needed. As HAProxy's `inter`.
+/// How much longer an ejection lasts at most if the other endpoints answer as badly. Then the whole upstream fails,
+/// and all endpoints are needed when it recovers. As HAProxy's `inter`.
 const AFTER_OUTAGE: Duration = Duration::from_secs(2);
 
-/// How often an endpoint is dialled at most while it is avoided.
+/// The shortest time between two dials to an avoided endpoint.
 const BETWEEN_DIALS: Duration = Duration::from_millis(100);
 
-/// Whether an endpoint is in rotation. Lines of its own, so that a core that writes does not disturb those that read others.
+/// Whether an endpoint is in rotation. On separate cache lines, so that a write does not disturb cores that read
+/// others.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Health {
     /// A bit for each reason that holds.
     reasons: AtomicU8,
-    /// When it is due for a trial, on [`clock`]; 0 while it can be connected to.
+    /// When the next trial is due, on [`clock`]; 0 while it is reachable.
     trial: AtomicU64,
-    /// When the first of the other reasons is over, on [`clock`]; [`NEVER`] where none is by itself.
+    /// When the first of the other reasons ends, on [`clock`]; [`NEVER`] if none ends without an event.
     ends: AtomicU64,
-    /// What its probes decided last: [`UNKNOWN`], [`PASSED`] or [`FAILED`].
+    /// The probes' last verdict: [`UNKNOWN`], [`PASSED`] or [`FAILED`].
     verdict: AtomicU8,
-    /// Until then nobody dials it while it is unreachable, on [`clock`].
+    /// While it is unreachable, nobody dials it before this time on [`clock`].
     no_dial_before: AtomicU64,
-    /// Whether somebody is finding out if it can be connected to again.
+    /// Whether a request or task is dialing it to see if it is reachable again.
     is_being_dialled: AtomicBool,
     tally: Tally,
     state: Mutex<State>,
     upstream: Arc<str>,
     label: Arc<str>,
     cells: EndpointId,
-    /// When it came back into rotation, on [`clock`]; 0: it never was out.
+    /// When it returned to rotation, on [`clock`]; 0 if it was never out.
     back_since: AtomicU64,
 }
 
@@ -82,22 +83,22 @@ const UNKNOWN: u8 = 0;
 const PASSED: u8 = 1;
 const FAILED: u8 = 2;
 
-/// A time that does not come.
+/// A time that never comes.
 const NEVER: u64 = u64::MAX;
 
-/// A number that grows whenever any endpoint leaves or enters rotation. On a line of its own.
+/// A number that grows whenever any endpoint leaves or enters rotation. On its own cache line.
 #[repr(align(128))]
 struct Changes(AtomicU64);
 
 static CHANGES: Changes = Changes(AtomicU64::new(1));
 
-/// What the cores compare; never 0.
+/// The number that cores compare; never 0.
 #[inline]
 pub(super) fn changes() -> u64 {
     CHANGES.0.load(Ordering::Acquire)
 }
 
-/// Milliseconds on a clock of the process; never 0.
+/// Milliseconds on the process's clock; never 0.
 pub(super) fn clock(now: Instant) -> u64 {
     static START: LazyLock<Instant> = LazyLock::new(Instant::now);
     u64::try_from(now.saturating_duration_since(*START).as_millis()).unwrap_or(NEVER).saturating_add(1)
@@ -113,7 +114,7 @@ struct Begin {
 
 impl Health {
     pub(crate) fn new(upstream: Arc<str>, label: Arc<str>, cells: EndpointId) -> Arc<Self> {
-        clock(Instant::now()); // so that it started before whatever is measured by it
+        clock(Instant::now()); // so that it started before anything it measures
         let (reasons, verdict, trial, no_dial_before, is_being_dialled) = Default::default();
         let (tally, state, back_since) = Default::default();
         let ends = AtomicU64::new(NEVER);
@@ -133,14 +134,14 @@ impl Health {
         })
     }
 
-    // === what it is ===
+    // === state ===
 
-    /// Every reason why it is out of rotation, the one that weighs most first; none while it is in rotation.
+    /// Every reason why it is out of rotation, the most severe first; none while it is in rotation.
     pub fn whys(&self) -> Vec<Why> {
         self.state().whys().cloned().collect()
     }
 
-    /// What the reasons that hold mean for new exchanges.
+    /// What the current reasons mean for new exchanges.
     #[inline]
     pub(super) fn standing(&self) -> RotationState {
         RotationState::of(self.reasons.load(Ordering::Acquire))
@@ -152,25 +153,25 @@ impl Health {
         self.reasons.load(Ordering::Acquire) != 0
     }
 
-    /// Whether the sessions that stick to it go on: it is in rotation, or an operator drains it and nothing else is wrong with it.
+    /// Whether sticky sessions continue: it is in rotation, or an operator drains it and nothing else is wrong.
     #[inline]
     pub(super) fn keeps_sessions(&self) -> bool {
         self.reasons.load(Ordering::Acquire) & !reasons::bit(OutReason::Draining) == 0
     }
 
-    /// When it came back into rotation, on [`clock`]; 0: it never was out.
+    /// When it returned to rotation, on [`clock`]; 0 if it was never out.
     #[inline]
     pub(super) fn back_since(&self) -> u64 {
         self.back_since.load(Ordering::Relaxed)
     }
 
-    /// Whether it cannot be connected to.
+    /// Whether it is unreachable.
     #[inline]
     pub(super) fn is_unreachable(&self) -> bool {
         self.trial.load(Ordering::Acquire) != 0
     }
 
-    /// When something may change by itself, on [`clock`]; [`NEVER`] if nothing does, `None` while it is in rotation.
+    /// When time alone may change something, on [`clock`]; [`NEVER`] if nothing does, `None` while it is in rotation.
     #[inline]
     pub(super) fn due(&self) -> Option<u64> {
         if !self.is_out() {
@@ -185,14 +186,13 @@ impl Health {
 
     // === connecting ===
 
-    /// Whether it may be dialled now. While it is avoided, one in [`BETWEEN_DIALS`] may.
+    /// Whether it may be dialed now. While it is avoided, one dial per [`BETWEEN_DIALS`] may.
     #[inline]
     pub(super) fn may_dial(&self, now: Instant) -> bool {
         !self.is_unreachable() || self.claim(now, BETWEEN_DIALS)
     }
 
-    /// Whether nothing is wrong with it but that it could not be connected to, and the time is over for which it is
-    /// avoided.
+    /// Whether it is only unreachable, and its avoidance is over.
     pub fn is_to_be_tried(&self, now: Instant) -> bool {
         let trial = self.trial.load(Ordering::Acquire);
         self.standing() == RotationState::Unreachable
@@ -200,14 +200,14 @@ impl Health {
             && trial <= clock(now)
     }
 
-    /// Whether somebody is finding out if it can be connected to again.
+    /// Whether a request or task is dialing it to see if it is reachable again.
     #[inline]
     pub(super) fn is_being_dialled(&self) -> bool {
         self.is_unreachable() && self.is_being_dialled.load(Ordering::Acquire)
     }
 
-    /// The right to find out whether it can be connected to again: once its time is over, one at a time, each for as long
-    /// as it may take.
+    /// Claims the trial of whether it is reachable again. Once the avoidance is over, one trial at a time may run,
+    /// each for as long as it may take.
     #[inline]
     pub(super) fn claim_trial(&self, now: Instant, takes: Duration) -> bool {
         let trial = self.trial.load(Ordering::Acquire);
@@ -230,7 +230,7 @@ impl Health {
         false
     }
 
-    /// A connection was made, or may be tried by whoever wants one.
+    /// A connection was made, or any request may try one.
     #[inline]
     pub(super) fn connected(&self, now: Instant) {
         if self.is_unreachable() {
@@ -243,7 +243,7 @@ impl Health {
         let mut state = self.state();
         self.no_dial_before.store(clock(now + BETWEEN_DIALS), Ordering::Relaxed);
         self.is_being_dialled.store(false, Ordering::Release);
-        // Others dialled at the same time, or all endpoints are out: that is no further failure.
+        // It was dialed concurrently, or all endpoints are out: that is no further failure.
         if let Some(why) = state.get_mut(OutReason::Unreachable)
             && why.due.is_some_and(|due| now < due)
         {
@@ -261,8 +261,8 @@ impl Health {
 
     // === answers and probes ===
 
-    /// Counts an answer where there is a policy for it. `others`: how many endpoints are out, and of how many. Tells
-    /// whether it is spared: it answers as badly as those that were ejected, and too many of them were.
+    /// Counts an answer if there is an outlier policy. `others` is how many endpoints are out, and of how many.
+    /// Returns whether it is spared: it answers as badly as the ejected ones, but too many are ejected already.
     #[must_use]
     #[inline]
     pub(super) fn answered(
@@ -296,8 +296,8 @@ impl Health {
         false
     }
 
-    /// Lets an ejection end within [`AFTER_OUTAGE`]: those that were not ejected answer as badly, so it says nothing
-    /// of this endpoint.
+    /// Ends an ejection within [`AFTER_OUTAGE`]: the endpoints that were not ejected answer as badly, so it proves
+    /// nothing about this one.
     #[inline]
     pub(super) fn doubt_ejection(&self, now: Instant) {
         if self.ends.load(Ordering::Acquire) <= clock(now + AFTER_OUTAGE) {
@@ -319,7 +319,7 @@ impl Health {
         self.cells.probed(passed);
     }
 
-    /// What its probes decided last; `None` before the first.
+    /// The probes' last verdict; `None` before the first.
     pub(crate) fn verdict(&self) -> Option<bool> {
         match self.verdict.load(Ordering::Relaxed) {
             UNKNOWN => None,
@@ -327,7 +327,7 @@ impl Health {
         }
     }
 
-    /// So many probes in a row failed that the endpoint is out, or stays out.
+    /// Enough probes in a row failed that the endpoint is out or stays out.
     pub(super) fn probe_failed(&self, cause: &'static str, detail: &str, now: Instant) {
         let mut state = self.state();
         self.verdict.store(FAILED, Ordering::Relaxed);
@@ -339,14 +339,14 @@ impl Health {
         self.begin(&mut state, Begin { reason, cause: cause.into(), detail, due: None }, now);
     }
 
-    /// So many probes in a row passed that the endpoint is back, or stays in.
+    /// Enough probes in a row passed that the endpoint returns or stays in.
     pub(super) fn probe_passed(&self, now: Instant) {
         if self.verdict.swap(PASSED, Ordering::Relaxed) != PASSED {
             self.end(&mut self.state(), &[OutReason::ProbeFailed], now);
         }
     }
 
-    /// It is probed no more: what probes said is forgotten.
+    /// It is no longer probed: forgets what probes found.
     pub(super) fn forget_probes(&self, now: Instant) {
         if self.verdict.swap(UNKNOWN, Ordering::Relaxed) == FAILED {
             self.end(&mut self.state(), &[OutReason::ProbeFailed], now);
@@ -355,7 +355,7 @@ impl Health {
 
     // === operators and time ===
 
-    /// Does what an operator asks.
+    /// Does what an operator asks for.
     pub fn put(&self, by_hand: ByHand, now: Instant) {
         use OutReason::{Draining, Ejected, Out, Unreachable};
         let mut state = self.state();
@@ -369,7 +369,7 @@ impl Health {
         self.end(&mut state, &[other], now);
     }
 
-    /// Ends what has lasted as long as it should.
+    /// Ends reasons whose time is over.
     pub fn tick(&self, now: Instant) {
         if self.ends.load(Ordering::Acquire) > clock(now) {
             return;
@@ -382,7 +382,7 @@ impl Health {
 
     // === changes ===
 
-    /// A reason holds from now on, or for another time.
+    /// Starts a reason or changes its time.
     fn begin(&self, state: &mut State, Begin { reason, cause, detail, due }: Begin, now: Instant) {
         let known = state.get_mut(reason).is_some_and(|why| {
             (why.cause, why.detail, why.due) = (cause.clone(), detail.clone(), due);
@@ -398,7 +398,7 @@ impl Health {
                 ("endpoint", &self.label),
                 ("reason", &reason.name()),
                 ("cause", &cause),
-                // A probe has more to tell, and no end; for the rest it is the other way round.
+                // Probes have more detail and no end; the other reasons are the reverse.
                 if detail.is_empty() { ("until", &until) } else { ("detail", &detail) },
             ];
             let said = if by_hand { log::info } else { log::warn };
@@ -413,7 +413,7 @@ impl Health {
         self.publish(state);
     }
 
-    /// Reasons hold no longer, those of them that did.
+    /// Ends those of these reasons that hold.
     fn end(&self, state: &mut State, reasons: &[OutReason], now: Instant) {
         for reason in reasons {
             let Some(why) = state.remove(*reason, now) else { continue };
@@ -447,7 +447,7 @@ impl Health {
         self.publish(state);
     }
 
-    /// Tells the cores what holds now.
+    /// Publishes the current reasons to the cores.
     fn publish(&self, state: &State) {
         let due = |why: &Why| why.due.map_or(NEVER, clock);
         let (mut reasons, mut trial, mut ends) = (0, 0, NEVER);
@@ -471,7 +471,7 @@ impl Health {
 }
 
 impl Drop for Health {
-    /// The endpoint is gone. Should it come back, its metrics begin as those of one that is well.
+    /// The endpoint is gone. If it returns, its metrics start as healthy.
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         if state.whys().next().is_some() {

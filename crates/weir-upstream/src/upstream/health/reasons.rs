@@ -1,33 +1,33 @@
-//! Why an endpoint is out of rotation, and what that means for new exchanges. No lock, and the time is passed in.
+//! Why an endpoint is out of rotation, and what that means for new exchanges. No lock; the time is passed in.
 
 use super::clock;
 use std::borrow::Cow;
 use std::time::{Duration, Instant, SystemTime};
 use weir_telemetry::OutReason;
 
-/// What the reasons that hold mean for new exchanges.
+/// What the current reasons mean for new exchanges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RotationState {
-    /// An operator drains it: only a session that stuck to it goes on.
+    /// An operator drains it: only its sticky sessions continue.
     Draining,
     /// In rotation.
     In,
-    /// An operator put it out.
+    /// An operator took it out.
     Out,
-    /// It is unwell, and used where too few are well.
+    /// It is unhealthy, but used if too few are healthy.
     Suspect,
-    /// It cannot be connected to; tried where all are out.
+    /// It is unreachable; tried if all endpoints are out.
     Unreachable,
 }
 
 /// What an operator asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByHand {
-    /// No new exchanges for this long; those under way end, and sessions that stick to it go on.
+    /// No new exchanges for this long. Running exchanges finish, and sticky sessions continue.
     Drain(Duration),
-    /// Back into rotation: ends a drain, an ejection and the avoidance. What probes say still counts.
+    /// Back into rotation: ends a drain, an ejection and the avoidance. Probes still count.
     In,
-    /// No new exchanges whatever for this long.
+    /// No new exchanges at all for this long.
     Out(Duration),
 }
 
@@ -36,14 +36,14 @@ pub enum ByHand {
 pub struct Why {
     /// Which reason.
     pub reason: OutReason,
-    /// What happened last: the code of a cause, the rule that ejected it, what its probe failed at, or `by_hand`.
+    /// The latest cause: a cause's code, the rule that ejected it, why its probe failed, or `by_hand`.
     pub cause: Cow<'static, str>,
     /// More about it, for people.
     pub detail: Option<Box<str>>,
     /// Since when.
     pub since: SystemTime,
     pub(super) began: Instant,
-    /// When it ends, or the endpoint is tried again, if it does so by itself.
+    /// When it ends or the endpoint is tried again, if time alone decides that.
     pub(super) due: Option<Instant>,
 }
 
@@ -52,17 +52,17 @@ pub struct Why {
 pub(super) struct State {
     /// By the number of the reason.
     whys: [Option<Why>; OutReason::ALL.len()],
-    /// When each reason held last.
+    /// When each reason last held.
     ended: [Option<Instant>; OutReason::ALL.len()],
-    /// How often in a row no connection could be made.
+    /// How many connects in a row have failed.
     pub(super) failures: u32,
-    /// How often in a row it was ejected.
+    /// How many ejections have followed each other.
     pub(super) ejections: u32,
 }
 
 impl Why {
-    /// How long it still holds, or until the endpoint is tried again; `None` where that does not come by itself, and
-    /// where it is over. To the millisecond, as cores see it.
+    /// How long it still holds, or until the endpoint is tried again. `None` if time alone does not decide, or it is
+    /// over. To the millisecond, as cores see it.
     pub fn left(&self, now: Instant) -> Option<Duration> {
         let due = self.due.filter(|due| clock(*due) > clock(now))?;
         Some(due.saturating_duration_since(now))
@@ -76,7 +76,7 @@ pub(super) const fn bit(reason: OutReason) -> u8 {
 }
 
 impl RotationState {
-    /// From a bit for each reason that holds. The reason that leaves least wins.
+    /// From a bit per current reason. The most restrictive reason wins.
     #[inline]
     pub(super) const fn of(reasons: u8) -> Self {
         const fn holds(reasons: u8, reason: OutReason) -> bool {
@@ -103,7 +103,7 @@ impl RotationState {
 }
 
 impl State {
-    /// The reasons that hold, the one that weighs most first.
+    /// The current reasons, the most severe first.
     pub(super) fn whys(&self) -> impl Iterator<Item = &Why> {
         use OutReason::{Draining, Ejected, Out, ProbeFailed, Unreachable};
         [Out, Draining, Unreachable, ProbeFailed, Ejected]
@@ -126,7 +126,7 @@ impl State {
         Some(why)
     }
 
-    /// Whether a reason does not hold, and has not for this long.
+    /// Whether a reason does not hold and has not for this long.
     pub(super) fn ended_before(&self, reason: OutReason, now: Instant, long: Duration) -> bool {
         let ended = self.ended[reason as usize];
         self.whys[reason as usize].is_none()

@@ -1,4 +1,4 @@
-//! The health of every endpoint of the process by its name, and what of it goes to the next process.
+//! The health of all the process's endpoints by name, and the part that goes to the next process.
 
 use super::Health;
 use super::reasons::Why;
@@ -9,23 +9,24 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weir_telemetry::{EndpointId, OutReason, log};
 
-/// The health of every endpoint, by upstream and address. An endpoint keeps its health for as long as any snapshot has it.
+/// The health of every endpoint, by upstream and address. An endpoint keeps it as long as any snapshot has the
+/// endpoint.
 #[derive(Debug, Default)]
 pub struct Healths(Mutex<Known>);
 
 #[derive(Debug, Default)]
 struct Known {
     healths: HashMap<Name, Weak<Health>>,
-    /// What the process before this one knew of endpoints that are still to come.
+    /// What the previous process knew of endpoints that are still to come.
     inherited: HashMap<Name, (Saved, Instant)>,
-    /// The upstreams of the config that is being built.
+    /// The upstreams of the config being built.
     upstreams: HashSet<String>,
 }
 
 /// The names of an upstream and of an endpoint.
 type Name = (Arc<str>, Arc<str>);
 
-/// What is known of one endpoint, to be read by the next process.
+/// What the next process should know of one endpoint.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Saved {
     upstream: String,
@@ -46,19 +47,19 @@ struct SavedWhy {
     detail: Option<Box<str>>,
     /// In Unix time.
     since_ms: u64,
-    /// How much longer; none where it does not end by itself.
+    /// The rest of its time; `None` if time alone does not end it.
     #[serde(default)]
     for_ms: Option<u64>,
 }
 
 impl Healths {
-    /// A config with these upstreams is being built.
+    /// Starts building a config with these upstreams.
     pub fn begin<'n>(&self, upstreams: impl Iterator<Item = &'n str>) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.upstreams = upstreams.map(str::to_owned).collect();
     }
 
-    /// The health of an endpoint. What an operator said of it stays where its upstream has another name now.
+    /// The health of an endpoint. What an operator set stays even if its upstream was renamed.
     pub fn of(&self, upstream: &Arc<str>, endpoint: &Arc<str>, cells: &EndpointId) -> Arc<Health> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let name = (Arc::clone(upstream), Arc::clone(endpoint));
@@ -80,7 +81,7 @@ impl Healths {
         health
     }
 
-    /// What the next process is to know; empty where all is well.
+    /// The state for the next process; empty if everything is healthy.
     pub fn save(&self) -> Vec<u8> {
         let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -89,7 +90,7 @@ impl Healths {
         if all.is_empty() { Vec::new() } else { serde_json::to_vec(&all).unwrap_or_default() }
     }
 
-    /// Reads what the process before this one [saved](Self::save). What cannot be read begins anew.
+    /// Reads what the previous process [saved](Self::save). Unreadable state starts fresh.
     pub fn inherit(&self, bytes: &[u8]) {
         let Ok(all) = serde_json::from_slice::<Vec<Saved>>(bytes) else { return };
         let now = Instant::now();
@@ -100,7 +101,7 @@ impl Healths {
 }
 
 impl Known {
-    /// What an operator said of an endpoint with this address, of the one upstream that has it and is no longer in the config.
+    /// What an operator set for this address, in the only upstream that has it and is no longer in the config.
     fn renamed(&self, endpoint: &Arc<str>) -> Option<(Saved, Instant)> {
         let now = Instant::now();
         let is_gone = |(upstream, label): &&Name| label == endpoint && !self.upstreams.contains(&**upstream);
@@ -115,7 +116,7 @@ impl Known {
 }
 
 impl Saved {
-    /// As much of it as an operator said.
+    /// The part that an operator set.
     fn by_hand(mut self) -> Option<Self> {
         self.whys.retain(|why| {
             [OutReason::Draining, OutReason::Out].iter().any(|reason| why.reason == reason.name())
@@ -135,7 +136,7 @@ impl Health {
         (!is_new).then_some(Saved { upstream, endpoint, failures, ejections, whys })
     }
 
-    /// `at`: when it was handed over.
+    /// `at` is when it was handed over.
     fn restore(&self, saved: Saved, at: Instant) {
         let mut state = self.state();
         (state.failures, state.ejections) = (saved.failures, saved.ejections);

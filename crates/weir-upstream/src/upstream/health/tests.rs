@@ -10,7 +10,7 @@ fn health() -> Arc<Health> {
     Health::new("u".into(), "e".into(), Telemetry::new(Setup::default()).endpoint("u", "e"))
 }
 
-/// How many seconds until something changes by itself.
+/// How many seconds until time alone changes something.
 fn seconds_to(health: &Health, now: Instant) -> u64 {
     (health.due().unwrap() - clock(now)).div_ceil(1000)
 }
@@ -41,7 +41,7 @@ fn is_avoided_for_twice_as_long_each_time() {
     assert!(!health.cells.healthy());
     health.connected(now);
     assert!(health.cells.healthy() && health.whys().is_empty() && health.due().is_none());
-    // It has to stay well for a while to be forgiven.
+    // It must stay healthy for a while to be forgiven.
     health.connect_failed(&CONNECT_REFUSED, now + AVOIDED);
     assert_eq!(seconds_to(&health, now + AVOIDED), 30);
     health.connected(now + AVOIDED);
@@ -234,7 +234,7 @@ fn what_an_operator_said_stays_when_the_upstream_is_renamed() {
     assert_eq!(reasons(&new), ["draining"], "what probes say is theirs to say again");
     assert!([&old, &new].into_iter().all(|health| health.whys()[0].left(now).is_some()));
 
-    // By an upgrade too.
+    // In an upgrade too.
     let next = Healths::default();
     next.inherit(&healths.save());
     begin(&next, &["newer"]);

@@ -1,4 +1,4 @@
-//! One probe: connects as the upstream's requests would, asks, and judges the answer.
+//! One probe: connects as the upstream's requests do, asks, and judges the answer.
 
 use super::grpc;
 use crate::talk::{End, Failed, read_body, receive_head, send};
@@ -16,10 +16,10 @@ use weir_wire::listen::Address;
 use weir_wire::proxy_protocol;
 use weir_wire::tls::ClientTls;
 
-/// How much of a body is looked through for the text that is expected, in bytes.
+/// How many bytes of a body are searched for the expected text.
 const BODY_BYTES: usize = 64 * 1024;
 
-/// Where a probe goes and what it asks there.
+/// Where a probe goes and what it asks.
 #[derive(Clone, Debug)]
 pub(super) struct Question {
     pub(super) probe: Arc<Probe>,
@@ -28,7 +28,7 @@ pub(super) struct Question {
     pub(super) authority: Arc<str>,
     pub(super) server_name: Arc<str>,
     pub(super) tls: Option<ClientTls>,
-    /// What tells this TLS policy from another.
+    /// Identifies the TLS policy.
     pub(super) tls_key: Arc<str>,
     pub(super) protocol: Protocol,
     /// How connections are made.
@@ -40,7 +40,7 @@ pub(super) struct Question {
 /// Why a probe did not pass.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NotPassed {
-    /// The endpoint is to blame: a code, and more for people.
+    /// The endpoint is to blame: a code, and detail for people.
     Failed { cause: &'static str, detail: String },
     /// It refused the connection.
     Refused(String),
@@ -55,7 +55,7 @@ impl NotPassed {
 }
 
 impl Question {
-    /// Whether another asks the same in the same way.
+    /// Whether another question is the same.
     pub(super) fn is(&self, other: &Self) -> bool {
         self.probe == other.probe
             && self.address == other.address
@@ -70,7 +70,7 @@ impl Question {
     /// Asks once.
     ///
     /// # Errors
-    /// Why the endpoint does not pass.
+    /// Why the endpoint did not pass.
     pub(super) async fn ask(&self) -> Result<(), NotPassed> {
         let late = || NotPassed::failed("probe_timeout", "it took too long");
         tokio::time::timeout(self.probe.timeout, self.try_ask()).await.unwrap_or_else(|_| Err(late()))
@@ -78,10 +78,10 @@ impl Question {
 
     async fn try_ask(&self) -> Result<(), NotPassed> {
         let tls = self.tls.as_ref().map(|tls| (tls, &*self.server_name));
-        // A connection of our own, for no client.
+        // This connection is our own and has no client.
         let told = self.way.proxy_protocol.map(|version| proxy_protocol::header(version, None));
         let how = How { source: self.way.source, preface: told.as_deref().unwrap_or_default() };
-        // The connect has all the time of the probe: whoever waits for it ends it.
+        // The connect may use the probe's whole time: the caller ends the probe.
         let dialled = dial_as(how, &self.address, tls, self.probe.timeout * 2).await;
         let Dialled { stream, round_trip, .. } = dialled.map_err(not_dialled)?;
         let Some((out, limit)) = self.request() else { return Ok(()) };
@@ -102,7 +102,7 @@ impl Question {
         driver.drive(talked).await
     }
 
-    /// What is sent, and how much of the answer's body is read; nothing where connecting was all.
+    /// The request's bytes, and how much of the answer's body to read; `None` if connecting is all.
     fn request(&self) -> Option<(Vec<u8>, usize)> {
         let host = self.probe.host.as_deref().unwrap_or(&self.authority);
         let (line, fields, body, limit) = match &self.probe.kind {

@@ -1,17 +1,17 @@
-//! The messages of `grpc.health.v1` as bytes: one field each way, so that no library for Protocol Buffers is needed.
+//! The messages of `grpc.health.v1` as bytes: one field each way, so that no Protocol Buffers library is needed.
 //!
 //! Source: "GRPC Health Checking Protocol" (health-checking.md) of the gRPC project; "Encoding" of Protocol Buffers.
 
-/// Where the question goes.
+/// The path of the request.
 pub(super) const PATH: &str = "/grpc.health.v1.Health/Check";
 
-/// Longest answer, in bytes. One of the protocol has seven.
+/// Longest answer, in bytes. A regular one has seven.
 pub(super) const ANSWER_BYTES: usize = 4 * 1024;
 
 /// `HealthCheckResponse.ServingStatus`.
 const SERVING: u64 = 1;
 
-/// `HealthCheckRequest { service }` as one message of gRPC.
+/// `HealthCheckRequest { service }` as one gRPC message.
 pub(super) fn question(service: &str) -> Vec<u8> {
     let mut message = Vec::new();
     if !service.is_empty() {
@@ -28,7 +28,7 @@ pub(super) fn question(service: &str) -> Vec<u8> {
 /// Reads an answer.
 ///
 /// # Errors
-/// The service does not serve, or what came is no answer: in words.
+/// The service does not serve, or the answer is invalid, as text.
 pub(super) fn judge(body: &[u8]) -> Result<(), String> {
     match status(body) {
         Some(SERVING) => Ok(()),
@@ -40,7 +40,7 @@ pub(super) fn judge(body: &[u8]) -> Result<(), String> {
     }
 }
 
-/// The status of a `HealthCheckResponse`; 0 where it is left out.
+/// The status of a `HealthCheckResponse`; 0 if it is omitted.
 fn status(body: &[u8]) -> Option<u64> {
     let (flag, rest) = body.split_first()?;
     let (length, mut message) = rest.split_first_chunk::<4>()?;
@@ -65,7 +65,7 @@ fn status(body: &[u8]) -> Option<u64> {
     Some(status)
 }
 
-/// A varint: seven bits a byte, the least first.
+/// A varint: seven bits per byte, least significant first.
 fn read_number(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for shift in (0..64).step_by(7) {

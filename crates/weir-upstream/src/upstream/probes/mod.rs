@@ -1,4 +1,4 @@
-//! Probes: asks each endpoint at intervals how it is. One set for the process, however many cores there are.
+//! Probes: check each endpoint at intervals. One set for the process, however many cores it has.
 //!
 //! ```text
 //!   tasks    which endpoints are probed, when and how many at a time; on the control thread
@@ -8,8 +8,9 @@
 //!   trials   tries endpoints again that could not be connected to, probes or not
 //! ```
 //!
-//! A probe uses what the upstream uses (protocol, TLS, the endpoint's address), and a connection of its own, which counts
-//! nowhere. What it finds it writes into the endpoint's [`Health`](super::health::Health); nothing else here touches requests.
+//! A probe uses the upstream's protocol and TLS and the endpoint's address, on its own connection, which is not
+//! counted. It writes its result into the endpoint's [`Health`](super::health::Health); nothing else here affects
+//! requests.
 
 mod ask;
 mod grpc;

@@ -1,20 +1,20 @@
-//! When probes that fail or pass in a row decide. Pure.
+//! Decides by probes that fail or pass in a row. Pure.
 
 use crate::upstream::probe::Probe;
 
-/// Probes of one endpoint in a row.
+/// One endpoint's consecutive probes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Streak {
-    /// Whether the last ones passed, and how many they were.
+    /// Whether the last probes passed, and how many they were.
     passed: bool,
     length: u32,
 }
 
 impl Streak {
-    /// Counts a probe. `known`: what was decided before. Tells what is decided now, if anything is.
+    /// Counts a probe. `known` is the previous verdict. Returns the new verdict, if there is one.
     ///
-    /// Of an endpoint that nothing is known of the first probe decides: a gateway that has just started should neither send
-    /// requests to a dead endpoint for three intervals nor keep a good one waiting.
+    /// The first probe of an unknown endpoint decides. A gateway that has just started should neither send requests
+    /// to a dead endpoint for three intervals nor keep a good one waiting.
     pub(super) fn note(&mut self, passed: bool, known: Option<bool>, probe: &Probe) -> Option<bool> {
         if self.passed != passed {
             *self = Self { passed, length: 0 };
@@ -49,7 +49,7 @@ mod tests {
             unhealthy: 3,
             readyz,
         };
-        // Each probe, and what is decided after it: + healthy, - not, the same letter until something changes.
+        // Each probe, and the verdict after it: + healthy, - not, the same letter until it changes.
         for (probes, decided) in [
             ("+", "+"),
             ("-", "-"),

@@ -18,21 +18,20 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::AbortHandle;
 use weir_telemetry::log;
 
-/// Most probes under way at a time. Others wait for their turn, and their interval begins when it is over.
+/// Most concurrent probes. Others wait for their turn, and their interval starts after it.
 const AT_ONCE: usize = 64;
 
-/// One endpoint that is probed.
+/// One probed endpoint.
 struct Probed {
     question: Question,
     task: AbortHandle,
 }
 
-/// The endpoints that are probed, by the place of their health, which is one for each address. Their tasks hold it.
+/// The probed endpoints, by the address of their health, which is unique per endpoint address. Their tasks hold it.
 type All = HashMap<usize, Probed>;
 
-/// Probes the endpoints of the upstreams that want it, until there are no more orders: each is the upstreams of the
-/// snapshot that runs from then on. On a `LocalSet`: connections do not
-/// change threads.
+/// Probes the endpoints of upstreams that want it until orders end; each order is a new snapshot's upstreams. Runs on
+/// a `LocalSet`, because connections do not change threads.
 pub async fn probe(mut orders: mpsc::UnboundedReceiver<Vec<Arc<Upstream>>>) {
     let (places, mut all) = (Rc::new(Semaphore::new(AT_ONCE)), All::new());
     let (mut upstreams, mut changes) = (Vec::new(), Vec::new());
@@ -51,7 +50,7 @@ pub async fn probe(mut orders: mpsc::UnboundedReceiver<Vec<Arc<Upstream>>>) {
     }
 }
 
-/// Waits until the endpoints of any upstream change.
+/// Waits until any upstream's endpoints change.
 async fn any(changes: &mut [watch::Receiver<()>]) {
     let mut each: Vec<Pin<Box<dyn Future<Output = _>>>> = Vec::with_capacity(changes.len());
     for change in changes {
@@ -64,7 +63,7 @@ async fn any(changes: &mut [watch::Receiver<()>]) {
     .await;
 }
 
-/// Begins the probes that are missing and ends those that are not wanted any more. What did not change goes on.
+/// Starts missing probes and ends unwanted ones. Unchanged probes continue.
 fn settle(upstreams: &[Arc<Upstream>], all: &mut All, places: &Rc<Semaphore>) {
     let mut before = std::mem::take(all);
     for upstream in upstreams {
@@ -117,7 +116,7 @@ fn begin(health: Arc<Health>, question: Question, places: &Rc<Semaphore>) -> Pro
     Probed { question, task }
 }
 
-/// Probes one endpoint until it is told to stop. The first probe comes at once.
+/// Probes one endpoint until told to stop. The first probe runs immediately.
 async fn run(health: Arc<Health>, question: Question, places: Rc<Semaphore>) {
     let mut streak = Streak::default();
     let mut random = Random::new(RandomState::new().hash_one(Arc::as_ptr(&health) as usize));
@@ -130,7 +129,7 @@ async fn run(health: Arc<Health>, question: Question, places: Rc<Semaphore>) {
     }
 }
 
-/// Between 90 and 110 % of an interval, so that probes that began together do not stay together.
+/// 90 to 110 % of an interval, so that probes that began together drift apart.
 fn jittered(interval: Duration, random: &mut Random) -> Duration {
     interval.mul_f64(0.9 + f64::from(random.below(1000)) / 5_000.0)
 }
@@ -148,7 +147,7 @@ fn note(health: &Health, question: &Question, streak: &mut Streak, asked: Result
         }
         Err(NotPassed::Failed { cause, detail }) => (cause, detail),
         Err(NotPassed::Refused(detail)) => {
-            health.connect_failed(&CONNECT_REFUSED, now); // that counts at once, whoever finds it
+            health.connect_failed(&CONNECT_REFUSED, now); // counts immediately, whoever finds it
             (CONNECT_REFUSED.code, detail)
         }
         Err(NotPassed::Unasked(why)) => {

@@ -1,6 +1,5 @@
-//! Tries endpoints again that could not be connected to, when their time is over. Requests do so as well, on
-//! connections that they then use; without a request nobody else would, and an endpoint that is well again would stay
-//! out of rotation.
+//! Tries unreachable endpoints again when their avoidance is over. Requests do so too, on connections that they then
+//! use. Without a request nobody else would, and a healthy endpoint would stay out of rotation.
 
 use crate::error::{self, Cause};
 use crate::upstream::endpoint::Endpoint;
@@ -14,14 +13,14 @@ use weir_wire::dial::{How, dial_as};
 use weir_wire::h2::{Link, window_for};
 use weir_wire::proxy_protocol;
 
-/// How often is looked for endpoints whose time is over.
+/// How often to look for endpoints whose avoidance is over.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Most trials under way at a time. Others are begun when next is looked.
+/// Most concurrent trials. The rest start at the next look.
 const AT_ONCE: usize = 64;
 
-/// Tries endpoints of the upstreams of the snapshot that runs, until dropped. On a `LocalSet`: connections do not
-/// change threads.
+/// Tries endpoints of the running snapshot's upstreams, until dropped. Runs on a `LocalSet`, because connections do
+/// not change threads.
 pub async fn try_out(watched: Arc<ArcSwap<Vec<Arc<Upstream>>>>) {
     let places = Arc::new(Semaphore::new(AT_ONCE));
     loop {
@@ -41,8 +40,7 @@ pub async fn try_out(watched: Arc<ArcSwap<Vec<Arc<Upstream>>>>) {
     }
 }
 
-/// Finds out whether an endpoint can be connected to, and notes it. Where our own limits are in the way, the next
-/// trial will tell.
+/// Finds out whether an endpoint is reachable, and notes it. If our own limits prevent that, the next trial decides.
 async fn try_one(upstream: &Upstream, endpoint: &Endpoint) {
     match connect(upstream, endpoint).await {
         Ok(()) => endpoint.health.connected(Instant::now()),
@@ -51,7 +49,7 @@ async fn try_one(upstream: &Upstream, endpoint: &Endpoint) {
     }
 }
 
-/// Makes a connection as a request would, and closes it. The cause is that of the endpoint, if it is to blame.
+/// Connects as a request would, and closes. Returns the cause if the endpoint is to blame.
 async fn connect(upstream: &Upstream, endpoint: &Endpoint) -> Result<(), Option<&'static Cause>> {
     let tls = upstream.tls.as_ref().map(|tls| (tls, &*endpoint.server_name));
     let told = upstream.way.proxy_protocol.map(|version| proxy_protocol::header(version, None));

@@ -31,7 +31,7 @@ fn question(address: SocketAddr, kind: ProbeKind, protocol: Protocol) -> Questio
     }
 }
 
-/// Asks as the control thread does; what did not pass as its code.
+/// Asks as the control thread does. Returns a failure as its code.
 fn ask(question: &Question) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let asked = tokio::task::LocalSet::new().block_on(&runtime, question.ask());
