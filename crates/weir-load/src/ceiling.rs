@@ -1,7 +1,7 @@
-//! What the generator can do at most: a load on a sink that costs as little as a server can, on this machine.
+//! Measures the generator's own limit: a load on a sink that costs as little as a server on this machine can.
 //!
-//! Whoever measures a target near this measures the generator. The sink runs on a thread of its own; what counts is the generator's processor
-//! time, in which the sink is not.
+//! A result near this limit measures the generator, not the target. The sink runs on its own thread. Only the
+//! generator's processor time counts, which excludes the sink.
 
 use crate::{Interrupt, Options, Plan};
 use std::fmt::Write;
@@ -15,14 +15,14 @@ use weir_report::Report;
 use weir_report::report::Percentiles;
 use weir_report::units::{grouped, time};
 
-/// What the sink answers to everything: 1 KiB would measure the kernel's copying.
+/// The sink's answer to every request. An answer of 1 KiB would measure the kernel's copying.
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
 
-/// Ways to send, each with its name, connections and requests ahead.
+/// Ways to send: name, connections, requests ahead.
 const WAYS: [(&str, u64, u64); 3] =
     [("one connection", 1, 1), ("64 connections", 64, 1), ("64, pipelined by 16", 64, 16)];
 
-/// What one way reached, with one thread.
+/// The result of one way, with one thread.
 #[derive(Clone, Debug)]
 pub struct Ceiling {
     /// The way.
@@ -31,11 +31,11 @@ pub struct Ceiling {
     pub report: Report,
 }
 
-/// Measures each way for `duration`, which is written as in options; at the end a fixed rate of half of what 64 connections reached, to
-/// see how late starts are. Where it is interrupted, those that have run until then.
+/// Measures each way for `duration`, written as in the options. It ends with a fixed rate at half of what 64
+/// connections reached, to see how late starts are. If interrupted, returns the ways that have run so far.
 ///
 /// # Errors
-/// The sink cannot listen, or a thread cannot be made.
+/// The sink cannot listen, or a thread cannot be created.
 pub fn ceilings(duration: &str, interrupt: &Interrupt) -> io::Result<Vec<Ceiling>> {
     let sink = Sink::start()?;
     let options = |connections, pipeline, rate| Options {
@@ -65,12 +65,12 @@ pub fn ceilings(duration: &str, interrupt: &Interrupt) -> io::Result<Vec<Ceiling
         let half = (found[1].report.rate() / 2.0).max(1.0);
         found.push(run("fixed rate, half", options(64, 1, Some(format!("{half:.0}/s"))))?);
     }
-    // What was interrupted before it began has no figures.
+    // A run that was interrupted before it began has no figures.
     found.retain(|ceiling| !interrupt.is_ended() || ceiling.report.counts.responses > 0);
     Ok(found)
 }
 
-/// For people.
+/// Formats the results as text.
 pub fn to_text(ceilings: &[Ceiling]) -> String {
     let mut out = format!(
         "{:<20} {:>12} {:>16} {:>10} {:>10}\n",
@@ -85,7 +85,7 @@ pub fn to_text(ceilings: &[Ceiling]) -> String {
             grouped(report.per_generator_core_second().round() as u64),
             time(service.p50 as f64),
             time(service.p99 as f64)
-        ); // a String takes everything
+        ); // writing to a String cannot fail
     }
     if let Some(open) = ceilings.iter().map(|c| &c.report.health.start_lag).find(|lag| !lag.is_empty()) {
         let (p50, p99) = (open.quantile(0.5) as f64, open.quantile(0.99) as f64);
@@ -99,7 +99,7 @@ pub fn to_text(ceilings: &[Ceiling]) -> String {
     out
 }
 
-/// A server that answers without looking; dropping it ends it.
+/// A server that does not parse requests. Dropping it stops it.
 struct Sink {
     address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
@@ -136,12 +136,12 @@ impl Drop for Sink {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // it has nothing to tell
+            let _ = thread.join(); // the thread returns nothing
         }
     }
 }
 
-/// One answer for each end of a head; requests have no bodies.
+/// Sends one answer for each end of a head; requests have no bodies.
 async fn answer(mut stream: TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let (mut buffer, mut answers) = (vec![0; 16 * 1024], Vec::new());
@@ -163,10 +163,10 @@ async fn answer(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// How a head ends.
+/// The end of a head.
 const END: &[u8] = b"\r\n\r\n";
 
-/// How much of an end of a head has been seen after this byte.
+/// How many bytes of [`END`] are matched after this byte.
 fn seen(matched: usize, byte: u8) -> usize {
     match END.get(matched) {
         Some(next) if *next == byte => matched + 1,
@@ -207,7 +207,8 @@ mod tests {
         let found = ceilings("60ms", &Interrupt::default()).unwrap();
         assert_eq!(found.len(), WAYS.len() + 1);
         for Ceiling { way, report } in &found {
-            // A busy machine may send nothing of a fixed rate in so short a time: it is told as unsent.
+            // A busy machine may send nothing of a fixed rate in so short a time; the requests are reported as
+            // unsent.
             let counts = &report.counts;
             let sound = counts.responses + counts.unsent > 0 && counts.errors.total() == 0;
             assert!(sound, "{way}: {counts:?}");

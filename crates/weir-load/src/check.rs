@@ -3,21 +3,21 @@
 use crate::grpc::{CODES, Code};
 use weir_report::Mistake;
 
-/// What every response must be.
+/// A condition that every response must meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
-    /// As written.
+    /// The check as written.
     pub text: String,
     rule: Rule,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Rule {
-    /// The body holds these bytes.
+    /// The body contains these bytes.
     Body(Vec<u8>),
-    /// The code of gRPC is one of these.
+    /// The gRPC code is one of these.
     Grpc(Vec<Code>),
-    /// A place in a JSON body, and what stands there; anything but null without a value.
+    /// A path in a JSON body and its expected value. Without a value, anything but null passes.
     Json(Vec<Step>, Option<serde_json::Value>),
     /// The body is shorter than this.
     MaxBytes(u64),
@@ -32,14 +32,15 @@ enum Step {
     Name(String),
 }
 
-/// Longest part of a body that is kept for checks: 1 MiB. What lies behind it is not looked at.
+/// Longest part of a body that is kept for checks: 1 MiB. Checks ignore the rest.
 pub(crate) const BODY_KEPT: usize = 1024 * 1024;
 
 impl Check {
-    /// Reads `status=200`, `status=2xx,304`, `grpc=OK`, `grpc=OK,NotFound`, `body~TEXT`, `json:$.a.b[0]=5` (without a value: is there and not null) or `size<1MiB`.
+    /// Reads `status=200`, `status=2xx,304`, `grpc=OK`, `grpc=OK,NotFound`, `body~TEXT`, `json:$.a.b[0]=5` or
+    /// `size<1MiB`. `json:` without a value checks that the path exists and is not null.
     ///
     /// # Errors
-    /// When it is none of these.
+    /// The text is none of these.
     pub fn parse(text: &str) -> Result<Self, Mistake> {
         let bad = |hint: &str| Mistake::new(&format!("--check {text}"), hint);
         let rule = if let Some(list) = text.strip_prefix("status=") {
@@ -63,7 +64,7 @@ impl Check {
         } else if let Some(rule) = text.strip_prefix("json:") {
             let (path, value) = rule.split_once('=').map_or((rule, None), |(p, v)| (p, Some(v)));
             let steps = steps(path.trim()).ok_or_else(|| bad("a path is $.name.name[0] or $['any name']"))?;
-            // What is no JSON is text: json:$.name=Ann.
+            // A value that is not JSON is text: json:$.name=Ann.
             let value = value.map(|v| serde_json::from_str(v).unwrap_or_else(|_| v.into()));
             Rule::Json(steps, value)
         } else {
@@ -89,7 +90,7 @@ impl Check {
     }
 }
 
-/// Whether the value at the end of the path is the one wanted.
+/// Whether the value at the end of the path is the wanted one.
 fn found(body: &[u8], steps: &[Step], wanted: Option<&serde_json::Value>) -> bool {
     let Ok(json) = serde_json::from_slice::<serde_json::Value>(body) else { return false };
     let mut at = &json;
@@ -104,7 +105,7 @@ fn found(body: &[u8], steps: &[Step], wanted: Option<&serde_json::Value>) -> boo
     wanted.map_or(!at.is_null(), |w| w == at)
 }
 
-/// `$.a.b[0]['c d']`: the part of JSONPath (RFC 9535) that names one place.
+/// `$.a.b[0]['c d']`: the part of JSONPath (RFC 9535) that names a single value.
 fn steps(path: &str) -> Option<Vec<Step>> {
     let mut rest = path.strip_prefix('$')?;
     let mut steps = Vec::new();

@@ -1,8 +1,8 @@
-//! Time of a run: nanoseconds since its base, from the monotonic clock.
+//! A run's time: nanoseconds since its base, from the monotonic clock.
 
 use std::time::{Duration, Instant};
 
-/// Nanoseconds since the base of a run. One moment in time is one number, on all threads.
+/// Nanoseconds since the base of a run. All threads read the same number at the same moment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock(Instant);
 
@@ -10,7 +10,7 @@ pub(crate) struct Clock(Instant);
 pub(crate) const NEVER: u64 = u64::MAX;
 
 impl Clock {
-    /// A clock that shows 0 now.
+    /// A clock that reads 0 now.
     pub(crate) fn start() -> Self {
         Self(Instant::now())
     }
@@ -20,13 +20,13 @@ impl Clock {
         nanos(self.0.elapsed())
     }
 
-    /// The moment as the runtime's timers want it.
+    /// The moment as an `Instant` for the runtime's timers.
     pub(crate) fn instant(self, at: u64) -> Option<Instant> {
         self.0.checked_add(Duration::from_nanos(at))
     }
 }
 
-/// A duration as a number; 584 years and more are [`NEVER`].
+/// A duration in nanoseconds; 584 years and more become [`NEVER`].
 #[inline]
 pub(crate) fn nanos(d: Duration) -> u64 {
     d.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(d.subsec_nanos()))

@@ -1,10 +1,10 @@
-//! Compares targets under the same load, so that what is said of one against the other is theirs and not the machine's.
+//! Compares targets under the same load, so that differences come from the targets and not from the machine.
 //!
-//! Targets take turns in blocks, A B B A, and such a round is repeated: what drifts meanwhile befalls both. The warm-up of each
-//! block is dropped. With a direct upstream, requests to it and to the gateway alternate in one run instead. What is computed of the
-//! rounds stands in `comparison`.
+//! Targets take turns in blocks, A B B A, and this round repeats, so drift affects both equally. The warm-up of each
+//! block is dropped. With a direct upstream, one run alternates requests between the upstream and the gateway
+//! instead. weir-report's `comparison` computes the statistics of the rounds.
 //!
-//! *Layout.* `options` reads what was written.
+//! *Layout.* `options` reads the options.
 
 mod options;
 
@@ -19,10 +19,10 @@ use weir_report::comparison::{
     CompareEnd, Comparison, Condition, ConditionResult, Interval, Measured, SCHEMA, TargetResult, Way,
 };
 
-/// Rounds before intervals are believed to be narrow.
+/// Minimum rounds before narrow intervals are trusted.
 const ROUNDS_LEAST: usize = 5;
 
-/// A comparison that can begin.
+/// A comparison that is ready to run.
 #[derive(Clone, Debug)]
 pub struct Compare {
     contenders: Vec<Contender>,
@@ -30,30 +30,30 @@ pub struct Compare {
     before: Option<TargetResult>,
     block: Duration,
     warmup: Duration,
-    /// For all rounds together.
+    /// Time for all rounds together.
     time: Duration,
-    /// Half the width of intervals that ends it.
+    /// The comparison ends once the intervals' half-width is below this.
     until: Option<f64>,
     conditions: Vec<Condition>,
     unequal_ok: bool,
     seed: u64,
 }
 
-/// One of those compared.
+/// One of the compared targets.
 #[derive(Clone, Debug, Default)]
 pub struct Contender {
     /// Its name.
     pub name: String,
-    /// Its load. Times are the comparison's.
+    /// Its load. The comparison sets the times.
     pub options: Options,
 }
 
-/// Why a comparison could not go on.
+/// Why a comparison could not continue.
 #[derive(Debug)]
 pub enum Error {
-    /// A target can no longer be asked: its name or process is gone.
+    /// A target is no longer reachable: its name or process is gone.
     Mistakes(Vec<Mistake>),
-    /// A thread could not be made.
+    /// A thread could not be created.
     Io(std::io::Error),
 }
 
@@ -75,10 +75,10 @@ impl From<std::io::Error> for Error {
 }
 
 impl Compare {
-    /// Runs it. `on_block` is called before each block with the number of the round and the name of the target.
+    /// Runs the comparison. Calls `on_block` before each block with the round's number and the target's name.
     ///
     /// # Errors
-    /// A block could not be run. What targets do is no error: it is in the result.
+    /// A block could not be run. Failures of targets are no errors; they are in the result.
     pub fn run(
         self,
         interrupt: &Interrupt,
@@ -105,7 +105,7 @@ impl Compare {
                 }
                 result.note(&report, live + index, self.way);
             }
-            // Half a round would put one target before the other.
+            // Half a round would favor one target.
             if interrupt.is_ended() {
                 break CompareEnd::Interrupted;
             }
@@ -135,7 +135,7 @@ impl Compare {
         }
     }
 
-    /// The order of blocks: there and back.
+    /// The order of blocks: forward, then backward.
     fn order(&self) -> Vec<usize> {
         let there = 0..self.contenders.len();
         match self.contenders.len() {
@@ -145,7 +145,7 @@ impl Compare {
     }
 
     fn empty(&self) -> Comparison {
-        // Of several URLs of one target the first; both of the one that asks in turn.
+        // For several URLs of one target, the first; when requests alternate, both.
         let most = if self.way == Way::Requests { 2 } else { 1 };
         let urls = self.contenders.iter().flat_map(|c| c.options.urls.iter().take(most));
         let live = self.names().into_iter().zip(urls).map(|(name, url)| TargetResult {
@@ -165,7 +165,8 @@ impl Compare {
         }
     }
 
-    /// Whether what is asked about is known exactly enough: the figures of the conditions, and the rate, or with a fixed rate the median.
+    /// Whether the figures of the conditions are known exactly enough, and the rate or, with a fixed rate, the
+    /// median.
     fn is_narrow(&self, result: &Comparison) -> bool {
         let Some(until) = self.until else { return false };
         let usual = if self.way == Way::Requests || self.contenders[0].options.rate.is_some() {

@@ -1,7 +1,8 @@
-//! Who used the processors of this machine while a run lasted: what `/proc` counted at its beginning and at its end.
+//! Who used this machine's processors during a run: the difference of two readings of `/proc`.
 //!
-//! A generator that waited for a core says so by itself; who had the core meanwhile is told from here. Processes that began and ended in between are
-//! among nobody's, and time is counted in ticks of 10 ms: enough to name who took a share that matters.
+//! The generator notices by its own means that it waited for a core; this module names the process that had the core.
+//! Processes that started and ended in between are attributed to nobody. Time is counted in ticks of 10 ms, which is
+//! enough to name processes with a share that matters.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,20 +10,20 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Instant;
 use weir_report::report::{CoreUse, CoreUser};
 
-/// Most processes that are looked at, so that a look takes milliseconds.
+/// Most processes that one reading looks at, which keeps it to milliseconds.
 const PROCESSES_MOST: usize = 4096;
 
-/// How many others are named.
+/// How many other processes are named.
 const NAMED: usize = 3;
 
-/// What the machine and its processes had spent at a moment.
+/// What the machine and its processes had spent at one moment.
 pub(crate) struct Look {
     at: Instant,
     machine: Machine,
     processes: BTreeMap<u32, Process>,
 }
 
-/// Of all cores, in nanoseconds.
+/// Time of all cores, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Machine {
     cores: u64,
@@ -37,7 +38,7 @@ struct Process {
 }
 
 impl Look {
-    /// Looks now; none where there is no `/proc` that tells.
+    /// Takes a reading; `None` without a usable `/proc`.
     pub(crate) fn now() -> Option<Self> {
         let machine = machine(&fs::read_to_string("/proc/stat").ok()?)?;
         let pids = fs::read_dir("/proc").ok()?.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok());
@@ -46,7 +47,8 @@ impl Look {
         Some(Self { at: Instant::now(), machine, processes })
     }
 
-    /// What was spent since, of it `generator_ns` by the threads of this run, and some by the processes of its targets.
+    /// What was spent since this reading: `generator_ns` by the threads of this run, the rest by its targets and
+    /// others.
     pub(crate) fn until_now(&self, generator_ns: u64, targets: &BTreeSet<u32>) -> Option<CoreUse> {
         Some(Self::now()?.since(self, generator_ns, targets))
     }
@@ -57,7 +59,7 @@ impl Look {
             let before = earlier.processes.get(pid).map_or(0, |p| p.cpu_ns);
             let mut cpu_ns = process.cpu_ns.saturating_sub(before);
             if *pid == std::process::id() {
-                cpu_ns = cpu_ns.saturating_sub(generator_ns); // whatever else runs in here
+                cpu_ns = cpu_ns.saturating_sub(generator_ns); // other threads in this process
             }
             spent.push(CoreUser { pid: *pid, command: process.command.clone(), cpu_ns });
         }
@@ -78,11 +80,11 @@ impl Look {
     }
 }
 
-/// The processes of the targets at these addresses, and that of `pid` with its descendants; empty where they are on another machine or not ours
-/// to look at.
+/// The processes of the targets at these addresses, and `pid` with its descendants. Empty if they run on another
+/// machine or we may not inspect them.
 pub(crate) fn of_targets(pid: Option<u32>, addresses: &[SocketAddr]) -> BTreeSet<u32> {
     let mut roots: Vec<u32> = pid.into_iter().collect();
-    // Only an address of this machine can be bound here.
+    // Only an address of this machine can be bound.
     let here = addresses.iter().filter(|a| UdpSocket::bind((a.ip(), 0)).is_ok());
     let mut asked: Vec<SocketAddr> = here.copied().collect();
     asked.sort_unstable();
@@ -91,10 +93,10 @@ pub(crate) fn of_targets(pid: Option<u32>, addresses: &[SocketAddr]) -> BTreeSet
     roots.into_iter().flat_map(crate::cost::tree).collect()
 }
 
-/// A tick of the clock that processor time is counted in, in nanoseconds: 10 ms on every Linux.
+/// One tick of the clock that counts processor time, in nanoseconds: 10 ms on every Linux.
 const TICK_NS: u64 = 10_000_000;
 
-/// The lines of `/proc/stat`: all cores together, then each.
+/// The lines of `/proc/stat`: first all cores together, then each core.
 fn machine(text: &str) -> Option<Machine> {
     let all = text.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> = all.split_ascii_whitespace().map_while(|n| n.parse().ok()).collect();
@@ -109,7 +111,7 @@ fn machine(text: &str) -> Option<Machine> {
     })
 }
 
-/// `/proc/PID/stat`: the command stands in brackets and may hold any of them.
+/// `/proc/PID/stat`: the command is in parentheses and may itself contain parentheses.
 fn process(text: &str) -> Option<Process> {
     let (before, after) = text.rsplit_once(')')?;
     let command = before.split_once('(')?.1.to_owned();

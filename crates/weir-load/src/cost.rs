@@ -1,4 +1,5 @@
-//! What a run costs its target: processor time, memory, threads and context switches of a process and its descendants, from `/proc`.
+//! A run's cost for its target: processor time, memory, threads and context switches of a process and its
+//! descendants, from `/proc`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,10 +10,10 @@ use std::time::{Duration, Instant};
 use weir_report::Mistake;
 use weir_report::report::TargetCost;
 
-/// How often memory and threads are looked at: the largest of these samples are reported.
+/// How often memory and threads are sampled. The report has the largest sample.
 const EVERY: Duration = Duration::from_millis(250);
 
-/// Reads `--pid`: a number, or `auto` for whoever listens where the target is.
+/// Reads `--pid`: a number, or `auto` for the process that listens on the target's address.
 pub(crate) fn find(text: &str, target: &[SocketAddr]) -> Result<u32, Mistake> {
     let bad = |hint: String| Mistake::new(&format!("--pid {text}"), &hint);
     if text != "auto" {
@@ -31,8 +32,8 @@ pub(crate) fn find(text: &str, target: &[SocketAddr]) -> Result<u32, Mistake> {
         let all = all.join(" or ");
         return Err(bad(format!("no process on this machine that we may look at listens on {all}")));
     };
-    // The socket may belong to a worker: its parent of the same name is the root of the tree. We may be that parent, where the target is a child of
-    // ours and the same program.
+    // The socket may belong to a worker. Its topmost ancestor of the same name is the root of the tree. If the target
+    // is our child and the same program, that ancestor may be ourselves.
     let above = |p: &u32| *p > 1 && *p != std::process::id();
     while let Some(parent) = stat(pid).map(|s| s.parent).filter(|p| above(p) && command(*p) == command(pid)) {
         pid = parent;
@@ -40,7 +41,7 @@ pub(crate) fn find(text: &str, target: &[SocketAddr]) -> Result<u32, Mistake> {
     Ok(pid)
 }
 
-/// The beginning of a watch: what the process had spent before.
+/// The start of a watch: what the process had spent before.
 pub(crate) struct Begun(Instant, Sample);
 
 impl Begun {
@@ -50,7 +51,8 @@ impl Begun {
     }
 }
 
-/// Samples `pid` until `stop` says so or is gone; what was spent since it began, without `responses`. Each sample is told in `so_far`.
+/// Samples `pid` until `stop` fires or is dropped. Returns what was spent since `begun`, without `responses`. Stores
+/// each sample in `so_far`.
 fn watch(pid: u32, begun: Begun, stop: &Receiver<()>, so_far: &Mutex<Option<TargetCost>>) -> TargetCost {
     let mut cost = TargetCost { pid, command: command(pid), ..TargetCost::default() };
     let Begun(begun, first) = begun;
@@ -89,7 +91,7 @@ struct Sample {
     net: (u64, u64),
 }
 
-/// What a process has spent since it began, the threads that have ended among it.
+/// What a process has spent since it started, including its ended threads.
 #[derive(Clone, Copy, Debug, Default)]
 struct Process {
     cpu_ns: Time,
@@ -103,15 +105,15 @@ struct Time {
     reaped: u64,
 }
 
-/// A thread that ends takes these counts along: what it did since the last sample is not seen.
+/// A thread takes these counts along when it ends; its activity since the last sample is lost.
 #[derive(Clone, Copy, Default)]
 struct Thread {
     voluntary: u64,
     involuntary: u64,
 }
 
-/// What a tree spent between two samples. A process that ended in between has left all its time to whoever waited for it, also what it had
-/// spent before the first sample.
+/// What a tree spent between two samples. A process that ended in between has passed all its time to the process that
+/// waited for it, including time from before the first sample.
 fn spent(first: &BTreeMap<u32, Process>, now: &BTreeMap<u32, Process>, of: fn(&Process) -> Time) -> u64 {
     let (mut own, mut reaped) = (0, 0);
     for (pid, process) in now {
@@ -128,7 +130,7 @@ impl Sample {
         let mut sample = Self { net: net(root), ..Self::default() };
         for pid in tree(root) {
             if let Some(mut process) = stat(pid).map(|s| s.spent) {
-                // The clock of the process tells more exactly what `stat` knows to 10 ms.
+                // The process clock is more exact than `stat`, which counts in 10 ms.
                 process.cpu_ns.own = crate::os::process_cpu_ns(pid).unwrap_or(process.cpu_ns.own);
                 sample.processes.insert(pid, process);
             }
@@ -169,9 +171,10 @@ struct Stat {
 
 fn stat(pid: u32) -> Option<Stat> {
     let text = read(&format!("/proc/{pid}/stat"));
-    // The name may hold blanks and parentheses: what follows the last one is regular.
+    // The name may contain blanks and parentheses; the fields after the last parenthesis are regular.
     let fields: Vec<&str> = text.rsplit_once(") ")?.1.split(' ').collect();
-    // proc_pid_stat(5) counts from 1, and two fields are cut off. USER_HZ is 100 on every architecture that Linux has kept.
+    // proc_pid_stat(5) counts from 1, and two fields are cut off. USER_HZ is 100 on every architecture that Linux
+    // still supports.
     let ticks = |number: usize| Some(fields.get(number - 3)?.parse::<u64>().ok()? * 10_000_000);
     let (user, system, reaped_user, reaped_system) = (ticks(14)?, ticks(15)?, ticks(16)?, ticks(17)?);
     let spent = Process {
@@ -205,7 +208,7 @@ fn numbers(folder: &str) -> Vec<u32> {
     entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Empty where the process has ended.
+/// The file's content; empty if the process has ended.
 fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }
@@ -218,14 +221,14 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Watches from a moment of the run on, or from `begun`, if that was before.
+    /// Starts watching after a delay, or from `begun` if that was earlier.
     pub(crate) fn start(pid: u32, begun: Option<Begun>, after: Duration) -> std::io::Result<Self> {
         let (stop, stopped) = std::sync::mpsc::channel();
         let so_far = Arc::new(Mutex::default());
         let told = Arc::clone(&so_far);
         let work = move || {
             let begun = begun.unwrap_or_else(|| {
-                let _ = stopped.recv_timeout(after); // ended in the warm-up: then there is nothing to tell
+                let _ = stopped.recv_timeout(after); // if the run ended in the warm-up, there is nothing to report
                 Begun::now(pid)
             });
             watch(pid, begun, &stopped, &told)
@@ -234,7 +237,7 @@ impl Watch {
         Ok(Self { thread, stop, so_far })
     }
 
-    /// What the last sample says; none in the warm-up.
+    /// The last sample; `None` in the warm-up.
     pub(crate) fn so_far(&self) -> Option<TargetCost> {
         self.so_far.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,6 +1,6 @@
-//! A copied curl command line as options: what browsers and API pages put into the clipboard.
+//! Turns a copied curl command line into options, such as browsers and API pages put into the clipboard.
 //!
-//! *Layout.* `words` reads the quotes of a shell, `sent` what goes into the body or behind the `?`.
+//! *Layout.* `words` parses shell quoting, `sent` the data for the body or the query.
 
 mod sent;
 mod words;
@@ -11,10 +11,10 @@ use weir_report::Mistake;
 use words::words;
 
 impl Options {
-    /// Adds what a curl command line says. Flags that only change what curl prints or keeps are ignored.
+    /// Adds the options of a curl command line. Ignores flags that only change what curl prints or keeps.
     ///
     /// # Errors
-    /// A flag that is not known here, named.
+    /// Names a flag that is not supported.
     pub fn add_curl(&mut self, command: &str) -> Result<(), Mistake> {
         self.curl(command).map_err(|hint| Mistake::new("--curl", &hint))
     }
@@ -28,7 +28,7 @@ impl Options {
         let mut line = Line { options: self, urls: Vec::new(), headers: Vec::new(), sent: Sent::default() };
         while let Some(word) = words.next() {
             let mut flags = split(&word)?;
-            // The last of several short flags is the one that may have a value.
+            // Only the last of several short flags may have a value.
             let (last, glued) = flags.pop().ok_or("`-` alone is no flag")?;
             for (flag, _) in flags {
                 line.apply(kind_of(&flag).ok_or_else(|| unknown(&flag))?, &flag, String::new())?;
@@ -50,7 +50,7 @@ fn unknown(flag: &str) -> String {
     format!("the flag `{flag}` of curl is not known here: leave it out, or say it with an option of ours")
 }
 
-/// A command line as it is read.
+/// A command line while it is parsed.
 struct Line<'a> {
     options: &'a mut Options,
     urls: Vec<String>,
@@ -67,7 +67,7 @@ impl Line<'_> {
             Kind::Cacert => o.cacert = Some(value.into()),
             Kind::Cert => o.cert = Some(value.into()),
             Kind::Compressed => self.sent.compressed = true,
-            // Of an empty one curl only begins to keep cookies.
+            // An empty value only makes curl keep cookies.
             Kind::Cookie if value.is_empty() => {}
             Kind::Cookie if !value.contains('=') => {
                 return Err(bad(format!("{value}: a file of cookies is not read: expected name=value")));
@@ -100,7 +100,7 @@ impl Line<'_> {
         Ok(())
     }
 
-    /// What follows from all of the line.
+    /// Finishes what depends on the whole line.
     fn end(self) -> Result<(), String> {
         let Self { options, mut urls, headers, sent } = self;
         let has = |name: &str| headers.iter().any(|h| is_of(h, name));
@@ -147,19 +147,19 @@ impl Line<'_> {
     }
 }
 
-/// Whether a header as written is that of a name, given in lowercase.
+/// Whether a header as written has this lowercase name.
 fn is_of(header: &str, name: &str) -> bool {
     header.split([':', ';']).next().is_some_and(|n| n.trim().eq_ignore_ascii_case(name))
 }
 
-/// A header as curl reads it: `name:` is one that curl is not to send, `name;` one without a value.
+/// Reads a header as curl does: `name:` removes one that curl would send, `name;` sends one without a value.
 fn field(header: &str, length: usize) -> Result<Option<String>, String> {
     if let Some(path) = header.strip_prefix('@') {
         return Err(format!("-H @{path}: a file of headers is not read: give each with -H"));
     }
     match header.split_once(':') {
         Some((_, value)) if value.trim().is_empty() => Ok(None),
-        // Safari copies it. It follows from the body; one that does not is refused later.
+        // Safari copies it. The body determines it, and a wrong one is refused later.
         Some((_, value)) if is_of(header, "content-length") && value.trim() == length.to_string() => Ok(None),
         None if header.ends_with(';') => Ok(Some(format!("{}:", header.trim_end_matches(';')))),
         _ => Ok(Some(header.to_owned())),
@@ -197,7 +197,7 @@ enum Kind {
     Url,
     User,
     UserAgent,
-    /// No flag: a URL.
+    /// Not a flag: a URL.
     Word,
 }
 
@@ -288,7 +288,7 @@ fn kind_of(flag: &str) -> Option<Kind> {
     })
 }
 
-/// A word as flags: `-HX: y` and `--header=X: y` as flag and value, `-sSk` as three flags.
+/// Splits a word into flags: `-HX: y` and `--header=X: y` into flag and value, `-sSk` into three flags.
 fn split(word: &str) -> Result<Vec<(String, Option<String>)>, String> {
     if word.starts_with("--") || !word.starts_with('-') {
         return Ok(match word.split_once('=') {

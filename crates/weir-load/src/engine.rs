@@ -1,11 +1,11 @@
-//! Runs a plan: one thread with a single-threaded runtime for each core, clients partitioned among them, nothing shared on the path of a
-//! request but one counter where the plan has a count.
+//! Runs a plan: per core one thread with a single-threaded runtime, with the clients divided among the threads. A
+//! request touches nothing shared, except one counter if the plan has a count.
 //!
-//! *Layout.* Here is the coordinator: it starts the threads, merges what they say at each tick, and makes the report.
-//! `thread` is one of them, `worker` what its tasks have in common, with its sampler and pacer; `shared` is what the threads have. `ahead` opens
-//! connections before a fixed rate begins; `client` is the one loop of a client; `h1` an exchange over
-//! HTTP/1.1, `h2` one over HTTP/2, `websocket` one message and its answer; `tally` what is counted. Connections
-//! and bytes are `transport`'s. Another protocol is another module beside `h1`.
+//! *Layout.* This file is the coordinator: it starts the threads, merges their ticks and makes the report. `thread`
+//! is one of the threads, `worker` the state that its tasks share, with sampler and pacer; `shared` is the state of
+//! all threads. `ahead` opens connections before a fixed rate begins. `client` is the client loop; `h1` is an
+//! exchange over HTTP/1.1, `h2` one over HTTP/2, `websocket` a message and its answer. `tally` holds the counts.
+//! Connections and bytes are in `transport`. A new protocol is a new module beside `h1`.
 
 mod ahead;
 mod client;
@@ -30,10 +30,11 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant, SystemTime};
 use weir_report::report::{End, Report};
 
-/// How often whoever started a run may look at it.
+/// How often the caller gets progress.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// Ends a run from outside, such as on Ctrl-C. Clones end the same run; of several runs with one of these, the one under way and all that follow.
+/// Ends a run from outside, for example on Ctrl-C. Clones end the same run. If several runs share one, it ends the
+/// current run and all later ones.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(Arc<Mutex<Interrupted>>);
 
@@ -44,12 +45,13 @@ struct Interrupted {
 }
 
 impl Interrupt {
-    /// Ends the run now, without a graceful stop; the report is of what was measured so far. A run that begins later ends at once.
+    /// Ends the run now, without a graceful stop; the report covers what was measured so far. A later run ends
+    /// immediately.
     pub fn end(&self) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.ended = true;
         if let Some(run) = &state.run {
-            let _ = run.send(Message::Interrupt); // ended by itself meanwhile
+            let _ = run.send(Message::Interrupt); // the run has ended meanwhile
         }
     }
 
@@ -58,26 +60,27 @@ impl Interrupt {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).ended
     }
 
-    /// From now on, this run.
+    /// Applies to this run from now on.
     fn ends(&self, run: &mpsc::Sender<Message>) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if state.ended {
-            let _ = run.send(Message::Interrupt); // the inbox is there: its owner calls
+            let _ = run.send(Message::Interrupt); // the caller owns the inbox, so it exists
         }
         state.run = Some(run.clone());
     }
 }
 
 impl Plan {
-    /// Runs the plan to its end and tells what came of it. `look` is called four times a second, from the calling thread, and may print.
+    /// Runs the plan to its end and returns the report. Calls `look` four times a second on the calling thread; it
+    /// may print.
     ///
     /// # Errors
-    /// When a thread or its runtime can not be made. What the target does is never an error: it is in the report.
+    /// A thread or its runtime cannot be created. Failures of the target are no errors; they are in the report.
     pub fn run(self, interrupt: &Interrupt, mut look: impl FnMut(&Progress<'_>)) -> std::io::Result<Report> {
-        let _ = weir_wire::limits::raise_descriptors(); // fewer connections then, and the report says so
+        let _ = weir_wire::limits::raise_descriptors(); // on failure the run has fewer connections, and says so
         let plan = Arc::new(self);
-        // A run that is not judged by what the processor did need not know who had it. Before there are threads: those that wait for this would begin one after
-        // the other.
+        // A run that is not judged by processor use need not know who had the processors. This runs before the
+        // threads start; otherwise those that wait for it would begin one after the other.
         let is_judged = plan.stop_ns.is_none_or(|ns| ns >= weir_report::verdict::JUDGED_NS);
         let before = is_judged.then(cores::Look::now).flatten();
         let (out, inbox) = mpsc::channel();
@@ -95,9 +98,9 @@ impl Plan {
             threads.push(std::thread::Builder::new().name(format!("weir-load-{index}")).spawn(work)?);
         }
         drop(ready);
-        let _: Result<Infallible, _> = all_ready.recv(); // until nobody holds the other end
+        let _: Result<Infallible, _> = all_ready.recv(); // returns when no thread holds the other end
         let (wall, begun) = (SystemTime::now(), Instant::now());
-        // Looking at all of /proc takes milliseconds: before the clock runs, where there is no warm-up.
+        // Reading all of /proc takes milliseconds. Without a warm-up, do it before the clock runs.
         let cost_begun = plan.pid.filter(|_| plan.warmup_ns == 0).map(Begun::now);
         let clock = *shared.clock.get_or_init(Clock::start);
         let warmup = Duration::from_nanos(plan.warmup_ns);
@@ -117,9 +120,10 @@ impl Plan {
                     if !threads.iter().all(std::thread::JoinHandle::is_finished) {
                         continue;
                     }
-                    // What they said may have come since: on a busy machine all of a short run lies between the two looks.
+                    // Messages may have arrived since: on a busy machine, a short run may fall between the two
+                    // checks.
                     let Ok(message) = inbox.try_recv() else {
-                        break; // one of them panicked: joining says so
+                        break; // a thread panicked: joining reports it
                     };
                     message
                 }
@@ -138,7 +142,7 @@ impl Plan {
             };
             for tick in ticks {
                 look(&Progress { elapsed_ns: clock.now(), tick: Some(&tick), so_far: &merge.so_far });
-                // When all have ended there is nothing to end.
+                // Once all have ended, there is nothing to end.
                 if end.is_none()
                     && left > 0
                     && let Some(condition) = aborts(&plan, || merge.report_so_far())
@@ -164,7 +168,7 @@ fn signed(d: Duration) -> i64 {
     i64::try_from(d.as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// How far the wall clock moved against the monotonic one: forwards is positive.
+/// How far the wall clock moved relative to the monotonic one; forwards is positive.
 fn stepped(from: SystemTime, to: SystemTime, monotonic: Duration) -> i64 {
     to.duration_since(from).map_or_else(|e| -signed(e.duration()), signed) - signed(monotonic)
 }

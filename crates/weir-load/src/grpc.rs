@@ -1,9 +1,9 @@
-//! What a call of gRPC says beyond HTTP/2: codes, and the frames of messages. No method and no schema is known here: see `schema`.
+//! gRPC beyond HTTP/2: status codes and message frames. This module knows no method and no schema: see `schema`.
 
 use crate::url::unescape;
 use weir_report::units::shown;
 
-/// The codes by number, in the words of Go, as ghz prints them.
+/// The codes by number, spelled as in Go and in the output of ghz.
 pub(crate) const CODES: [&str; 17] = [
     "OK",
     "Canceled",
@@ -24,9 +24,9 @@ pub(crate) const CODES: [&str; 17] = [
     "Unauthenticated",
 ];
 
-/// A code of gRPC.
+/// A gRPC status code.
 ///
-/// Invariant: it is a place in [`CODES`].
+/// Invariant: it is an index into [`CODES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Code(u8);
 
@@ -38,13 +38,13 @@ impl Code {
     pub(crate) const UNIMPLEMENTED: Self = Self(12);
     pub(crate) const UNKNOWN: Self = Self(2);
 
-    /// What grpc-status says. Numbers that gRPC does not have are Unknown, and so is what is no number.
+    /// Reads grpc-status. Unknown numbers and values that are not numbers become Unknown.
     pub(crate) fn read(value: &[u8]) -> Self {
         let number = str::from_utf8(value).ok().and_then(|v| v.parse::<u8>().ok());
         number.filter(|n| usize::from(*n) < CODES.len()).map_or(Self::UNKNOWN, Self)
     }
 
-    /// The code of this name, however it is written (`NotFound`, `NOT_FOUND`), or number.
+    /// The code with this name, in any spelling (`NotFound`, `NOT_FOUND`), or with this number.
     pub(crate) fn named(text: &str) -> Option<Self> {
         let plain = |t: &str| t.replace('_', "").to_ascii_lowercase();
         let wanted = if text.eq_ignore_ascii_case("cancelled") { "canceled".to_owned() } else { plain(text) };
@@ -53,7 +53,7 @@ impl Code {
         u8::try_from(found).ok().map(Self)
     }
 
-    /// What a response that is not of gRPC means to a client of gRPC (grpc/doc/http-grpc-status-mapping.md).
+    /// The code that a gRPC client assigns to a response that is not gRPC (grpc/doc/http-grpc-status-mapping.md).
     pub(crate) const fn of_http(status: u16) -> Self {
         match status {
             400 => Self::INTERNAL,
@@ -74,19 +74,19 @@ impl Code {
     }
 }
 
-/// The frames of messages in a body that comes in pieces: a byte for the coding, four for the length, and the message.
+/// Parses message frames from a body that arrives in pieces: a byte for the coding, four for the length, the message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Messages {
     header: [u8; 5],
-    /// Bytes of `header` that are here.
+    /// Bytes of `header` that have arrived.
     begun: u8,
-    /// Bytes of the message that are to come.
+    /// Bytes of the message still to come.
     left: u32,
-    /// Messages that came as a whole.
+    /// Complete messages.
     pub(crate) count: u64,
 }
 
-/// A message that is compressed, though we accept no coding.
+/// A message is compressed although we accept no coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Compressed;
 
@@ -119,13 +119,13 @@ impl Messages {
         Ok(())
     }
 
-    /// Whether the body ends where a message does.
+    /// Whether the body ends at the end of a message.
     pub(crate) const fn is_whole(&self) -> bool {
         self.begun == 0 && self.left == 0
     }
 }
 
-/// grpc-message as it was meant: percent escapes resolved, on one line and not too long.
+/// Decodes grpc-message: resolves percent escapes, keeps it on one line and limits its length.
 pub(crate) fn message(value: &[u8]) -> String {
     const MOST: usize = 512;
     let text = unescape(&String::from_utf8_lossy(value.get(..MOST).unwrap_or(value)));

@@ -1,4 +1,4 @@
-//! The load tester: a plan is run, a report comes out, and the report says whether it can be believed.
+//! The load tester: it runs a plan and returns a report, which says whether it can be believed.
 //!
 //! ```no_run
 //! use weir_load::{Interrupt, Options, Plan};
@@ -10,13 +10,15 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 //!
-//! *Layout.* `options` reads what was written (with `url`, `check`, `template`, `curl`, `schema`) and makes a `plan`. `engine` runs it: `pace` says
-//! when requests begin, `transport` holds connections and their bytes, `clock` and `os` say what time it is; `cost` watches the target's process, `cores` who else had the processors. `compare` runs a
-//! plan on several targets in turn, `search` looks for the highest rate that holds, `ceiling` measures the generator itself. `remote_write` tells
-//! Prometheus how a run goes. What comes of all that, and how it is judged and printed, is weir-report.
+//! *Layout.* `options` parses the options (with `url`, `check`, `template`, `curl`, `schema`) and makes a `plan`.
+//! `engine` runs it: `pace` decides when requests begin, `transport` holds connections and their bytes, `clock` and
+//! `os` read the time. `cost` watches the target's process, `cores` the other processes on the machine. `compare`
+//! runs a plan on several targets in turn, `search` finds the highest rate that holds, `ceiling` measures the
+//! generator itself. `remote_write` sends progress to Prometheus. The results, their verdict and their layouts are in
+//! weir-report.
 //!
-//! *Architecture Invariant:* pace and stop are values. There is one loop of a client (`engine/client.rs`), not one for each of
-//! them.
+//! *Architecture Invariant:* pace and stop are values. There is one client loop (`engine/client.rs`), not one for
+//! each of them.
 
 pub mod ceiling;
 mod check;

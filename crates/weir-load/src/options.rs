@@ -1,4 +1,4 @@
-//! From options as they were written to a plan that can run. All mistakes are told in one go, each with its place.
+//! Turns options as written into a plan that can run. Reports all mistakes together, each with its option.
 
 mod address;
 pub(crate) mod body;
@@ -20,34 +20,35 @@ use weir_report::report::{Pace, PlanAsRun, Protocol, Stage, StageUnit, Stop};
 use weir_report::units;
 use weir_wire::listen::Address;
 
-/// What was written on the command line (or elsewhere), nothing of it understood yet. Empty and `None` stand for the default.
+/// Options as written on the command line (or elsewhere), not parsed yet. Empty and `None` mean the default.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// URLs, each with an optional weight: `3@http://host/path`.
     pub urls: Vec<String>,
-    /// Method. Default GET, or POST where there is a body.
+    /// Method. Default GET, or POST with a body.
     pub method: Option<String>,
-    /// `name: value`. Host may be among them.
+    /// `name: value`. May include Host.
     pub headers: Vec<String>,
     /// Body: text, or `@file`.
     pub data: Option<String>,
-    /// Body as it is, where there is no `data`.
+    /// Body as it is, if `data` is not set.
     pub body: Option<Vec<u8>>,
-    /// Messages of a WebSocket are binary.
+    /// WebSocket messages are binary.
     pub binary: bool,
     /// Parts of a multipart body: `name=value`, or `name=@file`.
     pub forms: Vec<String>,
-    /// Rows for `{{data.NAME}}`: a file of CSV with a line of names, or of JSON lines.
+    /// Rows for `{{data.NAME}}`: a CSV file with a header line, or JSON lines.
     pub feed: Option<PathBuf>,
-    /// Send braces as they are.
+    /// Send braces literally.
     pub raw: bool,
-    /// Metadata of calls of gRPC, `key: value`; values of `-bin` keys in base64.
+    /// Metadata of gRPC calls, `key: value`; values of `-bin` keys in base64.
     pub metadata: Vec<String>,
-    /// .proto files that say what the methods of gRPC are. Without these and without a set the target is asked.
+    /// .proto files with the gRPC methods. Without these and without a descriptor set, the target is asked by
+    /// reflection.
     pub protos: Vec<PathBuf>,
-    /// Where what they import is looked for. Default: where each of them stands.
+    /// Folders to search for imports. Default: the folder of each file.
     pub import_paths: Vec<PathBuf>,
-    /// A set of descriptors instead.
+    /// A descriptor set instead of .proto files.
     pub protoset: Option<PathBuf>,
     /// `user:password` for basic authentication.
     pub user: Option<String>,
@@ -57,67 +58,68 @@ pub struct Options {
     pub cookies: Vec<String>,
     /// Connections (closed loop) or most connections (fixed rate). Default 50; 1,000 with a fixed rate.
     pub connections: Option<u64>,
-    /// Threads. Default: the cores it may run on.
+    /// Threads. Default: the cores that the process may run on.
     pub threads: Option<u64>,
     /// HTTP/2: chosen by ALPN with TLS, by prior knowledge without.
     pub http2: bool,
-    /// Requests at a time on one connection of HTTP/2. Default 1.
+    /// Concurrent requests on one HTTP/2 connection. Default 1.
     pub streams: Option<u64>,
-    /// Requests ahead of their responses. Default 1.
+    /// Requests sent ahead of their responses. Default 1.
     pub pipeline: Option<u64>,
     /// `-n`.
     pub requests: Option<String>,
-    /// `-d`. Default 10 s where there is no count and there are no stages.
+    /// `-d`. Default 10 s without a count and without stages.
     pub duration: Option<String>,
     /// `5000/s`.
     pub rate: Option<String>,
-    /// `30s:100,2m:1000,30s:0`, or with `/s` behind the values for a rate.
+    /// `30s:100,2m:1000,30s:0`; for a rate, with `/s` after the values.
     pub stages: Option<String>,
     /// Pause between a response and the next request of a client.
     pub think: Option<String>,
-    /// Time that is not counted.
+    /// Time at the start that is not measured.
     pub warmup: Option<String>,
     /// Default 30 s.
     pub graceful_stop: Option<String>,
     /// Default 30 s.
     pub timeout: Option<String>,
-    /// One request for each connection.
+    /// One request per connection.
     pub no_keepalive: bool,
-    /// Targets at several places may be given unequal work.
+    /// Targets with different schemes, hosts or paths may be given unequal work.
     pub unequal: bool,
-    /// `host:port:address[,address]`, as curl has it.
+    /// `host:port:address[,address]`, as in curl.
     pub resolve: Vec<String>,
-    /// Connect to this Unix socket whatever the URLs say.
+    /// Connect to this Unix socket, whatever the URLs say.
     pub unix_socket: Option<PathBuf>,
-    /// The proxy: `env` for that of the environment, or `http://[user:password@]host:port`. Default none, whatever the environment says.
+    /// The proxy: `env` for the one in the environment, or `http://[user:password@]host:port`. Default none, even if
+    /// the environment names one.
     pub proxy: Option<String>,
     /// Accept any certificate.
     pub insecure: bool,
-    /// Roots instead of the system's.
+    /// Root certificates instead of the system's.
     pub cacert: Option<PathBuf>,
     /// Client certificate.
     pub cert: Option<PathBuf>,
     /// Its key.
     pub key: Option<PathBuf>,
-    /// Name to ask for and to verify instead of the URL's.
+    /// Server name for SNI and verification instead of the URL's host.
     pub server_name: Option<String>,
     /// See [`Check::parse`].
     pub checks: Vec<String>,
     /// See [`Threshold::parse`].
     pub thresholds: Vec<String>,
-    /// The same, but the run ends when one holds.
+    /// Like `thresholds`, but the run ends when one is met.
     pub abort_on: Vec<String>,
-    /// The target's process: a pid, or `auto` for whoever listens where the first target is.
+    /// The target's process: a pid, or `auto` for the process that listens on the first target's address.
     pub pid: Option<String>,
     /// A name for the run.
     pub name: Option<String>,
 }
 
 impl Plan {
-    /// Understands the options, reads the files they name and looks up the hosts.
+    /// Parses the options, reads the files that they name and resolves the hosts.
     ///
     /// # Errors
-    /// Every mistake that can be seen without sending a request.
+    /// Every mistake that can be found without sending a request.
     pub fn new(options: &Options) -> Result<Self, Vec<Mistake>> {
         let mut reader =
             Reader { options, mistakes: Vec::new(), feed_is_missing: false, looked_up: Duration::ZERO };
@@ -129,22 +131,22 @@ impl Plan {
     }
 }
 
-/// Default for connections of a closed loop: what oha, hey and ghz take.
+/// Default connections of a closed loop, as in oha, hey and ghz.
 const CONNECTIONS: u64 = 50;
 
-/// Default for the most connections of a fixed rate. Few are opened before it begins, the others as they are needed.
+/// Default maximum of connections with a fixed rate. A few are opened before the run, the others as needed.
 const CONNECTIONS_RATE: u64 = 1000;
 
-/// Most connections. A descriptor and about 1 KiB each.
+/// Most connections. Each costs a descriptor and about 1 KiB.
 const CONNECTIONS_MOST: u64 = 1_000_000;
 
-/// Descriptors that are not for connections: files, timers, the runtime of each thread. Our guess.
+/// Descriptors reserved for other uses: files, timers, each thread's runtime. Our guess.
 const DESCRIPTORS_OWN: u64 = 64;
 
-/// Highest rate: beyond what one machine can send, and far from where the arithmetic of starts ends.
+/// Highest rate: more than one machine can send, and far below the limit of the arithmetic for starts.
 const RATE_MOST: f64 = 10e6;
 
-/// Most requests ahead.
+/// Most requests ahead of their responses.
 const PIPELINE_MOST: u64 = 1024;
 
 /// Most streams of a connection.
@@ -156,9 +158,9 @@ const WAIT: Duration = Duration::from_secs(30);
 struct Reader<'a> {
     options: &'a Options,
     mistakes: Vec<Mistake>,
-    /// A feed is asked for and can not be read: what needs it is not wrong for that.
+    /// A feed was given but cannot be read, so the options that need it are not reported as mistakes.
     feed_is_missing: bool,
-    /// Time that looking up names took.
+    /// Time spent on name lookups.
     looked_up: Duration,
 }
 
@@ -332,7 +334,7 @@ impl Reader<'_> {
                 let target = match of {
                     StageUnit::Users => units::count(value).filter(|n| *n <= CONNECTIONS_MOST)? as f64,
                     StageUnit::Rate if matches!(value.split('/').next(), Some("0")) => 0.0,
-                    // Without its `/s` it would be a number of users.
+                    // Without its `/s`, a value would be a number of users.
                     StageUnit::Rate if !value.contains('/') => return None,
                     StageUnit::Rate => units::rate(value).filter(|rate| *rate <= RATE_MOST)?,
                 };
@@ -349,7 +351,7 @@ impl Reader<'_> {
                 }
             }
         }
-        // A plan of the stages that are left would be wrong in ways that nobody wrote.
+        // A plan of only the valid stages would be wrong in ways that nobody wrote.
         if good { Pace::Stages { of, start: 0.0, stages } } else { Pace::AsFastAsPossible }
     }
 
@@ -377,7 +379,8 @@ impl Reader<'_> {
         clients
     }
 
-    /// So many connections are asked for. A default may be more than can be: then the verdict says so where they were needed.
+    /// Refuses more connections than the process may open. A default may exceed the limit; the verdict reports it if
+    /// the connections were needed.
     fn may_be_open(&mut self, place: &str, connections: u64) {
         let most = weir_wire::limits::raise_descriptors().unwrap_or(u64::MAX);
         if connections.saturating_add(DESCRIPTORS_OWN) > most {
@@ -403,7 +406,7 @@ impl Reader<'_> {
         streams
     }
 
-    /// Whether HTTP/2 is asked for, which gRPC does by itself.
+    /// Whether HTTP/2 is used, which gRPC implies.
     fn is_h2(&self) -> bool {
         self.options.http2 || self.speaks_grpc()
     }
@@ -469,7 +472,7 @@ mod tests {
 
     #[test]
     fn the_time_of_lookups_is_that_of_lookups() {
-        // What is not looked up takes no time, whatever else is read, tried and asked meanwhile.
+        // Without a lookup the time is zero, whatever else is read, tried and asked meanwhile.
         let of = |url: &str, resolve: &[&str]| {
             let resolve = resolve.iter().map(|rule| (*rule).to_owned()).collect();
             let options = Options { urls: vec![url.to_owned()], resolve, ..Options::default() };

@@ -1,6 +1,6 @@
-//! What the kernel says about a thread, this process and the machine.
+//! What the kernel reports about a thread, this process and the machine.
 
-#![allow(unsafe_code)] // a few system calls that no safe crate of ours wraps
+#![allow(unsafe_code)] // a few system calls without a safe wrapper among our crates
 
 use std::fs;
 use weir_report::report::Generator;
@@ -13,7 +13,7 @@ pub(crate) fn thread_cpu_ns() -> u64 {
     if failed { 0 } else { time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64 }
 }
 
-/// Processor time of a process, the threads that have ended among it, in nanoseconds.
+/// Processor time of a process, including its ended threads, in nanoseconds.
 pub(crate) fn process_cpu_ns(pid: u32) -> Option<u64> {
     let pid = libc::pid_t::try_from(pid).ok()?;
     let mut clock = 0;
@@ -25,30 +25,32 @@ pub(crate) fn process_cpu_ns(pid: u32) -> Option<u64> {
     told.then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// Time that the calling thread was ready and had no processor, in nanoseconds; 0 where the kernel does not tell.
+/// How long the calling thread was runnable but had no processor, in nanoseconds; 0 if the kernel does not report it.
 pub(crate) fn thread_waited_ns() -> u64 {
     let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     text.split(' ').nth(1).and_then(|n| n.parse().ok()).unwrap_or(0)
 }
 
-/// The shortest slice that the kernel takes.
+/// The shortest slice that the kernel accepts.
 const SLICE_NS: u64 = 100_000;
 
-/// Asks that the calling thread may run soon after it wakes, for a shorter turn: what wakes with a shorter slice than the one that runs has may take
-/// its place (EEVDF, Linux 6.12 on). It asks for no more time than it would have had, so it needs no privilege; older kernels take no notice.
+/// Lets the calling thread run soon after it wakes, in exchange for a shorter turn. A thread may preempt another that
+/// has a longer slice (EEVDF, from Linux 6.12). The thread gets no more time than otherwise, so this needs no
+/// privilege; older kernels ignore it.
 ///
-/// For starts of a fixed rate on cores that others use too: at 5,000/s beside a loop on the same core late by 31 in place of 143 ms at p99, at 1,000/s
-/// by 5.5 in place of 10.6 (bench/results/2026-11-21-starts-of-a-fixed-rate.md). A closed loop would only be interrupted more often.
+/// It helps a fixed rate on shared cores. Beside a busy loop on the same core, the p99 delay of starts is 31 instead
+/// of 143 ms at 5,000/s, and 5.5 instead of 10.6 ms at 1,000/s (bench/results/2026-11-21-starts-of-a-fixed-rate.md).
+/// A closed loop would only be interrupted more often.
 pub(crate) fn wake_soon() {
     const SIZE: libc::c_uint = size_of::<libc::sched_attr>() as libc::c_uint;
-    // SAFETY: all zeros is a value of this structure of numbers.
+    // SAFETY: all zeros is a valid value of this structure of numbers.
     let mut attr: libc::sched_attr = unsafe { std::mem::zeroed() };
-    // SAFETY: `attr` is a structure of the size that is told, for the call to fill; 0 is the calling thread.
+    // SAFETY: `attr` is a structure of the given size for the call to fill; 0 is the calling thread.
     let told = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, SIZE, 0) } == 0;
     if told && attr.sched_policy == libc::SCHED_OTHER.cast_unsigned() {
         attr.sched_runtime = SLICE_NS;
-        // SAFETY: `attr` is a structure that says its own size, for the call to read.
-        unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) }; // starts are later then, and the report says so
+        // SAFETY: `attr` is a structure with its own size, for the call to read.
+        unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) }; // then starts are later, as reported
     }
 }
 
@@ -64,7 +66,7 @@ pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The machine.
+/// Describes the machine and this generator.
 pub(crate) fn generator() -> Generator {
     let word = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
     let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -90,6 +92,6 @@ mod tests {
             thread_cpu_ns() - before
         });
         let spent = fresh.join().unwrap();
-        assert!(spent < 5_000_000, "{spent} ns: without it 25 ms and more"); // processor time, however busy the machine is
+        assert!(spent < 5_000_000, "{spent} ns: without it 25 ms and more"); // processor time: independent of load
     }
 }

@@ -1,17 +1,17 @@
 //! When requests begin: a plan's pace as pure functions of time.
 //!
-//! Nothing here has a clock. Open loop: the intended start of the k-th request of the whole run ([`Starts`]). Closed loop: whether a
-//! client may send at a moment, and from when on ([`Users`]).
+//! This module has no clock. For an open loop it computes the intended start of the run's k-th request ([`Starts`]);
+//! for a closed loop, whether a client may send at a moment and when it may next ([`Users`]).
 
 use crate::clock::NEVER;
 use weir_report::report::{Pace, Stage, StageUnit};
 
-/// A pace as the workers ask it.
+/// A pace in the form that workers query.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Rhythm {
-    /// Each client as fast as it can, while it may.
+    /// Each client sends as fast as it can, while it may.
     Closed(Users),
-    /// Starts fixed in advance.
+    /// Start times are fixed in advance.
     Open(Starts),
 }
 
@@ -30,7 +30,7 @@ impl Rhythm {
     }
 }
 
-/// How long all stages take; none when there are no stages.
+/// How long all stages take; `None` without stages.
 pub(crate) fn stages_ns(pace: &Pace) -> Option<u64> {
     match pace {
         Pace::Stages { stages, .. } => Some(stages.iter().map(|s| s.duration_ns).sum()),
@@ -38,7 +38,7 @@ pub(crate) fn stages_ns(pace: &Pace) -> Option<u64> {
     }
 }
 
-/// A value that goes from `from` to `to` in a straight line.
+/// A value that changes linearly from `from` to `to`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Line {
     begin_ns: f64,
@@ -72,12 +72,12 @@ impl Line {
         }
     }
 
-    /// The area below the line in its first `t` nanoseconds: values × seconds.
+    /// The area below the line in its first `t` nanoseconds: value × seconds.
     fn area(&self, t: f64) -> f64 {
         (self.from * t + self.slope() * t * t / 2.0) / 1e9
     }
 
-    /// After how many nanoseconds the area is `area`; none if it never is.
+    /// After how many nanoseconds the area reaches `area`; `None` if it never does.
     fn reaches(&self, area: f64) -> Option<f64> {
         let (a, b, c) = (self.slope() / 2.0, self.from, area * 1e9);
         // a t² + b t = c, in the form that is exact for a = 0 and small a.
@@ -95,7 +95,7 @@ impl Line {
 pub(crate) struct Starts(Vec<Line>);
 
 impl Starts {
-    /// When the `k`-th request (from 0) of the whole run is to start; [`NEVER`] when the plan has no such request.
+    /// When the run's `k`-th request (from 0) is to start; [`NEVER`] if the plan has no such request.
     pub(crate) fn at(&self, k: u64) -> u64 {
         let mut due = k as f64;
         for line in &self.0 {
@@ -107,7 +107,7 @@ impl Starts {
         NEVER
     }
 
-    /// The most that there are in a second.
+    /// The highest rate per second.
     pub(crate) fn highest(&self) -> f64 {
         self.0.iter().map(|line| line.from.max(line.to)).fold(0.0, f64::max)
     }
@@ -119,33 +119,33 @@ impl Starts {
             let inside = (at as f64 - line.begin_ns).clamp(0.0, line.length_ns);
             due += line.area(inside);
         }
-        // The first is due at once, not after the first interval.
+        // The first is due immediately, not after the first interval.
         due as u64 + u64::from(due > 0.0 || at == 0)
     }
 }
 
-/// How many clients of a closed loop may send.
+/// How many clients of a closed loop may send at a moment.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Users(Option<Vec<Line>>);
 
 impl Users {
-    /// Whether it is always all of them.
+    /// Whether all clients may always send.
     pub(crate) const fn all(&self) -> bool {
         self.0.is_none()
     }
 
-    /// How many clients may send at a moment, of `most`.
+    /// How many of `most` clients may send at a moment.
     pub(crate) fn at(&self, at: u64, most: u64) -> u64 {
         let Some(lines) = &self.0 else { return most };
         let at = at as f64;
         let line = lines.iter().rev().find(|l| at >= l.begin_ns);
         let Some(line) = line else { return 0 };
         let value = line.from + line.slope() * (at - line.begin_ns).min(line.length_ns);
-        // Rounded as k6 does: a user is there when the line has come to its number.
+        // Rounded as in k6: a user starts when the line reaches its number.
         ((if line.length_ns > 0.0 { value } else { line.to }) + 1e-9).max(0.0) as u64
     }
 
-    /// From when on client `number` (from 0) may send, at `at` or later; [`NEVER`] when it may not any more.
+    /// When client `number` (from 0) may next send, at `at` or later; [`NEVER`] if it may not again.
     pub(crate) fn next(&self, number: u64, at: u64) -> u64 {
         let Some(lines) = &self.0 else { return at };
         let need = (number + 1) as f64;

@@ -1,4 +1,4 @@
-//! The plan as the engine runs it: everything parsed, resolved and rendered. `options` makes it.
+//! The plan that the engine runs: everything parsed, resolved and rendered. `options` makes it.
 
 use crate::check::Check;
 use crate::pace::Rhythm;
@@ -14,28 +14,28 @@ use weir_report::Threshold;
 use weir_report::report::{PlanAsRun, Protocol};
 use weir_wire::listen::Address;
 
-/// How long the pause is that connections are opened ahead for. Our guess: a scheduler's turn or two.
+/// Connections for this much of a fixed rate are opened in advance. Our guess: one or two turns of a scheduler.
 const AHEAD: Duration = Duration::from_millis(10);
 
-/// A run that can begin: nothing in it can be wrong any more, but for what only the target knows.
+/// A run that is ready to begin. It can only fail for reasons that the target alone knows.
 #[derive(Debug)]
 pub struct Plan {
-    /// What is reported of it.
+    /// What the report says about it.
     pub as_run: PlanAsRun,
     pub(crate) origins: Vec<Origin>,
     /// Never empty.
     pub(crate) targets: Vec<Target>,
-    /// Indices of `targets`, each as often as its weight says, evenly mixed. Clients walk round it. Never empty.
+    /// Indices into `targets`, each repeated by its weight and evenly mixed. Clients cycle through it. Never empty.
     pub(crate) order: Vec<u32>,
     pub(crate) rhythm: Rhythm,
     pub(crate) stop_requests: Option<u64>,
-    /// After the warm-up.
+    /// Counted from the end of the warm-up.
     pub(crate) stop_ns: Option<u64>,
     pub(crate) warmup_ns: u64,
     pub(crate) threads: usize,
-    /// Clients over all threads; at least as many as threads.
+    /// Clients of all threads; at least one per thread.
     pub(crate) clients: usize,
-    /// Clients that share a connection: 1 but with HTTP/2.
+    /// Clients that share a connection: 1 except with HTTP/2.
     pub(crate) streams: usize,
     pub(crate) pipeline: usize,
     pub(crate) keepalive: bool,
@@ -44,12 +44,12 @@ pub struct Plan {
     pub(crate) grace: Duration,
     pub(crate) checks: Vec<Check>,
     pub(crate) thresholds: Vec<Threshold>,
-    /// Any of these ends the run when it holds.
+    /// The run ends when one of these is met.
     pub(crate) abort_on: Vec<Threshold>,
     pub(crate) dns_ns: u64,
-    /// The root of the process tree whose cost is watched.
+    /// The root of the watched process tree.
     pub(crate) pid: Option<u32>,
-    /// What templates take their values from.
+    /// The values for templates.
     pub(crate) data: Option<Arc<Data>>,
 }
 
@@ -57,40 +57,40 @@ pub struct Plan {
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) origin: usize,
-    /// What HTTP/2 says of TLS: `http` or `https`.
+    /// The `:scheme` of HTTP/2: `http` or `https`.
     pub(crate) scheme: &'static str,
-    /// The method, where gRPC is spoken.
+    /// The method, for gRPC.
     pub(crate) call: Option<Arc<Call>>,
-    /// Whether it is a HEAD: its responses have no body.
+    /// Whether the method is HEAD: its responses have no body.
     pub(crate) is_head: bool,
-    /// Head and body as they are sent; of WebSocket the handshake without its key, and the message.
+    /// Head and body as sent; for WebSocket the handshake without its key, and the message.
     pub(crate) bytes: Arc<[u8]>,
-    /// The head for HTTP/2, where that is asked for.
+    /// The head for HTTP/2, if used.
     pub(crate) h2: Option<Rendered>,
-    /// How many of them are head.
+    /// How many of `bytes` are the head.
     pub(crate) head_bytes: usize,
-    /// What a message over WebSocket is.
+    /// The kind of a WebSocket message.
     pub(crate) message: Kind,
-    /// Where requests differ: then `bytes` is what they are made from.
+    /// Present if requests differ; then `bytes` is their base.
     pub(crate) template: Option<Template>,
 }
 
 impl Plan {
-    /// How long the load lasts before anything counts.
+    /// How long the load runs before measuring starts.
     pub const fn warmup(&self) -> Duration {
         Duration::from_nanos(self.warmup_ns)
     }
 
-    /// Whether clients wait for their responses before they send again.
+    /// Whether clients wait for a response before they send again.
     pub(crate) const fn is_closed(&self) -> bool {
         matches!(self.rhythm, Rhythm::Closed(_))
     }
 
-    /// How many connections are opened before the first start: with a fixed rate as many as come due in [`AHEAD`], so that a pause of target or
-    /// generator is not made longer by opening connections in it.
+    /// How many connections are opened before the first start: with a fixed rate, as many as come due in [`AHEAD`].
+    /// Otherwise, opening connections would lengthen a pause of the target or the generator.
     pub(crate) fn ahead(&self) -> usize {
         match &self.rhythm {
-            // Not with HTTP/2: a target may give up a connection on which nothing was said.
+            // Not with HTTP/2: a target may close a connection that stays silent.
             Rhythm::Open(starts) if self.keepalive && !self.is_h2() => {
                 let due = (starts.highest() * AHEAD.as_secs_f64()).ceil() as usize;
                 due.max(1).min(self.clients)
@@ -99,12 +99,12 @@ impl Plan {
         }
     }
 
-    /// Whether HTTP/2 is asked for.
+    /// Whether HTTP/2 is used.
     pub(crate) fn is_h2(&self) -> bool {
         self.as_run.protocol == Protocol::Http2
     }
 
-    /// Whether calls of gRPC are made: all targets are, or none.
+    /// Whether the plan makes gRPC calls: all targets do, or none.
     pub(crate) fn is_grpc(&self) -> bool {
         self.targets.iter().any(|t| t.call.is_some())
     }
@@ -115,18 +115,19 @@ impl Plan {
         all.filter_map(|a| if let Address::Tcp(address) = a { Some(*address) } else { None }).collect()
     }
 
-    /// Whether messages are sent over WebSocket.
+    /// Whether the plan sends messages over WebSocket.
     pub(crate) fn is_websocket(&self) -> bool {
         self.as_run.protocol == Protocol::WebSocket
     }
 
-    /// Whether the bytes of response bodies must be kept for checks.
+    /// Whether response bodies must be kept for checks.
     pub(crate) fn keeps_bodies(&self) -> bool {
         self.checks.iter().any(Check::needs_body)
     }
 }
 
-/// Spreads targets over one round so that each stands as often as its weight and as evenly as can be (smooth weighted round robin).
+/// Spreads targets over one round: each appears as often as its weight, as evenly as possible (smooth weighted round
+/// robin).
 pub(crate) fn mix(weights: &[u32]) -> Vec<u32> {
     let divisor = weights.iter().fold(0, |a, b| gcd(a, *b)).max(1);
     let weights: Vec<i64> = weights.iter().map(|w| i64::from(w / divisor)).collect();
@@ -143,7 +144,7 @@ pub(crate) fn mix(weights: &[u32]) -> Vec<u32> {
     order
 }
 
-/// Longest round that is spread out. Weights that need more are met as nearly as that many places allow.
+/// Longest round. Larger weights are approximated in that many places.
 const ROUND_MOST: i64 = 65_536;
 
 const fn gcd(a: u32, b: u32) -> u32 {

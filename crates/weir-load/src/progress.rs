@@ -1,46 +1,47 @@
-//! How a run goes while it lasts: what `Plan::run` tells whoever started it.
+//! Progress of a run, which `Plan::run` reports to its caller.
 
 use weir_report::report::{
     CheckResult, Counts, PlanAsRun, Report, TargetCost, ThreadStats, Tick, Verdict, Window,
 };
 use weir_report::{Histogram, verdict};
 
-/// A look at a run under way.
+/// A snapshot of a run in progress.
 #[derive(Debug)]
 pub struct Progress<'a> {
-    /// Since the run began, its warm-up included.
+    /// Since the run began, including its warm-up.
     pub elapsed_ns: u64,
-    /// The second that is complete now, if one is. Each is told once.
+    /// The second that has just completed, if any. Each is reported once.
     pub tick: Option<&'a Tick>,
-    /// Everything measured until the end of the last complete second.
+    /// Everything measured up to the end of the last complete second.
     pub so_far: &'a SoFar,
 }
 
-/// Everything measured until the end of a second: the ticks added up.
+/// Everything measured up to the end of a second: the sum of the ticks.
 #[derive(Debug, Default)]
 pub struct SoFar {
-    /// The end of the last second, from the start of measuring.
+    /// The end of the last second, counted from the start of measuring.
     pub measured_ns: u64,
-    /// Requests, responses by status and errors by kind. What only the end knows is 0: texts of errors, `failed_checks` (see `checks`), what is unfinished or was not sent.
+    /// Requests, responses by status and errors by kind. Values known only at the end are 0: error texts,
+    /// `failed_checks` (see `checks`), unfinished and unsent requests.
     pub counts: Counts,
     /// Checks, in the order given.
     pub checks: Vec<CheckResult>,
-    /// What rates are of.
+    /// The window that rates refer to.
     pub window: Window,
     /// Service times.
     pub service: Histogram,
     /// Response times.
     pub response: Histogram,
-    /// What the target has spent; only with `--pid`.
+    /// The target's cost; only with `--pid`.
     pub cost: Option<TargetCost>,
-    /// Processor time of all threads of the generator.
+    /// Processor time of all generator threads.
     pub generator_cpu_ns: u64,
-    /// The longest row of seconds without a response though requests were under way.
+    /// The longest run of seconds without a response while requests were in flight.
     pub longest_silence_ns: u64,
 }
 
 impl SoFar {
-    /// A report of what is known by now.
+    /// A report of what is known so far.
     pub(crate) fn report(&self, plan: &PlanAsRun) -> Report {
         let mut report = Report { counts: self.counts.clone(), plan: plan.clone(), ..Report::default() };
         report.latency.service.clone_from(&self.service);
@@ -51,10 +52,10 @@ impl SoFar {
         report
     }
 
-    /// What the verdict would be if the run ended now, by the reasons that can be seen before its end.
+    /// The verdict if the run ended now, from the reasons that are visible before its end.
     pub fn verdict(&self, plan: &PlanAsRun) -> Verdict {
         let mut report = self.report(plan);
-        // At least: a response may fail several checks, and a thread may be busier than the others.
+        // At least this many: a response may fail several checks, and threads may differ in load.
         report.counts.failed_checks = self.checks.iter().map(|c| c.failed).max().unwrap_or(0);
         report.threads = vec![ThreadStats {
             cpu_ns: self.generator_cpu_ns / plan.threads.max(1),

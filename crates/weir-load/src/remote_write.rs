@@ -1,10 +1,10 @@
-//! Prometheus remote write: tells Prometheus how a run goes, in the series names of k6, so that k6's dashboards show it.
+//! Prometheus remote write: sends a run's progress to Prometheus under k6's series names, for k6's dashboards.
 //!
-//! The names follow what k6 1.8 sends (`-o experimental-prometheus-rw`): `k6_<counter>_total`, `k6_<gauge>`,
+//! The names are those of k6 1.8 (`-o experimental-prometheus-rw`): `k6_<counter>_total`, `k6_<gauge>`,
 //! `k6_<rate>_rate`, `k6_<trend>_<stat>` with times in seconds. `message` is the wire format.
 //!
-//! While a run lasts, trends are those of the last tick, where k6's are over the run so far: a plot of them shows what
-//! happens now. [`RemoteWrite::end`] sends whole-run figures, the phases among them, which ticks do not have.
+//! During a run, a trend covers the last tick, while k6's cover the run so far: a plot shows what happens now.
+//! [`RemoteWrite::end`] sends whole-run figures, including the phases, which ticks do not have.
 
 mod message;
 
@@ -16,16 +16,16 @@ use std::time::{Duration, Instant};
 use weir_report::Histogram;
 use weir_report::report::{Percentiles, Report, Tick};
 
-/// How long connecting, writing and reading may take each, as in k6.
+/// Timeout for each of connecting, writing and reading, as in k6.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Longest answer that is read: only its status and the text of an error matter.
+/// Longest answer that is read: only its status and its error text matter.
 const ANSWER_MOST: usize = 4096;
 
-/// Longest head of an answer, interim ones included.
+/// Longest head of an answer, including interim responses.
 const HEAD_MOST: usize = 64 * 1024;
 
-/// A Prometheus that takes remote writes.
+/// A Prometheus server that accepts remote writes.
 #[derive(Debug)]
 pub struct RemoteWrite {
     host: String,
@@ -33,11 +33,11 @@ pub struct RemoteWrite {
     labels: Vec<(String, String)>,
     /// Sums of the ticks so far.
     total: Total,
-    /// Time of the last sample: those of one series must ascend.
+    /// Time of the last sample: times of one series must ascend.
     last_ms: u64,
 }
 
-/// Counters grow over the whole run.
+/// Counters, which grow over the whole run.
 #[derive(Debug, Default)]
 struct Total {
     responses: u64,
@@ -49,12 +49,12 @@ struct Total {
 }
 
 impl RemoteWrite {
-    /// Where to write: `http://host[:port][/path]`. The port is 80 without one, the path `/api/v1/write`. `labels` go to every series
-    /// (k6 `testid`); `scenario` is `default` where they do not say otherwise.
+    /// Where to write: `http://host[:port][/path]`. The port defaults to 80, the path to `/api/v1/write`. Every
+    /// series gets `labels` (k6 `testid`); `scenario` is `default` unless they set it.
     ///
     /// # Errors
     ///
-    /// The URL is not of that form, in words for the command line.
+    /// The URL does not have that form; the text is for the command line.
     pub fn new(url: &str, labels: &[(String, String)]) -> Result<Self, String> {
         let rest = url.strip_prefix("http://").ok_or_else(|| {
             format!("`{url}`: expected http://HOST:PORT[/PATH], such as http://localhost:9090/api/v1/write")
@@ -72,12 +72,12 @@ impl RemoteWrite {
         Ok(Self { host: host.to_owned(), path: path.to_owned(), labels, total, last_ms })
     }
 
-    /// Sends one tick. Waits for the answer: call it where waiting does not hold the load.
+    /// Sends one tick and waits for the answer: call it where waiting does not delay the load.
     ///
     /// # Errors
     ///
-    /// Prometheus could not be reached within five seconds, or refused; the text says why. The next tick makes up for a lost one
-    /// in all but its trends.
+    /// Prometheus could not be reached within five seconds, or refused; the text says why. The next tick makes up for
+    /// a lost one except for its trends.
     pub fn tick(&mut self, tick: &Tick, unix_ms: u64) -> io::Result<()> {
         let total = &mut self.total;
         total.responses += tick.responses;
@@ -194,7 +194,7 @@ impl RemoteWrite {
     }
 }
 
-/// Reads an answer to its own end, since not everyone closes as asked: status and text.
+/// Reads status and text of an answer up to its own end, since not every server closes the connection as asked.
 fn answer(mut stream: TcpStream) -> io::Result<(u16, String)> {
     let (mut reader, mut parser) = (Reader::new(true), Parser::default());
     let mut buffer = [0; 1024];
@@ -210,7 +210,7 @@ fn answer(mut stream: TcpStream) -> io::Result<(u16, String)> {
         match reader.feed(input, false, &mut parser).map_err(io::Error::other)? {
             Fed::Complete(_, response) => break response,
             Fed::More if begun.elapsed() > TIMEOUT => return Err(io::ErrorKind::TimedOut.into()),
-            // The rest of the text is not worth waiting for.
+            // The rest of the text is not worth the wait.
             Fed::More if received > ANSWER_MOST && reader.unfinished().status > 0 => {
                 break reader.unfinished();
             }
@@ -232,12 +232,12 @@ struct Sheet(Vec<Figure>);
 struct Figure {
     name: String,
     value: f64,
-    /// What a response was, where the figure is of one kind of response.
+    /// Which responses the figure covers, if only one kind.
     expected: Option<bool>,
 }
 
 impl Figure {
-    /// With its labels by name in order, as remote write wants them.
+    /// The series with its labels sorted by name, as remote write requires.
     fn series(self, shared: &[(String, String)]) -> Series {
         let mut labels = shared.to_vec();
         labels.push(("__name__".to_owned(), self.name));
@@ -294,7 +294,7 @@ mod tests {
     use std::io::{BufRead, BufReader};
     use std::net::TcpListener;
 
-    /// Takes one write and answers; the head and the plain message.
+    /// Accepts one write and answers it; returns the head and the decompressed message.
     fn receive(listener: &TcpListener, answer: &str) -> (String, Vec<u8>) {
         let (stream, _) = listener.accept().unwrap();
         let mut reader = BufReader::new(stream);
@@ -421,7 +421,7 @@ mod tests {
             let sent = std::thread::spawn(move || remote.end(&Report::default(), 1));
             let (mut open, _) = listener.accept().unwrap();
             open.write_all(wire.as_bytes()).unwrap();
-            // It did not close, though asked to.
+            // The server kept the connection open although asked to close it.
             let result = sent.join().unwrap().map_err(|e| e.to_string());
             match want {
                 Ok(()) => assert_eq!(result, Ok(()), "{wire}"),

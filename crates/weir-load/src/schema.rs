@@ -1,7 +1,8 @@
-//! Methods of gRPC and the messages of their calls.
+//! gRPC methods and the messages of their calls.
 //!
-//! *Layout.* `methods` finds the method: in .proto files, in a descriptor set, or by asking the target (`reflection`); `call` makes messages of JSON
-//! and JSON of messages. These three are the cargo feature `grpc`; without it `absent` stands in their place and a `grpc://` target is a mistake.
+//! *Layout.* `methods` finds the method: in .proto files, in a descriptor set, or by asking the target
+//! (`reflection`). `call` converts between JSON and messages. These three need the cargo feature `grpc`; without it,
+//! `absent` replaces them and a `grpc://` target is a mistake.
 
 #[cfg(not(feature = "grpc"))]
 mod absent;
@@ -22,11 +23,11 @@ pub(crate) use methods::Schema;
 use crate::transport::origin::Origin;
 use std::path::PathBuf;
 
-/// Where the schema of a method is looked for.
+/// Where to look for a method's schema.
 #[derive(Clone, Debug)]
 #[cfg_attr(not(feature = "grpc"), expect(dead_code, reason = "nobody reads schemas then"))]
 pub(crate) enum Source {
-    /// .proto files and the folders of what they import.
+    /// .proto files, and the folders to search for imports.
     Files(Vec<PathBuf>, Vec<PathBuf>),
     /// The target itself.
     Reflection,
@@ -42,7 +43,7 @@ pub(crate) struct Server<'a> {
     /// `http` or `https`.
     pub(crate) scheme: &'static str,
     pub(crate) authority: &'a str,
-    /// Sent with the question as with every call: the target may want to know who asks.
+    /// Sent with the reflection request as with every call: the target may require authentication.
     pub(crate) fields: &'a [(String, String)],
     pub(crate) timeout: std::time::Duration,
 }

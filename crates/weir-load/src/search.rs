@@ -1,7 +1,9 @@
-//! Searches the highest rate that holds, by open loop, so that a target that falls behind shows it in the response time.
+//! Searches for the highest rate that holds, with an open loop, so that a target that falls behind shows it in its
+//! response time.
 //!
-//! A closed loop says first how much there is to be had at most, then rates are tried one after the other and the gap between those that hold
-//! and those that do not is halved. `Search` decides; it knows neither clock nor target. `knee` says whether a rate held, and is what is found.
+//! A closed loop first measures the most that the target can do. The search then tries rates and halves the gap
+//! between those that hold and those that do not. `Search` decides and knows neither clock nor target. weir-report's
+//! `knee` judges whether a rate held, and is the result.
 
 use crate::{Interrupt, Options, Plan};
 use std::io;
@@ -11,32 +13,32 @@ use weir_report::Threshold;
 use weir_report::knee::{Knee, Limit, RATES, SCHEMA, Step, none_meets};
 use weir_report::units;
 
-/// How near to each other the highest rate that held and the lowest that did not must be.
+/// The search ends when the lowest rate that failed is within this factor of the highest that held.
 const NEAR: f64 = 1.05;
 
-/// Most rates that are tried: a thousandfold search, twice over.
+/// Most rates tried: enough to search a thousandfold range twice.
 const TRIES_MOST: usize = 30;
 
-/// Length of a step where nothing is said: the first, or as much longer as it takes for enough responses, up to the second.
+/// Default length of a step: the first, or longer if it takes more time to get enough responses, up to the second.
 const STEP: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
 
-/// After how many rates in a row at which no response met the conditions it is asked whether any ever does.
+/// After this many rates in a row without a response that met the conditions, a probe checks whether any ever does.
 const HOPELESS: u32 = 2;
 
-/// The rate at which that is asked, for as long as the first step is: a few responses say it.
+/// The rate of this probe, which is as short as the first step: a few responses are enough.
 const PROBE_RATE: f64 = 4.0;
 
-/// Responses that are planned for, for each that is needed: some may be missing.
+/// Planned responses for each needed one, since some may be missing.
 const SPARE: f64 = 1.1;
 
-/// Warm-up of a step, and how long it waits for late responses, where nothing is said.
+/// Default warm-up of a step, and default wait for late responses.
 const AROUND: (&str, &str) = ("1s", "2s");
 
-/// Connections of the closed loop that says where to begin, where nothing is said.
+/// Default connections of the closed loop that finds the starting rate.
 const CONNECTIONS: u64 = 50;
 
-/// Searches with the load of `options`, whose time and warm-up are those of a step. `conditions` are thresholds with commas between them. `on_step` is told each
-/// rate before it is tried.
+/// Searches with the load of `options`, whose time and warm-up are those of a step. `conditions` are thresholds
+/// separated by commas. Calls `on_step` with each rate before it is tried.
 ///
 /// # Errors
 /// Conditions or options that cannot be run.
@@ -64,7 +66,8 @@ pub fn find_knee(
     };
     let closed = Options {
         connections: Some(options.connections.unwrap_or(CONNECTIONS)),
-        // Mistakes in them are told above; here they say whether they need what is not there.
+        // Mistakes in the conditions are reported above. Here they only show whether they need something that is
+        // missing.
         thresholds: if mistakes.is_empty() { conditions.clone() } else { Vec::new() },
         ..step.clone()
     };
@@ -87,7 +90,8 @@ pub fn find_knee(
     let told = options.duration.as_deref().and_then(units::duration);
     let planned = knee.needed as f64 * SPARE;
     knee.rate_least = (planned / told.unwrap_or(STEP.1).as_secs_f64()).clamp(RATES.0, RATES.1);
-    // Where a closed loop got nothing, from the lowest rate: a target that hangs under all it can be given may hold a little.
+    // Without responses in the closed loop, start at the lowest rate: a target that hangs under full load may still
+    // hold a little.
     let mut search = Search::begin(knee.closed_rate / 2.0, knee.rate_least, none_met);
     while let Some(rate) = search.next().filter(|_| !interrupt.is_ended()) {
         on_step(rate);
@@ -109,7 +113,7 @@ pub fn find_knee(
         if !interrupt.is_ended() {
             let none_met = none_meets(&report, &asked);
             let step = Step::of(rate, report, &asked);
-            // A look at a rate that showed a good response is no try of it.
+            // A probe that found a good response does not count as a try of its rate.
             let counts = step.held || none_met || !search.probe;
             if step.limit != Some(Limit::Generator) || !search.excuse() {
                 search.tell(step.held, none_met);
@@ -124,39 +128,39 @@ pub fn find_knee(
     Ok(Ok(knee))
 }
 
-/// A time as options have it.
+/// A time in the form that options use.
 fn text_of(time: Duration) -> String {
     format!("{}ms", time.as_millis())
 }
 
-/// Which rate to try next.
+/// Decides which rate to try next.
 #[derive(Debug)]
 struct Search {
     at: Option<f64>,
-    /// The lowest rate that it may try.
+    /// The lowest rate to try.
     least: f64,
     /// Rates that held, ascending.
     held: Vec<f64>,
-    /// The lowest that did not.
+    /// The lowest rate that did not hold.
     broke: Option<f64>,
     tries: usize,
-    /// Rates in a row at which no response met the conditions.
+    /// Rates in a row without a response that met the conditions.
     none_met: u32,
-    /// Whether the rate is only looked at: does any response meet them?
+    /// Whether this step is only a probe: does any response meet them?
     probe: bool,
     probed: bool,
-    /// None does.
+    /// No response does.
     hopeless: bool,
-    /// The rate that was tried once more because it was the generator that failed.
+    /// The rate that was tried again because the generator failed.
     excused: Option<f64>,
-    /// What was found: held in the search, and again at its end.
+    /// The result: held in the search, and again at its end.
     found: Option<f64>,
 }
 
 impl Search {
     /// `none_met`: no response of the closed loop met the conditions.
     fn begin(rate: f64, least: f64, none_met: bool) -> Self {
-        // From the lowest rate, which takes longest, not before it is known that there is something to be had.
+        // The lowest rate takes longest, so probe first whether any response can meet the conditions.
         let probe = none_met && rate <= least;
         Self {
             at: Some(if probe { least.max(PROBE_RATE) } else { rate.max(least) }),
@@ -173,12 +177,13 @@ impl Search {
         }
     }
 
-    /// The rate to try; none when the search is over.
+    /// The rate to try; `None` when the search is over.
     fn next(&self) -> Option<f64> {
         self.at.filter(|_| self.tries < TRIES_MOST)
     }
 
-    /// Whether the rate is tried once more: the generator failed at it, which may be for a moment that somebody else had the processor.
+    /// Whether to try the rate again: the generator failed, perhaps because another process briefly had the
+    /// processor.
     fn excuse(&mut self) -> bool {
         let first = self.excused != self.at;
         self.excused = self.at;
@@ -186,13 +191,13 @@ impl Search {
         first
     }
 
-    /// What became of it, and whether no response met the conditions.
+    /// Takes a step's outcome: whether the rate held, and whether no response met the conditions.
     fn tell(&mut self, held: bool, none_met: bool) {
         let Some(at) = self.at else { return };
         self.tries += 1;
         if std::mem::take(&mut self.probe) && !held {
             self.hopeless = none_met;
-            // Where there is something to be had the search goes on from where it was.
+            // If a response met them, the search continues from where it was.
             let goes_on = || self.broke.map_or(Some(self.least), |broke| self.below(broke));
             self.at = if none_met { None } else { goes_on() };
             return;
@@ -207,7 +212,7 @@ impl Search {
         if held {
             self.held.push(at);
         } else {
-            // One that held before does not hold after all, and none above it does.
+            // A rate that held before fails now, so no higher one counts either.
             self.held.retain(|rate| *rate < at);
             self.broke = Some(at);
         }
@@ -219,7 +224,7 @@ impl Search {
         };
     }
 
-    /// The rate after one that did not hold where none has held yet.
+    /// The rate after a failed one while none has held yet.
     fn lower(&mut self, at: f64) -> Option<f64> {
         let look = self.least.max(PROBE_RATE);
         if self.none_met >= HOPELESS && !self.probed && look < at {
@@ -238,7 +243,7 @@ impl Search {
 mod tests {
     use super::*;
 
-    /// Searches a target for which `holds` decides; what was found, and the tries.
+    /// Searches a target for which `holds` decides; returns the result and the number of tries.
     fn search(begin: f64, mut holds: impl FnMut(f64) -> bool) -> (Option<f64>, usize) {
         let mut search = Search::begin(begin, RATES.0, false);
         while let Some(rate) = search.next() {
@@ -304,7 +309,8 @@ mod tests {
 
     #[test]
     fn what_no_response_meets_is_given_up_early() {
-        /// The rates tried on a target of which the given rates have a good response, and whether it was given up.
+        /// The rates tried on a target that gives a good response at the rates that `some_met` accepts, and whether
+        /// the search gave up.
         fn tried(begin: f64, closed: bool, some_met: impl Fn(f64) -> bool) -> (Vec<f64>, bool) {
             let mut search = Search::begin(begin, 10.0, closed);
             let mut tried = Vec::new();
@@ -317,7 +323,7 @@ mod tests {
         assert_eq!(tried(8000.0, false, |_| false), (vec![8000.0, 4000.0, 10.0], true));
         assert_eq!(tried(8000.0, true, |_| false), (vec![8000.0, 10.0], true));
         assert_eq!(tried(0.0, true, |_| false), (vec![10.0], true));
-        // Something is to be had: the search goes on from where it was, and looks only once.
+        // A response met the conditions: the search continues from where it was, and probes only once.
         let halved = vec![80.0, 40.0, 10.0, 20.0, 10.0];
         assert_eq!(tried(80.0, false, |rate| rate < 20.0), (halved, false));
         assert_eq!(tried(0.0, true, |_| true), (vec![10.0, 10.0], false));

@@ -1,6 +1,7 @@
-//! Requests that differ: `{{uuid}}`, `{{counter}}`, `{{random:1:100}}` and `{{data.NAME}}` in path, header fields and body.
+//! Requests that differ: `{{uuid}}`, `{{counter}}`, `{{random:1:100}}` and `{{data.NAME}}` in path, header fields and
+//! body.
 //!
-//! A request without a placeholder is rendered once, in `options`, and costs nothing here.
+//! A request without placeholders is rendered once, in `options`, and never comes here.
 
 use crate::schema::Call;
 use fastrand::Rng;
@@ -8,7 +9,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-/// Text with places to be filled.
+/// Text with placeholders.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Text(Vec<Part>);
 
@@ -23,12 +24,12 @@ enum Part {
     Uuid,
 }
 
-/// What placeholders there are, for messages.
+/// The known placeholders, for messages.
 const KNOWN: &str =
     "{{uuid}}, {{counter}}, {{random:1:100}} and, with --feed, {{data.NAME}}; --raw sends braces as they are";
 
 impl Text {
-    /// Reads text with placeholders; the error says which is not known.
+    /// Parses text with placeholders. The error names an unknown one.
     pub(crate) fn parse(text: &[u8], data: Option<&Data>) -> Result<Self, String> {
         let mut parts = Vec::new();
         let mut rest = text;
@@ -49,17 +50,17 @@ impl Text {
         Ok(Self(parts))
     }
 
-    /// Whether it is always the same.
+    /// Whether the text is always the same.
     pub(crate) fn is_fixed(&self) -> bool {
         self.0.iter().all(|p| matches!(p, Part::Literal(_)))
     }
 
-    /// Its parts that are always the same.
+    /// The literal parts.
     pub(crate) fn literals(&self) -> impl Iterator<Item = &[u8]> {
         self.0.iter().filter_map(|p| if let Part::Literal(bytes) = p { Some(&bytes[..]) } else { None })
     }
 
-    /// The columns of the data that stand within quotes, as text does in JSON.
+    /// The data columns that appear within quotes, as text does in JSON.
     pub(crate) fn quoted_columns(&self) -> impl Iterator<Item = usize> {
         let (mut is_quoted, mut is_escaped) = (false, false);
         self.0.iter().filter_map(move |part| match part {
@@ -79,7 +80,7 @@ impl Text {
         })
     }
 
-    /// The columns of the data that it takes.
+    /// The data columns that the text uses.
     pub(crate) fn columns(&self) -> impl Iterator<Item = usize> {
         self.0.iter().filter_map(|p| if let Part::Data(column) = p { Some(*column) } else { None })
     }
@@ -93,7 +94,7 @@ impl Text {
                     continue;
                 }
                 Part::Counter => {
-                    let _ = write!(values.text, "{}", values.number); // a String takes everything
+                    let _ = write!(values.text, "{}", values.number); // writing to a String cannot fail
                 }
                 Part::Data(column) => values.push_cell(*column),
                 Part::Random(low, high) => {
@@ -113,11 +114,12 @@ impl Text {
 #[derive(Clone, Copy)]
 enum Escape {
     None,
-    /// RFC 3986 §2.3: what is not unreserved is escaped, so that a value can not change the URL around it.
+    /// Escapes everything that RFC 3986 §2.3 does not call unreserved, so that a value cannot change the URL around
+    /// it.
     Url,
 }
 
-/// What RFC 3986 §2.3 does not call unreserved.
+/// Everything but the unreserved characters of RFC 3986 §2.3.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 fn part(name: &str, data: Option<&Data>) -> Result<Part, String> {
@@ -143,7 +145,7 @@ fn part(name: &str, data: Option<&Data>) -> Result<Part, String> {
     }
 }
 
-/// A request with places to be filled.
+/// A request with placeholders.
 #[derive(Clone, Debug)]
 pub(crate) struct Template {
     /// Method and path, without the version.
@@ -152,12 +154,12 @@ pub(crate) struct Template {
     pub(crate) fields: Text,
     pub(crate) body: Text,
     pub(crate) length: Length,
-    /// Makes messages of the body, where that is JSON for gRPC.
+    /// Turns a JSON body into gRPC messages.
     pub(crate) call: Option<Arc<Call>>,
 }
 
 impl Template {
-    /// Whether something of the data goes into it.
+    /// Whether the request uses data columns.
     pub(crate) fn takes_data(&self) -> bool {
         [&self.line, &self.fields, &self.body].iter().any(|text| text.columns().next().is_some())
     }
@@ -168,13 +170,14 @@ impl Template {
 pub(crate) enum Length {
     /// Even for an empty body.
     Always,
-    /// What follows the head is a message of a WebSocket, or those of a call.
+    /// What follows the head is a WebSocket message or the messages of a call.
     Never,
     WithBody,
 }
 
 impl Template {
-    /// Writes one request; the lengths of head and body. The error says why what was filled in is no message of gRPC.
+    /// Writes one request; returns the lengths of head and body. The error says why a filled-in body is no gRPC
+    /// message.
     pub(crate) fn render(&self, values: &mut Values, out: &mut Vec<u8>) -> Result<(u64, u64), String> {
         values.next();
         let begin = out.len();
@@ -203,10 +206,10 @@ impl Template {
     }
 }
 
-/// Where values come from; one for each thread, so that no two threads take the same counter or row.
+/// The source of values, one per thread, so that no two threads use the same counter or row.
 #[derive(Debug)]
 pub(crate) struct Values {
-    /// Number of the request, from 0, over all threads.
+    /// The request's number, from 0, over all threads.
     number: u64,
     step: u64,
     begun: bool,
@@ -217,13 +220,13 @@ pub(crate) struct Values {
 }
 
 impl Values {
-    /// Those of thread `index` of `threads`. The random numbers are the same in each run, for the same threads.
+    /// Values for thread `index` of `threads`. With the same threads, each run draws the same random numbers.
     pub(crate) fn new(index: usize, threads: usize, data: Option<Arc<Data>>) -> Self {
         Self {
             number: index as u64,
             step: threads as u64,
             begun: false,
-            // Far apart: neighbouring threads must not draw the same numbers a step later.
+            // Seeds are far apart, so that neighboring threads do not draw the same numbers a step later.
             random: Rng::with_seed(
                 0x9e37_79b9_7f4a_7c15 ^ (index as u64 + 1).wrapping_mul(0xbf58_476d_1ce4_e5b9),
             ),
@@ -259,24 +262,24 @@ impl Values {
             a & 0xfff,
             0x8000 | (b >> 48 & 0x3fff),
             b & 0xffff_ffff_ffff
-        ); // a String takes everything
+        ); // writing to a String cannot fail
     }
 }
 
-/// Rows that requests take in turn; from the first again after the last.
+/// Rows that requests use in turn, starting again after the last.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Data {
     columns: Vec<String>,
     /// Never empty, each as long as `columns`.
     rows: Vec<Vec<String>>,
-    /// For each column, the first row (from 1) where it holds an object or a list: that is JSON, and no text.
+    /// For each column, the first row (from 1) with an object or a list, which is JSON and not text.
     nested: Vec<Option<usize>>,
 }
 
 impl Data {
-    /// Reads JSON lines (objects), or CSV with a line of names (RFC 4180). The error has the line.
+    /// Parses JSON lines (objects), or CSV with a header line (RFC 4180). The error names the line.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text); // spreadsheets begin a file with it
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text); // spreadsheets write it at the start of a file
         let data = if text.trim_start().starts_with('{') {
             Self::json_lines(text)?
         } else {
@@ -288,12 +291,12 @@ impl Data {
         Ok(data)
     }
 
-    /// The names of the columns, for people.
+    /// The column names, for messages.
     pub(crate) fn names(&self) -> String {
         self.columns.join(", ")
     }
 
-    /// Each name once.
+    /// Refuses duplicate names.
     fn distinct(self) -> Result<Self, String> {
         let mut names = self.columns.iter().enumerate();
         match names.find(|(i, name)| self.columns.iter().take(*i).any(|before| before == *name)) {
@@ -302,12 +305,12 @@ impl Data {
         }
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     pub(crate) const fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// The name of a column, and the first row (from 1) where it holds an object or a list.
+    /// The name of a column, and the first row (from 1) with an object or a list.
     pub(crate) fn nested(&self, column: usize) -> Option<(&str, usize)> {
         let row = self.nested.get(column).copied().flatten()?;
         Some((self.columns.get(column)?, row))
@@ -318,7 +321,7 @@ impl Data {
         self.rows.iter().filter_map(move |row| row.get(column)).map(String::as_str)
     }
 
-    /// The row (from 1) whose cell in this column holds a control character.
+    /// The row (from 1) whose cell in this column contains a control character.
     pub(crate) fn row_with_control(&self, column: usize) -> Option<usize> {
         let control = |r: &Vec<String>| r.get(column).is_some_and(|c| c.chars().any(char::is_control));
         self.rows.iter().position(control).map(|i| i + 1)

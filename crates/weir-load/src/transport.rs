@@ -1,8 +1,9 @@
-//! Connections to targets and the bytes on them, without loops, clocks and counts: what `engine` loads a target with, and what asks a target for its
-//! schema before a run.
+//! Connections to targets and the bytes on them, without loops, clocks and counters. `engine` uses them for the load,
+//! and schema lookups use them before a run.
 //!
-//! *Layout.* `origin` is where connections go, `addresses` those that accept, `proxy` how one is opened, `failure` why a request came to no response.
-//! `reader` reads responses of HTTP/1.1, `h2` is a connection of HTTP/2 as bytes, `websocket` the frames of a WebSocket.
+//! *Layout.* `origin` is the destination of connections, `addresses` chooses addresses that accept, `proxy` opens
+//! connections, `failure` says why a request got no response. `reader` reads HTTP/1.1 responses, `h2` is an HTTP/2
+//! connection as bytes, `websocket` the frames of a WebSocket.
 
 pub(crate) mod addresses;
 pub(crate) mod failure;

@@ -1,9 +1,9 @@
-//! Targets as URLs, with an optional weight before them: `3@http://host:8080/path?query`.
+//! Targets as URLs, with an optional weight in front: `3@http://host:8080/path?query`.
 
 use percent_encoding::percent_decode_str;
 use weir_report::report::TargetPlan;
 
-/// A URL taken apart.
+/// A parsed URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Url {
     pub(crate) weight: u32,
@@ -13,13 +13,13 @@ pub(crate) struct Url {
     /// Without brackets.
     pub(crate) host: String,
     pub(crate) port: u16,
-    /// Host and port as the Host field has them.
+    /// Host and port in the form of the Host field.
     pub(crate) authority: String,
     /// Path and query, from the first slash; no fragment.
     pub(crate) path: String,
 }
 
-/// How a target is spoken to.
+/// The protocol of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scheme {
     Grpc,
@@ -57,19 +57,19 @@ impl Scheme {
         }
     }
 
-    /// Whether gRPC is spoken.
+    /// Whether the protocol is gRPC.
     pub(crate) const fn is_grpc(self) -> bool {
         matches!(self, Self::Grpc | Self::Grpcs)
     }
 
-    /// What HTTP/2 calls it: gRPC is HTTP there.
+    /// The scheme for HTTP/2, where gRPC is plain HTTP.
     pub(crate) const fn on_the_wire(self) -> &'static str {
         if self.is_tls() { "https" } else { "http" }
     }
 }
 
 impl Url {
-    /// Reads a URL; the error is what was expected.
+    /// Parses a URL. The error names the expected form.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let (weight, url) = match text.split_once('@') {
             Some((weight, rest)) if !weight.is_empty() && weight.bytes().all(|b| b.is_ascii_digit()) => {
@@ -78,7 +78,7 @@ impl Url {
             }
             _ => (1, text),
         };
-        // Behind a path it would be a part of that.
+        // After a path, `://` would be part of the path.
         let with_scheme = url.split_once("://").filter(|(scheme, _)| !scheme.contains([':', '/', '?', '#']));
         let (scheme, rest) = match with_scheme {
             Some(parts) => parts,
@@ -118,7 +118,7 @@ impl Url {
         Ok(Self { weight, scheme, credentials, host, port, authority, path })
     }
 
-    /// What a report says of it.
+    /// Its description in a report.
     pub(crate) fn plan(&self) -> TargetPlan {
         TargetPlan {
             url: format!("{}://{}{}", self.scheme.name(), self.authority, self.path),
@@ -132,11 +132,11 @@ impl Url {
     }
 }
 
-/// Whether a URL without a scheme begins with what can only be a host: an address, `localhost`, or a name with a dot or a port. A lone word is
-/// more likely to be another program's subcommand.
+/// Whether a URL without a scheme starts with something that can only be a host: an address, `localhost`, or a name
+/// with a dot or a port. A lone word is more likely another program's subcommand.
 fn names_host(url: &str) -> Result<bool, &'static str> {
     const SCHEMES: [&str; 6] = ["grpc", "grpcs", "http", "https", "ws", "wss"];
-    // Of k6 (JavaScript, TypeScript) and wrk (Lua).
+    // Scripts for k6 (JavaScript, TypeScript) and wrk (Lua).
     const SCRIPTS: [&str; 4] = [".js", ".lua", ".mjs", ".ts"];
     let authority = url.split(['/', '?', '#']).next().unwrap_or_default();
     if SCRIPTS.iter().any(|s| url.ends_with(s)) && (authority == url || [".", ".."].contains(&authority)) {
@@ -144,7 +144,7 @@ fn names_host(url: &str) -> Result<bool, &'static str> {
                     and the options that say what the script does");
     }
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
-    // `http:/host` has a slash too few.
+    // `http:/host` lacks a slash.
     let scheme = host.split_once(':').is_some_and(|(s, _)| SCHEMES.contains(&s));
     let named = host == "localhost" || host.contains(['.', ':']);
     Ok(named && !scheme && host.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '['))
@@ -174,7 +174,7 @@ fn host_and_port(authority: &str, default: u16) -> Result<(String, u16), String>
     Ok((host.to_owned(), port))
 }
 
-/// Resolves percent escapes; what is none stays as it is.
+/// Resolves percent escapes and leaves malformed ones as they are.
 pub(crate) fn unescape(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
@@ -195,7 +195,7 @@ mod tests {
             ("grpcs://a/b.C/D", "a", 443, "a", "/b.C/D"),
             ("ws://a", "a", 80, "a", "/"),
             ("WSS://a:8443/x", "a", 8443, "a:8443", "/x"),
-            // As curl does, without a scheme.
+            // Without a scheme, as in curl.
             ("localhost", "localhost", 80, "localhost", "/"),
             ("localhost:8080/x?to=http://y", "localhost", 8080, "localhost:8080", "/x?to=http://y"),
             ("127.0.0.1/x", "127.0.0.1", 80, "127.0.0.1", "/x"),

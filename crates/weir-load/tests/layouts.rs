@@ -1,5 +1,5 @@
-//! A real run, printed in every layout and checked against itself: what the engine counts must add up the way layouts and
-//! `verify` take it to.
+//! A real run, printed in every layout and checked against itself: the engine's counts must add up as the layouts and
+//! `verify` assume.
 
 #![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
 

@@ -1,4 +1,4 @@
-//! Remote write against a real Prometheus, which must be installed: its query API must give back what was written.
+//! Remote write to a real Prometheus, which must be installed: its query API must return what was written.
 
 #![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
 
@@ -9,7 +9,7 @@ use weir_load::RemoteWrite;
 use weir_report::Report;
 use weir_report::report::Tick;
 
-/// What Prometheus answers to a query, as JSON.
+/// Prometheus's answer to a query, as JSON.
 fn query(address: &str, query: &str) -> serde_json::Value {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "GET /api/v1/query?query={query} HTTP/1.0\r\nHost: {address}\r\n\r\n").unwrap();
@@ -35,7 +35,7 @@ fn prometheus_gives_back_what_was_written() {
         .unwrap();
     let mut log = BufReader::new(prometheus.stderr.take().unwrap()).lines();
     assert!(log.any(|line| line.unwrap().contains("Server is ready")), "it did not start");
-    // Whatever it says later must not fill the pipe.
+    // Keep draining its output, or the pipe would fill.
     std::thread::spawn(move || log.for_each(drop));
 
     let labels = [("testid".to_owned(), "t1".to_owned())];

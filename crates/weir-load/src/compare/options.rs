@@ -1,4 +1,4 @@
-//! What was written, understood: names, blocks, conditions, and what was measured before.
+//! Parses the options of a comparison: names, blocks, conditions and earlier results.
 
 use super::{Compare, Contender};
 use crate::{Options, Plan};
@@ -8,57 +8,58 @@ use weir_report::comparison::{Comparison, Condition, SCHEMA, TargetResult, Way};
 use weir_report::{Mistake, units};
 use weir_report::{layout, report};
 
-/// What was written on the command line (or elsewhere), nothing of it understood yet.
+/// Options as written on the command line (or elsewhere), not parsed yet.
 #[derive(Clone, Debug, Default)]
 pub struct CompareOptions {
-    /// `NAME=URL`, or a URL alone, whose name is its place.
+    /// `NAME=URL`, or only a URL, which is then named by its position.
     pub targets: Vec<String>,
-    /// Targets whose load differs in more than the URL, after those. Each has options of its own in place of `load`.
+    /// Targets whose load differs in more than the URL; they follow those of `targets`. Each has its own options
+    /// instead of `load`.
     pub own: Vec<Contender>,
     /// The load, without URLs, times and process.
     pub load: Options,
     /// Time for all rounds together. Default 1 m.
     pub duration: Option<String>,
-    /// Length of a block. Default: so long that ten rounds fit, at least 200 ms where two rounds fit then, and at most 2 s.
+    /// Length of a block. Default: ten rounds fit; at least 200 ms if two such rounds fit, and at most 2 s.
     pub block: Option<String>,
-    /// Warm-up of each block. Default: a quarter of it.
+    /// Warm-up of each block. Default: a quarter of the block.
     pub warmup: Option<String>,
-    /// `1%`: half the width of the intervals that ends it.
+    /// `1%`: end once the intervals' half-width is below this.
     pub until: Option<String>,
     /// See the manual: `p99 worse 5%`.
     pub fail_if: Vec<String>,
-    /// A saved result that takes the place of the first target.
+    /// A saved result that replaces the first target.
     pub against: Option<PathBuf>,
-    /// The upstream of the only target, asked in turn with it.
+    /// The upstream of the only target; requests alternate between both.
     pub direct: Option<String>,
-    /// `auto`, or `NAME=PID` for some.
+    /// `auto`, or `NAME=PID` for some targets.
     pub pids: Vec<String>,
-    /// Unequal work is meant, and no reason against the result.
+    /// Unequal work is intended and does not count against the result.
     pub unequal: bool,
     /// Seed of the bootstrap. Default 1.
     pub seed: Option<u64>,
 }
 
-/// Default of the time for all rounds.
+/// Default time for all rounds.
 const TIME: Duration = Duration::from_secs(60);
 
-/// Longest block that is taken without being asked for.
+/// Longest default block.
 const BLOCK_MOST: Duration = Duration::from_secs(2);
 
-/// Shortest block: below, starting would be measured.
+/// Shortest block: a shorter one would measure its start.
 const BLOCK_LEAST: Duration = Duration::from_millis(20);
 
-/// Below, a block is not judged by what the processor did.
+/// Shorter blocks are not judged by processor use.
 const BLOCK_JUDGED: Duration = Duration::from_nanos(weir_report::verdict::JUDGED_NS);
 
-/// Rounds that are planned for where nothing is said of blocks.
+/// Rounds to plan for by default.
 const ROUNDS: u32 = 10;
 
 impl Compare {
-    /// Understands the options, and tries whether each block could run.
+    /// Parses the options and checks that each block could run.
     ///
     /// # Errors
-    /// Every mistake that can be seen without sending a request.
+    /// Every mistake that can be found without sending a request.
     pub fn new(options: &CompareOptions) -> Result<Self, Vec<Mistake>> {
         let mut reader = Reader { options, mistakes: Vec::new() };
         let compare = reader.compare();
@@ -133,7 +134,7 @@ impl Reader<'_> {
         let timed = |options: &Options| Options {
             duration: Some(format!("{}ns", block.as_nanos())),
             warmup: Some(format!("{}ns", warmup.as_nanos())),
-            unequal: true, // within a block nothing is held against another; the comparison does it
+            unequal: true, // the comparison judges unequal work, not each block
             ..options.clone()
         };
         let mut contenders = self.contenders(named, &timed(&o.load));
@@ -219,7 +220,7 @@ impl Reader<'_> {
         named.into_iter().map(contender).collect()
     }
 
-    /// What a saved comparison, or a saved report, says of this name or of its only target.
+    /// The result in a saved comparison for this name, or in a saved report. A single target matches any name.
     fn before(&mut self, path: &Path, name: &str) -> Option<TargetResult> {
         let place = format!("--against {}", path.display());
         let text = match std::fs::read_to_string(path) {
@@ -238,7 +239,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A condition needs to know how what was measured before varies by itself, or noise would break it.
+    /// A condition needs to know how much the earlier result varies, or noise would violate it.
     fn samples(&mut self, before: &TargetResult, conditions: &[Condition]) {
         let single =
             |c: &&Condition| before.rounds.get(c.figure.name).is_some_and(|values| values.len() == 1);

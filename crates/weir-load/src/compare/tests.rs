@@ -1,4 +1,4 @@
-//! What is compared in which order, and what cannot be.
+//! The order of blocks, and comparisons that are refused.
 
 use super::*;
 
@@ -24,7 +24,7 @@ fn blocks_go_there_and_back() {
     assert!(
         (two.block + two.warmup) * 4 * 2 <= Duration::from_secs(1) && two.block >= Duration::from_millis(100)
     );
-    // One round says nothing of its noise.
+    // One round says nothing about its noise.
     let one = CompareOptions {
         block: Some("400ms".to_owned()),
         fail_if: vec!["p99 worse 5%".to_owned()],

@@ -1,9 +1,9 @@
-//! What a curl command line sends: data of one flag or several, a form, or a file; in the body or behind the `?`.
+//! The data that a curl command line sends: from one or more flags, a form or a file; in the body or in the query.
 
 use crate::options::body::{Part, multipart, multipart_type, read_file};
 use std::path::Path;
 
-/// What has been asked for so far.
+/// The data so far.
 #[derive(Default)]
 pub(super) struct Sent {
     pub(super) compressed: bool,
@@ -15,14 +15,14 @@ pub(super) struct Sent {
     upload: Option<(String, Vec<u8>)>,
 }
 
-/// A body, and its media type where curl names one.
+/// A body, with its media type if curl sets one.
 pub(super) struct Body {
     pub(super) bytes: Vec<u8>,
     pub(super) media_type: Option<String>,
 }
 
 impl Sent {
-    /// `-d`: text, or a file without its ends of lines.
+    /// `-d`: text, or a file without its line ends.
     pub(super) fn data(&mut self, value: &str) -> Result<(), String> {
         let Some(path) = value.strip_prefix('@') else {
             self.add(value.as_bytes());
@@ -64,14 +64,14 @@ impl Sent {
         Ok(())
     }
 
-    /// `--json`: like `--data-binary`, and behind what is there without an `&`.
+    /// `--json`: like `--data-binary`, but appended without an `&`.
     pub(super) fn json(&mut self, value: &str) -> Result<(), String> {
         self.json = true;
         self.data.get_or_insert_default().append(&mut text_or_file(value)?);
         Ok(())
     }
 
-    /// Data as it is, behind that of earlier flags.
+    /// Appends data as it is to that of earlier flags.
     pub(super) fn add(&mut self, bytes: &[u8]) {
         match &mut self.data {
             Some(data) => {
@@ -85,7 +85,7 @@ impl Sent {
     /// `-F`: `name=value`, `name=@file` or `name=<file`, each with `;type=` and `;filename=`.
     pub(super) fn form(&mut self, value: &str) -> Result<(), String> {
         let (name, value) = named(value)?;
-        // What is in quotes is text, whatever it begins with.
+        // Quoted content is text, whatever its first character.
         let (marker, content) = match value.split_at_checked(1) {
             Some((marker @ ("@" | "<"), content)) => (marker, content),
             _ => ("", value),
@@ -114,7 +114,7 @@ impl Sent {
         Ok(())
     }
 
-    /// `--form-string`: `name=value`, and nothing in the value has a meaning.
+    /// `--form-string`: `name=value`; no character of the value is special.
     pub(super) fn form_string(&mut self, value: &str) -> Result<(), String> {
         let (name, value) = named(value)?;
         self.parts.push(Part::text(name, value));
@@ -138,18 +138,18 @@ impl Sent {
         self.json
     }
 
-    /// With `-G` the data stands behind the `?`.
+    /// With `-G`, the data as query.
     pub(super) fn query(&self) -> Option<String> {
         let data = self.data.as_ref().filter(|_| self.get)?;
         Some(String::from_utf8_lossy(data).into_owned())
     }
 
-    /// The name that a URL gets that ends in `/`, with `-T`.
+    /// With `-T`, the name that is appended to a URL that ends in `/`.
     pub(super) fn upload_name(&self) -> Option<&str> {
         self.upload.as_ref().map(|(name, _)| name.as_str())
     }
 
-    /// The method that follows, where no body makes it POST.
+    /// The method that the flags imply when no body makes it POST.
     pub(super) fn method(&self) -> Result<Option<&'static str>, String> {
         let body = self.data.is_some() && !self.get;
         let asked =
@@ -190,7 +190,7 @@ fn named(value: &str) -> Result<(&str, &str), String> {
     named.ok_or_else(|| format!("{value}: expected name=value or name=@file"))
 }
 
-/// A value up to the next attribute, such as `;type=`, or one in double quotes; and what follows.
+/// A value up to the next attribute, such as `;type=`, or one in double quotes; and the rest.
 fn quoted(value: &str) -> (String, &str) {
     if let Some(inside) = value.strip_prefix('"') {
         let (mut text, mut escaped) = (String::new(), false);
@@ -205,7 +205,7 @@ fn quoted(value: &str) -> (String, &str) {
                 c => text.push(c),
             }
         }
-        // A quote that is not closed is one of the text.
+        // An unclosed quote is part of the text.
     }
     let end = [";type=", ";filename=", ";headers=", ";encoder="].iter().filter_map(|a| value.find(a)).min();
     let (text, rest) = value.split_at(end.unwrap_or(value.len()));

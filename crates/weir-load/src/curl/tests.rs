@@ -1,4 +1,4 @@
-//! Command lines as browsers, API clients and people write them. What curl makes of each was looked up with curl 7.88.
+//! Command lines as browsers, API clients and people write them. The expectations were checked with curl 7.88.
 
 use super::*;
 
@@ -38,7 +38,8 @@ fn what_a_browser_copies() {
     );
     assert_eq!(body(&o), "{\"name\":\"it's!\"}");
     assert_eq!((o.insecure, &o.cookies[..]), (true, &["a=b; c=d".to_owned()][..]));
-    // Firefox and Chrome copy the field beside the flag, Safari the length of the body; curl takes the fields.
+    // Firefox and Chrome copy the header that belongs to the flag, Safari the body's length. curl sends these
+    // headers.
     let o = read(
         "curl h --compressed -H 'Accept-Encoding: gzip' -X POST -H 'Content-Length: 3' --data-binary abc",
     );

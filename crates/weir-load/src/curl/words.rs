@@ -1,15 +1,15 @@
-//! A command line as words: quotes of a POSIX shell, and bash's `$'…'`. No variables and no globs.
+//! Splits a command line into words: POSIX shell quotes and bash's `$'…'`, but no variables and no globs.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// Words that would end a command line, where they stand alone and are not quoted.
+/// Words that end a command line if they stand alone and unquoted.
 const OPERATORS: [&str; 11] = ["|", "||", "&", "&&", ";", "<", ">", ">>", "2>", "2>&1", "&>"];
 
 /// The words of a command line.
 ///
 /// # Errors
-/// What can not be read, and what to do.
+/// The part that cannot be read, and what to do.
 pub(super) fn words(text: &str) -> Result<Vec<String>, String> {
     if text.contains("^\"") || text.lines().any(|line| line.trim_end().ends_with(" ^")) {
         return Err("this is quoted for cmd.exe: choose `Copy as cURL (bash)` in the browser".to_owned());
@@ -46,7 +46,7 @@ pub(super) fn words(text: &str) -> Result<Vec<String>, String> {
     Ok(words)
 }
 
-/// The end of a word, if there is one.
+/// Ends a word, if there is one.
 fn end(words: &mut Vec<String>, word: &mut Vec<u8>, quoted: &mut bool) -> Result<(), String> {
     let quoted = std::mem::take(quoted);
     if !quoted && word.is_empty() {
@@ -125,7 +125,7 @@ fn dollar(chars: &mut Peekable<Chars<'_>>, word: &mut Vec<u8>) -> Result<(), Str
     }
 }
 
-/// At most so many hexadecimal digits.
+/// Reads at most `most` hexadecimal digits.
 fn hex(chars: &mut Peekable<Chars<'_>>, most: usize) -> Option<u32> {
     let mut found = None;
     for _ in 0..most {
@@ -136,7 +136,7 @@ fn hex(chars: &mut Peekable<Chars<'_>>, most: usize) -> Option<u32> {
     found
 }
 
-/// A character after `\u`. Browsers write those beyond the first 65,536 as two, as JavaScript has them.
+/// A character after `\u`. Browsers write characters beyond the first 65,536 as two escapes, as JavaScript does.
 fn unicode(chars: &mut Peekable<Chars<'_>>) -> Result<char, String> {
     let mut code = hex(chars, 4).ok_or("\\u needs hexadecimal digits")?;
     if (0xd800..0xdc00).contains(&code)

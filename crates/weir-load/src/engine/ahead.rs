@@ -1,7 +1,8 @@
-//! Connections that are opened before a fixed rate begins, so that the first starts, and those after a pause, find them open.
+//! Opens connections before a fixed rate begins, so that the first starts, and those after a pause, find them open.
 //!
-//! A connection takes longer to open than a start of a high rate may be late: a thread that opens them while starts are due falls behind, and
-//! so needs even more of them. What cannot be opened here is no error: whoever needs it dials again, and is told why not.
+//! Opening a connection takes longer than a start at a high rate may be late. A thread that opens them while starts
+//! are due falls behind, and then needs even more. A failure here is no error: the client that needs the connection
+//! dials again and gets the reason.
 
 use super::shared::{Shared, part};
 use crate::clock;
@@ -14,22 +15,22 @@ use std::time::{Duration, Instant};
 use weir_report::Histogram;
 use weir_wire::Stream;
 
-/// How long it may take altogether: the run waits for it, and so does Ctrl-C.
+/// Total time limit: the run waits for this, and so does Ctrl-C.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// How many are opened at a time: well below what any target lets wait in its backlog.
+/// How many are opened concurrently: well below any target's backlog.
 const AT_A_TIME: usize = 32;
 
-/// The connections of one thread that nobody has used yet.
+/// One thread's unused connections.
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
-    /// For each origin.
+    /// By origin.
     streams: Vec<Vec<Stream>>,
-    /// What each took to open.
+    /// How long each took to open.
     pub(super) dial: Histogram,
 }
 
-/// What is still to be opened, and what is open.
+/// What remains to be opened, and what is open.
 struct Opening {
     plan: Arc<Plan>,
     shared: Arc<Shared>,
@@ -40,7 +41,7 @@ struct Opening {
 }
 
 impl Ahead {
-    /// Opens the part of thread `index`, the same number to each origin.
+    /// Opens the share of thread `index`, the same number to each origin.
     pub(super) async fn open(plan: &Arc<Plan>, shared: &Arc<Shared>, index: usize) -> Self {
         let (all, threads, origins) = (plan.ahead(), plan.threads, plan.origins.len());
         let (first, mine) = part(all, threads, index);
@@ -57,7 +58,7 @@ impl Ahead {
             .map(|_| tokio::task::spawn_local(lane(Rc::clone(&opening))))
             .collect();
         for lane in lanes {
-            let _ = lane.await; // one that panicked opened fewer
+            let _ = lane.await; // a lane that panicked opened fewer
         }
         std::mem::take(&mut opening.borrow_mut().ahead)
     }
@@ -67,7 +68,7 @@ impl Ahead {
         self.dial.count()
     }
 
-    /// One to this origin that the target has not closed meanwhile.
+    /// Takes a connection to this origin that the target has not closed meanwhile.
     pub(super) fn take(&mut self, origin: usize) -> Option<Stream> {
         let streams = self.streams.get_mut(origin)?;
         while let Some(mut stream) = streams.pop() {
@@ -79,7 +80,7 @@ impl Ahead {
     }
 }
 
-/// Opens one after the other, as long as there is one to open and time for it.
+/// Opens connections one after another, while some are left and time remains.
 async fn lane(opening: Rc<RefCell<Opening>>) {
     loop {
         let (plan, number, rest) = {

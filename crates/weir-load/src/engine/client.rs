@@ -19,43 +19,45 @@ use weir_wire::Stream;
 mod session;
 mod stream;
 
-/// Longest pause of a client that can not connect. It begins with 1 ms and doubles, so that a dead target costs no core.
+/// Longest pause of a client that cannot connect. It starts at 1 ms and doubles, so that a dead target costs no core.
 const BACKOFF_MOST: Duration = Duration::from_millis(100);
 
-/// A connection that took so long may have had to ask twice: the kernel repeats a SYN after a second (RFC 6298 §2). A little less, for the clocks.
+/// A connection that took this long may have needed a second SYN: the kernel repeats it after a second (RFC 6298 §2).
+/// Slightly less, for differences between clocks.
 const SYN_AGAIN: Duration = Duration::from_millis(900);
 
-/// How long a connection that the target is to close may take for it, so that the port waits there and not here.
+/// How long the target gets to close a connection, so that TIME_WAIT stays on its side and not on ours.
 const CLOSE: Duration = Duration::from_secs(1);
 
-/// Most connections of a thread that wait so. Each holds a descriptor: a target that ignores `Connection: close` would cost a second's worth of
-/// them. One that obeys is far from it: 128 at a time are 12,800 a second and thread where a close takes 10 ms.
+/// Most connections of a thread that wait for this. Each holds a descriptor; a target that ignores `Connection:
+/// close` would cost a second's worth of them. A target that obeys stays far below: with closes of 10 ms, 128 at a
+/// time are 12,800 per second and thread.
 const CLOSING_MOST: usize = 128;
 
 struct Client {
     worker: Rc<Worker>,
     /// Its number in its thread.
     i: usize,
-    /// One for each origin; open where it was used and kept.
+    /// One per origin; open if it was used and kept.
     conns: Vec<Option<Conn>>,
-    /// One for each target of WebSocket; open where it was used and kept. Empty without WebSocket.
+    /// One per WebSocket target; open if it was used and kept. Empty without WebSocket.
     sockets: Vec<Option<Socket>>,
     /// Whether it keeps the first answer on a WebSocket for the ledger.
     captures: bool,
     batch: Batch,
-    /// The bytes of a batch of more than one, or of one with a template; else empty.
+    /// The bytes of a batch with several requests or a template; otherwise empty.
     out: Vec<u8>,
     /// Where each request of the batch ends in `out`.
     ends: Vec<usize>,
-    /// Bytes of heads and bodies of the batch, of those requests that count; and those of the others.
+    /// Bytes of heads and bodies: of the batch's counted requests, and of its others.
     sent: (u64, u64),
     sent_uncounted: u64,
-    /// The head of a request of HTTP/2 that has a template.
+    /// The head of an HTTP/2 request with a template.
     head: Rendered,
-    /// Why the request that is to be sent could not be made.
+    /// Why the next request could not be rendered.
     unwritable: Option<String>,
     backoff: Duration,
-    /// Whether it waited since its last exchange: then its connection may have been closed.
+    /// Whether it waited since its last exchange; then its connection may have been closed.
     waited: bool,
 }
 
@@ -120,13 +122,13 @@ impl Client {
         }
     }
 
-    /// One batch of requests, whatever comes of it.
+    /// Runs one batch of requests, whatever the result.
     async fn exchange(&mut self, intended: u64) {
         self.fill(intended);
         let worker = Rc::clone(&self.worker);
         let slot = &worker.slots[self.i];
         slot.end.set(None);
-        // A closed loop intends to start when it turns to a request: one look at the clock for both.
+        // A closed loop intends to start when it turns to a request: one clock reading serves both.
         let turned = if worker.plan.is_closed() { intended } else { worker.clock.now() };
         worker.begun(self.batch.items.len() as u64, turned);
         let (target, _) = self.batch.items[0];
@@ -142,14 +144,14 @@ impl Client {
         };
         slot.deadline.set(NEVER);
         let now = if outcome.is_ok() { self.batch.last } else { worker.clock.now() };
-        // Of what began in the warm-up the part after it: the client has that time too.
+        // For requests that began in the warm-up, only the time after it counts.
         let measured = turned.max(worker.shared.measure_from);
         worker.tally.borrow_mut().busy_ns += now.saturating_sub(measured);
         let cannot_connect = matches!(
             outcome,
             Err(Failure::Connect(_) | Failure::Ports(_) | Failure::Descriptors(_) | Failure::Tls(_))
         );
-        // With a fixed rate the plan says when to try: a pause would let starts pile up behind it.
+        // With a fixed rate the plan says when to try: a pause would pile up starts.
         self.backoff = if cannot_connect && worker.plan.is_closed() {
             (self.backoff * 2).clamp(Duration::from_millis(1), BACKOFF_MOST)
         } else {
@@ -160,9 +162,9 @@ impl Client {
         }
     }
 
-    /// The batch over a connection of its own; over more than one where the target says in the middle of a pipeline that it closes. It looks at
-    /// nothing behind that (RFC 9112 §9.6), so the rest is sent again (§9.3.2), whatever its method. Each connection answered one at least, so
-    /// this ends.
+    /// Runs the batch on the client's own connection. It needs more connections if the target announces in the middle
+    /// of a pipeline that it closes. The target ignores later requests (RFC 9112 §9.6), so they are sent again
+    /// (§9.3.2), whatever their method. Each connection answers at least one, so this terminates.
     async fn alone(&mut self, origin: usize, mut turned: u64) -> Result<(), Failure> {
         loop {
             self.connected(origin).await?;
@@ -197,7 +199,7 @@ impl Client {
         self.keep_first(&plan);
     }
 
-    /// Writes the bytes of the batch, unless they are those of one target as they stand, and counts what begins.
+    /// Writes the batch's bytes, unless they equal one target's rendered request, and counts the requests.
     fn render(&mut self, plan: &Plan) {
         let worker = Rc::clone(&self.worker);
         let alone = self.batch.items.len() == 1;
@@ -234,7 +236,7 @@ impl Client {
         }
     }
 
-    /// Keeps the first request of the batch for the ledger, where it was made for the occasion.
+    /// Keeps the batch's first request for the ledger if it was rendered for this batch.
     fn keep_first(&mut self, plan: &Plan) {
         if !self.batch.is_capturing() {
             return;
@@ -252,10 +254,10 @@ impl Client {
         order[turn] as usize
     }
 
-    /// Makes sure that there is a connection to the origin.
+    /// Ensures that there is a connection to the origin.
     async fn connected(&mut self, origin: usize) -> Result<(), Failure> {
         if std::mem::take(&mut self.waited) && self.conns[origin].as_mut().is_some_and(|c| !c.is_quiet()) {
-            self.conns[origin] = None; // closed while idle: no fault, and nothing was sent on it
+            self.conns[origin] = None; // closed while idle: not an error, as nothing was sent on it
         }
         if self.conns[origin].is_some() {
             return Ok(());
@@ -265,12 +267,12 @@ impl Client {
         Ok(())
     }
 
-    /// A new connection, and what it took: blocked, connecting, TLS.
+    /// Opens a connection; returns it with its times: blocked, connecting, TLS.
     async fn dial(&mut self, origin: usize) -> Result<(Stream, [u64; 3]), Failure> {
         let worker = Rc::clone(&self.worker);
         let open = worker.ahead.borrow_mut().take(origin);
         if let Some(stream) = open {
-            return Ok((stream, [0; 3])); // it waits for none of it
+            return Ok((stream, [0; 3])); // the client spent none of this time
         }
         let to = &worker.plan.origins[origin];
         let begun = worker.clock.now();
@@ -327,7 +329,7 @@ impl Client {
         outcome
     }
 
-    /// Counts the bytes of the batch, once: what is sent again was not looked at.
+    /// Counts the batch's bytes once; the target ignored requests that are sent again.
     fn count_bytes(&mut self, conn: &Conn, failed: bool) {
         let ((head, body), uncounted) =
             (std::mem::take(&mut self.sent), std::mem::take(&mut self.sent_uncounted));
@@ -343,7 +345,7 @@ impl Client {
     }
 }
 
-/// Lets the target close, as it said it would. Beyond [`CLOSING_MOST`] we do.
+/// Lets the target close, as it announced. Beyond [`CLOSING_MOST`] we close.
 fn close(worker: &Rc<Worker>, mut stream: Stream) {
     let closing = worker.closing.get();
     if closing >= CLOSING_MOST {

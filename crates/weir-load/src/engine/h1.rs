@@ -1,7 +1,7 @@
 //! HTTP/1.1 from the client's side: one connection, one batch of requests at a time.
 //!
-//! An exchange costs two system calls where request and response fit into one each: a write, and the read that the runtime's
-//! readiness announced. Bodies are read into the thread's one buffer and forgotten.
+//! An exchange costs two system calls if request and response fit into one each: a write, and the read that the
+//! runtime's readiness announced. Bodies are read into the thread's single buffer and discarded.
 
 use super::shared::Captured;
 use super::tally::Sample;
@@ -13,10 +13,10 @@ use std::io;
 use std::task::{Context, Poll};
 use weir_wire::Stream;
 
-/// What is wrong with bytes that were there before a request was written.
+/// The error for bytes that arrived before a request was written.
 const EARLY: &str = "the target answered before it was asked: what came is the answer to nothing";
 
-/// What is wrong with a response that goes on behind its end.
+/// The error for a response that continues past its end.
 const SURPLUS: &str =
     "bytes behind the response: more than its Content-Length, or a body where there is none";
 
@@ -25,9 +25,9 @@ const SURPLUS: &str =
 pub(super) struct Conn {
     stream: Stream,
     reader: Reader,
-    /// What dialling took, until the first request on it has been counted: blocked, connecting, TLS.
+    /// Dial times until the first request is counted: blocked, connecting, TLS.
     dialled: Option<[u64; 3]>,
-    /// Whether the last read filled its buffer: then the socket may look readable and not be.
+    /// Whether the last read filled its buffer: then the socket may look readable although it is not.
     may_be_stale: bool,
 }
 
@@ -40,17 +40,17 @@ pub(super) struct Batch {
     written: usize,
     sent: u64,
     first: u64,
-    /// Responses that came.
+    /// Responses received.
     pub(super) done: usize,
-    /// When the last of them did.
+    /// When the last of them arrived.
     pub(super) last: u64,
-    /// What is received, until the first response of the run is complete.
+    /// Received bytes, until the run's first response is complete.
     capture: Option<Vec<u8>>,
-    /// What the request was that this is the response to, where it is not what the plan holds.
+    /// The request for that response, if it differs from the plan's.
     request: Option<Vec<u8>>,
 }
 
-/// What is left of the connection after a batch.
+/// The state of the connection after a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
     Close,
@@ -58,12 +58,12 @@ pub(super) enum After {
 }
 
 impl Batch {
-    /// A batch; `captures` says whether the first response on it is kept for the ledger.
+    /// A batch; `captures` says whether its first response is kept for the ledger.
     pub(super) fn capturing(captures: bool) -> Self {
         Self { capture: captures.then(Vec::new), ..Self::default() }
     }
 
-    /// Keeps the first request of the batch, where its response is kept.
+    /// Keeps the batch's first request if its response is kept.
     pub(super) fn keep_request(&mut self, bytes: &[u8]) {
         self.request = Some(bytes.to_vec());
     }
@@ -73,19 +73,19 @@ impl Batch {
         self.capture.is_some()
     }
 
-    /// Counts what was received of a response that is none.
+    /// Counts the received bytes of an incomplete response.
     fn leave(&self, worker: &Worker, response: &Response, now: u64) {
         if let Some(&(_, intended)) = self.items.get(self.done) {
             worker.received(intended, response, now);
         }
     }
 
-    /// Whether all of it is.
+    /// Whether all its requests are answered.
     pub(super) const fn is_answered(&self) -> bool {
         self.done == self.items.len()
     }
 
-    /// Begins to write what is not answered yet.
+    /// Starts writing the unanswered requests.
     pub(super) fn begin(&mut self, started: u64) {
         (self.started, self.written, self.sent, self.first) = (started, 0, 0, 0);
         if let Some(capture) = &mut self.capture {
@@ -99,28 +99,28 @@ impl Conn {
         Self { stream, reader: Reader::new(keeps_bodies), dialled: Some(dialled), may_be_stale: false }
     }
 
-    /// Whether the target has left it alone while it was idle.
+    /// Whether the target has sent nothing while the connection was idle.
     pub(super) fn is_quiet(&mut self) -> bool {
         self.stream.is_quiet()
     }
 
-    /// Whether no request was sent on it yet.
+    /// Whether no request has been sent on it yet.
     pub(super) const fn is_fresh(&self) -> bool {
         self.dialled.is_some()
     }
 
-    /// What was received of a response that never came to its end.
+    /// What was received of an incomplete response.
     pub(super) fn unfinished(&self) -> Response {
         self.reader.unfinished()
     }
 
-    /// Gives the socket away, to be closed.
+    /// Returns the socket for closing.
     pub(super) fn into_stream(self) -> Stream {
         self.stream
     }
 
-    /// Writes what is left of the batch, whose bytes are `bytes`, and reads its responses; each is counted as it comes. The connection may be over
-    /// before all are there, after one at least.
+    /// Writes the rest of the batch, whose bytes are `bytes`, and reads its responses, counting each as it arrives.
+    /// The connection may end before all have arrived, but not before the first.
     pub(super) fn poll_exchange(
         &mut self,
         cx: &mut Context<'_>,
@@ -144,7 +144,8 @@ impl Conn {
                 Poll::Pending => {}
             }
         }
-        // The runtime has not looked at sockets since: what can be read now came before the request. After a read that filled its buffer nobody knows.
+        // The runtime has not polled sockets since, so readable data arrived before the request. After a read that
+        // filled its buffer this is unknown.
         let is_early = unwritten && !self.may_be_stale && !matches!(self.stream, Stream::Tls(_));
         self.poll_responses(cx, worker, slot, batch, is_early)
     }
@@ -209,14 +210,15 @@ impl Conn {
                     Ok(Fed::Complete(used, response)) => {
                         input = input.get(used..).unwrap_or_default();
                         if !input.is_empty() && batch.done + 1 == batch.items.len() {
-                            // RFC 9112 §9.2: nobody asked for these bytes, so the length of the response was wrong.
+                            // RFC 9112 §9.2: nothing was requested, so the length of the response was wrong.
                             let framing_bytes = response.framing_bytes + input.len() as u64;
                             batch.leave(worker, &Response { framing_bytes, ..response }, now);
                             return Poll::Ready(Err(Failure::Protocol(SURPLUS.to_owned())));
                         }
                         self.count(worker, slot, batch, &response, now)?;
                         batch.first = if input.is_empty() { 0 } else { now };
-                        // What is answered before it is written leaves nothing that another request could follow.
+                        // If a request is answered before it is written, no other request can follow on the
+                        // connection.
                         if !response.keeps || (batch.sent == 0 && batch.is_answered()) {
                             return Poll::Ready(Ok(After::Close));
                         }

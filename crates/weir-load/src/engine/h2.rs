@@ -1,11 +1,11 @@
-//! HTTP/2 from the client's side: one connection that several clients share, each with a stream of it.
+//! HTTP/2 from the client's side: several clients share a connection, each with its own stream.
 //!
-//! A client hands its request to the connection and waits; one task for each connection, its driver, writes what was handed over and reads
-//! what comes. After a read it lets all clients that got their response go first, so that their next requests leave in one write:
-//! a batch of any number costs two system calls.
+//! A client hands its request to the connection and waits. Each connection has one driver task, which writes the
+//! requests and reads the responses. After a read it first runs all clients that got their response, so that their
+//! next requests leave in one write: a batch of any size costs two system calls.
 //!
-//! *Layout.* The connection as bytes is `transport::h2`. Here is what clients and driver share; `exchange` is what they do with it: sockets, times
-//! and counts.
+//! *Layout.* The connection as bytes is `transport::h2`. This file holds the state that clients and driver share;
+//! `exchange` has the operations on it: sockets, times and counts.
 
 mod exchange;
 
@@ -24,22 +24,22 @@ use weir_wire::Stream;
 pub(super) struct Ask<'a> {
     pub(super) target: usize,
     pub(super) intended: u64,
-    /// When the client turned to it; 0 when it has waited since.
+    /// When the client turned to it; 0 if it has waited since.
     pub(super) turned: u64,
     pub(super) head: &'a Rendered,
-    /// Its text, where it was made for the occasion.
+    /// Its text, if it was rendered for this request.
     pub(super) text: Option<&'a [u8]>,
-    /// What holds the body, and where in it that begins.
+    /// The buffer with the body, and the body's offset.
     pub(super) body: Option<(&'a Arc<[u8]>, usize)>,
     pub(super) is_head: bool,
 }
 
-/// What became of a request that did not fail.
+/// The result of a request that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// The target did not look at it: another connection may have it.
+    /// The target did not process it; it may be sent on another connection.
     Again,
-    /// It was not sent: the connection takes no more.
+    /// It was not sent: the connection accepts no more.
     Elsewhere,
     /// Its response was complete at this moment.
     Answered(u64),
@@ -49,14 +49,14 @@ pub(super) enum Fate {
 pub(super) struct Link {
     io: RefCell<Io>,
     exchanges: RefCell<Vec<Exchange>>,
-    /// Keys of those that wait for the target to take another stream: first come, first served.
+    /// Keys of clients that wait for a free stream, first come, first served.
     queue: RefCell<VecDeque<usize>>,
-    /// How many were called from there and have not come yet: as many streams are theirs.
+    /// How many called clients have not begun yet; each has a reserved stream.
     called: Cell<usize>,
     driver: RefCell<Option<Waker>>,
-    /// Whether the driver will run anyway.
+    /// Whether the driver is already scheduled.
     scheduled: Cell<bool>,
-    /// What dialling took, until the first response on it has been counted: blocked, connecting, TLS.
+    /// Dial times until the first response is counted: blocked, connecting, TLS.
     dialled: Cell<Option<[u64; 3]>>,
     /// The client with key 0.
     first_client: usize,
@@ -65,7 +65,7 @@ pub(super) struct Link {
 struct Io {
     stream: Stream,
     connection: Connection,
-    /// Keys of requests that are not written as a whole.
+    /// Keys of requests that are not completely written.
     unsent: Vec<usize>,
     answers: Vec<Answer>,
 }
@@ -86,7 +86,7 @@ struct Exchange {
 /// ```
 #[derive(Clone, Debug, Default)]
 enum Phase {
-    /// A stream is kept for it.
+    /// A stream is reserved for it.
     Called,
     Done(Result<Fate, Failure>),
     #[default]
@@ -95,13 +95,13 @@ enum Phase {
     Queued,
 }
 
-/// Where the connection of a set of clients to one origin is, or will be.
+/// The place of a connection that a set of clients share, open or not, to one origin.
 #[derive(Default)]
 pub(super) struct Place {
     pub(super) link: RefCell<Option<Rc<Link>>>,
     pub(super) dialling: Cell<bool>,
-    /// Attempts that failed, and how the last one did.
+    /// Failed attempts, and the last failure.
     pub(super) failed: RefCell<(u64, Option<Failure>)>,
-    /// Whether the target chose HTTP/1.1: then each client has a connection of its own.
+    /// Whether the target chose HTTP/1.1: then each client has its own connection.
     pub(super) is_old: Cell<bool>,
 }

@@ -1,4 +1,4 @@
-//! What the threads say, put together: ticks while the run is on, the report at its end.
+//! Merges the threads' results: ticks during the run, the report at its end.
 
 use super::shared::{Shared, ThreadEnd, TickPart};
 use super::worker::sampler::TICK;
@@ -23,13 +23,13 @@ use weir_report::{Histogram, verdict};
 
 pub(super) struct Merge {
     plan: Arc<Plan>,
-    /// Parts of ticks that are not complete.
+    /// Parts of incomplete ticks.
     parts: BTreeMap<u64, Vec<TickPart>>,
     series: Series,
     /// Ticks merged into the last one of the series.
     in_last: u64,
     pub(super) so_far: SoFar,
-    /// How long nothing came, up to the last tick.
+    /// How long no response had arrived at the last tick.
     silent_ns: u64,
     threads: Vec<(usize, ThreadEnd)>,
 }
@@ -47,22 +47,22 @@ impl Merge {
         }
     }
 
-    /// Takes a thread's part of a tick; the tick, if it was the last that was missing.
+    /// Takes a thread's part of a tick; returns the tick if this part completes it.
     pub(super) fn tick(&mut self, part: TickPart) -> Vec<Tick> {
         let index = part.index;
         self.parts.entry(index).or_default().push(part);
         self.completed(index).into_iter().collect()
     }
 
-    /// Takes what a thread has at its end: all its parts of ticks have been told. The ticks that waited for no other.
+    /// Takes a thread's final results, after all its ticks. Returns ticks that waited only for this thread.
     pub(super) fn thread(&mut self, index: usize, end: ThreadEnd) -> Vec<Tick> {
         self.threads.push((index, end));
         let waiting: Vec<u64> = self.parts.keys().copied().collect();
         waiting.into_iter().filter_map(|index| self.completed(index)).collect()
     }
 
-    /// The tick, once each thread has told its part of it or has ended before it: with stages, all users of a thread may be gone long before
-    /// the others'.
+    /// The tick, once each thread has sent its part or has ended. With stages, all users of one thread may be gone
+    /// long before those of others.
     fn completed(&mut self, index: u64) -> Option<Tick> {
         let ended = self.threads.iter().filter(|(_, end)| end.last_tick < index).count();
         if self.parts.get(&index)?.len() + ended < self.plan.threads {
@@ -119,7 +119,7 @@ impl Merge {
         tick
     }
 
-    /// Adds a tick to the series, which never grows beyond its limit.
+    /// Appends a tick to the series, which never exceeds its limit.
     fn keep(&mut self, tick: Tick) {
         let each = self.series.tick_ns / TICK;
         match self.series.ticks.last_mut() {
@@ -140,17 +140,17 @@ impl Merge {
                 self.series.ticks.push(one);
             }
             self.series.tick_ns *= 2;
-            // The last, which was just begun, has no pair: there is one more than an even number.
+            // The last tick has no partner yet: the number is one more than even.
             const { assert!(Series::TICKS_MOST.is_multiple_of(2)) };
         }
     }
 
-    /// What conditions for an early end can be judged by.
+    /// A report for the conditions that may end the run early.
     pub(super) fn report_so_far(&self) -> Report {
         self.so_far.report(&self.plan.as_run)
     }
 
-    /// Why a run ended that nobody ended.
+    /// Why the run ended, if nothing ended it early.
     pub(super) fn natural_end(&self) -> End {
         let requests: u64 = self.threads.iter().map(|(_, t)| t.tally.requests).sum();
         match self.plan.stop_requests {
@@ -159,7 +159,7 @@ impl Merge {
         }
     }
 
-    /// Responses that came to all threads that have ended, since measuring began.
+    /// Responses since measuring began, of all threads that have ended.
     pub(super) fn responses(&self) -> u64 {
         self.threads.iter().map(|(_, t)| t.tally.arrived).sum()
     }
@@ -203,7 +203,7 @@ impl Merge {
         r.window = Some(window(&plan, shared.stop_at.load(Ordering::Relaxed), &self.threads));
         r.health.clock_step_ns = clock_step_ns;
         r.health.rss_bytes_max = os::rss_bytes_max();
-        // Finding the targets' processes takes milliseconds: where nobody waited nobody needs to know.
+        // Finding the targets' processes takes milliseconds, and is only needed if a thread waited.
         if r.longest_wait() > verdict::WAITED {
             r.health.cores = look.and_then(|look| {
                 let own: u64 = self.threads.iter().map(|(_, t)| t.cpu_all_ns).sum();
@@ -217,14 +217,14 @@ impl Merge {
     }
 }
 
-/// The checks of a plan before any response.
+/// The plan's checks before any response.
 fn no_checks(plan: &Plan) -> Vec<CheckResult> {
     let checks = plan.checks.iter();
     checks.map(|c| CheckResult { check: c.text.clone(), ..CheckResult::default() }).collect()
 }
 
-/// From the start of measuring to the planned end, or to the last response that was counted, if it came later; where the run was ended before, until
-/// then.
+/// From the start of measuring to the planned end, or to the last counted response if later. If the run ended early,
+/// to that moment.
 fn duration(plan: &Plan, r: &Report, threads: &[(usize, ThreadEnd)]) -> u64 {
     let last_response = threads.iter().map(|(_, t)| t.tally.last_response).max().unwrap_or(0);
     let end = threads.iter().map(|(_, t)| t.end_ns).max().unwrap_or(0);
@@ -235,7 +235,8 @@ fn duration(plan: &Plan, r: &Report, threads: &[(usize, ThreadEnd)]) -> u64 {
     planned.saturating_sub(plan.warmup_ns)
 }
 
-/// What came to its end until nothing might begin any more, or until the threads had ended, if that came first.
+/// The requests that finished before the time at which none may begin any more, or before the threads ended if
+/// earlier.
 fn window(plan: &Plan, stop_at: u64, threads: &[(usize, ThreadEnd)]) -> Window {
     let end = threads.iter().map(|(_, t)| t.end_ns).max().unwrap_or(0).min(stop_at);
     let mut window = Window { length_ns: end.saturating_sub(plan.warmup_ns), ..Window::default() };
@@ -321,7 +322,7 @@ fn add_thread(r: &mut Report, thread: &ThreadEnd) {
     h.out_of_descriptors += t.out_of_descriptors;
 }
 
-/// What all sessions came to.
+/// The sum of all sessions.
 fn sessions(threads: &[(usize, ThreadEnd)]) -> WebSocketStats {
     let mut all = WebSocketStats::default();
     for one in threads.iter().map(|(_, t)| &t.tally.sessions) {
@@ -375,7 +376,7 @@ fn ledger(plan: &Plan, shared: &Shared, protocols: [u64; Protocol::ALL.len()]) -
     }
     l.proxies.clone_from(&shared.proxies.lock().unwrap_or_else(PoisonError::into_inner));
     for (address, used) in plan.origins.iter().flat_map(|o| o.addresses.used()) {
-        let all = l.addresses.entry(address).or_default(); // origins may share one
+        let all = l.addresses.entry(address).or_default(); // origins may share an address
         (all.opened, all.failed) = (all.opened + used.opened, all.failed + used.failed);
     }
     l.sessions = sessions.iter().map(|(name, s)| (name.clone(), s.connections)).collect();
@@ -412,7 +413,8 @@ fn ledger(plan: &Plan, shared: &Shared, protocols: [u64; Protocol::ALL.len()]) -
     l
 }
 
-/// A request as shown, and its length on the wire. With a `scheme` it went by HTTP/2: what is kept is its text, of which the frames are made again.
+/// A request for display, and its length on the wire. With a `scheme` it was sent by HTTP/2: its text is kept, and
+/// the frames are rendered again.
 fn shown_request(bytes: &[u8], head_bytes: usize, scheme: Option<&'static str>) -> (String, u64) {
     let shown = without_secrets(bytes.get(..CAPTURE_BYTES).unwrap_or(bytes));
     let Some(scheme) = scheme else { return (shown.escape_ascii().to_string(), bytes.len() as u64) };
@@ -426,7 +428,7 @@ fn shown_request(bytes: &[u8], head_bytes: usize, scheme: Option<&'static str>) 
     (frames.escape_ascii().to_string(), len as u64)
 }
 
-/// A request as shown: what tells who asks is hidden.
+/// A request for display, with credentials hidden.
 fn without_secrets(bytes: &[u8]) -> Vec<u8> {
     let end = memchr::memmem::find(bytes, b"\r\n\r\n").unwrap_or(bytes.len());
     let (head, rest) = bytes.split_at(end);

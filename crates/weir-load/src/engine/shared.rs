@@ -1,4 +1,4 @@
-//! What the threads of a run share, and what they tell the coordinator.
+//! State that the threads of a run share, and their messages to the coordinator.
 
 use super::tally::Tally;
 use crate::clock::{self, Clock, NEVER};
@@ -12,7 +12,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use weir_report::Histogram;
 use weir_report::report::{Errors, Window};
 
-/// What the coordinator hears.
+/// A message to the coordinator.
 #[derive(Debug)]
 pub(crate) enum Message {
     Interrupt,
@@ -24,7 +24,7 @@ pub(crate) enum Message {
 #[derive(Debug, Default)]
 pub(crate) struct TickPart {
     pub(crate) index: u64,
-    /// By the run's clock, as `end_ns`.
+    /// By the run's clock, like `end_ns`.
     pub(crate) begun_ns: u64,
     pub(crate) end_ns: u64,
     pub(crate) service: Histogram,
@@ -37,7 +37,7 @@ pub(crate) struct TickPart {
     pub(crate) errors: Errors,
     pub(crate) sent: u64,
     pub(crate) received: u64,
-    /// Passed and failed, for each check.
+    /// Passed and failed, per check.
     pub(crate) checks: Vec<(u64, u64)>,
     pub(crate) window: Window,
     pub(crate) users: u64,
@@ -45,13 +45,13 @@ pub(crate) struct TickPart {
     pub(crate) cpu_ns: u64,
 }
 
-/// What a thread has at its end.
+/// A thread's final results.
 #[derive(Debug)]
 pub(crate) struct ThreadEnd {
     pub(crate) end_ns: u64,
-    /// The last tick that it told its part of.
+    /// The last tick whose part it sent.
     pub(crate) last_tick: u64,
-    /// How long the two below were measured.
+    /// How long the next two were measured.
     pub(crate) measured_ns: u64,
     pub(crate) cpu_ns: u64,
     pub(crate) waited_ns: u64,
@@ -66,35 +66,35 @@ pub(crate) struct ThreadEnd {
     pub(crate) tally: Tally,
 }
 
-/// What all threads see.
+/// State that all threads see.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// Shows 0 when the run begins: when all threads are ready.
+    /// Reads 0 when the run begins, which is when all threads are ready.
     pub(super) clock: OnceLock<Clock>,
-    /// When measuring begins; the warm-up is before.
+    /// When measuring begins, after the warm-up.
     pub(super) measure_from: u64,
-    /// No request starts from here on.
+    /// No request starts after this moment.
     pub(super) stop_at: AtomicU64,
-    /// What is still under way then is cut.
+    /// Requests still in flight at this moment are cut.
     pub(super) cut_at: AtomicU64,
-    /// Requests that may still be made.
+    /// Requests left of the count.
     pub(super) left: Option<AtomicU64>,
     /// Body length of the first good response of each target.
     pub(super) documents: Vec<OnceLock<u64>>,
     /// TLS sessions by version and cipher.
     pub(super) sessions: Mutex<BTreeMap<String, Session>>,
-    /// Connections by the proxy that they went to.
+    /// Connections by proxy.
     pub(super) proxies: Mutex<BTreeMap<String, u64>>,
-    /// What ALPN chose first, where HTTP/2 is asked for.
+    /// The first choice of ALPN, with HTTP/2.
     pub(super) alpn: OnceLock<String>,
     pub(super) first: OnceLock<Captured>,
 }
 
-/// Connections of one kind.
+/// Connections with the same TLS parameters.
 #[derive(Debug, Default)]
 pub(super) struct Session {
     pub(super) connections: u64,
-    /// Of the first of them.
+    /// From the first of them.
     pub(super) keys: Option<weir_wire::TlsKeys>,
 }
 
@@ -102,11 +102,11 @@ pub(super) struct Session {
 #[derive(Debug)]
 pub(super) struct Captured {
     pub(super) target: usize,
-    /// What was sent, where it is not what the plan holds.
+    /// The request, if it differs from the plan's.
     pub(super) request: Option<Vec<u8>>,
     pub(super) bytes: Vec<u8>,
     pub(super) response: Response,
-    /// Of HTTP/2, `server` and `content-type`: they can not be read off the bytes.
+    /// For HTTP/2, `server` and `content-type`, which cannot be read from the raw bytes.
     pub(super) fields: Option<(Option<String>, Option<String>)>,
 }
 
@@ -127,7 +127,7 @@ impl Shared {
         }
     }
 
-    /// Takes one request of the count; `false` when there are none left.
+    /// Takes one request from the count; `false` if none is left.
     #[inline]
     pub(super) fn take_one(&self) -> bool {
         let Some(left) = &self.left else { return true };
@@ -141,12 +141,12 @@ impl Shared {
         false
     }
 
-    /// Whether any of the count are left.
+    /// Whether any request of the count is left.
     pub(super) fn has_more(&self) -> bool {
         self.left.as_ref().is_none_or(|left| left.load(Ordering::Relaxed) > 0)
     }
 
-    /// Notes a new connection.
+    /// Records a new connection.
     pub(super) fn saw(&self, stream: &weir_wire::Stream, proxy: Option<&Proxy>) {
         if let Some(proxy) = proxy {
             let mut proxies = self.proxies.lock().unwrap_or_else(PoisonError::into_inner);
@@ -162,7 +162,7 @@ impl Shared {
         }
         drop(sessions);
         if let Some(alpn) = stream.alpn() {
-            let _ = self.alpn.set(String::from_utf8_lossy(alpn).into_owned()); // the first one
+            let _ = self.alpn.set(String::from_utf8_lossy(alpn).into_owned()); // the first one wins
         }
     }
 
@@ -170,17 +170,17 @@ impl Shared {
         let response = &capture.response;
         let whole = response.head_bytes + response.body_bytes + response.framing_bytes;
         capture.bytes.truncate(usize::try_from(whole).unwrap_or(usize::MAX));
-        let _ = self.first.set(capture); // one of each thread captures, the first counts
+        let _ = self.first.set(capture); // each thread captures one, the first counts
     }
 
-    /// Ends the run at `at`, if it has not ended before; with a graceful stop of `grace`.
+    /// Ends the run at `at`, unless it ends earlier, with a graceful stop of `grace`.
     pub(super) fn stop(&self, at: u64, grace: u64) {
         self.stop_at.fetch_min(at, Ordering::Relaxed);
         self.cut_at.fetch_min(at.saturating_add(grace), Ordering::Relaxed);
     }
 }
 
-/// The part of `all` that thread `index` has: the number of its first, and how many. What can not be shared evenly goes to the first threads.
+/// The share of thread `index` in `all`: its first number and its size. The first threads get the remainder.
 pub(super) fn part(all: usize, threads: usize, index: usize) -> (usize, usize) {
     let (each, over) = (all / threads, all % threads);
     (index * each + index.min(over), each + usize::from(index < over))

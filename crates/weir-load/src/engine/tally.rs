@@ -1,4 +1,4 @@
-//! What one thread counts. Nobody else touches it until the thread hands it over.
+//! The counts of one thread, which no other thread touches until they are handed over.
 
 use crate::grpc::CODES;
 use crate::transport::reader::Response;
@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use weir_report::Histogram;
 use weir_report::report::{Bytes, Errors, Latency, Phases, Protocol, Window};
 
-/// The shortest time without a response that is kept: what is shorter may be any machine's scheduling.
+/// The shortest silence, a time without a response, that is recorded. Shorter ones may be ordinary scheduling.
 pub(crate) const SILENCE_NS: u64 = 30_000_000;
 
-/// Texts of errors that are kept apart.
+/// Error texts that are counted separately.
 const TEXTS_MOST: usize = 32;
 
-/// Everything that one thread counts while measuring, and once more since the last tick.
+/// One thread's counts while measuring; some also since the last tick.
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) requests: u64,
@@ -20,11 +20,11 @@ pub(crate) struct Tally {
     pub(crate) unexpected: u64,
     /// By status.
     pub(crate) statuses: Vec<u64>,
-    /// By code of gRPC.
+    /// By gRPC code.
     pub(crate) grpc: [u64; CODES.len()],
-    /// Responses that were to be gRPC and are not.
+    /// Responses that should be gRPC but are not.
     pub(crate) not_grpc: u64,
-    /// Messages of gRPC received.
+    /// gRPC messages received.
     pub(crate) messages: u64,
     pub(crate) errors: Errors,
     pub(crate) error_texts: BTreeMap<String, u64>,
@@ -44,9 +44,9 @@ pub(crate) struct Tally {
     pub(crate) start_lag: Histogram,
     pub(crate) rates: Histogram,
     pub(crate) targets: Vec<TargetTally>,
-    /// Passed and failed, for each check.
+    /// Passed and failed, per check.
     pub(crate) checks: Vec<(u64, u64)>,
-    /// Of WebSocket.
+    /// WebSocket sessions.
     pub(crate) sessions: SessionTally,
     pub(crate) busy_ns: u64,
     pub(crate) out_of_ports: u64,
@@ -54,14 +54,14 @@ pub(crate) struct Tally {
     /// Connections whose SYN had to be sent again.
     pub(crate) syn_again: u64,
     pub(crate) longest_silence_ns: u64,
-    /// Silences of [`SILENCE_NS`] and more that a response ended.
+    /// Silences of at least [`SILENCE_NS`] that a response ended.
     pub(crate) silences: Histogram,
     pub(crate) backlog_max: u64,
-    /// When the last counted response came.
+    /// When the last counted response arrived.
     pub(crate) last_response: u64,
-    /// What came to its end before the planned end, whenever it began. Without its length.
+    /// Requests that finished before the planned end, whenever they began. Without its length.
     pub(crate) window: Window,
-    /// Responses that came since measuring began, whenever their requests began.
+    /// Responses since measuring began, whenever their requests began.
     pub(crate) arrived: u64,
 }
 
@@ -72,14 +72,14 @@ struct Times {
     unexpected: Histogram,
     sending: Histogram,
     waiting: Histogram,
-    /// Of responses that took more than one read: service time, first byte, receiving.
+    /// For responses that needed several reads: service time, first byte, receiving.
     split: [Histogram; 3],
-    /// Of requests that opened their connection: blocked, connecting, TLS.
+    /// For requests that opened their connection: blocked, connecting, TLS.
     fresh: [Histogram; 3],
 }
 
-/// Responses whose response time is not their service time: both, so that one can be taken for the other. Almost none in a closed
-/// loop with keep-alive, which saves recording each time twice.
+/// Responses whose response time differs from their service time. Both are kept, so that one can replace the other. A
+/// closed loop with keep-alive has almost none, which saves recording each time twice.
 #[derive(Debug, Default)]
 struct Late {
     service: Histogram,
@@ -121,7 +121,7 @@ pub(crate) struct TargetTally {
     pub(crate) in_window: u64,
     pub(crate) service: Histogram,
     pub(crate) body_bytes: Option<(u64, u64)>,
-    /// Of several targets: responses by status, and by protocol, and bytes of heads and bodies.
+    /// With several targets: responses by status and by protocol, and bytes of heads and bodies.
     pub(crate) statuses: Vec<(u16, u64)>,
     pub(crate) protocols: [u64; Protocol::ALL.len()],
     pub(crate) received: (u64, u64),
@@ -131,7 +131,7 @@ impl TargetTally {
     fn note_work(&mut self, r: &Response) {
         match self.statuses.iter_mut().find(|(status, _)| *status == r.status) {
             Some((_, n)) => *n += 1,
-            None => self.statuses.push((r.status, 1)), // no more than there are statuses
+            None => self.statuses.push((r.status, 1)), // limited by the number of statuses
         }
         if let Some(n) = self.protocols.get_mut(r.protocol as usize) {
             *n += 1;
@@ -141,7 +141,7 @@ impl TargetTally {
     }
 }
 
-/// One complete exchange. Moments in nanoseconds of the run's clock, `intended <= started <= sent`, `first <= done`.
+/// One complete exchange. Times are nanoseconds of the run's clock, `intended <= started <= sent`, `first <= done`.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sample {
     pub(super) target: usize,
@@ -151,7 +151,7 @@ pub(super) struct Sample {
     pub(super) sent: u64,
     pub(super) first: u64,
     pub(super) done: u64,
-    /// Blocked, connecting and TLS, where this request opened the connection.
+    /// Blocked, connecting and TLS, if this request opened the connection.
     pub(super) dialled: Option<[u64; 3]>,
 }
 
@@ -233,7 +233,7 @@ impl Tally {
         *self.error_texts.entry(if known { text } else { "…" }.to_owned()).or_default() += 1;
     }
 
-    /// Ends a tick: the service and response times since the last one.
+    /// Ends a tick; returns its service and response times.
     pub(super) fn take_tick(&mut self) -> (Histogram, Histogram) {
         let service = self.tick.clone();
         let response = self.tick_late.response(&service);
@@ -244,7 +244,7 @@ impl Tally {
         (service, response)
     }
 
-    /// The latencies and phases of all ticks. Call [`Tally::take_tick`] before.
+    /// The latencies and phases of all ticks. Call [`Tally::take_tick`] first.
     pub(crate) fn times(&self) -> (Latency, Phases) {
         let t = &self.times;
         let [split_service, split_first, receiving] = &t.split;
@@ -275,7 +275,7 @@ impl Tally {
     }
 }
 
-/// What a session of WebSocket came to.
+/// The counts of WebSocket sessions.
 #[derive(Debug, Default)]
 pub(crate) struct SessionTally {
     pub(crate) connecting: Histogram,

@@ -14,7 +14,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use weir_wire::timer::Timer;
 
-/// Runs one thread of the generator to its end. It lets go of `ready` when it can begin.
+/// Runs one generator thread to its end. Drops `ready` when it can begin.
 pub(super) fn run(
     plan: Arc<Plan>,
     shared: Arc<Shared>,
@@ -28,12 +28,12 @@ pub(super) fn run(
         .enable_time()
         .event_interval(EVENTS)
         .build_local(options)?;
-    // What shares a connection stays in one thread.
+    // Clients that share a connection stay in one thread.
     let (threads, streams) = (plan.threads, plan.streams);
     let (first, connections) = part(plan.clients / streams, threads, index);
     let (first, clients) = (first * streams, connections * streams);
     if plan.is_websocket() || plan.origins.iter().any(|o| o.tls.is_some()) {
-        weir_wire::random::make_ready(); // or the first handshake of each thread would be told to take as long
+        weir_wire::random::make_ready(); // otherwise its cost would count in the first handshake of each thread
     }
     let ahead = runtime.block_on(Ahead::open(&plan, &shared, index));
     drop(ready);
@@ -42,8 +42,8 @@ pub(super) fn run(
     runtime.block_on(drive(worker, out))
 }
 
-/// Tasks that run before the runtime looks at sockets and timers again: half of tokio's default, since a start that is due waits for so
-/// many exchanges. Our guess; a smaller one costs a closed loop a system call more often.
+/// Tasks that run before the runtime polls sockets and timers again: half of tokio's default, since a due start waits
+/// for that many exchanges. Our guess; a smaller value costs a closed loop more system calls.
 const EVENTS: u32 = 32;
 
 async fn drive(worker: Rc<Worker>, out: &mpsc::Sender<Message>) -> std::io::Result<ThreadEnd> {

@@ -1,9 +1,11 @@
-//! A WebSocket from the client's side (RFC 6455): the handshake, then messages, each of which waits for the next message of the target.
+//! A WebSocket from the client's side (RFC 6455): the handshake, then messages, each of which waits for the target's
+//! next message.
 //!
-//! A message and its answer are what a request and its response are elsewhere. A session lasts as long as its connection: until the run is
-//! over, the target closes, or something fails. Pings are answered whenever they come, also while a client waits for its next start.
+//! A message and its answer count as request and response. A session lasts as long as its connection: until the run
+//! ends, the target closes, or an error occurs. Pings are answered at any time, also while a client waits for its
+//! next start.
 //!
-//! The connection as bytes is `transport::websocket`. Here are sockets, times and counts.
+//! The connection as bytes is `transport::websocket`. This file has sockets, times and counts.
 
 use super::h1::Batch;
 use super::shared::Captured;
@@ -22,7 +24,7 @@ use weir_report::units::shown;
 use weir_wire::Stream;
 use weir_wire::websocket;
 
-/// Longest answer to a handshake, and as much of a refusal as is read.
+/// Longest handshake response, and how much of a refusal is read.
 const HANDSHAKE_MOST: usize = 64 * 1024;
 
 /// An open WebSocket.
@@ -33,47 +35,48 @@ pub(super) struct Socket {
     mask: Mask,
     out: Vec<u8>,
     written: usize,
-    /// What was read at once with something else, and how much of it was looked at. It stays where it is: a target that says much at once would
-    /// have all of it moved with each message.
+    /// Input left over from an earlier read, and how much of it was processed. It is not moved to the front: after a
+    /// large read, every message would move the rest.
     input: Vec<u8>,
     looked: usize,
-    /// What dialling took, until the first answer has been counted: blocked, connecting, TLS.
+    /// Dial times until the first answer is counted: blocked, connecting, TLS.
     dialled: Option<[u64; 3]>,
     begun: u64,
     /// Whether a close frame was written.
     closing: bool,
-    /// The message under way.
+    /// The message in flight.
     asked: Option<Asked>,
-    /// Whether what is left of `input` was read before that was written: then it holds no answer.
+    /// Whether the rest of `input` was read before the message was written: then it contains no answer.
     is_stale: bool,
-    /// Whether the message that is being read began before that was written: then it is no answer.
+    /// Whether the incoming message began before ours was written: then it is no answer.
     is_early: bool,
-    /// What went out and came in, until the first answer of the run is complete.
+    /// Bytes sent and received, until the run's first answer is complete.
     capture: Option<(Vec<u8>, Vec<u8>)>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     started: u64,
-    /// 0 until it was written as a whole.
+    /// 0 until it is completely written.
     sent: u64,
-    /// When its answer began; 0 before.
+    /// When its answer began; 0 until then.
     first: u64,
 }
 
-/// Texts of closing that are kept apart.
+/// Close reasons that are counted separately.
 const CLOSED_MOST: usize = 32;
 
-/// What happened on a connection.
+/// An event on a connection.
 enum Event {
     Answer(Response),
     Closed(String),
-    /// A message whose first byte was read before anything was asked.
+    /// A message whose first byte was read before we sent one.
     Unasked(Response),
 }
 
 impl Socket {
-    /// Shakes hands on a new connection, whose opening `began` then and took `dialled`. `head` is the request without its key.
+    /// Performs the handshake on a new connection, whose opening started at `began` and took `dialled`. `head` is the
+    /// request without its key.
     pub(super) async fn open(
         stream: Stream,
         worker: &Worker,
@@ -165,7 +168,7 @@ impl Socket {
                         return Poll::Ready(Err(Failure::Protocol(text.to_owned())));
                     }
                     Ok(Progress::Partial) => break,
-                    // An interim answer: the next head follows.
+                    // An interim response: the next head follows.
                     Ok(Progress::Complete)
                         if (100..200).contains(&answer.status()) && answer.status() != 101 =>
                     {
@@ -179,7 +182,7 @@ impl Socket {
         }
     }
 
-    /// Asks: what follows is [`Socket::poll_answer`].
+    /// Starts sending a message; [`Socket::poll_answer`] follows.
     pub(super) fn ask(&mut self, worker: &Worker, kind: Kind, message: &[u8], started: u64, counts: bool) {
         let code = if kind == Kind::Text { frame::TEXT } else { frame::BINARY };
         let size = frame::write(&mut self.out, code, message, self.mask.next());
@@ -193,12 +196,12 @@ impl Socket {
         self.asked = Some(Asked { started, sent: 0, first: 0 });
     }
 
-    /// Whether no message was answered on it yet.
+    /// Whether no message has been answered on it yet.
     pub(super) const fn is_fresh(&self) -> bool {
         self.dialled.is_some()
     }
 
-    /// Reads all that came before anything is asked, since none of it is an answer.
+    /// Reads everything that arrived before a message is sent, since none of it is an answer.
     pub(super) fn poll_clear(
         &mut self,
         cx: &mut Context<'_>,
@@ -208,7 +211,7 @@ impl Socket {
         ended(slot)?;
         loop {
             match self.poll_event(cx, worker) {
-                // A target that never stops is given up in time: a turn of the runtime ends before all is read.
+                // A target that never stops sending uses up the task's budget, which ends this loop.
                 Poll::Pending if tokio::task::coop::has_budget_remaining() => return Poll::Ready(Ok(())),
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(Event::Answer(response) | Event::Unasked(response))) => {
@@ -276,7 +279,7 @@ impl Socket {
         }
     }
 
-    /// Answers what came while nothing was asked; false when the session is over.
+    /// Processes input while no message is in flight; `false` when the session is over.
     pub(super) fn poll_idle(&mut self, cx: &mut Context<'_>, worker: &Worker) -> bool {
         loop {
             match self.poll_event(cx, worker) {
@@ -289,7 +292,7 @@ impl Socket {
         }
     }
 
-    /// A message that nobody asked for.
+    /// Handles an unsolicited message.
     fn unasked(&mut self, worker: &Worker, response: &Response) {
         if let Some((_, received)) = &mut self.capture {
             received
@@ -351,10 +354,10 @@ impl Socket {
         }
     }
 
-    /// Looks at what came: where that is more than an event, how much of it the event took.
+    /// Processes input. If it holds more than one event, returns how much the event used.
     fn feed(&mut self, input: &[u8], worker: &Worker) -> Result<Option<(usize, Event)>, Failure> {
         let (waiting, pings) = (self.out.len(), self.frames.pings);
-        // What is read before the question is written as a whole is no part of its answer.
+        // Input that is read before the message is completely written is not part of its answer.
         let is_after = !self.is_stale && self.asked.is_some_and(|a| a.sent != 0);
         if let Some(asked) = self.asked.as_mut().filter(|a| is_after && a.first == 0) {
             asked.first = worker.clock.now();
@@ -426,17 +429,18 @@ impl Socket {
         }
     }
 
-    /// Ends the session with a close frame, as far as it can be written at once; the stream, for the target to close.
+    /// Ends the session with a close frame, if it can be written immediately; returns the stream for the target to
+    /// close.
     pub(super) fn close(mut self, worker: &Worker) -> Stream {
         let lasted = worker.clock.now().saturating_sub(self.begun);
         worker.tally.borrow_mut().sessions.duration.record(lasted);
         self.say_close(1000);
-        let _ = self.poll_write(&mut Context::from_waker(std::task::Waker::noop())); // a courtesy
+        let _ = self.poll_write(&mut Context::from_waker(std::task::Waker::noop())); // best effort
         self.stream
     }
 }
 
-/// The target closed, with this reason.
+/// The target closed for this reason.
 fn closed(told: &str) -> Failure {
     Failure::Reset(format!("the target closed the WebSocket before an answer ({told})"))
 }
@@ -450,13 +454,13 @@ fn ended(slot: &Slot) -> Result<(), Failure> {
     }
 }
 
-/// Whether the answer to a handshake agrees to it (RFC 6455 §4.1); the error is what it said instead.
+/// Whether the handshake response accepts the upgrade (RFC 6455 §4.1); the error is what it said instead.
 fn agreed(answer: &ResponseHead, key: &str) -> Result<(), String> {
     if answer.status() != 101 {
         return Err(format!("the handshake was answered {} instead of 101", answer.status()));
     }
     let field = |name| answer.headers.get_str(name).map(|v| shown(v).trim().to_owned());
-    // weir-h1 tells what a connection is upgraded to where Connection names it too.
+    // weir-h1 reports an upgrade only if Connection names it too.
     if !answer.upgrade().is_some_and(|to| to.eq_ignore_ascii_case(b"websocket")) {
         return Err("the answer to the handshake does not upgrade the connection to a WebSocket".to_owned());
     }

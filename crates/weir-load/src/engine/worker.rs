@@ -1,8 +1,9 @@
-//! What the tasks of one thread of the generator have in common: its clients' slots, its tally, its place in the schedule. `thread` starts them.
+//! State that the tasks of one generator thread share: its clients' slots, its tally, its place in the schedule.
+//! `thread` starts them.
 //!
-//! The *sampler* wakes ten times a second: it samples the rate, ends ticks, warm-up and run, and ends what took too long. So an exchange
-//! sets no timer: it writes its deadline into its slot. The *pacer*, only with a fixed rate, wakes an idle client at each intended
-//! start, by a timer of the kernel.
+//! The *sampler* wakes ten times a second. It samples the rate, ends ticks, warm-up and run, and ends exchanges that
+//! time out. An exchange therefore sets no timer; it writes its deadline into its slot. The *pacer*, only with a
+//! fixed rate, wakes an idle client at each intended start by a kernel timer.
 
 mod outcome;
 pub(super) mod sampler;
@@ -27,7 +28,7 @@ use tokio::sync::Notify;
 use weir_report::Histogram;
 use weir_wire::timer::Timer;
 
-/// What one read may bring. One buffer for all connections of a thread, so that it stays in the cache.
+/// Size of one read. All connections of a thread share one buffer, so that it stays in the cache.
 const READ_BYTES: usize = 64 * 1024;
 
 pub(super) struct Worker {
@@ -42,37 +43,37 @@ pub(super) struct Worker {
     pub(super) opened: Cell<u64>,
     /// Connections that wait for the target to close them.
     pub(super) closing: Cell<usize>,
-    /// Requests under way.
+    /// Requests in flight.
     in_flight: Cell<u64>,
-    /// Clients that could not connect and try again in a moment.
+    /// Clients in backoff after failing to connect.
     in_backoff: Cell<u64>,
-    /// When a response last came, or the first request after a pause in which the plan wanted none began.
+    /// When the last response arrived, or when the first request began after a pause of the plan.
     last_event: Cell<u64>,
-    /// Since when there is always someone who waits.
+    /// Since when at least one client has been waiting.
     waiting_since: Cell<u64>,
-    /// Whether a request failed and no response has come since.
+    /// Whether a request failed and no response has arrived since.
     is_failing: Cell<bool>,
-    /// The place of this thread in the round of targets. Of the thread and not of each client, so that the mix is exact.
+    /// This thread's position in the cycle of targets. Per thread and not per client, so that the mix is exact.
     pub(super) turn: Cell<usize>,
     pub(super) values: RefCell<Values>,
-    /// For each set of clients that share a connection of HTTP/2, and each origin.
+    /// For each set of clients that share an HTTP/2 connection, and each origin.
     pub(super) places: Vec<Place>,
-    /// The text of the request of HTTP/2 whose response is kept for the ledger, where the plan does not hold it.
+    /// The text of the HTTP/2 request whose response is kept for the ledger, if it differs from the plan's.
     pub(super) first_text: RefCell<Option<Vec<u8>>>,
-    /// Connections that nobody has used yet.
+    /// Unused connections.
     pub(super) ahead: RefCell<Ahead>,
     index: usize,
-    /// Number of the first client among those of all threads.
+    /// Number of this thread's first client among all threads.
     first_client: usize,
     next: RefCell<NextStart>,
-    /// Starts of an open loop in the warm-up, and in the whole run: as many more as are asked for.
+    /// Starts of an open loop in the warm-up and in the whole run; those of the warm-up come on top of the count.
     starts_in_warmup: u64,
     starts_most: u64,
     idle: RefCell<Vec<usize>>,
     bell: Notify,
 }
 
-/// The next start of an open loop that this thread has to make.
+/// The next start of an open loop for this thread.
 struct NextStart {
     k: u64,
     at: u64,
@@ -80,17 +81,17 @@ struct NextStart {
     taken: u64,
 }
 
-/// What the tasks of a thread know of one client.
+/// One client's state for the tasks of its thread.
 pub(super) struct Slot {
     waker: RefCell<Option<Waker>>,
-    /// When the exchange under way takes too long; [`NEVER`] when there is none.
+    /// When the current exchange times out; [`NEVER`] without one.
     pub(super) deadline: Cell<u64>,
     pub(super) end: Cell<Option<EndReason>>,
-    /// The start that the pacer chose it for.
+    /// The start that the pacer assigned to it.
     assigned: Cell<u64>,
     parked: Cell<bool>,
     pub(super) responses: Cell<u64>,
-    /// Before its stage.
+    /// Idle before its stage began.
     pub(super) idle_ns: Cell<u64>,
     pub(super) think_ns: Cell<u64>,
     pub(super) available_ns: Cell<u64>,
@@ -99,18 +100,18 @@ pub(super) struct Slot {
 /// Why an exchange is ended from outside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EndReason {
-    /// The run is over, and so is the graceful stop.
+    /// The run and its graceful stop are over.
     Cut,
-    /// It took too long.
+    /// It timed out.
     Timeout,
 }
 
 /// Why a client waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pause {
-    /// It can not connect, and tries again in a moment.
+    /// It cannot connect and is about to retry.
     Failed,
-    /// Its stage has not come.
+    /// Its stage has not begun.
     Stage,
     /// Think time.
     Think,
@@ -119,7 +120,7 @@ pub(super) enum Pause {
 /// What a client does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
-    /// Nothing any more.
+    /// Stop.
     End,
     /// It may not send before this moment.
     Later(u64),
@@ -142,7 +143,7 @@ impl Slot {
         }
     }
 
-    /// Remembers whom to wake.
+    /// Remembers the task to wake.
     pub(super) fn watch(&self, cx: &Context<'_>) {
         let mut waker = self.waker.borrow_mut();
         if waker.is_none() {
@@ -177,7 +178,8 @@ pub(super) async fn pace(worker: Rc<Worker>, timer: Timer) {
             worker.take_start();
             slot.wake();
         } else {
-            // No spinning for what is close: it would take the whole core at 50,000/s, and the generator would call itself busy.
+            // Never spins for a near start: at 50,000/s that would take the whole core, and the generator would
+            // report itself busy.
             tokio::select! {
                 () = timer.wait(Duration::from_nanos(at - now)) => {}
                 () = worker.bell.notified() => {}
@@ -187,7 +189,7 @@ pub(super) async fn pace(worker: Rc<Worker>, timer: Timer) {
 }
 
 impl Worker {
-    /// That of thread `index`, of the run's clients from `first` on so many as `clients` says.
+    /// The worker of thread `index`, with `clients` of the run's clients, starting at `first`.
     pub(super) fn new(
         plan: Arc<Plan>,
         shared: Arc<Shared>,
@@ -234,8 +236,9 @@ impl Worker {
         worker
     }
 
-    /// Whether the run is over when all clients are done. A fixed rate that was to last for a time lasts until then: the interval after its last start, in
-    /// which nothing starts, belongs to it, or the rate would come out too high. Ctrl-C moves the end.
+    /// Whether the run is over once all clients are done. A fixed rate with a duration lasts to its end. The interval
+    /// after the last start, in which nothing starts, belongs to it, or the rate would come out too high. Ctrl-C
+    /// moves the end.
     pub(super) fn is_over(&self) -> bool {
         let all_made = self.plan.stop_requests.is_some() && self.next.borrow().at == NEVER;
         all_made || self.plan.is_closed() || self.clock.now() >= self.stop_at()
@@ -250,8 +253,8 @@ impl Worker {
         (self.first_client + i) / self.plan.streams
     }
 
-    /// Whether client `i` keeps its first response, in case that it is the first of the run. One of each thread does: any of them may come too late
-    /// for a short run.
+    /// Whether client `i` keeps its first response, which may be the run's first. One client per thread does: any
+    /// single thread may be too late for a short run.
     pub(super) fn captures(&self, i: usize) -> bool {
         i == 0 && self.shared.first.get().is_none()
     }
@@ -261,7 +264,7 @@ impl Worker {
         intended >= self.shared.measure_from
     }
 
-    /// What client `i` of this thread does next. An open loop may let it wait; the pacer wakes it.
+    /// The next step of client `i` of this thread. In an open loop it may wait; the pacer wakes it.
     pub(super) fn poll_next(&self, i: usize, cx: &Context<'_>) -> Poll<Next> {
         let slot = &self.slots[i];
         let assigned = slot.assigned.replace(NEVER);
@@ -292,19 +295,19 @@ impl Worker {
             }
             Rhythm::Open(_) => {
                 let at = self.next.borrow().at;
-                // A start that was due while this client was free is made late, not missed: a thread that had no processor at the end
-                // must not look like a target that took all connections.
+                // A start that was due while this client was free is made late and not dropped. Otherwise, a thread
+                // without a processor at the end would look like a target that occupied all connections.
                 if at >= self.stop_at() || (over && !slot.parked.get()) {
                     return Poll::Ready(Next::End);
                 }
                 if at <= now {
                     let was_free = slot.parked.replace(false);
                     if was_free {
-                        // Woken by something else than the pacer, which must not choose it too.
+                        // Woken by something other than the pacer, which must not also choose it.
                         self.idle.borrow_mut().retain(|other| *other != i);
                     }
                     if self.counts(at) && (was_free || !self.idle.borrow().is_empty()) {
-                        // One was free: it is the pacer that is late, and not the target.
+                        // A client was free: the pacer is late, not the target.
                         self.tally.borrow_mut().start_lag.record(now - at);
                     }
                     self.take_start();
@@ -322,9 +325,9 @@ impl Worker {
         }
     }
 
-    /// One more start of the schedule for a pipeline, if one is due already.
+    /// Another start for a pipeline, if one is already due.
     ///
-    /// `first` is the intended start of the first in the pipeline: in a closed loop they start together.
+    /// `first` is the intended start of the pipeline's first request: in a closed loop they start together.
     pub(super) fn another(&self, first: u64) -> Option<u64> {
         match &self.plan.rhythm {
             Rhythm::Closed(_) => (!self.counts(first) || self.shared.take_one()).then_some(first),
@@ -346,7 +349,7 @@ impl Worker {
         self.load_start();
     }
 
-    /// Finds the moment of the next start.
+    /// Computes the moment of the next start.
     fn load_start(&self) {
         let Rhythm::Open(starts) = &self.plan.rhythm else { return };
         let mut next = self.next.borrow_mut();
@@ -360,18 +363,18 @@ impl Worker {
         self.mine(due).saturating_sub(self.next.borrow().taken)
     }
 
-    /// Of these, those that were to be counted.
+    /// How many of these would have counted.
     fn unsent(&self, at: u64) -> u64 {
         let in_warmup = self.mine(self.starts_in_warmup).saturating_sub(self.next.borrow().taken);
         self.backlog(at).saturating_sub(in_warmup)
     }
 
-    /// How many of the first `starts` are this thread's.
+    /// How many of the first `starts` belong to this thread.
     fn mine(&self, starts: u64) -> u64 {
         starts.saturating_sub(self.index as u64).div_ceil(self.plan.threads as u64)
     }
 
-    /// Waits until a moment or the end of the run, and counts for what client `i` did.
+    /// Waits until a moment or the end of the run, and accounts for how client `i` spent the time.
     pub(super) async fn pause_until(&self, i: usize, at: u64, why: Pause) {
         let begun = self.clock.now();
         let Some(instant) = self.clock.instant(at.min(self.stop_at())) else { return };
@@ -393,7 +396,7 @@ impl Worker {
         }
     }
 
-    /// Lets a client look again.
+    /// Wakes a client.
     pub(super) fn wake(&self, client: usize) {
         if let Some(slot) = self.slots.get(client) {
             slot.wake();

@@ -1,4 +1,4 @@
-//! Where connections go: addresses of hosts, and the TLS policy.
+//! Resolves hosts to addresses, and builds the TLS policy.
 
 use super::Reader;
 use crate::url::Url;
@@ -77,7 +77,7 @@ impl Reader<'_> {
     }
 }
 
-/// The addresses of a `--resolve` rule, if it is about this URL.
+/// The addresses of a `--resolve` rule, if it matches this URL.
 fn resolve(rule: &str, url: &Url) -> Result<Option<Vec<Address>>, &'static str> {
     const FORM: &str = "expected HOST:PORT:ADDRESS[,ADDRESS], such as api.example.com:443:127.0.0.1";
     let mut parts = rule.splitn(3, ':');

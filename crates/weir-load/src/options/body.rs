@@ -1,13 +1,13 @@
-//! Bodies as they are asked for: text, files, and parts (RFC 7578).
+//! Bodies from options: text, files, and multipart forms (RFC 7578).
 
 use super::Reader;
 use std::io::Read;
 use std::path::Path;
 
-/// Longest body, and longest file that one is made of: it is held in memory.
+/// Longest body, and longest file that a body is made from: it is held in memory.
 const BODY_MOST: u64 = 1 << 30;
 
-/// What parts of a multipart body are separated by: long enough to occur in no file by chance.
+/// Separates the parts of a multipart body; too long to occur in a file by chance.
 const BOUNDARY: &str = "weir-3f1c9a7e5b2d4860-part";
 
 /// One part of a multipart body.
@@ -19,10 +19,10 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// A part that is a file, by its own name.
+    /// A part with a file's content and name.
     ///
     /// # Errors
-    /// It can not be read.
+    /// The file cannot be read.
     pub(crate) fn file(name: &str, path: &str) -> Result<Self, String> {
         let filename = Path::new(path).file_name().unwrap_or_default().to_string_lossy().into_owned();
         Ok(Self {
@@ -33,21 +33,21 @@ impl Part {
         })
     }
 
-    /// A part that is text.
+    /// A text part.
     pub(crate) fn text(name: &str, value: &str) -> Self {
         Self { name: name.to_owned(), filename: None, media_type: None, value: value.as_bytes().to_vec() }
     }
 }
 
-/// Media type of what [`multipart`] writes.
+/// Media type of the body from [`multipart`].
 pub(crate) fn multipart_type() -> String {
     format!("multipart/form-data; boundary={BOUNDARY}")
 }
 
-/// A body of parts.
+/// A multipart body.
 pub(crate) fn multipart(parts: &[Part]) -> Vec<u8> {
     let mut body = Vec::new();
-    // What would end the name, or the line that it stands in.
+    // These characters would end the name or its line.
     let plain = |text: &str| text.replace(['"', '\r', '\n'], "_");
     for part in parts {
         let mut head =
@@ -67,15 +67,15 @@ pub(crate) fn multipart(parts: &[Part]) -> Vec<u8> {
     body
 }
 
-/// Reads a file that is to be sent.
+/// Reads a file to send.
 ///
 /// # Errors
-/// It can not be read, or does not end within what a body may be.
+/// The file cannot be read, or is longer than a body may be.
 pub(crate) fn read_file(path: &str) -> Result<Vec<u8>, String> {
     read_at_most(Path::new(path), BODY_MOST, "a body is at most 1 GiB")
 }
 
-/// Reads a file, or a pipe or device, of so many bytes at most.
+/// Reads a file, pipe or device of at most `most` bytes.
 pub(super) fn read_at_most(path: &Path, most: u64, too_long: &str) -> Result<Vec<u8>, String> {
     let file = std::fs::File::open(path).map_err(|e| e.to_string())?;
     let known = file.metadata().map_err(|e| e.to_string())?;

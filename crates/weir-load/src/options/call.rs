@@ -1,4 +1,4 @@
-//! Calls of gRPC: which method, with what metadata, and the messages that the data mean.
+//! gRPC calls from options: the method, the metadata, and the messages that the data describe.
 
 use super::Reader;
 use crate::schema::{Call, Schema, Server, Source};
@@ -10,16 +10,16 @@ use std::time::Duration;
 use weir_h1::FieldName;
 use weir_report::report::CallPlan;
 
-/// Most rows of a feed whose message is tried before the run. A row behind them that does not fit is an error of its request.
+/// Most rows of a feed whose message is checked before the run. A later row that does not fit fails its request.
 const TRIED_MOST: usize = 100_000;
 
-/// Longest wait for a schema. Not `--timeout`, which is part of what is tested.
+/// Longest wait for a schema. Not `--timeout`, which is part of the test.
 const SCHEMA_WAIT: Duration = Duration::from_secs(10);
 
-/// What all calls of a run share.
+/// What all calls of a run have in common.
 pub(super) struct Calls {
     schema: Schema,
-    /// Those of gRPC, and the metadata.
+    /// The fields of gRPC, and the metadata.
     pub(super) fields: Vec<(String, String)>,
 }
 
@@ -29,7 +29,7 @@ impl Reader<'_> {
         self.options.urls.iter().any(|url| Url::parse(url).is_ok_and(|u| u.scheme.is_grpc()))
     }
 
-    /// What calls share; none where none are made, or none can be.
+    /// What the calls share; `None` without gRPC targets, or if the options have a mistake.
     pub(super) fn calls(&mut self) -> Option<Calls> {
         let o = self.options;
         let of_grpc = [
@@ -76,7 +76,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The fields of a call, and the metadata. Keys are lower case on the wire, values of `-bin` keys base64.
+    /// The fields of a call, including metadata. Keys are lower case on the wire, values of `-bin` keys base64.
     fn metadata(&mut self) -> Vec<(String, String)> {
         let mut fields = Vec::new();
         for text in &self.options.metadata {
@@ -101,7 +101,7 @@ impl Reader<'_> {
         fields
     }
 
-    /// The method that a target names.
+    /// The method of a target.
     pub(super) fn call(
         &mut self,
         place: &str,
@@ -111,7 +111,7 @@ impl Reader<'_> {
         calls: &mut Calls,
     ) -> Option<Arc<Call>> {
         if origin.addresses.is_empty() {
-            return None; // its name was not found, which is told already
+            return None; // its name was not found, which is already reported
         }
         let server = Server {
             origin,
@@ -129,7 +129,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The messages of a call in their frames, of the first where calls differ; each row of the data is tried.
+    /// The framed messages of a call; if calls differ, of the first. Checks each row of the data.
     pub(super) fn messages(
         &mut self,
         call: &Call,
@@ -151,7 +151,7 @@ impl Reader<'_> {
         (framed, plan)
     }
 
-    /// Renders a request of each row, and keeps the messages of the first.
+    /// Renders a request from each row, and keeps the messages of the first.
     fn tried(
         &self,
         template: &Template,
@@ -173,13 +173,13 @@ impl Reader<'_> {
             }
         }
         let mut count = crate::grpc::Messages::default();
-        let _ = count.feed(framed); // we compress nothing
+        let _ = count.feed(framed); // we never compress
         debug_assert!(count.is_whole(), "{}", call.path());
         Ok(usize::try_from(count.count).unwrap_or(usize::MAX))
     }
 }
 
-/// Whether this is base64, with padding or without (RFC 4648 §4).
+/// Whether the text is base64 (RFC 4648 §4), with or without padding.
 fn is_base64(text: &str) -> bool {
     let digits = text.trim_end_matches('=');
     let padding = text.len() - digits.len();
@@ -189,7 +189,7 @@ fn is_base64(text: &str) -> bool {
         && (padding == 0 || (padding < 3 && text.len().is_multiple_of(4)))
 }
 
-/// What grpc-timeout says: up to eight digits and a unit, as exact as can be.
+/// The value of grpc-timeout: up to eight digits and a unit, as exact as possible.
 pub(super) fn timeout(wait: Duration) -> String {
     const MOST: u128 = 99_999_999;
     let (ms, us) = (wait.as_millis(), wait.as_micros());

@@ -1,18 +1,18 @@
-//! Values in what is sent that nobody means to send: what a script makes of a variable that it forgot, and placeholders of other tools.
+//! Finds values that nobody means to send: the result of a script's unset variable, or another tool's placeholder.
 
 use percent_encoding::percent_decode;
 use std::borrow::Cow;
 
-/// How much of a body is looked at.
+/// How much of a body is searched.
 const LOOKED_AT: usize = 1024 * 1024;
 
 /// Longest name between braces.
 const NAME_MOST: usize = 64;
 
-/// How many of them are told.
+/// How many of them are reported.
 const TOLD_MOST: usize = 4;
 
-/// Where a value stands.
+/// Where a value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Body,
@@ -21,7 +21,8 @@ pub(crate) enum Place {
     Line,
 }
 
-/// Adds the odd values in this text, each once, also as percent-encoding leaves them; `braces` says whether names in braces are among them. Those that are no name in braces stand alone as values do: `?id=undefined`, `"NaN"`.
+/// Adds the odd values in this text, each once, including percent-encoded ones. `braces` says whether names in braces
+/// count. Other odd values must make up a whole value: `?id=undefined`, `"NaN"`.
 pub(crate) fn odd(bytes: &[u8], place: Place, braces: bool, found: &mut Vec<String>) {
     let bytes = bytes.get(..LOOKED_AT).unwrap_or(bytes);
     written(bytes, place, braces, found);
@@ -68,7 +69,7 @@ fn written(bytes: &[u8], place: Place, braces: bool, found: &mut Vec<String>) {
     }
 }
 
-/// Whether what stands between these places is a value by itself, and no part of a sentence or of a longer word.
+/// Whether the text between these positions is a whole value, not part of a sentence or a longer word.
 fn is_value(bytes: &[u8], from: usize, to: usize, place: Place) -> bool {
     let next = bytes.get(to).copied();
     let ends = next.is_none_or(|b| b"\r\n\"'/&?#,;)]} \t".contains(&b));
@@ -77,7 +78,7 @@ fn is_value(bytes: &[u8], from: usize, to: usize, place: Place) -> bool {
     let begins = last.is_none_or(|b| b"\"'/=:,[(".contains(&b));
     // `Authorization: Bearer undefined`: the last word of a field.
     let ends_field = place == Place::Fields && next == Some(b'\r') && before.last() == Some(&b' ');
-    // A part of a form by `-F` is a line of its own.
+    // A part of a form by `-F` is its own line.
     let is_line = before.last() == Some(&b'\n') && next.is_none_or(|b| b == b'\r');
     ends && (begins || ends_field || is_line)
 }

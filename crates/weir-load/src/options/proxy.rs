@@ -1,4 +1,5 @@
-//! Which proxy a target is reached by: that of `--proxy URL`, or with `--proxy env` that of the environment, in curl's words.
+//! Chooses the proxy for a target: from `--proxy URL`, or with `--proxy env` from the environment variables that curl
+//! reads.
 
 use super::Reader;
 use crate::transport::origin::Proxy;
@@ -7,11 +8,11 @@ use std::net::IpAddr;
 use weir_wire::base64;
 use weir_wire::listen::Address;
 
-/// What `--proxy` is given to look at the environment.
+/// The value of `--proxy` that selects the environment.
 const ENVIRONMENT: &str = "env";
 
 impl Reader<'_> {
-    /// The proxy for this URL, if there is to be one, and its addresses.
+    /// The proxy for this URL, if any, and its addresses.
     pub(super) fn proxy(&mut self, url: &Url) -> Option<(Proxy, Vec<Address>)> {
         let written = self.options.proxy.as_deref()?;
         let (place, text) = if written == ENVIRONMENT {
@@ -33,7 +34,8 @@ impl Reader<'_> {
         let addresses = self.addresses(&place, &at);
         let authorization =
             at.credentials.as_ref().map(|c| format!("Basic {}", base64::encode(c.as_bytes())));
-        // Requests of http alone can be given to a proxy as they are; what is no HTTP/1.1 request after another needs a tunnel.
+        // A proxy accepts only plain http requests directly. Anything but a sequence of HTTP/1.1 requests needs a
+        // tunnel.
         let is_tunnel = url.scheme != Scheme::Http || self.options.http2;
         let connect = is_tunnel.then(|| connect(url, authorization.as_deref()));
         let name = format!("http://{}", at.authority);
@@ -41,7 +43,7 @@ impl Reader<'_> {
     }
 }
 
-/// The request for a tunnel (RFC 9112 §3.2.3: host and port, always both).
+/// The request that opens a tunnel. Its target is always host and port (RFC 9112 §3.2.3).
 fn connect(url: &Url, authorization: Option<&str>) -> Vec<u8> {
     let host = if url.host.contains(':') { format!("[{}]", url.host) } else { url.host.clone() };
     let to = format!("{host}:{}", url.port);
@@ -49,7 +51,7 @@ fn connect(url: &Url, authorization: Option<&str>) -> Vec<u8> {
     format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n{authorization}\r\n").into_bytes()
 }
 
-/// Reads where a proxy is: a URL, or host and port alone. The error is what was expected.
+/// Parses a proxy: a URL, or only host and port. The error names the expected form.
 fn parse(text: &str) -> Result<Url, String> {
     const FORM: &str = "expected env, or the URL of a proxy such as http://127.0.0.1:3128";
     if let Some((scheme, _)) = text.split_once("://")
@@ -65,7 +67,7 @@ fn parse(text: &str) -> Result<Url, String> {
     }
 }
 
-/// A URL as it may be shown.
+/// The URL without user and password, for display.
 fn without_user(text: &str) -> String {
     match (text.split_once("://"), text.rsplit_once('@')) {
         (Some((scheme, _)), Some((_, host))) => format!("{scheme}://***@{host}"),
@@ -74,7 +76,7 @@ fn without_user(text: &str) -> String {
     }
 }
 
-/// The proxy that the environment names for this URL: the variable, and what it says.
+/// The variable that names the proxy for this URL, and its value.
 fn from_environment(url: &Url, variable: impl Fn(&str) -> Option<String>) -> Option<(String, String)> {
     let excluded = ["no_proxy", "NO_PROXY"].iter().find_map(|name| variable(name)).unwrap_or_default();
     if excluded.split([',', ' ']).any(|rule| is_excluded(rule.trim(), url)) {
@@ -85,7 +87,8 @@ fn from_environment(url: &Url, variable: impl Fn(&str) -> Option<String>) -> Opt
     names.into_iter().find_map(|name| Some((name.to_owned(), variable(name)?)))
 }
 
-/// Whether a rule of `no_proxy` is about this URL: a name with all below it, an address or a network, each with a port or not; `*` is all.
+/// Whether a rule of `no_proxy` matches this URL. A rule is a name with all its subdomains, an address or a network,
+/// each with an optional port; `*` matches all.
 fn is_excluded(rule: &str, url: &Url) -> bool {
     if let (Ok(host), Some((network, bits))) = (url.host.parse::<IpAddr>(), rule.split_once('/')) {
         return network.parse().is_ok_and(|n| bits.parse().is_ok_and(|bits| is_within(host, n, bits)));
@@ -103,14 +106,14 @@ fn is_excluded(rule: &str, url: &Url) -> bool {
     !name.is_empty() && same && port.is_none_or(|port: u16| port == url.port)
 }
 
-/// Whether an address is in a network of so many leading bits.
+/// Whether an address is in a network with this many leading bits.
 fn is_within(host: IpAddr, network: IpAddr, bits: u32) -> bool {
     let (host, network, all) = match (host, network) {
         (IpAddr::V4(a), IpAddr::V4(b)) => (u128::from(a.to_bits()), u128::from(b.to_bits()), 32),
         (IpAddr::V6(a), IpAddr::V6(b)) => (a.to_bits(), b.to_bits(), 128),
         _ => return false,
     };
-    // Of no bits all are the same; a shift by the whole width would not be defined.
+    // With a prefix of zero bits every address matches; a shift by the whole width would be undefined.
     bits <= all && (host ^ network).checked_shr(all - bits).unwrap_or(0) == 0
 }
 

@@ -1,4 +1,4 @@
-//! Requests as they are written on the wire: method, path, fields and body of each target.
+//! Renders the requests as sent on the wire: method, path, fields and body of each target.
 
 use super::Reader;
 use super::body::{multipart_type, read_at_most};
@@ -22,22 +22,22 @@ use weir_wire::tls::ClientTls;
 /// Longest feed: it is held in memory.
 const FEED_MOST: u64 = 1 << 30;
 
-/// What is sent over a WebSocket without `--data`: servers that echo tell it from nothing.
+/// The WebSocket message without `--data`. It is not empty, so that an echo can be told from no answer.
 const MESSAGE: &[u8] = b"hello";
 
-/// What was asked for, the same for every target.
+/// The parts of a request that all targets share.
 #[derive(Clone, Copy)]
 struct Asked<'a> {
     method: &'a str,
     fields: &'a [(String, String)],
-    /// As given: for gRPC this is JSON.
+    /// As given; for gRPC it is JSON.
     body: &'a [u8],
-    /// The proxy that requests are given to; one that only opens a tunnel is none.
+    /// The proxy that requests are sent to; `None` for one that only opens a tunnel.
     proxy: Option<&'a Proxy>,
 }
 
 impl Reader<'_> {
-    #[allow(clippy::type_complexity)] // four lists that belong together for the length of one call
+    #[allow(clippy::type_complexity)] // four lists that belong together for one call
     pub(super) fn targets(
         &mut self,
         data: Option<&Arc<Data>>,
@@ -57,7 +57,7 @@ impl Reader<'_> {
         if o.urls.is_empty() {
             self.wrong("URL", "expected one, such as http://127.0.0.1:8080/");
         }
-        // Asked for once, whatever comes of it: a mistake is told once.
+        // Built once, whatever the result, so a mistake is reported once.
         let mut tls: Option<Option<ClientTls>> = None;
         let mut seen: Vec<(Scheme, String, u16)> = Vec::new();
         let (mut origins, mut targets, mut weights, mut plans) = (vec![], vec![], vec![], vec![]);
@@ -74,7 +74,7 @@ impl Reader<'_> {
             }
             let key = (url.scheme, url.host.clone(), url.port);
             let origin = seen.iter().position(|s| *s == key).unwrap_or_else(|| {
-                // A proxy looks up the target's name itself.
+                // A proxy resolves the target's name itself.
                 let (proxy, addresses) = match self.proxy(&url) {
                     Some((proxy, addresses)) => (Some(proxy), addresses),
                     None => (None, self.addresses(text, &url)),
@@ -100,7 +100,7 @@ impl Reader<'_> {
                     Some(call) => Some(call),
                     None => continue,
                 },
-                (true, ..) => continue, // told already
+                (true, ..) => continue, // already reported
             };
             let proxy = origins.get(origin).and_then(|o| o.proxy.as_ref());
             plan.proxy = proxy.map(|p| p.name.clone());
@@ -124,13 +124,13 @@ impl Reader<'_> {
                     "no URL speaks TLS: leave it out, or write https://, wss:// or grpcs://",
                 );
             }
-            self.tls(); // needed for none of the URLs, but a file that can not be read is a mistake all the same
+            self.tls(); // no URL needs TLS, but a file that cannot be read is still a mistake
         }
         (origins, targets, weights, plans)
     }
 
-    /// The request on the wire. Beside what was asked for it has Host, and Content-Length where there is a body: nothing
-    /// else, as with wrk. A call of gRPC has what that asks for, and grpc-timeout, as with ghz.
+    /// Renders the request as sent on the wire. Apart from the given fields it has only Host, and Content-Length with
+    /// a body, as with wrk. A gRPC call also has the fields that gRPC requires and grpc-timeout, as with ghz.
     fn render(
         &mut self,
         place: &str,
@@ -167,7 +167,7 @@ impl Reader<'_> {
         } else if self.options.no_keepalive && !has("connection") {
             all.push(("Connection".to_owned(), "close".to_owned()));
         }
-        // RFC 9112 §3.2.2: a proxy is told the whole URL.
+        // RFC 9112 §3.2.2: a request to a proxy has the whole URL.
         let whole = proxy.map(|_| format!("{}://{}", url.scheme.name(), url.authority)).unwrap_or_default();
         if let Some(authorization) = proxy.and_then(|p| p.authorization.as_ref()) {
             all.push(("Proxy-Authorization".to_owned(), authorization.clone()));
@@ -218,7 +218,7 @@ impl Reader<'_> {
         Target { origin: 0, scheme, call, is_head, bytes: bytes.into(), head_bytes, h2, message, template }
     }
 
-    /// A feed of which nothing is sent was given for nothing.
+    /// Reports a feed that no request uses.
     pub(super) fn feed_is_used(&mut self, targets: &[Target], data: Option<&Data>) {
         let Some(path) = self.options.feed.as_ref().filter(|_| data.is_some() && !targets.is_empty()) else {
             return;
@@ -234,7 +234,7 @@ impl Reader<'_> {
         self.wrong(&format!("--feed {}", path.display()), &hint);
     }
 
-    /// What can not stand beside a WebSocket.
+    /// Reports options that cannot be combined with a WebSocket.
     fn websocket(&mut self) {
         let o = self.options;
         if o.http2 {
@@ -265,7 +265,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The template of a request, where it is not always the same.
+    /// The template of a request, if requests differ.
     fn template(
         &mut self,
         place: &str,
@@ -303,7 +303,7 @@ impl Reader<'_> {
         (!fixed).then_some(Template { line, fields, body, length, call: None })
     }
 
-    /// What is sent though nobody means to send it. With `--raw` braces are meant.
+    /// Values that are probably sent by mistake. With `--raw`, braces are intended.
     fn odd_values(&self, parts: [&[u8]; 3], template: Option<&Template>, data: Option<&Data>) -> Vec<String> {
         let mut found = Vec::new();
         let braces = !self.options.raw;
@@ -314,7 +314,7 @@ impl Reader<'_> {
                 for (text, place) in [&t.line, &t.fields, &t.body].into_iter().zip(places) {
                     text.literals().for_each(|part| odd(part, place, braces, &mut found));
                     let cells = data.into_iter().flat_map(|data| text.columns().flat_map(|c| data.cells(c)));
-                    // A cell is a value by itself.
+                    // A cell is a whole value.
                     cells.for_each(|cell| odd(cell.as_bytes(), Place::Line, braces, &mut found));
                 }
             }

@@ -1,16 +1,16 @@
-//! The message of remote write 1.0 in protobuf: a `WriteRequest` of `TimeSeries` of `Label`s and one `Sample` each. Written by
-//! hand, since it is three kinds of messages with two kinds of fields.
+//! The message of remote write 1.0 in protobuf: a `WriteRequest` of `TimeSeries`, each with `Label`s and one
+//! `Sample`. Written by hand, because it needs only three kinds of messages with two kinds of fields.
 //!
 //! Source: prometheus/prompb/remote.proto and types.proto; protobuf's encoding guide.
 
-/// One series with its value of now.
+/// One series with its current value.
 pub(super) struct Series {
     /// Sorted by name.
     pub(super) labels: Vec<(String, String)>,
     pub(super) value: f64,
 }
 
-/// All series at one time, in milliseconds since 1970.
+/// Encodes all series for one time, in milliseconds since 1970.
 pub(super) fn encode(series: &[Series], unix_ms: u64) -> Vec<u8> {
     let mut request = Vec::new();
     for one in series {
@@ -21,7 +21,7 @@ pub(super) fn encode(series: &[Series], unix_ms: u64) -> Vec<u8> {
             bytes(&mut label, 2, value.as_bytes());
             bytes(&mut message, 1, &label);
         }
-        // A double is tag 1 of type 1 (eight bytes), a time tag 2 of type 0 (a varint).
+        // The value has tag 1 and type 1 (a double), the time tag 2 and type 0 (a varint).
         let mut sample = vec![1 << 3 | 1];
         sample.extend(one.value.to_le_bytes());
         sample.push(2 << 3);
@@ -39,7 +39,7 @@ fn bytes(out: &mut Vec<u8>, tag: u8, value: &[u8]) {
     out.extend(value);
 }
 
-/// Seven bits a byte, the lowest first.
+/// Seven bits per byte, the lowest first.
 fn varint(out: &mut Vec<u8>, mut n: u64) {
     while n > 0x7f {
         out.push(n as u8 | 0x80);

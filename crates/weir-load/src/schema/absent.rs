@@ -1,9 +1,9 @@
-//! What stands for a schema where weir-load was built without gRPC: nothing can be looked up, so no call exists.
+//! Replaces the schema if weir-load is built without gRPC: lookups fail, so no call exists.
 
 use super::{Server, Source};
 use weir_report::report::CallKind;
 
-/// A call that nobody can make.
+/// A call that cannot exist.
 #[derive(Debug)]
 pub(crate) enum Call {}
 

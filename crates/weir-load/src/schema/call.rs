@@ -1,17 +1,17 @@
-//! A method that is called: JSON in, messages in their frames out, and back where a check wants to see them.
+//! A called method: turns JSON into framed messages, and responses back into JSON for checks.
 
 use prost_reflect::prost::Message as _;
 use prost_reflect::{DynamicMessage, FieldDescriptor, Kind, MessageDescriptor, MethodDescriptor};
 use serde_json::{Map, Value};
 use weir_report::report::CallKind;
 
-/// A method, and what its messages look like.
+/// A method and its message types.
 #[derive(Debug)]
 pub(crate) struct Call {
     method: MethodDescriptor,
-    /// Of the method; apart, since each response is looked at.
+    /// The method's kind; a separate field because every response reads it.
     kind: CallKind,
-    /// Where its schema comes from.
+    /// The schema's origin.
     schema: String,
 }
 
@@ -34,8 +34,8 @@ impl Call {
         &self.schema
     }
 
-    /// Appends the messages that this JSON means, and tells how many they are. Nothing is the empty message; where a stream goes out, an array is its
-    /// messages, and so are values one after another.
+    /// Appends the framed messages for this JSON and returns their number. Empty input is the empty message. If the
+    /// client streams, each element of an array is a message, and so is each of several values in a row.
     pub(crate) fn frame(&self, json: &[u8], out: &mut Vec<u8>) -> Result<usize, String> {
         let streams = self.method.is_client_streaming();
         let mut messages = Vec::new();
@@ -70,7 +70,7 @@ impl Call {
         message.encode(out).map_err(|e| e.to_string())
     }
 
-    /// The messages of a response as JSON: an array where a stream comes in. None where they are no such messages.
+    /// The messages of a response as JSON: an array if the server streams. `None` if the body has no such messages.
     pub(crate) fn json(&self, body: &[u8]) -> Option<Vec<u8>> {
         let mut rest = body;
         let mut all = Vec::new();
@@ -89,7 +89,7 @@ impl Call {
     }
 }
 
-/// What kind of call has so many messages each way.
+/// The kind of call, by which sides stream.
 const fn kind(client_streams: bool, server_streams: bool) -> CallKind {
     match (client_streams, server_streams) {
         (false, false) => CallKind::Unary,
@@ -105,7 +105,7 @@ fn misfit(message: &MessageDescriptor, value: &Value) -> Option<(String, String)
     let Value::Object(fields) = value else {
         return Some((String::new(), format!("expected an object, found {}", shown(value))));
     };
-    // Those of google.protobuf have a JSON of their own.
+    // Messages of google.protobuf have their own JSON forms.
     if message.full_name().starts_with("google.protobuf.") {
         return Some((String::new(), error));
     }
@@ -119,7 +119,7 @@ fn misfit(message: &MessageDescriptor, value: &Value) -> Option<(String, String)
             return Some(found);
         }
     }
-    Some((String::new(), error)) // fields that do not go together
+    Some((String::new(), error)) // fields that cannot be combined
 }
 
 fn misfit_of_field(
@@ -175,7 +175,7 @@ fn expected(field: &FieldDescriptor) -> String {
     }
 }
 
-/// A value in a message, not too long.
+/// A value for an error message, shortened.
 fn shown(value: &Value) -> String {
     const MOST: usize = 60;
     let text = value.to_string();

@@ -12,14 +12,14 @@ const SET_MOST: u64 = 64 * 1024 * 1024;
 /// Where methods are looked up.
 #[derive(Debug)]
 pub(crate) struct Schema {
-    /// None where each target is asked.
+    /// `None` if each target is asked.
     pool: Option<DescriptorPool>,
-    /// What a report says of it.
+    /// Its name in a report.
     name: String,
 }
 
 impl Schema {
-    /// Reads the files. The error is the option with its value, and what is wrong with it.
+    /// Reads the files. The error is the option with its value, and the mistake.
     pub(crate) fn new(source: Source) -> Result<Self, (String, String)> {
         match source {
             Source::Files(files, folders) => {
@@ -43,7 +43,7 @@ impl Schema {
         }
     }
 
-    /// The method that this path names. The error says which there are.
+    /// The method at this path. The error lists the methods that exist.
     pub(crate) fn call(&mut self, path: &str, server: &Server<'_>) -> Result<Call, String> {
         let named = service_and_method(path);
         if let Some(pool) = &self.pool {
@@ -62,7 +62,7 @@ impl Schema {
     }
 }
 
-/// Compiles files. Where no folder of imports is given, each file is looked for where it stands.
+/// Compiles files. Without import folders, each file is searched for in its own folder.
 fn compiled(files: &[PathBuf], folders: &[PathBuf]) -> Result<DescriptorPool, (String, String)> {
     let place = |file: &Path| format!("--proto {}", file.display());
     for folder in folders {
@@ -86,7 +86,7 @@ fn compiled(files: &[PathBuf], folders: &[PathBuf]) -> Result<DescriptorPool, (S
             all.push(parent.to_owned());
         }
     }
-    // Its `Debug` has file, line and column; its `Display` has not.
+    // Its `Debug` includes file, line and column; its `Display` does not.
     let mut compiler = Compiler::new(&all).map_err(|e| ("--import-path".to_owned(), format!("{e:?}")))?;
     compiler.include_imports(true);
     for file in files {
@@ -95,7 +95,7 @@ fn compiled(files: &[PathBuf], folders: &[PathBuf]) -> Result<DescriptorPool, (S
     Ok(compiler.descriptor_pool())
 }
 
-/// The service and the method that a path names: `/package.Service/Method`, or `package.Service.Method` as ghz has it.
+/// Splits a path into service and method: `/package.Service/Method`, or `package.Service.Method` as in ghz.
 fn service_and_method(path: &str) -> Option<(&str, &str)> {
     let path = path.trim_start_matches('/');
     let parts = path.split_once('/').or_else(|| path.rsplit_once('.'));

@@ -1,6 +1,7 @@
-//! Asks a target what it is: server reflection, v1 and where that is not there v1alpha, which has the same messages.
+//! Asks a target for its schema by server reflection: v1, or if the target lacks it v1alpha, which has the same
+//! messages.
 //!
-//! The messages are few, so they are read and written by hand (grpc/reflection/v1/reflection.proto).
+//! The messages are few, so the code for them is hand-written (grpc/reflection/v1/reflection.proto).
 
 use super::Server;
 use super::methods::no_service;
@@ -14,7 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use weir_report::units::shown;
 
-/// Longest answer: descriptors of very large interfaces have a few MiB.
+/// Longest answer: the descriptors of very large interfaces take a few MiB.
 const ANSWER_MOST: usize = 16 * 1024 * 1024;
 
 /// Most files that one service may need.
@@ -22,7 +23,7 @@ const FILES_MOST: usize = 10_000;
 
 const VERSIONS: [&str; 2] = ["v1", "v1alpha"];
 
-/// What is asked, by its number in `ServerReflectionRequest`.
+/// The question, by its number in `ServerReflectionRequest`.
 #[derive(Clone, Copy)]
 enum Ask<'a> {
     File(&'a str),
@@ -30,16 +31,16 @@ enum Ask<'a> {
     Symbol(&'a str),
 }
 
-/// What is answered.
+/// The answer.
 #[derive(Debug, Default)]
 struct Answer {
     files: Vec<FileDescriptorProto>,
     services: Vec<String>,
-    /// The code and the text of an error.
+    /// Code and text of an error.
     error: Option<(u64, String)>,
 }
 
-/// Everything that describes a service, and the version that told it.
+/// All files that describe a service, and the reflection version that returned them.
 pub(super) fn files(server: &Server<'_>, service: &str) -> Result<(DescriptorPool, &'static str), String> {
     run(server, async |session: &mut Session| {
         let answers = session.ask(&[Ask::Symbol(service)]).await?;
@@ -55,7 +56,7 @@ pub(super) fn files(server: &Server<'_>, service: &str) -> Result<(DescriptorPoo
     })
 }
 
-/// The services that there are, without those that describe.
+/// The services of the target, without reflection itself.
 pub(super) fn services(server: &Server<'_>) -> Result<Vec<String>, String> {
     run(server, async |session: &mut Session| session.services().await)
 }
@@ -77,7 +78,7 @@ fn run<T>(
     })
 }
 
-/// A connection that is asked.
+/// A connection for reflection.
 struct Session {
     once: Once,
     head: Rendered,
@@ -85,7 +86,7 @@ struct Session {
 }
 
 impl Session {
-    /// Connects, and finds out which version is there.
+    /// Connects, and finds out which version the target supports.
     async fn open(server: &Server<'_>) -> Result<Self, String> {
         for version in VERSIONS {
             let once = Once::open(server.origin, server.timeout, ANSWER_MOST).await?;
@@ -115,9 +116,9 @@ impl Session {
         Ok(names.filter(|name| !name.starts_with("grpc.reflection.")).collect())
     }
 
-    /// Asks for what the files import, and for what that imports, until all is there.
+    /// Asks for the files' imports, and for the imports of those, until none is missing.
     async fn complete(&mut self, files: Vec<FileDescriptorProto>) -> Result<DescriptorPool, String> {
-        let known = DescriptorPool::global(); // those of google.protobuf, which servers may not hand out
+        let known = DescriptorPool::global(); // those of google.protobuf, which servers may not return
         let mut all: BTreeMap<String, FileDescriptorProto> = BTreeMap::new();
         all.extend(files.into_iter().map(|f| (f.name().to_owned(), f)));
         loop {
@@ -150,7 +151,7 @@ impl Session {
     }
 }
 
-/// The head of the call.
+/// The head of the reflection call.
 fn head(server: &Server<'_>, version: &str) -> Rendered {
     let mut head = format!(
         "POST /grpc.reflection.{version}.ServerReflection/ServerReflectionInfo HTTP/1.1\r\nHost: {}\r\nTE: trailers\r\n\
@@ -158,7 +159,7 @@ fn head(server: &Server<'_>, version: &str) -> Rendered {
         server.authority
     );
     for (name, value) in server.fields {
-        let _ = write!(head, "{name}: {value}\r\n"); // a String takes everything
+        let _ = write!(head, "{name}: {value}\r\n"); // writing to a String cannot fail
     }
     head.push_str("\r\n");
     Rendered::new(head.as_bytes(), server.scheme, false)
@@ -166,7 +167,7 @@ fn head(server: &Server<'_>, version: &str) -> Rendered {
 
 // === messages ===
 
-/// `ServerReflectionRequest`s in their frames.
+/// Encodes `ServerReflectionRequest`s, framed.
 fn request(asks: &[Ask<'_>]) -> Vec<u8> {
     let mut out = Vec::new();
     for ask in asks {
@@ -185,7 +186,7 @@ fn request(asks: &[Ask<'_>]) -> Vec<u8> {
     out
 }
 
-/// `ServerReflectionResponse`s out of their frames; none where they are none.
+/// Decodes framed `ServerReflectionResponse`s; `None` if the body is malformed.
 fn answers(body: &[u8]) -> Option<Vec<Answer>> {
     let (mut rest, mut all) = (body, Vec::new());
     while !rest.is_empty() {
@@ -225,7 +226,7 @@ fn answer(message: &[u8]) -> Option<Answer> {
     Some(answer)
 }
 
-/// The fields of a message: number, and the number or the bytes that it holds.
+/// The fields of a message: tag, and the number or the bytes of its value.
 fn fields(message: &[u8]) -> Option<Vec<(u64, u64, &[u8])>> {
     let (mut rest, mut all) = (message, Vec::new());
     while !rest.is_empty() {

@@ -1,6 +1,7 @@
-//! The addresses of an origin: connections are spread over those that accept, and one that does not is passed over.
+//! The addresses of an origin: spreads connections over those that accept, and skips the others.
 //!
-//! A name has often an address of each family, and a server that listens on one of them only. What each address did is counted for the ledger.
+//! A name often has an IPv4 and an IPv6 address while its server listens on only one of them. Each address is counted
+//! for the ledger.
 
 use super::failure::{Failure, Wait};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,7 +10,7 @@ use weir_report::report::AddressUse;
 use weir_wire::dial::{Dialled, dial};
 use weir_wire::listen::Address;
 
-/// All addresses of an origin, as the threads of a run share them.
+/// All addresses of an origin, shared by the threads of a run.
 #[derive(Debug)]
 pub(crate) struct Addresses(Vec<One>);
 
@@ -18,7 +19,7 @@ struct One {
     address: Address,
     opened: AtomicU64,
     failed: AtomicU64,
-    /// Whether it is passed over: the last connection to it failed. It is tried again where all others fail too.
+    /// Whether it is skipped: the last connection to it failed. It is tried again if all others fail too.
     is_down: AtomicBool,
 }
 
@@ -41,7 +42,7 @@ impl Addresses {
         self.0.iter().map(|one| &one.address)
     }
 
-    /// What became of connections to each.
+    /// The results of connections to each address.
     pub(crate) fn used(&self) -> impl Iterator<Item = (String, AddressUse)> {
         self.0.iter().map(|one| {
             let (opened, failed) = (one.opened.load(Ordering::Relaxed), one.failed.load(Ordering::Relaxed));
@@ -49,10 +50,10 @@ impl Addresses {
         })
     }
 
-    /// Opens connection `number` within `timeout`, without TLS; an error only where no address accepts it.
+    /// Opens connection `number` within `timeout`, without TLS. Fails only if no address accepts it.
     pub(crate) async fn dial(&self, number: usize, timeout: Duration) -> Result<Dialled, Failure> {
         let begun = Instant::now();
-        // What is told, and whether it says no more than that this machine has not got the address's family.
+        // The failure to report, and whether it only says that this machine lacks the address's family.
         let mut told: Option<(Failure, bool)> = None;
         let order = self.order(number);
         for (i, one) in order.iter().enumerate() {
@@ -60,7 +61,7 @@ impl Addresses {
             if rest.is_zero() {
                 break;
             }
-            // An address that swallows what is sent to it must leave time for the others.
+            // An address that drops packets silently must leave time for the others.
             let left = u32::try_from(order.len() - i).unwrap_or(u32::MAX);
             match dial(&one.address, None, rest / left).await {
                 Ok(dialled) => {
@@ -74,7 +75,7 @@ impl Addresses {
                     if let Failure::Descriptors(_) = now {
                         return Err(now); // the others would need one too
                     }
-                    // `No free port` of an address that never worked is what a machine without its family says.
+                    // `No free port` for an address that never worked means that the machine lacks its family.
                     let is_family = matches!(now, Failure::Ports(_)) && !one.has_worked();
                     if told.as_ref().is_none_or(|(_, of_family)| *of_family && !is_family) {
                         told = Some((now, is_family));
@@ -85,7 +86,8 @@ impl Addresses {
         Err(told.map_or(Failure::Timeout(Wait::Connect), |(failure, _)| failure))
     }
 
-    /// In which order connection `number` tries them: those that accept, from its own on, then those that are passed over.
+    /// The order in which connection `number` tries them: those that accept, starting from its own; then the skipped
+    /// ones.
     fn order(&self, number: usize) -> Vec<&One> {
         let (mut order, down): (Vec<_>, Vec<_>) = self.0.iter().partition(|one| !one.is_down());
         if !order.is_empty() {
@@ -108,9 +110,10 @@ impl One {
 
     fn note(&self, failure: &Failure) {
         if !matches!(failure, Failure::Descriptors(_) | Failure::Ports(_)) {
-            self.failed.fetch_add(1, Ordering::Relaxed); // those are this machine's
+            self.failed.fetch_add(1, Ordering::Relaxed); // the failure is this machine's
         }
-        // One that worked before and is only slow, or out of ports, is not dead: passing over it would load the others in its place.
+        // An address that worked before and is only slow, or out of ports, is not dead. Skipping it would shift its
+        // load to the others.
         let is_dead = match failure {
             Failure::Timeout(_) | Failure::Ports(_) => !self.has_worked(),
             Failure::Descriptors(_) => false,

@@ -1,23 +1,23 @@
-//! Why a request came to no response, in words that say what helps.
+//! Why a request got no response, worded so that it suggests a remedy.
 
 use std::io;
 use weir_wire::dial::DialError;
 use weir_wire::tls::{TlsFault, explained, fault_of};
 
-/// Why a request came to no response.
+/// Why a request got no response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// No connection.
     Connect(String),
-    /// The run was over. No error.
+    /// The run ended. Not an error.
     Cut,
     /// No connection: no descriptor is free.
     Descriptors(String),
     /// No connection: no local port is free.
     Ports(String),
-    /// The response broke a rule.
+    /// The response violated the protocol.
     Protocol(String),
-    /// The connection ended first.
+    /// The connection was closed or reset first.
     Reset(String),
     /// It took too long.
     Timeout(Wait),
@@ -27,7 +27,7 @@ pub(crate) enum Failure {
     Write(String),
 }
 
-/// What was waited for when it took too long.
+/// The step that timed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     /// The rest of a response.
@@ -36,14 +36,14 @@ pub(crate) enum Wait {
     Connect,
     /// The head of a response.
     Head,
-    /// A stream of a connection that takes no more.
+    /// A free stream on a connection that accepts no more.
     Stream,
     /// The TLS handshake.
     Tls,
 }
 
 impl Wait {
-    /// As it is told.
+    /// The text in reports.
     pub(crate) const fn text(self) -> &'static str {
         match self {
             Self::Body => "timeout in the middle of a response",
@@ -56,7 +56,7 @@ impl Wait {
 }
 
 impl Failure {
-    /// A TLS handshake that failed, with the option that helps.
+    /// Describes a failed TLS handshake, with the option that helps.
     pub(crate) fn of_tls(e: &io::Error) -> Self {
         let hint = match fault_of(e) {
             Some(TlsFault::Date) => "; --insecure accepts it all the same",
@@ -71,7 +71,7 @@ impl Failure {
         Self::Tls(format!("{e}{hint}"))
     }
 
-    /// A connection that ended while it was read. With TLS 1.3 a peer may refuse our certificate only then.
+    /// Describes a connection that ended during a read. With TLS 1.3 a peer may refuse our certificate only then.
     pub(crate) fn of_read(e: io::Error) -> Self {
         let e = explained(e);
         let hint = match fault_of(&e) {

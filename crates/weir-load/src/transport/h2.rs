@@ -1,7 +1,7 @@
-//! A connection of HTTP/2 as bytes, from the client's side.
+//! An HTTP/2 connection as bytes, from the client's side.
 //!
-//! *Layout.* `connection` is weir-wire's codec, of which `counter` takes what comes, with `head` for heads and `stream` for what is known of a
-//! request on its way. `request` renders requests, `once` makes calls before a run.
+//! *Layout.* `connection` uses weir-wire's codec, whose events go to `counter`; `head` reads heads, and `stream` is
+//! the state of a request in flight. `request` renders requests, `once` makes calls before a run.
 
 pub(crate) mod connection;
 pub(crate) mod counter;

@@ -1,32 +1,32 @@
-//! Where connections go: the addresses of a target, or those of the proxy before it.
+//! The destination of connections: the addresses of a target, or of the proxy in front of it.
 
 use super::addresses::Addresses;
 use weir_wire::tls::ClientTls;
 
-/// Where connections go.
+/// The destination of connections.
 #[derive(Debug)]
 pub(crate) struct Origin {
     /// Never empty.
     pub(crate) addresses: Addresses,
-    /// The policy and the name to ask for.
+    /// The policy, and the server name.
     pub(crate) tls: Option<(ClientTls, String)>,
-    /// Where `addresses` are those of a proxy.
+    /// Set if `addresses` belong to a proxy.
     pub(crate) proxy: Option<Proxy>,
 }
 
-/// A proxy that the connections to an origin go to.
+/// The proxy for connections to an origin.
 #[derive(Debug)]
 pub(crate) struct Proxy {
-    /// As it is reported: a URL without credentials.
+    /// For reports: a URL without credentials.
     pub(crate) name: String,
-    /// What asks for a tunnel; none where the requests themselves go to the proxy.
+    /// The request for a tunnel; `None` if requests go to the proxy directly.
     pub(crate) connect: Option<Vec<u8>>,
-    /// What Proxy-Authorization says.
+    /// The value of Proxy-Authorization.
     pub(crate) authorization: Option<String>,
 }
 
 impl Origin {
-    /// The policy and the name as they are dialled with.
+    /// The policy and the name for dialing.
     pub(crate) fn tls(&self) -> Option<(&ClientTls, &str)> {
         self.tls.as_ref().map(|(policy, name)| (policy, name.as_str()))
     }

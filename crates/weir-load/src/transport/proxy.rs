@@ -1,7 +1,7 @@
-//! How a connection to an origin is opened: straight, or by way of a proxy (RFC 9110 §9.3.6).
+//! Opens a connection to an origin: directly or through a proxy (RFC 9110 §9.3.6).
 //!
-//! With `http` the requests themselves go to the proxy, in absolute form, and opening is dialling it. All else goes through a tunnel that
-//! is asked for here; TLS is spoken inside of it, with the origin.
+//! Plain `http` requests go to the proxy in absolute form, and opening only dials it. Everything else uses a tunnel
+//! opened here; TLS inside it is with the origin.
 
 use super::failure::{Failure, Wait};
 use super::origin::{Origin, Proxy};
@@ -15,7 +15,7 @@ use weir_wire::dial::Dialled;
 /// Longest answer to CONNECT.
 const ANSWER_MOST: usize = 64 * 1024;
 
-/// Opens connection `number` to an origin within `timeout`. Asking for a tunnel counts as connecting.
+/// Opens connection `number` to an origin within `timeout`. Setting up a tunnel counts as connecting.
 pub(crate) async fn open(to: &Origin, number: usize, timeout: Duration) -> Result<Dialled, Failure> {
     let named = |failure| match (failure, &to.proxy) {
         (Failure::Connect(text), Some(proxy)) => {
@@ -50,7 +50,7 @@ pub(crate) async fn open(to: &Origin, number: usize, timeout: Duration) -> Resul
     Ok(dialled)
 }
 
-/// Asks the proxy for a tunnel; the stream is the tunnel then.
+/// Asks the proxy for a tunnel; the stream then is the tunnel.
 async fn tunnel(mut stream: Stream, proxy: &Proxy, connect: &[u8]) -> Result<Stream, Failure> {
     let lost = |text: &str| Failure::Connect(format!("the proxy {}: {text}", proxy.name));
     let mut written = 0;
@@ -79,7 +79,7 @@ async fn tunnel(mut stream: Stream, proxy: &Proxy, connect: &[u8]) -> Result<Str
     }
     match answer.status() {
         200..=299 if answer.rest().is_empty() => Ok(stream),
-        // Nobody speaks first in what goes through here: TLS, WebSocket and HTTP/2 begin with the client.
+        // In TLS, WebSocket and HTTP/2 the client speaks first, so the server cannot have sent anything yet.
         200..=299 => Err(lost("it sent more than its answer to CONNECT")),
         status => Err(lost(&format!("CONNECT was answered {status}"))),
     }

@@ -1,7 +1,6 @@
-//! Responses out of bytes: heads by weir-h1, bodies counted and thrown away. No sockets and no clock.
+//! Parses responses from bytes: weir-h1 parses heads; bodies are counted and discarded. No sockets and no clock.
 //!
-//! What a target answers is mostly the same head again, so the last one is kept and compared before anything is parsed: a
-//! head of equal bytes means the same.
+//! Most responses repeat the same head. The last head is kept and compared before parsing: equal bytes mean the same.
 
 use crate::grpc::Code;
 use weir_h1::{
@@ -9,7 +8,7 @@ use weir_h1::{
 };
 use weir_report::report::Protocol;
 
-/// What all connections of a thread share.
+/// State that all connections of a thread share.
 #[derive(Debug, Default)]
 pub(crate) struct Parser {
     head: ResponseHead,
@@ -17,7 +16,7 @@ pub(crate) struct Parser {
     limits: Limits,
 }
 
-/// A head and what it means.
+/// A head and its meaning.
 #[derive(Debug, Default, Clone)]
 struct Known {
     /// Never empty once known.
@@ -34,14 +33,14 @@ struct Meaning {
     protocol: Protocol,
 }
 
-/// The responses of one connection, one after another.
+/// Reads the responses of one connection in sequence.
 #[derive(Debug)]
 pub(crate) struct Reader {
     state: State,
-    /// The beginning of a head whose end has not come.
+    /// The beginning of an incomplete head.
     partial: Vec<u8>,
     response: Response,
-    /// Where the bytes of bodies go, if anyone wants them.
+    /// Collects the bytes of bodies, if wanted.
     kept: Option<Vec<u8>>,
 }
 
@@ -49,31 +48,31 @@ pub(crate) struct Reader {
 enum State {
     Body(BodyReader),
     Head,
-    /// `Content-Length` bytes that are left; apart, because almost every response is of that kind.
+    /// Remaining `Content-Length` bytes; a separate case because almost every response is of this kind.
     Length(u64),
 }
 
-/// One response, complete or under way.
+/// One response, complete or in progress.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Response {
     pub(crate) status: u16,
-    /// Head bytes, those of interim responses included.
+    /// Bytes of heads, including interim responses.
     pub(crate) head_bytes: u64,
     pub(crate) body_bytes: u64,
     pub(crate) framing_bytes: u64,
     /// Whether the connection may serve another request.
     pub(crate) keeps: bool,
     pub(crate) protocol: Protocol,
-    /// How a call of gRPC ended.
+    /// How a gRPC call ended.
     pub(crate) grpc: Option<Code>,
-    /// Whether it was to be gRPC and is not.
+    /// Whether it should be gRPC but is not.
     pub(crate) is_no_grpc: bool,
-    /// Messages of gRPC in the body.
+    /// gRPC messages in the body.
     pub(crate) messages: u64,
 }
 
 impl Response {
-    /// Whether it is as it should be: see [`Report::expected`](weir_report::Report::expected).
+    /// Whether the response is as expected: see [`Report::expected`](weir_report::Report::expected).
     pub(crate) fn is_expected(&self) -> bool {
         self.grpc.map_or_else(|| weir_report::report::is_expected(self.status), |code| code == Code::OK)
     }
@@ -83,26 +82,26 @@ impl Response {
         self.head_bytes + self.body_bytes + self.framing_bytes
     }
 
-    /// Whether its body is what was asked for.
+    /// Whether its body is complete and valid.
     pub(crate) fn is_good(&self) -> bool {
         self.grpc.map_or(self.status == 101 || (200..300).contains(&self.status), |code| code == Code::OK)
     }
 }
 
-/// What a piece of input came to.
+/// The result of a piece of input.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Fed {
-    /// A response is complete after so many bytes of the input.
+    /// A response is complete after this many bytes of the input.
     Complete(usize, Response),
-    /// All of the input is used and more is needed.
+    /// All input is used and more is needed.
     More,
 }
 
-/// What a response broke; the connection is of no more use.
+/// The violation in a response; the connection is unusable afterwards.
 pub(crate) type Broken = String;
 
 impl Reader {
-    /// Whether the head of a response has come, and not all of its body.
+    /// Whether the head has arrived but not all of the body.
     pub(crate) const fn is_in_body(&self) -> bool {
         !matches!(self.state, State::Head)
     }
@@ -116,7 +115,7 @@ impl Reader {
         }
     }
 
-    /// Takes the next piece of input. `is_head` says whether the request was a HEAD.
+    /// Takes the next piece of input. `is_head` says that the request was a HEAD.
     pub(crate) fn feed(&mut self, input: &[u8], is_head: bool, parser: &mut Parser) -> Result<Fed, Broken> {
         let mut at = 0;
         loop {
@@ -141,7 +140,7 @@ impl Reader {
                     return Ok(self.complete(at + len as usize));
                 }
                 State::Body(body) => match body.step(rest).map_err(|e| {
-                    self.response.framing_bytes += rest.len() as u64; // read, whatever it is
+                    self.response.framing_bytes += rest.len() as u64; // counts as read, whatever it is
                     e.to_string()
                 })? {
                     Step::Data { skip, len } => {
@@ -163,7 +162,7 @@ impl Reader {
         }
     }
 
-    /// The connection ended: the response that this completes, if any.
+    /// The connection ended: returns the response that this completes, if any.
     pub(crate) fn end(&mut self) -> Option<Response> {
         match &self.state {
             State::Body(body) if body.ends_with_connection() => {
@@ -179,7 +178,7 @@ impl Reader {
         !matches!(self.state, State::Head) || !self.partial.is_empty() || self.response.head_bytes > 0
     }
 
-    /// What was read of a response that is not complete.
+    /// What was read of an incomplete response.
     pub(crate) fn unfinished(&self) -> Response {
         let mut response = self.response;
         response.head_bytes += self.partial.len() as u64;
@@ -191,7 +190,7 @@ impl Reader {
         self.kept.as_deref().unwrap_or_default()
     }
 
-    /// Reads one head; how much of `rest` it took, or none when its end has not come.
+    /// Reads one head. Returns how much of `rest` it used, or `None` if the head is incomplete.
     fn head(&mut self, rest: &[u8], is_head: bool, parser: &mut Parser) -> Result<Option<usize>, Broken> {
         if self.response == Response::default()
             && let Some(kept) = &mut self.kept
@@ -199,7 +198,8 @@ impl Reader {
             kept.clear();
         }
         let known = &parser.last;
-        // Comparing instead of parsing: `parse_bench` of weir-h1 gives 150 ns for such a head, 2 % of what a request costs.
+        // Compares instead of parsing, which costs 150 ns for such a head (`parse_bench` of weir-h1), 2 % of a
+        // request.
         if self.partial.is_empty() && !known.bytes.is_empty() && rest.starts_with(&known.bytes) {
             let used = known.bytes.len();
             self.begin(known.meaning, used, is_head);
@@ -208,7 +208,7 @@ impl Reader {
         let before = self.partial.len();
         if before > 0 {
             self.partial.extend_from_slice(rest);
-            // Not again over the same bytes for each byte that a slow target adds.
+            // Does not search the same bytes again for each byte from a slow target.
             let fresh = self.partial.get(before.saturating_sub(3)..).unwrap_or_default();
             if memchr::memmem::find(fresh, b"\r\n\r\n").is_none()
                 && self.partial.len() < parser.limits.head_bytes
@@ -221,7 +221,7 @@ impl Reader {
         head.buffer_mut().extend_from_slice(if before > 0 { &self.partial } else { rest });
         let parsed = parse_response(head, &parser.limits).map_err(|e| broken(e, head.buffer()));
         if parsed.is_err() && before == 0 {
-            self.partial.extend_from_slice(rest); // what was read of it counts
+            self.partial.extend_from_slice(rest); // bytes of an incomplete head count
         }
         match parsed? {
             Progress::Partial if before > 0 => Ok(None),
@@ -273,7 +273,7 @@ impl Reader {
     }
 }
 
-/// What is wrong with a head. A record of TLS, an alert mostly, is what a port of TLS answers to cleartext.
+/// Describes a malformed head. A TLS record, usually an alert, is the reaction of a TLS port to cleartext.
 fn broken(e: weir_h1::Error, head: &[u8]) -> Broken {
     match head {
         [20..=23, 3, ..] => "what came is TLS: is this port one for https?".to_owned(),
@@ -293,7 +293,8 @@ pub(crate) fn keep(kept: &mut Option<Vec<u8>>, data: &[u8]) {
 mod tests {
     use super::*;
 
-    /// Reads all responses of `wire` given in pieces of `size`: status, body, framing and whether the connection stays.
+    /// Reads all responses in `wire`, fed in pieces of `size`: status, body, framing, and whether the connection
+    /// persists.
     fn read(wire: &str, size: usize, is_head: bool) -> Result<Vec<(u16, u64, bool, String)>, Broken> {
         let (mut reader, mut parser) = (Reader::new(true), Parser::default());
         let mut all = Vec::new();

@@ -1,16 +1,16 @@
-//! Frames of a WebSocket as bytes, from the client's side (RFC 6455 §5). No sockets and no clock.
+//! WebSocket frames as bytes, from the client's side (RFC 6455 §5). No sockets and no clock.
 
 use crate::transport::reader::{Response, keep};
 use fastrand::Rng;
 use weir_report::units::shown;
 
-/// Longest message that is read. Only what checks look at is kept of it, so this bounds time and not memory.
+/// Longest message that is read. Only the part for checks is kept, so this limits time, not memory.
 const MESSAGE_MOST: u64 = 64 * 1024 * 1024;
 
 /// Longest payload of a control frame (RFC 6455 §5.5).
 const CONTROL_MOST: u64 = 125;
 
-/// Bytes of pongs that may wait to be written. More pings than that are not answered: RFC 6455 §5.5.3 asks for the latest only.
+/// Unwritten bytes of pongs. Further pings get no answer: RFC 6455 §5.5.3 requires one for the latest only.
 const PONGS_MOST: usize = 16 * 1024;
 
 /// Kinds of frames (RFC 6455 §5.2).
@@ -21,24 +21,24 @@ pub(crate) const CLOSE: u8 = 8;
 const PING: u8 = 9;
 const PONG: u8 = 10;
 
-/// What a target is asked over a WebSocket.
+/// What to send over a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Binary,
     Text,
 }
 
-/// Reads the frames of one connection, one after another.
+/// Reads the frames of one connection in sequence.
 #[derive(Debug)]
 pub(crate) struct Frames {
-    /// The beginning of a frame's head whose end has not come.
+    /// The beginning of an incomplete frame head.
     partial: Vec<u8>,
     frame: Option<Frame>,
     control: Vec<u8>,
-    /// The kind of the message under way.
+    /// The type of the current message.
     message: Option<u8>,
     utf8: Utf8,
-    /// Of the message under way, with all frames since the last one.
+    /// The current message, with all frames since the last one.
     response: Response,
     kept: Option<Vec<u8>>,
     pub(crate) pings: u64,
@@ -52,25 +52,25 @@ struct Frame {
     left: u64,
 }
 
-/// What a piece of input came to, each with how much of it was used.
+/// The result of a piece of input, with how much of it was used.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Fed {
-    /// The target closes; the code and the reason it gave.
+    /// The target closes, with its code and reason.
     Close(usize, String),
-    /// A whole message.
+    /// A complete message.
     Message(usize, Response),
-    /// All is used and more is needed.
+    /// All input is used and more is needed.
     More,
 }
 
-/// What the target broke, and the code to close with (RFC 6455 §7.4.1).
+/// The violation, and the code to close with (RFC 6455 §7.4.1).
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Broken {
     pub(crate) code: u16,
     pub(crate) text: String,
 }
 
-/// A rule of the protocol.
+/// A protocol error.
 fn broken(text: impl Into<String>) -> Broken {
     Broken { code: 1002, text: text.into() }
 }
@@ -89,12 +89,12 @@ impl Frames {
         }
     }
 
-    /// Counts the answer to the handshake to the first message.
+    /// Adds the handshake response to the first message's bytes.
     pub(crate) const fn begin(&mut self, head_bytes: u64) {
         self.response.head_bytes += head_bytes;
     }
 
-    /// The bytes kept of the message just completed.
+    /// The kept bytes of the message just completed.
     pub(crate) fn body(&self) -> &[u8] {
         self.kept.as_deref().unwrap_or_default()
     }
@@ -109,7 +109,7 @@ impl Frames {
         self.message.is_some() || self.partial.first().is_some_and(|first| first & 0x0f < CLOSE)
     }
 
-    /// Takes the next piece of input. Answers to pings are written to `out`, masked by `mask`.
+    /// Takes the next piece of input. Writes pongs to `out`, masked by `mask`.
     pub(crate) fn feed(&mut self, input: &[u8], out: &mut Vec<u8>, mask: &mut Mask) -> Result<Fed, Broken> {
         let mut at = 0;
         loop {
@@ -163,7 +163,7 @@ impl Frames {
         Ok(Fed::Message(used, std::mem::take(&mut self.response)))
     }
 
-    /// Reads the head of a frame; how much of `rest` it took, or none when its end has not come.
+    /// Reads a frame head. Returns how much of `rest` it used, or `None` if the head is incomplete.
     fn head(&mut self, rest: &[u8]) -> Result<Option<usize>, Broken> {
         let before = self.partial.len();
         let joined: Vec<u8>;
@@ -174,7 +174,7 @@ impl Frames {
             &joined
         };
         let Some((first, masked, length, size)) = head(bytes) else {
-            self.partial.extend_from_slice(rest); // less than a head
+            self.partial.extend_from_slice(rest); // not a complete head
             return Ok(None);
         };
         let (is_last, kind) = (first & 0x80 != 0, first & 0x0f);
@@ -212,10 +212,10 @@ impl Frames {
     }
 }
 
-/// Longest head of a frame from a server: two bytes and a length of eight.
+/// Longest frame head from a server: two bytes and an eight-byte length.
 const HEAD_MOST: usize = 10;
 
-/// First byte, whether it is masked, length of the payload, length of the head without a mask.
+/// First byte, whether the frame is masked, payload length, and head length without a mask.
 fn head(bytes: &[u8]) -> Option<(u8, bool, u64, usize)> {
     let [first, second, rest @ ..] = bytes else { return None };
     let (length, size) = match second & 0x7f {
@@ -226,7 +226,7 @@ fn head(bytes: &[u8]) -> Option<(u8, bool, u64, usize)> {
     Some((*first, second & 0x80 != 0, length, size))
 }
 
-/// What a close frame says: a code and a reason, or nothing.
+/// The text of a close frame: code and reason, or nothing.
 fn told(payload: &[u8]) -> Result<String, Broken> {
     let Some((code, reason)) = payload.split_first_chunk() else {
         return if payload.is_empty() {
@@ -241,7 +241,7 @@ fn told(payload: &[u8]) -> Result<String, Broken> {
     Ok(if reason.is_empty() { format!("code {code}") } else { format!("code {code}: {reason}") })
 }
 
-/// Writes a frame, masked (RFC 6455 §5.3); the length of its head.
+/// Writes a masked frame (RFC 6455 §5.3); returns the length of its head.
 pub(crate) fn write(out: &mut Vec<u8>, kind: u8, payload: &[u8], mask: [u8; 4]) -> usize {
     let begin = out.len();
     out.push(0x80 | kind);
@@ -258,7 +258,7 @@ pub(crate) fn write(out: &mut Vec<u8>, kind: u8, payload: &[u8], mask: [u8; 4]) 
     }
     out.extend_from_slice(&mask);
     let size = out.len() - begin;
-    // Four bytes at a time, which the compiler makes wider.
+    // Four bytes at a time, which the compiler vectorizes.
     let mut words = payload.chunks_exact(4);
     for word in &mut words {
         out.extend(word.iter().zip(mask).map(|(byte, mask)| byte ^ mask));
@@ -267,12 +267,13 @@ pub(crate) fn write(out: &mut Vec<u8>, kind: u8, payload: &[u8], mask: [u8; 4]) 
     size
 }
 
-/// Masks of frames: they keep proxies from taking payloads for requests (RFC 6455 §10.3), so nobody may know them in advance.
+/// Frame masks. They keep proxies from mistaking payloads for requests (RFC 6455 §10.3), so they must be
+/// unpredictable.
 #[derive(Debug)]
 pub(crate) struct Mask(Rng);
 
 impl Mask {
-    /// From fresh randomness.
+    /// Seeds from fresh randomness.
     pub(crate) fn new() -> Self {
         let key = weir_wire::websocket::key();
         let seed =
@@ -285,16 +286,16 @@ impl Mask {
     }
 }
 
-/// Whether text in pieces is UTF-8.
+/// Checks that text in pieces is UTF-8.
 #[derive(Debug, Default)]
 struct Utf8 {
-    /// The beginning of a character.
+    /// The beginning of an incomplete character.
     pending: Vec<u8>,
 }
 
 impl Utf8 {
     fn feed(&mut self, mut data: &[u8]) -> bool {
-        // At most three bytes more end a character that has begun.
+        // At most three more bytes complete a character.
         while !self.pending.is_empty() {
             let Some((first, rest)) = data.split_first() else { return true };
             self.pending.push(*first);
@@ -324,7 +325,8 @@ impl Utf8 {
 mod tests {
     use super::*;
 
-    /// All messages in `wire`, given in pieces of `size`; the pongs, unmasked; what ended it.
+    /// Reads all messages in `wire`, fed in pieces of `size`. Returns them, the unmasked pongs, and how reading
+    /// ended.
     fn read(wire: &[u8], size: usize) -> (Vec<String>, Vec<u8>, String) {
         let (mut frames, mut out, mut mask) = (Frames::new(true), Vec::new(), Mask::new());
         let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! A client's messages over a WebSocket of its own, and what comes on it meanwhile.
+//! A client's messages over its own WebSocket, and messages that arrive in between.
 
 use super::{Client, close};
 use crate::clock;
@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::task::Context;
 
 impl Client {
-    /// One message and its answer, after the handshake where there is no session.
+    /// Sends one message and reads its answer, after the handshake if there is no session.
     pub(super) async fn on_websocket(&mut self, origin: usize, turned: u64) -> Result<(), Failure> {
         let worker = Rc::clone(&self.worker);
         let plan = &worker.plan;
@@ -27,7 +27,7 @@ impl Client {
         let (head, message) = bytes.split_at_checked(head_bytes).unwrap_or_default();
         slot.deadline.set(turned.saturating_add(clock::nanos(plan.timeout)));
         let kept = match self.sockets[index].take() {
-            Some(socket) => cleared(&worker, slot, socket).await?.ok(), // closed meanwhile: the target's right, and no error
+            Some(socket) => cleared(&worker, slot, socket).await?.ok(), // the target closed it: no error
             None => None,
         };
         let mut socket = match kept {
@@ -73,8 +73,7 @@ impl Client {
         .await;
     }
 
-    /// Answers the pings of sessions that wait for their next message, and lets go of those that the target closed: that is its right, and
-    /// no error.
+    /// Answers pings of idle sessions, and drops sessions that the target closed, which is no error.
     pub(super) fn tend(&mut self, cx: &mut Context<'_>) {
         for place in &mut self.sockets {
             if let Some(socket) = place
@@ -94,7 +93,7 @@ impl Client {
     }
 }
 
-/// The session, once what came on it before it is asked was read; or how the target has ended it.
+/// Reads everything that arrived before the next message; returns the session, or how the target ended it.
 async fn cleared(
     worker: &Rc<Worker>,
     slot: &Slot,

@@ -1,4 +1,4 @@
-//! A client's exchange over a stream of a connection of HTTP/2 that it shares with others.
+//! A client's exchange over a stream of a shared HTTP/2 connection.
 
 use super::Client;
 use crate::clock;
@@ -13,16 +13,16 @@ use std::sync::Arc;
 use std::task::Poll;
 use weir_report::verdict::CHOSE_OLD;
 
-/// How often a request may be sent again because the target refused it, or closed the connection, without having looked at it.
+/// How often a request is sent again after the target refused it, or closed the connection, without processing it.
 const AGAIN_MOST: usize = 3;
 
-/// The place of the connection of client `i`.
+/// The connection place of client `i`.
 fn place(worker: &Worker, i: usize, origin: usize) -> &Place {
     &worker.places[i / worker.plan.streams * worker.plan.origins.len() + origin]
 }
 
 impl Client {
-    /// The request over a stream; over a connection of its own where the target chose HTTP/1.1.
+    /// Sends the request over a stream, or over the client's own connection if the target chose HTTP/1.1.
     pub(super) async fn on_stream(&mut self, origin: usize, turned: u64) -> Result<(), Failure> {
         let worker = Rc::clone(&self.worker);
         let plan = &worker.plan;
@@ -39,7 +39,7 @@ impl Client {
             if is_fresh {
                 turned = 0; // it waited for the connection
             }
-            // What goes out: the head as rendered, and where the body is.
+            // The bytes to send: the rendered head, and the location of the body.
             let made: Arc<[u8]>;
             let (bytes, head_bytes) = if whole.template.is_some() {
                 let end = memchr::memmem::find(&self.out, b"\r\n\r\n").map_or(self.out.len(), |at| at + 4);
@@ -95,7 +95,7 @@ impl Client {
         Err(Failure::Reset(text.to_owned()))
     }
 
-    /// The connection of this client, and whether it waited for it; none when the target chose HTTP/1.1.
+    /// The client's connection, and whether it waited for it; `None` if the target chose HTTP/1.1.
     async fn link(&mut self, origin: usize) -> Result<Option<(Rc<Link>, bool)>, Failure> {
         let worker = Rc::clone(&self.worker);
         let place = place(&worker, self.i, origin);
@@ -141,7 +141,7 @@ impl Client {
         }
     }
 
-    /// Opens the connection of this client and of those that share it.
+    /// Opens the connection that this client shares.
     async fn dial_link(&mut self, place: &Place, origin: usize) -> Result<(), Failure> {
         let (stream, times) = self.dial(origin).await?;
         let worker = Rc::clone(&self.worker);

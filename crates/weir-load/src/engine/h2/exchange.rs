@@ -1,4 +1,4 @@
-//! Requests on a shared connection of HTTP/2: what a client does to have its response, and the driver that reads and writes for all of them.
+//! Requests on a shared HTTP/2 connection: the client's side, and the driver that reads and writes for all clients.
 
 use super::{Ask, Exchange, Fate, Io, Link, Phase};
 use crate::engine::shared::Captured;
@@ -17,7 +17,7 @@ use std::task::{Context, Poll};
 use weir_wire::Stream;
 
 impl Link {
-    /// A connection for `keys` clients of this thread, from `first_client` on.
+    /// A connection for `keys` clients of this thread, starting with `first_client`.
     pub(in crate::engine) fn new(
         stream: Stream,
         worker: &Worker,
@@ -42,12 +42,12 @@ impl Link {
         }
     }
 
-    /// Whether no request may begin on it any more.
+    /// Whether no further request may begin on it.
     pub(in crate::engine) fn is_closing(&self) -> bool {
         self.io.borrow().connection.is_closing()
     }
 
-    /// Lets it end with what is under way.
+    /// Lets it end after its requests in flight.
     pub(in crate::engine) fn close(&self) {
         self.io.borrow_mut().connection.close();
         self.wake_driver();
@@ -61,7 +61,7 @@ impl Link {
         }
     }
 
-    /// Sends the request of the client with this key, once, and says what became of it.
+    /// Sends the request of the client with this key once, and returns its result.
     pub(in crate::engine) fn poll_exchange(
         &self,
         worker: &Worker,
@@ -71,7 +71,7 @@ impl Link {
     ) -> Poll<Result<Fate, Failure>> {
         let mut exchanges = self.exchanges.borrow_mut();
         let Some(exchange) = exchanges.get_mut(key) else { return Poll::Ready(Err(Failure::Cut)) };
-        // What was answered is counted: an end that comes at the same moment must not count it again.
+        // An answered request is already counted; an end at the same moment must not count it again.
         if let Phase::Done(_) = exchange.phase
             && let Phase::Done(outcome) = std::mem::take(&mut exchange.phase)
         {
@@ -108,10 +108,11 @@ impl Link {
                 let (waited, room) = (!matches!(exchange.phase, Phase::Idle), io.connection.room());
                 match exchange.phase {
                     Phase::Called => self.called.set(self.called.get() - 1),
-                    Phase::Queued => return Poll::Pending, // something else woke it
+                    Phase::Queued => return Poll::Pending, // a spurious wake
                     _ => {}
                 }
-                // Who has not waited goes behind those who do. The target may have lowered its limit since one was called.
+                // A newcomer queues behind those that wait. The target may have lowered its limit since a client was
+                // called.
                 if room == 0 || (!waited && room <= self.called.get()) {
                     let mut queue = self.queue.borrow_mut();
                     if waited {
@@ -137,7 +138,7 @@ impl Link {
         }
     }
 
-    /// Calls those who have waited longest, as many as there is room for.
+    /// Calls the clients that have waited longest, as many as there is room for.
     fn call_next(&self, worker: &Worker, room: usize) {
         let mut queue = self.queue.borrow_mut();
         while room > self.called.get()
@@ -151,7 +152,7 @@ impl Link {
         }
     }
 
-    /// The client with this key does not want a stream of this connection any more.
+    /// Removes the client with this key from the queue.
     fn leave_queue(&self, key: usize, exchange: &mut Exchange) {
         match std::mem::take(&mut exchange.phase) {
             Phase::Called => self.called.set(self.called.get() - 1),
@@ -177,7 +178,7 @@ impl Link {
             }
             if io.connection.is_closing() && io.connection.is_idle() {
                 io.connection.leave();
-                let _ = self.poll_write(cx, worker, io); // a courtesy
+                let _ = self.poll_write(cx, worker, io); // best effort
                 self.end(worker, io, &|_| Failure::Cut);
                 return Poll::Ready(());
             }
@@ -196,17 +197,17 @@ impl Link {
                     let answered = !io.answers.is_empty();
                     self.deliver(worker, io, now);
                     if let Err(broken) = fed {
-                        let _ = self.poll_write(cx, worker, io); // a courtesy
+                        let _ = self.poll_write(cx, worker, io); // best effort
                         self.end(worker, io, &|_| Failure::Protocol(broken.clone()));
                         return Poll::Ready(());
                     }
                     if answered {
-                        // After the clients, so that what they send next leaves together.
+                        // Runs after the clients, so that their next requests leave together.
                         self.scheduled.set(true);
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
                     }
-                    self.call_next(worker, io.connection.room()); // SETTINGS may have made some
+                    self.call_next(worker, io.connection.room()); // SETTINGS may have raised the limit
                     continue;
                 }
             };
@@ -221,7 +222,7 @@ impl Link {
         }
     }
 
-    /// Writes all that was handed over, and notes when that was.
+    /// Writes all pending bytes, and notes the time.
     fn poll_write(&self, cx: &mut Context<'_>, worker: &Worker, io: &mut Io) -> Poll<io::Result<()>> {
         while !io.connection.pending().is_empty() {
             match io.stream.poll_write(cx, io.connection.pending()) {
@@ -246,7 +247,7 @@ impl Link {
         flushed
     }
 
-    /// Counts what came and wakes who waits for it.
+    /// Counts the answers and wakes their clients.
     fn deliver(&self, worker: &Worker, io: &mut Io, now: u64) {
         Self::count_overhead(worker, io, now);
         for answer in io.answers.drain(..) {
@@ -308,13 +309,14 @@ impl Link {
         }
     }
 
-    /// Counts what was read and is no part of a response.
+    /// Counts bytes that belong to no response.
     fn count_overhead(worker: &Worker, io: &mut Io, now: u64) {
         let overhead = io.connection.take_overhead();
         worker.received(now, &Response { framing_bytes: overhead, ..Response::default() }, now);
     }
 
-    /// The connection is no more: all that was under way failed. `failure` is told whether the response had begun.
+    /// The connection has ended: fails all requests in flight. The argument of `failure` says whether the response
+    /// had begun.
     fn end(&self, worker: &Worker, io: &mut Io, failure: &dyn Fn(bool) -> Failure) {
         let now = worker.clock.now();
         let abandoned = io.connection.abandon();

@@ -1,4 +1,4 @@
-//! What becomes of a request, as the thread counts it: under way, answered, failed.
+//! Counts the outcomes of requests: in flight, answered, failed.
 
 use super::{Slot, Worker};
 use crate::engine::tally::{SILENCE_NS, Sample};
@@ -18,22 +18,25 @@ impl Worker {
         }
     }
 
-    /// Whether anybody waits: for a response, or to try again in a moment.
+    /// Whether any client waits, for a response or in backoff.
     pub(super) fn is_waiting(&self) -> bool {
         self.in_flight.get() + self.in_backoff.get() > 0
     }
 
-    /// Whether a response that is complete at `now` came too late. The sampler ends what takes too long only when it looks.
+    /// Whether a response that is complete at `now` is too late. The sampler only ends timed-out requests when it
+    /// wakes.
     pub(in crate::engine) const fn is_late(slot: &Slot, now: u64) -> bool {
         now > slot.deadline.get()
     }
 
-    /// Whether what comes to its end at this moment is part of the rates. Other than in the counts, it does not matter when it began.
+    /// Whether a request that finishes now is part of the rates. Unlike for the counts, it does not matter when it
+    /// began.
     fn is_rated(&self, at: u64) -> bool {
         at >= self.shared.measure_from && at <= self.stop_at()
     }
 
-    /// Counts bytes of requests, of head and of body; `counts` says whether these requests count, `at` is when they came to their end.
+    /// Counts bytes of requests, head and body; `counts` says whether these requests count, `at` is when they
+    /// finished.
     pub(in crate::engine) fn sent(&self, counts: bool, head: u64, body: u64, at: u64) {
         let mut tally = self.tally.borrow_mut();
         if counts {
@@ -45,7 +48,7 @@ impl Worker {
         }
     }
 
-    /// Counts what was received of a response that is no answer, to a request with this intended start that came to its end `at`.
+    /// Counts the received bytes of an incomplete response. Its request had this intended start and ended `at`.
     pub(in crate::engine) fn received(&self, intended: u64, response: &Response, at: u64) {
         let mut tally = self.tally.borrow_mut();
         if self.counts(intended) {
@@ -56,7 +59,7 @@ impl Worker {
         }
     }
 
-    /// Counts a complete response. `body` is what checks need of it, `text` what gRPC says of an end that is not OK.
+    /// Counts a complete response. `body` is the part that checks need, `text` the gRPC error text.
     pub(in crate::engine) fn answered(&self, slot: &Slot, sample: &Sample, body: &[u8], text: Option<&str>) {
         self.ended(1, true, sample.done);
         let response = &sample.response;
@@ -78,7 +81,7 @@ impl Worker {
         tally.record(sample);
         if let Some(code) = response.grpc.filter(|code| *code != Code::OK) {
             let text = text.unwrap_or_default();
-            tally.error_text(&format!("rpc error: code = {} desc = {text}", code.name())); // as grpc-go, so ghz, says it
+            tally.error_text(&format!("rpc error: code = {} desc = {text}", code.name())); // grpc-go's text, and ghz's
         }
         if response.is_good()
             && let Some(document) = self.shared.documents.get(sample.target)
@@ -99,7 +102,7 @@ impl Worker {
         tally.failed_checks += u64::from(!good);
     }
 
-    /// What is wrong with the number of messages of a call that ended well, as grpc-go says it.
+    /// The error, in the words of grpc-go, if a successful call has the wrong number of messages.
     pub(in crate::engine) fn wrong_count(&self, target: usize, response: &Response) -> Option<&'static str> {
         let call = self.plan.targets.get(target)?.call.as_ref()?;
         let one = matches!(call.kind(), CallKind::ClientStreaming | CallKind::Unary);
@@ -107,7 +110,7 @@ impl Worker {
         wrong.then_some("cardinality violation: one message was to come")
     }
 
-    /// `n` requests came to an end; `answered` when by a response.
+    /// `n` requests ended; `answered` if by a response.
     pub(in crate::engine) fn ended(&self, n: u64, answered: bool, now: u64) {
         if answered {
             let silence = self.note_silence(now, self.is_failing.replace(false));
@@ -119,8 +122,8 @@ impl Worker {
         self.in_flight.set(self.in_flight.get().saturating_sub(n));
     }
 
-    /// Notes how long no response has come. `is_apart` says that there were failures: where the plan then wanted nothing for a while, the silence is
-    /// not that of the request under way now, which may have begun after it.
+    /// Records how long no response has arrived. `is_apart` says that there were failures. If the plan then paused,
+    /// the silence is not that of the current request, which may have begun after it.
     pub(super) fn note_silence(&self, now: u64, is_apart: bool) -> u64 {
         let waiting_since = if is_apart { self.waiting_since.get() } else { 0 };
         let since = self.last_event.get().max(waiting_since).max(self.shared.measure_from);
@@ -130,12 +133,12 @@ impl Worker {
         silence
     }
 
-    /// Counts requests that came to no response, each with its target and its intended start.
+    /// Counts requests without a response, each with its target and its intended start.
     pub(in crate::engine) fn lost(&self, lost: &[(usize, u64)], failure: &Failure, now: u64) {
         self.ended(lost.len() as u64, false, now);
         if *failure != Failure::Cut {
             self.is_failing.set(true);
-            self.note_silence(now, false); // between two failures nothing came, whatever was wanted meanwhile
+            self.note_silence(now, false); // no response came between two failures
         }
         if *failure != Failure::Cut && self.is_rated(now) {
             self.tally.borrow_mut().window.errors += lost.len() as u64;

@@ -1,4 +1,5 @@
-//! The sampler of a thread: ten times a second it samples the rate, ends ticks, warm-up and run, and ends what took too long.
+//! A thread's sampler: ten times a second it samples the rate, ends ticks, warm-up and run, and ends requests that
+//! time out.
 
 use super::{EndReason, Worker};
 use crate::clock;
@@ -18,16 +19,16 @@ pub(in crate::engine) const SAMPLE: u64 = 100_000_000;
 /// The first length of a tick.
 pub(in crate::engine) const TICK: u64 = 1_000_000_000;
 
-/// What the sampler remembers from one time to the next.
+/// The sampler's state between wakes.
 pub(in crate::engine) struct Sampler {
-    /// When it is to wake.
+    /// When to wake next.
     pub(in crate::engine) next: u64,
     tick: u64,
     tick_begun: u64,
     measuring: bool,
     told_stop: bool,
     responses: u64,
-    /// When the rate was last sampled, and when it is to be next.
+    /// When the rate was last sampled, and when it is sampled next.
     sampled: u64,
     grid: Grid,
     cpu: u64,
@@ -37,14 +38,14 @@ pub(in crate::engine) struct Sampler {
     last: Counted,
 }
 
-/// Moments [`SAMPLE`] apart. A look that is late moves none of those after it: else each late one would make the next, which is then too early,
-/// wait for the one after.
+/// Moments [`SAMPLE`] apart. A late sample does not shift later ones; otherwise the next one, now too early, would
+/// wait for the one after it.
 struct Grid {
     next: u64,
 }
 
 impl Grid {
-    /// Whether a moment has passed since the last look. Several count as one.
+    /// Whether a moment has passed since the last call. Several count as one.
     const fn passed(&mut self, now: u64) -> bool {
         let Some(late) = now.checked_sub(self.next) else { return false };
         self.next += (late / SAMPLE + 1) * SAMPLE;
@@ -156,7 +157,7 @@ impl Sampler {
             let responses = tally.arrived;
             let seconds = (now - self.sampled) as f64 / 1e9;
             let rate = (responses - self.responses) as f64 / seconds;
-            // After the end only what was under way comes in: no rate of the run.
+            // After the end, only requests in flight finish; they are not part of the rate.
             if now <= worker.stop_at().saturating_add(SAMPLE / 2) {
                 tally.rates.record(rate.round() as u64);
             }
@@ -179,8 +180,8 @@ impl Sampler {
         self.plan_next(worker, now);
     }
 
-    /// The warm-up is over. Requests are counted by their intended starts, so what was counted of them stays; what was measured of the
-    /// time before goes.
+    /// The warm-up is over. Requests are counted by their intended starts, so their counts stay; measurements of the
+    /// time before are discarded.
     fn begin_measuring(&mut self, worker: &Worker, now: u64) {
         let mut tally = worker.tally.borrow_mut();
         (tally.longest_silence_ns, tally.backlog_max) = (0, 0);
@@ -225,10 +226,10 @@ impl Sampler {
         };
         (self.last, self.cpu, self.tick_begun) = (counted, cpu, now);
         self.tick += 1;
-        let _ = out.send(Message::Tick(Box::new(part))); // nobody to tell any more
+        let _ = out.send(Message::Tick(Box::new(part))); // the coordinator has gone
     }
 
-    /// Ends what took too long, and everything when the run is over for good.
+    /// Ends requests that timed out, and all requests once the run is finally over.
     fn sweep(&mut self, worker: &Worker, now: u64) {
         let cut = now >= worker.shared.cut_at.load(Ordering::Relaxed);
         for slot in &worker.slots {
@@ -246,7 +247,7 @@ impl Sampler {
     }
 
     pub(in crate::engine) fn end(mut self, worker: &Worker, out: &mpsc::Sender<Message>) -> ThreadEnd {
-        // Before the moment of the end: what comes after is no part of the run.
+        // Before the moment of the end: later work is not part of the run.
         let mut last = Spent::until(0);
         let now = worker.clock.now();
         last.at = now;
@@ -289,7 +290,7 @@ mod tests {
         for (k, late) in (1..).zip(late) {
             assert!(!grid.passed(k * SAMPLE - 1) && grid.passed(k * SAMPLE + late), "{k}");
         }
-        // Where the thread had no processor for three of them there is one sample, of that length.
+        // If the thread had no processor for three of them, there is one sample of that length.
         assert!(grid.passed(8 * SAMPLE + 5) && !grid.passed(9 * SAMPLE - 1) && grid.passed(9 * SAMPLE));
     }
 }

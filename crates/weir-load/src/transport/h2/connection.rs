@@ -1,5 +1,5 @@
-//! One connection of HTTP/2 to a target, as bytes: requests go in, what comes becomes answers. The protocol is weir-wire's
-//! codec, and what becomes of responses is said by `counter`; here are requests and their bodies, and the account of bytes.
+//! An HTTP/2 connection to a target, as bytes: takes requests and returns answers. The protocol is weir-wire's codec,
+//! and `counter` processes responses. This file handles requests and their bodies, and accounts for bytes.
 //!
 //! No sockets and no clock.
 
@@ -12,19 +12,19 @@ use weir_report::report::Protocol;
 use weir_wire::h2::frame::{FRAME_MOST, HEADER, Header};
 use weir_wire::h2::{Bounds, Codec, Fault, Flood, FloodLimits, Flow, Role};
 
-/// The window that we give each stream: 1 GiB, as h2load, so that no target waits for us. It is given back by halves.
+/// The window of each stream: 1 GiB as in h2load, so that no target waits for us. Half of it is returned at a time.
 const WINDOW: u32 = 1 << 30;
 
-/// Longest block of fields.
+/// Longest field block.
 const BLOCK_MOST: usize = 256 * 1024;
 
-/// Streams that we open before the target's SETTINGS say how many it takes: what they are advised to be at least (RFC 9113 §6.5.2).
+/// Streams opened before the target's SETTINGS announce its limit: the minimum that RFC 9113 §6.5.2 recommends.
 const STREAMS_FIRST: usize = 100;
 
-/// Bytes that may wait to be written before bodies stop.
+/// Unwritten bytes at which sending of bodies pauses.
 const OUT_MOST: usize = 256 * 1024;
 
-/// Bytes that may wait to be written before they are a flood of PING and SETTINGS, which want answers that nobody reads.
+/// Unwritten bytes that count as a flood of PING and SETTINGS by a target that does not read our answers.
 const ANSWERS_MOST: usize = 16 * OUT_MOST;
 
 const BOUNDS: Bounds =
@@ -34,19 +34,20 @@ const FLOW: Flow = Flow { first: WINDOW, growth: 0, credit: WINDOW / 2, out: OUT
 
 /// One connection.
 ///
-/// Invariant: the codec holds what [`Connection::request`] began and no [`Answer`] or [`Connection::cancel`] has ended.
+/// Invariant: the codec holds every request begun by [`Connection::request`] that neither an [`Answer`] nor
+/// [`Connection::cancel`] has ended.
 #[derive(Debug)]
 pub(crate) struct Connection {
     codec: Codec<Counter>,
-    /// The beginning of a frame whose end is still to come.
+    /// The beginning of an incomplete frame.
     partial: Vec<u8>,
-    /// Streams whose body is not handed over as a whole: numbers and places.
+    /// Streams with an unsent rest of their body: numbers and slots.
     sending: Vec<(u32, usize)>,
-    /// No request may begin any more, by our own will.
+    /// We closed the connection: no further request may begin.
     closed: bool,
-    /// Bytes of whole frames that came.
+    /// Bytes of complete frames received.
     read: u64,
-    /// How many of them were told to belong to no response.
+    /// How many of them were reported as belonging to no response.
     told: u64,
 }
 
@@ -57,15 +58,14 @@ impl Connection {
         Self { codec, partial: Vec::new(), sending: Vec::new(), closed: false, read: 0, told: 0 }
     }
 
-    /// What becomes of responses.
+    /// Collects the responses.
     pub(crate) const fn counter(&mut self) -> &mut Counter {
         &mut self.codec.sink
     }
 
     // === its life ===
 
-    /// How many of those that wait may come: as many more requests as the target takes now; all, when none may begin here any more, to go
-    /// elsewhere.
+    /// How many waiting requests may begin here now. If none may any more, returns all, so that they go elsewhere.
     pub(crate) fn room(&self) -> usize {
         if self.is_closing() {
             return usize::MAX;
@@ -74,27 +74,27 @@ impl Connection {
         most.saturating_sub(self.codec.open())
     }
 
-    /// Whether no request may begin any more.
+    /// Whether no further request may begin.
     pub(crate) const fn is_closing(&self) -> bool {
         self.closed || !self.codec.is_open()
     }
 
-    /// Begins no request any more.
+    /// Lets no further request begin.
     pub(crate) const fn close(&mut self) {
         self.closed = true;
     }
 
-    /// Whether no request is under way.
+    /// Whether no request is in flight.
     pub(crate) fn is_idle(&self) -> bool {
         self.codec.open() == 0
     }
 
-    /// Says that we leave.
+    /// Sends GOAWAY.
     pub(crate) fn leave(&mut self) {
         self.codec.end(Fault::Closed);
     }
 
-    /// Ends all requests, which are left without a response: their keys, and what was received of them.
+    /// Ends all requests without a response; returns their keys and the data received for them.
     pub(crate) fn abandon(&mut self) -> Vec<(usize, Response)> {
         self.closed = true;
         self.codec.gone();
@@ -104,9 +104,9 @@ impl Connection {
         left.into_iter().map(|slot| self.release(slot)).collect()
     }
 
-    /// Bytes that were read since the last question and belong to no response.
+    /// Bytes read since the last call that belong to no response.
     pub(crate) fn take_overhead(&mut self) -> u64 {
-        // A head may be cut into frames, of which the first have come.
+        // A head may span several frames, of which only the first have arrived.
         let unfinished = if self.codec.ended().is_some() { 0 } else { self.codec.unfinished() as u64 };
         let all = self.read.saturating_sub(self.codec.sink.counted + unfinished);
         let news = all.saturating_sub(self.told);
@@ -116,7 +116,7 @@ impl Connection {
 
     // === requests ===
 
-    /// Begins a request and returns its stream. `body` is to be sent from the given place on.
+    /// Begins a request and returns its stream. `body` is sent from the given offset.
     pub(crate) fn request(
         &mut self,
         key: usize,
@@ -138,18 +138,18 @@ impl Connection {
         id
     }
 
-    /// Whether a request's body has not been handed over as a whole.
+    /// Whether part of a request's body is unsent.
     pub(crate) fn is_sending(&self, id: u32) -> bool {
         self.sending.iter().any(|(other, _)| *other == id)
     }
 
-    /// Gives a request up; what was received of its response.
+    /// Cancels a request; returns what was received of its response.
     pub(crate) fn cancel(&mut self, id: u32) -> Response {
         let found = self.codec.find(id);
         found.map(|slot| self.release(slot).1).unwrap_or_default()
     }
 
-    /// Frees the place of a stream, which is reset where it is still open. Returns its key, and what was received.
+    /// Frees a stream's slot, and resets the stream if it is still open. Returns its key and the data received.
     fn release(&mut self, slot: usize) -> (usize, Response) {
         let stream = self.codec.kept(slot);
         let (key, response, is_sending) = (stream.key, stream.response, stream.body.is_some());
@@ -162,12 +162,12 @@ impl Connection {
 
     // === what is sent ===
 
-    /// Bytes to be written.
+    /// Bytes to write.
     pub(crate) fn pending(&self) -> &[u8] {
         self.codec.pending()
     }
 
-    /// So many were written.
+    /// Marks `n` bytes as written.
     pub(crate) fn sent(&mut self, n: usize) {
         if let Some(spare) = self.codec.sent(n) {
             self.codec.lend(spare);
@@ -175,14 +175,14 @@ impl Connection {
         }
     }
 
-    /// Sends on what waited for room or for a window.
+    /// Continues sending bodies that waited for room or for a window.
     pub(crate) fn send_more(&mut self) {
         if self.sending.is_empty() {
             return;
         }
         let mut sending = std::mem::take(&mut self.sending);
         sending.retain(|(_, slot)| {
-            // A stream that has ended meanwhile has none.
+            // A stream that has ended meanwhile has no body left.
             let Some((bytes, at)) = self.codec.kept(*slot).body.take() else { return false };
             let left = self.send_from(*slot, &bytes, at);
             self.codec.kept(*slot).body = left.map(|at| (bytes, at));
@@ -191,27 +191,29 @@ impl Connection {
         self.sending = sending;
     }
 
-    /// Sends as much of a body as may be, from the given place on. Returns the place where it stopped before the end.
+    /// Sends as much of a body as allowed, from the given offset. Returns the offset at which it stopped before the
+    /// end.
     fn send_from(&mut self, slot: usize, bytes: &[u8], mut at: usize) -> Option<usize> {
-        // Nobody is woken: what waits is asked again when windows have grown, or room was made.
+        // Needs no waker: bodies that wait are polled again after windows grow or bytes are written.
         let nobody = Context::from_waker(Waker::noop());
         while let Some(left) = bytes.get(at..).filter(|left| !left.is_empty()) {
             match self.codec.send_data(slot, left, &nobody) {
                 Poll::Ready(Ok(n)) => at += n,
-                Poll::Ready(Err(_)) => return None, // it has failed, and will be told as such
+                Poll::Ready(Err(_)) => return None, // it has failed, and is reported later
                 Poll::Pending => return Some(at),
             }
         }
-        let _ = self.codec.send_end(slot, &[]); // it has just taken data
+        let _ = self.codec.send_end(slot, &[]); // it has just accepted data
         None
     }
 
     // === what comes ===
 
-    /// Takes the next piece of input, read at `now`; what it ends is appended to `answers`.
+    /// Takes the next piece of input, read at `now`, and appends the answers that it completes to `answers`.
     ///
     /// # Errors
-    /// The rule that the target broke, in words. A GOAWAY is pending, and what is under way is left to [`Self::abandon`].
+    /// The rule that the target broke, in words. A GOAWAY is pending, and requests in flight are left to
+    /// [`Self::abandon`].
     pub(crate) fn feed(&mut self, input: &[u8], now: u64, answers: &mut Vec<Answer>) -> Result<(), String> {
         self.codec.sink.now = now;
         let mut rest = input;
@@ -219,18 +221,18 @@ impl Connection {
         let outcome = self.frames(&mut rest);
         std::mem::swap(&mut self.codec.sink.answers, answers);
         if outcome.is_err() {
-            self.read += rest.len() as u64; // read, whatever it is
+            self.read += rest.len() as u64; // counts as read, whatever it is
         }
         self.send_more(); // windows may have grown
         outcome
     }
 
-    /// All frames that are whole. Where one breaks a rule, what follows its piece is left in `rest`.
+    /// Processes all complete frames. If one breaks a rule, the rest of the input stays in `rest`.
     fn frames(&mut self, rest: &mut &[u8]) -> Result<(), String> {
         if !self.partial.is_empty() {
             let mut whole = std::mem::take(&mut self.partial);
             for _ in 0..2 {
-                // First the header, then what it says.
+                // First the header, then the length that it announces.
                 let need = HEADER + Header::parse(&whole).map_or(0, |header| header.len.min(FRAME_MOST));
                 let missing = need.saturating_sub(whole.len()).min(rest.len());
                 let (more, after) = rest.split_at_checked(missing).unwrap_or((rest, &[]));
@@ -250,7 +252,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Hands frames to the codec; how many bytes were whole ones.
+    /// Hands frames to the codec; returns how many bytes were complete frames.
     fn receive(&mut self, bytes: &[u8]) -> Result<usize, String> {
         if !self.codec.is_greeted() && bytes.starts_with(b"HTTP/") {
             self.read += bytes.len() as u64;

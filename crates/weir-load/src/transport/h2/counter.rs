@@ -1,7 +1,7 @@
-//! What becomes of responses: heads are looked at, bodies are counted and thrown away, unless a check wants them.
+//! Processes responses: inspects heads, counts bodies and discards them unless a check needs them.
 //!
-//! A response is mostly the same head again, so the last block of fields is kept and compared before anything is decoded, as
-//! long as it changes nothing in the table.
+//! Most responses repeat the same head. The last field block that leaves the HPACK table unchanged is kept and
+//! compared before decoding.
 
 use super::head::Head;
 use super::stream::{Call, Stream};
@@ -13,65 +13,66 @@ use weir_wire::h2::frame::{self, HEADER, Header, Kind, code};
 use weir_wire::h2::hpack::{Decoder, Undecodable};
 use weir_wire::h2::{Block, Failed, Malformed, Part, Piece, Sink, Taken, Told};
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
-    /// What [`Connection::request`](super::connection::Connection::request) was given.
+    /// The key passed to [`Connection::request`](super::connection::Connection::request).
     pub(crate) key: usize,
-    /// When the head of the response came, or the first of several.
+    /// When the head of the response arrived, or the first of several.
     pub(crate) first: u64,
     pub(crate) result: Result<Response, Lost>,
     /// The part of the body that is kept for checks.
     pub(crate) body: Vec<u8>,
-    /// What gRPC says of an end that is not OK.
+    /// The gRPC error text of a call that did not end with OK.
     pub(crate) text: Option<Rc<str>>,
 }
 
 /// Why a request got no response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Lost {
-    /// GOAWAY or REFUSED_STREAM said that it was not looked at: it may be sent again (RFC 9113 §6.8, §8.7).
+    /// GOAWAY or REFUSED_STREAM: the target did not process the request, so it may be sent again (RFC 9113 §6.8,
+    /// §8.7).
     Again,
-    /// The response broke a rule.
+    /// The response violated the protocol.
     Protocol(String),
     /// The target reset the stream.
     Reset(String),
 }
 
-/// What is wrong with a compressed message; not of HTTP/2.
+/// The message for a compressed message, which violates gRPC and not HTTP/2.
 pub(crate) const COMPRESSED: &str = "gRPC: a message is compressed, though no coding was accepted";
 
 /// Counts the responses of one connection.
 #[derive(Debug)]
 pub(crate) struct Counter {
-    /// The first response, while it is wanted.
+    /// The first response, while it is still wanted.
     pub(crate) capture: Option<Capture>,
-    /// Longest part of a body that is kept, where they are.
+    /// Longest part of a body that is kept, if bodies are kept.
     pub(crate) kept_most: usize,
-    /// Whether requests are calls of gRPC.
+    /// Whether requests are gRPC calls.
     pub(crate) is_grpc: bool,
     keeps_bodies: bool,
-    /// When what comes was read.
+    /// When the current input was read.
     pub(crate) now: u64,
     /// Bytes that belong to responses.
     pub(crate) counted: u64,
-    /// What came of requests, for whoever feeds the connection.
+    /// Outcomes, collected for the caller that feeds the connection.
     pub(crate) answers: Vec<Answer>,
-    /// Of heads, and of trailers: they take turns.
+    /// One for heads and one for trailers, which alternate.
     known: [Known; 2],
 }
 
-/// The first response, as it came.
+/// The raw bytes of the first response.
 #[derive(Debug, Default)]
 pub(crate) struct Capture {
-    /// The stream that it comes on; 0 until a request begins.
+    /// Its stream; 0 until a request begins.
     stream: u32,
     pub(crate) bytes: Vec<u8>,
     pub(crate) server: Option<String>,
     pub(crate) content_type: Option<String>,
 }
 
-/// A block that changed nothing in the table, and what it meant.
+/// A block that left the table unchanged, and its meaning.
 #[derive(Debug, Default)]
 struct Known {
     block: Vec<u8>,
@@ -93,25 +94,25 @@ impl Counter {
         }
     }
 
-    /// Whether what comes on this stream, which just begins, is to be kept for the ledger.
+    /// Whether to keep the response of this stream, which is just beginning, for the ledger.
     pub(crate) fn is_wanted(&mut self, stream: u32) -> bool {
         let wants = self.capture.as_mut().filter(|capture| capture.stream == 0);
         wants.map(|capture| capture.stream = stream).is_some()
     }
 
-    /// Whether what comes on this stream is kept for the ledger.
+    /// Whether the response of this stream is kept for the ledger.
     pub(crate) fn is_captured(&self, stream: u32) -> bool {
         self.capture.as_ref().is_some_and(|capture| capture.stream == stream)
     }
 
-    /// This stream has no response to keep: that to the next request is.
+    /// This stream has no response to keep; keep the next request's instead.
     pub(crate) fn recapture(&mut self, stream: u32) {
         if self.is_captured(stream) {
             self.capture = Some(Capture::default());
         }
     }
 
-    /// Keeps what these frames hold of the first response.
+    /// Keeps the parts of these frames that belong to the first response.
     pub(crate) fn keep_frames(&mut self, frames: &[u8]) {
         let Some(capture) = self.capture.as_mut().filter(|capture| capture.stream > 0) else { return };
         let mut rest = frames;
@@ -139,8 +140,8 @@ impl Counter {
 }
 
 impl Lost {
-    /// What the failure of a stream means to its request. `left` is the code of a GOAWAY that came, `is_begun` whether the final
-    /// head of the response did.
+    /// What a stream's failure means for its request. `left` is the code of a received GOAWAY, `is_begun` whether the
+    /// final head had arrived.
     fn of(failed: Failed, left: Option<u32>, is_begun: bool) -> Self {
         let closed = |code| format!("the target closed the connection: {}", frame::code_name(code));
         let reset = |code| format!("the target reset the stream: {}", frame::code_name(code));
@@ -227,7 +228,7 @@ impl Sink for Counter {
     }
 
     fn clear(stream: &mut Stream) {
-        // What a request sets when it begins may stay.
+        // Each request sets these fields when it begins, so they may stay.
         let Stream { key: _, first: _, response: _, is_captured: _, body, kept, call } = stream;
         (*body, *kept) = (None, Vec::new());
         let Call { is_grpc, code, text, messages } = call;
@@ -236,7 +237,7 @@ impl Sink for Counter {
 }
 
 impl Known {
-    /// Decodes a block, and keeps it where it changes nothing.
+    /// Decodes a block, and keeps it if it leaves the table unchanged.
     fn learn(
         &mut self,
         block: &[u8],

@@ -1,27 +1,27 @@
-//! What we need to know of the head of a response, or of its trailers.
+//! The parts of a response's head or trailers that we need.
 
 use crate::grpc::{self, Code};
 use std::rc::Rc;
 use weir_wire::h2::{Malformed, Told, is_grpc};
 
-/// What the fields of one block say.
+/// The values from one field block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Head {
     status: Option<u16>,
     length: Option<u64>,
-    /// Whether the body is messages of gRPC.
+    /// Whether the body consists of gRPC messages.
     pub(super) is_grpc: bool,
-    /// What grpc-status says.
+    /// The value of grpc-status.
     pub(super) code: Option<Code>,
-    /// What grpc-message says.
+    /// The value of grpc-message.
     pub(super) text: Option<Rc<str>>,
-    /// Whether a field that is no pseudo field came.
+    /// Whether a regular field has appeared.
     begun: bool,
     wrong: Option<&'static str>,
 }
 
 impl Head {
-    /// Takes a field.
+    /// Reads a field.
     pub(super) fn field(&mut self, name: &[u8], value: &[u8]) {
         if let [b':', ..] = name {
             if name != b":status" || self.status.is_some() || self.begun {
@@ -35,7 +35,7 @@ impl Head {
             return;
         }
         self.begun = true;
-        // RFC 9113 §8.2: lower case, and nothing of the connection.
+        // RFC 9113 §8.2: names are lower case, and connection-specific fields are forbidden.
         if name.is_empty() || name.iter().any(|b| b.is_ascii_uppercase() || *b <= b' ' || *b >= 0x7f) {
             self.wrong = Some("a field name that is none");
         }
@@ -57,7 +57,7 @@ impl Head {
         }
     }
 
-    /// What it says to the protocol, as the head of a response.
+    /// Its meaning for the protocol as a response head.
     pub(super) fn told(&self) -> Result<Told, Malformed> {
         match (self.wrong, self.status) {
             (Some(wrong), _) => Err(Malformed(wrong)),
@@ -67,7 +67,7 @@ impl Head {
         }
     }
 
-    /// The same as trailers.
+    /// The same for trailers.
     pub(super) fn told_behind(&self) -> Result<Told, Malformed> {
         match (self.wrong, self.status) {
             (Some(wrong), _) => Err(Malformed(wrong)),
@@ -77,7 +77,7 @@ impl Head {
     }
 }
 
-/// A number of decimal digits.
+/// A decimal number.
 fn digits(text: &[u8]) -> Option<u64> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;

@@ -1,4 +1,4 @@
-//! A call before the run, such as one that asks for a schema: the same protocol, a connection of its own, one call after another.
+//! Calls before the run, such as schema lookups: same protocol, own connection, one call after another.
 
 use super::connection::Connection;
 use super::counter::{Counter, Lost};
@@ -18,21 +18,21 @@ use weir_wire::Stream;
 pub(crate) struct Once {
     stream: Stream,
     connection: Connection,
-    /// Longest body of a response.
+    /// Longest response body.
     most: usize,
 }
 
-/// What came of a call.
+/// The response to a call.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) code: Code,
     pub(crate) text: String,
-    /// Messages in their frames.
+    /// Framed messages.
     pub(crate) body: Vec<u8>,
 }
 
 impl Once {
-    /// Connects as a client of the run does, by way of the proxy where there is one. The error is in words.
+    /// Connects like a client of the run, through the proxy if there is one. The error is readable text.
     pub(crate) async fn open(origin: &Origin, timeout: Duration, most: usize) -> Result<Self, String> {
         let dialled = proxy::open(origin, 0, timeout).await.map_err(|failure| match failure {
             Failure::Connect(text)
@@ -52,7 +52,7 @@ impl Once {
         Ok(Self { stream: dialled.stream, connection: Connection::new(counter), most })
     }
 
-    /// Makes a call and waits for its end. The error is in words.
+    /// Makes a call and waits for its end. The error is readable text.
     pub(crate) async fn ask(&mut self, head: &Rendered, body: Vec<u8>) -> Result<Reply, String> {
         let body: Arc<[u8]> = body.into();
         self.connection.request(0, head, Some((&body, 0)), false);

@@ -1,12 +1,12 @@
-//! Requests as frames of HTTP/2, made of those of HTTP/1.1. Bytes only.
+//! Turns HTTP/1.1 requests into HTTP/2 frames. Bytes only.
 //!
-//! A request is rendered once, when the plan is made, and then copied; only the number of its stream is written into each copy. One with a template
-//! is rendered each time.
+//! A request is rendered once, when the plan is made, and then copied with its stream number filled in. A request
+//! with a template is rendered each time.
 
 use weir_wire::h2::frame::{self, FRAME_MOST, Kind};
 use weir_wire::h2::hpack;
 
-/// The head of a request: HEADERS, and CONTINUATION where it is long. The stream is 0 everywhere.
+/// The head of a request: HEADERS, and CONTINUATION if it is long. All stream numbers are 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rendered {
     bytes: Vec<u8>,
@@ -16,14 +16,14 @@ pub(crate) struct Rendered {
 }
 
 impl Rendered {
-    /// Renders the head of a request as HTTP/1.1 has it, line and fields. `ends` says whether no body follows.
+    /// Renders the head of a request from its HTTP/1.1 form, line and fields. `ends` says that no body follows.
     pub(crate) fn new(head: &[u8], scheme: &str, ends: bool) -> Self {
         let mut this = Self::default();
         this.render(head, scheme, ends);
         this
     }
 
-    /// As [`Self::new`], in place.
+    /// Like [`Self::new`], in place.
     pub(crate) fn render(&mut self, head: &[u8], scheme: &str, ends: bool) {
         self.block.clear();
         self.bytes.clear();
@@ -40,7 +40,7 @@ impl Rendered {
         }
     }
 
-    /// Appends the frames of a stream.
+    /// Appends the frames for a stream.
     pub(crate) fn write(&self, stream: u32, out: &mut Vec<u8>) {
         let begin = out.len();
         out.extend_from_slice(&self.bytes);
@@ -51,18 +51,19 @@ impl Rendered {
         }
     }
 
-    /// As it stands, with stream 0.
+    /// The frames with stream 0.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-/// The bytes on the wire of a body of this length.
+/// The size on the wire of a body of this length.
 pub(crate) const fn body_bytes(len: usize) -> usize {
     len + len.div_ceil(FRAME_MOST) * frame::HEADER
 }
 
-/// The fields of a head as a block. RFC 9113 §8.2.2: those of the connection have no place in it, and Host is `:authority`.
+/// Encodes the fields of a head as a block. RFC 9113 §8.2.2: connection-specific fields are dropped; Host becomes
+/// `:authority`.
 fn fields(head: &[u8], scheme: &str, out: &mut Vec<u8>) {
     let mut lines = head.split(|b| *b == b'\n').map(|l| l.strip_suffix(b"\r").unwrap_or(l));
     let mut words = lines.next().unwrap_or_default().split(|b| *b == b' ');

@@ -1,30 +1,30 @@
-//! A request on its way on a connection of HTTP/2: what came of it so far, and what gRPC says of it.
+//! A request in flight on an HTTP/2 connection: its response so far, and its gRPC status.
 
 use crate::grpc::{Code, Messages};
 use crate::transport::reader::Response;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// A request on its way.
+/// A request in flight.
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
     pub(super) key: usize,
-    /// When the head of the response came, or the first of several.
+    /// When the head of the response arrived, or the first of several.
     pub(super) first: u64,
     pub(super) response: Response,
-    /// Of the request's body that is not sent yet, and from where.
+    /// The request's body, and the offset of its unsent part.
     pub(super) body: Option<(Arc<[u8]>, usize)>,
     /// The part of the response's body that is kept for checks.
     pub(super) kept: Vec<u8>,
     pub(super) call: Call,
-    /// Whether what comes on it is kept for the ledger.
+    /// Whether its response is kept for the ledger.
     pub(super) is_captured: bool,
 }
 
-/// What gRPC says of a response.
+/// The gRPC side of a response.
 #[derive(Debug, Default)]
 pub(super) struct Call {
-    /// Whether its head says that it is gRPC.
+    /// Whether its head declares gRPC.
     pub(super) is_grpc: bool,
     pub(super) code: Option<Code>,
     pub(super) text: Option<Rc<str>>,
@@ -32,7 +32,7 @@ pub(super) struct Call {
 }
 
 impl Stream {
-    /// The response is complete: what it means to gRPC.
+    /// The response is complete: derives its gRPC outcome.
     pub(super) fn end_call(&mut self) {
         let call = &mut self.call;
         let r = &mut self.response;

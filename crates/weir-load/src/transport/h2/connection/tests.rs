@@ -1,4 +1,4 @@
-//! A server's bytes, in and out of order.
+//! A server's bytes, in order and out of order.
 
 use super::*;
 use crate::grpc::Code;
@@ -31,7 +31,7 @@ fn head(stream: u32, fields: &[(&str, &str)], flags: u8) -> Vec<u8> {
     frame(Kind::HEADERS, WHOLE | flags, stream, &block(fields))
 }
 
-/// A codec that was greeted and has asked for this many things, each of its key.
+/// A connection after the server's SETTINGS, with `count` requests in flight, each with its own key.
 fn asked(count: usize) -> Connection {
     let mut codec = new(true);
     codec.feed(&greeting(), 1, &mut Vec::new()).unwrap();
@@ -47,14 +47,14 @@ fn new(keeps_bodies: bool) -> Connection {
     Connection::new(Counter::new(keeps_bodies))
 }
 
-/// What is pending, which leaves with this.
+/// Takes the pending bytes.
 fn written(codec: &mut Connection) -> Vec<u8> {
     let all = codec.pending().to_vec();
     codec.sent(all.len());
     all
 }
 
-/// The code of the GOAWAY that is pending.
+/// The code of the pending GOAWAY.
 fn goaway(codec: &mut Connection) -> u32 {
     let (kind, _, _, payload) = frames(&written(codec)).pop().unwrap();
     assert_eq!(kind, Kind::GOAWAY);
@@ -71,7 +71,7 @@ fn frames(mut bytes: &[u8]) -> Vec<(Kind, u8, u32, Vec<u8>)> {
     all
 }
 
-/// What the answers were: key, status and body, or the error.
+/// The answers as text: key, status and body, or the error.
 fn told(answers: &[Answer]) -> Vec<String> {
     let one = |a: &Answer| match &a.result {
         Ok(r) => format!("{} {} {}", a.key, r.status, String::from_utf8_lossy(&a.body)),
@@ -162,7 +162,7 @@ fn all_that_was_read_is_counted() {
 
 #[test]
 fn a_head_may_be_continued_and_use_the_table() {
-    // RFC 7541, C.6.1, cut in two, padded and with a priority; then the same fields by their numbers.
+    // RFC 7541, C.6.1, split in two, padded and with a priority; then the same fields by index.
     let whole = b"\x48\x82\x64\x02\x58\x85\xae\xc3\x77\x1a\x4b";
     let (a, b) = whole.split_at(4);
     let first = [b"\x01\0\0\0\0\x10", a, b"\0"].concat();
@@ -295,7 +295,7 @@ fn a_body_keeps_to_the_windows_of_the_target() {
         data.map(|(_, flags, _, payload)| (payload.len(), flags)).collect::<Vec<_>>()
     };
     assert_eq!(sent(&mut codec), [(16_384, 0), (13_616, 0)]);
-    // Now the stream may, and the connection has 35,535 left.
+    // The stream's window allows it now, and the connection's has 35,535 left.
     codec.feed(&frame(Kind::WINDOW_UPDATE, 0, id, &1_000_000u32.to_be_bytes()), 7, &mut answers).unwrap();
     assert_eq!(sent(&mut codec), [(16_384, 0), (16_384, 0), (2_767, 0)]);
     assert!(codec.is_sending(id));
@@ -324,8 +324,8 @@ fn no_more_streams_than_the_target_takes() {
     assert_eq!(codec.room(), 0);
 }
 
-/// Bytes of a good conversation with some changed, cut, doubled or put elsewhere: whatever comes, nothing panics, and each request has one
-/// answer at most.
+/// Mutates a valid conversation: bytes changed, cut, doubled or moved. Nothing may panic, and each request gets at
+/// most one answer.
 #[test]
 fn no_input_panics() {
     let ok = [(":status", "200"), ("content-length", "5"), ("x-y", "z")];
