@@ -40,7 +40,6 @@ const TURNED_AWAY: Duration = Duration::from_millis(250);
 
 /// How many pipelined requests are answered before other connections get a turn. A client that filled the read buffer
 /// with several hundred small requests kept its neighbors waiting for 30 ms.
-/// small requests holds several hundred of them ready: answering all at once kept its neighbours waiting for 30 ms.
 const PIPELINED: u32 = 16;
 
 /// How the requests of HTTP/1.1 on a connection ended.

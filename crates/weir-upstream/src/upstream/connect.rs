@@ -274,8 +274,7 @@ const LOOK: Duration = Duration::from_millis(1);
 
 /// Whether an endpoint that another request is dialing becomes reachable. Used only if no other endpoint is left.
 /// When one dies just after the others return, all requests find the others avoided at the same time, and only one
-/// may dial. endpoint dies just after the others have come back, all requests find the others avoided at once, and
-/// only one may dial.
+/// may dial.
 async fn comes_back(health: &Health, mut pause: impl AsyncFnMut()) -> bool {
     for _ in 0..LOOKS {
         if !health.is_being_dialled() {
