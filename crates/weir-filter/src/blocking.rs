@@ -1,6 +1,7 @@
-//! Threads for work that would keep a core from its connections: hashing passwords, reading a cold disk.
+//! Threads for work that would block a core's connections: hashing passwords, reading a cold disk.
 //!
-//! All cores share them, and their queue has an end: who finds it full is told so, and nobody waits for a thread in vain.
+//! All cores share them. Their queue is bounded: a caller that finds it full gets an error instead of waiting in
+//! vain.
 
 use crate::filter::Job;
 use std::fmt;
@@ -10,34 +11,34 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 use weir_telemetry::log;
 
-/// Most jobs that wait for a thread, of those that have no threads of their own.
+/// Most jobs that wait for the common threads.
 const QUEUE: usize = 1024;
 
-/// Fewest and most threads; between them, as many as there are processors. They are made when the first job comes.
+/// Fewest and most threads; in between, one per processor. They start with the first job.
 const THREADS: (usize, usize) = (2, 8);
 
-/// Threads of one name, once there are any.
+/// Threads with one name, started when needed.
 pub struct Blocking {
     name: &'static str,
     /// Most jobs that wait.
     queue: usize,
-    /// Processors for each thread.
+    /// How many processors there are per thread.
     share: usize,
     jobs: OnceLock<SyncSender<Job>>,
 }
 
 impl Blocking {
-    /// Threads of their own, one for so many processors, so that what others do need not wait for it.
+    /// Separate threads, one per `share` processors, so that other work need not wait for theirs.
     pub const fn new(name: &'static str, queue: usize, share: usize) -> Self {
         Self { name, queue, share, jobs: OnceLock::new() }
     }
 
-    /// Gives a job to the threads; false when the queue is full.
+    /// Queues a job. False if the queue is full.
     pub fn run(&self, job: Job) -> bool {
         self.jobs.get_or_init(|| self.start()).try_send(job).is_ok()
     }
 
-    /// Starts the threads. They end when the sender is gone.
+    /// Starts the threads. They end when the sender is dropped.
     fn start(&self) -> SyncSender<Job> {
         let (sender, jobs) = sync_channel(self.queue);
         let jobs = Arc::new(Mutex::new(jobs));
@@ -70,7 +71,7 @@ fn work(jobs: &Mutex<Receiver<Job>>) {
     loop {
         let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
         let Ok(job) = next else { return };
-        // Whoever waits for it learns by what the job dropped.
+        // The caller notices a panic by what the job dropped.
         let _ = catch_unwind(AssertUnwindSafe(job));
     }
 }

@@ -2,23 +2,23 @@
 
 pub use weir_config::schema::Coding;
 
-/// Most codings that are read of a request; those behind them count as not named.
+/// Most codings read from a request; the rest count as not named.
 const CODINGS: usize = 32;
 
-/// All that the client wants, best first; of those that it likes equally in the order of `ours`. None where it wants none, or rather
-/// the content as it is.
+/// All acceptable codings, best first, and equally preferred ones in the order of `ours`. Empty if the client accepts
+/// none, or prefers the content unencoded.
 pub fn ranked<'a>(accept: impl Iterator<Item = &'a [u8]>, ours: &[Coding]) -> Vec<Coding> {
     let mut wanted: Vec<_> = AcceptEncoding::read(accept, ours).of(ours).collect();
-    wanted.sort_by_key(|(_, quality)| std::cmp::Reverse(*quality)); // stable: of equals the first of `ours` stays first
+    wanted.sort_by_key(|(_, quality)| std::cmp::Reverse(*quality)); // stable: equals keep the order of `ours`
     wanted.into_iter().map(|(coding, _)| coding).collect()
 }
 
-/// What a client says, in thousandths.
+/// A client's preferences, in thousandths.
 #[derive(Default)]
 struct AcceptEncoding {
-    /// Of our codings, by their place: at most three.
+    /// Of our codings, by position: at most three.
     named: [Option<u16>; 3],
-    /// Of all that it does not name.
+    /// Of all codings not named.
     others: Option<u16>,
     identity: Option<u16>,
 }
@@ -44,7 +44,7 @@ impl AcceptEncoding {
         wishes
     }
 
-    /// Those of our codings that the client wants, and no less than the content as it is.
+    /// Our codings that the client accepts at least as much as unencoded content.
     fn of(self, ours: &[Coding]) -> impl Iterator<Item = (Coding, u16)> {
         let Self { named, others, identity } = self;
         let qualities =
@@ -59,7 +59,7 @@ fn is_named(ours: Coding, coding: &[u8]) -> bool {
         || ours == Coding::Gzip && coding.eq_ignore_ascii_case(b"x-gzip") // RFC 9110 §8.4.1.3
 }
 
-/// The quality among the parameters of a coding, in thousandths. What is malformed is no wish.
+/// The quality in a coding's parameters, in thousandths. A malformed one is ignored.
 pub fn quality<'a>(mut parameters: impl Iterator<Item = &'a [u8]>) -> u16 {
     let Some(text) = parameters.find_map(|p| p.strip_prefix(b"q=").or(p.strip_prefix(b"Q="))) else {
         return 1000;

@@ -1,28 +1,31 @@
-//! What of a request's target is secret: a key in a segment of the path, or in the query. It is neither logged nor routed by.
+//! The secret parts of a request's target: a key in a path segment or in the query. They are neither logged nor used
+//! for routing.
 
 use percent_encoding::percent_decode;
 use std::borrow::Cow;
 use weir_h1::{FieldName, Fields};
 
-/// What of a request's target a filter takes for a secret: see [`Filter::conceals`](crate::filter::Filter::conceals).
+/// The parts of a request's target that a filter treats as secret: see
+/// [`Filter::conceals`](crate::filter::Filter::conceals).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conceals {
     /// A segment of the path that begins with `~`.
     pub path_key: bool,
     /// Query parameters of these names.
     pub query: Vec<String>,
-    /// Paths to which a provider sends browsers back, with a code in the query that is worth a session: see `CALLBACK`.
+    /// Paths to which a provider sends browsers back with a code in the query that can open a session: see
+    /// `CALLBACK`.
     pub callbacks: Vec<String>,
 }
 
-/// Parameters of a callback that may be logged (RFC 6749 §4.1.2.1, RFC 9207 §2): they say why somebody was not logged in.
+/// Parameters of a callback that may be logged (RFC 6749 §4.1.2.1, RFC 9207 §2): they say why a login failed.
 const CALLBACK: &[&str] = &["error", "error_description", "error_uri", "iss"];
 
-/// What stands in a log for a secret.
+/// Replaces a secret in logs.
 const HIDDEN: &[u8] = b"***";
 
 impl Conceals {
-    /// Both.
+    /// Merges both.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.path_key |= other.path_key;
@@ -31,13 +34,13 @@ impl Conceals {
         self
     }
 
-    /// Whether there is nothing to hide.
+    /// Whether nothing is hidden.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         !self.path_key && self.query.is_empty() && self.callbacks.is_empty()
     }
 
-    /// A path as it may be logged. However it came: what is refused for its form may hold a key too.
+    /// A path in the form for logs. It may be malformed: a path refused for its form may hold a key too.
     pub fn path<'p>(&self, path: &'p [u8]) -> Cow<'p, [u8]> {
         if !self.path_key || next_tilde(path).is_none() {
             return Cow::Borrowed(path);
@@ -53,7 +56,7 @@ impl Conceals {
         Cow::Owned(shown)
     }
 
-    /// A Referer: path and query of the page before, which may have been asked for with a key (RFC 9110 §10.1.3).
+    /// A Referer: the previous page's path and query, which may contain a key (RFC 9110 §10.1.3).
     pub fn referer<'r>(&self, referer: &'r [u8]) -> Cow<'r, [u8]> {
         let (page, query) = referer.split_at(memchr::memchr(b'?', referer).unwrap_or(referer.len()));
         let asked = query.strip_prefix(b"?").unwrap_or_default();
@@ -64,7 +67,7 @@ impl Conceals {
         }
     }
 
-    /// Takes keys out of the Referer of a request: a browser repeats the address of the page before.
+    /// Removes keys from a request's Referer: a browser repeats the address of the previous page.
     pub fn hide_in_referer(&self, fields: &mut Fields) {
         let mut hidden = None;
         for referer in fields.get_all("referer") {
@@ -79,7 +82,7 @@ impl Conceals {
         }
     }
 
-    /// A query as it may be logged, of a request for this path or URL.
+    /// A query in the form for logs, for a request for this path or URL.
     pub fn query<'q>(&self, path: &[u8], query: &'q [u8]) -> Cow<'q, [u8]> {
         let is_callback =
             !query.is_empty() && self.callbacks.iter().any(|one| one.as_bytes() == &*decoded(bare(path)));
@@ -101,7 +104,7 @@ impl Conceals {
     }
 }
 
-/// The path of a URL; a path is its own.
+/// The path of a URL; a path stays as it is.
 fn bare(url: &[u8]) -> &[u8] {
     let behind = url.windows(3).position(|bytes| bytes == b"://").and_then(|at| url.get(at + 3..));
     let behind = behind.filter(|_| !url.starts_with(b"/"));
@@ -109,7 +112,8 @@ fn bare(url: &[u8]) -> &[u8] {
         .map_or(url, |rest| rest.get(memchr::memchr(b'/', rest).unwrap_or(rest.len())..).unwrap_or_default())
 }
 
-/// Takes the first segment that begins with `~` out of a canonical path: the path without it, and the key in it, decoded.
+/// Removes the first segment that begins with `~` from a canonical path. Returns the path without it, and the decoded
+/// key.
 #[inline]
 pub fn split_path_key(path: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let at = path.windows(3).position(|bytes| bytes.starts_with(b"/~") && bytes.last() != Some(&b'/'))?;
@@ -123,7 +127,7 @@ pub fn split_path_key(path: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     Some((without, decoded(key).into_owned()))
 }
 
-/// Where the next `~` begins, and its length: `%7E` is one too.
+/// Where the next `~` begins, and its length: `%7E` counts too.
 fn next_tilde(text: &[u8]) -> Option<(usize, usize)> {
     let escaped = |at: usize| text.get(at..at + 3).is_some_and(|t| t.eq_ignore_ascii_case(b"%7e"));
     (0..text.len()).find_map(|at| match text.get(at) {
@@ -133,7 +137,7 @@ fn next_tilde(text: &[u8]) -> Option<(usize, usize)> {
     })
 }
 
-/// `%XX` decoded; a `%` without two digits stays.
+/// Decodes `%XX`; a `%` without two digits stays.
 fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
     percent_decode(text).into()
 }

@@ -1,4 +1,4 @@
-//! A part of a file as the body of an answer: from memory in place, from the disk on a thread that may wait for it.
+//! A part of a file as the body of an answer: from memory in place, from the disk on a thread that may block.
 
 use crate::filter::{BodySource, CoreHandle, FileRange, Waiting};
 use bytes::Bytes;
@@ -9,16 +9,16 @@ use std::os::unix::fs::FileExt;
 use std::task::{Context, Poll, ready};
 use weir_upstream::error::{self, Cause};
 
-/// How much of a file is read at once, in bytes.
+/// How much of a file is read in one piece, in bytes.
 const FILE_BYTES: u64 = 64 * 1024;
 
-/// How many pieces that were there already are given one after another, before others of this core have their turn.
+/// How many cached pieces are sent in a row before other tasks of this core get a turn.
 const PIECES: u8 = 16;
 
-/// A read under way.
+/// A running read.
 type Reading = Waiting<'static, Result<std::io::Result<Vec<u8>>, &'static Cause>>;
 
-/// Reads a part of a file, a piece ahead of the client at most.
+/// Reads a part of a file, at most one piece ahead of the client.
 pub struct FileSource {
     range: FileRange,
     core: CoreHandle,
@@ -27,7 +27,7 @@ pub struct FileSource {
 }
 
 impl FileSource {
-    /// This part of a file, read by the threads that may block.
+    /// A part of a file, read by the threads that may block.
     pub fn new(range: FileRange, core: CoreHandle) -> Self {
         Self { range, core, reading: None, given: 0 }
     }
@@ -79,8 +79,8 @@ impl BodySource for FileSource {
     }
 }
 
-/// Reads what the kernel has in memory of a part of a file, as far as that goes; none where it would have to wait for the disk,
-/// or cannot tell (a file system without RWF_NOWAIT, a kernel before 4.14).
+/// Reads as much of a part of a file as the page cache holds. `None` if it would have to wait for the disk, or cannot
+/// know (a file system without RWF_NOWAIT, a kernel before 4.14).
 pub fn read_resident(file: &File, offset: u64, length: u64) -> Option<Vec<u8>> {
     let mut piece = vec![0; usize::try_from(length).ok()?];
     let read = preadv2(file, &mut [IoSliceMut::new(&mut piece)], offset, ReadWriteFlags::NOWAIT).ok()?;

@@ -1,9 +1,10 @@
-//! The [`Filter`] trait: what one filter sees, may do, and when.
+//! The [`Filter`] trait: what a filter sees, what it may do, and when.
 //!
-//! A filter is one file in weir-filters or a crate beside it: its settings, its documentation, its behaviour and its tests. One instance serves
-//! all cores for the life of a snapshot, so it holds settings and shared state only; what belongs to one exchange lives in
-//! [`Cx::state`], what belongs to a core in a [`PerCore`]. Hooks run in place on the core that serves the connection: none
-//! of them may block. [`Filter::wait`] and [`Filter::wait_response`] are async, and run only after [`Flow::Wait`].
+//! A filter is one file in weir-filters or a crate beside it, with its settings, documentation, behavior and tests. One instance serves all
+//! cores for the life of a snapshot, so it holds only settings and shared state. State of one exchange is in
+//! [`Cx::state`], state of a core in a [`PerCore`]. Hooks run in place on the core that serves the connection, so
+//! none of them may block. [`Filter::wait`] and [`Filter::wait_response`] are async and run only after
+//! [`Flow::Wait`].
 //!
 //! ```text
 //!  request head ─► on_request ─(Wait)─► wait ─► … next filter …        response: the same filters in reverse
@@ -12,9 +13,9 @@
 //!  the end, also of an aborted exchange ─► on_end, exactly once for each filter that saw the request
 //! ```
 //!
-//! Before a filter sees a head it says what it does with the body behind it ([`BodyUse`]). `body.rs` has what bodies are
-//! made of, `context.rs` what a filter knows of its exchange, `identity.rs` what it knows of the caller, `core_handle.rs` what its core does for it, and `kind.rs` how
-//! settings become a filter.
+//! Before a filter sees a head, it says how it uses the body that follows ([`BodyUse`]). `body.rs` defines bodies,
+//! `context.rs` what a filter knows of its exchange, and `identity.rs` what it knows of the caller. `core_handle.rs`
+//! is what its core does for it, and `kind.rs` turns settings into a filter.
 
 mod body;
 mod context;
@@ -53,15 +54,16 @@ pub use weir_h1::{RequestHead, ResponseHead};
 use weir_telemetry::Figure;
 use weir_upstream::error::Cause;
 
-/// What happens next with an exchange.
+/// What happens next in an exchange.
 #[derive(Debug)]
 pub enum Flow {
-    /// The filter answers: redirect, cached response. On the request, later filters do not run, and the ones that ran see
-    /// the answer in their `on_response`. On the response, the answer takes its place for the filters that are left.
+    /// The filter answers, for example with a redirect or a cached response. On the request, later filters do not
+    /// run, and those that ran see the answer in their `on_response`. On the response, it replaces the response for
+    /// the remaining filters.
     Answer(Box<Answer>),
-    /// On to the next filter.
+    /// Continue with the next filter.
     Continue,
-    /// The filter refuses with a cause; `respond.rs` makes the answer.
+    /// The filter refuses with a cause; `respond.rs` builds the answer.
     Refuse(Box<Refusal>),
     /// Call [`Filter::wait`] next, or [`Filter::wait_response`]. Only from `on_request` and `on_response`.
     Wait,
@@ -73,7 +75,7 @@ impl Flow {
         Self::Refuse(Refusal::new(cause))
     }
 
-    /// Refuses with a cause and a field on the answer.
+    /// Refuses with a cause, and adds a field to the answer.
     pub fn refuse_with(cause: &'static Cause, headers: Vec<(FieldName, Vec<u8>)>) -> Self {
         Self::Refuse(Box::new(Refusal { cause, detail: None, headers }))
     }
@@ -84,23 +86,23 @@ impl Flow {
 pub struct Refusal {
     /// Why.
     pub cause: &'static Cause,
-    /// What to tell the client instead of the cause's meaning, where `expose_causes` is on.
+    /// What to tell the client instead of the cause's meaning, if `expose_causes` is on.
     pub detail: Option<String>,
     /// Fields for the answer, such as `Retry-After`.
     pub headers: Vec<(FieldName, Vec<u8>)>,
 }
 
 impl Refusal {
-    /// A refusal that says what its cause says.
+    /// A refusal with the text of its cause.
     pub fn new(cause: &'static Cause) -> Box<Self> {
         Box::new(Self { cause, detail: None, headers: Vec::new() })
     }
 }
 
-/// What a hook returns that can only go on or refuse.
+/// The result of a hook that can only continue or refuse.
 pub type HookResult = Result<(), Box<Refusal>>;
 
-/// One try at one endpoint.
+/// One attempt at one endpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt<'a> {
     /// Name of the upstream.
@@ -109,39 +111,39 @@ pub struct Attempt<'a> {
     pub endpoint: &'a str,
     /// 1 for the first attempt of the exchange.
     pub number: u32,
-    /// The Host that the endpoint gets, where it is not that of the head. Known where the attempt begins.
+    /// The Host that the endpoint gets, if it differs from the head's. Known when the attempt begins.
     pub host: Option<&'a str>,
-    /// Whether it goes there by TLS. Known where the attempt begins.
+    /// Whether the attempt uses TLS. Known when the attempt begins.
     pub tls: bool,
 }
 
-/// How a call of gRPC was answered, as far as the head of the response tells.
+/// The status of a gRPC call, as far as the response head shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrpcStatus {
-    /// By no message, and this status.
+    /// This status, without a message.
     Told(u8),
-    /// The trailers will tell.
+    /// The trailers will carry it.
     ToCome,
 }
 
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug)]
 pub struct AttemptEnd<'a> {
-    /// The attempt. A connection that was handed over may lead to another endpoint than the one that was picked.
+    /// The attempt. A handed-over connection may lead to another endpoint than the one picked.
     pub attempt: Attempt<'a>,
-    /// The status that the upstream answered with; 0 when it did not.
+    /// The upstream's status; 0 if it did not answer.
     pub status: u16,
-    /// The head of the answer as the upstream sent it, before any filter has seen it; `None` without an answer, or where another attempt's
-    /// is taken.
+    /// The answer's head as the upstream sent it, before any filter. `None` without an answer, or if another
+    /// attempt's answer is used.
     pub head: Option<&'a ResponseHead>,
-    /// What it came to where the request was a call of gRPC.
+    /// The gRPC status, if the request was a gRPC call.
     pub grpc: Option<GrpcStatus>,
-    /// Why it did not; `None` with a status of 0 where that says nothing about the upstream: the answer to another attempt came
-    /// first (`hedge`), or a filter refused the attempt before anybody was asked.
+    /// Why there was no answer. `None` with a status of 0 if that says nothing about the upstream: another attempt's
+    /// answer came first (`hedge`), or a filter refused the attempt before anything was sent.
     pub cause: Option<&'static Cause>,
-    /// From the moment the endpoint was picked to the head of the response, or to the failure.
+    /// The time from picking the endpoint to the response head or the failure.
     pub took: Duration,
-    /// When that was.
+    /// When it ended.
     pub at: Instant,
 }
 
@@ -168,16 +170,16 @@ impl Hooks {
     pub const ALL: Self = Self(63);
     /// `wait_attempt`. Only with `ATTEMPT`.
     pub const ATTEMPT_WAIT: Self = Self(128);
-    /// Not a hook: `on_request` answers every preflight of a browser. So a preflight takes the route of the request that it asks
-    /// about, whatever methods that route has; one that no filter answers there is refused.
+    /// Not a hook: `on_request` answers every browser's preflight. So a preflight takes the route of the request it
+    /// asks about, whatever methods that route allows. If no filter there answers it, it is refused.
     pub const PREFLIGHT: Self = Self(64);
-    /// Not a hook: where the filter is written for all routes, it also runs for requests that find none, and sees how the gateway
-    /// refuses them. It must not wait.
+    /// Not a hook: if the filter is configured for all routes, it also runs for requests without a route, and sees
+    /// their refusal. It must not wait.
     pub const UNROUTED: Self = Self(256);
-    /// Not a hook: `on_request` answers or refuses every request, so none reaches the filters and the target behind it. A route
-    /// with such a filter needs no target.
+    /// Not a hook: `on_request` answers or refuses every request, so none reaches the filters and target after it. A
+    /// route with such a filter needs no target.
     pub const ANSWERS: Self = Self(512);
-    /// Not a hook: as [`Self::ANSWERS`], for requests that came without TLS.
+    /// Not a hook: as [`Self::ANSWERS`], for requests that arrive without TLS.
     pub const ANSWERS_PLAIN: Self = Self(1024);
 
     /// Whether all hooks of `other` are among these.
@@ -186,14 +188,14 @@ impl Hooks {
         self.0 & other.0 == other.0
     }
 
-    /// Whether one of them is among these.
+    /// Whether any of these hooks is set.
     #[inline]
     pub const fn has_any(self, of: Self) -> bool {
         self.0 & of.0 != 0
     }
 }
 
-/// Each has a bit of its own.
+/// Each has its own bit.
 const _: () = {
     let Hooks(beside) = Hooks::PREFLIGHT;
     let (Hooks(all), Hooks(waits), Hooks(unrouted)) = (Hooks::ALL, Hooks::ATTEMPT_WAIT, Hooks::UNROUTED);
@@ -211,7 +213,7 @@ impl BitOr for Hooks {
     }
 }
 
-/// The names of the fields that a filter answers for: see [`Filter::guards`].
+/// The names of the fields that a filter guarantees: see [`Filter::guards`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldGuards {
     /// Fields of requests.
@@ -223,66 +225,68 @@ pub struct FieldGuards {
 /// What [`Filter::wait`] returns.
 pub type Waiting<'a, T = Flow> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// One step on the way of a request and its response. Every hook does nothing by default.
+/// One step in the processing of a request and its response. Every hook does nothing by default.
 pub trait Filter: Send + Sync + 'static {
-    /// The hooks that this filter has. All by default: right for every filter, but a filter that says less costs less,
-    /// above all where it leaves bodies alone.
+    /// The hooks of this filter. All by default, which is right for every filter. Naming fewer costs less, above all
+    /// without bodies.
     fn hooks(&self) -> Hooks {
         Hooks::ALL
     }
 
     /// The fields that this filter sets, hides or decides by. None by default.
     ///
-    /// Nobody gets past the filter by another spelling of such a field of a request (`x_user` for `x-user`, which CGI and
-    /// WSGI read as one): it is dropped before `on_request`. Nor by a trailer of that name, in either direction.
+    /// Nobody gets past the filter with another spelling of such a request field (`x_user` for `x-user`, which CGI
+    /// and WSGI read as one): it is dropped before `on_request`. Trailers with that name are dropped in both
+    /// directions.
     fn guards(&self) -> FieldGuards {
         FieldGuards::default()
     }
 
-    /// What of a request's target this filter takes for a secret. Nothing by default. It is not logged, and a key in the path is
-    /// taken out before the request is routed: [`Cx::path_key`].
+    /// The parts of a request's target that this filter treats as secret. None by default. They are not logged, and a
+    /// key in the path is removed before routing: [`Cx::path_key`].
     fn conceals(&self) -> Conceals {
         Conceals::default()
     }
 
-    /// What this filter does with the body of this request, where there is one. Asked right before `on_request`.
+    /// How this filter uses the body of this request, if there is one. Called right before `on_request`.
     ///
-    /// The default is right for every filter that has the hook; one that only looks says [`BodyUse::Watch`] and costs less.
+    /// The default is right for every filter that has the hook. One that only looks returns [`BodyUse::Watch`] and
+    /// costs less.
     fn request_body(&self, head: &RequestHead, cx: &mut Cx) -> BodyUse {
         let _ = (head, cx);
         BodyUse::Change
     }
 
-    /// Sees, and may change, the request head before an upstream is chosen.
+    /// Sees the request head before an upstream is chosen, and may change it.
     fn on_request(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
         let _ = (head, cx);
         Flow::Continue
     }
 
-    /// Waits for something outside, after `on_request` returned [`Flow::Wait`]. Dropped when the client goes away.
+    /// Waits for something external, after `on_request` returned [`Flow::Wait`]. Dropped when the client leaves.
     fn wait<'a>(&'a self, head: &'a mut RequestHead, cx: &'a mut Cx) -> Waiting<'a> {
         let _ = (head, cx);
         Box::pin(std::future::ready(Flow::Continue))
     }
 
-    /// Whether [`Filter::wait`] is a place in a queue. A client that sends nothing more loses it, because it may have closed the
-    /// connection; elsewhere it is waited for, because it may still read.
+    /// Whether [`Filter::wait`] is a place in a queue. A client that closes its sending side loses its place, because
+    /// it may have closed the connection. Other waits continue, because it may still read.
     fn is_queue(&self) -> bool {
         false
     }
 
-    /// Sees each piece of the request body, its pauses and its trailers, and may change them if it said
+    /// Sees each piece of the request body, its pauses and its trailers, and may change them if it returned
     /// [`BodyUse::Change`].
     ///
     /// # Errors
-    /// A refusal ends the exchange. The piece does not reach the upstream, so no upstream sees a whole message of which the
-    /// last piece was refused.
+    /// A refusal ends the exchange. The piece does not reach the upstream, so if the last piece is refused, no
+    /// upstream sees a whole message.
     fn on_request_body(&self, piece: &mut Piece<'_>, cx: &mut Cx) -> HookResult {
         let _ = (piece, cx);
         Ok(())
     }
 
-    /// Sees, and may change, the request head as it goes to one endpoint; the changes stay for the attempts that follow.
+    /// Sees the request head for one endpoint, and may change it. Changes stay for later attempts.
     ///
     /// # Errors
     /// A refusal ends the exchange: no other endpoint is tried.
@@ -291,8 +295,8 @@ pub trait Filter: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Waits for something outside before the attempt goes on, after `on_attempt` of all filters: only for those that say
-    /// [`Hooks::ATTEMPT_WAIT`]. Dropped when the client goes away.
+    /// Waits for something external before the attempt continues, after every filter's `on_attempt`. Only for filters
+    /// with [`Hooks::ATTEMPT_WAIT`]. Dropped when the client leaves.
     fn wait_attempt<'a>(
         &'a self,
         head: &'a mut RequestHead,
@@ -303,69 +307,70 @@ pub trait Filter: Send + Sync + 'static {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Learns how an attempt ended: once for each `on_attempt`, unless the exchange itself is dropped.
+    /// Called when an attempt ends: once for each `on_attempt`, unless the exchange itself is dropped.
     fn on_attempt_end(&self, end: &AttemptEnd<'_>, cx: &mut Cx) {
         let _ = (end, cx);
     }
 
-    /// What this filter does with the body of this response, where there is one. Asked right before `on_response`.
+    /// How this filter uses the body of this response, if there is one. Called right before `on_response`.
     fn response_body(&self, head: &ResponseHead, cx: &mut Cx) -> BodyUse {
         let _ = (head, cx);
         BodyUse::Change
     }
 
-    /// Sees, and may change, the response head: the upstream's or the gateway's own. Once for each exchange.
+    /// Sees the response head, the upstream's or our own, and may change it. Called once per exchange.
     fn on_response(&self, head: &mut ResponseHead, cx: &mut Cx) -> Flow {
         let _ = (head, cx);
         Flow::Continue
     }
 
-    /// Waits for something outside, after `on_response` returned [`Flow::Wait`]. Dropped when the client goes away.
+    /// Waits for something external, after `on_response` returned [`Flow::Wait`]. Dropped when the client leaves.
     fn wait_response<'a>(&'a self, head: &'a mut ResponseHead, cx: &'a mut Cx) -> Waiting<'a> {
         let _ = (head, cx);
         Box::pin(std::future::ready(Flow::Continue))
     }
 
-    /// Sees each piece of the response body, its pauses and its trailers, and may change them if it said
+    /// Sees each piece of the response body, its pauses and its trailers, and may change them if it returned
     /// [`BodyUse::Change`].
     ///
     /// # Errors
-    /// A refusal cuts the response, which has begun: the client must not take it for whole.
+    /// A refusal cuts the response, which has begun: the client must not take it for complete.
     fn on_response_body(&self, piece: &mut Piece<'_>, cx: &mut Cx) -> HookResult {
         let _ = (piece, cx);
         Ok(())
     }
 
-    /// What an operator may want to know of its state now, for `/metrics` and `weir status`. Called by the admin listener,
-    /// off the cores.
+    /// Figures of its state for operators, for `/metrics` and `weir status`. Called by the admin listener, off the
+    /// cores.
     fn readings(&self) -> Vec<Reading> {
         Vec::new()
     }
 
-    /// The gateway has drained and ends: gives back what this filter holds that others could use. Whoever keeps a clone of `done` is
-    /// waited for, but not for long. Called once, off the cores.
+    /// The drained gateway ends: releases what this filter holds that others could use. The gateway waits briefly
+    /// until all clones of `done` are dropped. Called once, off the cores.
     fn retire(&self, done: &std::sync::mpsc::Sender<()>) {
         let _ = done;
     }
 
-    /// What `weir check` tells of it beside mistakes, in a sentence each: a bound that follows from its settings.
+    /// Notes for `weir check` besides mistakes, such as a bound that follows from its settings. One sentence each.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// What `weir check` tells of it because of the filters that stand around it on a route, in a sentence each.
+    /// Notes for `weir check` that depend on the neighboring filters of a route. One sentence each.
     fn notes_among(&self, before: &[Neighbour<'_>], behind: &[Neighbour<'_>]) -> Vec<String> {
         let _ = (before, behind);
         Vec::new()
     }
 
-    /// What `weir explain` tells of a request with this path, in canonical form, beside the settings: a sentence each. Called by no core.
+    /// What `weir explain` says about a request with this canonical path, besides the settings. One sentence each.
+    /// Not called on a core.
     fn explain(&self, head: &RequestHead, path: &[u8]) -> Vec<String> {
         let _ = (head, path);
         Vec::new()
     }
 
-    /// Learns how the exchange ended. Exactly once for each filter whose `on_request` ran, also when it was aborted.
+    /// Called when the exchange ends: exactly once for each filter whose `on_request` ran, also after an abort.
     fn on_end(&self, end: &End, cx: &mut Cx) {
         let _ = (end, cx);
     }
@@ -376,28 +381,28 @@ pub trait Filter: Send + Sync + 'static {
 pub struct Neighbour<'a> {
     /// Its name.
     pub name: &'static str,
-    /// Its settings with every default filled in.
+    /// Its settings with all defaults filled in.
     pub settings: &'a serde_json::Value,
 }
 
 /// One figure of a filter's state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// What it is.
+    /// Which figure it is.
     pub figure: &'static Figure,
-    /// Of what it is, where the filter has several: the name of an upstream.
+    /// What it refers to, if the filter has several: an upstream's name.
     pub of: String,
     /// The figure.
     pub value: u64,
 }
 
 impl Reading {
-    /// A figure of which the filter has one.
+    /// A figure that the filter has once.
     pub const fn one(figure: &'static Figure, value: u64) -> Self {
         Self { figure, of: String::new(), value }
     }
 
-    /// A figure of one of several things.
+    /// A figure of one among several things.
     pub fn of(figure: &'static Figure, of: &str, value: u64) -> Self {
         Self { figure, of: of.to_owned(), value }
     }
@@ -406,9 +411,9 @@ impl Reading {
 /// How an exchange ended.
 #[derive(Clone, Copy, Debug)]
 pub struct End {
-    /// Status sent to the client; 0 when none was.
+    /// Status sent to the client; 0 if none was.
     pub status: u16,
-    /// Why the gateway answered itself or cut the exchange short.
+    /// Why the gateway itself answered or cut the exchange short.
     pub cause: Option<&'static Cause>,
     /// Bytes of the request body read.
     pub bytes_in: u64,

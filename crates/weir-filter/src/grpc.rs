@@ -1,4 +1,4 @@
-//! gRPC as a gateway must know it: its deadline, and how it wants to be told of errors. Messages pass untouched.
+//! What a gateway must know of gRPC: deadlines, and how to report errors. Messages pass unchanged.
 //!
 //! Source: "gRPC over HTTP2" (PROTOCOL-HTTP2.md) and "HTTP to gRPC Status Code Mapping" of the gRPC project.
 
@@ -8,7 +8,7 @@ use std::time::Duration;
 use weir_h1::Fields;
 use weir_upstream::error::Cause;
 
-/// Whether a message is gRPC, grpc-web included.
+/// Whether a message is gRPC, including gRPC-Web.
 #[inline]
 pub fn is_grpc(fields: &Fields) -> bool {
     fields.is_media("application/grpc")
@@ -20,14 +20,14 @@ pub fn is_grpc_web(fields: &Fields) -> bool {
     fields.is_media("application/grpc-web")
 }
 
-/// The client's deadline, from when the request came. What is malformed counts as none, and is passed on for the upstream
-/// to judge.
+/// The client's deadline, counted from the request's arrival. A malformed one counts as none, and is passed on for
+/// the upstream to judge.
 #[inline]
 pub fn timeout(fields: &Fields) -> Option<Duration> {
     parse_timeout(fields.get_str("grpc-timeout")?)
 }
 
-/// Whether this is a deadline as gRPC writes it.
+/// Whether this is a deadline in gRPC's format.
 pub fn is_timeout(text: &[u8]) -> bool {
     parse_timeout(text).is_some()
 }
@@ -51,7 +51,7 @@ fn parse_timeout(text: &[u8]) -> Option<Duration> {
     })
 }
 
-/// A deadline as gRPC writes it: milliseconds while eight digits hold them, else seconds; never zero.
+/// A deadline in gRPC's format: milliseconds if eight digits hold them, else seconds; never zero.
 pub fn write_timeout(left: Duration) -> String {
     match left.as_millis().max(1) {
         millis @ ..=99_999_999 => format!("{millis}m"),
@@ -59,24 +59,24 @@ pub fn write_timeout(left: Duration) -> String {
     }
 }
 
-/// The status in the head of an answer that has no message.
+/// The status in the head of an answer without a message.
 #[inline]
 pub fn status_of(fields: &Fields) -> Option<u8> {
     read_status(fields.get_str("grpc-status")?)
 }
 
-/// A status as it is sent: a number.
+/// Parses a status as sent: a number.
 #[inline]
 pub fn read_status(text: &[u8]) -> Option<u8> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// The status of this name, as a config writes it.
+/// The status with this name in a config.
 pub fn number(name: &str) -> Option<u8> {
     NAMES.iter().position(|known| *known == name).and_then(|at| u8::try_from(at).ok())
 }
 
-/// The status that tells a gRPC client of a cause.
+/// The status that reports a cause to a gRPC client.
 pub const fn status(cause: &Cause) -> u8 {
     const INTERNAL: u8 = 13;
     const UNAVAILABLE: u8 = 14;
@@ -87,16 +87,16 @@ pub const fn status(cause: &Cause) -> u8 {
         408 => 4,                   // DEADLINE_EXCEEDED
         413 | 414 | 429 | 431 => 8, // RESOURCE_EXHAUSTED
         502 | 503 => UNAVAILABLE,
-        // The connection was not made: another try may do. An answer that did not come may have been an effect.
+        // No connection was made, so another try may succeed. A missing answer may have had an effect.
         504 if matches!(cause.code.as_bytes(), b"connect_timeout") => UNAVAILABLE,
         504 => 4,
-        // It had begun: what was cut by an upstream may be tried again by who knows whether it may.
+        // It had begun. If an upstream cut it, a client that knows whether it may retry can do so.
         0 => UNAVAILABLE,
         _ => INTERNAL,
     }
 }
 
-/// The names of the statuses, by their numbers.
+/// The names of the statuses, by number.
 const NAMES: [&str; 17] = [
     "ok",
     "cancelled",
@@ -117,23 +117,23 @@ const NAMES: [&str; 17] = [
     "unauthenticated",
 ];
 
-/// The name of a status, as a config writes it.
+/// The name of a status in a config.
 pub fn name(status: u8) -> &'static str {
     NAMES.get(usize::from(status)).copied().unwrap_or("unknown")
 }
 
-/// `grpc-message`: the cause and what it means, escaped as the protocol wants it.
+/// `grpc-message`: the cause and its meaning, escaped as the protocol requires.
 pub fn message(cause: &Cause, detail: &str) -> String {
     escape(&format!("{}: {detail}", cause.code))
 }
 
-/// A text as `grpc-message` carries it.
+/// A text escaped for `grpc-message`.
 pub fn escape(message: &str) -> String {
     const SPECIAL: &AsciiSet = &CONTROLS.add(b'%');
     utf8_percent_encode(message, SPECIAL).to_string()
 }
 
-/// A message as gRPC sends it: not compressed, its length before it.
+/// A message in gRPC's framing: uncompressed, preceded by its length.
 pub fn framed(message: &[u8]) -> Vec<u8> {
     let mut framed = Vec::with_capacity(message.len() + 5);
     framed.push(0);
@@ -142,8 +142,8 @@ pub fn framed(message: &[u8]) -> Vec<u8> {
     framed
 }
 
-/// The trailers that end a response which the gateway cut: without them a client would see a reset and guess. `expose`:
-/// the cause is named.
+/// The trailers that end a response cut by the gateway: without them a client would see a reset and guess. `expose`
+/// names the cause.
 pub fn trailers(cause: &Cause, expose: bool) -> Vec<u8> {
     let message = if expose { message(cause, cause.meaning) } else { escape(neutral(0)) };
     format!("grpc-status: {}\r\ngrpc-message: {message}\r\n", status(cause)).into_bytes()

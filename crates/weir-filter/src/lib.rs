@@ -1,10 +1,12 @@
-//! What a filter may see, and all that it may see: filters are written against this crate, and know neither the engine that runs them nor each
+//! What filters may see: they are written against this crate, and know neither the engine that runs them nor each
 //! other.
 //!
-//! - [`filter`] is the trait and what stands around it; [`prelude`] is what the file of a filter names; [`testing`] runs one alone.
-//! - What filters are made with: [`template`], [`store`], [`blocking`], [`fetch`], [`coding`], [`grpc`] and [`password`].
-//! - [`concealed`] finds keys in a request's target, [`file_source`] is a part of a file as a body, [`phrases`] what is said of a status.
-//! - From below are shown: [`config`], [`error`], [`route`].
+//! - [`filter`] is the trait and its surroundings; [`prelude`] is what a filter's file imports; [`testing`] runs one
+//!   filter alone.
+//! - Building blocks: [`template`], [`store`], [`blocking`], [`fetch`], [`coding`], [`grpc`] and [`password`].
+//! - [`concealed`] finds keys in a request's target, [`file_source`] is a part of a file as a body, [`phrases`] the
+//!   texts of statuses.
+//! - Re-exported from below: [`config`], [`error`], [`route`].
 
 /// Declares causes: NAME, code, status, what happened, and what the operator can change.
 #[macro_export]

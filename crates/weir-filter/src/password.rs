@@ -1,27 +1,28 @@
-//! Hashes of passwords: argon2id (RFC 9106) and bcrypt, as `consumers.*.basic_auth` holds them and `weir hash` makes them.
+//! Hashes of passwords: argon2id (RFC 9106) and bcrypt, as `consumers.*.basic_auth` holds them and `weir hash` makes
+//! them.
 //!
-//! To verify one takes tens of milliseconds and, with argon2id, its memory: never on a core's thread.
+//! Verifying takes tens of milliseconds and, with argon2id, the hash's memory: never on a core's thread.
 
 use argon2::{Algorithm as Kind, Argon2, Params, Version};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use std::fmt;
 use weir_wire::base64;
 
-/// Longest password, in bytes. bcrypt looks at 72 of them, so longer ones are refused for it.
+/// Longest password, in bytes. bcrypt uses only 72 of them, so it rejects longer ones.
 pub const PASSWORD_BYTES: usize = 1024;
 const BCRYPT_BYTES: usize = 72;
 
-/// Most memory of a hash, in KiB, and its most rounds: one request may cost no more.
+/// Most memory of a hash, in KiB, and its most rounds: limits the cost of one request.
 const MAX_MEMORY: u32 = 256 * 1024;
 const MAX_ROUNDS: u32 = 64;
 
-/// Costs of bcrypt, as powers of two. One more takes twice the time.
+/// Costs of bcrypt, as powers of two. Each step doubles the time.
 const COSTS: std::ops::RangeInclusive<u32> = 4..=16;
 
 /// The hash of a password.
 #[derive(Clone, PartialEq, Eq)]
 pub enum PasswordHash {
-    /// RFC 9106, with 32 bytes or what was written.
+    /// RFC 9106. We write 32 bytes and read other lengths.
     Argon2id {
         /// KiB, rounds, lanes.
         cost: (u32, u32, u32),
@@ -30,16 +31,16 @@ pub enum PasswordHash {
         /// 16 to 64 bytes.
         hash: Vec<u8>,
     },
-    /// As it was written: `$2b$12$…`.
+    /// As written: `$2b$12$…`.
     Bcrypt(String),
 }
 
 /// How a password is hashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
-    /// RFC 9106 with what OWASP asks for: 19 MiB, two rounds, one lane.
+    /// RFC 9106 with OWASP's parameters: 19 MiB, two rounds, one lane.
     Argon2id,
-    /// For files that other programs read too: cost 12.
+    /// For files that other programs also read: cost 12.
     Bcrypt,
 }
 
@@ -56,7 +57,7 @@ impl PasswordHash {
     /// Reads a hash: `$argon2id$v=19$m=19456,t=2,p=1$SALT$HASH` or `$2b$12$…`.
     ///
     /// # Errors
-    /// What is wrong, as a mistake says it. It tells nothing of the hash.
+    /// What is wrong, as text for a mistake. It reveals nothing of the hash.
     pub fn parse(text: &str) -> Result<Self, &'static str> {
         if let Some(rest) = text.strip_prefix("$argon2id$") {
             return parse_argon2id(rest);
@@ -80,7 +81,7 @@ impl PasswordHash {
         })
     }
 
-    /// Whether it takes as long to verify as this one: the same kind and cost.
+    /// Whether it takes as long to verify as this one: same kind and cost.
     pub fn costs_as(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Argon2id { cost, .. }, Self::Argon2id { cost: other, .. }) => cost == other,
@@ -89,7 +90,7 @@ impl PasswordHash {
         }
     }
 
-    /// Whether it is the hash of this password. Takes its time whatever the password is.
+    /// Whether it is the hash of this password. Takes the same time for any password.
     pub fn verify(&self, password: &[u8]) -> bool {
         match self {
             Self::Argon2id { cost, salt, hash } => {
@@ -106,7 +107,7 @@ impl PasswordHash {
     }
 }
 
-/// Makes the hash of a password, with a salt of its own.
+/// Hashes a password with a new salt.
 ///
 /// # Errors
 /// What is wrong with the password.
@@ -204,7 +205,8 @@ mod tests {
         }
     }
 
-    /// RFC 9106 §5.3 has a secret and associated data, which passwords have not: this one is of the reference implementation.
+    /// RFC 9106 §5.3 has a secret and associated data, which passwords lack: this one is from the reference
+    /// implementation.
     #[test]
     fn a_known_hash_of_argon2id() {
         let text = "$argon2id$v=19$m=256,t=2,p=1$c29tZXNhbHQ$nf65EOgLrQMR/uIPnA4rEsF5h7TKyQwu9U1bMCHGi/4";

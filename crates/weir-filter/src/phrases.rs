@@ -1,7 +1,7 @@
-//! What is said of a status: its reason phrase, and what a client is told that may not know the cause.
+//! Texts for statuses: the reason phrase, and the text for a client that may not know the cause.
 
-/// What a stranger is told, where causes are not exposed: the same words for every cause of a status, so that nobody
-/// learns from them what stands behind us and how it fares.
+/// The text for strangers, if causes are not exposed. It is the same for every cause of a status, so that it reveals
+/// nothing about what is behind the gateway.
 pub const fn neutral(status: u16) -> &'static str {
     match status {
         0 => "The answer was cut short.",

@@ -1,6 +1,7 @@
-//! Texts with `{placeholders}` in the settings of filters, and what the placeholders stand for.
+//! Texts with `{placeholders}` in filter settings, and the values of placeholders.
 //!
-//! A template is compiled when the config is, so that a misspelt placeholder is a mistake and not an empty text at night.
+//! A template is compiled with the config, so that a misspelled placeholder is a mistake and not an empty text at
+//! night.
 
 use crate::filter::{Cx, RequestHead, Told};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode, utf8_percent_encode};
@@ -22,19 +23,19 @@ enum Part {
 /// What a placeholder stands for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Var {
-    /// Host and port, as the client asked for them.
+    /// Host and port as the client requested them.
     Authority,
-    /// A part of the path that the route's pattern captured, as it stands in the canonical path.
+    /// A part of the path that the route's pattern captured, as in the canonical path.
     Capture(String),
     /// The client's address.
     Client,
-    /// The consumer's name; empty when nobody was named.
+    /// The consumer's name; empty if no filter named one.
     Consumer,
     /// The host without its port.
     Host,
     /// The method.
     Method,
-    /// The path as it is when the filter runs.
+    /// The path when the filter runs.
     Path,
     /// The query without `?`.
     Query,
@@ -44,15 +45,15 @@ pub enum Var {
     Route,
     /// `http` or `https`.
     Scheme,
-    /// SHA-256 of the client's certificate; empty where it showed none, as the two below.
+    /// SHA-256 of the client's certificate. Empty without one, like the next two.
     TlsClientFingerprint,
-    /// The alternative names in it.
+    /// Its subject alternative names.
     TlsClientSan,
-    /// Whom it is for.
+    /// Its subject.
     TlsClientSubject,
 }
 
-/// The placeholders that are always there.
+/// The placeholders that always exist.
 const FIXED: [(&str, Var); 13] = [
     ("authority", Var::Authority),
     ("client", Var::Client),
@@ -69,33 +70,33 @@ const FIXED: [(&str, Var); 13] = [
     ("tls_client_subject", Var::TlsClientSubject),
 ];
 
-/// What has to be escaped in a value.
+/// What to escape in a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Escape {
-    /// What could end a text or an attribute of HTML and XML.
+    /// Characters that could end a text or an attribute in HTML and XML.
     Html,
-    /// What could end a string of JSON or JavaScript.
+    /// Characters that could end a string in JSON or JavaScript.
     Json,
     /// Nothing: a header value.
     Nothing,
-    /// What may not stand in a query's name or value.
+    /// Characters not allowed in a query's name or value.
     Query,
-    /// What may not stand in a URL. Values that come from one stay as they are.
+    /// Characters not allowed in a URL. Values that come from one stay as they are.
     Url,
 }
 
-/// Where values are taken from.
+/// The source of values.
 #[derive(Clone, Copy)]
 pub struct Values<'a> {
-    /// What is known of the exchange.
+    /// The exchange's context.
     pub cx: &'a Cx,
-    /// The request, while it is there.
+    /// The request, while it exists.
     pub head: Option<&'a RequestHead>,
-    /// Values kept from the request, beside the placeholders they belong to.
+    /// Values kept from the request, beside their placeholders.
     pub kept: (&'a [Var], &'a [Vec<u8>]),
 }
 
-/// Why a text is no template.
+/// Why a text is not a valid template.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Malformed {
     /// What is wrong with it.
@@ -107,11 +108,11 @@ pub struct Malformed {
 // === impl Template ===
 
 impl Template {
-    /// Compiles `text`. `captures` are the names that the route's path captures, where there is one route; a capture
-    /// hides a fixed placeholder of its name.
+    /// Compiles `text`. `captures` are the names that the route's path captures, if there is one route; a capture
+    /// hides a fixed placeholder with its name.
     ///
     /// # Errors
-    /// A brace that belongs to no placeholder, or a placeholder that there is not.
+    /// A brace that belongs to no placeholder, or an unknown placeholder.
     pub fn parse(text: &str, captures: Option<&[String]>) -> Result<Self, Malformed> {
         let mut parts = Vec::new();
         let mut plain = Vec::new();
@@ -144,11 +145,12 @@ impl Template {
         Ok(Self { parts })
     }
 
-    /// Compiles a page. Pages are full of braces (CSS, JSON, scripts), so a brace is one unless it encloses a name: `{name}` is a
-    /// placeholder, and `{{name}}` stands for `{name}`. A mistake comes with its line, from 1.
+    /// Compiles a page. Pages are full of braces (CSS, JSON, scripts), so a brace is literal unless it encloses a
+    /// name: `{name}` is a placeholder, and `{{name}}` stands for `{name}`. A mistake comes with its line, counted
+    /// from 1.
     ///
     /// # Errors
-    /// A placeholder that there is not.
+    /// An unknown placeholder.
     pub fn parse_page(text: &str, captures: &[String]) -> Result<Self, (usize, Malformed)> {
         let mut parts = Vec::new();
         let mut plain = Vec::new();
@@ -179,7 +181,7 @@ impl Template {
         Ok(Self { parts })
     }
 
-    /// The text, where it has no placeholder.
+    /// The text, if it has no placeholder.
     pub fn literal(&self) -> Option<&[u8]> {
         match self.parts.as_slice() {
             [] => Some(b""),
@@ -204,7 +206,7 @@ impl Template {
         })
     }
 
-    /// The text with every placeholder replaced by `value`: to check the fixed parts.
+    /// The text with every placeholder replaced by `value`, to check the fixed parts.
     pub fn sample(&self, value: &str) -> Vec<u8> {
         let mut out = Vec::new();
         for part in &self.parts {
@@ -216,7 +218,7 @@ impl Template {
         out
     }
 
-    /// Appends the text with its values to `out`, the text escaped too: a parameter of a query, written decoded.
+    /// Appends the text with its values to `out`, all escaped: a query parameter, written decoded.
     pub fn render_query(&self, values: &Values<'_>, out: &mut Vec<u8>) {
         for part in &self.parts {
             match part {
@@ -238,7 +240,7 @@ impl Template {
 }
 
 impl Escape {
-    /// How values have to be escaped in a text of this media type.
+    /// How to escape values in a text of this media type.
     pub fn of_media(media: &str) -> Self {
         let essence = media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
         if essence.ends_with("json") || essence.ends_with("javascript") || essence.ends_with("ecmascript") {
@@ -252,7 +254,7 @@ impl Escape {
 }
 
 impl Malformed {
-    /// The same of a page, where a brace need not be doubled.
+    /// The same for a page, where a brace need not be doubled.
     fn on_a_page(self, name: &str) -> Self {
         let hint = self.hint.filter(|hint| hint.starts_with("write {") && !hint.contains("{{"));
         let literal = format!("write {{{{{name}}}}} for the text {{{name}}}");
@@ -263,7 +265,7 @@ impl Malformed {
     }
 }
 
-/// A name between these, and what follows them.
+/// A name between these delimiters, and the text after them.
 fn enclosed<'a>(text: &'a str, open: &str, close: &str) -> Option<(&'a str, &'a str)> {
     let inner = text.strip_prefix(open)?;
     let is_of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
@@ -302,7 +304,7 @@ impl Var {
         }
     }
 
-    /// Whether the value comes from the request head, which is gone when the response is there.
+    /// Whether the value comes from the request head, which is gone when the response arrives.
     pub const fn is_of_request(&self) -> bool {
         matches!(
             self,
@@ -310,7 +312,7 @@ impl Var {
         )
     }
 
-    /// What of the client the value tells, where it is no part of the URL that the client asks for.
+    /// Which client value it reveals, if the client's URL does not contain it.
     const fn told(&self) -> Option<Told> {
         match self {
             Self::Client => Some(Told::ADDRESS),
@@ -322,7 +324,7 @@ impl Var {
         }
     }
 
-    /// Whether the value is already escaped as URLs are.
+    /// Whether the value is already URL-escaped.
     const fn is_encoded(&self) -> bool {
         matches!(
             self,
@@ -339,7 +341,7 @@ impl<'a> Values<'a> {
         Self { cx, head: Some(head), kept: (&[], &[]) }
     }
 
-    /// The value of one placeholder, as it is.
+    /// The value of one placeholder, unescaped.
     pub fn value(&self, var: &Var) -> Vec<u8> {
         let mut out = Vec::new();
         self.write_raw(var, &mut out);
@@ -370,7 +372,7 @@ impl<'a> Values<'a> {
         if let Some(at) = self.kept.0.iter().position(|v| v == var) {
             return out.extend_from_slice(self.kept.1.get(at).map_or(b"", Vec::as_slice));
         }
-        // A caller without a name is told apart from nobody.
+        // An empty consumer name distinguishes no caller.
         if let Some(told) = var.told().filter(|told| *told != Told::CONSUMER || self.cx.consumer.is_some()) {
             self.cx.tells(told);
         }
@@ -418,7 +420,7 @@ pub fn escape(text: &str) -> Vec<u8> {
     utf8_percent_encode(text, &RESERVED).flat_map(str::bytes).collect()
 }
 
-/// Appends a text as it may stand in the text or in an attribute of HTML and XML.
+/// Appends a text that is safe within text or an attribute of HTML and XML.
 fn push_html(text: &[u8], out: &mut Vec<u8>) {
     for &b in text {
         match b {
@@ -432,8 +434,7 @@ fn push_html(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a text as it may stand in a string of JSON, and of JavaScript too: also where that stands in HTML, or the string in
-/// single quotes.
+/// Appends a text that is safe within a string of JSON or JavaScript, also inside HTML or in single quotes.
 fn push_json(text: &[u8], out: &mut Vec<u8>) {
     for c in String::from_utf8_lossy(text).chars() {
         match c {

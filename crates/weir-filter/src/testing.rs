@@ -1,4 +1,4 @@
-//! Runs one filter alone, without sockets: for the tests of filters, those that come with the gateway and those of other programs.
+//! Runs one filter alone, without sockets: for tests of the gateway's filters and of filters in other programs.
 //!
 //! ```
 //! use serde_json::json;
@@ -89,28 +89,28 @@ pub struct Running {
 pub struct Exchange {
     /// The request as the filter left it.
     pub head: RequestHead,
-    /// What the filter knows and said.
+    /// The context after the filter.
     pub cx: Cx,
     /// What it decided.
     pub flow: Flow,
-    /// Whether it had to wait before it decided.
+    /// Whether it had to wait before deciding.
     pub waited: bool,
     filter: Rc<dyn Filter>,
     script: Rc<Script>,
 }
 
-/// A response after the filter saw it.
+/// A response after the filter has seen it.
 pub struct Response {
     /// The response as the filter left it.
     pub head: ResponseHead,
-    /// What it does with its body, if it was asked.
+    /// How it uses the body, if it was asked.
     pub body_use: Option<BodyUse>,
 }
 
-/// State under its key, which it holds: no other has the same place.
+/// State under its key. Holding the key keeps its address from being reused.
 type CoreState = (Arc<()>, Rc<dyn Any>);
 
-/// Upstreams that answer by script.
+/// Upstreams with scripted answers.
 #[derive(Default)]
 struct Script {
     answers: RefCell<VecDeque<Result<CallAnswer, &'static Cause>>>,
@@ -123,7 +123,7 @@ struct Script {
 // === impl Stand ===
 
 impl Stand {
-    /// Surroundings of a filter on the route `test` with the path `/*`, for a client at 192.0.2.1.
+    /// The environment of a filter on the route `test` with the path `/*`, for a client at 192.0.2.1.
     pub fn new(kind: &'static FilterKind, settings: Value) -> Self {
         Self {
             kind,
@@ -154,7 +154,7 @@ impl Stand {
         self
     }
 
-    /// Where the filter stands: `routes.NAME` (as it is without this), `plans.NAME` or `filters`.
+    /// Where the filter is: `routes.NAME` (the default), `plans.NAME` or `filters`.
     #[must_use]
     pub fn scope(mut self, scope: &str) -> Self {
         self.scope = scope.to_owned();
@@ -171,56 +171,56 @@ impl Stand {
         self
     }
 
-    /// The client's connection is TLS.
+    /// Makes the client's connection TLS.
     #[must_use]
     pub const fn tls(mut self) -> Self {
         self.tls = true;
         self
     }
 
-    /// The client showed this certificate.
+    /// Gives the client this certificate.
     #[must_use]
     pub fn certificate(mut self, certificate: PeerCertificate) -> Self {
         self.certificate = Some(Rc::new(certificate));
         self
     }
 
-    /// One more consumer.
+    /// Adds a consumer.
     #[must_use]
     pub fn consumer(mut self, consumer: Consumer) -> Self {
         self.consumers.push(consumer);
         self
     }
 
-    /// These consumers, instead of those there were: as after a reload.
+    /// Replaces the consumers, as after a reload.
     #[must_use]
     pub fn consumers(mut self, consumers: Vec<Consumer>) -> Self {
         self.consumers = consumers;
         self
     }
 
-    /// A filter before this one has named the last consumer given.
+    /// An earlier filter has named the last consumer added.
     #[must_use]
     pub const fn named(mut self) -> Self {
         self.named = self.consumers.len().checked_sub(1);
         self
     }
 
-    /// The kinds that there are, for a filter that is made of others or knows their causes.
+    /// The existing kinds, for a filter that contains others or knows their causes.
     #[must_use]
     pub const fn kinds(mut self, kinds: &'static [&'static FilterKind]) -> Self {
         self.kinds = kinds;
         self
     }
 
-    /// One more upstream.
+    /// Adds an upstream.
     #[must_use]
     pub fn upstream(mut self, name: &str) -> Self {
         self.upstreams.push(name.to_owned());
         self
     }
 
-    /// One more store: a Redis at this URL, which need not be there.
+    /// Adds a store: a Redis at this URL, which need not exist.
     #[must_use]
     pub fn store(mut self, name: &str, url: &str) -> Self {
         let place = Place {
@@ -232,14 +232,14 @@ impl Stand {
         self
     }
 
-    /// One more store: memory of so many bytes.
+    /// Adds a store: this many bytes of memory.
     #[must_use]
     pub fn memory(mut self, name: &str, bytes: u64) -> Self {
         self.stores.memory.insert(name.to_owned(), Room { memory: bytes, disk: None });
         self
     }
 
-    /// What the filter's next call of its own is answered with.
+    /// The answer to the filter's next own call.
     #[must_use]
     pub fn answer(self, answer: Result<CallAnswer, &'static Cause>) -> Self {
         self.script.answers.borrow_mut().push_back(answer);
@@ -251,17 +251,17 @@ impl Stand {
         self.try_build().unwrap_or_else(|mistakes| panic!("the settings are refused: {mistakes:#?}"))
     }
 
-    /// The files that the filter had watched when it was built.
+    /// The files being watched since the filter was built.
     pub fn watched(&self) -> &[PathBuf] {
         &self.files
     }
 
-    /// Begins the work on the state that the filter left to the control side, on the runtime of the test.
+    /// Starts the control side's tasks for the filter's state, on the test's runtime.
     pub fn tend(&mut self, fetcher: &Fetcher) {
         let _ = self.kept.sweep(&tokio::runtime::Handle::current(), fetcher);
     }
 
-    /// What building the filter is refused for, each as `key: message; hint`.
+    /// Why building the filter is refused, each as `key: message; hint`.
     pub fn mistakes(&mut self) -> Vec<String> {
         self.try_build().map(|_| ()).expect_err("the settings should be refused")
     }
@@ -329,12 +329,12 @@ fn copy(consumer: &Consumer) -> Consumer {
 // === impl Running ===
 
 impl Running {
-    /// How many jobs it gave to the threads that may block.
+    /// How many jobs it gave to the blocking threads.
     pub fn blocked(&self) -> u32 {
         self.script.blocked.get()
     }
 
-    /// The same filter for a client of another address.
+    /// The same filter for a client with another address.
     #[must_use]
     pub fn from(&self, address: &str) -> Self {
         let client = address.parse().expect("a test gives an IP address");
@@ -345,13 +345,13 @@ impl Running {
         Self { filter, settings, scope, client, tls: self.tls, certificate, named: self.named, script }
     }
 
-    /// Passes a parsed request and the response to it, as the gateway does on its quick way: for measurements. The
-    /// filter must not wait.
+    /// Passes a parsed request and its response, as the gateway does on its fast path: for measurements. The filter
+    /// must not wait.
     pub fn pass(&self, request: &mut RequestHead, response: &mut ResponseHead) -> Flow {
         let mut cx = self.context();
         let flow = self.filter.on_request(request, &mut cx);
         if self.filter.hooks().has(Hooks::RESPONSE) {
-            let _ = self.filter.on_response(response, &mut cx); // what it does is measured, not what it says
+            let _ = self.filter.on_response(response, &mut cx); // only its cost matters
         }
         flow
     }
@@ -361,7 +361,7 @@ impl Running {
         self.filter.hooks()
     }
 
-    /// What the filter tells of its state.
+    /// The figures of the filter's state.
     pub fn readings(&self) -> Vec<Reading> {
         self.filter.readings()
     }
@@ -387,7 +387,8 @@ impl Running {
         self.decide(request_head(text), self.context()).await
     }
 
-    /// The same with a body: whole before the filter sees the head, where it asks for that, or in one piece behind it.
+    /// The same with a body: whole before the filter sees the head if it asks for that, otherwise in one piece after
+    /// it.
     pub async fn request_with(&self, text: &str, body: &str) -> Exchange {
         let (head, mut cx) = (request_head(text), self.context());
         let whole = matches!(self.filter.request_body(&head, &mut cx), BodyUse::Whole(_));
@@ -408,7 +409,7 @@ impl Running {
             && let Some((path, key)) = split_path_key(head.path())
             && head.set_path(&path).is_ok()
         {
-            cx.path_key = Some(key.into()); // taken out before the route is known
+            cx.path_key = Some(key.into()); // removed before the route is known
         }
         let mut flow = self.filter.on_request(&mut head, &mut cx);
         let waited = matches!(flow, Flow::Wait);
@@ -421,7 +422,7 @@ impl Running {
 }
 
 impl Script {
-    /// Waits for something, and runs meanwhile what filters left to run beside their exchanges.
+    /// Waits for something while running the tasks that filters have left beside their exchanges.
     async fn run_beside<T>(&self, mut work: Waiting<'_, T>) -> T {
         poll_fn(|cx| {
             if let Poll::Ready(done) = work.as_mut().poll(cx) {
@@ -436,7 +437,7 @@ impl Script {
     }
 }
 
-/// Parses a request as the gateway does: with a canonical path, by which it is routed.
+/// Parses a request as the gateway does: with a canonical path for routing.
 pub fn request_head(text: &str) -> RequestHead {
     let (line, fields) = text.split_once('\n').unwrap_or((text, ""));
     let mut lines =
@@ -462,13 +463,13 @@ pub fn request_head(text: &str) -> RequestHead {
 // === impl Exchange ===
 
 impl Exchange {
-    /// The filter lets the request go on.
+    /// Expects that the filter lets the request continue.
     pub fn expect_continue(&mut self) -> &mut Self {
         assert!(matches!(self.flow, Flow::Continue), "expected Continue, got {:?}", self.flow);
         self
     }
 
-    /// The filter answers or refuses with this status.
+    /// Expects that the filter answers or refuses with this status.
     pub fn expect_status(&mut self, status: u16) -> &mut Self {
         let actual = match &self.flow {
             Flow::Answer(answer) => answer.status,
@@ -479,7 +480,7 @@ impl Exchange {
         self
     }
 
-    /// The filter refuses for this cause.
+    /// Expects that the filter refuses for this cause.
     pub fn expect_cause(&mut self, cause: &Cause) -> &mut Self {
         match &self.flow {
             Flow::Refuse(refusal) => assert_eq!(refusal.cause, cause),
@@ -488,19 +489,19 @@ impl Exchange {
         self
     }
 
-    /// A field has this value, and no other: on the answer where the filter made one, else on the request.
+    /// Expects a field with only this value: on the filter's answer if there is one, else on the request.
     pub fn expect_header(&mut self, name: &str, value: &str) -> &mut Self {
         assert_eq!(self.header(name), [value], "{name}");
         self
     }
 
-    /// A field is not there.
+    /// Expects that a field is absent.
     pub fn expect_no_header(&mut self, name: &str) -> &mut Self {
         assert_eq!(self.header(name), [""; 0], "{name}");
         self
     }
 
-    /// Path and query that would be sent on.
+    /// Expects this path and query to be sent on.
     pub fn expect_target(&mut self, target: &str) -> &mut Self {
         let query = self.head.query().map(|q| format!("?{}", String::from_utf8_lossy(q)));
         let actual = format!("{}{}", String::from_utf8_lossy(self.head.path()), query.unwrap_or_default());
@@ -508,7 +509,7 @@ impl Exchange {
         self
     }
 
-    /// Every value of a field: of the answer where the filter made one, else of the request.
+    /// All values of a field: on the filter's answer if there is one, else on the request.
     pub fn header(&self, name: &str) -> Vec<String> {
         let made = match &self.flow {
             Flow::Answer(answer) => &answer.headers,
@@ -522,7 +523,7 @@ impl Exchange {
     /// Begins an attempt at an endpoint of this upstream.
     ///
     /// # Errors
-    /// The refusal of the filter.
+    /// The filter's refusal.
     pub fn attempt(&mut self, upstream: &str) -> HookResult {
         let attempt = Attempt { upstream, endpoint: "192.0.2.200:80", number: 1, host: None, tls: false };
         self.filter.on_attempt(&mut self.head, &attempt, &mut self.cx)
@@ -533,7 +534,7 @@ impl Exchange {
         self.ended(upstream, ends, None, took);
     }
 
-    /// Ends it with an answer to a call of gRPC.
+    /// Ends it with the answer to a gRPC call.
     pub fn attempt_end_grpc(&mut self, upstream: &str, grpc: GrpcStatus) {
         self.ended(upstream, Ok(200), Some(grpc), Duration::ZERO);
     }
@@ -551,7 +552,7 @@ impl Exchange {
         self.filter.on_attempt_end(&end, &mut self.cx);
     }
 
-    /// Passes a piece of the request body; gives what would be sent on, or why it was refused.
+    /// Passes a piece of the request body. Returns what would be sent on.
     ///
     /// # Errors
     /// The cause of the refusal.
@@ -563,7 +564,7 @@ impl Exchange {
         }
     }
 
-    /// Begins an attempt of which more than the upstream is told, and waits where the filter does.
+    /// Begins an attempt with all its facts, and waits if the filter does.
     ///
     /// # Errors
     /// The cause of the refusal.
@@ -596,17 +597,17 @@ impl Exchange {
         Response { head, body_use }
     }
 
-    /// From now on the response is an error of which this is known.
+    /// Makes the response an error with these facts from now on.
     pub fn fail(&mut self, failure: Failure) {
         self.cx.failure = Some(Box::new(failure));
     }
 
-    /// Passes the head of a response; gives what the filter decided.
+    /// Passes the head of a response. Returns the filter's decision.
     pub fn on_response(&mut self, head: &mut ResponseHead) -> Flow {
         self.filter.on_response(head, &mut self.cx)
     }
 
-    /// Passes a piece of the response body; gives what would be sent on.
+    /// Passes a piece of the response body. Returns what would be sent on.
     ///
     /// # Errors
     /// The cause of the refusal.
@@ -618,7 +619,7 @@ impl Exchange {
         }
     }
 
-    /// Tells the filter that the upstream pauses; gives what is sent on then.
+    /// Reports a pause of the upstream. Returns what is sent on then.
     ///
     /// # Errors
     /// The cause of the refusal.
@@ -630,7 +631,7 @@ impl Exchange {
         }
     }
 
-    /// Ends the response with these trailers, in lines that end in `\n`; what is before them is not seen.
+    /// Ends the response with these trailers, in lines that end in `\n`; what precedes them is not shown.
     pub fn response_trailers(&mut self, trailers: &str) {
         let mut trailers = trailers.as_bytes().to_vec();
         let seen = Seen { data: b"", mark: Mark::Last, trailers: Some(&mut trailers) };
@@ -638,7 +639,7 @@ impl Exchange {
         assert!(watched.is_ok(), "{watched:?}");
     }
 
-    /// Runs what the filter left to run beside the exchange.
+    /// Runs the tasks that the filter left beside the exchange.
     pub async fn tasks(&mut self) {
         let tasks = std::mem::take(&mut *self.script.tasks.borrow_mut());
         for task in tasks {
@@ -651,7 +652,7 @@ impl Exchange {
         self.filter.on_end(&end, &mut self.cx);
     }
 
-    /// The calls that the filter made, with the upstreams they went to.
+    /// The filter's calls and their upstreams.
     pub fn calls(&self) -> Vec<(String, CallRequest)> {
         self.script.calls.borrow().clone()
     }
@@ -660,19 +661,19 @@ impl Exchange {
 // === impl Response ===
 
 impl Response {
-    /// A field has this value, and no other.
+    /// Expects a field with only this value.
     pub fn expect_header(&self, name: &str, value: &str) -> &Self {
         assert_eq!(texts(&self.head.headers, name), [value], "{name}");
         self
     }
 
-    /// A field is not there.
+    /// Expects that a field is absent.
     pub fn expect_no_header(&self, name: &str) -> &Self {
         assert_eq!(texts(&self.head.headers, name), [""; 0], "{name}");
         self
     }
 
-    /// A field is there, once, and not empty.
+    /// Expects that a field occurs once and is not empty.
     pub fn expect_present(&self, name: &str) -> &Self {
         let all = texts(&self.head.headers, name);
         assert!(matches!(all.as_slice(), [one] if !one.is_empty()), "{name}: {all:?}");
@@ -680,7 +681,7 @@ impl Response {
     }
 }
 
-/// What is sent on of a piece, waited for if it is made elsewhere.
+/// What is sent on for a piece, waiting if it is produced elsewhere.
 fn what_becomes_of(piece: Piece<'_>) -> Result<Vec<u8>, &'static Cause> {
     let as_it_is = piece.data().to_vec();
     let (_, Some(mut later)) = piece.into_replaced() else { return Ok(as_it_is) };
@@ -708,13 +709,13 @@ impl Services for Script {
         Box::pin(std::future::ready(answer.unwrap_or(Err(&weir_upstream::error::NO_ENDPOINT))))
     }
 
-    /// Keeps the task: it runs while a filter of this stand waits, and in [`Exchange::tasks`].
+    /// Keeps the task: it runs while a filter of this environment waits, and in [`Exchange::tasks`].
     fn spawn(&self, task: Task) -> bool {
         self.tasks.borrow_mut().push(task);
         true
     }
 
-    /// Does the job at once: a test has a thread of its own to block.
+    /// Runs the job immediately: a test may block its thread.
     fn block(&self, job: Job) -> bool {
         self.blocked.set(self.blocked.get() + 1);
         job();

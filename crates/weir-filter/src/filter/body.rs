@@ -1,4 +1,4 @@
-//! What bodies are made of: what a filter does with one, its pieces, and the answers that filters give.
+//! Bodies: how a filter uses one, its pieces, and the answers that filters give.
 
 use super::Waiting;
 use bytes::Bytes;
@@ -14,26 +14,26 @@ use weir_wire::relay::Seen;
 
 use weir_upstream::error::Cause;
 
-/// What a filter does with a body.
+/// How a filter uses a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyUse {
-    /// It may replace pieces: the message goes on without a length, in chunks or as long as its stream.
+    /// It may replace pieces: the message is sent without a length, in chunks or until its stream ends.
     Change,
-    /// It does not look.
+    /// It does not look at the body.
     Pass,
-    /// It looks at each piece, and may refuse. A length stays.
+    /// It sees each piece and may refuse. The length stays.
     Watch,
-    /// It wants all of it, at most so many bytes, before it sees the head: [`Cx::whole`](super::Cx::whole). A longer one is
-    /// refused: 413 from a client, 502 from an upstream.
+    /// It needs all of it, up to this many bytes, before it sees the head: [`Cx::whole`](super::Cx::whole). A longer
+    /// body is refused: 413 for a client's, 502 for an upstream's.
     Whole(usize),
 }
 
-/// The filters that see a body, in the order in which they do. Empty for most exchanges.
+/// The filters that see a body, in order. Empty for most exchanges.
 #[derive(Debug, Default)]
 pub struct BodyHooks(SmallVec<[(u32, BodyUse); 2]>);
 
 impl BodyHooks {
-    /// One more. What has its body whole sees no pieces.
+    /// Adds a filter. A filter that gets its body whole sees no pieces.
     #[inline]
     pub fn add(&mut self, filter: u32, body: BodyUse) {
         if matches!(body, BodyUse::Change | BodyUse::Watch) {
@@ -41,7 +41,7 @@ impl BodyHooks {
         }
     }
 
-    /// One of them, copied out, so that its hook can have the context that holds this.
+    /// A copy of one of them, so that its hook can borrow the context that holds this.
     #[inline]
     pub fn get(&self, at: usize) -> Option<(u32, BodyUse)> {
         self.0.get(at).copied()
@@ -59,14 +59,14 @@ impl BodyHooks {
         self.0.iter().any(|(_, body)| *body == BodyUse::Change)
     }
 
-    /// They have seen all of it.
+    /// Removes all: they have seen the whole body.
     #[inline]
     pub fn clear(&mut self) {
         self.0.clear();
     }
 }
 
-/// A piece of a body on its way through: as it was read, or replaced.
+/// A piece of a body in transit: as read, or replaced.
 #[derive(Debug)]
 pub struct Piece<'a> {
     data: &'a [u8],
@@ -77,20 +77,20 @@ pub struct Piece<'a> {
     hold: Option<Hold>,
 }
 
-/// What a body waits for before more of it is read.
+/// A wait before more of a body is read.
 pub struct Hold(pub Waiting<'static, ()>);
 
-/// Bytes that are still being made.
+/// Bytes that are still being produced.
 pub struct Later(pub Waiting<'static, Result<Vec<u8>, &'static Cause>>);
 
-/// What a filter owes of a response: its own piece, and what it means to the filters behind it.
+/// A piece of a response that a filter has promised, and its effect on later filters.
 #[derive(Debug)]
 pub struct Owed {
-    /// Its own piece, once it is made.
+    /// The piece, once produced.
     pub later: Later,
-    /// The place of the next filter that sees it.
+    /// The position of the next filter that sees it.
     pub next: usize,
-    /// What it means to the filters behind.
+    /// Its effect on later filters.
     pub mark: Mark,
 }
 
@@ -107,7 +107,7 @@ impl fmt::Debug for Later {
 }
 
 impl<'a> Piece<'a> {
-    /// A piece as read; `last` when the message ends with it (it may then be empty).
+    /// A piece as read. With `last` the message ends; the piece may then be empty.
     #[inline]
     pub const fn new(data: &'a [u8], last: bool) -> Self {
         Self {
@@ -120,12 +120,12 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// The place where the sender pauses.
+    /// A pause of the sender.
     pub const fn pause() -> Self {
         Self { data: &[], replaced: None, mark: Mark::Pause, trailers: None, later: None, hold: None }
     }
 
-    /// A piece as the filter before left it.
+    /// A piece as the previous filter left it.
     #[inline]
     pub const fn seen(seen: Seen<'a>) -> Self {
         let Seen { data, mark, trailers } = seen;
@@ -144,8 +144,8 @@ impl<'a> Piece<'a> {
         matches!(self.mark, Mark::Last)
     }
 
-    /// Whether the sender pauses here: there is no data but what a filter before this one lets go. One that holds some back
-    /// lets it go too, by [`Piece::replace`].
+    /// Whether the sender pauses here: there is no data except what an earlier filter releases. A filter that holds
+    /// data back releases it too, by [`Piece::replace`].
     #[inline]
     pub const fn is_pause(&self) -> bool {
         matches!(self.mark, Mark::Pause)
@@ -165,8 +165,8 @@ impl<'a> Piece<'a> {
         lines(text)
     }
 
-    /// Replaces the trailers of the message; only with the last piece of a body that this filter said it changes. Values
-    /// that may not be emitted are left out.
+    /// Replaces the message's trailers. Only with the last piece of a body that this filter changes. Values that may
+    /// not be sent are left out.
     pub fn set_trailers(&mut self, fields: &[(FieldName, Vec<u8>)]) {
         let Some(trailers) = &mut self.trailers else { return };
         trailers.clear();
@@ -180,37 +180,38 @@ impl<'a> Piece<'a> {
         }
     }
 
-    /// What the body is to wait for, if anything.
+    /// What the body must wait for, if anything.
     #[inline]
     pub fn take_hold(&mut self) -> Option<Hold> {
         self.hold.take()
     }
 
-    /// What a filter made of it, or will.
+    /// The filter's replacement, now or later.
     #[inline]
     pub fn into_replaced(self) -> (Option<Vec<u8>>, Option<Later>) {
         (self.replaced, self.later)
     }
 
-    /// Replaces the bytes; an empty vector swallows them. Counts only where the filter said [`BodyUse::Change`].
+    /// Replaces the bytes; an empty vector drops them. Only effective with [`BodyUse::Change`].
     pub fn replace(&mut self, data: Vec<u8>) {
         self.replaced = Some(data);
     }
 
-    /// Replaces the bytes by what work elsewhere makes of them: a thread for work that takes long. Until it is done the body
-    /// stands still, and nothing more is read of it. Counts only for responses.
+    /// Replaces the bytes by a future's result, for example of a thread for long work. Until then the body pauses,
+    /// and no more of it is read. Only effective for responses.
     pub fn replace_later(&mut self, work: impl Future<Output = Result<Vec<u8>, &'static Cause>> + 'static) {
         self.later = Some(Later(Box::pin(work)));
     }
 
-    /// Lets this piece go, and has the body stand still behind it until `room` is there: nothing more is read from the upstream. For a
-    /// filter that looks on ([`BodyUse::Watch`]) and cannot take more at present. Counts only for responses, and not for the last piece.
+    /// Passes this piece on, then pauses the body until `room` is ready: no more is read from the upstream. For a
+    /// filter that watches ([`BodyUse::Watch`]) and cannot accept more at present. Only effective for responses, and
+    /// not for the last piece.
     pub fn hold(&mut self, room: impl Future<Output = ()> + 'static) {
         self.hold = Some(Hold(Box::pin(room)));
     }
 }
 
-/// The fields in lines of them.
+/// Parses field lines.
 pub(crate) fn lines(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     text.split(|&b| b == b'\n').filter_map(|line| {
         let colon = line.iter().position(|&b| b == b':')?;
@@ -218,7 +219,7 @@ pub(crate) fn lines(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// The value of one of them.
+/// The value of one field.
 pub fn line_of<'a>(text: &'a [u8], name: &str) -> Option<&'a [u8]> {
     lines(text).find(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes())).map(|(_, value)| value)
 }
@@ -228,7 +229,7 @@ pub fn line_of<'a>(text: &'a [u8], name: &str) -> Option<&'a [u8]> {
 pub struct Answer {
     /// Status code, 200 to 599.
     pub status: u16,
-    /// Fields, without framing ones: Content-Length is written by the gateway.
+    /// Fields without framing: the gateway writes Content-Length.
     pub headers: Vec<(FieldName, Vec<u8>)>,
     /// The body.
     pub body: Body,
@@ -236,11 +237,11 @@ pub struct Answer {
 
 /// The body of an answer.
 pub enum Body {
-    /// Bytes, shared: many answers at once can have the same, and none copies them.
+    /// Shared bytes: many concurrent answers can use the same ones without copying.
     Bytes(Bytes),
-    /// A part of a file, read as it is sent, off the core's thread.
+    /// A part of a file, read while it is sent, off the core's thread.
     File(FileRange),
-    /// Made while it is sent.
+    /// Produced while it is sent.
     Stream(Box<dyn BodySource>),
 }
 
@@ -251,24 +252,24 @@ pub struct FileRange {
     pub file: Arc<File>,
     /// Where the part begins.
     pub offset: u64,
-    /// How long it is. A file that has become shorter cuts the response.
+    /// Its length. If the file has become shorter, the response is cut.
     pub length: u64,
 }
 
-/// Where the body of an answer comes from, piece by piece.
+/// The source of an answer's body, piece by piece.
 pub trait BodySource {
-    /// The whole length, if it is known: it is promised to the client, and a source that brings more or less is cut.
+    /// The total length, if known. It is promised to the client, so a source that yields more or less is cut.
     fn length(&self) -> Option<u64>;
 
     /// The next piece; `None` at the end.
     ///
     /// # Errors
-    /// The cause for which the response is cut.
+    /// Why the response is cut.
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, &'static Cause>>;
 }
 
 impl Body {
-    /// How long it is, if that is known.
+    /// Its length, if known.
     #[inline]
     pub fn length(&self) -> Option<u64> {
         match self {

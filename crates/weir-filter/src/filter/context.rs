@@ -1,4 +1,4 @@
-//! What a filter knows of its exchange beside the heads: the context, the route, the consumers.
+//! What a filter knows of its exchange besides the heads: the context, the route, the consumers.
 
 use super::identity::CallerFacts;
 use super::{BodyHooks, CallAnswer, CallRequest, CoreHandle, Hold, Owed};
@@ -18,18 +18,18 @@ use weir_upstream::error::Cause;
 use weir_upstream::upstream::balance::Random;
 use weir_wire::tls::PeerCertificate;
 
-/// Who calls, as written under `consumers`.
+/// A caller, as written under `consumers`.
 #[derive(Debug, Default)]
 pub struct Consumer {
     /// The key under `consumers`.
     pub name: String,
     /// Index of its plan among the plans of the snapshot.
     pub plan: Option<usize>,
-    /// What `acl` knows it by beside its name: `plan:NAME` and a `group:NAME` for each of its groups.
+    /// Its labels for `acl` besides its name: `plan:NAME`, and `group:NAME` for each of its groups.
     pub labels: Vec<String>,
-    /// Networks it may call from; empty for anywhere.
+    /// Networks it may call from; empty for any.
     pub allow_ips: Vec<ipnet::IpNet>,
-    /// Its credentials, under the name of the filter that reads them.
+    /// Its credentials, by the name of the filter that reads them.
     pub credentials: HashMap<String, Vec<String>>,
 }
 
@@ -44,7 +44,7 @@ impl Consumer {
     }
 }
 
-/// The bits of [`Cx::filter`] that are an index; those above tell one member of a filter from another.
+/// The bits of [`Cx::filter`] that are an index; the higher bits distinguish members of a filter.
 pub const FILTER: u32 = 0x00ff_ffff;
 
 /// No filter.
@@ -57,114 +57,114 @@ pub type Consumers = Arc<[Consumer]>;
 pub struct RouteScope {
     /// Name of the route.
     pub name: Arc<str>,
-    /// The table it stands in, and where: for captures.
+    /// Its table and its place in it: for captures.
     pub matched: Option<(Arc<Table>, RouteId)>,
     /// All consumers.
     pub consumers: Consumers,
     /// What the core does for filters.
     pub core: CoreHandle,
-    /// Whether clients are told causes.
+    /// Whether clients get to see causes.
     pub exposes_causes: bool,
 }
 
-/// How long filters let an exchange take.
+/// How long filters allow an exchange to take.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TimeLimits {
-    /// In all.
+    /// In total.
     pub exchange: Option<Duration>,
-    /// To the head of the response, for each attempt.
+    /// To the response head, for each attempt.
     pub response: Option<Duration>,
 }
 
-/// What is known of an answer of a status from 400 on, for filters that put another in its place.
+/// The facts about an answer with a status of 400 or more, for filters that replace it.
 #[derive(Debug, Default)]
 pub struct Failure {
-    /// Why the gateway refused; `None` where somebody else answered.
+    /// Why the gateway refused; `None` if something else answered.
     pub cause: Option<&'static Cause>,
-    /// What the client is told of it.
+    /// What the client is told about it.
     pub detail: String,
-    /// What the client would rather read.
+    /// The client's `Accept`.
     pub accept: Option<Box<[u8]>>,
-    /// Whether it is a client of gRPC, which reads no pages.
+    /// Whether the client speaks gRPC and so reads no pages.
     pub grpc: bool,
 }
 
-/// A request that goes on behind the answer that a filter gave its client.
+/// A request that continues in the background after a filter has answered its client.
 pub(crate) struct Behind {
     pub(crate) head: Box<RequestHead>,
-    /// The filter that asked for it, and what it knows of it.
+    /// The filter that asked for it, and its state.
     pub(crate) filter: u32,
     state: Box<dyn Any>,
     note: u64,
 }
 
-/// What a filter knows of the exchange beside the heads.
+/// What a filter knows of the exchange besides the heads.
 pub struct Cx {
-    /// The client's address: the peer's, or the one that a trusted proxy told.
+    /// The client's address: the peer's, or the one a trusted proxy reports.
     pub client: IpAddr,
     /// Whether the client's connection is TLS.
     pub tls: bool,
-    /// The certificate that the client showed in the TLS handshake with this gateway, where `client_auth` asks for one.
+    /// The client's certificate from the TLS handshake with this gateway, if `client_auth` asks for one.
     pub certificate: Option<Rc<PeerCertificate>>,
-    /// The id of the request, once `request_id` has given one: for the log.
+    /// The request's id, once `request_id` has set one: for the log.
     pub request_id: Option<String>,
     pub(crate) scope: Rc<RouteScope>,
     pub(crate) consumer: Option<usize>,
-    /// Whether a filter let the request pass because it has no credentials: for `any`.
+    /// Whether a filter admitted the request without credentials: for `any`.
     pub(crate) unnamed: bool,
-    /// The filter that runs; see [`FILTER`].
+    /// The running filter; see [`FILTER`].
     pub filter: u32,
-    /// The key that stood in a segment of the path.
+    /// The key found in a segment of the path.
     pub(crate) path_key: Option<Box<[u8]>>,
-    /// Which of the consumer's credentials it was, for the log.
+    /// Which of the consumer's credentials was used, for the log.
     pub credential: Option<[u8; 8]>,
     pub(super) facts: CallerFacts,
-    /// Who sees the body of the request, and of the response.
+    /// The filters that see the request's body.
     pub request_bodies: BodyHooks,
-    /// Who sees the body of the response.
+    /// The filters that see the response's body.
     pub response_bodies: BodyHooks,
-    /// The body of the message that is looked at, where a filter asked for all of it.
+    /// The current message's body, if a filter asked for all of it.
     pub whole: Option<Bytes>,
-    /// The request's, once all filters have seen its head: what every attempt sends.
+    /// The request's body after all filters have seen its head: what every attempt sends.
     pub request_whole: Option<Bytes>,
-    /// The trailers behind a response's body that was wanted whole.
+    /// The trailers after a response's body that was gathered whole.
     pub whole_trailers: Vec<u8>,
-    /// Whether a filter has made a call of gRPC of the request.
+    /// Whether a filter turned the request into a gRPC call.
     pub calls_grpc: bool,
-    /// The attempt that filters were shown: when it began, its number, its upstream and endpoint.
+    /// The attempt shown to filters: when it began, its number, its upstream and endpoint.
     pub attempt: Option<(Instant, u32, Arc<str>, Arc<str>)>,
-    /// What a filter owes of the response's body.
+    /// A piece of the response's body that a filter has promised.
     pub owed: Option<Box<Owed>>,
-    /// What the response's body waits for before more of it is read.
+    /// What to wait for before more of the response's body is read.
     pub held: Option<Hold>,
-    /// How long the body of an answer of the gateway's own is, and whether the client is told.
+    /// The length of our own answer's body, if the client is told.
     pub own_length: Option<u64>,
-    /// Whether a filter took it away.
+    /// Whether a filter removed it.
     pub length_dropped: bool,
-    /// The limits of time that filters set.
+    /// The time limits that filters set.
     pub limits: TimeLimits,
-    /// How far ahead of the client the response is read: see [`Cx::read_on`].
+    /// How far ahead of the client to read the response: see [`Cx::read_on`].
     pub reads_on: usize,
-    /// Whether the response is an upstream's that has not been read: see [`Cx::hide_body`].
+    /// Whether the response is an upstream's whose body is unread: see [`Cx::hide_body`].
     pub is_relayed: bool,
-    /// Whether its body is read and not sent.
+    /// Whether its body is read but not sent.
     pub hides_body: bool,
-    /// What was taken from the beginning of the path, and behind it what was put in its place; and how long the first is.
+    /// The prefix stripped from the path, followed by its replacement; and the length of the first.
     pub prefix: Option<(Box<[u8]>, usize)>,
-    /// Why the answer is one of the gateway, or of a filter that said so.
+    /// Why the gateway itself answers, or why a filter says it does.
     pub because: Option<&'static Cause>,
-    /// What is known of an answer of a status from 400 on.
+    /// The facts about an answer with a status of 400 or more.
     pub failure: Option<Box<Failure>>,
-    /// Whether the answer is one that the route itself gives: a file, or the text under `respond`.
+    /// Whether the route itself answers: with a file, or the text under `respond`.
     pub is_of_route: bool,
-    /// Whether a filter answers with what it kept of another exchange.
+    /// Whether a filter answers with a response kept from another exchange.
     is_kept: bool,
-    /// The fields of the answer that a filter gives, if they were ready.
+    /// The fields of a filter's answer, if given by [`Cx::answer_with`].
     ready: Option<Box<Fields>>,
-    /// The request that is to go on behind the answer.
+    /// The request that continues after the answer.
     behind: Option<Box<Behind>>,
     states: Vec<(u32, Box<dyn Any>)>,
-    /// The note of the first filter that has one, and those of the others.
+    /// The note of the first filter that has one; and those of the others.
     note: (u32, u64),
     notes: SmallVec<[(u32, u64); 3]>,
     random: Random,
@@ -172,21 +172,21 @@ pub struct Cx {
     began: Option<Instant>,
 }
 
-/// What an exchange knows when its first filter runs.
+/// What an exchange knows before its first filter runs.
 pub struct Begun {
     /// What all exchanges of the route share.
     pub scope: Rc<RouteScope>,
     /// The address of the client.
     pub client: IpAddr,
-    /// Whether it came by TLS.
+    /// Whether it uses TLS.
     pub tls: bool,
     /// Its certificate.
     pub certificate: Option<Rc<PeerCertificate>>,
-    /// The key that stood in a segment of the path.
+    /// The key found in a segment of the path.
     pub path_key: Option<Box<[u8]>>,
     /// Seeds [`Cx::new_id`].
     pub random: u64,
-    /// When, unless something was waited for since.
+    /// When it began, unless something has been waited for since.
     pub at: Option<Instant>,
 }
 
@@ -200,8 +200,8 @@ impl fmt::Debug for Cx {
 }
 
 impl Cx {
-    /// The context of an exchange whose first filter is about to run.
-    #[inline(always)] // it is built where it will stand: 180 instructions less than with a copy of it
+    /// The context of an exchange before its first filter.
+    #[inline(always)] // built in place: 180 instructions less than a copy
     pub fn new(begun: Begun) -> Self {
         let Begun { scope, client, tls, certificate, path_key, random, at } = begun;
         Self {
@@ -252,7 +252,7 @@ impl Cx {
         &self.scope.name
     }
 
-    /// The parts of the path that the route's pattern captured, from the path by which it was matched.
+    /// The parts that the route's pattern captured from the path that matched.
     pub fn captures<'a>(&'a self, head: &'a RequestHead) -> Option<Captures<'a, 'a>> {
         self.scope.matched.as_ref().map(|(table, route)| table.captures(*route, head.routed_path()))
     }
@@ -262,46 +262,47 @@ impl Cx {
         &self.scope.consumers
     }
 
-    /// Who calls, once a filter has said so.
+    /// The caller, once a filter has named it.
     #[inline]
     pub fn consumer(&self) -> Option<&Consumer> {
         self.consumer.and_then(|i| self.scope.consumers.get(i))
     }
 
-    /// The index of who calls among [`Cx::consumers`].
+    /// The caller's index among [`Cx::consumers`].
     #[inline]
     pub const fn consumer_index(&self) -> Option<usize> {
         self.consumer
     }
 
-    /// Says that the request passes without credentials, because the filter is optional.
+    /// Notes that the filter is optional and admits the request without credentials.
     pub const fn pass_unnamed(&mut self) {
         self.unnamed = true;
     }
 
-    /// Whether a filter let the request pass without credentials since this was asked last: for a filter that has members.
+    /// Whether a filter has admitted the request without credentials since the last call: for a filter with members.
     #[inline]
     pub const fn take_unnamed(&mut self) -> bool {
         std::mem::replace(&mut self.unnamed, false)
     }
 
-    /// Says which of the consumer's credentials it was, for the log: the first eight digits of its hash.
+    /// Notes which of the consumer's credentials was used, for the log: the first eight digits of its hash.
     pub const fn set_credential(&mut self, digits: [u8; 8]) {
         self.credential = Some(digits);
     }
 
-    /// Which of the consumer's credentials it was, as a filter said.
+    /// Which of the consumer's credentials was used.
     pub const fn credential(&self) -> Option<[u8; 8]> {
         self.credential
     }
 
-    /// The key that a filter said it [conceals](super::Filter::conceals): decoded, and already taken out of the path.
+    /// The key in the path that a filter [conceals](super::Filter::conceals): decoded, and already removed from the
+    /// path.
     #[inline]
     pub fn path_key(&self) -> Option<&[u8]> {
         self.path_key.as_deref()
     }
 
-    /// Runs a filter that is part of this one. It has state of its own.
+    /// Runs a filter that is part of this one, with its own state.
     pub fn member<T>(&mut self, at: usize, run: impl FnOnce(&mut Self) -> T) -> T {
         let outer = self.enter(at);
         let done = run(self);
@@ -309,7 +310,7 @@ impl Cx {
         done
     }
 
-    /// The same for one that waits: until [`Cx::leave`] with what this returned.
+    /// The same for one that waits, until [`Cx::leave`] with the returned value.
     #[inline]
     pub const fn enter(&mut self, at: usize) -> u32 {
         let outer = self.filter;
@@ -323,7 +324,7 @@ impl Cx {
         self.filter = outer;
     }
 
-    /// This filter's state in this exchange, made on first use.
+    /// This filter's state in this exchange, created at first use.
     pub fn state<T: Default + 'static>(&mut self) -> &mut T {
         let filter = self.filter;
         let at = match self.states.iter().position(|(f, s)| *f == filter && s.is::<T>()) {
@@ -336,7 +337,7 @@ impl Cx {
         self.states[at].1.downcast_mut().expect("the position was found by this very type")
     }
 
-    /// This filter's number in this exchange, at first 0: state that needs no allocation.
+    /// This filter's number in this exchange, initially 0: state without an allocation.
     #[inline]
     pub fn note(&mut self) -> &mut u64 {
         if self.note.0 == NOBODY {
@@ -354,45 +355,45 @@ impl Cx {
         &mut self.notes[at].1
     }
 
-    /// Has this request go on behind the answer that this filter is about to give, as `head`: through the filters that have not
-    /// run yet and to the route's target. What comes of it is shown to those filters and to this one, which finds `state` and
-    /// `note` as its own there, and to nobody else. The request has no body.
+    /// Continues this request as `head` in the background, after the answer that this filter is about to give. It
+    /// passes the remaining filters and the route's target. Only those filters and this one see the result; this one
+    /// finds `state` and `note` as its own there. The request has no body.
     pub fn go_on_behind<T: 'static>(&mut self, head: RequestHead, state: T, note: u64) {
         let filter = self.filter & FILTER;
         self.behind = Some(Box::new(Behind { head: Box::new(head), filter, state: Box::new(state), note }));
     }
 
-    /// Gives the fields of the answer that this filter is about to give to a request, instead of a list in the answer itself: for those that
-    /// many answers have in common, and that are copied as they lie.
+    /// Sets the fields of the answer that this filter is about to give, instead of a list in the answer. For fields
+    /// that many answers share and that are copied as they are.
     pub fn answer_with(&mut self, fields: Fields) {
         self.ready = Some(Box::new(fields));
     }
 
-    /// Says that the answer that this filter is about to give was made for another request: what it tells of that one, such as its cost,
-    /// is not this one's.
+    /// Notes that this filter's answer was made for another request. What it says about that request, such as its
+    /// cost, does not apply to this one.
     pub const fn answer_with_kept(&mut self) {
         self.is_kept = true;
     }
 
-    /// Whether a filter said so.
+    /// Whether a filter answers with a kept response.
     #[inline]
     pub const fn is_kept(&self) -> bool {
         self.is_kept
     }
 
-    /// Those fields.
+    /// Takes the fields set by [`Cx::answer_with`].
     #[inline]
     pub fn take_ready(&mut self) -> Option<Fields> {
         self.ready.take().map(|fields| *fields)
     }
 
-    /// Whether a filter asked for that.
+    /// Whether a filter asked to continue after its answer.
     #[inline]
     pub const fn goes_on_behind(&self) -> bool {
         self.behind.is_some()
     }
 
-    /// That request, with a context of its own.
+    /// Takes the request that continues, with its own context.
     pub fn part_behind(&mut self) -> Option<(Self, Box<RequestHead>)> {
         let Behind { head, filter, state, note } = *self.behind.take()?;
         let mut cx = Self::new(Begun {
@@ -431,58 +432,58 @@ impl Cx {
         self.scope = scope;
     }
 
-    /// Limits how long the exchange may take in all. Of several limits, also those of the config, the shortest counts.
+    /// Limits how long the exchange may take in total. The shortest limit applies, including the config's.
     pub fn limit_exchange(&mut self, limit: Duration) {
         self.limits.exchange = Some(self.limits.exchange.map_or(limit, |other| other.min(limit)));
     }
 
-    /// The same for the time to the head of the response, for each attempt.
+    /// Limits the time to the response head, for each attempt.
     pub fn limit_response(&mut self, limit: Duration) {
         self.limits.response = Some(self.limits.response.map_or(limit, |other| other.min(limit)));
     }
 
-    /// The limits of this exchange that filters have set.
+    /// The time limits that filters have set for this exchange.
     #[inline]
     pub const fn limits(&self) -> TimeLimits {
         self.limits
     }
 
-    /// Says that `taken` was taken from the beginning of the path, and `put` was put in its place: links of the response are
-    /// translated back by it.
+    /// Notes that the path's prefix `taken` was replaced by `put`. Links in the response are translated back
+    /// accordingly.
     #[inline]
     pub fn moved_path(&mut self, taken: &[u8], put: &[u8]) {
         self.prefix = Some(([taken, put].concat().into(), taken.len()));
     }
 
-    /// What a filter said by [`Cx::moved_path`]: what was taken, and what was put in its place.
+    /// The prefix that [`Cx::moved_path`] replaced, and its replacement.
     #[inline]
     pub fn path_moved(&self) -> Option<(&[u8], &[u8])> {
         self.prefix.as_ref().and_then(|(text, taken)| text.split_at_checked(*taken))
     }
 
-    /// Has the body of this response read to its end though the client is slow, at most so many bytes ahead of it, or gone: for
-    /// a filter that watches it on behalf of others. Memory: that many bytes.
+    /// Reads this response's body to its end even if the client is slow or gone, at most this many bytes ahead of it.
+    /// For a filter that watches it on behalf of others. Memory: that many bytes.
     pub const fn read_on(&mut self, ahead: usize) {
         self.reads_on = ahead;
     }
 
-    /// Has the client told the head of this response alone, which this filter has made one that no body follows (a 304), while the body is
-    /// read to its end for the filters that watch it. Those that see the head later do not see the body. False where that cannot be: the
-    /// body has been read, or is no upstream's.
+    /// Sends the client only the head of this response, which must be one without a body (a 304), and reads the body
+    /// to its end for the filters that watch it. Filters that see the head later do not see the body. False if that
+    /// is impossible: the body has been read, or is not an upstream's.
     #[must_use]
     pub const fn hide_body(&mut self) -> bool {
         self.hides_body = self.is_relayed;
         self.is_relayed
     }
 
-    /// Now. While the request has not been waited for, that is when it began: what filters do meanwhile takes less time than matters
-    /// to them, and the clock need not be read.
+    /// The current time. Until something is waited for, it is when the request began: filters take too little time to
+    /// matter, and the clock need not be read.
     #[inline]
     pub fn now(&self) -> Instant {
         self.began.unwrap_or_else(Instant::now)
     }
 
-    /// Something is waited for.
+    /// Notes that something is waited for.
     #[inline]
     pub const fn waits(&mut self) {
         self.began = None;
@@ -493,19 +494,19 @@ impl Cx {
         self.random.next()
     }
 
-    /// Says why the answer that this filter gives is not the one that was asked for: for the log, the metrics, and
+    /// Gives the reason why this filter's answer is not the requested one: for the log, the metrics, and
     /// `x-weir-cause`.
     pub const fn answer_because(&mut self, cause: &'static Cause) {
         self.because = Some(cause);
     }
 
-    /// Whether a client is told why it is refused, and what happens behind the gateway; see [`Cx::neutral`].
+    /// Whether a client may learn why it is refused and what happens behind the gateway; see [`Cx::neutral`].
     #[inline]
     pub fn exposes_causes(&self) -> bool {
         self.scope.exposes_causes
     }
 
-    /// What a client is told in place of a cause, where causes are not exposed: the same for all causes of a status.
+    /// The text for a client that may not see causes: the same for all causes of a status.
     pub const fn neutral(status: u16) -> &'static str {
         neutral(status)
     }
@@ -515,7 +516,7 @@ impl Cx {
         self.because
     }
 
-    /// What is known of an answer of a status from 400 on, which this filter sees.
+    /// The facts about the error answer (status of 400 or more) that this filter sees.
     pub fn failure(&self) -> Option<&Failure> {
         self.failure.as_deref()
     }
@@ -525,25 +526,26 @@ impl Cx {
         weir_upstream::id::digits([self.random.next(), self.random.next()])
     }
 
-    /// The whole body of the message whose head this filter sees, if it said [`BodyUse::Whole`](super::BodyUse::Whole).
+    /// The whole body of the message whose head this filter sees, if it said
+    /// [`BodyUse::Whole`](super::BodyUse::Whole).
     pub fn whole(&self) -> &[u8] {
         self.whole.as_deref().unwrap_or_default()
     }
 
-    /// The same, shared: to be kept or sent elsewhere without a copy.
+    /// The same, shared, so that it can be kept or sent elsewhere without a copy.
     pub fn share_whole(&self) -> Bytes {
         self.whole.clone().unwrap_or_default()
     }
 
-    /// Replaces a body that this filter asked for whole. The head's length follows.
+    /// Replaces a body that this filter asked for whole. The head's length is adjusted.
     pub fn set_whole(&mut self, body: impl Into<Bytes>) {
         if let Some(whole) = &mut self.whole {
             *whole = body.into();
         }
     }
 
-    /// Gives the request this body, also one that came without a body. Only from `on_request` and `wait`; where the client sends
-    /// a body, the filter must have asked for all of it.
+    /// Sets the request's body, even if it came without one. Only from `on_request` and `wait`. If the client sends a
+    /// body, the filter must have asked for all of it.
     pub fn give_whole(&mut self, body: impl Into<Bytes>) {
         self.whole = Some(body.into());
     }
@@ -558,35 +560,35 @@ impl Cx {
         super::body::lines(&self.whole_trailers)
     }
 
-    /// Makes a call of gRPC of a request that is none: POST, with trailers. The filter has set path, fields and body, and makes of the
-    /// answer what the client understands; an answer of the gateway's own comes to it as one of gRPC.
+    /// Turns a request into a gRPC call: POST, with trailers. The filter has set path, fields and body, and
+    /// translates the answer for the client. The gateway's own answers reach the filter as gRPC too.
     pub fn call_grpc(&mut self, head: &mut RequestHead) {
         head.become_grpc();
         self.calls_grpc = true;
     }
 
-    /// How long the body of the response is that this filter sees, or would be if the request were no HEAD. Known where the
-    /// upstream said so, and mostly where the gateway answers; a filter before this one may have changed the body since.
+    /// The length of the response's body that this filter sees, or would see if the request were not HEAD. Known if
+    /// the upstream sent it, and mostly if the gateway answers. An earlier filter may have changed the body since.
     pub fn response_length(&self, head: &ResponseHead) -> Option<u64> {
         head.content_length().or(self.own_length)
     }
 
-    /// Whether a filter that sees the response before this one may change its body.
+    /// Whether a filter that saw the response earlier may change its body.
     pub fn response_body_changes(&self) -> bool {
         self.response_bodies.change()
     }
 
-    /// Whether the response is one that the route gives itself: a file, or the answer under `respond`.
+    /// Whether the route itself answers: with a file, or the answer under `respond`.
     pub const fn is_of_route(&self) -> bool {
         self.is_of_route
     }
 
-    /// Leaves the length out of an answer to HEAD: a GET would be answered with another body than the one that is known.
+    /// Omits the length from an answer to HEAD: a GET would get another body than the known one.
     pub const fn drop_length(&mut self) {
         self.length_dropped = true;
     }
 
-    /// Makes sure that the request has an id, for an answer that tells it: the log has the same.
+    /// Ensures that the request has an id, for an answer that states it. The log shows the same.
     pub fn make_id(&mut self) {
         if self.request_id.is_none() {
             let id = self.new_id();
@@ -594,15 +596,15 @@ impl Cx {
         }
     }
 
-    /// The core that this exchange runs on, for calls, tasks and blocking work.
+    /// The core of this exchange, for calls, tasks and blocking work.
     pub fn core(&self) -> &CoreHandle {
         &self.scope.core
     }
 
-    /// Sends a request of the filter's own to an upstream. Only from [`Filter::wait`](super::Filter::wait).
+    /// Sends the filter's own request to an upstream. Only from [`Filter::wait`](super::Filter::wait).
     ///
     /// # Errors
-    /// The cause for which there was no answer.
+    /// Why there was no answer.
     pub async fn call(&self, upstream: &str, request: CallRequest) -> Result<CallAnswer, &'static Cause> {
         self.scope.core.call(upstream, request).await
     }

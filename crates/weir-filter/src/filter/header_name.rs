@@ -15,12 +15,12 @@ impl HeaderName {
     /// A name that the program itself writes.
     ///
     /// # Panics
-    /// When it is no token.
+    /// If it is not a token.
     pub fn fixed(name: &'static str) -> Self {
         Self(FieldName::new(name).expect("a name in the source is a token"))
     }
 
-    /// A name that was read already.
+    /// A name that was already parsed.
     pub const fn of(name: FieldName) -> Self {
         Self(name)
     }

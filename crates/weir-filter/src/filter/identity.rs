@@ -1,46 +1,47 @@
-//! The caller as a fact of the exchange: which filter verified whom, and which of the client's own values went into the request.
+//! The caller as a fact of the exchange: which filter verified whom, and which client values went into the request.
 //!
-//! Filters may hide a credential once they have verified it, so the fields that are left tell nothing about the caller. Whoever keeps
-//! an answer for others (`cache`) asks the exchange instead: [`Cx::caller`] before the fetch, and again when the answer is there.
+//! Filters may hide a credential once they have verified it, so the remaining fields say nothing about the caller. A
+//! filter that stores answers for others (`cache`) asks the exchange instead: [`Cx::caller`] before the fetch, and
+//! again when the answer is there.
 
 use super::Cx;
 use std::cell::Cell;
 
-/// One caller that a filter verified. An exchange has one for each filter that did, in the order in which they ran.
+/// A caller that a filter verified. An exchange has one per verifying filter, in the order they ran.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// Name of the filter.
     pub by: &'static str,
-    /// What tells this caller from others of that filter: a hash, or fields that the filter verified.
+    /// Distinguishes the filter's callers: a hash, or fields that the filter verified.
     pub who: Box<[u8]>,
 }
 
-/// How much is known of a caller at one moment. Two that are equal in one exchange stand for the same knowledge.
+/// What is known of a caller at one moment. Two equal values in one exchange stand for the same knowledge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
     pub(super) consumer: Option<usize>,
     pub(super) credential: Option<[u8; 8]>,
     /// How many identities there are.
     pub(super) identities: usize,
-    /// Values of the client that were written into the request or the answer.
+    /// The client's values that were written into the request or the answer.
     pub(super) told: Told,
     pub(super) authorization: bool,
-    /// How many filters let it pass that turn others away.
+    /// How many restricting filters let it pass.
     pub(super) restrictions: u8,
 }
 
-/// Values of the client that a template wrote somewhere, as bits.
+/// The client's values that a template wrote somewhere, as bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Told(u8);
 
 impl Told {
     /// The client's address.
     pub const ADDRESS: Self = Self(1);
-    /// The certificate that the client showed.
+    /// The client's certificate.
     pub const CERTIFICATE: Self = Self(2);
     /// The name of the consumer.
     pub const CONSUMER: Self = Self(4);
-    /// Each of them.
+    /// All of them.
     pub const ALL: Self = Self(7);
 
     /// Whether all of `other` are among these.
@@ -49,11 +50,11 @@ impl Told {
     }
 }
 
-/// What [`Cx`] keeps of the caller beside the consumer.
+/// What [`Cx`] keeps of the caller besides the consumer.
 #[derive(Debug, Default)]
 pub(crate) struct CallerFacts {
     identities: Vec<Identity>,
-    /// Templates only read the context, and note here what they took from it.
+    /// Templates only read the context, and note here which values they used.
     told: Cell<Told>,
     authorization: Cell<bool>,
     restrictions: Cell<u8>,
@@ -62,7 +63,7 @@ pub(crate) struct CallerFacts {
 }
 
 impl Caller {
-    /// Whether anything tells this caller from others.
+    /// Whether anything distinguishes this caller from others.
     pub fn is_known(&self) -> bool {
         self.consumer.is_some() || self.identities > 0 || self.told != Told::default()
     }
@@ -72,61 +73,62 @@ impl Caller {
         self.told
     }
 
-    /// How many filters let it pass that turn others away, by a credential or otherwise. Who passed fewer must not get what is kept for
-    /// those who passed more.
+    /// How many filters that reject others let it pass, by a credential or otherwise. An answer kept for callers who
+    /// passed more must not go to one who passed fewer.
     pub fn gates(&self) -> usize {
         self.identities + usize::from(self.consumer.is_some()) + usize::from(self.restrictions)
     }
 
-    /// The same but for these values: for a cache whose key holds them whether they were written or not.
+    /// The same without these values: for a cache whose key always holds them.
     #[must_use]
     pub const fn but(self, told: Told) -> Self {
         Self { told: Told(self.told.0 & !told.0), ..self }
     }
 
-    /// Whether a filter verified what `Authorization` brought, and took it out of the request.
+    /// Whether a filter verified the content of `Authorization` and removed it from the request.
     pub const fn has_authorization(&self) -> bool {
         self.authorization
     }
 }
 
 impl Cx {
-    /// Says that this filter verified the caller, who is `who` among all that it knows. Each filter that asks for credentials says so
-    /// when it lets a request pass, unless the consumer that it named ([`Cx::set_consumer`]) is all that the upstream learns.
+    /// Notes that this filter verified the caller, whom `who` identifies among its callers. Each filter that checks
+    /// credentials calls this when it admits a request, unless the consumer it named ([`Cx::set_consumer`]) is all
+    /// the upstream learns.
     pub fn identify(&mut self, by: &'static str, who: &[u8]) {
         self.facts.identities.push(Identity { by, who: who.into() });
     }
 
-    /// Everybody that filters verified, beside the consumer.
+    /// All identities that filters verified, besides the consumer.
     pub fn identities(&self) -> &[Identity] {
         &self.facts.identities
     }
 
-    /// Says that this filter verified what the field `Authorization` brought, and hides the field from the upstream.
+    /// Notes that this filter verified the field `Authorization` and hides it from the upstream.
     pub fn hides_authorization(&self) {
         self.facts.authorization.set(true);
     }
 
-    /// Says that this filter turns other callers away, by something that is no credential: an address, a consumer's name. Every caller
-    /// whom it lets pass may get the same answer, but only behind this filter.
+    /// Notes that this filter rejects other callers by something that is not a credential: an address, a consumer's
+    /// name. All callers it admits may get the same answer, but only behind this filter.
     pub fn restricts(&self) {
         let restrictions = &self.facts.restrictions;
         restrictions.set(restrictions.get().saturating_add(1));
     }
 
-    /// Says that a cache is asked, and tells how many were before it: two that share a store must not take each other's answers, or wait
-    /// for each other's fetches.
+    /// Notes that a cache is asked, and returns how many were before it. Two that share a store must not use each
+    /// other's answers or wait for each other's fetches.
     pub fn asks_cache(&self) -> u8 {
         let caches = &self.facts.caches;
         caches.replace(caches.get().saturating_add(1))
     }
 
-    /// Says that a value of the client is written into the request or the answer.
+    /// Notes that a client's value is written into the request or the answer.
     pub fn tells(&self, told: Told) {
         self.facts.told.set(Told(self.facts.told.get().0 | told.0));
     }
 
-    /// Forgets that [`Cx::tells`] named this value since `before`: the upstream learns it anyway.
+    /// Drops the notes of [`Cx::tells`] about this value since `before`: the upstream learns the value anyway.
     pub fn untell(&self, told: Told, before: Caller) {
         let now = self.facts.told.get();
         self.facts.told.set(Told(now.0 & !told.0 | before.told.0 & told.0));
@@ -145,7 +147,7 @@ impl Cx {
         }
     }
 
-    /// Takes back what was said of the caller since `before`: a member of this filter did not let the request pass after all.
+    /// Reverts what was noted of the caller since `before`: a member of this filter rejected the request after all.
     pub fn restore_caller(&mut self, before: Caller) {
         (self.consumer, self.credential) = (before.consumer, before.credential);
         self.facts.identities.truncate(before.identities);
@@ -154,8 +156,8 @@ impl Cx {
         self.facts.restrictions.set(before.restrictions);
     }
 
-    /// Says who calls. The filters of the consumer's plan run next. Where an earlier filter named another consumer, that one stays among
-    /// the [`Cx::identities`], and its credential is no longer told.
+    /// Names the caller. The filters of the consumer's plan run next. If an earlier filter named another consumer,
+    /// that one stays among the [`Cx::identities`], and its credential is no longer reported.
     #[inline]
     pub fn set_consumer(&mut self, index: usize) {
         if self.consumer.is_some_and(|before| before != index) {
@@ -172,7 +174,7 @@ impl Cx {
         }
     }
 
-    /// The same knowledge for a request that goes on behind the answer.
+    /// Copies this knowledge to a request that continues after the answer.
     pub(super) fn copy_caller(&self, to: &mut Self) {
         (to.consumer, to.credential) = (self.consumer, self.credential);
         to.facts.identities.clone_from(&self.facts.identities);
@@ -204,7 +206,7 @@ mod tests {
 
     static IDLE: FilterKind = FilterKind::of::<Idle>("idle");
 
-    /// The context of a request that nothing is known of, on a gateway with the consumers `shop` and `desk`.
+    /// The context of a request about which nothing is known, on a gateway with the consumers `shop` and `desk`.
     async fn cx() -> Cx {
         let named = |name: &str| Consumer {
             name: name.to_owned(),
@@ -233,7 +235,7 @@ mod tests {
             one.tells(told);
             assert!(one.caller().is_known() && one.caller().told() == told, "{told:?}");
         }
-        // These tell no caller from another.
+        // These do not distinguish callers.
         let one = cx().await;
         one.hides_authorization();
         one.restricts();
@@ -265,7 +267,7 @@ mod tests {
         assert!(!one.caller().told().has(Told::ALL) && Told::ALL.has(one.caller().told()));
         assert_eq!(one.caller().but(Told::CONSUMER), before);
         assert_eq!(before.but(Told::CONSUMER), before);
-        // What was told before stays.
+        // Values noted before stay.
         one.untell(Told::ALL, before);
         assert_eq!(one.caller(), before);
         one.tells(Told::CERTIFICATE);

@@ -1,4 +1,4 @@
-//! How settings become a filter: kinds, what stands in the registry, and what settings can ask for while they are built.
+//! Turns settings into filters: kinds, the registry's entries, and what settings can use while they are built.
 
 use super::{Consumers, Filter, Places, Switch};
 use crate::store::{Place, Room, Server, Store, Stores};
@@ -23,7 +23,7 @@ use weir_config::{Diagnostics, Node, de};
 use weir_upstream::error::Cause;
 use weir_upstream::fetch::Fetcher;
 
-/// A kind of filter: what stands in the registry.
+/// A kind of filter: the registry's entry.
 pub struct FilterKind {
     /// Name in a config.
     pub name: &'static str,
@@ -31,15 +31,15 @@ pub struct FilterKind {
     pub schema: fn() -> Schema,
     /// The causes it answers with.
     pub causes: &'static [&'static Cause],
-    /// Whether it decides who may do what.
+    /// Whether it controls access.
     pub access: Access,
-    /// Makes the filter of its settings; mistakes go to [`Settings::found`] or to [`Build::refuse`].
+    /// Builds the filter from its settings. Mistakes go to [`Settings::found`] or to [`Build::refuse`].
     pub build: fn(&mut Settings<'_>, &mut Build<'_>) -> Option<Built>,
 }
 
-/// Whether filters of a kind decide who may do what.
+/// Whether a kind of filter controls access.
 ///
-/// A change of one that does is never taken back by the guard: see `history/access.rs`. In doubt a kind decides.
+/// The guard never reverts a change to one that does: see `history/access.rs`. If in doubt, a kind decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// It refuses requests, names callers, or changes what the upstream decides by.
@@ -48,31 +48,31 @@ pub enum Access {
     Never,
 }
 
-/// A filter ready to run, and its settings as resolved, for `weir explain`.
+/// A filter ready to run, and its resolved settings for `weir explain`.
 pub struct Built {
     /// The filter.
     pub filter: Box<dyn Filter>,
-    /// Its settings with every default filled in.
+    /// Its settings with all defaults filled in.
     pub settings: serde_json::Value,
 }
 
-/// The settings of a filter as they are written.
+/// A filter's settings as written.
 pub struct Settings<'a> {
-    /// What is written.
+    /// The node in the config.
     pub node: &'a Node,
-    /// Where it stands, such as `routes.orders.filters[0].key_auth`.
+    /// Its place, such as `routes.orders.filters[0].key_auth`.
     pub path: &'a str,
-    /// Where mistakes go that reading it shows.
+    /// Where to report mistakes found while reading.
     pub found: &'a mut Diagnostics,
 }
 
 /// Settings that need more than themselves to become a filter: other parts of the config, or state that outlives a
 /// reload.
 pub trait IntoFilter: DeserializeOwned + Serialize + JsonSchema + 'static {
-    /// The filter they become.
+    /// The resulting filter.
     type Filter: Filter;
 
-    /// Makes the filter. Mistakes go to [`Build::refuse`]; all of them, then `None`.
+    /// Builds the filter. Reports all mistakes to [`Build::refuse`], then returns `None`.
     fn into_filter(self, build: &mut Build<'_>) -> Option<Self::Filter>;
 }
 
@@ -82,19 +82,19 @@ impl FilterKind {
         Self { name, schema: schema_of::<F>, causes: &[], access: Access::Decides, build: build_plain::<F> }
     }
 
-    /// A filter that is made from settings.
+    /// A filter built from separate settings.
     pub const fn made_from<S: IntoFilter>(name: &'static str) -> Self {
         Self { name, schema: schema_of::<S>, causes: &[], access: Access::Decides, build: build_made::<S> }
     }
 
-    /// The same with the causes it answers with.
+    /// Adds the causes that it answers with.
     #[must_use]
     pub const fn with_causes(mut self, causes: &'static [&'static Cause]) -> Self {
         self.causes = causes;
         self
     }
 
-    /// The same as a kind that never decides who may do what.
+    /// Marks it as a kind that never controls access.
     #[must_use]
     pub const fn without_access(mut self) -> Self {
         self.access = Access::Never;
@@ -113,7 +113,7 @@ fn schema_of<T: JsonSchema>() -> Schema {
 }
 
 fn read<T: DeserializeOwned>(settings: &mut Settings<'_>) -> Option<T> {
-    // `read` may return what it understood beside what it did not; a filter is made from all or nothing.
+    // `read` may return a partial value, but a filter is built from all or nothing.
     let before = settings.found.errors();
     let value = de::read(settings.node, settings.path, settings.found);
     value.filter(|_| settings.found.errors() == before)
@@ -134,30 +134,30 @@ fn build_made<S: IntoFilter>(settings: &mut Settings<'_>, build: &mut Build<'_>)
     Some(Built { filter: Box::new(made_from.into_filter(build)?), settings })
 }
 
-/// What settings can ask for while they become a filter.
+/// What settings can use while they become a filter.
 pub struct Build<'a> {
-    /// Where the filter stands: `routes.NAME`, `plans.NAME` or `filters`. Part of the key of kept state.
+    /// Where the filter is: `routes.NAME`, `plans.NAME` or `filters`. Part of the key of kept state.
     pub scope: &'a str,
     /// All consumers of the config.
     pub consumers: &'a Consumers,
     /// Names of all upstreams.
     pub upstreams: &'a [String],
-    /// Those that the route leads to; none where the filter stands for several routes.
+    /// The upstreams that the route leads to; none if the filter serves several routes.
     pub targets: &'a [String],
-    /// Where the stores of the config are, by name.
+    /// The config's stores, by name.
     pub stores: &'a Stores,
-    /// Names that the route's path captures. `None` where the filter stands for several routes (`filters`, `plans.NAME`),
-    /// so that which names there are is known for each request only.
+    /// Names that the route's path captures. `None` if the filter serves several routes (`filters`, `plans.NAME`),
+    /// because the names then depend on the request.
     pub captures: Option<&'a [String]>,
-    /// Every kind of filter there is, for filters that are made of others.
+    /// All kinds of filters, for filters that contain others.
     pub kinds: &'a [&'static FilterKind],
     /// State of earlier snapshots.
     pub kept: &'a mut Kept,
-    /// Files that a change of makes a new snapshot: see [`Build::read_file`].
+    /// Files whose change builds a new snapshot: see [`Build::read_file`].
     pub files: &'a mut Vec<PathBuf>,
-    /// Name of the kind that is built.
+    /// Name of the kind being built.
     pub kind: &'static str,
-    /// The settings as resolved, where the filter is made from some. Part of the key of kept state.
+    /// The resolved settings, if any. Part of the key of kept state.
     pub settings: String,
     /// Every mistake so far.
     pub mistakes: Vec<Mistake>,
@@ -165,14 +165,14 @@ pub struct Build<'a> {
     pub warnings: Vec<(&'static str, Mistake)>,
 }
 
-/// A mistake in a filter's settings that only building it shows.
+/// A mistake in a filter's settings that only building it reveals.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mistake {
     /// Key within the settings; empty for all of them.
     pub field: String,
-    /// What is wrong and what was expected. A literal is told as it is; out of any other text secrets are taken.
+    /// What is wrong and what was expected. A literal is used as it is; secrets are removed from any other text.
     pub message: Cow<'static, str>,
-    /// What to do. The same holds for it.
+    /// What to do. The same applies to it.
     pub hint: Option<Cow<'static, str>>,
 }
 
@@ -187,7 +187,8 @@ impl Build<'_> {
         self.mistakes.push(Mistake { field: field.to_owned(), message: message.into(), hint });
     }
 
-    /// Warns of something that the filter runs with. `code` is stable and in kebab-case: scripts may depend on it.
+    /// Warns of something that does not prevent the filter from running. `code` is stable and in kebab-case: scripts
+    /// may depend on it.
     pub fn warn(
         &mut self,
         field: &str,
@@ -198,16 +199,17 @@ impl Build<'_> {
         self.warnings.push((code, Mistake { field: field.to_owned(), message: message.into(), hint }));
     }
 
-    /// State that outlives a reload as long as all of this filter's settings, its place and `key` stay the same: what can be made again, such
-    /// as a cache. Made by `make` where there is none yet. What must not be lost is kept by [`Build::keep_for`].
+    /// State that outlives a reload while this filter's settings, its place and `key` stay the same. For state that
+    /// can be rebuilt, such as a cache; `make` creates it if there is none. For state that must not be lost use
+    /// [`Build::keep_for`].
     pub fn keep<T: Send + Sync + 'static>(&mut self, key: &str, make: impl FnOnce() -> T) -> Arc<T> {
         let key = self.key(key);
         self.kept.get_or_make(key, Hooked::default(), make)
     }
 
-    /// State that work on the control thread keeps up to date, such as keys that are fetched: shared by all filters of this
-    /// kind that name the same `key`, wherever they stand and whatever else they are set to. The work begins when a
-    /// snapshot with such a filter runs, and ends when none is left.
+    /// State that a task on the control thread keeps up to date, such as fetched keys. All filters of this kind with
+    /// the same `key` share it, whatever their place and other settings. The task starts when a snapshot with such a
+    /// filter runs, and ends when none is left.
     pub fn keep_tended<T: Tended>(&mut self, key: &str, make: impl FnOnce() -> T) -> Arc<T> {
         let key = format!("\0{}\0{key}", self.kind);
         let tend: Tend = |state, fetcher| {
@@ -217,11 +219,11 @@ impl Build<'_> {
         self.kept.get_or_make(key, Hooked { tend: Some(tend), ..Hooked::default() }, make)
     }
 
-    /// Reads a file of at most `limit` bytes that the settings name. From now on it is watched, and a change builds the filter
-    /// anew.
+    /// Reads a file of at most `limit` bytes that the settings name. The file is then watched, and a change rebuilds
+    /// the filter.
     ///
     /// # Errors
-    /// What is wrong, as a mistake says it.
+    /// What is wrong, as text for a mistake.
     pub fn read_file(&mut self, path: &FilePath, limit: usize) -> Result<Vec<u8>, String> {
         let path = &path.0;
         self.files.push(path.clone());
@@ -236,12 +238,13 @@ impl Build<'_> {
         Ok(bytes)
     }
 
-    /// State that is named by what it is for: the place of the filter, its kind, and `purpose`, such as whom a limit counts and in which
-    /// period. No other setting is part of the name, so that the state outlives a change of them, and a renamed route or plan too. Several
-    /// filters of one place with the same purpose are told apart by their order.
+    /// State identified by its purpose: the filter's place, its kind, and `purpose`, such as whom a limit counts and
+    /// over which period. No other setting is part of the name, so the state outlives changes to them, and even a
+    /// renamed route or plan. Filters with the same place and purpose are distinguished by their order.
     ///
-    /// `fits` says whether the state can go on as it is; if not, `make` gets it and makes its successor, which takes its place when the
-    /// snapshot runs. State that nobody asks for any more is forgotten, and whoever changed the config is told so.
+    /// `fits` says whether the state can continue as it is. If not, `make` gets it and makes its successor, which
+    /// replaces it when the snapshot runs. State that no filter asks for is dropped, and whoever changed the config
+    /// is told.
     pub fn keep_for<T: Send + Sync + 'static>(
         &mut self,
         purpose: &str,
@@ -252,8 +255,8 @@ impl Build<'_> {
         self.kept.keep_for(place, Hooked::default(), fits, |_| None, make)
     }
 
-    /// As [`Build::keep_for`], for state that outlives the process too: an upgrade hands it to the next one. `load` makes it of what
-    /// [`Portable::save`] returned there, or returns `None` where it cannot; then `make` makes it anew.
+    /// As [`Build::keep_for`], for state that also outlives the process: an upgrade hands it over. `load` reads what
+    /// [`Portable::save`] returned, or returns `None` if it cannot; then `make` creates the state.
     pub fn keep_portable_for<T: Portable>(
         &mut self,
         purpose: &str,
@@ -267,13 +270,13 @@ impl Build<'_> {
         self.kept.keep_for(place, hooked, fits, load, make)
     }
 
-    /// How many filters of this place and kind have asked for state of this purpose so far.
+    /// How many filters with this place and kind have asked for state with this purpose so far.
     pub fn asked_for(&self, purpose: &str) -> usize {
         let place = Purpose { scope: self.scope, kind: self.kind, purpose };
         self.kept.asked.get(&place.name(self.scope)).copied().unwrap_or_default()
     }
 
-    /// The switch of a name, which an operator turns: shared by all filters that name it.
+    /// The switch of this name, which operators set: shared by all filters that name it.
     pub fn switch(&mut self, name: &str) -> Arc<Switch> {
         let key = format!("{SWITCH}{name}");
         let inherited = self.kept.inherited.remove(&key);
@@ -283,7 +286,7 @@ impl Build<'_> {
         })
     }
 
-    /// The Redis that a setting names, shared by all filters that name it. It outlives a reload that leaves it as it is.
+    /// The Redis that a setting names, shared by all filters that name it. It outlives reloads that do not change it.
     pub fn store(&mut self, field: &str, name: &str) -> Option<Arc<Store>> {
         let of_fleet = |place: &Place| matches!(place.server, Server::Fleet(_));
         if self.stores.shared.get(name).is_some_and(of_fleet) {
@@ -294,7 +297,7 @@ impl Build<'_> {
         self.store_of_limits(field, name)
     }
 
-    /// As [`Self::store`], for what the fleet can keep too.
+    /// As [`Self::store`], for state that the fleet can keep too.
     pub fn store_of_limits(&mut self, field: &str, name: &str) -> Option<Arc<Store>> {
         let Some(place) = self.stores.shared.get(name) else {
             let wrong = self.stores.memory.contains_key(name).then_some("is memory of this gateway alone");
@@ -307,7 +310,7 @@ impl Build<'_> {
         Some(self.kept.get_or_make(key, Hooked::default(), make))
     }
 
-    /// What a store has that is memory of this gateway, and perhaps a disk of it.
+    /// A store's room in this gateway's memory, and perhaps on its disk.
     pub fn room_of(&mut self, field: &str, name: &str) -> Option<Room> {
         let room = self.stores.memory.get(name).cloned();
         if room.is_none() {
@@ -338,8 +341,8 @@ impl Build<'_> {
         self.refuse(field, message, Some(hint.into()));
     }
 
-    /// What filters of this kind keep in a store of the config. All that name this store share it if they ask by the same `key`,
-    /// wherever they stand and whatever else they are set to. It outlives a reload, and an operator may purge it.
+    /// What filters of this kind keep in a store of the config. All that name this store and the same `key` share it,
+    /// whatever their place and other settings. It outlives reloads, and operators may purge it.
     pub fn keep_in_store<T: Purgeable>(
         &mut self,
         store: &str,
@@ -359,7 +362,7 @@ impl Build<'_> {
     }
 }
 
-/// What kept state is for.
+/// The purpose of kept state.
 #[derive(Clone, Copy)]
 struct Purpose<'a> {
     scope: &'a str,
@@ -368,71 +371,73 @@ struct Purpose<'a> {
 }
 
 impl Purpose<'_> {
-    /// The name of state for this in a scope, but for its number.
+    /// The name of such state in a scope, without its number.
     fn name(self, scope: &str) -> String {
         format!("{FOR}{scope}\0{}\0{}", self.kind, self.purpose)
     }
 }
 
-/// What the key of state begins with that is [kept for a purpose](Build::keep_for); scope, kind, purpose and number follow, between NULs.
+/// The start of a key of state [kept for a purpose](Build::keep_for). Scope, kind, purpose and number follow,
+/// separated by NULs.
 const FOR: &str = "\0for\0";
 
-/// The key of the scopes among what a process hands over.
+/// The key of the scopes in a hand-over.
 const PLACES: &str = "\0places";
 
-/// The name of kept state as people read it.
+/// The name of kept state in readable form.
 fn shown(key: &str) -> Option<String> {
     let mut parts = key.strip_prefix(FOR)?.split('\0');
     let (scope, kind, purpose) = (parts.next()?, parts.next()?, parts.next()?);
     Some(if purpose.is_empty() { format!("{scope} {kind}") } else { format!("{scope} {kind} ({purpose})") })
 }
 
-/// What the key of a [`Purgeable`] state begins with; the name of the store is next, up to a NUL.
+/// The start of a key of [`Purgeable`] state; the store's name follows, up to a NUL.
 const STORED: &str = "\0stored\0";
 
-/// What the key of a [`Switch`] begins with; its name is the rest.
+/// The start of a key of a [`Switch`]; its name follows.
 const SWITCH: &str = "\0switch\0";
 
-/// State that can be written down, for the process that an upgrade starts.
+/// State that can be serialized for the process that an upgrade starts.
 pub trait Portable: Send + Sync + 'static {
-    /// All of it, in a form that its filter of this or another version can read or refuse. Called while requests go on.
+    /// All of it, in a form that its filter in this or another version can read or reject. Called while requests are
+    /// served.
     fn save(&self) -> Vec<u8>;
 }
 
-/// State that work on the control thread keeps up to date.
+/// State that a task on the control thread keeps up to date.
 pub trait Tended: Send + Sync + 'static {
-    /// The work, until it is dropped. It must not block: all of the control side shares one thread.
+    /// The task, which runs until it is dropped. It must not block: the whole control side shares one thread.
     fn tend(self: Arc<Self>, fetcher: Fetcher) -> Tending;
 }
 
 /// What [`Tended::tend`] returns.
 pub type Tending = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// State that a store of the config holds, for an operator to purge.
+/// State in a store of the config that operators can purge.
 pub trait Purgeable: Send + Sync + 'static {
-    /// Removes what is meant; tells how many objects that were. What is on its way into the store is not kept either.
+    /// Removes matching objects and returns their number. Objects on their way into the store are not kept either.
     fn purge(&self, what: &[Purge]) -> usize;
 
-    /// Opens what it has beside memory, before a snapshot runs that uses it; does nothing if that is open. `successor`: this process takes
-    /// the place of another, which may still have it.
+    /// Opens what it has besides memory, before a snapshot that uses it runs. Does nothing if that is open.
+    /// `successor` says that this process replaces another, which may still have it open.
     ///
     /// # Errors
-    /// It cannot be opened: in words.
+    /// Why it cannot be opened, as text.
     fn open(&self, successor: bool) -> Result<(), String> {
         let _ = successor;
         Ok(())
     }
 
-    /// Gives that up, for the process that takes the place of this one.
+    /// Releases what [`open`](Self::open) opened, for the process that replaces this one.
     fn release(&self) {}
 }
 
-/// What is to be purged.
+/// What to purge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purge {
     /// Everything.
     All,
-    /// All URLs that begin so.
+    /// All URLs with this prefix.
     Prefix(String),
     /// All answers that had this word in `Surrogate-Key` or `Cache-Tag`.
     Tag(String),
@@ -444,7 +449,7 @@ type AsPurgeable = fn(Arc<dyn Any + Send + Sync>) -> Arc<dyn Purgeable>;
 type Save = fn(&(dyn Any + Send + Sync)) -> Option<Vec<u8>>;
 type Tend = fn(Arc<dyn Any + Send + Sync>, Fetcher) -> Tending;
 
-/// What else is done with kept state than to keep it.
+/// What can be done with kept state besides keeping it.
 #[derive(Clone, Copy, Default)]
 struct Hooked {
     save: Option<Save>,
@@ -452,7 +457,7 @@ struct Hooked {
     tend: Option<Tend>,
 }
 
-/// Ends the work on a state with it.
+/// Dropping it ends the task of a state.
 struct Working(AbortHandle);
 
 impl Drop for Working {
@@ -461,23 +466,24 @@ impl Drop for Working {
     }
 }
 
-/// State of filters that outlives a reload: by place, kind and purpose what must not be lost, by place, kind and all settings the rest.
+/// State of filters that outlives a reload. State that must not be lost is found by place, kind and purpose; the rest
+/// by place, kind and all settings.
 ///
-/// While a snapshot is built, what it asks for is marked; what nobody asked for is forgotten when it is adopted
+/// While a snapshot is built, the state it asks for is marked. When it is adopted, unmarked state is dropped
 /// (`sweep`), so that memory does not grow with the number of reloads.
 #[derive(Default)]
 pub struct Kept {
     states: HashMap<String, KeptState>,
-    /// What the process before this one saved, until the first snapshot has taken its part.
+    /// What the previous process saved, until the first snapshot has taken its part.
     inherited: HashMap<String, Vec<u8>>,
-    /// State [kept for a purpose](Build::keep_for) as the snapshot that is being built has it. It takes the place of the one that runs when
-    /// that snapshot does.
+    /// State [kept for a purpose](Build::keep_for) of the snapshot being built. It replaces the running state when
+    /// that snapshot runs.
     next: HashMap<String, KeptState>,
-    /// The keys under which state of `next` runs now.
+    /// The keys under which state in `next` runs now.
     taken: HashSet<String>,
-    /// How many asked for state of one name.
+    /// How many filters asked for state of one name.
     asked: HashMap<String, usize>,
-    /// The scopes of the snapshot that runs, and of the one that is being built; which of the latter has another name in the former.
+    /// The scopes of the running snapshot and of the one being built, and which of the latter were renamed.
     places: Places,
     next_places: Places,
     renamed: HashMap<String, String>,
@@ -538,7 +544,7 @@ impl Kept {
         state
     }
 
-    /// What is [kept in stores](Build::keep_in_store), by the name of the store.
+    /// What is [kept in stores](Build::keep_in_store), by store name.
     pub fn stored(&self) -> Vec<(String, Arc<dyn Purgeable>)> {
         let found = self.states.iter().filter_map(|(key, kept)| {
             let (store, _) = key.strip_prefix(STORED)?.split_once('\0')?;
@@ -547,7 +553,7 @@ impl Kept {
         found.collect()
     }
 
-    /// The switches of the snapshot that runs, by name.
+    /// The running snapshot's switches, by name.
     pub fn switches(&self) -> Vec<(String, Arc<Switch>)> {
         let found = self.states.iter().filter_map(|(key, kept)| {
             let name = key.strip_prefix(SWITCH)?;
@@ -556,7 +562,7 @@ impl Kept {
         found.collect()
     }
 
-    /// Opens what the snapshot that was just built keeps in stores.
+    /// Opens what the snapshot just built keeps in stores.
     pub fn open_stores(&self, successor: bool) -> Result<(), String> {
         for (key, kept) in self.states.iter().filter(|(_, kept)| kept.used) {
             if let (Some(key), Some(purgeable)) = (key.strip_prefix(STORED), kept.hooked.purgeable) {
@@ -568,7 +574,7 @@ impl Kept {
         Ok(())
     }
 
-    /// Begins the building of a snapshot: nothing is used yet.
+    /// Starts building a snapshot: nothing is marked yet.
     pub fn begin(&mut self, places: Places) {
         self.states.values_mut().for_each(|kept| kept.used = false);
         self.asked.clear();
@@ -578,7 +584,7 @@ impl Kept {
         self.next_places = places;
     }
 
-    /// What was built runs now. Tells what is forgotten that was kept for a purpose.
+    /// The built snapshot runs now. Returns which state kept for a purpose is dropped.
     pub(crate) fn settle(&mut self) -> Vec<String> {
         self.asked.clear();
         let taken = std::mem::take(&mut self.taken);
@@ -594,8 +600,8 @@ impl Kept {
         forgotten
     }
 
-    /// Forgets what the snapshot that was just adopted does not use, and begins the work on what is new in it. Tells what is forgotten that
-    /// was kept for a purpose.
+    /// Drops the state that the adopted snapshot does not use, and starts the tasks of new state. Returns which state
+    /// kept for a purpose is dropped.
     pub fn sweep(&mut self, control: &Handle, fetcher: &Fetcher) -> Vec<String> {
         let forgotten = self.settle();
         self.states.retain(|_, kept| kept.used);
@@ -608,7 +614,7 @@ impl Kept {
         forgotten
     }
 
-    /// What the process before this one saved, for the first snapshot.
+    /// Takes what the previous process saved, for the first snapshot.
     pub fn inherit(&mut self, key: String, saved: Vec<u8>) {
         if key == PLACES {
             self.places = Places::load(&saved);
@@ -617,12 +623,12 @@ impl Kept {
         }
     }
 
-    /// How a switch was turned, for the first snapshot.
+    /// Takes a switch's saved setting, for the first snapshot.
     pub fn inherit_switch(&mut self, name: &str, saved: Vec<u8>) {
         self.inherited.insert(format!("{SWITCH}{name}"), saved);
     }
 
-    /// What can be handed to the next process, by key.
+    /// The state that can be handed to the next process, by key.
     pub fn save(&self) -> impl Iterator<Item = (&str, Vec<u8>)> {
         let states = self.states.iter();
         let states = states.filter_map(|(key, kept)| Some((key.as_str(), kept.hooked.save?(&*kept.state)?)));

@@ -1,14 +1,14 @@
-//! Where kept state belongs: scopes such as `routes.orders`, and by what a scope is known again after it was renamed.
+//! Where kept state belongs: scopes such as `routes.orders`, and how a scope is recognized after a rename.
 //!
-//! A route is known by the requests that it takes, a plan by the consumers that have it. So state follows a renamed one, over reloads and
-//! upgrades alike.
+//! A route is recognized by the requests it accepts, a plan by its consumers. So state follows a rename, over reloads
+//! and upgrades alike.
 
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 use weir_config::schema::Config;
 
-/// The scopes of a config, each with a digest of what it is known by.
+/// The scopes of a config, each with a digest that identifies it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Places(BTreeMap<String, String>);
 
@@ -20,13 +20,13 @@ impl Places {
         let plans = config.plans.names().map(|plan| {
             let has = config.consumers.iter().filter(|(_, consumer)| consumer.plan.as_deref() == Some(plan));
             let names: Vec<&str> = has.map(|(name, _)| name).collect();
-            // A plan that nobody has is known by its name alone.
+            // A plan without consumers is identified by its name only.
             (format!("plans.{plan}"), if names.is_empty() { String::new() } else { digest(&names) })
         });
         Self(routes.chain(plans).collect())
     }
 
-    /// The scopes of `next` that have another name here: the name there, and the one here.
+    /// The scopes of `next` that have another name here, with both names.
     pub(crate) fn renamed(&self, next: &Self) -> HashMap<String, String> {
         let mut gone: HashMap<(&str, &str), Vec<&String>> = HashMap::new();
         for (scope, digest) in

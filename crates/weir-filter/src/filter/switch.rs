@@ -1,19 +1,19 @@
-//! Switches that operators turn while the gateway runs. They are no part of the config, so they end by themselves.
+//! Switches that operators set while the gateway runs. They are not part of the config, so they expire.
 
 use super::kind::Portable;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A switch that settings name. It is shared by all filters that name it, and lasts through reloads and upgrades, and
-/// through a restart where the config has a history to write it down in.
+/// A switch that settings name. All filters that name it share it. It survives reloads and upgrades, and restarts if
+/// the config has a history to store it in.
 #[derive(Debug, Default)]
 pub struct Switch {
-    /// Until when it is on, in seconds since 1970; 0 while it is off.
+    /// Until when it is on, in seconds since 1970; 0 if it is off.
     until: AtomicU64,
 }
 
 impl Switch {
-    /// Whether it is on now. One that is off costs a load.
+    /// Whether it is on now. If it is off, the check costs one load.
     pub fn is_on(&self) -> bool {
         let until = self.until.load(Relaxed);
         until > 0 && seconds(SystemTime::now()) < until
@@ -24,13 +24,13 @@ impl Switch {
         self.is_on().then(|| UNIX_EPOCH + Duration::from_secs(self.until.load(Relaxed)))
     }
 
-    /// Turns it on for a while, or off.
+    /// Turns it on for this long, or off.
     pub fn turn(&self, time: Option<Duration>) {
         let until = time.map_or(0, |time| seconds(SystemTime::now()).saturating_add(time.as_secs().max(1)));
         self.until.store(until, Relaxed);
     }
 
-    /// As [`Portable::save`] wrote it.
+    /// Reads the output of [`Portable::save`].
     pub(crate) fn load(saved: &[u8]) -> Option<Self> {
         Some(Self { until: AtomicU64::new(u64::from_le_bytes(saved.try_into().ok()?)) })
     }

@@ -1,4 +1,5 @@
-//! The thread of a store: one connection that carries all questions at once, a heartbeat, and what happens without it.
+//! The thread of a store: one connection for all concurrent questions, a heartbeat, and what happens without a
+//! connection.
 
 use super::{Away, Place, Question, Reply, Script, Server, State};
 use redis::aio::ConnectionLike;
@@ -14,20 +15,20 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Semaphore, mpsc};
 use weir_telemetry::log;
 
-/// Most questions that are on their way at once.
+/// Most concurrent questions.
 const UNDER_WAY: usize = 1024;
 
-/// How often this gateway says that it is there, and after how long one that does not is forgotten.
+/// How often this gateway reports that it is alive, and after how long a silent one is forgotten.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 const FORGOTTEN_MS: u64 = 5_000;
 
-/// Pauses between tries to connect: the first, and the longest.
+/// Pauses between connects: the first, and the longest.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 
-/// How long a store must be there for the pauses to begin anew.
+/// How long a connection must last to reset the pauses.
 const STEADY: Duration = Duration::from_secs(5);
 
-/// Counts this gateway among those that use the store, by the store's clock.
+/// Counts this gateway among the store's users, by the store's clock.
 const REGISTER: &str = "\
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -73,7 +74,8 @@ async fn serve(name: &str, place: &Place, state: &Arc<State>, mut questions: mps
                 else {
                     return;
                 };
-                // One that comes and goes, as a cluster does of which a node is gone, is not tried ten times a second.
+                // A store that comes and goes, such as a cluster missing a node, must not be tried ten times a
+                // second.
                 if since.elapsed() >= STEADY {
                     pause = PAUSES.0;
                 }
@@ -94,7 +96,7 @@ async fn serve(name: &str, place: &Place, state: &Arc<State>, mut questions: mps
     }
 }
 
-/// Refuses what is asked meanwhile; false when nobody can ask any more.
+/// Refuses questions during a pause. False when nobody can ask any more.
 async fn refuse_for(pause: Duration, questions: &mut mpsc::Receiver<Question>) -> bool {
     let over = tokio::time::sleep(pause);
     tokio::pin!(over);
@@ -109,7 +111,7 @@ async fn refuse_for(pause: Duration, questions: &mut mpsc::Receiver<Question>) -
     }
 }
 
-/// Passes questions on until the connection fails: the error, or `None` when nobody can ask any more.
+/// Passes questions on until the connection fails. Returns the error, or `None` when nobody can ask any more.
 async fn answer(
     connection: Connection,
     place: &Place,
@@ -130,7 +132,7 @@ async fn answer(
             }
             question = questions.recv() => {
                 let question = question?;
-                // As many are under way as may be: the next ones wait in the channel, and their askers no longer than they want.
+                // At the maximum, the next questions wait in the channel, and their callers no longer than they want.
                 let Ok(permit) = Arc::clone(&under_way).acquire_owned().await else { return None };
                 let passed = pass(connection.clone(), question, place.timeout, failed.clone());
                 tokio::spawn(async move {
@@ -142,7 +144,7 @@ async fn answer(
     }
 }
 
-/// Asks the server and hands the answer over. What says that the connection is of no use ends it for all.
+/// Asks the server and delivers the answer. An error that shows that the connection is useless ends it for all.
 async fn pass(
     mut connection: Connection,
     question: Question,
@@ -174,7 +176,7 @@ async fn run(
         command
     };
     match connection.query(&command("EVALSHA", script.sha1())).await {
-        // It was flushed or restarted. EVAL keeps the script for the next time.
+        // The server was flushed or restarted. EVAL stores the script for the next time.
         Err(e) if e.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
             connection.query(&command("EVAL", &script.text)).await
         }
@@ -198,7 +200,7 @@ impl Connection {
 
 // === Connecting ===
 
-/// What says who we are among the gateways.
+/// Identifies this gateway among the others.
 struct Registration {
     script: Arc<Script>,
     key: Vec<u8>,
@@ -272,14 +274,14 @@ fn connect_time(place: &Place) -> Duration {
     place.timeout.max(Duration::from_secs(1))
 }
 
-/// RESP3, by which a server says that it closes; keep-alive, by which one that is gone shows.
+/// RESP3, in which a server announces that it closes; keep-alive, which reveals a server that is gone.
 fn info(url: &str) -> Result<ConnectionInfo, RedisError> {
     let info = url.into_connection_info()?;
     let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
     Ok(info.set_redis_settings(settings))
 }
 
-/// What an error says, without the address and the password that it may hold.
+/// The text of an error, without the address and the password that it may contain.
 fn told(error: &RedisError) -> String {
     match error.code() {
         Some(code) => format!("{} ({code})", error.category()),

@@ -1,12 +1,12 @@
-//! Stores that several gateways share: a Redis, or one node of the fleet (`fleet`), reached from a thread of its own.
+//! Stores that several gateways share: a Redis, or one node of the fleet (`fleet`), each with its own thread.
 //!
 //! ```text
 //!   core ─ ask(Question) ─▶ channel ─▶ thread weir-store ─ EVALSHA ─▶ Redis
 //!   core ◀─ the question's own answer, called on that thread ◀─────────┘
 //! ```
-//! A core never waits for a store in place: it leaves a question and goes on, and what it wants to do with the answer travels
-//! with the question. The thread starts with the first question. While a store is away, [`Store::is_up`] says so without a
-//! question, so that no request waits for what will not come.
+//! A core never waits for a store in place: it leaves a question together with what to do with the answer, and
+//! continues. The thread starts with the first question. While a store is unreachable, [`Store::is_up`] says so
+//! without a question, so that no request waits in vain.
 
 mod client;
 mod fleet;
@@ -24,32 +24,32 @@ use tokio::sync::{mpsc, oneshot};
 use weir_config::schema::EtcdSource;
 use weir_wire::time;
 
-/// Most questions that wait for the thread; more are answered with [`Away`] at once. A question is some 200 bytes.
+/// Most questions that wait for the thread; further ones get [`Away`] immediately. A question takes some 200 bytes.
 const WAITING: usize = 16_384;
 
 /// How a store is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// What keeps it.
+    /// The server behind it.
     pub server: Server,
     /// How long an answer may take.
     pub timeout: Duration,
-    /// What all keys begin with.
+    /// The prefix of all keys.
     pub prefix: String,
 }
 
-/// What keeps a store.
+/// The server behind a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Server {
-    /// A node of the fleet, elected in this etcd; none where this gateway is no node of a fleet.
+    /// A node of the fleet, elected in this etcd; `None` if this gateway is not in a fleet.
     Fleet(Option<Box<EtcdSource>>),
     /// A Redis.
     Redis {
-        /// URLs of the server, or of some nodes of a cluster. They may hold passwords: never told.
+        /// URLs of the server, or of some nodes of a cluster. They may contain passwords, so they are never shown.
         urls: Vec<String>,
         /// Whether the server is a cluster.
         cluster: bool,
-        /// Certificates that its own is checked against, as PEM; those of the system where there are none.
+        /// The trusted certificates, as PEM; without them, the system's.
         ca: Option<Vec<u8>>,
     },
 }
@@ -57,26 +57,26 @@ pub enum Server {
 /// The stores of a config, by name.
 #[derive(Debug, Default)]
 pub struct Stores {
-    /// Those that gateways share.
+    /// The stores that gateways share.
     pub shared: HashMap<String, Place>,
-    /// Those that are memory of this gateway, and perhaps a disk of it.
+    /// The stores in this gateway's memory, perhaps also on its disk.
     pub memory: HashMap<String, Room>,
 }
 
 impl Stores {
-    /// The store that has its disk in a folder.
+    /// The store whose disk is in this folder.
     pub fn on_disk(&self, path: &Path) -> Option<&str> {
         let in_it = |room: &Room| room.disk.as_ref().is_some_and(|(known, _)| known == path);
         self.memory.iter().find(|(_, room)| in_it(room)).map(|(name, _)| name.as_str())
     }
 }
 
-/// What a store has for what filters keep.
+/// A store's room for what filters keep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Memory, in bytes.
     pub memory: u64,
-    /// A folder, and how many bytes its files may take up.
+    /// A folder, and the most bytes its files may take.
     pub disk: Option<(PathBuf, u64)>,
 }
 
@@ -84,17 +84,17 @@ pub struct Room {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Away;
 
-/// A script that is run with one key.
+/// A script that runs with one key.
 pub struct Script {
     text: String,
     sha1: OnceLock<String>,
 }
 
-/// A question, and what becomes of its answer.
+/// A question, and what to do with its answer.
 pub struct Question {
     /// The script.
     pub script: Arc<Script>,
-    /// The whole key, [`Place::prefix`] included.
+    /// The whole key, including [`Place::prefix`].
     pub key: Vec<u8>,
     /// Its arguments.
     pub arguments: Vec<Vec<u8>>,
@@ -109,7 +109,7 @@ pub enum Reply {
     Numbers(Vec<i64>),
     /// A text.
     Bytes(Vec<u8>),
-    /// `nil`, as of a key that is not there.
+    /// `nil`, as for a missing key.
     Nothing,
 }
 
@@ -123,18 +123,19 @@ pub struct Store {
     leaving: OnceLock<mpsc::UnboundedSender<std::sync::mpsc::Sender<()>>>,
 }
 
-/// What the thread tells.
+/// The thread's view of the store.
 #[derive(Debug)]
 struct State {
-    /// True until it turned out to be away: the first question is what finds out.
+    /// True until it turns out to be unreachable: the first question finds out.
     up: AtomicBool,
-    /// Gateways that use it, this one included, when it was there last.
+    /// Gateways that used it when it was last reachable, including this one.
     gateways: AtomicU32,
-    /// Since when the store counts fewer than that.
+    /// Since when the store has counted fewer than that.
     fewer_since: Mutex<Option<Instant>>,
 }
 
-/// How long a store must count fewer gateways before that is believed: as long as one may be silent before it is forgotten.
+/// How long a store must count fewer gateways before we believe it: as long as one may be silent before it is
+/// dropped.
 const BELIEVED: Duration = Duration::from_secs(5);
 
 impl Default for State {
@@ -144,8 +145,9 @@ impl Default for State {
 }
 
 impl State {
-    /// Notes how many gateways the store counts. A store that was restarted, flushed or away has forgotten gateways that have not come back
-    /// yet: each would take all of a limit if it believed that it is alone, above all where the store is gone again a moment later.
+    /// Notes how many gateways the store counts. A store that was restarted, flushed or unreachable has lost gateways
+    /// that have not returned yet. Each would take all of a limit if it believed that it is alone, above all if the
+    /// store soon fails again.
     fn counted(&self, gateways: u32, now: Instant) {
         let mut fewer_since = self.fewer_since.lock().unwrap_or_else(PoisonError::into_inner);
         if gateways < self.gateways.load(Relaxed) {
@@ -158,7 +160,7 @@ impl State {
         self.gateways.store(gateways, Relaxed);
     }
 
-    /// The same for a store that was away: what it counted before that proves nothing.
+    /// The same for a store that was unreachable: its earlier count proves nothing.
     fn counted_anew(&self, gateways: u32, now: Instant) {
         *self.fewer_since.lock().unwrap_or_else(PoisonError::into_inner) = None;
         self.counted(gateways, now);
@@ -177,29 +179,29 @@ impl Store {
         matches!(self.place.server, Server::Fleet(_))
     }
 
-    /// How it is reached.
+    /// How to reach it.
     pub const fn place(&self) -> &Place {
         &self.place
     }
 
-    /// Whether it answered last, or was not asked yet.
+    /// Whether it answered the last question, or was not asked yet.
     pub fn is_up(&self) -> bool {
         self.state.up.load(Relaxed)
     }
 
-    /// Gateways that use the store, this one included, as far as is known.
+    /// Gateways that use the store, including this one, as far as known.
     pub fn gateways(&self) -> u32 {
         self.state.gateways.load(Relaxed).max(1)
     }
 
-    /// One whose questions a test answers.
+    /// A store whose questions a test answers.
     pub fn faked(place: Place) -> (Arc<Self>, mpsc::Receiver<Question>) {
         let (store, (sender, receiver)) = (Self::new("fake".to_owned(), place), mpsc::channel(WAITING));
         let _ = store.questions.set(sender);
         (Arc::new(store), receiver)
     }
 
-    /// Asks. The answer comes later on another thread, or at once as [`Away`].
+    /// Asks. The answer comes later on another thread, or immediately as [`Away`].
     pub fn ask(&self, question: Question) {
         let questions = self.questions.get_or_init(|| self.start());
         if let Err(refused) = questions.try_send(question) {
@@ -207,10 +209,10 @@ impl Store {
         }
     }
 
-    /// Asks and waits for the answer, no longer than [`Place::timeout`].
+    /// Asks and waits for the answer, at most [`Place::timeout`].
     ///
     /// # Errors
-    /// None came.
+    /// No answer came.
     pub async fn call(
         &self,
         script: &Arc<Script>,
@@ -219,7 +221,7 @@ impl Store {
     ) -> Result<Reply, Away> {
         let (sender, receiver) = oneshot::channel();
         let answer = Box::new(move |answer| {
-            let _ = sender.send(answer); // who asked may have gone
+            let _ = sender.send(answer); // the caller may be gone
         });
         self.ask(Question { script: Arc::clone(script), key, arguments, answer });
         match time::timeout(self.place.timeout, receiver).await {
@@ -228,7 +230,8 @@ impl Store {
         }
     }
 
-    /// This gateway ends: where it keeps the store for others, another one is to do that. `done` is dropped once it may.
+    /// This gateway ends: if it keeps the store for others, another one must take over. `done` is dropped once it may
+    /// end.
     pub fn leave(&self, done: &std::sync::mpsc::Sender<()>) {
         if let Some(leaving) = self.leaving.get() {
             let _ = leaving.send(done.clone()); // its thread may have ended
@@ -256,7 +259,7 @@ impl fmt::Debug for Store {
 }
 
 impl Script {
-    /// A script in Lua.
+    /// A Lua script.
     pub fn new(text: impl Into<String>) -> Arc<Self> {
         Arc::new(Self { text: text.into(), sha1: OnceLock::new() })
     }
@@ -266,7 +269,7 @@ impl Script {
     }
 }
 
-/// Whether a URL can be used; why it cannot.
+/// Checks whether a URL is usable. The error says why not.
 pub fn check(url: &str, ca: Option<&[u8]>) -> Result<(), String> {
     client::check(url, ca)
 }
@@ -282,7 +285,7 @@ mod tests {
         let known = || state.gateways.load(Relaxed);
         state.counted_anew(3, at(0));
         assert_eq!(known(), 3, "more are believed at once");
-        // It comes back empty, for a moment, again and again: nobody believes that they are alone.
+        // It returns empty for a moment, again and again: no gateway believes that it is alone.
         for back in [10_000, 20_000, 30_000] {
             state.counted_anew(1, at(back));
             state.counted(1, at(back + 300));

@@ -1,4 +1,4 @@
-//! A node's connection to the one that keeps the store: questions go out, as many at once as there are, and answers come back.
+//! A node's connection to the node that keeps the store: carries concurrent questions out and answers back.
 
 use super::{Message, asked};
 use crate::store::{Away, Question, Reply};
@@ -12,16 +12,16 @@ use tokio::time::{Instant, timeout};
 use weir_fleet::limits::election::Holder;
 use weir_fleet::limits::wire::{FRAME_BYTES, Frame, proof};
 
-/// Most questions that are on their way at once; as many wait for their turn.
+/// Most concurrent questions; as many more may wait.
 const UNDER_WAY: usize = 1024;
 
-/// How often the other side is asked whether it is there.
+/// How often the other side is pinged.
 const BEAT: Duration = Duration::from_secs(1);
 
-/// How much is read at once.
+/// How many bytes are read in one go.
 const READ_BYTES: usize = 16 << 10;
 
-/// A connection, or the try to make one.
+/// A connection, or the attempt to make one.
 pub(super) struct Link {
     pub(super) number: u64,
     /// The node at its other end.
@@ -36,7 +36,7 @@ struct Wire {
 }
 
 impl Link {
-    /// Connects in a task of its own, which says what comes of it. It ends when the link is dropped.
+    /// Connects in a separate task, which reports the result. It ends when the link is dropped.
     pub(super) fn open(
         number: u64,
         holder: &Holder,
@@ -46,7 +46,7 @@ impl Link {
         let (questions, asked) = mpsc::channel(UNDER_WAY);
         let (holder, node, tell) = (holder.clone(), holder.node.clone(), tell.clone());
         drop(spawn_local(async move {
-            let met = |gateways| drop(tell.send(Message::Met(number, gateways))); // it may have ended
+            let met = |gateways| drop(tell.send(Message::Met(number, gateways))); // the receiver may have ended
             let error = follow(&holder, limit, asked, met).await;
             let _ = tell.send(Message::Lost(number, error)); // as above
         }));
@@ -60,7 +60,8 @@ impl Link {
     }
 }
 
-/// Speaks with the holder until the connection ends; why it did. Every question is answered, be it that nobody knows.
+/// Talks to the holder until the connection ends, and returns why it did. Every question is answered, if only with an
+/// error.
 async fn follow(
     holder: &Holder,
     limit: Duration,
@@ -86,7 +87,7 @@ async fn follow(
 }
 
 impl Wire {
-    /// Connects and shows that it knows the secret; how many gateways there are.
+    /// Connects and proves knowledge of the secret. Returns how many gateways there are.
     async fn open(holder: &Holder, limit: Duration) -> Result<(Self, u32), String> {
         let address: std::net::SocketAddr =
             holder.address.parse().map_err(|_| "it is nowhere that can be reached".to_owned())?;
@@ -103,7 +104,7 @@ impl Wire {
         }
     }
 
-    /// The next frame, however long it takes.
+    /// The next frame, without a time limit.
     async fn next(&mut self) -> Result<Frame, String> {
         loop {
             if let Some(frame) = self.take()? {
@@ -121,10 +122,10 @@ impl Wire {
         Ok(frame)
     }
 
-    /// Reads on. Cancel safe: what has arrived is in the buffer, or still in the socket.
+    /// Reads more. Cancel safe: received bytes are in the buffer or still in the socket.
     async fn more(&mut self) -> Result<(), String> {
         if self.read.len() > FRAME_BYTES + READ_BYTES {
-            return Err("it sends what is no frame".to_owned()); // each is taken as soon as it is whole
+            return Err("it sends what is no frame".to_owned()); // complete frames are taken at once
         }
         self.read.reserve(READ_BYTES);
         match self.stream.read_buf(&mut self.read).await {
@@ -141,7 +142,7 @@ impl Wire {
         }
     }
 
-    /// Asks and hears answers, until nobody asks any more (an empty reason) or the connection is of no use.
+    /// Asks and takes answers, until nobody asks any more (an empty reason) or the connection is useless.
     async fn talk(
         &mut self,
         questions: &mut mpsc::Receiver<Question>,
@@ -166,7 +167,8 @@ impl Wire {
                     _ => return Err("it sends what a node does not hear".to_owned()),
                 }
             }
-            // Who waits for an answer waits no longer than the store's `timeout`; the connection is given up after a second at the earliest.
+            // A caller waits at most the store's `timeout`. The connection is given up after a second at the
+            // earliest.
             let oldest = under_way.values().next().map(|(_, since)| *since);
             let patience = oldest.into_iter().chain(pinged).min().map(|since| since + self.limit.max(BEAT));
             let mut out = Vec::new();

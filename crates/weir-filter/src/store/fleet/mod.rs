@@ -1,11 +1,11 @@
-//! The thread of a store that the fleet is: it takes part in the election of the node that keeps it, and passes questions on to that node,
-//! or answers them and those of the others.
+//! The thread of a store kept by the fleet. It takes part in the election of the node that keeps the store. It passes
+//! questions to that node, or answers them and those of other nodes.
 //!
 //! ```text
 //!   cores ─ questions ─► here ── a node elsewhere keeps it ─► `link` ─ TCP ─► its `office`
 //!                          └──── this one does ─────────────► `office` ◄─ TCP ─ other nodes
 //! ```
-//! Who keeps it, and until when, is decided by `Election` of weir-fleet; what is granted by its `Ledger`.
+//! `Election` of weir-fleet decides who keeps it and until when; its `Ledger` decides what is granted.
 
 mod link;
 mod office;
@@ -31,27 +31,27 @@ use weir_telemetry::log;
 use weir_upstream::etcd::fleet::Etcd;
 use weir_upstream::fetch::Environment;
 
-/// How long a node that leaves answers on, so that what others and it itself give back is counted.
+/// How long a leaving node keeps answering, so that what it and others give back is counted.
 const LAST_WORDS: Duration = Duration::from_millis(30);
 
-/// How long a node that leaves waits until etcd knows.
+/// How long a leaving node waits for etcd to know.
 const LEAVING: Duration = Duration::from_millis(400);
 
-/// Numbers of an argument list before the limits, and of each limit.
+/// Arguments before the limits, and arguments of each limit.
 const HEAD: usize = 3;
 const EACH: usize = 4;
 
-/// What comes back from the tasks.
+/// A report from the tasks.
 enum Message {
     Election(Event),
-    /// The node that this link leads to answers, and says how many gateways there are.
+    /// The node at the other end of this link answers, and says how many gateways there are.
     Met(u64, u32),
     /// The link ended.
     Lost(u64, String),
 }
 
 enum Role {
-    /// Nobody is known who keeps the store.
+    /// The keeper of the store is unknown.
     Nobody,
     Follows(Link),
     Leads(Office),
@@ -70,7 +70,7 @@ struct Driver {
     role: Role,
     listener: Option<TcpListener>,
     began: Instant,
-    /// Links so far: what an old one says counts no more.
+    /// How many links there were: reports from old ones are ignored.
     links: u64,
     /// Whether it is known that somebody keeps the store, or that nobody does. Until then questions wait.
     decided: bool,
@@ -223,7 +223,7 @@ impl Driver {
 
     fn acts(&mut self, action: Action) {
         let (tell, etcd, key) = (self.tell.clone(), Rc::clone(&self.etcd), self.key.clone());
-        let say = move |event| drop(tell.send(Message::Election(event))); // it may have ended
+        let say = move |event| drop(tell.send(Message::Election(event))); // the receiver may have ended
         let holder = |bytes: Option<Vec<u8>>| match bytes {
             None => Ok(None),
             Some(bytes) => Holder::read(&bytes).map(Some).ok_or("what holds the key is no node".to_owned()),
@@ -246,7 +246,7 @@ impl Driver {
             Action::Keep(lease) => {
                 drop(spawn_local(async move { say(Event::Kept(etcd.keep_alive(lease).await)) }));
             }
-            Action::Revoke(lease) => drop(spawn_local(async move { drop(etcd.revoke(lease).await) })), // it ends by itself
+            Action::Revoke(lease) => drop(spawn_local(async move { drop(etcd.revoke(lease).await) })), // expires anyway
             Action::Follow(holder) => {
                 self.links += 1;
                 self.role = Role::Follows(Link::open(self.links, &holder, self.timeout, &self.tell));
@@ -267,7 +267,7 @@ impl Driver {
         }
     }
 
-    /// Binds what other nodes connect to, before they may hear of it.
+    /// Binds the listener for other nodes before they can learn of it.
     fn listens(&mut self) -> Result<SocketAddr, String> {
         let own = match self.written.address() {
             Some(address) => address,
@@ -328,7 +328,7 @@ impl Driver {
         }
     }
 
-    /// Answers on for a moment, then has another node keep the store.
+    /// Keeps answering for a moment, then lets another node take over.
     async fn leaves(mut self, done: std_mpsc::Sender<()>, questions: &mut mpsc::Receiver<Question>) {
         let until = tokio::time::Instant::now() + LAST_WORDS;
         while let Ok(Some(question)) = tokio::time::timeout_at(until, questions.recv()).await {
@@ -339,7 +339,7 @@ impl Driver {
         drop(done);
     }
 
-    /// Nobody asks any more: another node is to keep the store.
+    /// Nobody asks any more: another node must take over.
     async fn ends(mut self) {
         self.ends_term().await;
     }
@@ -350,9 +350,9 @@ impl Driver {
             office.close();
         }
         if let Some(lease) = self.election.lease() {
-            let _ = tokio::time::timeout(LEAVING, self.etcd.revoke(lease)).await; // it ends by itself
+            let _ = tokio::time::timeout(LEAVING, self.etcd.revoke(lease)).await; // it expires anyway
         }
-        drop(role); // whoever is connected looks for the next one
+        drop(role); // connected nodes look for the next keeper
     }
 }
 
@@ -362,7 +362,7 @@ async fn refuse(mut questions: mpsc::Receiver<Question>) {
     }
 }
 
-/// The question as the ledger has it: its arguments are those of the script in a Redis.
+/// The question in the ledger's form: its arguments are those of the script in a Redis.
 fn asked(question: &Question) -> Option<Asked> {
     let text = |at: usize| str::from_utf8(question.arguments.get(at)?).ok();
     let limits = (HEAD..question.arguments.len()).step_by(EACH).map(|at| {
@@ -404,7 +404,7 @@ mod tests {
         }
     }
 
-    /// Runs this beside an office whose secret is `right`; the address of its listener.
+    /// Runs this beside an office whose secret is `right`; passes the address of its listener.
     fn beside_office<F: Future<Output = ()>>(run: impl FnOnce(Office, String) -> F) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         LocalSet::new().block_on(&runtime, async {
@@ -453,7 +453,7 @@ mod tests {
             link.ask(question(move |answer| drop(to.send(answer))));
             assert!(matches!(told.recv().await, Some(Message::Lost(1, _))));
             assert_eq!(answered.await, Ok(Err(Away)), "no question is left without an answer");
-            // And whoever says something else.
+            // So does a peer that says something else.
             for said in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0, 0, 0, 1, 4], &[0xff; 64]] {
                 let mut stream = tokio::net::TcpStream::connect(&address).await.unwrap();
                 stream.write_all(said).await.unwrap();

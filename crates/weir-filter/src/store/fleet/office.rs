@@ -1,4 +1,4 @@
-//! Where a node keeps the store for the others: its books, and the connections that they ask over.
+//! The node that keeps the store for others: its books, and the connections over which they ask.
 
 use crate::store::State;
 use std::cell::{Cell, RefCell};
@@ -15,28 +15,28 @@ use weir_fleet::limits::ledger::Asked;
 use weir_fleet::limits::wire::{FRAME_BYTES, Frame, is_same, proof};
 use weir_telemetry::log;
 
-/// Most connections. Each costs a buffer of some 20 KiB at most.
+/// Most connections. Each costs a buffer of at most some 20 KiB.
 const CONNECTIONS: u32 = 4096;
 
-/// How long a node may take to show that it is one, to say anything at all, and to read an answer.
+/// How long a node may take to prove itself, to send anything at all, and to read an answer.
 const GREETING: Duration = Duration::from_secs(2);
 const SILENCE: Duration = Duration::from_secs(10);
 const READING: Duration = Duration::from_secs(5);
 
-/// How long nothing is accepted after that failed, as where descriptors have run out.
+/// How long to pause after accepting failed, for example without descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// How much is read at once.
+/// How many bytes are read in one go.
 const READ_BYTES: usize = 16 << 10;
 
-/// One term.
+/// One term as keeper.
 pub(super) struct Office {
     desk: Rc<Desk>,
     accepting: AbortHandle,
 }
 
 struct Desk {
-    /// Gone once the term ends: nothing is granted any more.
+    /// `None` once the term has ended: nothing is granted any more.
     books: RefCell<Option<Ledger>>,
     began: Instant,
     secret: String,
@@ -44,11 +44,11 @@ struct Desk {
     state: Arc<State>,
 }
 
-/// One connection among those that are counted.
+/// A counted connection.
 struct Seat(Rc<Desk>);
 
 impl Office {
-    /// Opens it, with new books.
+    /// Opens it with new books.
     pub(super) fn open(listener: TcpListener, secret: String, state: Arc<State>) -> Self {
         let desk = Rc::new(Desk {
             books: RefCell::new(Some(Ledger::new(Duration::ZERO))),
@@ -62,12 +62,12 @@ impl Office {
         Self { desk, accepting }
     }
 
-    /// What this node itself asks.
+    /// Answers this node's own question.
     pub(super) fn answer(&self, asked: &Asked) -> Option<Vec<i64>> {
         self.desk.answer(asked)
     }
 
-    /// Grants nothing any more.
+    /// Grants nothing from now on.
     pub(super) fn close(&self) {
         self.desk.books.take();
     }
@@ -76,7 +76,7 @@ impl Office {
 impl Drop for Office {
     fn drop(&mut self) {
         self.close();
-        self.accepting.abort(); // and with it every connection
+        self.accepting.abort(); // ends every connection too
     }
 }
 
@@ -85,7 +85,7 @@ impl Desk {
         self.books.borrow_mut().as_mut()?.answer(self.began.elapsed(), asked)
     }
 
-    /// Nodes that are connected, and this one.
+    /// The connected nodes and this one.
     fn gateways(&self) -> u32 {
         self.connections.get() + 1
     }
@@ -119,7 +119,7 @@ async fn accept(listener: TcpListener, desk: Rc<Desk>) {
             Ok((stream, peer)) => {
                 while connections.try_join_next().is_some() {}
                 if connections.len() >= CONNECTIONS as usize {
-                    continue; // it is hung up on
+                    continue; // dropping it closes it
                 }
                 let desk = Rc::clone(&desk);
                 connections.spawn_local(async move {
@@ -136,7 +136,7 @@ async fn accept(listener: TcpListener, desk: Rc<Desk>) {
     }
 }
 
-/// Answers a node until it hangs up.
+/// Answers a node until it closes the connection.
 async fn serve(mut stream: TcpStream, desk: &Rc<Desk>) -> Result<(), &'static str> {
     let _ = stream.set_nodelay(true); // slower without
     let mut read = Vec::new();
@@ -163,7 +163,7 @@ async fn serve(mut stream: TcpStream, desk: &Rc<Desk>) -> Result<(), &'static st
     }
 }
 
-/// Has a node show that it knows the secret of the term.
+/// Makes a node prove that it knows the term's secret.
 async fn greet(stream: &mut TcpStream, desk: &Desk, read: &mut Vec<u8>) -> Result<(), &'static str> {
     let mut nonce = [0; 16];
     aws_lc_rs::rand::fill(&mut nonce).map_err(|_| "there is no randomness")?;
@@ -184,16 +184,16 @@ async fn greet(stream: &mut TcpStream, desk: &Desk, read: &mut Vec<u8>) -> Resul
     }
 }
 
-/// Reads on; false where the other side has hung up.
+/// Reads more. False if the other side has closed.
 async fn more(stream: &mut TcpStream, read: &mut Vec<u8>) -> Result<bool, &'static str> {
     if read.len() > FRAME_BYTES + READ_BYTES {
-        return Err("it sends what is no frame"); // each is taken as soon as it is whole
+        return Err("it sends what is no frame"); // complete frames are taken at once
     }
     read.reserve(READ_BYTES);
     match timeout(SILENCE, stream.read_buf(read)).await {
         Ok(Ok(0)) => Ok(false),
         Ok(Ok(_)) => Ok(true),
-        Ok(Err(_)) => Ok(false), // a reset, as of a node that was killed
+        Ok(Err(_)) => Ok(false), // a reset, as from a killed node
         Err(_) => Err("it is silent"),
     }
 }
