@@ -216,7 +216,6 @@ impl IncomingContext {
 
 /// The part of a trace id that is certainly random (Trace Context Level 2 §2.2.2.2). All gateways that decide by it
 /// sample the same traces.
-/// traces.
 const RANDOM_BITS: u64 = (1 << 56) - 1;
 
 impl Trace {
