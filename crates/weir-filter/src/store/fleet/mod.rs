@@ -246,7 +246,7 @@ impl Driver {
             Action::Keep(lease) => {
                 drop(spawn_local(async move { say(Event::Kept(etcd.keep_alive(lease).await)) }));
             }
-            Action::Revoke(lease) => drop(spawn_local(async move { drop(etcd.revoke(lease).await) })), // expires anyway
+            Action::Revoke(lease) => drop(spawn_local(async move { drop(etcd.revoke(lease).await) })), // it expires
             Action::Follow(holder) => {
                 self.links += 1;
                 self.role = Role::Follows(Link::open(self.links, &holder, self.timeout, &self.tell));
