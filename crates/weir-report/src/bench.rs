@@ -1,8 +1,8 @@
-//! What each part of a gateway costs: a comparison of the upstream by itself, the gateway in front of it, and the gateway with one
-//! filter left out after the other, for each route.
+//! The cost of each part of a gateway, per route. It compares the upstream alone, the whole gateway, and the gateway
+//! without one filter at a time.
 //!
-//! What is compared, and how it is started, is whoever calls this one's business: here are the data model and the arithmetic.
-//! Differences are taken within rounds, as in `compare`.
+//! The caller decides what is compared and starts it. This file has the data model and the arithmetic. Differences
+//! are taken within rounds, as in `compare`.
 
 use crate::comparison::text::{columns, signed};
 use crate::comparison::{Comparison, Interval, TargetResult, stats};
@@ -18,35 +18,35 @@ use std::fmt::Write;
 /// The version of the data model, in [`Bench::schema`].
 pub const SCHEMA: &str = "weir.bench/1";
 
-/// What the upstream is called in the comparison of a route.
+/// The upstream's name in a route's comparison.
 pub const DIRECT: &str = "direct";
 
-/// What the whole gateway is called there.
+/// The whole gateway's name in a route's comparison.
 pub const GATEWAY: &str = "gateway";
 
-/// What a bench yields.
+/// The result of a bench.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Bench {
     /// Version of the data model: `weir.bench/1`.
     pub schema: String,
-    /// The worst of any route.
+    /// The worst grade of any route.
     pub grade: Grade,
     /// The config that was measured.
     pub config: String,
     /// The routes that were measured, in the order of the config.
     pub routes: Vec<RouteCost>,
-    /// Routes and filters that were not, each with its reason.
+    /// Routes and filters that were not measured, each with its reason.
     pub skipped: Vec<Skipped>,
-    /// What was not as in the config.
+    /// How the measured setup differed from the config.
     pub notes: Vec<String>,
     /// Whether Ctrl-C ended it.
     pub interrupted: bool,
-    /// The machine and version that made the load.
+    /// The machine and version that generated the load.
     pub generator: Generator,
 }
 
-/// What a route costs.
+/// The cost of a route.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct RouteCost {
@@ -56,27 +56,27 @@ pub struct RouteCost {
     pub request: String,
     /// The status of the answer.
     pub status: u16,
-    /// The whole gateway: processor time of a request, and what it adds to the upstream's times.
+    /// The whole gateway: processor time per request, and the latency that it adds to the upstream's.
     pub gateway: Added,
-    /// Its filters in the order they run.
+    /// Its filters in execution order.
     pub filters: Vec<FilterCost>,
-    /// What all of it was computed from.
+    /// The comparison that all of it was computed from.
     pub comparison: Comparison,
 }
 
-/// What a filter costs on a route.
+/// The cost of a filter on a route.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct FilterCost {
     /// Its name.
     pub filter: String,
-    /// Where it stands, such as `routes.orders.filters[0]`; its target in the comparison is called so.
+    /// Its place, such as `routes.orders.filters[0]`; also the name of its target in the comparison.
     pub place: String,
-    /// What there is less of without it.
+    /// The savings without it.
     pub added: Added,
 }
 
-/// Processor time and latency, in nanoseconds a request; none where one of both sides was not measured.
+/// Processor time and latency in nanoseconds per request; none if one of the two sides was not measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Added {
@@ -88,26 +88,26 @@ pub struct Added {
     pub p99_ns: Option<Interval>,
 }
 
-/// What was not measured.
+/// A route or filter that was not measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Skipped {
     /// The route.
     pub route: String,
-    /// The place of the filter, or none for the whole route.
+    /// The place of the filter; none for the whole route.
     pub filter: Option<String>,
     /// Why.
     pub reason: String,
 }
 
 impl Bench {
-    /// Of a config that is called so.
+    /// An empty result for this config.
     pub fn new(config: &str) -> Self {
         Self { schema: SCHEMA.to_owned(), config: config.to_owned(), ..Self::default() }
     }
 
-    /// Adds a route: its comparison, in which the targets are called [`DIRECT`] (not where the gateway answers by itself), [`GATEWAY`],
-    /// and as the places of the filters that were left out. `filters` are names and places.
+    /// Adds a route with its comparison. Its targets are [`DIRECT`] (except if the gateway itself answers),
+    /// [`GATEWAY`], and the place of each filter that was left out. `filters` are names and places.
     pub fn add(
         &mut self,
         route: &str,
@@ -143,25 +143,25 @@ impl Bench {
         });
     }
 
-    /// Notes what was not measured.
+    /// Records something that was not measured.
     pub fn skip(&mut self, route: &str, filter: Option<&str>, reason: impl Into<String>) {
         let filter = filter.map(str::to_owned);
         self.skipped.push(Skipped { route: route.to_owned(), filter, reason: reason.into() });
     }
 
-    /// For machines.
+    /// The result as JSON.
     pub fn to_json(&self) -> String {
-        // Maps with string keys and numbers: nothing in the model can fail to be written.
+        // All maps have string keys, so serialization cannot fail.
         let mut text = serde_json::to_string(self).unwrap_or_default();
         text.push('\n');
         text
     }
 
-    /// For people: a table, then what was not measured and what was not as in the config.
+    /// The result as text: a table, then what was not measured, then differences from the config.
     pub fn to_text(&self) -> String {
         let mut out = format!("{}\n", self.grade);
         for (code, (n, routes)) in self.reasons() {
-            let _ = writeln!(out, "         {code} in {}, of {routes}", counted(n, "block")); // a String takes everything
+            let _ = writeln!(out, "         {code} in {}, of {routes}", counted(n, "block")); // infallible
         }
         let head = ["", "processor", "p50 added", "p99 added"];
         let mut rows = vec![head.map(str::to_owned).to_vec()];
@@ -193,7 +193,7 @@ impl Bench {
         out
     }
 
-    /// Codes of reasons, those that weigh most first, in how many blocks each was found, and of which routes.
+    /// Codes of reasons, the most serious first: the number of blocks with each, and the routes.
     fn reasons(&self) -> Vec<(String, (u64, String))> {
         let mut all: BTreeMap<String, (u64, String)> = BTreeMap::new();
         for route in &self.routes {
@@ -219,12 +219,12 @@ impl std::fmt::Display for Skipped {
 }
 
 impl Added {
-    /// By how much `with` is more than `without`, round by round.
+    /// How much more `with` is than `without`, round by round.
     fn between(without: &TargetResult, with: &TargetResult, seed: u64) -> Self {
         let of = |figure: &str| {
             let (a, b) = (without.rounds.get(figure)?, with.rounds.get(figure)?);
             let pairs: Vec<(f64, f64)> = a.iter().copied().zip(b.iter().copied()).collect();
-            // A figure that one of them lacks in some round has no pairs.
+            // If one of them lacks the figure in some round, there are no pairs.
             (a.len() == b.len()).then(|| stats::difference(&pairs, seed))?
         };
         Self { cost_ns: of("cost"), p50_ns: of("p50"), p99_ns: of("p99") }

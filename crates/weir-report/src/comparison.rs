@@ -1,10 +1,10 @@
-//! What a comparison of targets found, and how it is computed from rounds and printed.
+//! The results of comparing targets: computed from rounds, and printed.
 //!
-//! A round yields one value of each figure and target; estimates are means over rounds, ratios are taken within rounds, intervals come
-//! from `stats`.
+//! A round yields one value per figure and target. Estimates are means over rounds, ratios are taken within rounds,
+//! intervals come from `stats`.
 //!
-//! *Layout.* `figures` is what is compared, `condition` is `p99 worse 5%`, `text` and `html` print; `set` is several comparisons of one
-//! bench file, beside what others have published.
+//! *Layout.* `figures` defines the compared figures, `condition` is `p99 worse 5%`, `text` and `html` print. `set`
+//! holds the comparisons of one bench file, beside figures that others have published.
 
 mod condition;
 mod figures;
@@ -30,36 +30,37 @@ use std::collections::BTreeMap;
 /// The version of the data model, in [`Comparison::schema`].
 pub const SCHEMA: &str = "weir.compare/1";
 
-/// How many mean response times a block must hold at least.
+/// A block must hold at least this many mean response times.
 const TURNS_LEAST: f64 = 10.0;
 
-/// The reason against blocks that are shorter, or too short to judge what the processor did. docs/explain/verdict.md has it with the others.
+/// The reason against shorter blocks, and against those too short to judge processor use. docs/explain/verdict.md
+/// lists it with the others.
 const SHORT_BLOCKS: &str = "short_blocks";
 
-/// How they take turns.
+/// How targets take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// In blocks: A B B A.
     Blocks,
-    /// Request by request, in the one plan that the first contender has.
+    /// Request by request, in the first contender's single plan.
     Requests,
 }
 
-/// What a comparison yields.
+/// The result of a comparison.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Comparison {
     /// Version of the data model: `weir.compare/1`.
     pub schema: String,
-    /// The worst verdict of any block, and INVALID where the work is not equal.
+    /// The worst verdict of any block; INVALID if the work is unequal.
     pub grade: Grade,
-    /// How the work of the others differs from that of the first.
+    /// How the other targets' work differs from the first's.
     pub unequal: Vec<String>,
-    /// Whether that was said to be meant.
+    /// Whether unequal work was declared intended.
     pub unequal_ok: bool,
-    /// The load, the same on each target; that of the first block.
+    /// The load, which is the same for each target; taken from the first block.
     pub load: PlanAsRun,
-    /// The order of blocks in a round; request by request where there is one block.
+    /// The order of blocks in a round; with a single block, targets alternate request by request.
     pub order: Vec<String>,
     /// Length of a block.
     pub block_ns: u64,
@@ -71,11 +72,11 @@ pub struct Comparison {
     pub seed: u64,
     /// Why it ended.
     pub end: CompareEnd,
-    /// The targets; the first is what the others are compared with.
+    /// The targets; the others are compared with the first.
     pub targets: Vec<TargetResult>,
     /// Conditions, in the order given.
     pub conditions: Vec<ConditionResult>,
-    /// The machine and version that made the load.
+    /// The machine and version that generated the load.
     pub generator: Generator,
 }
 
@@ -85,16 +86,16 @@ pub struct Comparison {
 pub enum CompareEnd {
     /// Ctrl-C.
     Interrupted,
-    /// Intervals were narrow enough.
+    /// The intervals were narrow enough.
     Narrow,
-    /// A target did not answer at all.
+    /// A target sent no response at all.
     NoResponse,
-    /// The time was up.
+    /// The time was over.
     #[default]
     Time,
 }
 
-/// What one target did.
+/// One target's results.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct TargetResult {
@@ -106,33 +107,35 @@ pub struct TargetResult {
     pub responses: u64,
     /// Requests that ended in an error.
     pub errors: u64,
-    /// Codes of reasons against its results, and in how many blocks each was found.
+    /// Codes of reasons against its results, and the number of blocks with each.
     pub reasons: BTreeMap<String, u64>,
-    /// One value for each round, by figure: what all else is computed from. Times in nanoseconds, rates a second. A figure that a round lacks is left out.
+    /// One value per round, by figure; everything else is computed from these. Times are in nanoseconds, rates per
+    /// second. A figure that is missing in some round is left out.
     pub rounds: BTreeMap<String, Vec<f64>>,
     /// The means over rounds.
     pub figures: BTreeMap<String, Interval>,
-    /// Ratios to the first target; empty for that one.
+    /// Ratios to the first target; empty for the first target.
     pub ratios: BTreeMap<String, Interval>,
-    /// What it adds to the first target's times, request by request; with a direct upstream only.
+    /// Latency added to the first target's, request by request; only with a direct upstream.
     pub added: BTreeMap<String, Interval>,
-    /// Latency of all rounds: response time, and with a direct upstream service time.
+    /// Latency over all rounds: response time, or service time with a direct upstream.
     pub latency: Histogram,
-    /// What it was made to do.
+    /// The work that it did.
     pub work: Work,
 }
 
-/// What became of a condition on one target.
+/// A condition's result for one target.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ConditionResult {
     /// As written: `p99 worse 5%`.
     pub condition: String,
-    /// The target it is about.
+    /// The target.
     pub target: String,
-    /// How much worse it is than the first, as a share; none when there was nothing to measure, which breaks the condition.
+    /// How much worse it is than the first, as a share; none if nothing could be measured, which violates the
+    /// condition.
     pub worse: Option<Interval>,
-    /// Whether it is not worse, or so little or so uncertain that it may pass.
+    /// Whether it is not worse, or so slightly or uncertainly worse that it passes.
     pub passed: bool,
 }
 
@@ -141,13 +144,13 @@ pub fn figure_names() -> String {
     FIGURES.iter().map(|figure| figure.name).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether there is a figure of this name, such as `p99`, and whether it is one a second; the others are times.
+/// Whether the figure of this name, such as `p99`, is a rate per second and not a time. None for unknown names.
 pub fn figure_is_rate(name: &str) -> Option<bool> {
     Figure::named(name).map(Figure::is_rate)
 }
 
 impl Comparison {
-    /// What a block says about the whole.
+    /// Adds a block's results.
     pub fn note(&mut self, report: &Report, target: usize, way: Way) {
         if self.rounds == 0 && self.generator == Generator::default() {
             self.load = PlanAsRun { targets: Vec::new(), name: String::new(), ..report.plan.clone() };
@@ -162,7 +165,8 @@ impl Comparison {
         }
     }
 
-    /// Holds the work of all targets against that of the first; one that a saved result of an older version says nothing of has no responses.
+    /// Compares the work of all targets with the first's. A target without work data, from a result saved by an older
+    /// version, counts as having no responses.
     pub fn weigh(&mut self) {
         self.unequal = work::unequal(self.targets.iter().map(|t| (t.name.as_str(), &t.work)));
         if !self.unequal.is_empty() && !self.unequal_ok {
@@ -170,8 +174,8 @@ impl Comparison {
         }
     }
 
-    /// Holds the length of blocks against what they were to measure. In a closed loop a block holds a whole number of responses of each connection, so its
-    /// rate is wrong by up to one of them; and what the processor did in a short one is not judged.
+    /// Checks that blocks are long enough. In a closed loop a block holds a whole number of responses per connection,
+    /// so its rate is off by up to one of them. Blocks that are too short are not judged by processor use.
     pub fn measure_blocks(&mut self, live: usize, way: Way) {
         let of_each = self.rounds * if way == Way::Blocks && self.order.len() > 1 { 2 } else { 1 };
         let is_closed = self.load.pace.is_closed();
@@ -184,19 +188,20 @@ impl Comparison {
         }
     }
 
-    /// What is told of unequal work, each in one line.
+    /// The differences in work, one line each.
     pub(super) fn unequal_told(&self) -> impl Iterator<Item = String> {
         let meant = if self.unequal_ok { ", as --unequal ok allows" } else { "" };
         self.unequal.iter().map(move |text| format!("unequal_work: {text}{meant}"))
     }
 
-    /// Whether it fails whoever asked: a condition is broken, a target gave no answer, or a condition is asked of work that is not the same.
+    /// Whether the command should fail: a condition is violated, a target sent no response, or a condition refers to
+    /// unequal work.
     pub fn has_failed(&self) -> bool {
         let is_unequal = !self.unequal.is_empty() && !self.unequal_ok;
         self.conditions.iter().any(|c| !c.passed || is_unequal) || self.end == CompareEnd::NoResponse
     }
 
-    /// Reasons against its blocks, those that weigh most first: the target, the code, and in how many blocks it was found.
+    /// Reasons against its blocks, the most serious first: target, code, and number of blocks.
     pub(super) fn reasons(&self) -> Vec<(&str, &str, u64)> {
         let mut all = Vec::new();
         for target in &self.targets {
@@ -213,22 +218,22 @@ impl Comparison {
         for (number, target) in self.targets.iter_mut().enumerate() {
             target.ratios.clear();
             target.added.clear();
-            // What was measured before keeps the figures it had.
+            // An earlier result keeps its figures.
             if !(apart && number == 0) {
-                // Values are paired by round: a figure that one round lacks has none.
+                // Values are paired by round, so a figure missing in one round has no pairs.
                 target.rounds.retain(|_, values| values.len() == rounds);
                 let mean =
                     |(name, values): (&String, &Vec<f64>)| Some((name.clone(), stats::mean(values, seed)?));
                 target.figures = target.rounds.iter().filter_map(mean).collect();
             }
             for (name, values) in target.rounds.iter().filter(|_| number > 0) {
-                // Asked in turn, both have the same rate whatever they are.
+                // When requests alternate, both targets have the same rate by construction.
                 let same = way == Way::Requests && name == "rate";
                 let Some(base) = first.get(name).filter(|_| !same) else { continue };
                 let pairs: Vec<(f64, f64)> = base.iter().copied().zip(values.iter().copied()).collect();
                 let ratio = match apart {
                     true => stats::ratio_apart(base, values, seed),
-                    // A figure that one of them lacks in some round has no pairs.
+                    // If one of them lacks the figure in some round, there are no pairs.
                     false if base.len() != values.len() => None,
                     false => stats::ratio(&pairs, seed),
                 };
@@ -241,9 +246,9 @@ impl Comparison {
         }
     }
 
-    /// For machines, and for `--against`.
+    /// The comparison as JSON, which `--against` reads.
     pub fn to_json(&self) -> String {
-        // Maps with string keys and numbers: nothing in the model can fail to be written.
+        // All maps have string keys, so serialization cannot fail.
         let mut text = serde_json::to_string(self).unwrap_or_default();
         text.push('\n');
         text
@@ -251,7 +256,7 @@ impl Comparison {
 }
 
 impl TargetResult {
-    /// One round more.
+    /// Adds a round.
     pub fn add(&mut self, measured: &Measured) {
         self.responses += measured.responses;
         self.errors += measured.errors;
@@ -264,7 +269,7 @@ impl TargetResult {
         }
     }
 
-    /// A run of `weir load`, as what there was before: one value for each figure.
+    /// A report of `weir load` as an earlier result: one value per figure.
     pub fn of(report: &Report) -> Self {
         let mut measured = Measured::default();
         measured.add(report);

@@ -1,17 +1,19 @@
-//! Times in fixed memory: an HDR histogram of three digits, with exact count, sum, sum of squares, smallest and largest.
+//! A histogram of times in fixed memory: HDR with three digits, with exact count, sum, sum of squares, minimum and
+//! maximum.
 //!
-//! The layout is the one that HdrHistogram calls three significant digits: values below 2,048 stand alone, above that each power
-//! of two is cut into 1,024 buckets, so a value is known to 1 in 1,024 (0.1 %). Mean and standard deviation are not
-//! computed from buckets: they come from the exact sums. Our own and not the crate of that name: recording is a shift and
-//! four additions without an error path, and what is saved is a list that any JSON reader can use.
+//! The layout is that of HdrHistogram with three significant digits. Each value below 2,048 has its own bucket; above
+//! that, each power of two is divided into 1,024 buckets, so values are known to 1 in 1,024 (0.1 %). Mean and
+//! standard deviation come from the exact sums, not from buckets. We do not use the crate of that name: here,
+//! recording is a shift and four additions without an error path, and the saved form is a list that any JSON reader
+//! can use.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Times in nanoseconds (or, where a field says so, another unit), in constant memory.
+/// Times in nanoseconds (or another unit if a field says so), in constant memory.
 ///
-/// 264 KiB once something was recorded, none before. Values above [`Histogram::MOST`] (73 minutes in nanoseconds) land in the last
-/// bucket; sum, smallest and largest stay exact.
+/// 264 KiB after the first value, none before. Values above [`Histogram::MOST`] (73 minutes in nanoseconds) go to the
+/// last bucket; sum, minimum and maximum stay exact.
 ///
 /// Invariant: the counts of all buckets add up to `count`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -26,31 +28,31 @@ pub struct Histogram {
     max: u64,
 }
 
-/// A histogram as saved: sparse, and complete.
+/// A histogram in saved form: sparse, but complete.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 struct Saved {
     /// Values recorded.
     count: u64,
     /// Exact sum of all values.
     sum: u64,
-    /// Sum of the squares of all values, to the precision of a double: for the standard deviation.
+    /// Sum of the squares of all values, in double precision; for the standard deviation.
     sum_of_squares: f64,
-    /// Smallest value; 0 when there is none.
+    /// Smallest value; 0 if empty.
     min: u64,
-    /// Largest value; 0 when there is none.
+    /// Largest value; 0 if empty.
     max: u64,
-    /// Pairs of a bucket's lowest value and its count, ascending, without empty buckets. A bucket that begins at `v`
-    /// holds `v` alone below 2048, and `2^(floor(log2 v) - 10)` values from there on.
+    /// Pairs of a bucket's lowest value and its count, ascending, without empty buckets. A bucket at `v` below 2048
+    /// holds only `v`; from there on it holds `2^(floor(log2 v) - 10)` values.
     buckets: Vec<(u64, u64)>,
 }
 
-/// Buckets of each power of two.
+/// Buckets per power of two.
 const SUB: u64 = 1024;
 
-/// The highest power of two that has buckets of its own.
+/// The highest power of two with its own buckets.
 const TOP: u32 = 42;
 
-/// Buckets altogether.
+/// Total number of buckets.
 const BUCKETS: usize = ((TOP as u64 - 11 + 2) * SUB) as usize;
 
 impl Histogram {
@@ -60,7 +62,7 @@ impl Histogram {
     /// Where the last bucket begins.
     pub(crate) const LAST: u64 = lowest_of(BUCKETS - 1);
 
-    /// Nothing recorded yet.
+    /// An empty histogram.
     pub const fn new() -> Self {
         Self { counts: Vec::new(), count: 0, sum: 0, squares: 0, min: 0, max: 0 }
     }
@@ -93,7 +95,7 @@ impl Histogram {
         self.max = self.max.max(value);
     }
 
-    /// Adds all of another histogram.
+    /// Adds all values of another histogram.
     pub fn add(&mut self, other: &Self) {
         if other.count == 0 {
             return;
@@ -114,8 +116,8 @@ impl Histogram {
         self.max = self.max.max(other.max);
     }
 
-    /// What is left without the values of `other`, all of which were recorded here too. Smallest and largest are then
-    /// known to the width of a bucket, unless they did not belong to `other`.
+    /// The rest after removing the values of `other`, all of which must have been recorded here. Minimum and maximum
+    /// are then known to a bucket's width, unless they did not belong to `other`.
     pub fn without(&self, other: &Self) -> Self {
         if other.count == 0 {
             return self.clone();
@@ -141,7 +143,7 @@ impl Histogram {
         left
     }
 
-    /// Forgets everything but the memory.
+    /// Removes all values but keeps the memory.
     pub fn clear(&mut self) {
         self.counts.fill(0);
         *self = Self { counts: std::mem::take(&mut self.counts), ..Self::new() };
@@ -152,7 +154,7 @@ impl Histogram {
         self.count
     }
 
-    /// Whether nothing was recorded.
+    /// Whether nothing has been recorded.
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -162,22 +164,22 @@ impl Histogram {
         self.sum
     }
 
-    /// Smallest value; 0 when there is none.
+    /// Smallest value; 0 if empty.
     pub const fn min(&self) -> u64 {
         self.min
     }
 
-    /// Largest value; 0 when there is none.
+    /// Largest value; 0 if empty.
     pub const fn max(&self) -> u64 {
         self.max
     }
 
-    /// Exact mean; 0 when there is none.
+    /// Exact mean; 0 if empty.
     pub fn mean(&self) -> f64 {
         if self.count == 0 { 0.0 } else { self.sum as f64 / self.count as f64 }
     }
 
-    /// Standard deviation of the sample (divided by n - 1, as wrk and ab print it); 0 for fewer than two values.
+    /// Standard deviation of the sample (divided by n - 1, as in wrk and ab); 0 for fewer than two values.
     pub fn stdev(&self) -> f64 {
         if self.count < 2 {
             return 0.0;
@@ -186,21 +188,22 @@ impl Histogram {
         ((self.squares as f64 - sum * sum / n) / (n - 1.0)).max(0.0).sqrt()
     }
 
-    /// The value that at least the share `q` of all values does not exceed, to the upper end of its bucket and never above
-    /// the largest: 0.99 for the 99th percentile. 0 when there is none.
+    /// The value that at least the share `q` of all values does not exceed: 0.99 for the 99th percentile. Rounded up
+    /// to the end of its bucket, but never above the maximum. 0 if empty.
     pub fn quantile(&self, q: f64) -> u64 {
-        // The small term keeps 0.99 × 100 at rank 99, which binary fractions would make 99.00000000000001.
+        // The small term keeps 0.99 × 100 at rank 99; in binary floating point it would be 99.00000000000001.
         self.at_rank((q.clamp(0.0, 1.0) * self.count as f64 - 1e-9).ceil() as u64)
     }
 
-    /// As [`Self::quantile`], of these values and `beyond` more that are larger than all of them; none where it is one of those.
+    /// Like [`Self::quantile`], with `beyond` additional values that are larger than all others; `None` if the result
+    /// is one of those.
     pub fn quantile_with(&self, q: f64, beyond: u64) -> Option<u64> {
         let rank = (q.clamp(0.0, 1.0) * (self.count + beyond) as f64 - 1e-9).ceil() as u64;
         (rank <= self.count).then(|| self.at_rank(rank))
     }
 
-    /// The value at a place of the sorted list, the first being 1, to the upper end of its bucket and never above the largest:
-    /// for tools whose percentiles have a rule of their own for the place. 0 when there is none.
+    /// The value at a position in the sorted list, the first being 1. Rounded up to the end of its bucket, but never
+    /// above the maximum. For tools with their own rule for the position of a percentile. 0 if empty.
     pub fn at_rank(&self, rank: u64) -> u64 {
         if rank >= self.count {
             return self.max;
@@ -215,8 +218,8 @@ impl Histogram {
         self.max
     }
 
-    /// The share of values within `reach` of the mean, 0 to 1, by the middles of their buckets: wrk's `+/- Stdev` with
-    /// the standard deviation for `reach`.
+    /// The share of values within `reach` of the mean, 0 to 1, computed from bucket middles. With the standard
+    /// deviation as `reach` it is wrk's `+/- Stdev`.
     pub fn share_within(&self, reach: f64) -> f64 {
         if self.count == 0 {
             return 0.0;
@@ -230,12 +233,12 @@ impl Histogram {
         within as f64 / self.count as f64
     }
 
-    /// How many values are at most `value`, to the bucket that holds it.
+    /// How many values are at most `value`, to the accuracy of its bucket.
     pub fn count_up_to(&self, value: u64) -> u64 {
         self.buckets().take_while(|(from, _)| *from <= value).map(|(_, count)| count).sum()
     }
 
-    /// Lowest value and count of each bucket that is not empty, ascending.
+    /// Lowest value and count of each non-empty bucket, ascending.
     pub fn buckets(&self) -> impl Iterator<Item = (u64, u64)> {
         self.counts
             .iter()
@@ -244,7 +247,7 @@ impl Histogram {
             .map(|(i, count)| (lowest_of(i), *count))
     }
 
-    /// Lowest value, highest value and count of each bucket that is not empty, ascending.
+    /// Lowest value, highest value and count of each non-empty bucket, ascending.
     pub fn ranges(&self) -> impl Iterator<Item = (u64, u64, u64)> {
         self.buckets().map(|(from, count)| (from, highest_of(from), count))
     }
@@ -263,13 +266,14 @@ impl From<Histogram> for Saved {
     }
 }
 
-/// Most values of a histogram that was saved: what a number in JSON holds exactly. Nobody waits for so many.
+/// Most values in a saved histogram: the largest integer that JSON represents exactly. No run comes close.
 const SAVED_MOST: u64 = 1 << 53;
 
 impl TryFrom<Saved> for Histogram {
     type Error = String;
 
-    /// Nothing here that computing with it relies on is taken on trust; whether it agrees with itself is for `verify` to say.
+    /// Checks everything that the arithmetic relies on. Whether the values agree with each other is checked by
+    /// `verify`.
     fn try_from(saved: Saved) -> Result<Self, String> {
         let Saved { sum, sum_of_squares, min, max, .. } = saved;
         if min > max {
@@ -325,7 +329,8 @@ const fn lowest_of(bucket: usize) -> u64 {
     (bucket - shift * SUB) << shift
 }
 
-/// The highest value of the bucket that begins at `from`, the last one's apart: that takes everything above it.
+/// The highest value of the bucket that begins at `from`; the last bucket, which also takes everything above, is an
+/// exception.
 pub(crate) const fn highest_of(from: u64) -> u64 {
     if from < 2 * SUB {
         return from;

@@ -1,5 +1,5 @@
-//! What a search for the highest rate that holds found: each rate tried, whether it held, and whose limit it was if not (`step`). `search` in
-//! weir-load tries them.
+//! The result of a search for the highest rate that holds: each rate tried, whether it held, and whose limit it hit
+//! if not (`step`). `search` in weir-load tries them.
 
 mod html;
 mod step;
@@ -17,50 +17,50 @@ use std::fmt::Write;
 /// The version of the data model, in [`Knee::schema`].
 pub const SCHEMA: &str = "weir.knee/1";
 
-/// Lowest and highest rate that is tried, whatever is asked.
+/// Lowest and highest rate that is ever tried.
 pub const RATES: (f64, f64) = (1.0, 10e6);
 
-/// What a search yields.
+/// The result of a search.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Knee {
     /// Version of the data model: `weir.knee/1`.
     pub schema: String,
-    /// What must hold.
+    /// Conditions that a rate must meet.
     pub conditions: Vec<String>,
-    /// The highest rate that held, twice; none where none did.
+    /// The highest rate that held, twice; none if no rate held.
     pub rate: Option<f64>,
-    /// Whose limit the lowest rate is that did not hold; none where all held.
+    /// Whose limit the lowest failed rate hit; none if all rates held.
     pub limit: Option<Limit>,
-    /// What a closed loop reached.
+    /// The rate that a closed loop reached.
     pub closed_rate: f64,
-    /// Responses that a step must have for these conditions to mean anything.
+    /// Responses that a step needs for these conditions to be meaningful.
     pub needed: u64,
-    /// The lowest rate at which the longest step has as many.
+    /// The lowest rate at which the longest step has that many.
     pub rate_least: f64,
-    /// Each rate tried, in the order of trying.
+    /// Each rate tried, in order.
     pub steps: Vec<Step>,
-    /// Whether it ended early because no response met the conditions, not even at a rate far below.
+    /// Whether it ended early because no response met the conditions, even at a far lower rate.
     pub hopeless: bool,
     /// Whether Ctrl-C ended it.
     pub interrupted: bool,
-    /// The machine and version that made the load.
+    /// The machine and version that generated the load.
     pub generator: Generator,
 }
 
 impl Knee {
-    /// For machines.
+    /// The result as JSON.
     pub fn to_json(&self) -> String {
-        // Numbers and texts: nothing in the model can fail to be written.
+        // Only numbers and text, so serialization cannot fail.
         let mut text = serde_json::to_string(self).unwrap_or_default();
         text.push('\n');
         text
     }
 
-    /// For people: what was found, then latency over rate.
+    /// The result as text: the rate found, then latency by rate.
     pub fn to_text(&self) -> String {
         let mut out = self.found();
-        let _ = writeln!(out, "\n{}/s in a closed loop\n", whole(self.closed_rate)); // a String takes everything
+        let _ = writeln!(out, "\n{}/s in a closed loop\n", whole(self.closed_rate)); // infallible for a String
         let _ =
             writeln!(out, "{:>12} {:>12} {:>10} {:>10} {:>8}", "rate", "responses/s", "p50", "p99", "failed");
         for step in self.by_rate() {
@@ -80,7 +80,7 @@ impl Knee {
         out
     }
 
-    /// What was found, as a sentence.
+    /// The result as a sentence.
     fn found(&self) -> String {
         let conditions = self.conditions.join(", ");
         let found = match self.rate {
@@ -101,7 +101,7 @@ impl Knee {
         }
     }
 
-    /// That no rate holds, what was seen at the lowest that was tried, and why none below was.
+    /// Says that no rate holds, what happened at the lowest rate tried, and why no lower one was tried.
     fn none_found(&self, conditions: &str) -> String {
         let mut text = format!("no rate holds {conditions}");
         let Some(lowest) = self.by_rate().first().copied() else { return text };
@@ -126,7 +126,7 @@ impl Knee {
         text
     }
 
-    /// What broke a step, as a part of a sentence.
+    /// What broke a step, as a phrase.
     fn seen_at(&self, step: &Step) -> String {
         let error = step.error.as_deref();
         if step.responses == 0 {
@@ -146,8 +146,8 @@ impl Knee {
         told.collect::<Vec<_>>().join(", ")
     }
 
-    /// How far what was found can be believed, and why not: what speaks against a rate that held speaks against it, or where none held, what speaks
-    /// against those tried.
+    /// How far the result can be believed, and why not. Reasons against a rate that held count; if none held, the
+    /// reasons against all rates tried.
     fn verdict(&self) -> (Grade, Vec<&str>) {
         let counts = |step: &&Step| step.held || self.rate.is_none();
         let all = self.steps.iter().filter(counts).flat_map(|step| &step.reasons);
@@ -158,7 +158,7 @@ impl Knee {
         (codes.iter().map(|code| verdict::grade_of(code)).max().unwrap_or_default(), codes)
     }
 
-    /// The lowest rate that did not hold, nor when it was tried again.
+    /// The lowest rate that failed, and failed again if repeated.
     pub fn first_broken(&self) -> Option<&Step> {
         let held_later = |i: usize, rate: f64| {
             self.steps.iter().skip(i).any(|later| later.held && later.rate.total_cmp(&rate).is_eq())
@@ -227,7 +227,7 @@ mod tests {
             knee.found(),
             "no rate holds p99<20ms: at 220/s, the lowest tried, errors (Connection refused (os error 111))"
         );
-        // Where nothing answers, that says all; the rest follows from it.
+        // If the target sent no response, everything else follows from that.
         knee.hopeless = true;
         knee.steps[0].responses = 0;
         knee.steps[0].broken_by =

@@ -1,6 +1,7 @@
-//! How a report is printed, in our layouts and in those of other tools; how one that was saved is read again, and checked.
+//! Prints a report in our layouts and in those of other tools; reads saved reports, and verifies them.
 //!
-//! *Layout.* Each file is a layout, whose `FORMAT` stands in [`FORMATS`]. `saved` reads what `json` wrote, `verify` computes it again.
+//! *Layout.* Each file is a layout with a `FORMAT` in [`FORMATS`]. `saved` reads the output of `json`, `verify`
+//! recomputes it.
 
 mod ab;
 mod csv;
@@ -25,7 +26,8 @@ pub use verify::{Difference, verify};
 
 use crate::report::Report;
 
-/// The layouts, sorted by name. One more is a file in `layout/` and its two lines here: `mod x;` and `&x::FORMAT`.
+/// The layouts, sorted by name. To add one, create a file in `layout/` and add two lines here: `mod x;` and
+/// `&x::FORMAT`.
 pub static FORMATS: &[&Format] = &[
     &ab::FORMAT,
     &csv::FORMAT,
@@ -42,7 +44,7 @@ pub static FORMATS: &[&Format] = &[
 ];
 
 impl Format {
-    /// The layout of this name.
+    /// The layout with this name.
     pub fn named(name: &str) -> Option<&'static Self> {
         FORMATS.iter().find(|f| f.name == name).copied()
     }
@@ -56,7 +58,7 @@ impl std::str::FromStr for &'static Format {
     }
 }
 
-/// A name that is no layout's; says which there are.
+/// An unknown layout name; the error lists the known ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownFormat(String);
 
@@ -69,7 +71,7 @@ impl std::fmt::Display for UnknownFormat {
 
 impl std::error::Error for UnknownFormat {}
 
-/// A report in a layout, with a line end at the end.
+/// Renders a report in a layout, ending with a newline.
 pub fn render(report: &Report, format: &Format) -> String {
     (format.print)(report)
 }

@@ -1,14 +1,14 @@
-//! What a load test found: the report, what is computed from it, what is printed of it, and whether it can be believed. There is no engine
-//! here: a saved report is all that it takes.
+//! The results of a load test: the report, its computed figures, its layouts, and whether it can be believed. The
+//! engine is elsewhere; this crate needs only a saved report.
 //!
-//! *Layout.* `report` is the data model of everything a run yields; whatever is printed, in our `layout` or in another tool's, is computed
-//! from it and from nothing else. `histogram` is the one way in which times are kept, `threshold` a condition on a run, `verdict` judges.
-//! `work` says whether targets did the same, `comparison` what a comparison of targets found, `knee` what a search for the highest rate did,
-//! `bench` what each part of a gateway costs. `page` and its plots are for those that print HTML, `units` for all that read and print values.
-//! weir-load makes the load.
+//! *Layout.* `report` is the data model of a run's results. Every `layout`, ours or another tool's, is computed from
+//! it alone. `histogram` stores times, `threshold` is a condition on a run, `verdict` judges. `work` compares the
+//! work of targets. The results of several runs are `comparison` (of targets), `knee` (search for the highest rate)
+//! and `bench` (cost of each part of a gateway). `page` and its plots serve the HTML output, `units` parses and
+//! prints values. weir-load generates the load.
 //!
-//! *Architecture Invariant:* a report holds raw counts, sums and histograms, never only what was computed from them, so
-//! that each printed figure can be computed again from a saved report.
+//! *Architecture Invariant:* a report has raw counts, sums and histograms, never only derived values. Each printed
+//! figure can thus be recomputed from a saved report.
 
 pub mod bench;
 pub mod comparison;

@@ -1,18 +1,18 @@
-//! What was written and cannot be run: the place and a hint. Whatever reads options, conditions or checks yields these.
+//! A mistake in options, conditions or checks: its place and a hint.
 
 use std::fmt;
 
-/// Something that was written and can not be run.
+/// Input that cannot be run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// Where: the option with its value.
+    /// The option with its value.
     pub place: String,
-    /// What is wrong with it, or what was expected.
+    /// What is wrong, or what was expected.
     pub hint: String,
 }
 
 impl Mistake {
-    /// At this place, with this hint.
+    /// A mistake at this place, with this hint.
     pub fn new(place: &str, hint: &str) -> Self {
         Self { place: place.to_owned(), hint: hint.to_owned() }
     }

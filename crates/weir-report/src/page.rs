@@ -1,5 +1,5 @@
-//! Pages for people, readable offline: no script, nothing loaded, plots as inline SVG. What reports and comparisons have in common;
-//! `plot` draws.
+//! Parts of HTML pages that reports and comparisons share. Pages are readable offline: no script, no external
+//! resources, plots as inline SVG. `plot` draws.
 
 pub(crate) mod plot;
 
@@ -20,7 +20,7 @@ pub(crate) fn document(grade: Grade, title: &str, body: &str) -> String {
     )
 }
 
-/// Whether it can be believed, and reasons against it, which are HTML.
+/// The verdict and the reasons against it, which are HTML.
 pub(crate) fn verdict(grade: Grade, reasons: impl IntoIterator<Item = String>) -> String {
     let meaning = match grade {
         Grade::Invalid => "It is not what was asked for: do not quote it.",
@@ -37,12 +37,12 @@ pub(crate) fn section(title: &str, body: &str) -> String {
     format!("<h2>{title}</h2>\n{body}\n")
 }
 
-/// A table of figures. Cells are HTML already.
+/// A table of figures. Cells are already HTML.
 pub(crate) fn table<R: AsRef<[String]>>(head: &[&str], rows: impl IntoIterator<Item = R>) -> String {
     table_of("", head, rows)
 }
 
-/// A table whose last column is words, which may take several lines.
+/// A table whose last column is text, which may wrap.
 pub(crate) fn table_with_words<R: AsRef<[String]>>(
     head: &[&str],
     rows: impl IntoIterator<Item = R>,
@@ -54,7 +54,7 @@ fn table_of<R: AsRef<[String]>>(class: &str, head: &[&str], rows: impl IntoItera
     let mut out = format!("<div class=\"wide{class}\"><table>");
     if !head.is_empty() {
         let cells: String = head.iter().map(|cell| format!("<th>{cell}</th>")).collect();
-        let _ = write!(out, "<tr>{cells}</tr>"); // a String takes everything
+        let _ = write!(out, "<tr>{cells}</tr>"); // writing to a String cannot fail
     }
     for row in rows {
         let cells: String = row.as_ref().iter().map(|cell| format!("<td>{cell}</td>")).collect();
@@ -63,14 +63,14 @@ fn table_of<R: AsRef<[String]>>(class: &str, head: &[&str], rows: impl IntoItera
     out + "</table></div>"
 }
 
-/// Text that came from a peer or a command line.
+/// Escapes text from a peer or a command line.
 pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Latencies over percentiles. Names are HTML.
+/// Latencies by percentile. Names are HTML.
 pub(crate) fn by_percentile(histograms: &[(&str, &Histogram)]) -> String {
-    // Each nine gets as much room as the one before.
+    // Each additional nine gets the same width.
     let most = histograms.iter().map(|(_, h)| h.count()).max().unwrap_or(0);
     let nines = (most as f64).log10().ceil().clamp(2.0, 6.0);
     let lines: Vec<Line> = histograms
@@ -83,7 +83,7 @@ pub(crate) fn by_percentile(histograms: &[(&str, &Histogram)]) -> String {
     plot::lines("Latency by percentile", &x, &Axis::of(values, short_time), &lines)
 }
 
-/// A time as an axis has it: `10 ms` where a table says `10.00 ms`.
+/// A time for an axis: `10 ms` where a table has `10.00 ms`.
 pub(crate) fn short_time(ns: f64) -> String {
     let text = time(ns);
     match text.split_once(' ') {
@@ -94,14 +94,14 @@ pub(crate) fn short_time(ns: f64) -> String {
     }
 }
 
-/// The percentile that so many nines are: 99.9 % for 3.
+/// The percentile with this many nines: 99.9 % for 3.
 fn percentile(nines: f64) -> String {
     let percent = 100.0 - 100.0 * 10f64.powf(-nines);
     let digits = (nines.ceil() as usize).saturating_sub(2) + usize::from(nines.fract() != 0.0);
     format!("{percent:.digits$} %")
 }
 
-/// Latency at places from 0 to these nines, as far as there are values for.
+/// Latency at positions from 0 to this many nines, as far as there are enough values.
 fn spectrum(h: &Histogram, nines: f64) -> Vec<(f64, Option<f64>)> {
     let own = (h.count().max(2) as f64).log10();
     (0..=100)
@@ -124,7 +124,7 @@ mod tests {
 
 #[cfg(test)]
 pub(crate) mod testing {
-    /// Fails unless the page is well-formed, loads nothing, and has no figure that is none.
+    /// Panics unless the page is well-formed, loads nothing, and contains no NaN or infinity.
     pub(crate) fn expect_sound(page: &str) {
         let names = elements(page);
         for banned in ["script", "link", "img", "iframe", "object", "b hi"] {
@@ -136,7 +136,7 @@ pub(crate) mod testing {
         assert!(!page.contains("NaN") && !page.contains("inf"), "a figure that is none");
     }
 
-    /// Fails unless every element is closed in its order; the names of all elements.
+    /// Panics unless all elements are closed in order; returns their names.
     fn elements(page: &str) -> Vec<String> {
         let (mut open, mut seen) = (Vec::new(), Vec::new());
         for tag in page.split('<').skip(2) {

@@ -1,8 +1,8 @@
-//! The schemas of what is printed as JSON, as published in docs/: made from the types and held to them by a test.
+//! The JSON Schemas in docs/ of everything printed as JSON: generated from the types, and checked by a test.
 
 use schemars::schema_for;
 
-/// File names in docs/ and JSON Schemas of everything that is printed as JSON.
+/// File names in docs/ and the JSON Schemas of everything printed as JSON.
 pub fn schemas() -> [(&'static str, serde_json::Value); 5] {
     [
         ("load-report.schema.json", crate::layout::schema()),
@@ -17,7 +17,7 @@ pub fn schemas() -> [(&'static str, serde_json::Value); 5] {
 mod tests {
     use super::schemas;
 
-    /// `WEIR_BLESS=1` writes them anew.
+    /// `WEIR_BLESS=1` regenerates them.
     #[test]
     fn the_published_schemas_are_those_of_the_models() {
         for (name, schema) in schemas() {

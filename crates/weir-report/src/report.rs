@@ -1,11 +1,11 @@
-//! Everything a run yields: the one record from which every layout, ours and foreign, is printed.
+//! All results of a run: the single record from which every layout, ours or another tool's, is printed.
 //!
-//! Figures are raw: counts, sums, histograms. What is computed from them (rates, percentiles, shares) is computed where it
-//! is printed, by the functions below [`Report`], so that two layouts cannot disagree and a saved report can be checked.
-//! Which field feeds which line of k6, wrk, ab, ghz and oha stands at the fields.
+//! Values are raw: counts, sums, histograms. Derived values (rates, percentiles, shares) are computed on printing, by
+//! the functions below [`Report`], so that two layouts cannot disagree and a saved report can be checked. Each
+//! field's documentation names the lines of k6, wrk, ab, ghz and oha that use it.
 //!
-//! Times are nanoseconds of a monotonic clock (`_ns`), bytes are bytes, shares are 0 to 1. A field that a saved report lacks takes
-//! its default, so that reports of older versions can be read; `schema` says which version wrote it.
+//! Times are nanoseconds of a monotonic clock (`_ns`), bytes are bytes, shares are 0 to 1. A field missing from a
+//! saved report takes its default, so reports of older versions can be read; `schema` has the version that wrote it.
 
 mod figures;
 mod parts;
@@ -28,63 +28,64 @@ use std::collections::BTreeMap;
 /// The version of this data model, in [`Report::schema`].
 pub const SCHEMA: &str = "weir.load/1";
 
-/// What one run yields.
+/// The results of one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Report {
     /// Version of the data model: `weir.load/1`.
     pub schema: String,
-    /// Whether the figures can be believed, and why not. Computed last, from all the rest.
+    /// Whether the figures can be believed, and why not. Computed last, from everything else.
     pub verdict: Verdict,
-    /// What was asked for, with every default filled in.
+    /// The plan, with every default filled in.
     pub plan: PlanAsRun,
     /// When the first request could start (after the warm-up): milliseconds since 1970 UTC.
     pub started_unix_ms: u64,
-    /// From then until the planned end, or until the last response that is counted, if that came later in the graceful stop. Where the run
-    /// ended otherwise, until then. k6, ab, ghz and oha divide by it; our own rates are those of [`Report::window`].
+    /// From then until the planned end, or until the last counted response if that came later, in the graceful stop.
+    /// If the run ended early, until that moment. k6, ab, ghz and oha divide by it; our own rates use
+    /// [`Report::window`].
     pub duration_ns: u64,
-    /// What came to its end before the planned end: what rates are of. None in reports of versions that knew no such thing: then they are of all
-    /// that was counted, over `duration_ns`.
+    /// The requests that finished before the planned end, which rates refer to. None in reports of older versions;
+    /// their rates cover everything counted, over `duration_ns`.
     pub window: Option<Window>,
-    /// Length of the warm-up that came before and is in no other figure.
+    /// Length of the warm-up before it, which no other figure includes.
     pub warmup_ns: u64,
     /// Why it ended.
     pub end: End,
     /// Requests, responses and errors.
     pub counts: Counts,
-    /// Bytes, as HTTP sees them.
+    /// Bytes at the level of HTTP.
     pub bytes: Bytes,
     /// The two latencies of each response.
     pub latency: Latency,
-    /// Where the time of a request went, in k6's terms.
+    /// Where each request's time went, in k6's terms.
     pub phases: Phases,
-    /// How the run went over time.
+    /// The run over time.
     pub series: Series,
-    /// Each thread of the generator.
+    /// Each generator thread.
     pub threads: Vec<ThreadStats>,
-    /// The connections as a set.
+    /// All connections together.
     pub connections: ConnectionStats,
-    /// Each target on its own, in the order of [`PlanAsRun::targets`].
+    /// Each target separately, in the order of [`PlanAsRun::targets`].
     pub targets: Vec<TargetStats>,
-    /// What was really on the wire.
+    /// What was actually on the wire.
     pub ledger: Ledger,
-    /// The sessions of WebSocket; only where that was asked for.
+    /// The WebSocket sessions; only with WebSocket.
     pub websocket: Option<WebSocketStats>,
     /// Checks, in the order given.
     pub checks: Vec<CheckResult>,
     /// Thresholds, in the order given.
     pub thresholds: Vec<ThresholdResult>,
-    /// What the target spent; only with `--pid`.
+    /// The target's cost; only with `--pid`.
     pub target_cost: Option<TargetCost>,
-    /// How well the generator itself did: what the verdict looks at.
+    /// How well the generator performed, which the verdict takes into account.
     pub health: Health,
-    /// The machine and version that made the load.
+    /// The machine and version that generated the load.
     pub generator: Generator,
 }
 
 // === counts ===
 
-/// Requests and what became of them. `requests = responses + errors + unfinished`.
+/// Requests and their outcomes. `requests = responses + errors + unfinished`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Counts {
@@ -92,30 +93,32 @@ pub struct Counts {
     pub requests: u64,
     /// Complete responses of any status (wrk `N requests in`, ab `Complete requests`).
     pub responses: u64,
-    /// Responses by exact status (oha `statusCodeDistribution`; wrk `Non-2xx or 3xx` sums those above 399; ab `Non-2xx responses` those outside of
-    /// 200 to 299). 101 is the answer to a message of a WebSocket.
+    /// Responses by exact status (oha `statusCodeDistribution`; wrk `Non-2xx or 3xx` sums those above 399; ab
+    /// `Non-2xx responses` those outside 200 to 299). 101 is the answer to a WebSocket message.
     pub statuses: BTreeMap<u16, u64>,
-    /// gRPC codes of responses by name, such as `OK`. Empty without gRPC. A response that is not gRPC has the code that its status means to gRPC. (The
-    /// status distribution of ghz has errors too: those of time as `DeadlineExceeded`, the others as `Unavailable`.)
+    /// gRPC codes of responses by name, such as `OK`. Empty without gRPC. A response that is not gRPC has the code
+    /// that gRPC assigns to its status. (ghz's status distribution includes errors: timeouts as `DeadlineExceeded`,
+    /// others as `Unavailable`.)
     pub grpc: BTreeMap<String, u64>,
-    /// Responses to calls of gRPC that are not gRPC: another content-type, or no grpc-status.
+    /// Responses to gRPC calls that are not gRPC: another content-type, or no grpc-status.
     pub not_grpc: u64,
-    /// Messages of gRPC received.
+    /// gRPC messages received.
     pub messages: u64,
     /// Requests without a complete response, by kind.
     pub errors: Errors,
-    /// Texts of errors and how often each occurred, the 32 first different ones (ghz and oha error distribution). The rest is under `…`.
+    /// Error texts with their counts: the first 32 distinct ones (ghz and oha error distribution), the rest under
+    /// `…`.
     pub error_texts: BTreeMap<String, u64>,
-    /// Requests sent whose response had not come when the run was over and the graceful stop too. Neither response nor error.
+    /// Requests sent whose response had not arrived by the end of the graceful stop. Neither response nor error.
     pub unfinished: u64,
-    /// Starts that were due under a fixed rate and never made because no connection was free before the end (k6 `dropped_iterations`). In no other
-    /// figure.
+    /// Starts that were due under a fixed rate but never made because no connection was free before the end (k6
+    /// `dropped_iterations`). No other figure includes them.
     pub unsent: u64,
     /// Responses that failed at least one check.
     pub failed_checks: u64,
     /// Responses after which the connection stayed open (ab `Keep-Alive requests`).
     pub kept_alive: u64,
-    /// Complete responses whose body length was not that of the first good one of the same target (ab failed, `Length`).
+    /// Complete responses whose body length differed from that of the target's first good one (ab failed, `Length`).
     pub other_length: u64,
 }
 
@@ -127,13 +130,13 @@ pub struct Errors {
     pub connect: u64,
     /// The TLS handshake failed (wrk counts it under `connect`).
     pub tls: u64,
-    /// No complete response within the timeout, or no connection. Not wrk's meaning: wrk counts responses that came, but late.
+    /// No complete response, or no connection, within the timeout. Unlike wrk, which counts responses that came late.
     pub timeout: u64,
     /// The connection ended or was reset before the response was complete (wrk `read`, ab `Receive`).
     pub reset: u64,
     /// The request could not be written (wrk `write`).
     pub write: u64,
-    /// The response broke a rule of the protocol (wrk counts it under `read`, ab under `Exceptions`).
+    /// The response violated the protocol (wrk counts it under `read`, ab under `Exceptions`).
     pub protocol: u64,
 }
 
@@ -150,12 +153,12 @@ impl Errors {
         ]
     }
 
-    /// All kinds together.
+    /// The sum of all kinds.
     pub const fn total(&self) -> u64 {
         self.connect + self.tls + self.timeout + self.reset + self.write + self.protocol
     }
 
-    /// Adds those of another part.
+    /// Adds the errors of another part.
     pub const fn add(&mut self, other: &Self) {
         self.connect += other.connect;
         self.tls += other.tls;
@@ -165,7 +168,7 @@ impl Errors {
         self.protocol += other.protocol;
     }
 
-    /// Those that came after `earlier`.
+    /// The errors after `earlier`.
     pub const fn since(&self, earlier: &Self) -> Self {
         Self {
             connect: self.connect - earlier.connect,
@@ -178,7 +181,7 @@ impl Errors {
     }
 }
 
-/// Bytes of HTTP: under TLS those inside, so without its records and handshakes, and without TCP's. Interim responses count as head.
+/// HTTP bytes: with TLS those inside, so without records, handshakes and TCP. Interim responses count as head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Bytes {
@@ -188,19 +191,19 @@ pub struct Bytes {
     pub sent_body: u64,
     /// Response heads received, of complete and incomplete responses.
     pub received_head: u64,
-    /// Response bodies received without the framing of chunks (ab `HTML transferred`).
+    /// Response bodies received without chunk framing (ab `HTML transferred`).
     pub received_body: u64,
-    /// Framing of chunks and trailers received.
+    /// Chunk framing and trailers received.
     pub received_framing: u64,
 }
 
 impl Bytes {
-    /// All that was sent (k6 `data_sent`).
+    /// All bytes sent (k6 `data_sent`).
     pub const fn sent(&self) -> u64 {
         self.sent_head + self.sent_body
     }
 
-    /// All that was received (k6 `data_received`, wrk `read`, ab `Total transferred`).
+    /// All bytes received (k6 `data_received`, wrk `read`, ab `Total transferred`).
     pub const fn received(&self) -> u64 {
         self.received_head + self.received_body + self.received_framing
     }
@@ -212,9 +215,9 @@ impl Bytes {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Verdict {
-    /// The worst of the reasons'.
+    /// The worst grade of its reasons.
     pub grade: Grade,
-    /// Why; empty when valid. Those that weigh most come first.
+    /// The reasons, the most serious first; empty if valid.
     pub reasons: Vec<Reason>,
 }
 
@@ -222,24 +225,24 @@ pub struct Verdict {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Grade {
-    /// Nothing speaks against it.
+    /// There is no reason to doubt it.
     #[default]
     Valid,
     /// Something may have distorted it: read the reasons before you quote it.
     Suspect,
-    /// It is not what was asked for: do not quote it.
+    /// It is not the load that was asked for: do not quote it.
     Invalid,
 }
 
-/// One reason. Codes and what to do about each: docs/explain/verdict.md.
+/// One reason. docs/explain/verdict.md lists the codes and what to do about each.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Reason {
     /// A stable name, such as `generator_busy`.
     pub code: String,
-    /// How much it takes from the result.
+    /// The grade that it causes.
     pub grade: Grade,
-    /// What was seen, with figures, in one line.
+    /// The observation with figures, in one line.
     pub text: String,
 }
 
@@ -251,7 +254,7 @@ impl Report {
         (self.duration_ns.max(1)) as f64 / 1e9
     }
 
-    /// What rates are of: the window, and everything where an older report has none.
+    /// The window that rates refer to; for an older report without one, everything.
     pub fn rated(&self) -> Window {
         self.window.unwrap_or_else(|| Window {
             length_ns: self.duration_ns,
@@ -262,13 +265,13 @@ impl Report {
         })
     }
 
-    /// Complete responses a second (wrk `Requests/sec`).
+    /// Complete responses per second (wrk `Requests/sec`).
     pub fn rate(&self) -> f64 {
         let rated = self.rated();
         rated.responses as f64 / rated.seconds()
     }
 
-    /// Requests that came to an end: responses and errors (k6 `http_reqs`, ghz `count`).
+    /// Finished requests: responses and errors (k6 `http_reqs`, ghz `count`).
     pub const fn finished(&self) -> u64 {
         self.counts.responses + self.counts.errors.total()
     }
@@ -278,12 +281,13 @@ impl Report {
         self.counts.statuses.range(statuses).map(|(_, n)| n).sum()
     }
 
-    /// Whether calls of gRPC were made.
+    /// Whether the run made gRPC calls.
     pub fn is_grpc(&self) -> bool {
         self.plan.targets.iter().any(|t| t.call.is_some()) || !self.counts.grpc.is_empty()
     }
 
-    /// Responses that nobody has to explain: with a status of 200 to 399, and 101 for messages of a WebSocket; with gRPC, with the code OK.
+    /// Responses as expected: with a status of 200 to 399, or 101 for WebSocket messages; with gRPC, with the code
+    /// OK.
     pub fn expected(&self) -> u64 {
         if self.is_grpc() {
             return self.counts.grpc.get("OK").copied().unwrap_or(0);
@@ -291,58 +295,58 @@ impl Report {
         self.counts.statuses.iter().filter(|(status, _)| is_expected(**status)).map(|(_, n)| n).sum()
     }
 
-    /// Finished requests that failed as k6 counts it: errors, and responses that are not as expected (k6 `http_req_failed`).
+    /// Finished requests that failed by k6's definition: errors, and unexpected responses (k6 `http_req_failed`).
     pub fn failed(&self) -> u64 {
         (self.counts.errors.total() + self.counts.responses).saturating_sub(self.expected())
     }
 
-    /// `failed` as a share of the finished; 0 when nothing finished.
+    /// `failed` as a share of the finished requests; 0 if none finished.
     pub fn failed_share(&self) -> f64 {
         if self.finished() == 0 { 0.0 } else { self.failed() as f64 / self.finished() as f64 }
     }
 
-    /// Processor time of the generator as a share of one core, of its busiest thread.
+    /// Processor time of the generator's busiest thread, as a share of one core.
     pub fn busiest_thread(&self) -> f64 {
         self.threads.iter().map(|t| self.share_of(t, t.cpu_ns)).fold(0.0, f64::max)
     }
 
-    /// The most that a thread of the generator wanted of its core: what it used and what it waited for, as a share of the time.
+    /// The most that a generator thread needed of its core: the time it used plus the time it waited, as a share.
     pub(crate) fn most_wanted(&self) -> f64 {
         self.threads.iter().map(|t| self.share_of(t, t.cpu_ns + t.waited_ns)).fold(0.0, f64::max)
     }
 
-    /// The longest that a thread of the generator waited for a processor, as a share of the time.
+    /// The longest that a generator thread waited for a processor, as a share of the time.
     pub fn longest_wait(&self) -> f64 {
         self.threads.iter().map(|t| self.share_of(t, t.waited_ns)).fold(0.0, f64::max)
     }
 
-    /// A part of the time that a thread was measured.
+    /// A part of a thread's measured time, as a share.
     fn share_of(&self, thread: &ThreadStats, part_ns: u64) -> f64 {
         let whole = if thread.measured_ns == 0 { self.duration_ns } else { thread.measured_ns };
         part_ns as f64 / whole.max(1) as f64
     }
 
-    /// Responses for each second of the generator's processor time; 0 when that is unknown.
+    /// Responses per second of the generator's processor time; 0 if that is unknown.
     pub fn per_generator_core_second(&self) -> f64 {
         let cpu: u64 = self.threads.iter().map(|t| t.cpu_ns).sum();
         if cpu == 0 { 0.0 } else { self.rated().responses as f64 / (cpu as f64 / 1e9) }
     }
 
-    /// The difference between Little's law and what was seen, 0 to 1: the share of the clients' time in which they had no request
-    /// under way and did not think either. None where clients may be idle (fixed rate).
+    /// The deviation from Little's law, 0 to 1: the share of the clients' time in which they neither had a request in
+    /// flight nor paused. None if clients may be idle (fixed rate).
     pub fn little_residual(&self) -> Option<f64> {
         let available = self.clients_ns();
         let busy: f64 = self.threads.iter().map(|t| t.busy_ns as f64 + t.think_ns as f64).sum();
         (self.plan.pace.is_closed() && available > 0.0).then(|| (1.0 - busy / available).max(0.0))
     }
 
-    /// How long all clients together could have had a request under way, in nanoseconds.
+    /// How long all clients together could have had a request in flight, in nanoseconds.
     pub(crate) fn clients_ns(&self) -> f64 {
         self.threads.iter().map(|t| t.available_ns as f64).sum()
     }
 }
 
-/// See [`Report::expected`]. Asked of each response while a load runs.
+/// See [`Report::expected`]. Called for each response during a run.
 #[inline]
 pub const fn is_expected(status: u16) -> bool {
     matches!(status, 101 | 200..400)

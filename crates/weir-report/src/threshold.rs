@@ -1,6 +1,7 @@
-//! Conditions on a whole run: `p99<20ms`, `errors<0.1%`, `rate>5000`; and as k6 writes them, `http_req_duration: p(95)<200`.
+//! Conditions on a whole run: `p99<20ms`, `errors<0.1%`, `rate>5000`; also in k6's syntax, `http_req_duration:
+//! p(95)<200`.
 //!
-//! *Layout.* Here a condition is read and judged; `metric` is what it is about, `k6` reads k6's names.
+//! *Layout.* This file parses and judges conditions; `metric` is the figure in a condition, `k6` parses k6's names.
 
 mod k6;
 mod metric;
@@ -27,22 +28,22 @@ pub struct Threshold {
 enum Order {
     AtLeast,
     AtMost,
-    /// k6's alone, as is `NotEqual`.
+    /// Only in k6's syntax, like `NotEqual`.
     Equal,
     Less,
     More,
     NotEqual,
 }
 
-/// What a threshold may name, for messages.
+/// The metrics that a threshold may use, for messages.
 const METRICS: &str = "p50, p99.9 and so on, mean, max (of the response time; service.p99 for the service time), errors, failed, \
      checks, rate, cost (µs of the target per request), percore (requests per core-second of the target)";
 
 impl Threshold {
-    /// Reads `p99<20ms`, or `http_req_duration: p(95)<200` as k6 has it. `place` is the option, for the message.
+    /// Parses `p99<20ms`, or `http_req_duration: p(95)<200` as in k6. `place` is the option, for the message.
     ///
     /// # Errors
-    /// When it is not `METRIC<VALUE` with `<`, `<=`, `>` or `>=`, a known metric, and a value in its unit.
+    /// The text is not `METRIC<VALUE` with `<`, `<=`, `>` or `>=`, a known metric, and a value in its unit.
     pub fn parse(place: &str, text: &str) -> Result<Self, Mistake> {
         let bad = |hint: &str| Mistake::new(&format!("{place} {text}"), hint);
         if let Some((metric, condition)) = k6::split(text) {
@@ -57,10 +58,10 @@ impl Threshold {
         Ok(Self { text: text.to_owned(), metric, order, bound })
     }
 
-    /// What was measured, and whether the condition holds. Without anything to measure it does not.
+    /// The measured value, and whether the condition is met. It is not met if nothing could be measured.
     ///
-    /// A request without a response is slower than every response: a percentile that falls among such requests breaks every
-    /// upper bound, and is not measured.
+    /// A request without a response counts as slower than every response. A percentile that falls among such requests
+    /// violates every upper bound, and has no measured value.
     pub fn judge(&self, report: &Report) -> ThresholdResult {
         let measured = self.metric.of(report);
         let passed = measured.is_some_and(|m| self.holds_at(m));
@@ -80,7 +81,8 @@ impl Threshold {
         }
     }
 
-    /// How many responses it takes to judge it: ten on the rarer side of a percentile, and enough for a share that one failure does not break it.
+    /// How many responses a judgment needs: ten on the rarer side of a percentile, and for a share enough that a
+    /// single failure does not violate it.
     pub fn needs(&self) -> u64 {
         match self.metric {
             Metric::Trend(_, Stat::Quantile(q)) => responses_for(q),
@@ -91,8 +93,9 @@ impl Threshold {
         }
     }
 
-    /// Whether a time would be within its bound if the generator had not been late itself; none for what is no time. A start that is late counts
-    /// to the response time; the reading of the answer is taken to be as late, and counts to both times.
+    /// Whether a time would be within its bound without the generator's own lateness; `None` for other metrics. A
+    /// late start counts in the response time. The answer is assumed to be read as late as the start was, which
+    /// counts in both times.
     pub(crate) fn holds_without_lateness(&self, report: &Report) -> Option<bool> {
         let Metric::Trend(trend, stat) = self.metric else { return None };
         let times = if matches!(trend, Trend::Iteration | Trend::Response) { 2.0 } else { 1.0 };
@@ -100,7 +103,7 @@ impl Threshold {
         Some(self.holds_at(self.metric.of(report)? - times * late))
     }
 
-    /// Whether even the fastest response is beyond a bound of times.
+    /// Whether even the fastest response is beyond the bound of a time.
     pub(crate) fn is_broken_by_the_fastest(&self, report: &Report) -> bool {
         let Metric::Trend(trend, _) = self.metric else { return false };
         Metric::Trend(trend, Stat::Min).of(report).is_some_and(|fastest| !self.holds_at(fastest))
@@ -121,16 +124,16 @@ impl Threshold {
         matches!(self.metric, Metric::CostUs | Metric::Trend(..))
     }
 
-    /// The latency that is its bound, in nanoseconds.
+    /// The bound of a latency, in nanoseconds.
     pub(crate) fn time(&self) -> Option<f64> {
         matches!(self.metric, Metric::Trend(..)).then_some(self.bound)
     }
 }
 
-/// Most responses that a condition on a share asks for: beyond, a search would take hours.
+/// Most responses that a condition on a share requires; with more, a search would take hours.
 const NEEDS_MOST: u64 = 10_000;
 
-/// The percentile that a threshold as written quotes, 0 to 1.
+/// The percentile that a threshold's text refers to, 0 to 1.
 pub(crate) fn quantile_of(text: &str) -> Option<f64> {
     match Threshold::parse("", text).ok()?.metric {
         Metric::Trend(_, Stat::Quantile(q)) => Some(q),
@@ -139,7 +142,7 @@ pub(crate) fn quantile_of(text: &str) -> Option<f64> {
 }
 
 impl Order {
-    /// How each is written; the longer of two that begin alike comes first.
+    /// The spelling of each; of two with the same beginning, the longer comes first.
     const WRITTEN: [(&str, Self); 7] = [
         ("<=", Self::AtMost),
         (">=", Self::AtLeast),
@@ -150,7 +153,7 @@ impl Order {
         (">", Self::More),
     ];
 
-    /// Takes `NAME<VALUE` apart.
+    /// Splits `NAME<VALUE`.
     fn split(text: &str) -> Option<(&str, Self, &str)> {
         let (name, rest) = text.split_at(text.find(['<', '>', '=', '!'])?);
         let (value, order) =
@@ -163,7 +166,7 @@ impl Order {
     }
 }
 
-/// What is said of a name that is no metric's.
+/// The message for an unknown metric.
 fn unknown(name: &str) -> String {
     if k6::is_metric(name) {
         return format!("k6's metrics need a statistic: '{name}: {}'", k6::example(name));
@@ -171,7 +174,7 @@ fn unknown(name: &str) -> String {
     format!("the metrics are {METRICS}")
 }
 
-/// A metric by our own names.
+/// A metric by our own name.
 fn own(name: &str) -> Option<Metric> {
     let (trend, name) = match name.split_once('.') {
         Some(("service", rest)) => (Trend::Service, rest),
@@ -228,7 +231,7 @@ mod tests {
             ("max<1h", false),
             ("max>1h", true),
             ("http_req_duration: p(95)<3600000", false),
-            // The timeouts waited for 200 ms at least.
+            // The timeouts waited for at least 200 ms.
             ("mean<121ms", true),
             ("mean<120ms", false),
             ("errors<20%", false),

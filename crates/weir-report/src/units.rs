@@ -1,8 +1,9 @@
-//! Values with units, read and written: `30s`, `5000/s`, `10KiB`, `0.1%`, `1.25 ms`; and what a target says, as it may be shown.
+//! Parses and formats values with units: `30s`, `5000/s`, `10KiB`, `0.1%`, `1.25 ms`; makes text from targets
+//! printable.
 
 use std::time::Duration;
 
-/// Reads `250ms`, `1.5s`, `2m`, `1h`; a bare `0` too.
+/// Parses `250ms`, `1.5s`, `2m`, `1h`; also a bare `0`.
 pub fn duration(text: &str) -> Option<Duration> {
     if text == "0" {
         return Some(Duration::ZERO);
@@ -24,7 +25,7 @@ pub fn duration(text: &str) -> Option<Duration> {
     (ns < 9e18).then(|| Duration::from_nanos(ns as u64))
 }
 
-/// Reads `5000/s`, `300/m`, `10/h`, or a bare number of requests a second.
+/// Parses `5000/s`, `300/m`, `10/h`, or a bare number of requests per second.
 pub fn rate(text: &str) -> Option<f64> {
     let (number, unit) = text.split_once('/').unwrap_or((text, "s"));
     let seconds = rate_seconds(unit)?;
@@ -32,7 +33,7 @@ pub fn rate(text: &str) -> Option<f64> {
     (n.is_finite() && n > 0.0).then_some(n / seconds)
 }
 
-/// The seconds that a rate is counted over: 60 for the `m` of `300/m`.
+/// The seconds of a rate's unit: 60 for the `m` of `300/m`.
 pub(crate) fn rate_seconds(unit: &str) -> Option<f64> {
     Some(match unit {
         "s" | "1s" | "sec" => 1.0,
@@ -42,7 +43,7 @@ pub(crate) fn rate_seconds(unit: &str) -> Option<f64> {
     })
 }
 
-/// Reads `1000000`, `1_000_000`, `50k`, `2M`.
+/// Parses `1000000`, `1_000_000`, `50k`, `2M`.
 pub fn count(text: &str) -> Option<u64> {
     let n = count_f64(text)?;
     (n.fract() == 0.0 && n <= 9e15).then_some(n as u64)
@@ -61,7 +62,7 @@ fn count_f64(text: &str) -> Option<f64> {
     Some(digits.replace('_', "").parse::<f64>().ok()? * factor)
 }
 
-/// Reads `512`, `10KiB`, `1MiB`, `1GiB`, `10kB`, `1MB`.
+/// Parses `512`, `10KiB`, `1MiB`, `1GiB`, `10kB`, `1MB`.
 pub fn bytes(text: &str) -> Option<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -78,7 +79,7 @@ pub fn bytes(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(factor)
 }
 
-/// Writes a time to four digits in the unit that suits it: `18.42 µs`, `1.250 ms`, `2.000 s`.
+/// Formats a time to four digits in a suitable unit: `18.42 µs`, `1.250 ms`, `2.000 s`.
 pub fn time(ns: f64) -> String {
     let (value, unit) = match ns {
         n if n < 1e3 => return format!("{n:.0} ns"),
@@ -96,7 +97,7 @@ pub fn time(ns: f64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// Writes a size in the unit that suits it: `1.50 MiB`.
+/// Formats a size in a suitable unit: `1.50 MiB`.
 pub fn size(bytes: f64) -> String {
     match bytes {
         b if b < 1024.0 => format!("{b:.0} B"),
@@ -106,12 +107,12 @@ pub fn size(bytes: f64) -> String {
     }
 }
 
-/// Writes a number of things: `1 round`, `2,000 rounds`.
+/// Formats a count: `1 round`, `2,000 rounds`.
 pub fn counted(n: u64, what: &str) -> String {
     format!("{} {what}{}", grouped(n), if n == 1 { "" } else { "s" })
 }
 
-/// Writes a whole number in groups: `1,234,567`.
+/// Formats an integer in groups: `1,234,567`.
 pub fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
@@ -124,7 +125,7 @@ pub fn grouped(n: u64) -> String {
     out
 }
 
-/// What a target says, on one line: a terminal would obey its control characters.
+/// A target's text on one line: a terminal would obey its control characters.
 pub fn shown(said: &[u8]) -> String {
     String::from_utf8_lossy(said).replace(char::is_control, " ")
 }

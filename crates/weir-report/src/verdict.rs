@@ -1,7 +1,7 @@
-//! Whether a result can be believed: a pure function over the report, so that a saved one can be judged again.
+//! Whether a result can be believed: a pure function of the report, so that a saved report can be judged again.
 //!
-//! Each reason is a function from a [`Report`] to a sentence, or nothing. What each code means and what to do about it
-//! stands in docs/explain/verdict.md.
+//! Each reason is a function from a [`Report`] to an optional sentence. docs/explain/verdict.md explains each code
+//! and what to do about it.
 
 mod contention;
 
@@ -11,7 +11,7 @@ use crate::Report;
 use crate::report::{End, Grade, Pace, Protocol, Reason, Verdict, responses_for};
 use crate::units::{counted, grouped, time};
 
-/// What may speak against a result, those that weigh most first.
+/// Possible reasons against a result, the most serious first.
 pub static REASONS: &[Rule] = &[
     Rule { code: "no_responses", side: Side::Run, grade: Grade::Invalid, look: no_responses },
     Rule { code: "wrong_protocol", side: Side::Answers, grade: Grade::Invalid, look: wrong_protocol },
@@ -53,86 +53,87 @@ pub static REASONS: &[Rule] = &[
     Rule { code: "unsolicited", side: Side::Answers, grade: Grade::Suspect, look: unsolicited },
     Rule { code: "too_short", side: Side::Run, grade: Grade::Suspect, look: too_short },
     Rule { code: "ended_early", side: Side::Run, grade: Grade::Suspect, look: ended_early },
-    // What was asked for, and must be known to whoever reads the figures.
+    // Intended, but readers of the figures must know it.
     Rule { code: "shared_cores", side: Side::Generator, grade: Grade::Valid, look: shared_cores },
     Rule { code: "no_keepalive", side: Side::Run, grade: Grade::Valid, look: no_keepalive },
 ];
 
-/// One thing that may speak against a result.
+/// One possible reason against a result.
 #[derive(Debug)]
 pub struct Rule {
     /// Its stable name.
     pub code: &'static str,
-    /// Whose doing it is.
+    /// Who causes it.
     pub side: Side,
-    /// What it takes from the result.
+    /// The grade that it causes.
     pub grade: Grade,
-    /// What was seen, if it was.
+    /// The observation, if the reason applies.
     pub look: fn(&Report) -> Option<String>,
 }
 
-/// Whose doing a reason is.
+/// Who causes a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The target's alone: what it answered.
+    /// Only the target, by its answers.
     Answers,
-    /// The generator's, or its machine's.
+    /// The generator or its machine.
     Generator,
-    /// Either's, or nobody's: what became of the run.
+    /// Either or neither: the course of the run.
     Run,
 }
 
-/// What the reason of this code takes from a result.
+/// The grade that the reason with this code causes.
 pub(crate) fn grade_of(code: &str) -> Grade {
     REASONS.iter().find(|rule| rule.code == code).map_or(Grade::Suspect, |rule| rule.grade)
 }
 
-/// Whose doing the reason of this code is.
+/// Who causes the reason with this code.
 pub(crate) fn side_of(code: &str) -> Side {
     REASONS.iter().find(|rule| rule.code == code).map_or(Side::Run, |rule| rule.side)
 }
 
-/// Processor use of a thread of the generator above which it is the generator that is measured.
+/// If a generator thread uses the processor more than this, the result measures the generator.
 pub const BUSY: f64 = 0.80;
 
-/// Runs that are shorter than this are not judged by what the processor did: starting and ending would weigh more than the load. They are
+/// Shorter runs are not judged by processor use, since starting and ending would outweigh the load. They are
 /// `too_short` anyway.
 pub const JUDGED_NS: u64 = 200_000_000;
 
-/// How late the generator may be on its own account at p99: 1 ms.
+/// How late the generator itself may be at p99: 1 ms.
 pub const LATE_NS: u64 = 1_000_000;
 
 /// Share of planned starts that may be missing.
 pub const MISSED: f64 = 0.02;
 
-/// Share of requests that may end in an error, or in a status that nobody expected.
+/// Share of requests that may end in an error or an unexpected status.
 pub const ERRORS: f64 = 0.001;
 
-/// Share of the messages over WebSocket that nobody may have asked for.
+/// Share of WebSocket messages that may be unsolicited.
 pub const UNSOLICITED: f64 = 0.01;
 
-/// Share of responses that may be the last on their connection though keep-alive was asked for.
+/// Share of responses that may be the last on their connection despite keep-alive.
 pub const REOPENED: f64 = 0.01;
 
-/// A silence that is this many times the usual response time is a pause of the target.
+/// A silence this many times the usual response time is a pause of the target.
 pub const STILL: u64 = 10;
 
-/// Share of a closed loop's time that the target may stand still.
+/// Share of a closed loop's time in which the target may pause.
 pub const STILL_SHARE: f64 = 0.01;
 
-/// How often it must have: a single pause may be the machine's.
+/// How often it must pause to count: a single pause may be the machine's.
 pub const STILL_TIMES: u64 = 3;
 
-/// Requests under way at once, for each thread, below which a silence may be one slow response.
+/// Concurrent requests per thread, below which a silence may be one slow response.
 const FEW: u64 = 4;
 
-/// A step of the clock that is no drift: NTP slews by 0.05 % at most, so this is ten times that, and never less than 10 ms.
+/// A clock change above this is a step and not drift: NTP slews by 0.05 % at most; this is ten times that, but at
+/// least 10 ms.
 pub const CLOCK_SHARE: f64 = 0.005;
 
-/// The text of the error when a target without HTTP/2 is asked for it by prior knowledge.
+/// The error text if a target without HTTP/2 is asked for it by prior knowledge.
 pub const ANSWERED_OLD: &str = "the target answered in HTTP/1 to a client that began with HTTP/2";
 
-/// The text of the error when a target does not choose HTTP/2 though gRPC needs it.
+/// The error text if a target does not choose HTTP/2, which gRPC needs.
 pub const CHOSE_OLD: &str = "the target did not choose HTTP/2 by ALPN, which gRPC needs";
 
 /// Judges a report by its own figures.
@@ -140,7 +141,7 @@ pub fn judge(report: &Report) -> Verdict {
     judge_by(report, |_| true)
 }
 
-/// Reasons that can be seen in the figures of a run under way. The others need its end, or what threads tell only then.
+/// Reasons that the figures of a run in progress can show. The others need its end, or the threads' final results.
 const DEVELOPING: [&str; 8] = [
     "errors",
     "failed_checks",
@@ -152,7 +153,7 @@ const DEVELOPING: [&str; 8] = [
     "status_mix",
 ];
 
-/// Judges a run under way.
+/// Judges a run in progress.
 pub fn developing(report: &Report) -> Verdict {
     judge_by(report, |rule| DEVELOPING.contains(&rule.code))
 }
@@ -186,7 +187,7 @@ fn wrong_protocol(r: &Report) -> Option<String> {
     let asked = r.plan.protocol.to_string();
     let other: u64 = r.ledger.protocols.iter().filter(|(p, _)| **p != asked).map(|(_, n)| n).sum();
     let names: Vec<&str> = r.ledger.protocols.keys().filter(|p| **p != asked).map(String::as_str).collect();
-    // A target may go on without choosing, or end the handshake by an alert.
+    // A target may continue without choosing, or end the handshake with an alert.
     let refused = |text: &String| text == CHOSE_OLD || text.contains("NoApplicationProtocol");
     if r.counts.error_texts.keys().any(refused) {
         let so = if r.is_grpc() { ", and gRPC is nothing without it" } else { "" };
@@ -221,7 +222,7 @@ fn mostly_errors(r: &Report) -> Option<String> {
         .then(|| format!("{} of the requests ended in an error", percent(share(errors, r.finished()))))
 }
 
-/// Whether a check says which statuses, or codes, are wanted: then that is what counts, and `failed_checks` speaks.
+/// Whether a check states the wanted statuses or codes; then it decides, as `failed_checks`.
 fn has_status_check(r: &Report) -> bool {
     let about = if r.is_grpc() { "grpc=" } else { "status=" };
     r.checks.iter().any(|c| c.check.starts_with(about))
@@ -231,7 +232,7 @@ fn unexpected(r: &Report) -> u64 {
     r.counts.responses.saturating_sub(r.expected())
 }
 
-/// What unexpected responses have, in words.
+/// What is unexpected in the responses, as a phrase.
 fn unexpected_words(r: &Report) -> &'static str {
     if r.is_grpc() { "a code that is not OK" } else { "a status outside of 200 to 399" }
 }
@@ -253,7 +254,7 @@ fn unequal_work(r: &Report) -> Option<String> {
         .then(|| format!("{}: `--unequal ok` if that is meant", told.join("; ")))
 }
 
-/// Statuses that send the client elsewhere (RFC 9110 §15.4). 304 is an answer.
+/// Statuses that redirect the client (RFC 9110 §15.4). 304 is an answer.
 const REDIRECTS: [u16; 5] = [301, 302, 303, 307, 308];
 
 fn redirects(r: &Report) -> Option<String> {
@@ -278,7 +279,7 @@ fn odd_values(r: &Report) -> Option<String> {
 fn starved_connections(r: &Report) -> Option<String> {
     let clients = &r.connections.responses_by_client;
     let starved = clients.iter().filter(|n| **n == 0).count() as u64;
-    // With fewer requests than clients, and while users are still coming, some have none by design.
+    // With fewer requests than clients, and while users are still being added, some clients have none by design.
     let closed =
         matches!(r.plan.pace, Pace::AsFastAsPossible) && r.counts.requests >= 2 * clients.len() as u64;
     (closed && r.counts.responses > 0 && starved > 0)
@@ -322,26 +323,26 @@ fn unfinished(r: &Report) -> Option<String> {
 
 fn stalled(r: &Report) -> Option<String> {
     let silence = r.health.longest_silence_ns;
-    // With few clients and a slow target, silence of the length of a response is its nature.
+    // With few clients and a slow target, silences as long as a response are normal.
     let usual = r.latency.service.quantile(0.9).max(1);
     (silence > 1_000_000_000 && silence > 3 * usual)
         .then(|| format!("for {} no response came at all, though requests were made", time(silence as f64)))
         .or_else(|| stood_still(r))
 }
 
-/// How often and how long a target stood still beside a closed loop. Such a loop sends nothing meanwhile, so a pause costs each connection one slow
-/// response, and the percentiles hide it.
+/// How often and how long a target paused under a closed loop. Such a loop sends nothing meanwhile, so a pause costs
+/// each connection one slow response, which percentiles hide.
 fn stood_still(r: &Report) -> Option<String> {
     if !r.plan.pace.is_closed() || r.duration_ns < JUDGED_NS {
         return None;
     }
     let threads = r.threads.len().max(1) as u64;
     let few = r.plan.connections.saturating_mul(r.plan.streams.max(1)) < FEW * threads;
-    // Where few requests are under way at once, a silence may be one slow response.
+    // With few concurrent requests, a silence may be one slow response.
     let usual = r.latency.service.quantile(if few { 0.98 } else { 0.9 });
     let pauses = r.health.silences.buckets().filter(|(ns, _)| *ns > STILL * usual);
     let (times, all) = pauses.fold((0, 0), |(times, all), (ns, n)| (times + n, all + ns * n));
-    // Every thread sees the same pause. What the generator waited for its own processor is not the target's.
+    // Every thread sees the same pause. The generator's waits for its own processor are not the target's fault.
     let (times, all) = (times.div_ceil(threads), all / threads);
     let still = all.saturating_sub((r.longest_wait() * r.duration_ns as f64) as u64);
     (times >= STILL_TIMES && still as f64 > STILL_SHARE * r.duration_ns as f64).then(|| {
@@ -371,7 +372,7 @@ fn shared_cores(r: &Report) -> Option<String> {
     waited(r).filter(|_| !contention::matters(r))
 }
 
-/// How long the generator waited for a processor, and who had it.
+/// How long the generator waited for a processor, and which processes had it.
 fn waited(r: &Report) -> Option<String> {
     let share = r.longest_wait().min(1.0); // two clocks
     (share > WAITED && r.duration_ns >= JUDGED_NS).then(|| {
@@ -388,7 +389,7 @@ fn late_starts(r: &Report) -> Option<String> {
 
 fn littles_law(r: &Report) -> Option<String> {
     let residual = r.little_residual()?;
-    // Users who come late and leave soon may have been there for less than the run.
+    // Users that start late and leave early may have been active for less than the run.
     let is_long = r.duration_ns >= JUDGED_NS && r.clients_ns() >= JUDGED_NS as f64;
     (residual > LITTLE && r.counts.responses > 0 && is_long).then(|| {
         format!("in {} of the connections' time no request was under way, think time apart: rate times latency does not give the connections", percent(residual))
@@ -437,8 +438,8 @@ fn body_length_changed(r: &Report) -> Option<String> {
 }
 
 fn not_kept_alive(r: &Report) -> Option<String> {
-    // Some targets say that they close, others just do: then more connections were opened than clients need. (What an error ended is told
-    // by `errors`, and a request that hangs keeps its own.)
+    // Some targets announce that they close, others just close; then more connections were opened than clients need.
+    // (`errors` reports connections that an error ended, and a request that hangs keeps its own.)
     let said = r.counts.responses.saturating_sub(r.counts.kept_alive);
     let enough = needed_connections(r) + r.counts.errors.total() + r.counts.unfinished;
     let again = r.connections.opened_measured.saturating_sub(enough);
@@ -452,14 +453,14 @@ fn not_kept_alive(r: &Report) -> Option<String> {
     })
 }
 
-/// Connections that are enough where none is closed: each client that is at work has one to each origin.
+/// Connections that are enough if none is closed: each active client has one per origin.
 fn needed_connections(r: &Report) -> u64 {
     let mut origins: Vec<_> =
         r.plan.targets.iter().map(|t| (&t.scheme, &t.host, t.port, &t.addresses)).collect();
     origins.sort_unstable();
     origins.dedup();
     let listed = &r.connections.responses_by_client;
-    // With a fixed rate a client that was never needed opens none. Of more clients than are listed nobody knows.
+    // With a fixed rate, a client that was never needed opens none. Beyond the list, clients are unknown.
     let at_work = match r.plan.pace.is_closed() || listed.len() < r.plan.connections as usize {
         true => r.plan.connections,
         false => listed.iter().filter(|n| **n > 0).count() as u64,
@@ -480,7 +481,7 @@ fn syn_retransmits(r: &Report) -> Option<String> {
 fn one_stream(r: &Report) -> Option<String> {
     let p = &r.plan;
     let is_default = p.protocol == Protocol::Http2 && p.streams == 1 && !p.streams_given && !r.is_grpc();
-    // A report of an older version does not say what was written.
+    // A report of an older version does not record what was given.
     (is_default && r.counts.responses > 0 && p.pace.is_closed()).then(|| {
         format!(
             "HTTP/2 had one stream at a time on each of {}: say how many with -m, or -m 1 if that is meant",
@@ -513,7 +514,7 @@ fn unsolicited(r: &Report) -> Option<String> {
 }
 
 fn too_short(r: &Report) -> Option<String> {
-    // What nobody asked for is left out of the report where there are too few for it.
+    // A percentile in no threshold is omitted from the report if there are too few responses for it.
     let asked = r.thresholds.iter().filter_map(|t| crate::threshold::quantile_of(&t.threshold));
     let n = r.counts.responses;
     let needed = |quantile: &f64| responses_for(*quantile);

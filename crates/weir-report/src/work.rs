@@ -1,4 +1,4 @@
-//! What targets were made to do for a response. Figures of two targets say something of one against the other only where that is the same: an empty
+//! The work that targets did per response. Comparing two targets is meaningful only if it is the same: an empty
 //! redirect is faster than a page.
 
 use crate::Report;
@@ -9,26 +9,26 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-/// Share of responses by which the mix of statuses, or of protocols, may differ.
+/// Share of responses by which the mix of statuses or protocols may differ.
 const MIX: f64 = 0.05;
 
-/// Bytes by which heads may differ in the mean: proxies add fields of their own.
+/// Bytes by which mean head sizes may differ: proxies add fields.
 const HEAD: f64 = 256.0;
 
-/// Bytes by which bodies may differ in the mean, or as a share, whichever is more: a date, a name.
+/// Bytes or share by which mean body sizes may differ, whichever is more: a date, a name.
 const BODY: (f64, f64) = (16.0, 0.02);
 
-/// The responses of one target, as far as they say how much work they were.
+/// One target's responses, as a measure of its work.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Work {
-    /// Whether it was asked by TLS.
+    /// Whether requests used TLS.
     pub tls: bool,
     /// Complete responses.
     pub responses: u64,
-    /// These by status.
+    /// Responses by status.
     pub statuses: BTreeMap<u16, u64>,
-    /// These by the protocol they came in.
+    /// Responses by protocol.
     pub protocols: BTreeMap<String, u64>,
     /// Bytes of heads.
     pub head_bytes: u64,
@@ -37,7 +37,7 @@ pub struct Work {
 }
 
 impl Work {
-    /// That of a run with one target.
+    /// The work of a run with one target.
     pub(crate) fn of(report: &Report) -> Self {
         Self {
             tls: report.plan.targets.first().is_some_and(by_tls),
@@ -49,7 +49,7 @@ impl Work {
         }
     }
 
-    /// That of one target of a run with several.
+    /// The work of one target in a run with several.
     pub(crate) fn of_target(report: &Report, index: usize) -> Self {
         let Some(target) = report.targets.get(index) else { return Self::default() };
         Self {
@@ -62,7 +62,7 @@ impl Work {
         }
     }
 
-    /// Adds that of another run, or of another target at the same place.
+    /// Adds the work of another run, or of another target at the same place.
     pub(crate) fn add(&mut self, other: &Self) {
         self.tls |= other.tls;
         self.responses += other.responses;
@@ -72,7 +72,7 @@ impl Work {
         self.body_bytes += other.body_bytes;
     }
 
-    /// What is not the same as at the first target, in words; nothing where one of both had no response.
+    /// The differences from the first target, as phrases; empty if either had no response.
     pub(crate) fn differs(&self, first: &Self) -> Vec<String> {
         let mut found = Vec::new();
         if self.responses == 0 || first.responses == 0 {
@@ -103,8 +103,8 @@ fn by_tls(target: &TargetPlan) -> bool {
     matches!(target.scheme.as_str(), "grpcs" | "https" | "wss")
 }
 
-/// The unequal work of the places that a run asked, each with what differs from the first: several targets at one place are a mix that was
-/// asked for.
+/// The unequal work of a run's places, each with its differences from the first. Several targets at one place are an
+/// intended mix.
 pub(crate) fn unequal_places(report: &Report) -> Vec<String> {
     let mut places: Vec<(String, Work)> = Vec::new();
     for (i, target) in report.plan.targets.iter().enumerate() {
@@ -118,7 +118,7 @@ pub(crate) fn unequal_places(report: &Report) -> Vec<String> {
     unequal(places.iter().map(|(place, work)| (place.as_str(), work)))
 }
 
-/// What differs from the first of these, each with its name.
+/// The differences from the first of these, each with its name.
 pub(crate) fn unequal<'a>(mut all: impl Iterator<Item = (&'a str, &'a Work)>) -> Vec<String> {
     let Some((first, work)) = all.next() else { return Vec::new() };
     all.filter_map(|(name, other)| {
@@ -128,7 +128,7 @@ pub(crate) fn unequal<'a>(mut all: impl Iterator<Item = (&'a str, &'a Work)>) ->
     .collect()
 }
 
-/// What the shares of two mixes are, where they differ.
+/// The shares of two mixes, if they differ.
 fn mix<K: Ord + Display>(name: &str, here: &BTreeMap<K, u64>, first: &BTreeMap<K, u64>) -> Option<String> {
     let all = |mix: &BTreeMap<K, u64>| mix.values().sum::<u64>().max(1) as f64;
     let share = |mix: &BTreeMap<K, u64>, key: &K| mix.get(key).copied().unwrap_or(0) as f64 / all(mix);

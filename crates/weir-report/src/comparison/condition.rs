@@ -9,17 +9,17 @@ use crate::Mistake;
 pub struct Condition {
     /// As written.
     pub text: String,
-    /// What it is about.
+    /// The figure that it compares.
     pub figure: &'static Figure,
-    /// A share.
+    /// The limit, as a share.
     bound: f64,
 }
 
 impl Condition {
-    /// Reads `p99 worse 5%`. `errors` are no figure here: `weir load --threshold` judges them.
+    /// Parses `p99 worse 5%`. `errors` is not a figure here; use `weir load --threshold`.
     ///
     /// # Errors
-    /// When it is not `FIGURE worse PERCENT` with a figure that is compared.
+    /// The text is not `FIGURE worse PERCENT` with a compared figure.
     pub fn parse(text: &str) -> Result<Self, Mistake> {
         let bad = |hint: &str| Mistake::new(&format!("--fail-if {text:?}"), hint);
         let words: Vec<&str> = text.split_ascii_whitespace().collect();
@@ -35,7 +35,8 @@ impl Condition {
         Ok(Self { text: text.to_owned(), figure, bound: bound / 100.0 })
     }
 
-    /// Broken where the target is worse by more than the bound, and is worse at all with 95 % confidence: noise fails nothing.
+    /// Violated if the target is worse by more than the limit, and worse at all with 95 % confidence: noise never
+    /// fails it.
     pub fn judge(&self, target: &TargetResult) -> ConditionResult {
         let ratio = target.ratios.get(self.figure.name);
         let worse = ratio.map(|ratio| match self.figure.unit {

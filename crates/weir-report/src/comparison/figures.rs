@@ -1,30 +1,30 @@
-//! The figures that are compared, each from what one target did in one round.
+//! The compared figures, each computed from one target's results in one round.
 
 use crate::report::Percentiles;
 use crate::{Histogram, Report, Work};
 
-/// One of them.
+/// A compared figure.
 #[derive(Debug)]
 pub struct Figure {
-    /// As thresholds call it.
+    /// Its name, as in thresholds.
     pub name: &'static str,
     pub(super) unit: Unit,
-    /// 0 where there was nothing to measure, or too little for a percentile.
+    /// 0 if nothing could be measured, or if there are too few responses for a percentile.
     value: fn(&Measured) -> f64,
 }
 
-/// What it counts, and so which way is worse.
+/// The unit, which determines the worse direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
-    /// Nanoseconds of the target's processors; more is worse.
+    /// Nanoseconds of the target's processor time; more is worse.
     Cost,
     /// Nanoseconds; more is worse.
     Latency,
-    /// Responses a second; less is worse.
+    /// Responses per second; less is worse.
     Rate,
 }
 
-/// All of them, in the order in which they are printed.
+/// All figures in print order.
 pub(super) static FIGURES: &[Figure] = &[
     Figure { name: "rate", unit: Unit::Rate, value: |m| share(m.in_window, m.window_ns) * 1e9 },
     Figure { name: "mean", unit: Unit::Latency, value: Measured::mean },
@@ -42,33 +42,34 @@ fn share(part: u64, of: u64) -> f64 {
 }
 
 impl Figure {
-    /// That of a round; none where there was nothing to measure.
+    /// The figure of a round; `None` if nothing could be measured.
     pub(super) fn of(&self, measured: &Measured) -> Option<f64> {
         Some((self.value)(measured)).filter(|value| *value > 0.0)
     }
 
-    /// Whether it is one a second; the others are times.
+    /// Whether it is a rate per second and not a time.
     pub(super) const fn is_rate(&self) -> bool {
         matches!(self.unit, Unit::Rate)
     }
 
-    /// By its name.
+    /// The figure with this name.
     pub(super) fn named(name: &str) -> Option<&'static Self> {
         FIGURES.iter().find(|f| f.name == name)
     }
 }
 
-/// What one target did in one round, or more.
+/// One target's results in one or more rounds.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
     /// Complete responses.
     pub responses: u64,
     pub(super) errors: u64,
     pub(super) latency: Histogram,
-    /// The same, and requests that had no response: each took as long as the timeout allows, and as the slowest response.
+    /// Also includes requests without a response: each counts with the timeout, or the slowest response if that is
+    /// longer.
     with_unanswered: Histogram,
     pub(super) work: Work,
-    /// What its rate is of.
+    /// Responses in the window that its rate refers to.
     in_window: u64,
     window_ns: u64,
     cpu_ns: u64,
@@ -76,13 +77,13 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// A percentile, 0 to 1, where there are enough responses for it.
+    /// A percentile, 0 to 1, if there are enough responses for it.
     fn quantile(&self, quantile: f64) -> f64 {
         let is_known = Percentiles::are_known(quantile, self.latency.count());
         if is_known { self.with_unanswered.quantile(quantile) as f64 } else { 0.0 }
     }
 
-    /// Of requests without a single response nothing is known.
+    /// Without a single response the mean is unknown.
     fn mean(&self) -> f64 {
         if self.latency.is_empty() { 0.0 } else { self.with_unanswered.mean() }
     }
@@ -93,7 +94,7 @@ impl Measured {
         self.with_unanswered.record_n(times.max().max(timeout_ns).min(Histogram::MOST), unanswered);
     }
 
-    /// A block that was this target's alone: its response time.
+    /// Adds a block with this target alone: its response time.
     pub fn add(&mut self, report: &Report) {
         self.responses += report.counts.responses;
         self.errors += report.counts.errors.total();
@@ -108,7 +109,7 @@ impl Measured {
         }
     }
 
-    /// A block that it shared: the service time of its part.
+    /// Adds a block with several targets: the service time of this one.
     pub fn add_target(&mut self, report: &Report, index: usize) {
         let Some(target) = report.targets.get(index) else { return };
         self.responses += target.responses;

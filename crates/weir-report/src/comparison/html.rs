@@ -1,4 +1,4 @@
-//! A comparison as one page: the verdict, the table, ratios with their intervals, how rounds went, latencies, and what conditions say.
+//! A comparison as an HTML page: verdict, table, ratios with their intervals, rounds, latencies and conditions.
 
 use super::figures::{FIGURES, Figure};
 use super::text::{conditions, end, is_too_wide, plain, ratio as written, signed, table};
@@ -10,14 +10,14 @@ use crate::page::{
 use crate::units::{counted, grouped, time};
 
 impl Comparison {
-    /// One page, readable offline.
+    /// The page, readable offline.
     pub fn to_html(&self) -> String {
         print(self)
     }
 }
 
 impl ComparisonSet {
-    /// One page, readable offline.
+    /// The page, readable offline.
     pub fn to_html(&self) -> String {
         print_set(self)
     }
@@ -73,7 +73,7 @@ fn sections(c: &Comparison) -> String {
     if let [head, rows @ ..] = table(c).as_slice() {
         let head: Vec<String> = head.iter().map(|cell| escaped(cell)).collect();
         let head: Vec<&str> = head.iter().map(String::as_str).collect();
-        // Intervals stand below their estimates, so that several targets fit beside each other.
+        // Each interval is below its estimate, so that several targets fit side by side.
         let rows = escaped_all(rows)
             .map(|row| row.into_iter().map(|cell| cell.replace(" (", "<br>(")).collect::<Vec<_>>());
         out += &html_table(&head, rows);
@@ -115,7 +115,7 @@ fn ratios(c: &Comparison) -> Option<String> {
             let ratio = target.ratios.get(figure.name)?;
             let name = escaped(&format!("{} {}", figure.name, target.name));
             let text = format!("{name}: {}", written(*ratio));
-            // Half as much is as far from the mark as twice as much.
+            // On this axis, half is as far from the center as double.
             let bounds =
                 ratio.range.filter(|_| !is_too_wide(*ratio)).map(|(low, high)| (low.ln(), high.ln()));
             Some(Range { name, value: ratio.value.ln(), bounds, text, class })
@@ -125,7 +125,7 @@ fn ratios(c: &Comparison) -> Option<String> {
     Some(plot::ranges("Ratios to the first target", &x, 0.0, &rows))
 }
 
-/// What each target adds to the times of the first.
+/// The latency that each target adds to the first.
 fn added(c: &Comparison) -> Option<String> {
     let rows: Vec<Range> = FIGURES
         .iter()
@@ -143,7 +143,7 @@ fn added(c: &Comparison) -> Option<String> {
     Some(plot::ranges("What is added", &x, 0.0, &rows))
 }
 
-/// Between what all rows are, and 0, where they are compared; none without rows.
+/// The range of all rows, extended to include 0; `None` without rows.
 fn ends(rows: &[Range]) -> Option<(f64, f64)> {
     let all =
         || rows.iter().flat_map(|r| [Some(r.value), r.bounds.map(|b| b.0), r.bounds.map(|b| b.1)]).flatten();
@@ -156,7 +156,7 @@ fn ends(rows: &[Range]) -> Option<(f64, f64)> {
     Some((least - room, most + room))
 }
 
-/// The logarithms of ratios, with labels at round ratios: at ×1 always, far from it at powers of a round number.
+/// The logarithms of ratios, with labels at round ratios: always at ×1, far from it at powers of a round number.
 fn ratio_axis(rows: &[Range]) -> Option<Axis> {
     // Wide enough for two labels.
     let (from, to) = ends(rows).map(|(from, to)| (from.min(-0.012), to.max(0.012)))?;
@@ -166,7 +166,7 @@ fn ratio_axis(rows: &[Range]) -> Option<Axis> {
     };
     let span = to - from;
     let marks: Vec<f64> = if span > 2f64.ln() {
-        // Five labels or so: 2, 4, 8 …, or 10, 100 …
+        // About five labels: 2, 4, 8 …, or 10, 100 …
         let base =
             [2.0, 4.0, 10.0, 100.0, 1e4].into_iter().find(|b| span / f64::ln(*b) <= 6.0).unwrap_or(1e6);
         let step = base.ln();
@@ -184,7 +184,7 @@ fn rounds(c: &Comparison, figure: &Figure) -> Option<String> {
     let lines: Vec<Line> = c
         .targets
         .iter()
-        // One round, as of a saved report, is no line.
+        // A single round, as from a saved report, makes no line.
         .filter_map(|t| Some((t, t.rounds.get(figure.name).filter(|values| values.len() > 1)?)))
         .map(|(t, values)| Line {
             name: escaped(&t.name),
@@ -201,7 +201,7 @@ fn rounds(c: &Comparison, figure: &Figure) -> Option<String> {
     Some(plot::lines(&title, &x, &Axis::linear(most, name), &lines) + &spread(c, figure))
 }
 
-/// The means below the plot.
+/// The means under the plot.
 fn spread(c: &Comparison, figure: &Figure) -> String {
     let told = c.targets.iter().filter_map(|t| {
         let mean = t.figures.get(figure.name)?;

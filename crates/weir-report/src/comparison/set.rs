@@ -1,4 +1,4 @@
-//! What a bench file yields: a comparison for each of its workloads, and beside them the figures that were published of it.
+//! The result of a bench file: a comparison for each workload, beside published figures.
 
 use super::Comparison;
 use super::figures::FIGURES;
@@ -12,7 +12,7 @@ use std::fmt::Write;
 /// The version of the data model.
 const SCHEMA: &str = "weir.compare-set/1";
 
-/// What a bench file yields.
+/// The result of a bench file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ComparisonSet {
@@ -20,11 +20,11 @@ pub struct ComparisonSet {
     pub schema: String,
     /// The name that the file gives itself.
     pub name: String,
-    /// What it is about.
+    /// The file's description of itself.
     pub about: String,
-    /// What each target and process says of its version.
+    /// The version that each target and process reports.
     pub versions: BTreeMap<String, String>,
-    /// The workloads that were run, in the order of the file.
+    /// The workloads that ran, in the order of the file.
     pub workloads: Vec<Workload>,
     /// Targets that could not be run, each with its error.
     pub left_out: Vec<LeftOut>,
@@ -36,23 +36,23 @@ pub struct ComparisonSet {
 pub struct Workload {
     /// Its name.
     pub name: String,
-    /// What was measured.
+    /// The measurement.
     pub comparison: Comparison,
-    /// What others have measured.
+    /// Figures that others published.
     pub published: Vec<Published>,
 }
 
-/// Figures that were published.
+/// Published figures.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Published {
-    /// Whose they are.
+    /// Who published them.
     pub who: String,
-    /// The target that it is to be held against.
+    /// The target to compare them with.
     pub target: Option<String>,
-    /// The figures by their names: rates a second, times in nanoseconds.
+    /// The figures by name: rates per second, times in nanoseconds.
     pub figures: BTreeMap<String, f64>,
-    /// On what machine, and whatever else must be known.
+    /// The machine, and other facts needed to interpret them.
     pub machine: String,
 }
 
@@ -62,34 +62,34 @@ pub struct Published {
 pub struct LeftOut {
     /// Its name.
     pub target: String,
-    /// Why.
+    /// The error.
     pub reason: String,
 }
 
 impl ComparisonSet {
-    /// Of a file that calls itself so.
+    /// An empty result for a file with this name.
     pub fn new(name: &str, about: &str) -> Self {
         Self { schema: SCHEMA.to_owned(), name: name.to_owned(), about: about.to_owned(), ..Self::default() }
     }
 
-    /// The worst of any workload.
+    /// The worst grade of any workload.
     pub fn grade(&self) -> Grade {
         self.workloads.iter().map(|w| w.comparison.grade).max().unwrap_or_default()
     }
 
-    /// For machines.
+    /// The result as JSON.
     pub fn to_json(&self) -> String {
-        // Maps with string keys and numbers: nothing in the model can fail to be written.
+        // All maps have string keys, so serialization cannot fail.
         let mut text = serde_json::to_string(self).unwrap_or_default();
         text.push('\n');
         text
     }
 
-    /// For people: each comparison, with what was published of it.
+    /// The result as text: each comparison, with the figures published for it.
     pub fn to_text(&self) -> String {
         let mut out = String::new();
         for part in &self.workloads {
-            let _ = write!(out, "== {}: {}\n\n{}", self.name, part.name, part.comparison.to_text()); // a String takes everything
+            let _ = write!(out, "== {}: {}\n\n{}", self.name, part.name, part.comparison.to_text()); // infallible
             let rows = part.table();
             if rows.len() > 1 {
                 let _ = write!(out, "\n{}", columns(&rows));
@@ -110,7 +110,7 @@ impl ComparisonSet {
 }
 
 impl Workload {
-    /// Published figures beside those measured, with a row of names at the top; each measured where a target is named.
+    /// Published figures, each beside the measured one if a target is named; the top row has the names.
     pub(crate) fn table(&self) -> Vec<Vec<String>> {
         let named = |name: &str| self.published.iter().any(|p| p.figures.contains_key(name));
         let figures: Vec<_> = FIGURES.iter().filter(|f| named(f.name)).collect();

@@ -1,27 +1,28 @@
-//! Intervals by the bootstrap, as pure functions: the same samples and seed give the same interval.
+//! Bootstrap intervals as pure functions: the same samples and seed give the same interval.
 //!
-//! The bootstrap (Efron, *Bootstrap methods: another look at the jackknife*, 1979) asks nothing of how samples are distributed. With few of them its
-//! percentile interval is too narrow; it is widened as Hesterberg has it (*What teachers should know about the bootstrap*, 2015, §5.3),
-//! so that about 95 of 100 intervals hold the truth from five rounds on.
+//! The bootstrap (Efron, *Bootstrap methods: another look at the jackknife*, 1979) assumes nothing about the
+//! distribution of samples. With few samples its percentile interval is too narrow. It is widened as in Hesterberg
+//! (*What teachers should know about the bootstrap*, 2015, §5.3), so that from five rounds on, about 95 of 100
+//! intervals contain the truth.
 
 use fastrand::Rng;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How many times samples are drawn again.
+/// Number of resamples.
 const RESAMPLES: usize = 2000;
 
-/// An estimate, and between what the truth lies with 95 % confidence.
+/// An estimate with its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Interval {
     /// The estimate.
     pub value: f64,
-    /// Its lower and upper bound; none where there is one sample only.
+    /// Its lower and upper bound; none for a single sample.
     pub range: Option<(f64, f64)>,
 }
 
 impl Interval {
-    /// The same through a function that keeps the order or turns it round.
+    /// Applies a monotonic function, increasing or decreasing, to the estimate and its bounds.
     pub fn map(self, f: impl Fn(f64) -> f64) -> Self {
         let range = self.range.map(|(low, high)| {
             let (a, b) = (f(low), f(high));
@@ -30,33 +31,33 @@ impl Interval {
         Self { value: f(self.value), range }
     }
 
-    /// Half its width as a share of the estimate; none where that has no meaning.
+    /// Half the interval's width as a share of the estimate; `None` if that has no meaning.
     pub fn spread(self) -> Option<f64> {
         let (low, high) = self.range?;
         (self.value != 0.0).then(|| (high - low) / 2.0 / self.value.abs())
     }
 }
 
-/// The mean of samples; none without any.
+/// The mean of samples; `None` without any.
 pub(super) fn mean(samples: &[f64], seed: u64) -> Option<Interval> {
     interval(samples.len(), seed, |rows| rows.iter().map(|i| samples[*i]).sum::<f64>() / rows.len() as f64)
 }
 
-/// By how much `b` is more than `a`, over pairs that were measured side by side.
+/// How much `b` exceeds `a`, over pairs that were measured side by side.
 pub(crate) fn difference(pairs: &[(f64, f64)], seed: u64) -> Option<Interval> {
     let differences: Vec<f64> = pairs.iter().map(|(a, b)| b - a).collect();
     mean(&differences, seed)
 }
 
-/// The ratio of `b` to `a` over pairs that were measured side by side: the geometric mean of their ratios, so that it does not matter
-/// which of the two is divided by which. Values must be above 0.
+/// The ratio of `b` to `a` over pairs that were measured side by side. It is the geometric mean of their ratios, so
+/// the direction of the division does not matter. Values must be above 0.
 pub(super) fn ratio(pairs: &[(f64, f64)], seed: u64) -> Option<Interval> {
     let logs: Vec<f64> = pairs.iter().map(|(a, b)| (b / a).ln()).collect();
     logs.iter().all(|l| l.is_finite()).then(|| mean(&logs, seed))?.map(|i| i.map(f64::exp))
 }
 
-/// The ratio of `b` to `a`, measured apart: what both vary is in the interval, which is not known where that of one is not. Values must be above
-/// 0.
+/// The ratio of `b` to `a`, measured separately. The interval includes the variation of both, and is unknown if that
+/// of either is. Values must be above 0.
 pub(super) fn ratio_apart(a: &[f64], b: &[f64], seed: u64) -> Option<Interval> {
     let logs = |samples: &[f64]| -> Option<Vec<f64>> {
         let logs: Vec<f64> = samples.iter().map(|v| v.ln()).collect();
@@ -65,7 +66,7 @@ pub(super) fn ratio_apart(a: &[f64], b: &[f64], seed: u64) -> Option<Interval> {
     let (a, b) = (mean(&logs(a)?, seed)?, mean(&logs(b)?, seed.wrapping_add(1))?);
     let value = b.value - a.value;
     let range = a.range.zip(b.range).map(|(of_a, of_b)| {
-        // The errors of both are independent, so their squares add up.
+        // The errors are independent, so their squares add up.
         let low = (b.value - of_b.0).abs().hypot((of_a.1 - a.value).abs());
         let high = (of_b.1 - b.value).abs().hypot((a.value - of_a.0).abs());
         (value - low, value + high)
@@ -73,7 +74,7 @@ pub(super) fn ratio_apart(a: &[f64], b: &[f64], seed: u64) -> Option<Interval> {
     Some(Interval { value, range }.map(f64::exp))
 }
 
-/// The estimate over all rows, and its interval from drawing as many rows again and again.
+/// The estimate over all rows, with its interval from resampling them.
 fn interval(n: usize, seed: u64, estimate: impl Fn(&[usize]) -> f64) -> Option<Interval> {
     if n == 0 {
         return None;
@@ -122,7 +123,7 @@ mod tests {
         mean + deviation * (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
     }
 
-    /// Share of 400 experiments whose interval holds the truth.
+    /// Share of 400 experiments whose interval contains the truth.
     fn coverage(truth: f64, experiment: impl Fn(&mut Rng, u64) -> Option<Interval>) -> f64 {
         let holds = (0..400u64).filter(|seed| {
             let (low, high) = experiment(&mut Rng::with_seed(seed * 7919), *seed).unwrap().range.unwrap();
@@ -149,7 +150,7 @@ mod tests {
 
     #[test]
     fn pairs_are_not_fooled_by_what_befalls_both() {
-        // A machine that slows down tenfold while they are compared; b is 3 % more, give or take 1 %.
+        // A machine that slows down tenfold during the comparison; b is 3 % more, ± 1 %.
         let pairs = |random: &mut Rng| -> Vec<(f64, f64)> {
             let rounds = (0..8).map(|i| 1000.0 / (1.0 + f64::from(i)));
             rounds.map(|a| (a, a * normal(random, 1.03, 0.01))).collect()
@@ -172,7 +173,7 @@ mod tests {
             ratio_apart(&samples(10.0), &samples(5.0), seed)
         });
         assert!((0.92..=0.99).contains(&share), "{share}");
-        // How one value varies nobody knows, and so not how the ratio does.
+        // The variation of a single value is unknown, and so is that of the ratio.
         for (a, b) in [(&[10.0][..], &[5.0][..]), (&[10.0], &[4.0, 6.25]), (&[8.0, 12.5], &[5.0])] {
             let single = ratio_apart(a, b, 1).unwrap();
             assert!((single.value - 0.5).abs() < 1e-12 && single.range.is_none(), "{single:?}");

@@ -1,4 +1,4 @@
-//! What rounds add up to, without a target.
+//! Computes comparisons from made-up rounds, without a target.
 
 use super::*;
 use crate::report::{Counts, TargetStats};
@@ -16,7 +16,7 @@ fn result(names: &[&str]) -> Comparison {
     Comparison { seed: 1, targets: targets.collect(), ..Comparison::default() }
 }
 
-/// Rounds of two targets, the second `factor` times as slow, on a machine that gets slower all the time.
+/// Rounds of two targets, the second `factor` times as slow, on a machine that keeps getting slower.
 fn rounds(factor: u64) -> Comparison {
     let mut c = result(&["a", "b"]);
     for drift in 1..=6u64 {
@@ -73,7 +73,7 @@ fn a_target_that_hangs_is_not_the_faster_one() {
 #[test]
 fn a_percentile_of_few_responses_is_no_figure() {
     let mut c = result(&["a", "b"]);
-    // The third round of b has too few for a p99; a p90 all have.
+    // The third round of b has too few responses for a p99, but enough for a p90.
     for (of_a, of_b) in [(1000, 1000), (1000, 1000), (1000, 999)] {
         for (target, responses) in [of_a, of_b].into_iter().enumerate() {
             let mut measured = Measured::default();

@@ -1,4 +1,4 @@
-//! A comparison for people: the verdict, then a table of figures with their intervals, then what conditions say.
+//! A comparison as text: the verdict, a table of figures with their intervals, and the conditions.
 
 use super::figures::{FIGURES, Figure, Unit};
 use super::{CompareEnd, Comparison, ConditionResult, Interval, TargetResult};
@@ -6,7 +6,7 @@ use crate::units::{counted, grouped, time};
 use std::fmt::Write;
 
 impl Comparison {
-    /// For people.
+    /// The comparison as text.
     pub fn to_text(&self) -> String {
         print(self)
     }
@@ -60,7 +60,7 @@ pub(super) const fn end(c: &Comparison) -> &'static str {
     }
 }
 
-/// Whether each condition held, and what was measured.
+/// Each condition's result, with the measured value.
 pub(super) fn conditions(c: &Comparison) -> Vec<(bool, String)> {
     let one = |condition: &ConditionResult| {
         let said = condition.worse.map_or_else(|| NOT_MEASURED.to_owned(), worse);
@@ -69,7 +69,7 @@ pub(super) fn conditions(c: &Comparison) -> Vec<(bool, String)> {
     c.conditions.iter().map(one).collect()
 }
 
-/// Figures in rows with a row of names at the top, each target with its ratio to the first.
+/// Figures in rows, with names in the top row; each target with its ratio to the first.
 pub(super) fn table(c: &Comparison) -> Vec<Vec<String>> {
     let mut head = vec![String::new()];
     let first = c.targets.first().map(|t| t.name.clone()).unwrap_or_default();
@@ -110,16 +110,16 @@ pub(super) fn plain(figure: &Figure, value: f64) -> String {
     }
 }
 
-/// What stands in the place of an interval that says nothing.
+/// Replaces an interval that is too wide to be useful.
 const TOO_FEW: &str = "too few rounds";
 
-/// What is said of a figure that some round did not yield.
+/// Replaces a figure that is missing in some round.
 const NOT_MEASURED: &str = "not measured: a round had no response, or too few for this percentile";
 
-/// How many times its lower bound the upper one of a ratio may be: beyond that not even its direction is known to any use.
+/// Largest useful factor between a ratio's bounds: beyond it, even the direction is uncertain.
 const RATIO_MOST: f64 = 4.0;
 
-/// How wide an interval may be to both sides, as a share of the estimate.
+/// Largest useful half-width of an interval, as a share of the estimate.
 const SPREAD_MOST: f64 = 1.0;
 
 fn value(figure: &Figure, interval: Interval) -> String {
@@ -141,7 +141,7 @@ pub(super) fn ratio(interval: Interval) -> String {
     format!("×{:.3}{range}", interval.value)
 }
 
-/// Whether the interval of a ratio says nothing.
+/// Whether a ratio's interval is too wide to be useful.
 pub(super) fn is_too_wide(ratio: Interval) -> bool {
     ratio.range.is_some_and(|(low, high)| low <= 0.0 || high / low > RATIO_MOST)
 }
@@ -164,7 +164,7 @@ fn worse(interval: Interval) -> String {
     format!("{} % worse{range}", percent(interval.value))
 }
 
-/// Rows in columns: names to the left, all else to the right.
+/// Rows in columns: names left-aligned, everything else right-aligned.
 pub(crate) fn columns(rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
         rows.iter().filter_map(|r| r.get(column)).map(|t| t.chars().count()).max().unwrap_or(0)

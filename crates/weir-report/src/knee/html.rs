@@ -1,4 +1,4 @@
-//! A search as one page: what was found, latency over rate, each rate that was tried.
+//! A search as an HTML page: the result, latency by rate, each rate tried.
 
 use super::{Knee, Step, whole};
 use crate::page::plot::{self, Axis, Line, Marks};
@@ -8,7 +8,7 @@ use crate::threshold::Threshold;
 use crate::units::grouped;
 
 impl Knee {
-    /// One page, with latency over rate as a plot.
+    /// The page, with a plot of latency by rate.
     pub fn to_html(&self) -> String {
         print(self)
     }
@@ -38,8 +38,8 @@ fn print(knee: &Knee) -> String {
     document(grade, &title, &body)
 }
 
-/// Percentiles over the rate, with what was asked for and what was found. Of a rate that was tried again the last try is on the line, for that one
-/// decided; the others are rings beside it. Where nothing came, the lines are interrupted.
+/// Percentiles by rate, with the conditions and the result. For a repeated rate, the last try is on the line, because
+/// it decided; the others are rings beside it. Lines are interrupted where no response came.
 fn over_rate(knee: &Knee, steps: &[&Step]) -> String {
     let known = |of: Of| move |s: &Step| Some(of(&s.response) as f64).filter(|ns| *ns > 0.0);
     let (last, others): (Vec<_>, Vec<_>) = steps
@@ -68,7 +68,7 @@ fn over_rate(knee: &Knee, steps: &[&Step]) -> String {
 /// A percentile of a step.
 type Of = fn(&Percentiles) -> u64;
 
-/// What can be drawn.
+/// The percentiles that can be drawn.
 const PERCENTILES: [(&str, Of); 6] = [
     ("p50", |p| p.p50),
     ("p75", |p| p.p75),
@@ -79,7 +79,7 @@ const PERCENTILES: [(&str, Of); 6] = [
 ];
 
 impl Knee {
-    /// Whether a percentile is drawn: the middle, the tail, and what a condition is about.
+    /// Whether a percentile is drawn: the median, the tail, and those in conditions.
     fn draws(&self, name: &str) -> bool {
         let asked = |c: &String| c.split(['<', '>']).next().is_some_and(|metric| metric.trim() == name);
         ["p50", "p99", "p99.9"].contains(&name) || self.conditions.iter().any(asked)

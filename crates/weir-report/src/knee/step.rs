@@ -1,7 +1,8 @@
-//! One rate that was tried: whether it held, what broke it, and whose limit that is.
+//! A rate that was tried: whether it held, what broke it, and whose limit it hit.
 //!
-//! A step counts only with enough responses for what is asked: four of them say nothing of a p99. A refusal or a failed check is in no latency, so a
-//! step is asked for more than its conditions: what the verdict calls INVALID breaks it, and so does what goes wrong in more than the verdict's share where no condition speaks of it.
+//! A step counts only with enough responses for its conditions: four responses say nothing about a p99. Refusals and
+//! failed checks appear in no latency, so a step must meet more than its conditions. A reason with grade INVALID
+//! breaks it. So do errors above the verdict's share, unless a condition sets its own limit.
 
 use crate::report::{Grade, Percentiles, Report, ThresholdResult};
 use crate::threshold::Threshold;
@@ -14,49 +15,49 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Step {
-    /// Requests a second as planned.
+    /// Planned requests per second.
     pub rate: f64,
-    /// Responses in it.
+    /// Responses in the step.
     pub responses: u64,
-    /// Responses a second.
+    /// Responses per second.
     pub responses_per_s: f64,
     /// Response time.
     pub response: Percentiles,
-    /// Share of errors and unexpected statuses, and of requests that had no response when the step ended.
+    /// Share of errors, unexpected statuses, and requests without a response at the end of the step.
     pub failed_share: f64,
-    /// What most of its errors say, such as `Connection refused (os error 111)`.
+    /// The most frequent error text, such as `Connection refused (os error 111)`.
     pub error: Option<String>,
     /// Whether all conditions held and nothing else broke it.
     pub held: bool,
-    /// What broke it: conditions, codes of reasons, and `too_few_responses`.
+    /// What broke it: conditions, codes of reasons, or `too_few_responses`.
     pub broken_by: Vec<String>,
-    /// Whose limit it is that it did not hold; none where it held.
+    /// Whose limit it hit; none if it held.
     pub limit: Option<Limit>,
-    /// Each condition; a request without a response is an error to them.
+    /// Each condition; requests without a response count as errors.
     pub thresholds: Vec<ThresholdResult>,
-    /// Codes of what speaks against the result.
+    /// Codes of the reasons against the result.
     pub reasons: Vec<String>,
 }
 
-/// Whose limit was met.
+/// Whose limit was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Limit {
-    /// The generator, or its machine, could not make this load: the target may hold more.
+    /// The generator or its machine could not produce this load; the target may hold more.
     Generator,
     /// The target.
     Target,
 }
 
-/// What breaks a step that has too few responses for its conditions.
+/// Breaks a step with too few responses for its conditions.
 pub(super) const TOO_FEW: &str = "too_few_responses";
 
 impl Step {
-    /// What became of a rate.
+    /// The step for a rate, from its report.
     pub fn of(rate: f64, mut report: Report, conditions: &[Threshold]) -> Self {
         let reasons: Vec<String> = report.verdict.reasons.iter().map(|r| r.code.clone()).collect();
         let unfinished = report.counts.unfinished;
-        // To the conditions on errors too, a request that was open at the end is a timeout.
+        // For conditions on errors as well, a request still in flight at the end is a timeout.
         report.counts.errors.timeout += std::mem::take(&mut report.counts.unfinished);
         let hung = unfinished as f64 / report.finished().max(1) as f64;
         let thresholds: Vec<ThresholdResult> =
@@ -87,23 +88,23 @@ impl Step {
         Percentiles::are_known(0.99, self.responses)
     }
 
-    /// Its median as shown.
+    /// Its median for display.
     pub(super) fn p50(&self) -> String {
         self.percentile(0.5, self.response.p50)
     }
 
-    /// Its p99 as shown.
+    /// Its p99 for display.
     pub(super) fn p99(&self) -> String {
         self.percentile(0.99, self.response.p99)
     }
 
-    /// A percentile as shown, where there are enough responses for it.
+    /// A percentile for display, if there are enough responses for it.
     pub(super) fn percentile(&self, quantile: f64, ns: u64) -> String {
         let is_known = self.responses > 0 && Percentiles::are_known(quantile, self.responses);
         if is_known { time(ns as f64) } else { "-".to_owned() }
     }
 
-    /// What broke it, then what else speaks against it.
+    /// What broke it, then other reasons against it.
     pub(super) fn told(&self) -> Vec<&str> {
         let also = self.reasons.iter().filter(|code| !self.broken_by.contains(code));
         self.broken_by.iter().chain(also).map(String::as_str).collect()
@@ -116,8 +117,9 @@ impl Step {
     }
 }
 
-/// Whether a step with this reason does not hold, whatever became of its conditions: what is INVALID is not what was asked for, and what went wrong
-/// in more than [`verdict::ERRORS`] is in no latency. Where a condition says how much of it may be, that counts.
+/// Whether this reason breaks a step, whatever its conditions say. A result with grade INVALID is not the load that
+/// was asked for, and errors above [`verdict::ERRORS`] appear in no latency. A condition that sets its own limit
+/// takes precedence.
 fn breaks(code: &str, conditions: &[Threshold], hung: f64) -> bool {
     let told = |names: &[&str]| conditions.iter().any(|c| names.contains(&c.name()));
     match code {
@@ -129,18 +131,18 @@ fn breaks(code: &str, conditions: &[Threshold], hung: f64) -> bool {
     }
 }
 
-/// Whether not one response met the conditions: there was none, each failed, or the fastest is too slow already.
+/// Whether no response met the conditions: there was none, each failed, or even the fastest was too slow.
 pub fn none_meets(report: &Report, conditions: &[Threshold]) -> bool {
     report.counts.responses == 0
         || report.failed_share() >= 1.0
         || conditions.iter().any(|c| c.is_broken_by_the_fastest(report))
 }
 
-/// Whose limit it is. The generator is blamed on evidence alone: that it was short of something is none where the target would have failed all the
-/// same.
+/// Whose limit it is. The generator is blamed only on evidence, and a shortage is no evidence if the target would
+/// have failed anyway.
 fn whose(report: &Report, reasons: &[String], broken_by: &[String], conditions: &[Threshold]) -> Limit {
     let sides = |side: Side| reasons.iter().any(|code| verdict::side_of(code) == side);
-    // What only a target can answer, and what no generator can hasten.
+    // Conditions that depend only on the target, and that no generator can improve.
     let broken: Vec<&Threshold> = conditions.iter().filter(|c| broken_by.contains(&c.text)).collect();
     if sides(Side::Answers)
         || !sides(Side::Generator)
@@ -151,7 +153,8 @@ fn whose(report: &Report, reasons: &[String], broken_by: &[String], conditions: 
     let has_run_out =
         ["out_of_ports", "out_of_descriptors"].iter().any(|code| reasons.iter().any(|r| r == code));
     let had_no_core = report.most_wanted() > verdict::BUSY;
-    // It was late now and then: then the times must hold without that, and nothing else be broken.
+    // The generator was late at times. It is to blame if the times would hold without that and nothing else is
+    // violated.
     let was_late = broken.len() == broken_by.len()
         && broken.iter().all(|c| c.holds_without_lateness(report) == Some(true));
     if has_run_out || had_no_core || was_late { Limit::Generator } else { Limit::Target }
@@ -205,7 +208,7 @@ mod tests {
             (&["p99<20ms"], Box::new(|r| r.counts.errors.reset = 100), &["errors"]),
             (&["p99<20ms", "errors<5%"], Box::new(|r| r.counts.errors.reset = 100), &[]),
             (&["rate>1"], Box::new(|r| r.counts.unsent = 1_000), &["rate_missed"]),
-            // Told, but it breaks nothing.
+            // Reported, but it breaks nothing.
             (&["p99<20ms"], Box::new(|r| r.counts.other_length = 1), &[]),
         ];
         for (i, (conditions, change, want)) in cases.into_iter().enumerate() {
@@ -248,7 +251,7 @@ mod tests {
     fn a_step_that_the_generator_could_not_make_is_not_the_targets_limit() {
         let busy = |r: &mut Report| r.threads[0].cpu_ns = 9_500_000_000;
         let slow = |r: &mut Report| r.latency.response.record_n(1_000_000_000, 10_000);
-        // Busy, but what was asked held: then it holds.
+        // The generator was busy, but the conditions were met: the step holds.
         assert_eq!(step(&["p99<20ms"], busy).limit, None);
         assert_eq!(step(&["p99<20ms"], slow).limit, Some(Limit::Target));
         let both = step(&["p99<20ms"], |r| {
@@ -261,7 +264,7 @@ mod tests {
             (ports.limit, &*ports.broken_by),
             (Some(Limit::Generator), &["out_of_ports".to_owned()][..])
         );
-        // Late by 3 ms, but the target takes 50: the target it is, however late the start was.
+        // Starts were late by 3 ms but the target takes 50: the target is to blame, however late the start.
         let late = |r: &mut Report| r.health.start_lag.record_n(3_000_000, 10_000);
         let slow_by = |ms: u64| {
             move |r: &mut Report| {
@@ -280,7 +283,7 @@ mod tests {
             r.counts.unsent = 1_000;
         });
         assert_eq!(and_missed.limit, Some(Limit::Target), "{and_missed:?}");
-        // Not one response is within the bound, and a busy generator is no reason for that.
+        // No response is within the limit, which a busy generator does not explain.
         let never = step(&["p99<20ms"], |r| {
             busy(r);
             r.latency.response = crate::Histogram::new();

@@ -1,11 +1,11 @@
 //! `ab`: the text of ApacheBench 2.3.
 //!
-//! Read from output of ab of Apache 2.4.71 (the files `ab*.txt` in tests/captured), which times in whole microseconds and
-//! rounds to milliseconds when it prints. Its rows are ours like this: Connect = `phases.blocked`, Total =
+//! Derived from output of ab of Apache 2.4.71 (the files `ab*.txt` in tests/captured), which measures whole
+//! microseconds and prints rounded milliseconds. Its rows map to ours: Connect = `phases.blocked`, Total =
 //! `latency.response`, Waiting = `phases.waiting`, Processing = `latency.service`.
 //!
-//! The three lines of copyright at the top are left out: this is not ApacheBench. What ab has no row for counts where a
-//! reader of ab would look for it: TLS errors under Connect, timeouts and protocol errors under Exceptions.
+//! The three copyright lines at the top are left out: this is not ApacheBench. Values without a row in ab count where
+//! a reader of ab would look for them: TLS errors under Connect, timeouts and protocol errors under Exceptions.
 
 use super::format::Format;
 use crate::Histogram;
@@ -110,8 +110,8 @@ fn totals(report: &Report, with_body: bool) -> String {
     out
 }
 
-/// ab keeps a fixed number of requests under way, and takes the time of one from that. We do so without a pause and without a rate; otherwise the time
-/// is the mean that was measured, and the number follows from it.
+/// ab keeps a fixed number of requests in flight and derives the time per request from it. So do we, without think
+/// time and without a rate. Otherwise the time is the measured mean, and the number follows from it.
 struct Concurrency {
     level: u64,
     each_s: f64,
@@ -130,7 +130,7 @@ impl Concurrency {
     }
 }
 
-/// Body length of the first response. The model knows it of good responses; without one, the mean stands for it.
+/// Body length of the first response. The report has it for good responses only; otherwise the mean is used.
 fn document_bytes(report: &Report) -> u64 {
     let mean = report.bytes.received_body.checked_div(report.counts.responses);
     report.targets.iter().find_map(|t: &TargetStats| t.document_bytes).or(mean).unwrap_or(0)
@@ -169,14 +169,14 @@ fn tls(report: &Report, version: &str) -> String {
     format!("{version},{cipher},{},{bits}", report.ledger.tls_key_bits.unwrap_or(0))
 }
 
-/// What OpenSSL calls a cipher suite: `TLS_AES_256_GCM_SHA384`, `ECDHE-RSA-AES256-GCM-SHA384`.
+/// OpenSSL's name of a cipher suite: `TLS_AES_256_GCM_SHA384`, `ECDHE-RSA-AES256-GCM-SHA384`.
 fn openssl_name(suite: &str) -> String {
     if let Some(rest) = suite.strip_prefix("TLS13_") {
         return format!("TLS_{rest}");
     }
     match suite.strip_prefix("TLS_").and_then(|s| s.split_once("_WITH_")) {
         Some((exchange, cipher)) => {
-            // OpenSSL leaves the hash out where ChaCha20 is the cipher, and the blank between AES and its bits.
+            // OpenSSL omits the hash for ChaCha20, and the separator between AES and its bits.
             let cipher = cipher.replace("AES_", "AES").replace("POLY1305_SHA256", "POLY1305");
             format!("{exchange}-{cipher}").replace('_', "-")
         }
@@ -216,7 +216,7 @@ struct Row {
 impl Row {
     fn of(h: &Histogram) -> Self {
         let half = h.count() / 2;
-        // ab counts from 0: of an odd number it takes the mean of the middle and the next.
+        // ab counts from 0: for an odd number it averages the middle value and the next.
         let median = if h.count() % 2 == 1 && h.count() > 1 {
             u64::midpoint(h.at_rank(half + 1), h.at_rank(half + 2))
         } else {
@@ -237,7 +237,7 @@ impl Row {
         format!("{label:<12}{min:5} {mean:4} {:5.1} {median:6} {max:7}\n", self.stdev / 1000.0)
     }
 
-    /// ab's warning that mean and median, as printed, lie apart.
+    /// ab's warning that the printed mean and median are far apart.
     fn warning(&self, what: &str) -> String {
         let apart = whole_ms(self.mean).abs_diff(whole_ms(self.median)) as f64;
         let stdev = self.stdev / 1000.0;

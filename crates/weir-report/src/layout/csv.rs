@@ -1,7 +1,7 @@
-//! `csv`: the run over time, one line per tick of the report, which is a second unless the run was longer than an hour.
+//! `csv`: the run over time, one line per tick of the report. A tick is a second unless the run exceeded an hour.
 //!
-//! Our own columns: the CSV of k6 and of oha has one line per sample or request, and a run in constant memory keeps none.
-//! Times are milliseconds and rates are per second. Columns are only ever added, at the end.
+//! The columns are our own: the CSV of k6 and of oha has one line per sample or request, which a run in constant
+//! memory does not keep. Times are milliseconds and rates are per second. New columns are only added at the end.
 
 use super::format::Format;
 use crate::report::{Percentiles, Report, Tick};

@@ -1,14 +1,14 @@
-//! What a layout is: a name, what it is for, and a function of the report.
+//! A layout: a name, its purpose, and a function of the report.
 
 use crate::report::Report;
 
-/// One way to print a report.
+/// A way to print a report.
 #[derive(Debug)]
 pub struct Format {
-    /// What `--format` calls it.
+    /// Its name for `--format`.
     pub name: &'static str,
-    /// What it is, in one line.
+    /// A one-line description.
     pub about: &'static str,
-    /// Prints it, with a line end at the end.
+    /// Prints it, ending with a newline.
     pub print: fn(&Report) -> String,
 }

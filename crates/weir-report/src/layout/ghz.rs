@@ -1,8 +1,8 @@
 //! `ghz`: the summary of ghz.
 //!
-//! Read from output of ghz 0.93.0 (the files `ghz*.txt` in tests/captured). Slowest, fastest, histogram and percentiles are
-//! over good calls, the average over all; status codes come in no order there and sorted by name here. A run over plain HTTP
-//! has its statuses where a gRPC run has codes.
+//! Derived from output of ghz 0.93.0 (the files `ghz*.txt` in tests/captured). Slowest, fastest, histogram and
+//! percentiles cover good calls, the average covers all. ghz prints status codes in no order; here they are sorted by
+//! name. A run over plain HTTP has statuses in place of gRPC codes.
 
 use super::format::Format;
 use crate::Histogram;
@@ -16,7 +16,7 @@ fn print(report: &Report) -> String {
     Sheet::of(report).text()
 }
 
-/// The figures of ghz before they are put into words. Times in nanoseconds.
+/// The figures of ghz before formatting. Times in nanoseconds.
 struct Sheet {
     name: String,
     count: u64,
@@ -35,7 +35,7 @@ impl Sheet {
     fn of(report: &Report) -> Self {
         let good = report.latency.service.without(&report.latency.service_unexpected);
         let count = good.count();
-        // ghz takes the place before where the share falls on a whole place.
+        // If the share falls on a whole position, ghz uses the one before.
         let place = |p: u64| (count * p).div_ceil(100).max(1);
         let percentiles = [10, 25, 50, 75, 90, 95, 99].into_iter();
         let percentiles = percentiles.filter(|p| Percentiles::are_known(*p as f64 / 100.0, count));
@@ -103,7 +103,7 @@ impl Sheet {
     }
 }
 
-/// Codes and texts of errors. ghz has a code for calls without a response too: what its client says of them.
+/// Codes and error texts. ghz also has a code for calls without a response: its client's.
 fn calls(report: &Report) -> (BTreeMap<String, u64>, BTreeMap<String, u64>) {
     let (mut codes, e) = (report.counts.grpc.clone(), &report.counts.errors);
     for (code, n) in [("DeadlineExceeded", e.timeout), ("Unavailable", e.total() - e.timeout)] {
@@ -124,7 +124,7 @@ fn calls(report: &Report) -> (BTreeMap<String, u64>, BTreeMap<String, u64>) {
     (codes, texts)
 }
 
-/// Two columns, each three blanks wider than its widest cell; the second is filled up too.
+/// Two columns, each padded to three blanks more than its widest cell.
 fn table(cells: Vec<(String, String)>, first: usize) -> String {
     let second = cells.iter().map(|(_, b)| b.chars().count()).max().unwrap_or(0) + 3;
     cells.iter().map(|(a, b)| format!("  {a:<first$}{b:<second$}\n")).collect()
@@ -138,8 +138,8 @@ fn time(ns: u64) -> String {
     }
 }
 
-/// Eleven marks from the smallest value to the largest at equal distances, and how many values lie up to each and above the
-/// one before: what ghz, hey and oha call a histogram. Empty without values.
+/// Eleven equidistant marks from the smallest value to the largest, each with the number of values above the previous
+/// mark and up to it. ghz, hey and oha call this a histogram. Empty without values.
 pub(super) fn marks(h: &Histogram) -> Vec<(f64, u64)> {
     const STEPS: u64 = 10;
     if h.is_empty() {
@@ -149,7 +149,7 @@ pub(super) fn marks(h: &Histogram) -> Vec<(f64, u64)> {
     let step = (max - min) / STEPS as f64;
     let mark = |i: u64| if i == STEPS { max } else { min + step * i as f64 };
     let mut marks: Vec<(f64, u64)> = (0..=STEPS).map(|i| (mark(i), 0)).collect();
-    // The smallest value is known exactly: it alone is at the first mark, whatever else is in its bucket.
+    // The smallest value is known exactly: only it is at the first mark, whatever else is in its bucket.
     let mut exact = 1;
     for (from, to, count) in h.ranges() {
         let value = u64::midpoint(from, to).clamp(h.min(), h.max()) as f64;

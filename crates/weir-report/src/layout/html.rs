@@ -1,7 +1,8 @@
-//! `html`: one page for people, readable offline: no script, nothing loaded, plots as inline SVG. The verdict comes first.
+//! `html`: a report as one page, readable offline: no script, no external resources, plots as inline SVG. The verdict
+//! comes first.
 //!
-//! Sections stand in the order of the questions a reader has: can it be believed, how fast, how it went over time, how latency is
-//! spread, what came back, where the time went, what it cost, what was on the wire. `page` draws.
+//! Sections follow a reader's questions: can it be believed, how fast, over time, spread of latency, responses, where
+//! the time went, cost, what was on the wire. `page` draws.
 
 use super::format::Format;
 use super::text::{measured, number};
@@ -110,7 +111,7 @@ fn judgements(r: &Report) -> String {
 // === plots ===
 
 fn over_time(r: &Report) -> String {
-    // The last tick may be a few milliseconds, whose rate says nothing.
+    // The last tick may last only a few milliseconds, so its rate means nothing.
     let whole = |tick: &&Tick| tick.length_ns * 2 >= r.series.tick_ns;
     let mut ticks: Vec<&Tick> = r.series.ticks.iter().filter(whole).collect();
     if ticks.is_empty() {
@@ -156,14 +157,14 @@ fn over_time(r: &Report) -> String {
     section("Over time", &format!("<div class=\"plots\">{plots}</div>"))
 }
 
-/// Where the run stalled: the longest silence is somewhere in the ticks of its length with the fewest responses, others show as ticks
-/// without any.
+/// Where the run stalled. The longest silence is placed in the ticks of its length with the fewest responses; others
+/// appear as ticks without responses.
 fn stalls(r: &Report, ticks: &[&Tick]) -> Vec<(f64, f64, String)> {
     if !r.verdict.reasons.iter().any(|reason| reason.code == "stalled") {
         return Vec::new();
     }
     let silence_ns = r.health.longest_silence_ns;
-    // A tenth of a tick more adds none: that one would be full of responses.
+    // A tenth of a tick more adds no tick: that one would be full of responses.
     let tick_ns = r.series.tick_ns.max(1);
     let length = (((silence_ns + tick_ns / 10 * 9) / tick_ns) as usize).clamp(1, ticks.len().max(1));
     let responses = |ticks: &&[&Tick]| ticks.iter().map(|tick| tick.responses).sum::<u64>();
@@ -185,7 +186,7 @@ fn seconds_axis(seconds: f64) -> Axis {
     Axis::within(0.0, seconds, |s| if s.fract() == 0.0 { format!("{s} s") } else { format!("{s:.1} s") })
 }
 
-/// A number without a fraction where it has none.
+/// A number, without a fraction if it is whole.
 fn plain(n: f64) -> String {
     if n.fract() == 0.0 { grouped(n as u64) } else { number(n) }
 }
@@ -208,7 +209,7 @@ fn latencies(r: &Report, figures: &Figures) -> String {
     }
     let both = [("service time", &r.latency.service), ("response time", &r.latency.response)];
     let percentiles = by_percentile(&both);
-    // Downwards, so that a narrow window shows all of it.
+    // One row per figure, so that a narrow window shows all of them.
     let names =
         ["smallest", "mean", "50 %", "75 %", "90 %", "95 %", "99 %", "99.9 %", "largest", "deviation"];
     let service = column(&figures.service, r.latency.service.count());
@@ -236,12 +237,12 @@ fn column(d: &Distribution, count: u64) -> [String; 10] {
     [min, time(mean), p50, p75, p90, p95, p99, p999, max, time(d.stdev)]
 }
 
-/// A percentile; a dash where so few values say nothing of it.
+/// A percentile, or a dash if there are too few values for it.
 fn known(quantile: f64, ns: u64, count: u64) -> String {
     if Percentiles::are_known(quantile, count) { time(ns as f64) } else { "–".to_owned() }
 }
 
-/// Forty bars of equal ratio from the smallest to the largest value.
+/// Forty bars of equal ratio between the smallest and the largest value.
 fn bars(h: &Histogram) -> String {
     const BARS: usize = 40;
     let (min, max) = (h.min().max(1) as f64, h.max().max(2) as f64);
@@ -323,7 +324,7 @@ fn phases(r: &Report) -> String {
     if all.iter().all(|(_, h)| h.max() == 0) {
         return String::new();
     }
-    // Connecting and TLS are part of blocked: shown in the table, not in the bar.
+    // Connecting and TLS are part of blocked: in the table, but not in the bar.
     let parts: Vec<_> = all
         .iter()
         .filter(|(name, _)| !matches!(*name, "connecting" | "TLS"))
@@ -424,7 +425,7 @@ fn generator(r: &Report, figures: &Figures) -> String {
 /// Milliseconds since 1970 as `2026-11-21 18:03:54`.
 fn date(unix_ms: u64) -> String {
     let (days, second) = (unix_ms / 86_400_000, unix_ms / 1000 % 86_400);
-    // Years are counted from March, so that the leap day comes last: 400 years have 146,097 days.
+    // Years start in March, so that the leap day comes last: 400 years have 146,097 days.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;

@@ -1,6 +1,6 @@
-//! `json`: the whole report, raw histograms included, and the figures computed from it. What `weir report` reads.
+//! `json`: the whole report with raw histograms, and the figures computed from it. `weir report` reads it.
 //!
-//! Its schema, docs/reference/load-report.schema.json, is among those that `published` keeps.
+//! Its schema is docs/reference/load-report.schema.json; see `published`.
 
 use super::format::Format;
 use crate::report::Figures;
@@ -12,18 +12,18 @@ pub(super) static FORMAT: Format =
     Format { name: "json", about: "everything, with raw histograms and a published schema", print };
 
 fn print(report: &Report) -> String {
-    // Maps with string keys and numbers: nothing in the model can fail to be written.
+    // All maps have string keys, so serialization cannot fail.
     let mut text = serde_json::to_string(&Saved::of(report)).unwrap_or_default();
     text.push('\n');
     text
 }
 
-/// A report as saved.
+/// A report in saved form.
 #[derive(Serialize, JsonSchema)]
 struct Saved<'a> {
     #[serde(flatten)]
     report: &'a Report,
-    /// Computed from all the rest, for readers that would not; `weir report --verify` computes them again.
+    /// Computed from everything else, for readers that do not compute; `weir report --verify` recomputes them.
     figures: Figures,
 }
 
@@ -33,7 +33,7 @@ impl<'a> Saved<'a> {
     }
 }
 
-/// The JSON Schema of what the `json` layout prints.
+/// The JSON Schema of the `json` layout.
 pub fn schema() -> serde_json::Value {
     schemars::schema_for!(Saved<'_>).to_value()
 }

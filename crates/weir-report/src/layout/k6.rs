@@ -1,11 +1,12 @@
-//! `k6` and `k6-full`: the summary that k6 prints at the end of a run, in its two modes: `full` adds the phases. `k6-json`: what it writes to the
-//! file of `--summary-export`.
+//! `k6` and `k6-full`: the summary that k6 prints at the end of a run, in its two modes; `full` adds the phases.
+//! `k6-json`: the content of the file of `--summary-export`.
 //!
-//! Read from output of k6 1.8.1 (the files `k6*` in tests/captured). The banner and the description of the scenario, which
-//! k6 prints before a run, are left out. This file says which of our figures k6 calls what; `text` and `export` are the layouts.
+//! Derived from output of k6 1.8.1 (the files `k6*` in tests/captured). The banner and the scenario's description,
+//! which k6 prints before a run, are left out. This file maps our figures to k6's names; `text` and `export` are the
+//! layouts.
 //!
-//! k6 keeps every value and interpolates between the two next to a percentile; our values come from a histogram and are known
-//! to 0.1 %. k6's times include requests that failed without a response, ours do not.
+//! k6 keeps every value and interpolates between those next to a percentile; our values come from a histogram and are
+//! known to 0.1 %. k6's times include requests that failed without a response, ours do not.
 
 mod export;
 mod text;
@@ -25,7 +26,7 @@ pub(super) static EXPORT: Format =
     Format { name: "k6-json", about: "the JSON of k6 --summary-export", print: exported };
 
 fn exported(report: &Report) -> String {
-    // Text from a value whose keys are strings: nothing in it can fail to be written.
+    // JSON with string keys, so serialization cannot fail.
     serde_json::to_string_pretty(&sheet(report, Mode::Full).export()).unwrap_or_default() + "\n"
 }
 
@@ -43,7 +44,7 @@ enum Mode {
     Full,
 }
 
-/// The columns of a trend; k6 lets its user choose, and these are what it chooses by itself.
+/// The columns of a trend: k6's defaults, which its users can change.
 const STATS: [&str; 6] = ["avg", "min", "med", "max", "p(90)", "p(95)"];
 
 fn sheet(report: &Report, mode: Mode) -> Sheet {
@@ -118,7 +119,7 @@ fn http(report: &Report, mode: Mode) -> Section {
     Section { title: "HTTP", metrics }
 }
 
-/// An iteration of k6's script is one request here, so both are counted alike.
+/// An iteration of k6's script is one request here, so both have the same count.
 fn execution(report: &Report) -> Section {
     let mut metrics = Vec::new();
     let seconds = report.seconds();
@@ -129,7 +130,7 @@ fn execution(report: &Report) -> Section {
     // The sleep at the end of k6's script is part of its iteration.
     metrics.push(("iteration_duration", trend_and(&report.latency.response, report.plan.think_ns)));
     metrics.push(("iterations", counter(report)));
-    // k6 samples its users once a second: a shorter run has no such line.
+    // k6 samples its users once a second, so a shorter run has no such line.
     let users = || report.series.ticks.iter().map(|tick| tick.users);
     if let (Some(value), Some(min), Some(max)) = (users().next_back(), users().min(), users().max()) {
         metrics.push(("vus", Metric::Gauge { value, min, max }));
@@ -148,7 +149,7 @@ fn trend(h: &Histogram) -> Metric {
     trend_and(h, 0)
 }
 
-/// Those of its values with the same pause after each.
+/// A trend of the values with the same pause added to each.
 fn trend_and(h: &Histogram, pause_ns: u64) -> Metric {
     let pause_ns = if h.is_empty() { 0 } else { pause_ns };
     let ms = |ns: f64| (ns + pause_ns as f64) / 1e6;
@@ -162,7 +163,7 @@ fn trend_and(h: &Histogram, pause_ns: u64) -> Metric {
     ])
 }
 
-/// Between the two values next to the place `q × (n - 1)`, counted from 0.
+/// Interpolates between the two values next to position `q × (n - 1)`, counted from 0.
 fn percentile(h: &Histogram, q: f64) -> f64 {
     let place = q * h.count().saturating_sub(1) as f64;
     let below = h.at_rank(place as u64 + 1) as f64;
@@ -170,7 +171,7 @@ fn percentile(h: &Histogram, q: f64) -> f64 {
     below + (above - below) * place.fract()
 }
 
-/// Puts a threshold under the metric of k6 that it is about, in k6's words: its readers know no others.
+/// Lists a threshold under the k6 metric that it uses, in k6's syntax, which k6's readers know.
 fn threshold(result: &ThresholdResult, grpc: bool) -> Threshold {
     if let Some((metric, source)) = split_k6(&result.threshold) {
         return threshold_of_k6(metric, source, result);
@@ -182,7 +183,7 @@ fn threshold(result: &ThresholdResult, grpc: bool) -> Threshold {
     }
 }
 
-/// What k6 has no metric for, such as the cost of the target, under its own name.
+/// A threshold without a k6 metric, such as the cost of the target, under its own name.
 fn threshold_of_ours(result: &ThresholdResult) -> Threshold {
     let source = result.threshold.trim();
     let what = source.split(['<', '>', '=', '!']).next().unwrap_or_default().trim();
@@ -195,7 +196,7 @@ fn threshold_of_ours(result: &ThresholdResult) -> Threshold {
     }
 }
 
-/// One as k6 has it.
+/// A threshold in k6's form.
 fn threshold_of_k6(metric: &str, source: &str, result: &ThresholdResult) -> Threshold {
     let agg = source.split(['<', '>', '=', '!']).next().unwrap_or_default().trim();
     let value = result.measured.map(|value| match agg {
@@ -218,7 +219,7 @@ fn trailer(report: &Report) -> String {
     let plan = &report.plan;
     let (run_ns, users) = (report.duration_ns, plan.connections);
     let width = users.to_string().len();
-    // k6 gives a count of iterations ten minutes, and every run its graceful stop.
+    // k6 allows ten minutes for a count of iterations, and adds its graceful stop to every run.
     let planned_ns = plan.stop.duration_ns.unwrap_or(600_000_000_000);
     let run = text::fixed_duration(run_ns, planned_ns + plan.graceful_stop_ns);
     let finished = report.finished();
@@ -244,7 +245,7 @@ fn trailer(report: &Report) -> String {
     )
 }
 
-/// How much of the plan was done, in percent.
+/// How much of the plan was completed, in percent.
 fn share_done(report: &Report, planned_ns: u64) -> u64 {
     let (done, all) = match report.plan.stop.requests {
         Some(n) => (report.finished(), n),

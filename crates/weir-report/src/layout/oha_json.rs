@@ -1,9 +1,10 @@
-//! `oha-json`: what oha prints with `--output-format json`.
+//! `oha-json`: the output of oha with `--output-format json`.
 //!
-//! Read from output of oha 1.16.0 (the files `oha*.json` in tests/captured); times in seconds. Durations are from the
-//! intended start, as oha has them when it corrects latencies. One figure has another grain: `rps` describes oha's rate over
-//! windows of 10 ms and ours over the ticks of the report, which are seconds. oha knows of responses alone: where there was none, connections,
-//! rates and bytes are as if there had been nothing. (Beside responses, the bytes of truncated ones are in our `totalData` and not in oha's.)
+//! Derived from output of oha 1.16.0 (the files `oha*.json` in tests/captured); times in seconds. Durations start at
+//! the intended start, as in oha with latency correction. One figure has a different resolution: `rps` covers windows
+//! of 10 ms in oha, and the report's ticks, which are seconds, here. oha considers only responses: without any,
+//! connections, rates and bytes are those of an empty run. (Once there are responses, our `totalData` also has the
+//! bytes of truncated ones; oha's does not.)
 
 use super::format::Format;
 use super::ghz::marks;
@@ -16,11 +17,11 @@ pub(super) static FORMAT: Format =
 
 const PERCENTILES: [f64; 9] = [10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99];
 
-/// What oha takes a rate over.
+/// The window of oha's rates.
 const WINDOW_NS: u64 = 10_000_000;
 
 fn print(report: &Report) -> String {
-    // Text from a value whose keys are strings: nothing in it can fail to be written.
+    // JSON with string keys, so serialization cannot fail.
     serde_json::to_string_pretty(&value(report)).unwrap_or_default() + "\n"
 }
 
@@ -65,7 +66,7 @@ fn value(report: &Report) -> Value {
         "rps": rates(report),
         "details": {
             "DNSDialup": triple(dial),
-            // Names are looked up once for the whole run, so every connection had the same look-up.
+            // Names are looked up once per run, so every connection has the same lookup.
             "DNSLookup": triple(&looked_up(report, dial)),
             "firstByte": triple(&report.latency.first_byte),
         },
@@ -74,12 +75,12 @@ fn value(report: &Report) -> Value {
     })
 }
 
-/// The value at oha's place for a percentile: counted from 0, the share of the number of values, cut.
+/// The value at oha's position for a percentile: the share of the number of values, truncated, counted from 0.
 fn at(h: &Histogram, percent: f64) -> u64 {
     h.at_rank((percent / 100.0 * h.count() as f64) as u64 + 1)
 }
 
-/// A figure, or `null` where there is nothing to have one of.
+/// A figure, or `null` without values.
 fn some(count: u64, value: f64) -> Value {
     if count == 0 { Value::Null } else { json!(value) }
 }
@@ -121,7 +122,7 @@ fn looked_up(report: &Report, dial: &Histogram) -> Histogram {
     h
 }
 
-/// Rates of the ticks, in responses a second.
+/// Rates of the ticks, in responses per second.
 fn rates(report: &Report) -> Value {
     let mut rates: Vec<f64> = report
         .series
@@ -134,7 +135,8 @@ fn rates(report: &Report) -> Value {
     let n = rates.len() as f64;
     let mean = rates.iter().sum::<f64>() / n;
     let spread = (rates.iter().map(|r| (r - mean).powi(2)).sum::<f64>() / (n - 1.0)).sqrt();
-    // Of one rate there is none, and a NaN is written as null. One tick of more than a window is several rates to oha: to us they are all the same.
+    // A single rate has no deviation, and NaN is written as null. A tick longer than a window is several rates to
+    // oha; we take them as equal.
     let stdev = match rates.len() {
         0 => f64::NAN,
         1 if report.duration_ns <= WINDOW_NS => f64::NAN,
@@ -158,7 +160,7 @@ mod tests {
     use super::*;
     use crate::report::Tick;
 
-    /// Every key in order of appearance, with the kind of its value; the marks of histograms are figures, not keys.
+    /// Every key in order of appearance, with its value's type. Histogram marks count as figures, not keys.
     fn shape(text: &str) -> Vec<String> {
         fn walk(path: &str, value: &Value, out: &mut Vec<String>) {
             match value {

@@ -1,4 +1,4 @@
-//! Reads a saved report. Whoever computes with one afterwards need not ask again whether its numbers can be computed with.
+//! Reads and checks a saved report. Code that computes with the result can rely on its numbers.
 
 use crate::Histogram;
 use crate::report::Report;
@@ -6,22 +6,22 @@ use serde::Deserialize;
 use serde::de::Error as _;
 use serde_json::{Error, Value};
 
-/// The largest whole number of a report: two years in nanoseconds, and so far below where sums overflow that any few can be added.
+/// The largest integer in a report: two years in nanoseconds, far enough below overflow that a few can be added.
 pub(super) const WHOLE_MOST: u64 = 1 << 56;
 
-/// Reads what the `json` layout wrote.
+/// Reads the output of the `json` layout.
 ///
 /// # Errors
-/// It is no report, or a number in it is beyond what a run can yield; the field is named.
+/// The text is not a report, or has a number that no run can yield; the error names the field.
 pub fn read(text: &str) -> Result<Report, Error> {
-    // First of all the reader that knows lines and columns.
+    // This reader comes first because it reports lines and columns.
     let report = serde_json::from_str::<Report>(text);
     let value: Value = serde_json::from_str(text)?;
     bounded("", &value)?;
     report
 }
 
-/// The same of what is JSON already.
+/// The same for parsed JSON.
 pub(super) fn of_value(value: &Value) -> Result<Report, Error> {
     bounded("", value)?;
     Report::deserialize(value)
@@ -34,7 +34,7 @@ fn bounded(path: &str, value: &Value) -> Result<(), Error> {
                 Histogram::deserialize(value).map_err(|e| Error::custom(format!("{path}: {e}")))?;
             }
             for (key, value) in map {
-                // Sums over samples or clients may be anything: they are added only where nothing can overflow.
+                // Sums over samples or clients have no limit: they are only added where overflow is impossible.
                 if !["available_ns", "busy_ns", "sum", "think_ns"].contains(&key.as_str()) {
                     let dot = if path.is_empty() { "" } else { "." };
                     bounded(&format!("{path}{dot}{key}"), value)?;
@@ -66,7 +66,7 @@ mod tests {
         report.counts.requests = 77;
         let text = render(&report, Format::named("json").unwrap());
         assert_eq!(read(&text).unwrap(), report);
-        // What 10,000 clients had in a day.
+        // The sum for 10,000 clients in a day.
         let long = text.replacen(r#""threads":[]"#, r#""threads":[{"available_ns":864000000000000000}]"#, 1);
         assert_eq!(read(&long).unwrap().threads[0].available_ns, 864_000_000_000_000_000);
         for (from, to, want) in [

@@ -1,4 +1,4 @@
-//! `text`: our own layout, for people. The verdict comes first.
+//! `text`: our own layout, as text. The verdict comes first.
 
 use super::format::Format;
 use crate::Histogram;
@@ -27,7 +27,7 @@ fn print(r: &Report) -> String {
     out
 }
 
-/// The verdict and its reasons: also what goes to stderr beside a foreign layout.
+/// The verdict with its reasons; also printed to stderr beside another tool's layout.
 pub fn verdict(r: &Report) -> String {
     let mut out = String::new();
     if r.verdict.reasons.is_empty() {
@@ -40,7 +40,7 @@ pub fn verdict(r: &Report) -> String {
     out
 }
 
-/// How long what is under way at the end must take so that it is said.
+/// If the requests in flight at the end take at least this long, the report mentions it.
 const SAID_NS: u64 = 200_000_000;
 
 fn plan(r: &Report, out: &mut String) {
@@ -96,7 +96,7 @@ fn counts(r: &Report, out: &mut String) {
         e.kinds().iter().filter(|(_, n)| *n > 0).map(|(kind, n)| format!("{kind} {}", grouped(*n))).collect();
     let refused: u64 = c.grpc.iter().filter(|(code, _)| *code != "OK").map(|(_, n)| n).sum();
     if refused > 0 {
-        // They are responses, and so in no kind of error, but their texts stand below.
+        // They are responses, so they belong to no kind of error, but their texts are listed below.
         named.push(format!("and {} responses with a code that is not OK", grouped(refused)));
     }
     let _ = writeln!(out, "errors       {:>14}   {}", grouped(e.total()), named.join(", "));
@@ -142,7 +142,7 @@ fn latency(r: &Report, out: &mut String) {
         ];
         let _ = write!(out, "{name:<14}");
         row.iter().for_each(|(ns, is_known)| {
-            // Not 0 ns where nothing was measured, and no percentile that so few say nothing of.
+            // Not 0 ns if nothing was measured, and no percentile without enough values.
             let shown = if h.is_empty() || !is_known { "-".to_owned() } else { time(*ns) };
             let _ = write!(out, "{shown:>10}");
         });
@@ -150,7 +150,7 @@ fn latency(r: &Report, out: &mut String) {
     }
 }
 
-/// Each target on its own, where there are several. The URL comes last: it may be long.
+/// Each target separately, if there are several. The URL comes last because it may be long.
 fn targets(r: &Report, out: &mut String) {
     if r.targets.len() < 2 {
         return;
@@ -304,7 +304,7 @@ fn results(r: &Report, out: &mut String) {
     }
 }
 
-/// What a threshold measured, in the unit its bound is written in.
+/// A threshold's measured value, in the unit of its limit.
 pub(crate) fn measured(t: &ThresholdResult) -> String {
     let Some(m) = t.measured else {
         let why = if t.unanswered { "that request had no response" } else { "nothing to measure" };

@@ -1,7 +1,8 @@
-//! Whether a saved report agrees with itself: every figure computed again from counts, sums and histograms.
+//! Checks whether a saved report is consistent, by recomputing every figure from counts, sums and histograms.
 //!
-//! Layouts print nothing but what follows from the raw part of a report. So three things are checked: that each histogram
-//! holds what it says it holds, that totals are the sums of their parts, and that the saved figures, thresholds and verdict are those computed.
+//! Layouts print only what follows from the raw part of a report. Three things are checked: each histogram agrees
+//! with its own totals; totals are the sums of their parts; and the saved figures, thresholds and verdict equal the
+//! computed ones.
 
 use super::saved::of_value;
 use crate::histogram::highest_of;
@@ -13,14 +14,14 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::fmt;
 
-/// A number that is not what follows from the rest of the report.
+/// A number that does not follow from the rest of the report.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// Where in the report: `figures.service.p99`.
+    /// Its path in the report: `figures.service.p99`.
     pub path: String,
-    /// What the report says.
+    /// The value in the report.
     pub saved: String,
-    /// What follows from the rest.
+    /// The value computed from the rest.
     pub computed: String,
 }
 
@@ -30,7 +31,7 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Computes every number of a saved report (the `json` layout) again and names those that differ; empty when none does.
+/// Recomputes every number of a saved report (the `json` layout) and returns those that differ.
 ///
 /// # Errors
 ///
@@ -44,7 +45,7 @@ pub fn verify(saved: &str) -> Result<Vec<Difference>, serde_json::Error> {
     found.parts(&report);
     found.judgement(&report);
     found.connections(&report);
-    // A report cut down to its raw part has no figures to differ.
+    // A report that is reduced to its raw part has no figures to compare.
     if let (Some(figures), Ok(computed)) = (value.get("figures"), serde_json::to_value(Figures::of(&report)))
     {
         found.figures("figures", figures, &computed);
@@ -74,7 +75,7 @@ impl Found {
         }
     }
 
-    /// Goes through the whole report for histograms, which are known by their buckets.
+    /// Searches the whole report for histograms, recognized by their buckets.
     fn histograms(&mut self, path: &str, value: &Value) {
         match value {
             Value::Object(map) if map.contains_key("buckets") => self.histogram(path, value),
@@ -93,7 +94,7 @@ impl Found {
         }
     }
 
-    /// One histogram: count, smallest, largest and both sums must be possible with its buckets.
+    /// Checks one histogram: its buckets must allow its count, minimum, maximum and both sums.
     fn histogram(&mut self, path: &str, value: &Value) {
         let whole = |key: &str| value.get(key).and_then(Value::as_u64).unwrap_or(0);
         let buckets: Vec<(u64, u64)> =
@@ -110,7 +111,7 @@ impl Found {
             }
         };
         between("min", whole("min") as f64, *first as f64, highest_of(*first) as f64);
-        // The last bucket of all takes everything above it.
+        // The last possible bucket takes everything above it.
         let most = if *last >= Histogram::LAST { f64::INFINITY } else { highest_of(*last) as f64 };
         between("max", whole("max") as f64, *last as f64, most);
         let sum = |power: i32, end: fn(u64) -> f64| -> f64 {
@@ -123,7 +124,7 @@ impl Found {
         between("sum_of_squares", squares, sum(2, |from| from as f64), sum(2, high));
     }
 
-    /// Totals that follow from other totals.
+    /// Checks totals that follow from other totals.
     fn totals(&mut self, report: &Report) {
         let counts = &report.counts;
         let ended = total([counts.responses, counts.errors.total(), counts.unfinished]);
@@ -164,7 +165,7 @@ impl Found {
         self.window(report);
     }
 
-    /// What rates are of. Without a warm-up it is part of what was counted.
+    /// Checks the window for rates. Without a warm-up it is part of the counts.
     fn window(&mut self, report: &Report) {
         let Some(window) = report.window else { return };
         self.at_most("window.length_ns", window.length_ns, report.duration_ns);
@@ -176,7 +177,7 @@ impl Found {
         }
     }
 
-    /// Totals that are the sums of their parts: threads, targets, clients, ticks.
+    /// Checks totals that are sums of parts: threads, targets, clients, ticks.
     fn parts(&mut self, report: &Report) {
         let counts = &report.counts;
         let errors = counts.errors.total();
@@ -205,7 +206,7 @@ impl Found {
         self.ticks(report);
     }
 
-    /// Ticks hold everything: the last one ends with its thread, the graceful stop included.
+    /// Ticks cover everything: the last one ends with its thread, after the graceful stop.
     fn ticks(&mut self, report: &Report) {
         let (ticks, counts) = (&report.series.ticks, &report.counts);
         if ticks.is_empty() {
@@ -226,7 +227,7 @@ impl Found {
         }
     }
 
-    /// What was said of the run: thresholds and verdict follow from the report, by the rules of this version.
+    /// Checks thresholds and verdict by the rules of this version.
     fn judgement(&mut self, report: &Report) {
         for (i, saved) in report.thresholds.iter().enumerate() {
             let path = format!("thresholds[{i}]");
@@ -264,7 +265,7 @@ impl Found {
         }
     }
 
-    /// What connections carried: each response came over one that was used before, or over one that its request opened.
+    /// Checks connections: each response came over a reused connection or one that its request opened.
     fn connections(&mut self, report: &Report) {
         let (counts, connections) = (&report.counts, &report.connections);
         self.at_most("counts.kept_alive", counts.kept_alive, counts.responses);
@@ -282,7 +283,7 @@ impl Found {
         }
     }
 
-    /// Saved figures against computed ones, name by name.
+    /// Compares saved figures with computed ones, by name.
     fn figures(&mut self, path: &str, saved: &Value, computed: &Value) {
         match (saved, computed) {
             (Value::Object(saved), Value::Object(computed)) => {
@@ -306,12 +307,12 @@ impl Found {
     }
 }
 
-/// Equal but for how a number was written.
+/// Equal except for rounding in the text.
 fn is_near(a: f64, b: f64) -> bool {
     (a - b).abs() <= 1e-9 * b.abs()
 }
 
-/// The sum; no file makes it overflow.
+/// The sum, which no file can make overflow.
 fn total(parts: impl IntoIterator<Item = u64>) -> u64 {
     parts.into_iter().fold(0, u64::saturating_add)
 }

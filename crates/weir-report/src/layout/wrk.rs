@@ -1,11 +1,11 @@
-//! `wrk`: the text of wrk 4 with `--latency`. wrk2, which grew out of it, shares its units and its table (see `wrk2`).
+//! `wrk`: the text of wrk 4 with `--latency`. Its fork wrk2 uses the same units and table (see `wrk2`).
 //!
-//! Read from output of wrk 4.1.0 (the files `wrk*.txt` in tests/captured) and its rules: times climb from µs to h, each unit
-//! from 85 % of the next on; counts are decimal, bytes binary; a number is padded so that units stand below one another.
+//! Derived from output of wrk 4.1.0 (the files `wrk*.txt` in tests/captured). Its rules: times use units from µs to
+//! h, switching to the next at 85 % of it; counts are decimal, bytes binary; numbers are padded to align their units.
 //!
-//! One figure is deliberately not wrk's: it adds invented samples to `Latency` after the run to make up for requests that it
-//! did not send in time. Ours are the service times measured. `timeout` counts requests given up after the timeout, where
-//! wrk counts only those whose response came after all.
+//! One figure deliberately differs: after the run, wrk adds invented samples to `Latency`, to make up for requests
+//! that it sent late. Ours are the measured service times. `timeout` counts requests that timed out; wrk counts only
+//! those whose response arrived later.
 
 use super::format::Format;
 use crate::Histogram;
@@ -19,7 +19,7 @@ fn print(report: &Report) -> String {
     Sheet::of(report).text()
 }
 
-/// The figures of wrk, in its units, before they are put into words.
+/// The figures of wrk, in its units, before formatting.
 pub(super) struct Sheet {
     pub(super) url: String,
     pub(super) planned_s: f64,
@@ -27,7 +27,7 @@ pub(super) struct Sheet {
     pub(super) connections: u64,
     /// In microseconds.
     pub(super) latency: Stats,
-    /// In requests a second and thread.
+    /// Requests per second and thread.
     pub(super) rate: Stats,
     /// Percentiles of the latency in microseconds.
     pub(super) percentiles: Vec<(f64, f64)>,
@@ -45,12 +45,12 @@ pub(super) struct Stats {
     pub(super) mean: f64,
     pub(super) stdev: f64,
     pub(super) max: f64,
-    /// Percent of the values within one deviation of the mean.
+    /// Percentage of the values within one deviation of the mean.
     pub(super) within: f64,
 }
 
 impl Stats {
-    /// Of a histogram, its values divided by `unit`.
+    /// From a histogram, its values divided by `unit`.
     pub(super) fn of(h: &Histogram, unit: f64) -> Self {
         let stdev = h.stdev();
         Self {
@@ -104,7 +104,7 @@ impl Sheet {
         out + &self.foot()
     }
 
-    /// The two lines that begin the output.
+    /// The first two lines of the output.
     pub(super) fn head(&self) -> String {
         format!(
             "Running {} test @ {}\n  {} threads and {} connections\n",
@@ -131,7 +131,7 @@ impl Sheet {
             + &line("Req/Sec", self.rate, metric)
     }
 
-    /// All below the percentiles.
+    /// Everything below the percentiles.
     pub(super) fn foot(&self) -> String {
         let mut out = format!(
             "  {} requests in {}, {}B read\n",
@@ -160,7 +160,7 @@ impl Sheet {
 
 const MINUTES: (f64, &[&str]) = (60.0, &["s", "m", "h"]);
 
-/// Climbs to the unit whose 85 % the number reaches; the last unit is never used, which is how wrk prints it.
+/// Uses the first unit until 85 % of the next. The last unit is never used, as in wrk.
 fn in_units(mut n: f64, (scale, units): (f64, &[&str]), digits: usize) -> String {
     let mut unit = 0;
     while unit + 2 < units.len() && n >= scale * 0.85 {
@@ -187,8 +187,8 @@ fn binary(n: f64) -> String {
     in_units(n, (1024.0, &["", "K", "M", "G", "T", "P"]), 2)
 }
 
-/// Right-aligned so that the digits of numbers with and without a unit, or with a unit of one or two letters, end in the
-/// same column.
+/// Right-aligns numbers so that their digits end in the same column, with a unit of one or two letters or without
+/// one.
 pub(super) fn padded(text: &str, width: usize) -> String {
     let letter = |from_end: usize| text.bytes().rev().nth(from_end).is_some_and(|b| b.is_ascii_alphabetic());
     let pad = 2 - usize::from(letter(0)) - usize::from(letter(1));
@@ -201,7 +201,7 @@ mod tests {
     use super::*;
     use crate::report::{PlanAsRun, Stop, TargetPlan, ThreadStats};
 
-    /// The figures of a captured run, typed from its text and its raw counts.
+    /// The figures of a captured run, copied from its text and its raw counts.
     fn captured() -> Sheet {
         Sheet {
             url: "http://127.0.0.1:18980/".to_owned(),

@@ -1,11 +1,12 @@
-//! `wrk2`: the text of wrk2 with `--latency` and `--u_latency`: the table of wrk, from response times, and the whole spectrum.
+//! `wrk2`: the text of wrk2 with `--latency` and `--u_latency`: wrk's table, from response times, and the full
+//! spectrum.
 //!
-//! wrk2 could not be had for a captured run: the layout is read from its source (src/wrk.c, src/hdr_histogram.c at
-//! giltene/wrk2) and checked against the output in its README (tests/captured/wrk2.txt, with the indentation of that page
-//! taken off and the calibration lines in their present form).
+//! wrk2 was not available for a captured run. The layout follows its source (src/wrk.c, src/hdr_histogram.c at
+//! giltene/wrk2) and was checked against the output in its README (tests/captured/wrk2.txt, with that page's
+//! indentation removed and the calibration lines in their current form).
 //!
-//! Recorded Latency is ours from the intended start, Uncorrected Latency ours from the send. wrk2 calibrates for ten
-//! seconds to choose its sampling interval; we sample every 100 ms and print that with each thread's mean.
+//! Recorded Latency is our time from the intended start, Uncorrected Latency that from the send. wrk2 calibrates for
+//! ten seconds to choose its sampling interval; we sample every 100 ms and print that with each thread's mean.
 
 use super::format::Format;
 use super::wrk::{Sheet, Stats, padded, time_us};
@@ -101,14 +102,14 @@ impl Spectrum {
         out + "----------------------------------------------------------\n"
     }
 
-    /// Value, share and count up to it: at each of the shares that HdrHistogram prints, the first bucket that reaches it.
-    /// The step to the next share is halved whenever half of what was left to 100 % is passed.
+    /// Value, share and cumulative count: at each share that HdrHistogram prints, the first bucket that reaches it.
+    /// The step to the next share halves whenever half of the remaining distance to 100 % is passed.
     fn lines(&self) -> Vec<(f64, f64, u64)> {
         let total: u64 = self.buckets.iter().map(|(_, count)| count).sum();
         let (mut lines, mut seen, mut next) = (Vec::new(), 0, 0.0);
         for (at, (value, count)) in self.buckets.iter().enumerate() {
             seen += count;
-            // The last bucket has one line at the share due and one for 100 %.
+            // The last bucket has one line at its share and one for 100 %.
             let last = at + 1 == self.buckets.len();
             while next <= 100.0 * seen as f64 / total as f64 {
                 lines.push((*value, next / 100.0, seen));
@@ -135,7 +136,7 @@ mod tests {
 
     #[test]
     fn the_figures_of_a_published_run_print_as_published() {
-        // Value and running count of each line of the spectrum; values that share a line's count add nothing.
+        // Value and running count of each line; values with a line's count add nothing.
         let mut before = 0;
         let buckets = PUBLISHED
             .lines()

@@ -1,7 +1,7 @@
-//! Plots as SVG text: lines over time or percentile, and bars. Made here and not in the reader's browser, so that a page is
-//! whole without a script and looks the same everywhere. Values are shown where one points at, by a style alone.
+//! Plots as SVG text: lines over time or percentile, and bars. They are drawn here and not in the reader's browser,
+//! so that a page is complete without a script and looks the same everywhere. Values appear on hover, by CSS alone.
 //!
-//! *Layout.* `axis` says where values stand, `hover` shows them; here is what is drawn.
+//! *Layout.* `axis` places values, `hover` shows them; this file draws.
 
 mod axis;
 mod hover;
@@ -14,25 +14,25 @@ use std::fmt::Write;
 const W: f64 = 520.0;
 /// Its height.
 const H: f64 = 230.0;
-/// Room for labels at its left,
+/// Space for labels on the left,
 const LEFT: f64 = 62.0;
 /// below,
 const BELOW: f64 = 28.0;
 /// for half a line of text above,
 const ABOVE: f64 = 8.0;
-/// and for half a label at its right.
+/// and for half a label on the right.
 const RIGHT: f64 = 24.0;
 
-/// Half of the width of a letter.
+/// Half a letter's width.
 const HALF_LETTER: f64 = 3.3;
 
-/// How many colours the page has.
+/// Number of colors on the page.
 const COLOURS: usize = 8;
 
 /// One line of a plot.
 pub(crate) struct Line {
     pub(crate) name: String,
-    /// Values of both axes; where a value is missing, the line is interrupted.
+    /// Values on both axes; a missing value interrupts the line.
     pub(crate) points: Vec<(f64, Option<f64>)>,
 }
 
@@ -44,7 +44,7 @@ fn y_of(axis: &Axis, value: f64) -> f64 {
     ABOVE + (1.0 - axis.place(value)) * (H - ABOVE - BELOW)
 }
 
-/// The frame: grid, labels, and a text for those who do not see it.
+/// The frame: grid, labels, and a text alternative.
 fn frame(title: &str, x: &Axis, y: &Axis) -> String {
     let mut out = format!("<svg viewBox=\"0 0 {W} {H}\" role=\"img\" aria-label=\"{title}\">");
     for (value, label) in &y.marks {
@@ -63,7 +63,7 @@ fn frame(title: &str, x: &Axis, y: &Axis) -> String {
     out
 }
 
-/// A label below a plot, moved to the left where it would leave the picture.
+/// A label below a plot, moved left if it would leave the picture.
 fn mark_below(at: f64, y: f64, label: &str) -> String {
     if at + label.chars().count() as f64 * HALF_LETTER > W {
         format!("<text x=\"{W}\" y=\"{y}\" text-anchor=\"end\">{label}</text>")
@@ -72,7 +72,7 @@ fn mark_below(at: f64, y: f64, label: &str) -> String {
     }
 }
 
-/// What is drawn beside the lines of a plot. Texts are HTML.
+/// Additions to the lines of a plot. Texts are HTML.
 #[derive(Default)]
 pub(crate) struct Marks {
     /// From one value of the horizontal axis to another.
@@ -81,7 +81,7 @@ pub(crate) struct Marks {
     pub(crate) levels: Vec<(f64, String)>,
     /// At a value of the horizontal axis.
     pub(crate) places: Vec<(f64, String)>,
-    /// Points without a line: both values, and which colour.
+    /// Points without a line: both values, and the color.
     pub(crate) points: Vec<(f64, f64, usize)>,
 }
 
@@ -119,9 +119,9 @@ impl Marks {
     }
 }
 
-/// A text in the middle of a place, moved to where the plot has room for it.
+/// A text centered at a position, moved to where the plot has room.
 fn label(at: f64, y: f64, text: &str) -> String {
-    // A mark may be escaped, so this is enough and sometimes more.
+    // An escaped mark counts longer than it is, so this is at least enough.
     let half = text.chars().count() as f64 * HALF_LETTER;
     let (x, anchor) = if at - half < LEFT {
         (LEFT + 2.0, "start")
@@ -138,7 +138,7 @@ pub(crate) fn lines(title: &str, x: &Axis, y: &Axis, lines: &[Line]) -> String {
     marked_lines(title, x, y, lines, &Marks::default())
 }
 
-/// The same with marks.
+/// Like [`lines`], with marks.
 pub(crate) fn marked_lines(title: &str, x: &Axis, y: &Axis, lines: &[Line], marks: &Marks) -> String {
     let mut out = frame(title, x, y) + &marks.draw(x, y);
     for (i, line) in lines.iter().enumerate().map(|(i, line)| (i % COLOURS, line)) {
@@ -153,7 +153,7 @@ pub(crate) fn marked_lines(title: &str, x: &Axis, y: &Axis, lines: &[Line], mark
             }
         }
         let _ = write!(out, "<path class=\"line c{i}\" d=\"{path}\"/>");
-        // Few points would be a line that is hard to see, and one would be nothing.
+        // Few points would make a barely visible line, and one point none.
         for (at, value) in line.points.iter().filter(|_| line.points.len() <= 60) {
             if let Some(value) = value {
                 let (cx, cy) = (x_of(x, *at), y_of(y, *value));
@@ -164,12 +164,12 @@ pub(crate) fn marked_lines(title: &str, x: &Axis, y: &Axis, lines: &[Line], mark
     out += &hover::strips(x, y, lines);
     out += "</svg><p class=\"legend\">";
     for (i, line) in lines.iter().enumerate().map(|(i, line)| (i % COLOURS, line)) {
-        let _ = write!(out, "<span><i class=\"c{i}\"></i>{}</span> ", line.name); // where a row may end
+        let _ = write!(out, "<span><i class=\"c{i}\"></i>{}</span> ", line.name); // a possible line break
     }
     out + "</p>"
 }
 
-/// Bars from one value to another with a height each and a text that shows when pointed at.
+/// Bars from one value to another, each with a height and a text shown on hover.
 pub(crate) fn bars(title: &str, x: &Axis, y: &Axis, bars: &[(f64, f64, f64, String)]) -> String {
     let mut out = frame(title, x, y);
     for (from, to, height, text) in bars {
@@ -184,20 +184,20 @@ pub(crate) fn bars(title: &str, x: &Axis, y: &Axis, bars: &[(f64, f64, f64, Stri
     out + "</svg>"
 }
 
-/// What one row of [`ranges`] shows: a name, a value with its lower and upper bound, and a text that shows when pointed at.
+/// A row of [`ranges`]: a name, a value with its bounds, and a text shown on hover.
 pub(crate) struct Range {
     pub(crate) name: String,
     pub(crate) value: f64,
     pub(crate) bounds: Option<(f64, f64)>,
     pub(crate) text: String,
-    /// Which colour.
+    /// The color.
     pub(crate) class: usize,
 }
 
-/// Values with their bounds below each other, and a line at `mark`: what is on its other side is another matter.
+/// Values with their bounds in rows, and a line at `mark`, which separates two outcomes.
 pub(crate) fn ranges(title: &str, x: &Axis, mark: f64, rows: &[Range]) -> String {
     const ROW: f64 = 18.0;
-    /// Room for names.
+    /// Width for names.
     const NAMES: f64 = 150.0;
     let height = rows.len() as f64 * ROW + BELOW;
     let at = |value: f64| NAMES + x.place(value).clamp(0.0, 1.0) * (W - NAMES - RIGHT);
@@ -226,7 +226,7 @@ pub(crate) fn ranges(title: &str, x: &Axis, mark: f64, rows: &[Range]) -> String
     out + "</svg>"
 }
 
-/// One bar cut into shares, with a legend below. Shares of nothing are left out.
+/// One bar divided into shares, with a legend below. Zero shares are left out.
 pub(crate) fn shares(title: &str, parts: &[(String, f64, String)]) -> String {
     let all: f64 = parts.iter().map(|(_, n, _)| n).sum();
     let mut out = format!("<svg viewBox=\"0 0 {W} 30\" role=\"img\" aria-label=\"{title}\">");

@@ -1,6 +1,6 @@
-//! What layouts print, computed once from the raw report: rates, shares, percentiles, costs.
+//! The derived figures that layouts print, computed once from the raw report: rates, shares, percentiles, costs.
 //!
-//! Saved beside the report in JSON, for readers that want a figure and not a histogram; `verify` computes them again.
+//! JSON reports include them for readers that want a figure and not a histogram; `verify` recomputes them.
 
 use super::{Percentiles, Phases, Report};
 use crate::Histogram;
@@ -10,17 +10,17 @@ use serde::Serialize;
 /// Figures computed from a report.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Figures {
-    /// Complete responses a second.
+    /// Complete responses per second.
     pub responses_per_s: f64,
-    /// Requests that came to an end, errors included, a second.
+    /// Finished requests per second, errors included.
     pub finished_per_s: f64,
-    /// Bytes sent a second.
+    /// Bytes sent per second.
     pub sent_per_s: f64,
-    /// Bytes received a second.
+    /// Bytes received per second.
     pub received_per_s: f64,
-    /// Errors, and responses with a status outside of 200 to 399.
+    /// Errors, and responses with a status outside 200 to 399.
     pub failed: u64,
-    /// These as a share of the finished.
+    /// `failed` as a share of the finished requests.
     pub failed_share: f64,
     /// Service time, from the send.
     pub service: Distribution,
@@ -32,13 +32,13 @@ pub struct Figures {
     pub phases: PhaseFigures,
     /// Processor time of the generator's busiest thread as a share of one core.
     pub busiest_thread: f64,
-    /// Responses for each second of the generator's processor time.
+    /// Responses per second of the generator's processor time.
     pub responses_per_generator_core_s: f64,
-    /// The share of the clients' time in which they were idle though they should not have been; none with a fixed rate.
+    /// The share of the clients' time in which they were idle but should not have been; none with a fixed rate.
     pub little_residual: Option<f64>,
-    /// Responses for each second of the target's processor time; none without `--pid`.
+    /// Responses per second of the target's processor time; none without `--pid`.
     pub responses_per_target_core_s: Option<f64>,
-    /// The target's processor time for each response, in microseconds; none without `--pid`.
+    /// The target's processor time per response, in microseconds; none without `--pid`.
     pub target_us_per_response: Option<f64>,
 }
 
@@ -56,7 +56,7 @@ pub struct Distribution {
 
 /// [`Phases`], each as a distribution.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
-#[allow(missing_docs)] // those of `Phases`
+#[allow(missing_docs)] // as in `Phases`
 pub struct PhaseFigures {
     pub blocked: Distribution,
     pub dns: Distribution,
@@ -68,7 +68,7 @@ pub struct PhaseFigures {
 }
 
 impl Figures {
-    /// Those of a report.
+    /// The figures of a report.
     pub fn of(report: &Report) -> Self {
         let rated = report.rated();
         let seconds = rated.seconds();
@@ -94,7 +94,7 @@ impl Figures {
 }
 
 impl Distribution {
-    /// That of a histogram.
+    /// The distribution of a histogram.
     pub fn of(h: &Histogram) -> Self {
         Self { count: h.count(), stdev: h.stdev(), percentiles: Percentiles::of(h) }
     }

@@ -1,4 +1,5 @@
-//! Who took part in a run: threads, connections, targets, the wire, the machine; and what was asked of the result.
+//! The parties of a run: threads, connections, targets, the wire, the machine; and the results of checks and
+//! thresholds.
 
 use crate::Histogram;
 use crate::units::counted;
@@ -6,11 +7,11 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// One thread of the generator (wrk `Thread Stats` are over all of these).
+/// One generator thread (wrk `Thread Stats` cover all of these).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ThreadStats {
-    /// Connections (clients) that belong to it.
+    /// Its connections (clients).
     pub connections: u64,
     /// Requests begun.
     pub requests: u64,
@@ -18,29 +19,33 @@ pub struct ThreadStats {
     pub responses: u64,
     /// Requests that ended in an error.
     pub errors: u64,
-    /// Service time of its responses: mean, deviation and largest are `service.mean()`, `.stdev()`, `.max()`.
+    /// Service time of its responses: `service.mean()`, `.stdev()`, `.max()`.
     pub service: Histogram,
-    /// Its rate in responses a second, one value for each 100 ms (wrk `Req/Sec`: `mean`, `stdev`, `max`, `share_within` of these histograms
-    /// added up). Unit: responses a second, not nanoseconds.
+    /// Its rate in responses per second, one value per 100 ms (wrk `Req/Sec`: `mean`, `stdev`, `max`, `share_within`
+    /// of the sum of these histograms). Unit: responses per second, not nanoseconds.
     pub rates: Histogram,
-    /// How long the two below were measured: from the start of measuring to the planned end, or to its own end where that came first. 0 in
-    /// reports of versions that measured them for the whole duration.
+    /// How long the next two were measured: from the start of measuring to the planned end, or to the thread's own
+    /// end if earlier. 0 in reports of versions that measured them for the whole duration.
     pub measured_ns: u64,
-    /// Processor time in it.
+    /// Processor time in that period.
     pub cpu_ns: u64,
-    /// Time it was ready to run and had no processor, in it; 0 where the kernel does not tell.
+    /// Time in that period in which it was runnable but had no processor; 0 if the kernel does not report it.
     pub waited_ns: u64,
-    /// Sum over its clients of the time they had a request under way, connecting and errors included, while measuring: for Little's law.
+    /// Time its clients had a request in flight while measuring, summed, connecting and errors included; for Little's
+    /// law.
     pub busy_ns: u64,
-    /// Sum over its clients of their think time while measuring. Reports of older versions have 0, and less in the next instead.
+    /// Think time of its clients while measuring, summed. Reports of older versions have 0, and a smaller
+    /// `available_ns`.
     pub think_ns: u64,
-    /// Sum over its clients of the time they were there: their number times the duration, less the time before their stage and after it.
+    /// Time its clients were active, summed: their number times the duration, less the time before and after their
+    /// stages.
     pub available_ns: u64,
 }
 
-/// What came to its end between the start of measuring and the planned end, whenever it began: what rates are of. So an answer that takes until
-/// long after the end lengthens no time that others are divided by, and what began in the warm-up stands for what is still under way at the end. A
-/// run that has no planned end, by `-n`, lasts until its last response.
+/// Requests that finished between the start of measuring and the planned end, whenever they began. Rates refer to
+/// these. An answer that takes until long after the end thus does not lengthen the divisor. Requests that began in
+/// the warm-up make up for those still in flight at the end. A run without a planned end, by `-n`, lasts until its
+/// last response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Window {
@@ -50,9 +55,9 @@ pub struct Window {
     pub responses: u64,
     /// Requests that ended in an error.
     pub errors: u64,
-    /// Bytes of the requests that ended; over a WebSocket, of the messages that were sent.
+    /// Bytes of the requests that ended; with WebSocket, of the messages sent.
     pub sent: u64,
-    /// Bytes received of their responses, whole or not (wrk `read`).
+    /// Bytes received of their responses, complete or not (wrk `read`).
     pub received: u64,
 }
 
@@ -62,7 +67,7 @@ impl Window {
         self.length_ns.max(1) as f64 / 1e9
     }
 
-    /// Adds what came to its end in another part of the run, at the same time.
+    /// Adds the finished requests of another part of the run in the same period.
     pub const fn add(&mut self, other: &Self) {
         self.responses += other.responses;
         self.errors += other.errors;
@@ -70,7 +75,7 @@ impl Window {
         self.received += other.received;
     }
 
-    /// What came to its end after `earlier`.
+    /// The requests that finished after `earlier`.
     pub const fn since(&self, earlier: &Self) -> Self {
         Self {
             length_ns: self.length_ns,
@@ -82,21 +87,21 @@ impl Window {
     }
 }
 
-/// The connections as a set.
+/// All connections together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct ConnectionStats {
     /// Connections opened, warm-up included.
     pub opened: u64,
-    /// Of these, while measuring.
+    /// Of these, opened while measuring.
     pub opened_measured: u64,
-    /// Requests that went over a connection used before.
+    /// Requests over a reused connection.
     pub reused: u64,
-    /// Connections opened while measuring whose first packet had to be sent again: a second late at least.
+    /// Connections opened while measuring whose first packet had to be sent again, so at least a second late.
     pub syn_again: u64,
-    /// Complete responses of each client, in order of their numbers; at most 65,536 of them. 0 means starved.
+    /// Complete responses of each client, by number; at most 65,536 clients. 0 means starved.
     pub responses_by_client: Vec<u64>,
-    /// Times to connect, TLS included, of all connections opened, warm-up included (oha `DNSDialup`).
+    /// Times to connect, including TLS, of all connections opened, warm-up included (oha `DNSDialup`).
     pub dial: Histogram,
 }
 
@@ -113,19 +118,19 @@ pub struct TargetStats {
     pub requests: u64,
     /// Complete responses.
     pub responses: u64,
-    /// Of these, with a status outside of 200 to 399; with gRPC, with a code that is not OK.
+    /// Of these, with a status outside 200 to 399; with gRPC, with a code other than OK.
     pub unexpected: u64,
     /// Requests that ended in an error.
     pub errors: u64,
     /// Complete responses in the [`Window`].
     pub in_window: u64,
-    /// Service time of its responses. Empty with a single target: `Latency::service` is the same.
+    /// Service time of its responses. Empty with a single target, where it equals `Latency::service`.
     pub service: Histogram,
-    /// Body bytes of the first good (2xx) response (ab `Document Length`); none when there was no such response.
+    /// Body bytes of the first good (2xx) response (ab `Document Length`); none without one.
     pub document_bytes: Option<u64>,
-    /// Smallest and largest body of a good response.
+    /// Smallest and largest body of its good responses.
     pub body_bytes: Option<(u64, u64)>,
-    /// Complete responses by status. Empty with a single target, as the next three.
+    /// Complete responses by status. Empty with a single target, like the next three.
     pub statuses: BTreeMap<u16, u64>,
     /// Complete responses by protocol.
     pub protocols: BTreeMap<String, u64>,
@@ -135,75 +140,80 @@ pub struct TargetStats {
     pub received_body: u64,
 }
 
-/// What was really on the wire.
+/// What was actually on the wire.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Ledger {
-    /// Responses by the protocol they came in.
+    /// Responses by protocol.
     pub protocols: BTreeMap<String, u64>,
     /// `TLSv1.3`, `TLSv1.2`; none without TLS (ab `SSL/TLS Protocol`).
     pub tls_version: Option<String>,
     /// The cipher suite, such as `TLS13_AES_256_GCM_SHA384`.
     pub tls_cipher: Option<String>,
-    /// The group of the key exchange, in the words of IANA: `X25519`, `secp256r1` (ab `Server Temp Key`).
+    /// The key exchange group by its IANA name: `X25519`, `secp256r1` (ab `Server Temp Key`).
     pub tls_group: Option<String>,
     /// Bits of the key in the server's certificate (ab, third in `SSL/TLS Protocol`).
     pub tls_key_bits: Option<u32>,
-    /// What ALPN chose; none where it was not asked or not answered, and with HTTP/1.1, which has nothing to choose.
+    /// The protocol chosen by ALPN; none if ALPN was not offered or not answered, and with HTTP/1.1, which leaves no
+    /// choice.
     pub alpn: Option<String>,
-    /// Connections by protocol, TLS version and cipher, joined by blanks, in case they differ.
+    /// Connections by protocol, TLS version and cipher, separated by blanks, in case they differ.
     pub sessions: BTreeMap<String, u64>,
-    /// Connections opened to a proxy, by its URL; empty where none was asked for.
+    /// Connections opened to a proxy, by its URL; empty without a proxy.
     pub proxies: BTreeMap<String, u64>,
-    /// The addresses of the targets, or of the proxy, and what became of connections to them. One that fails is passed over while others accept.
+    /// The addresses of the targets, or of the proxy, with the results of connections to them. An address that fails
+    /// is skipped while others accept.
     pub addresses: BTreeMap<String, AddressUse>,
-    /// Time that looking up all names took, before the run.
+    /// Time spent on all name lookups, before the run.
     pub dns_ns: u64,
-    /// The first request on the wire, up to 4 KiB, with what is not printable escaped as in Rust (`\r\n`, `\x1f`); credentials are `***`.
+    /// The first request on the wire, up to 4 KiB; unprintable characters are escaped as in Rust (`\r\n`, `\x1f`),
+    /// credentials are `***`.
     pub first_request: String,
-    /// Its whole length.
+    /// Its full length.
     pub first_request_bytes: u64,
-    /// The first complete response on the wire, likewise.
+    /// The first complete response on the wire, in the same form.
     pub first_response: String,
-    /// Its whole length.
+    /// Its full length.
     pub first_response_bytes: u64,
-    /// `Server` field of the first good response, whole (ab prints it up to the first blank).
+    /// `Server` field of the first good response, complete (ab prints it up to the first blank).
     pub server: Option<String>,
     /// `Content-Type` of the first good response.
     pub content_type: Option<String>,
 }
 
-/// What became of connections to an address, warm-up and what asks for a schema before the run included.
+/// Results of connections to an address, including the warm-up and schema lookups before the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct AddressUse {
     /// Accepted.
     pub opened: u64,
-    /// Refused, out of reach, or not in time.
+    /// Refused, unreachable, or timed out.
     pub failed: u64,
 }
 
-/// The sessions of a load over WebSocket. A message and its answer are a request and its response in all other figures.
+/// The sessions of a load over WebSocket. All other figures count a message and its answer as request and response.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct WebSocketStats {
     /// Sessions opened, warm-up included (k6 `ws_sessions`).
     pub sessions: u64,
-    /// From the beginning of the connection to the end of the handshake, of each of them (k6 `ws_connecting`).
+    /// For each of them, from the start of connecting to the end of the handshake (k6 `ws_connecting`).
     pub connecting: Histogram,
     /// The handshake alone: from its request to the 101.
     pub handshake: Histogram,
-    /// From the beginning of the connection to its end, of each that ended before the threads did (k6 `ws_session_duration`).
+    /// From the start of connecting to the end of the session, for each that ended before the threads did (k6
+    /// `ws_session_duration`).
     pub session_duration: Histogram,
     /// Messages sent while measuring (k6 `ws_msgs_sent`).
     pub sent: u64,
-    /// Messages received while measuring (k6 `ws_msgs_received`): answers, and what nobody asked for.
+    /// Messages received while measuring (k6 `ws_msgs_received`): answers and unsolicited ones.
     pub received: u64,
-    /// Of these, how many came while no message waited for an answer.
+    /// Of these, how many came while no message awaited an answer.
     pub unsolicited: u64,
-    /// Pings of the target, warm-up included; they are answered.
+    /// The target's pings, warm-up included; each is answered.
     pub pings: u64,
-    /// Sessions that the target closed, by what its close frame said, such as `code 1001`; the 32 first different ones, the rest under `…`.
+    /// Sessions that the target closed, by the text of its close frame, such as `code 1001`: the first 32 distinct
+    /// ones, the rest under `…`.
     pub closed_by_target: BTreeMap<String, u64>,
 }
 
@@ -225,16 +235,16 @@ pub struct CheckResult {
 pub struct ThresholdResult {
     /// As written: `p99<20ms`.
     pub threshold: String,
-    /// What was measured, in the unit of the metric: nanoseconds, a share, a rate; none when there was nothing to measure, which fails, or
-    /// where `unanswered` is true.
+    /// The measured value, in the unit of the metric: nanoseconds, a share, a rate. None if nothing could be
+    /// measured, which fails, or if `unanswered` is true.
     pub measured: Option<f64>,
-    /// Whether it held.
+    /// Whether it was met.
     pub passed: bool,
-    /// Whether the figure falls among requests that had no response, which are slower than any that had one.
+    /// Whether the figure falls among requests without a response, which count as slower than any response.
     pub unanswered: bool,
 }
 
-/// What the target's process tree spent in the steady state.
+/// The cost of the target's process tree in the steady state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct TargetCost {
@@ -246,11 +256,11 @@ pub struct TargetCost {
     pub processes: u64,
     /// Time between first and last sample.
     pub sampled_ns: u64,
-    /// Responses in that time: what costs are divided by.
+    /// Responses in that time, the divisor for costs.
     pub responses: u64,
     /// Processor time.
     pub cpu_ns: u64,
-    /// Of this, in the kernel; known to a clock tick (10 ms) only.
+    /// Of this, in the kernel; accurate only to a clock tick (10 ms).
     pub system_ns: u64,
     /// Resident memory, largest sample.
     pub rss_bytes_max: u64,
@@ -258,37 +268,39 @@ pub struct TargetCost {
     pub rss_bytes_end: u64,
     /// Threads, largest sample.
     pub threads_max: u64,
-    /// Context switches that the processes asked for by waiting.
+    /// Context switches because the processes waited.
     pub voluntary_switches: u64,
-    /// Context switches that took the processor away.
+    /// Context switches because the kernel took the processor away.
     pub involuntary_switches: u64,
-    /// Bytes received by the target's network namespace, all interfaces.
+    /// Bytes received on all interfaces of the target's network namespace.
     pub net_received: u64,
-    /// Bytes sent by it.
+    /// Bytes sent on them.
     pub net_sent: u64,
 }
 
-/// How well the generator did.
+/// How well the generator performed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Health {
-    /// With a fixed rate: from the intended start to the real one, where a connection was free: the generator's own lateness.
+    /// With a fixed rate: from the intended to the actual start, if a connection was free; the generator's own
+    /// lateness.
     pub start_lag: Histogram,
-    /// Largest number of starts due and not made.
+    /// Largest number of due but unmade starts.
     pub backlog_max: u64,
-    /// Longest time without any response while requests were under way.
+    /// Longest time without any response while requests were in flight.
     pub longest_silence_ns: u64,
-    /// Times of 30 ms and more, each between two responses to one thread, without a response while requests were under way.
+    /// Times of at least 30 ms between two responses to one thread while requests were in flight.
     pub silences: Histogram,
-    /// How far the wall clock moved against the monotonic one: a step, if more than a few milliseconds.
+    /// How far the wall clock moved relative to the monotonic one: a step, if more than a few milliseconds.
     pub clock_step_ns: i64,
-    /// Connects that failed because no local port was free.
+    /// Failed connects for lack of a local port.
     pub out_of_ports: u64,
-    /// Connects that failed because no descriptor was free.
+    /// Failed connects for lack of a descriptor.
     pub out_of_descriptors: u64,
     /// Largest resident memory of the generator.
     pub rss_bytes_max: u64,
-    /// Who used the processors of its machine, warm-up included; none where that is not told, and for runs that are too short for it.
+    /// Who used the machine's processors, warm-up included; none if the kernel does not report it, and for very short
+    /// runs.
     pub cores: Option<CoreUse>,
 }
 
@@ -296,19 +308,19 @@ pub struct Health {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct CoreUse {
-    /// How long was looked.
+    /// Length of the observation.
     pub length_ns: u64,
     /// Cores of the machine.
     pub cores: u64,
-    /// Time that all of them together were at work.
+    /// Time that all cores together were busy.
     pub busy_ns: u64,
-    /// Time that the machine below took away from this one.
+    /// Time that the hypervisor took from this machine.
     pub stolen_ns: u64,
-    /// Of the busy time, that of the generator's threads.
+    /// Of the busy time, the share of the generator's threads.
     pub generator_ns: u64,
-    /// That of the targets' processes; none where they are on another machine, or not ours to look at.
+    /// The share of the targets' processes; none if they run on another machine, or we may not inspect them.
     pub target_ns: Option<u64>,
-    /// The others that used the most, at most three.
+    /// The other processes that used the most, at most three.
     pub others: Vec<CoreUser>,
 }
 
@@ -325,20 +337,20 @@ pub struct CoreUser {
 }
 
 impl CoreUse {
-    /// Time of whoever is neither generator nor target, and what was taken away from the machine.
+    /// Time of processes other than generator and target, and time stolen from the machine.
     pub fn others_ns(&self) -> u64 {
         let known = self.generator_ns + self.target_ns.unwrap_or(0);
         self.busy_ns.saturating_sub(known) + self.stolen_ns
     }
 }
 
-/// The machine and version that made the load.
+/// The machine and version that generated the load.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Generator {
     /// Version of Weir.
     pub version: String,
-    /// Kernel, as `uname -sr` says it.
+    /// Kernel, as in `uname -sr`.
     pub kernel: String,
     /// Model of the processor.
     pub cpu: String,

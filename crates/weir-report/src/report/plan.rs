@@ -1,15 +1,15 @@
-//! What was asked of a run: targets, pace, end.
+//! The plan of a run: targets, pace, end.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The plan as run: what the command line meant.
+/// The plan as run, with the options resolved.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct PlanAsRun {
-    /// A name for the run, where one was given (ghz `name`).
+    /// A name for the run, if given (ghz `name`).
     pub name: String,
-    /// What was asked; at least one.
+    /// The targets; at least one.
     pub targets: Vec<TargetPlan>,
     /// When requests begin.
     pub pace: Pace,
@@ -19,16 +19,16 @@ pub struct PlanAsRun {
     pub connections: u64,
     /// Threads of the generator.
     pub threads: u64,
-    /// Streams at a time on one connection: 1 with HTTP/1.1.
+    /// Concurrent streams on one connection: 1 with HTTP/1.1.
     pub streams: u64,
-    /// Whether that was written, and is no default.
+    /// Whether `streams` was given and is not the default.
     pub streams_given: bool,
-    /// Requests written ahead of their responses on an HTTP/1.1 connection; 1 is no pipelining. With more, the requests of a batch start
-    /// together and each has a latency of its own.
+    /// Requests written ahead of their responses on an HTTP/1.1 connection; 1 means no pipelining. With more, the
+    /// requests of a batch start together and each has its own latency.
     pub pipeline: u64,
     /// Whether a connection serves more than one request.
     pub keepalive: bool,
-    /// Whether unequal work of several targets was said to be wanted.
+    /// Whether unequal work of several targets was declared intended.
     pub unequal_ok: bool,
     /// The protocol asked for.
     pub protocol: Protocol,
@@ -36,7 +36,7 @@ pub struct PlanAsRun {
     pub timeout_ns: u64,
     /// Pause of a client between a response and its next request.
     pub think_ns: u64,
-    /// How long requests under way may take to finish once the run is over. Default 30 s; 0 cuts them.
+    /// How long requests in flight may take to finish after the run. Default 30 s; 0 cuts them.
     pub graceful_stop_ns: u64,
 }
 
@@ -56,43 +56,43 @@ pub struct TargetPlan {
     pub port: u16,
     /// Path with query (ab `Document Path`).
     pub path: String,
-    /// The proxy it is reached by, without credentials; none for straight.
+    /// The proxy, without credentials; none for a direct connection.
     pub proxy: Option<String>,
-    /// The addresses it resolved to, or `unix:PATH`; with a proxy those of the proxy.
+    /// The addresses that it resolved to, or `unix:PATH`; with a proxy, the proxy's.
     pub addresses: Vec<String>,
     /// Share of requests, relative to the other targets. Default 1.
     pub weight: u32,
     /// Header fields as sent, in order; the values of credentials are `***`.
     pub headers: Vec<(String, String)>,
-    /// Bytes of the request body, or of the message; of the first request, where bodies differ.
+    /// Bytes of the request body, or of the message; of the first request, if bodies differ.
     pub body_bytes: u64,
-    /// Values in what is sent that nobody means to send, such as `undefined` or `{id}`; the first four.
+    /// Values in the request that are probably mistakes, such as `undefined` or `{id}`; the first four.
     pub odd_values: Vec<String>,
-    /// The method that is called; none without gRPC.
+    /// The called method; none without gRPC.
     pub call: Option<CallPlan>,
 }
 
-/// A method of gRPC that is called.
+/// A called gRPC method.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct CallPlan {
-    /// How many messages go each way.
+    /// Which sides stream.
     pub kind: CallKind,
-    /// Messages sent with each call; with the first, where calls differ.
+    /// Messages sent with each call; with the first, if calls differ.
     pub messages: u64,
-    /// Where its schema comes from: files, or `reflection v1`.
+    /// The origin of its schema: files, or `reflection v1`.
     pub schema: String,
 }
 
-/// The kinds of calls of gRPC.
+/// The kinds of gRPC calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CallKind {
-    /// Streams both ways. All messages are sent at once.
+    /// Streams both ways. All messages are sent immediately.
     Bidirectional,
-    /// A stream there, one message back.
+    /// The client streams, the server sends one message.
     ClientStreaming,
-    /// One message there, a stream back.
+    /// The client sends one message, the server streams.
     ServerStreaming,
     /// One message each way.
     #[default]
@@ -117,16 +117,16 @@ pub enum Pace {
     /// Closed loop: each client sends its next request as soon as it has its response (and its think time is over).
     #[default]
     AsFastAsPossible,
-    /// Open loop: starts are fixed in advance, evenly spaced, whatever the target does.
+    /// Open loop: starts are fixed in advance and evenly spaced, whatever the target does.
     Rate {
-        /// Requests a second, over all threads.
+        /// Requests per second, over all threads.
         per_second: f64,
     },
-    /// The number of clients, or the rate, goes from stage to stage in a straight line.
+    /// The number of clients, or the rate, changes linearly from stage to stage.
     Stages {
         /// What the stages change.
         of: StageUnit,
-        /// What it is before the first stage. Default 0.
+        /// The value before the first stage. Default 0.
         start: f64,
         /// The stages in order.
         stages: Vec<Stage>,
@@ -134,7 +134,7 @@ pub enum Pace {
 }
 
 impl Pace {
-    /// Whether clients wait for their responses before they send again.
+    /// Whether clients wait for a response before they send again.
     pub const fn is_closed(&self) -> bool {
         match self {
             Self::AsFastAsPossible => true,
@@ -148,14 +148,14 @@ impl Pace {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StageUnit {
-    /// Requests a second.
+    /// Requests per second.
     Rate,
     /// Clients of a closed loop (k6 VUs).
     #[default]
     Users,
 }
 
-/// One stage: a straight line to a value.
+/// One stage: a linear change to a value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Stage {
     /// How long it takes.
@@ -164,20 +164,20 @@ pub struct Stage {
     pub target: f64,
 }
 
-/// When the run ends: by whatever comes first.
+/// When the run ends: whichever comes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Stop {
-    /// After so many requests, shared by all clients (k6 shared iterations, ab `-n`, ghz `total`).
+    /// After this many requests, shared by all clients (k6 shared iterations, ab `-n`, ghz `total`).
     pub requests: Option<u64>,
-    /// After so long, warm-up not counted.
+    /// After this time, not counting the warm-up.
     pub duration_ns: Option<u64>,
 }
 
-/// A protocol, asked for or spoken.
+/// A protocol, requested or used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum Protocol {
-    /// HTTP/1.0. Spoken by some servers, never asked for.
+    /// HTTP/1.0. Some servers use it; it is never requested.
     #[serde(rename = "HTTP/1.0")]
     Http10,
     /// HTTP/1.1.
@@ -187,12 +187,12 @@ pub enum Protocol {
     /// HTTP/2, with or without TLS.
     #[serde(rename = "HTTP/2")]
     Http2,
-    /// Messages of a WebSocket over HTTP/1.1.
+    /// WebSocket messages over HTTP/1.1.
     WebSocket,
 }
 
 impl Protocol {
-    /// All of them, each at its own number.
+    /// All protocols, in the order of their discriminants.
     pub const ALL: [Self; 4] = [Self::Http10, Self::Http11, Self::Http2, Self::WebSocket];
 }
 
@@ -200,12 +200,12 @@ impl Protocol {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "why")]
 pub enum End {
-    /// `--abort-on` came true.
+    /// A condition of `--abort-on` was met.
     Aborted {
         /// The condition, as written.
         condition: String,
     },
-    /// The time was up (also that of the last stage).
+    /// The time was over (also that of the last stage).
     #[default]
     Duration,
     /// Ctrl-C.

@@ -4,32 +4,33 @@ use crate::Histogram;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The latencies of complete responses of any status, in nanoseconds. Errors and unfinished requests are in none of them.
+/// The latencies of complete responses of any status, in nanoseconds. Errors and unfinished requests are not
+/// included.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Latency {
     /// Service time: from the first byte of the request written to the last byte of the response (k6 `http_req_duration`, wrk
     /// `Latency` without its invented samples, wrk2 `uncorrected`, ab `Processing`, ghz, hey). Without connecting.
     pub service: Histogram,
-    /// Response time: from the intended start to the last byte of the response (wrk2; ab `Total`; oha). With a fixed rate the intended start is
-    /// the plan's; else it is the moment the client turned to the request, before connecting. The same as `service` on a reused connection of
-    /// a closed loop.
+    /// Response time: from the intended start to the last byte of the response (wrk2; ab `Total`; oha). With a fixed
+    /// rate, the plan sets the intended start; otherwise it is when the client turned to the request, before
+    /// connecting. On a reused connection of a closed loop it equals `service`.
     pub response: Histogram,
-    /// The part of `service` whose status was outside of 200 to 399, with gRPC whose code was not OK. `service.without(&service_unexpected)` is k6's
-    /// `{ expected_response:true }`.
+    /// The part of `service` with a status outside 200 to 399, or with gRPC a code other than OK.
+    /// `service.without(&service_unexpected)` is k6's `{ expected_response:true }`.
     pub service_unexpected: Histogram,
     /// From the first byte of the request written to the first byte of the response (oha `firstByte`).
     pub first_byte: Histogram,
 }
 
-/// The phases of each complete response, as k6 defines them, in nanoseconds. Each histogram has one value per response; phases that a
-/// reused connection has no need of count as 0, as in k6.
+/// The phases of each complete response as k6 defines them, in nanoseconds. Each histogram has one value per
+/// response; phases that a reused connection skips count as 0, as in k6.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Phases {
-    /// From wanting a connection to having one: dialling and TLS (k6 `http_req_blocked`, ab `Connect`). 0 on reuse.
+    /// From needing a connection to having one: dialing and TLS (k6 `http_req_blocked`, ab `Connect`). 0 on reuse.
     pub blocked: Histogram,
-    /// Looking up the name. 0 for each request: names are looked up once, before the run (`Ledger::dns_ns`).
+    /// Name lookup. 0 for each request, since names are looked up once, before the run (`Ledger::dns_ns`).
     pub dns: Histogram,
     /// TCP connect only (k6 `http_req_connecting`). 0 on reuse.
     pub connecting: Histogram,
@@ -37,14 +38,14 @@ pub struct Phases {
     pub tls: Histogram,
     /// From the connection ready to the request fully written (k6 `http_req_sending`).
     pub sending: Histogram,
-    /// From the request fully written to the first byte of the response (k6 `http_req_waiting`, ab `Waiting`). 0 where the response came before
-    /// the request was fully written.
+    /// From the request fully written to the first byte of the response (k6 `http_req_waiting`, ab `Waiting`). 0 if
+    /// the response came before the request was fully written.
     pub waiting: Histogram,
-    /// From the first byte of the response to the last (k6 `http_req_receiving`). 0 where one read brought all.
+    /// From the first byte of the response to the last (k6 `http_req_receiving`). 0 if one read returned all of it.
     pub receiving: Histogram,
 }
 
-/// The run over time. Memory is constant: beyond [`Series::TICKS_MOST`] ticks, neighbours are merged and the tick
+/// The run over time. Memory is constant: beyond [`Series::TICKS_MOST`] ticks, neighbors are merged and the tick
 /// doubles.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
@@ -60,19 +61,19 @@ impl Series {
     pub const TICKS_MOST: usize = 3600;
 }
 
-/// What happened between two moments.
+/// What happened in one interval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Tick {
     /// Its end, from the start of measuring.
     pub end_ns: u64,
-    /// How long it really was: what its rates are divided by.
+    /// Its actual length, the divisor for its rates.
     pub length_ns: u64,
     /// Requests begun.
     pub requests: u64,
     /// Complete responses.
     pub responses: u64,
-    /// Responses with a status outside of 200 to 399; with gRPC, with a code that is not OK.
+    /// Responses with a status outside 200 to 399; with gRPC, with a code other than OK.
     pub unexpected: u64,
     /// Requests that ended in an error.
     pub errors: u64,
@@ -80,31 +81,31 @@ pub struct Tick {
     pub sent: u64,
     /// Bytes received.
     pub received: u64,
-    /// Clients that may send, at its end (k6 `vus`); with a fixed rate, those with a request under way.
+    /// Clients that may send, at its end (k6 `vus`); with a fixed rate, those with a request in flight.
     pub users: u64,
-    /// Starts due and not yet made, at its end. 0 in a closed loop.
+    /// Due but unmade starts, at its end. 0 in a closed loop.
     pub backlog: u64,
     /// Service time of the responses in it. In merged ticks each percentile is the larger of the two.
     pub service: Percentiles,
     /// Response time of the responses in it.
     pub response: Percentiles,
-    /// Processor time of all threads of the generator.
+    /// Processor time of all generator threads.
     pub generator_cpu_ns: u64,
 }
 
-/// Samples that must lie beyond a percentile for it to mean anything.
+/// A percentile is meaningful only with this many samples beyond it.
 pub(crate) const BEYOND: u64 = 10;
 
-/// How many responses it takes for this percentile, 0 to 1, to mean anything: [`BEYOND`] on its rarer side.
+/// How many responses this percentile, 0 to 1, needs to be meaningful: [`BEYOND`] on its rarer side.
 pub(crate) fn responses_for(quantile: f64) -> u64 {
     // The small term: 1 - 0.999 is a little less than 0.001.
     (BEYOND as f64 / (1.0 - quantile).min(quantile) - 1e-6).ceil() as u64
 }
 
-/// A few percentiles in nanoseconds, where a histogram would be too much.
+/// A few percentiles in nanoseconds, in place of a whole histogram.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
-#[allow(missing_docs)] // the names say it
+#[allow(missing_docs)] // the names are clear
 pub struct Percentiles {
     pub min: u64,
     pub mean: f64,
@@ -118,12 +119,13 @@ pub struct Percentiles {
 }
 
 impl Percentiles {
-    /// Whether so many values are enough for this percentile, 0 to 1: else it is left out where people read it. The median always is.
+    /// Whether this many values are enough for this percentile, 0 to 1. If not, text layouts omit it. The median is
+    /// always known.
     pub(crate) fn are_known(quantile: f64, count: u64) -> bool {
         quantile <= 0.5 || count >= responses_for(quantile)
     }
 
-    /// Those of a histogram.
+    /// The percentiles of a histogram.
     pub fn of(h: &Histogram) -> Self {
         Self {
             min: h.min(),

@@ -1,17 +1,18 @@
-//! Conditions in k6's words: `http_req_duration: p(95)<200`. A bare number is what it is to k6: milliseconds, a share, a count.
+//! Conditions in k6's syntax: `http_req_duration: p(95)<200`. A bare number has k6's meaning: milliseconds, a share,
+//! a count.
 
 use super::metric::{Counter, Metric, Stat, Trend};
 use super::{Order, Threshold};
 use crate::units;
 
-/// What k6 calls a metric, and what that is here.
+/// A k6 metric, and its equivalent here.
 enum Kind {
     Counter(Counter),
     Rate(Metric),
     Trend(Trend),
 }
 
-/// Its metrics, sorted by name. An iteration of its script is one request here.
+/// The metrics of k6, sorted by name. An iteration of its script is one request here.
 static METRICS: [(&str, Kind); 17] = [
     ("checks", Kind::Rate(Metric::Checks)),
     ("data_received", Kind::Counter(Counter::BytesReceived)),
@@ -32,14 +33,15 @@ static METRICS: [(&str, Kind); 17] = [
     ("iterations", Kind::Counter(Counter::Requests)),
 ];
 
-/// The metric and the condition of `http_req_duration: p(95)<200`, also with the quotes and brackets of its script.
+/// Splits `http_req_duration: p(95)<200` into metric and condition, also with the quotes and brackets of a k6 script.
 pub(crate) fn split(text: &str) -> Option<(&str, &str)> {
     let (metric, condition) = text.rsplit_once(':')?;
     let quotes = ['\'', '"', '[', ']', ' '];
     Some((metric.trim_matches(quotes), condition.trim_matches(quotes)))
 }
 
-/// One of our own conditions as k6 has it: its metric, and `p(99)<50` for `p99<50ms`. None where k6 has no such metric.
+/// Translates one of our conditions to k6: its metric, and `p(99)<50` for `p99<50ms`. `None` if k6 has no such
+/// metric.
 pub(crate) fn of_ours(text: &str) -> Option<(&'static str, String)> {
     let Threshold { metric, order, bound, .. } = Threshold::parse("", text).ok()?;
     let (metric, stat, bound) = match metric {
@@ -56,7 +58,7 @@ pub(super) fn is_metric(name: &str) -> bool {
     metric(name).is_some()
 }
 
-/// A condition on it, as an example.
+/// An example condition on it.
 pub(super) fn example(name: &str) -> &'static str {
     match metric(name) {
         Some(Kind::Counter(_)) => "count>1000",
@@ -79,7 +81,7 @@ pub(super) fn parse(name: &str, condition: &str) -> Result<(Metric, Order, f64),
         _ => return Err(form()),
     };
     let bound = match kind {
-        // Milliseconds; with a unit, what it says.
+        // Milliseconds, unless it has a unit.
         Kind::Trend(_) => match value.parse::<f64>() {
             Ok(ms) if ms.is_finite() && ms >= 0.0 => Some(ms * 1e6),
             _ => units::duration(value).map(|d| d.as_nanos() as f64),
@@ -164,7 +166,7 @@ mod tests {
             ("rate>5k", "http_reqs", "rate>5000"),
         ] {
             assert_eq!(k6_of_ours(ours), Some((metric, condition.to_owned())), "{ours}");
-            // What k6 would read is the same condition of ours again.
+            // Parsing the k6 form returns the same condition.
             let back = Threshold::parse("--threshold", &format!("{metric}: {condition}")).unwrap();
             let ours = Threshold::parse("--threshold", ours).unwrap();
             assert_eq!((back.order, back.bound), (ours.order, ours.bound), "{condition}");

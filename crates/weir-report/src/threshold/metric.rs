@@ -1,4 +1,4 @@
-//! What a condition is about: a figure of a report.
+//! The metric of a condition: a figure of a report.
 
 use crate::Histogram;
 use crate::report::{Counts, Report, TargetCost};
@@ -14,14 +14,14 @@ pub(super) enum Metric {
     Errors,
     Failed,
     PerCore,
-    /// Of the whole time, as k6 counts it.
+    /// Over the whole time, as in k6.
     PerSecond(Counter),
-    /// Responses a second, of the window.
+    /// Responses per second in the window.
     Rate,
     Trend(Trend, Stat),
 }
 
-/// What is counted.
+/// A counted quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counter {
     BytesReceived,
@@ -30,14 +30,14 @@ pub(super) enum Counter {
     Unsent,
 }
 
-/// Which times.
+/// The times of a trend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trend {
     Blocked,
     Connecting,
-    /// The service time of responses that are as expected.
+    /// The service time of expected responses.
     Expected,
-    /// The response time, and the pause after it.
+    /// The response time plus the pause after it.
     Iteration,
     Receiving,
     Response,
@@ -47,7 +47,7 @@ pub(super) enum Trend {
     Waiting,
 }
 
-/// Which figure of them.
+/// A statistic of the times.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Stat {
     Max,
@@ -71,20 +71,20 @@ impl Stat {
         })
     }
 
-    /// What k6 calls it.
+    /// Its name in k6.
     pub(super) fn in_k6(self) -> Cow<'static, str> {
         match self {
             Self::Max => "max".into(),
             Self::Mean => "avg".into(),
             Self::Min => "min".into(),
             Self::Quantile(0.5) => "med".into(),
-            // Six digits behind the point: 0.999 × 100 is not quite 99.9.
+            // Six decimals: 0.999 × 100 is not exactly 99.9.
             Self::Quantile(q) => format!("p({})", (q * 1e8).round() / 1e6).into(),
         }
     }
 
-    /// The figure of the times `h` and of requests that had no response, which took longer than any that had one: a figure
-    /// that falls among them is infinite.
+    /// The statistic of the times `h` and of requests without a response, which count as slower than any response. A
+    /// figure that falls among them is infinite.
     pub(super) fn of(self, h: &Histogram, unanswered: Unanswered) -> Option<f64> {
         let Unanswered { all, waited, at_least_ns } = unanswered;
         match self {
@@ -92,7 +92,7 @@ impl Stat {
             Self::Quantile(q) if h.quantile_with(q, all).is_none() => Some(f64::INFINITY),
             _ if h.is_empty() => None,
             Self::Max => Some(h.max() as f64),
-            // Those that waited took this long at least; a refused connection took no time worth counting.
+            // Those that waited took at least this long; a refused connection took no significant time.
             Self::Mean => {
                 let rest = waited as f64 * h.max().max(at_least_ns) as f64;
                 Some((h.sum() as f64 + rest) / (h.count() + waited) as f64)
@@ -103,12 +103,12 @@ impl Stat {
     }
 }
 
-/// Requests that had no response.
+/// Requests without a response.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Unanswered {
-    /// Errors of any kind, and requests that were open when the run ended.
+    /// Errors of any kind, and requests in flight when the run ended.
     pub(super) all: u64,
-    /// Those of them that waited for one: timeouts, and requests that were open when the run ended.
+    /// Those that waited for a response: timeouts, and requests in flight when the run ended.
     waited: u64,
     /// How long those waited at least.
     at_least_ns: u64,
@@ -126,7 +126,8 @@ impl Unanswered {
 }
 
 impl Trend {
-    /// Whether a request without a response counts to it. The others are steps before the response, or of good responses alone.
+    /// Whether requests without a response count in it. Other trends are steps before the response, or cover only
+    /// good responses.
     const fn counts_unanswered(self) -> bool {
         match self {
             Self::Iteration | Self::Receiving | Self::Response | Self::Service | Self::Waiting => true,
@@ -193,7 +194,7 @@ impl Metric {
             }
             Self::CostUs => cost(|c| c.cpu_ns as f64 / c.responses as f64).filter(|us| us.is_finite()),
             Self::Count(counter) => Some(counter.of(r) as f64),
-            // To gRPC a code that is not OK is an error, as ghz counts it.
+            // In gRPC a code other than OK is an error, as in ghz.
             Self::Errors if r.is_grpc() => share(r.failed(), r.finished()),
             Self::Errors => share(r.counts.errors.total(), r.finished()),
             Self::Failed => share(r.failed(), r.finished()),

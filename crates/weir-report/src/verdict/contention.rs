@@ -1,8 +1,9 @@
-//! Who had the processor that the generator waited for, and whether what was asked is touched by it.
+//! Which processes had the processor that the generator waited for, and whether the wait affects the result.
 //!
-//! To wait makes times longer and rates lower, never better. So a threshold that held would have held without it, and one that broke may not have. Where
-//! nothing was asked, a closed loop tells how much target and generator do together on their machine, which sharing it is part of; a fixed rate tells times,
-//! and the lateness of its starts says how much of them is the generator's.
+//! Waiting makes times longer and rates lower, never better. A threshold that was met would be met without it; one
+//! that was violated might not be. Without thresholds, a closed loop shows what target and generator do together on
+//! their machine, and sharing it is part of that. A fixed rate shows times, and the lateness of its starts tells how
+//! much of them is the generator's.
 
 use crate::Report;
 use crate::report::CoreUse;
@@ -10,10 +11,10 @@ use crate::report::CoreUse;
 /// Share of its time that a thread may wait for a processor.
 pub const WAITED: f64 = 0.05;
 
-/// Share of the clients' time without a request that Little's law may miss. S2's published run missed 0.15.
+/// Share of the clients' idle time at which Little's law may be off. S2's published run was off by 0.15.
 pub const LITTLE: f64 = 0.05;
 
-/// Whether the wait touches what the run was to tell.
+/// Whether the wait affects what the run should show.
 pub(super) fn matters(r: &Report) -> bool {
     if of_strangers(r) > WAITED {
         return true;
@@ -26,18 +27,18 @@ pub(super) fn matters(r: &Report) -> bool {
     !r.plan.pace.is_closed() && [0.5, 0.99].into_iter().any(is_late)
 }
 
-/// The part of the longest wait that was for somebody who has nothing to do with the run; all of it where nobody knows.
+/// The part of the longest wait that was due to unrelated processes; all of it if unknown.
 fn of_strangers(r: &Report) -> f64 {
     let share = r.longest_wait();
     let Some(cores) = r.health.cores.as_ref() else { return share };
-    // One's own thread is not what it waits for.
+    // A thread does not wait for itself.
     let own = cores.generator_ns.saturating_sub(r.threads.iter().map(|t| t.cpu_ns).min().unwrap_or(0));
     let all = own + cores.target_ns.unwrap_or(0) + cores.others_ns();
-    // The kernel's own work and small helpers are on every machine.
+    // Every machine has kernel work and small helpers.
     if all == 0 { share } else { share * cores.others_ns() as f64 / all as f64 }
 }
 
-/// Who had the processors, each in cores.
+/// The processes that had the processors, each in cores.
 pub(super) fn who(r: &Report) -> Option<String> {
     let cores = r.health.cores.as_ref()?;
     let of = |ns: u64| format!("{:.2}", ns as f64 / cores.length_ns.max(1) as f64);
@@ -48,12 +49,12 @@ pub(super) fn who(r: &Report) -> Option<String> {
     Some(format!("of {} cores {}", cores.cores, all.join(", ")))
 }
 
-/// The others by their names.
+/// The other processes by name.
 fn named(cores: &CoreUse) -> String {
     let mut all: Vec<String> = cores
         .others
         .iter()
-        .filter(|user| user.cpu_ns * 50 > cores.length_ns) // two hundredths of a core
+        .filter(|user| user.cpu_ns * 50 > cores.length_ns) // 2 % of a core
         .map(|user| {
             format!(
                 "{} ({}) {:.2}",
@@ -73,7 +74,7 @@ mod tests {
     use super::*;
     use crate::report::{CoreUser, Pace, ThreadStats, ThresholdResult};
 
-    /// Two threads that waited 30 % of 10 s on a machine of two cores.
+    /// Two threads that waited 30 % of 10 s on a machine with two cores.
     fn run(target: Option<u64>, others: u64) -> Report {
         let thread = ThreadStats {
             measured_ns: 10_000_000_000,

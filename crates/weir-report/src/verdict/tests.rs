@@ -1,10 +1,10 @@
-//! Each reason, provoked by a report that nothing else is wrong with.
+//! Each reason, triggered by a report without other faults.
 
 use super::*;
 use crate::Histogram;
 use crate::report::{CheckResult, CoreUse, Protocol, TargetPlan, TargetStats, ThreadStats, ThresholdResult};
 
-/// A report of 100,000 responses in 10 s that nothing speaks against.
+/// A report of 100,000 responses in 10 s without reasons against it.
 fn good() -> Report {
     let mut r = Report { duration_ns: 10_000_000_000, ..Report::default() };
     r.plan.connections = 10;
@@ -28,7 +28,7 @@ fn good() -> Report {
     r
 }
 
-/// The codes that a change of the good report brings, and what was said.
+/// The grade and codes after a change to the good report.
 fn codes(change: impl FnOnce(&mut Report)) -> (Grade, Vec<String>) {
     let mut report = good();
     change(&mut report);
@@ -124,7 +124,7 @@ fn each_reason_is_found_alone() {
     }
 }
 
-/// Two places that each had half of the responses, with bodies of these lengths.
+/// Two places with half of the responses each, and bodies of these lengths.
 fn two_places(r: &mut Report, one: u64, other: u64) {
     let target = |port| TargetPlan { host: "a".to_owned(), port, ..TargetPlan::default() };
     r.plan.targets = vec![target(1), target(2)];
@@ -245,7 +245,7 @@ fn each_client_may_have_a_connection_to_each_origin() {
     assert_eq!(open(&[1, 2], 4_000), Vec::<String>::new());
     assert_eq!(open(&[1, 1], 4_000), ["not_kept_alive"]);
     assert_eq!(open(&[1, 2], 5_001), ["not_kept_alive"]);
-    // A connection that an error ended was not closed by a target that had answered.
+    // A connection ended by an error was not closed by a target that had answered.
     let reset = codes(|r| {
         r.counts.errors.reset = 2_000;
         r.connections.opened_measured = 2_010;
@@ -272,7 +272,7 @@ fn a_slow_target_with_one_client_is_not_stalled() {
 
 #[test]
 fn a_closed_loop_notices_pauses_of_the_target() {
-    // 300 ms of each of ten seconds; each of the ten connections sees one slow response in each.
+    // A pause of 300 ms in each of ten seconds; each of the ten connections sees one slow response per pause.
     let pauses = |r: &mut Report| {
         r.latency.service.record_n(300_000_000, 100);
         r.health.silences.record_n(300_000_000, 10 * r.threads.len() as u64);

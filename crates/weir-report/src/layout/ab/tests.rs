@@ -1,9 +1,9 @@
-//! The layout of ab against what the real one printed.
+//! Compares the ab layout with the output of the real ab.
 
 use super::*;
 use crate::report::TargetPlan;
 
-/// What ab says under its copyright.
+/// The part of ab's output below its copyright.
 fn captured(text: &str) -> &str {
     &text[text.find("Benchmarking").unwrap()..]
 }
@@ -149,7 +149,7 @@ fn the_time_of_a_request_follows_from_how_many_were_under_way() {
     assert_eq!(told(&many), ("20".to_owned(), "20.000 [ms] (mean)".to_owned()));
     (many.plan.streams, many.plan.pipeline) = (1, 2);
     assert_eq!(told(&many), ("10".to_owned(), "10.000 [ms] (mean)".to_owned()));
-    // At 1,000/s and 8 ms each, 8 of the 1,000 connections that might have been open.
+    // At 1,000/s and 8 ms each, 8 of the 1,000 possible connections are in use.
     let mut rate = report(10_000, 10.0, 1000);
     rate.plan.pace = Pace::Rate { per_second: 1000.0 };
     rate.latency.response.record_n(8_000_000, 10_000);
@@ -162,7 +162,7 @@ fn the_time_of_a_request_follows_from_how_many_were_under_way() {
 
 #[test]
 fn a_mean_far_from_the_median_is_warned_of() {
-    // The text is ab's own, from the list of strings in the program; no run at hand provoked it.
+    // The text is from the program's strings; no run at hand triggered it.
     assert_eq!(row([0, 4, 1, 9], 3.0).warning("the total time"), "");
     assert!(row([0, 5, 1, 9], 3.0).warning("the total time").starts_with(
         "WARNING: The median and mean for the total time are not within a normal deviation\n        These"

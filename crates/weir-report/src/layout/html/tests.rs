@@ -1,5 +1,4 @@
-//! The page is well-formed, loads nothing, and lets no text of a peer become HTML. A browser looks at it in
-//! tests/browser.rs.
+//! The page is well-formed, loads nothing, and escapes all text from peers. tests/browser.rs opens it in a browser.
 
 use super::*;
 use crate::page::testing::expect_sound;
@@ -84,7 +83,7 @@ fn a_stall_is_marked_where_it_was() {
     let want = [(2.0, 4.0, "no response for 1.500 s".to_owned()), (5.0, 6.0, "no response".to_owned())];
     assert_eq!(stalls(&r, &ticks), want);
     assert_eq!(print(&r).matches("class=\"band\"").count(), 4, "two in each plot");
-    // Two seconds and a bit are no three.
+    // Two seconds and a bit do not count as three.
     r.health.longest_silence_ns = 2_000_300_000;
     let ticks: Vec<&Tick> = r.series.ticks.iter().collect();
     assert_eq!(stalls(&r, &ticks)[0].0..stalls(&r, &ticks)[0].1, 2.0..4.0);

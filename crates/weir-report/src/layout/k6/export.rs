@@ -1,11 +1,12 @@
-//! What k6 writes to the file of `--summary-export`: the figures of its summary by the names of its metrics, unrounded.
+//! The content of k6's `--summary-export` file: unrounded figures by metric name.
 //!
-//! A condition stands at its metric with `true` where it was *broken*, as in k6. Checks have no `id`: in k6 that is a hash of their path.
+//! A condition is listed under its metric, with `true` if it was *violated*, as in k6. Checks have no `id`, which in
+//! k6 is a hash of their path.
 
 use super::text::{Metric, Sheet};
 use serde_json::{Map, Value, json};
 
-/// What k6 calls its only group, which has no name.
+/// The id of k6's only group, which has no name.
 const ROOT_ID: &str = "d41d8cd98f00b204e9800998ecf8427e";
 
 impl Sheet {
@@ -22,7 +23,7 @@ impl Sheet {
             metrics.insert("checks".to_owned(), self.figures(&Metric::Rate { passes, total }));
         }
         for t in &self.thresholds {
-            // What k6 has no metric for, such as the cost of the target, has its conditions and no figures.
+            // A figure without a k6 metric, such as the cost of the target, has its conditions but no values.
             let metric = metrics.entry(t.metric.clone()).or_insert_with(|| json!({}));
             metric["thresholds"][&t.source] = json!(!t.ok);
         }
@@ -60,9 +61,9 @@ impl Sheet {
     }
 }
 
-/// A figure, without a fraction where it has none, as JavaScript writes it.
+/// A number as JavaScript writes it: without a fraction if it is whole.
 fn number(n: f64) -> Value {
-    // Up to there every whole number is one of both kinds.
+    // Up to here, a double represents every integer.
     const WHOLE_MOST: f64 = 9_007_199_254_740_992.0;
     if n.fract() == 0.0 && (0.0..WHOLE_MOST).contains(&n) { json!(n as u64) } else { json!(n) }
 }

@@ -1,22 +1,22 @@
-//! The layout of k6 against what the real one printed: the figures of a captured run, from its own export, in its words.
+//! Compares the k6 layout with the output of the real k6, using the figures that the captured run exported.
 
 use super::text::*;
 use super::*;
 use crate::report::{CallPlan, CheckResult, Stop, TargetPlan, Tick};
 use serde_json::Value;
 
-/// What k6 printed once the run was over.
+/// The output of k6 after its run.
 fn captured(text: &str) -> &str {
     &text[text.find("\n\n  █").unwrap()..]
 }
 
-/// The figures of one metric as exported.
+/// The exported figures of one metric.
 fn exported<'a>(all: &'a Value, name: &str) -> impl Fn(&str) -> f64 + 'a {
     let metric = all["metrics"][name].clone();
     move |key| metric[key].as_f64().unwrap()
 }
 
-/// What k6 exported.
+/// The export of k6.
 fn export() -> Value {
     serde_json::from_str(include_str!("../../../tests/captured/k6-export.json")).unwrap()
 }
@@ -105,7 +105,7 @@ fn an_exported_run_prints_as_captured() {
 #[test]
 fn an_exported_run_is_exported_as_captured() {
     let mut captured = export();
-    // In k6 a hash of the path, which we leave out.
+    // A hash of the path in k6, which we omit.
     for check in captured["root_group"]["checks"].as_object_mut().unwrap().values_mut() {
         check.as_object_mut().unwrap().remove("id");
     }
@@ -117,7 +117,7 @@ fn failures_and_chosen_columns_print_as_captured() {
     let duration = vec![0.520_83, 0.024_17, 0.365_56, 9.2, 0.932_27, 1.35, 3.8];
     let expected = vec![0.523_02, 0.024_17, 0.364_03, 9.2, 0.937_12, 1.35, 3.81];
     let iteration = vec![0.550_39, 0.036_92, 0.387_28, 9.27, 0.967_92, 1.44, 3.92];
-    // A hair more, so that what cannot be written in binary is not cut to the digit below.
+    // Slightly more, so that truncation does not hit values that binary cannot represent exactly.
     let trend = |ms: Vec<f64>| Metric::Trend(ms.into_iter().map(|ms| ms + 1e-9).collect());
     let reqs = || Metric::Counter { count: 3000, rate: 17_851.045_875 };
     let sheet = Sheet {
@@ -154,7 +154,7 @@ fn failures_and_chosen_columns_print_as_captured() {
     assert_eq!(sheet.text(), captured(include_str!("../../../tests/captured/k6-compact.txt")));
 }
 
-/// A report of 3,000 requests, 331 of them not there, of ten users.
+/// A report of 3,000 requests, of which 331 got a 404, by ten users.
 fn report() -> Report {
     let mut report = Report { duration_ns: 168_057_380, end: End::Requests, ..Report::default() };
     report.plan.connections = 10;
@@ -232,7 +232,7 @@ fn thresholds_stand_under_the_metric_of_k6() {
                 http_req_waiting\n    ✓ 'p(95) < 200' p(95)=25ms\n\n    http_reqs\n    \
                 ✓ 'rate>5000' rate=17851.045875/s\n    ✓ 'count>100' count=3000\n\n\n  █ TOTAL RESULTS \n";
     assert!(text.starts_with(want), "{text}");
-    // In the file a condition says whether it was broken.
+    // In the file, a condition's value says whether it was violated.
     let export = sheet(&report, Mode::Full).export();
     let of = |metric: &str| export["metrics"][metric]["thresholds"].clone();
     assert_eq!(of("http_req_duration"), serde_json::json!({ "p(99.9)<20": true, "avg<1000": true }));
@@ -265,7 +265,7 @@ fn grpc_calls_have_a_section_of_their_own() {
     assert!(text.contains("    dropped_iterations...: 7      41.65"), "{text}");
     assert!(text.ends_with("default ✗ [ 100% ] 00/10 VUs  10m0s  500.00 iters/s\n"), "{text}");
     assert_eq!(percentile(&Histogram::new(), 0.9), 0.0);
-    // Not one answer, and calls of gRPC all the same.
+    // No call got a response, but they were gRPC calls.
     report.counts.grpc.clear();
     report.plan.targets = vec![TargetPlan { call: Some(CallPlan::default()), ..TargetPlan::default() }];
     assert!(!compact(&report).contains("http_req"), "{}", compact(&report));

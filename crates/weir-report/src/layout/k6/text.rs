@@ -1,17 +1,17 @@
-//! The layout of k6's summary: sections of metrics with dotted names, and how it writes numbers.
+//! The layout of k6's summary: sections of metrics with dotted names, and its number formats.
 
 use std::fmt::Write;
 
-/// All that a summary says.
+/// The content of a summary.
 pub(super) struct Sheet {
     pub(super) thresholds: Vec<Threshold>,
     pub(super) checks: Vec<Check>,
-    /// What the rate of checks is divided by.
+    /// The divisor for the rate of checks.
     pub(super) seconds: f64,
     /// The names of a trend's columns.
     pub(super) stats: Vec<&'static str>,
     pub(super) sections: Vec<Section>,
-    /// What follows the summary.
+    /// The lines after the summary.
     pub(super) trailer: String,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Check {
 
 pub(super) struct Section {
     pub(super) title: &'static str,
-    /// By name, sorted; a part of another metric is `metric{tag:value}`.
+    /// Sorted by name; a submetric is `metric{tag:value}`.
     pub(super) metrics: Vec<(&'static str, Metric)>,
 }
 
@@ -52,7 +52,7 @@ impl Sheet {
             out += &self.threshold_lines();
             out += "\n";
         }
-        // The first section stands below an empty line of its own.
+        // An empty line precedes the first section.
         out += if self.thresholds.is_empty() { "\n\n" } else { "\n" };
         out += "  █ TOTAL RESULTS \n\n";
         if !self.checks.is_empty() {
@@ -108,7 +108,7 @@ impl Sheet {
     }
 }
 
-/// How wide the columns of a table are.
+/// The column widths of a table.
 struct Widths {
     name: usize,
     value: usize,
@@ -147,7 +147,7 @@ impl Widths {
                 let columns: Vec<String> = columns.map(|((c, w), stat)| format!("{stat}={c:<w$}")).collect();
                 columns.join(" ")
             }
-            // A lone extra is not filled up; several are, so that they stand below one another.
+            // A single extra is not padded; several are aligned.
             (_, [value, extra]) => format!("{value:<w$} {extra}", w = self.value),
             (_, [value, a, b]) => {
                 let (w, [wa, wb]) = (self.value, self.extras);
@@ -160,7 +160,7 @@ impl Widths {
 }
 
 impl Metric {
-    /// The columns of a trend; of others the value and what is said beside it.
+    /// The columns of a trend; for other metrics the value and its additions.
     fn cells(&self) -> Vec<String> {
         match self {
             Self::Counter { count, rate } => vec![count.to_string(), format!("{}/s", number(*rate))],
@@ -177,7 +177,7 @@ impl Metric {
     }
 }
 
-/// A part of a metric is shown by its tag, below the whole.
+/// A submetric is shown by its tag, below its metric.
 fn shown(name: &str) -> String {
     match name.strip_suffix('}').and_then(|n| n.split_once('{')) {
         Some((_, tag)) => format!("  {{ {tag} }}"),
@@ -191,24 +191,24 @@ fn width(text: &str) -> usize {
 
 // === numbers ===
 
-/// A share as percent, cut after two digits.
+/// A share in percent, truncated to two digits.
 pub(super) fn percent(share: f64) -> String {
     format!("{:.2}%", (share * 100.0 * 100.0).trunc() / 100.0)
 }
 
-/// Up to six digits behind the point, without zeros at the end.
+/// Up to six decimals, without trailing zeros.
 pub(super) fn number(n: f64) -> String {
     let text = format!("{:.6}", tied_up(n, 6));
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// JavaScript rounds a tie away from zero, Rust to the even digit: moves a tie a hair up.
+/// JavaScript rounds ties away from zero, Rust to even: moves a tie up slightly.
 fn tied_up(n: f64, digits: i32) -> f64 {
     let scaled = n * 10f64.powi(digits);
     if scaled.fract() == 0.5 { (scaled + 0.25) / 10f64.powi(digits) } else { n }
 }
 
-/// Bytes in decimal units, with one digit behind the point below 10.
+/// Bytes in decimal units, with one decimal below 10.
 fn bytes(n: f64) -> String {
     const UNITS: [&str; 9] = ["B", "kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"];
     if n < 10.0 {
@@ -220,7 +220,7 @@ fn bytes(n: f64) -> String {
     format!("{value:.digits$} {}", UNITS.get(power as usize).unwrap_or(&"YB"))
 }
 
-/// Milliseconds in the unit that suits them, cut after two digits, without zeros at the end.
+/// Milliseconds in a suitable unit, truncated to two decimals, without trailing zeros.
 pub(super) fn duration(ms: f64) -> String {
     let cut = |n: f64| number((n * 100.0).trunc() / 100.0);
     if ms == 0.0 {
@@ -245,7 +245,7 @@ pub(super) fn duration(ms: f64) -> String {
     }
 }
 
-/// A duration to a tenth of a second, with as many places as the longest one has.
+/// A duration to a tenth of a second, padded like the longest one.
 pub(super) fn fixed_duration(ns: u64, longest_ns: u64) -> String {
     let tenth = |ns: u64| (ns + 50_000_000) / 100_000_000;
     let (t, longest) = (tenth(ns), tenth(longest_ns.max(ns)));
@@ -259,7 +259,7 @@ pub(super) fn fixed_duration(ns: u64, longest_ns: u64) -> String {
     }
 }
 
-/// A duration as Go writes it: `2s`, `1m30s`, `1h0m0s`, `500ms`.
+/// A duration in Go's format: `2s`, `1m30s`, `1h0m0s`, `500ms`.
 pub(super) fn go_duration(ns: u64) -> String {
     let seconds = ns as f64 / 1e9;
     let (minutes, rest) = ((seconds / 60.0) as u64, seconds % 60.0);

@@ -1,11 +1,11 @@
-//! Reports that agree with themselves, and what is said of each number that is changed.
+//! Consistent reports, and the findings after each change of a number.
 
 use super::*;
 use crate::layout::saved::WHOLE_MOST;
 use crate::layout::{Format, render};
 use crate::report::{Grade, TargetStats, ThreadStats, Window};
 
-/// A report in which everything agrees.
+/// A consistent report.
 fn report() -> Report {
     let mut report = Report { duration_ns: 1_000_000_000, ..Report::default() };
     report.counts.requests = 103;
@@ -38,7 +38,7 @@ fn report() -> Report {
     report
 }
 
-/// As saved: judged last.
+/// In saved form; judged last.
 fn saved(report: &Report) -> String {
     let mut report = report.clone();
     report.verdict = verdict::judge(&report);
@@ -118,7 +118,7 @@ fn what_rates_are_of_is_part_of_what_was_counted() {
     assert_eq!(verify(&saved(&report)).unwrap(), []);
     report.window = Some(window(101));
     assert_eq!(paths(&saved(&report)), ["window.responses", "targets[].in_window"]);
-    report.warmup_ns = 1; // some of them began in it
+    report.warmup_ns = 1; // some of them began in the warm-up
     report.targets[0].in_window = 101;
     assert_eq!(verify(&saved(&report)).unwrap(), []);
     report.window = Some(Window { length_ns: 1_000_000_001, ..window(101) });
@@ -172,7 +172,7 @@ fn no_number_in_a_file_makes_a_layout_or_the_check_panic() {
         }
     }
     let mut report = report();
-    // A few buckets are enough, and each makes two numbers.
+    // A few buckets are enough, since each adds two numbers.
     let mut few = Histogram::new();
     [1000, 2000, 3_000_000].iter().for_each(|ns| few.record(*ns));
     report.latency.service = few.clone();
@@ -188,7 +188,7 @@ fn no_number_in_a_file_makes_a_layout_or_the_check_panic() {
     let mut all = Vec::new();
     numbers(&value, "", &mut all);
     assert!(all.len() > 100);
-    // In turn nothing and the most: both for each of them takes seconds.
+    // Alternates between 0 and the maximum: trying both for each takes seconds.
     for (i, path) in all.iter().enumerate() {
         let mut value = value.clone();
         *value.pointer_mut(path).unwrap() = Value::from(if i % 2 == 0 { 0 } else { WHOLE_MOST });

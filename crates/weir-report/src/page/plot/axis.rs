@@ -1,4 +1,4 @@
-//! Axes: where a value stands between two ends, and which values have labels.
+//! Axes: position values between two ends, and choose labels.
 
 /// How an axis places its values.
 #[derive(Clone, Copy, PartialEq)]
@@ -7,19 +7,19 @@ pub(crate) enum Scale {
     Log,
 }
 
-/// An axis: its ends, its scale, and what its values are called.
+/// An axis: its ends, its scale, and how it writes values.
 pub(crate) struct Axis {
     pub(super) from: f64,
     to: f64,
     scale: Scale,
-    /// Where labels stand, and the labels.
+    /// The labels, with their positions.
     pub(super) marks: Vec<(f64, String)>,
-    /// How a value is written.
+    /// Formats a value.
     pub(super) name: fn(f64) -> String,
 }
 
 impl Axis {
-    /// From 0, with labels at round values, or over decades when the values span more than 30-fold.
+    /// From 0, with labels at round values; logarithmic if the values span more than 30-fold.
     pub(crate) fn of(values: impl Iterator<Item = f64> + Clone, name: fn(f64) -> String) -> Self {
         let most = values.clone().fold(0.0, f64::max);
         let least = values.filter(|v| *v > 0.0).fold(f64::INFINITY, f64::min);
@@ -34,7 +34,7 @@ impl Axis {
     pub(crate) fn linear(most: f64, name: fn(f64) -> String) -> Self {
         let most = if most > 0.0 { most } else { 1.0 };
         let power = 10f64.powf((most / 5.0).log10().floor());
-        // Divided where the power is a fraction: 6 / 10 is 0.6, and 6 × 0.1 is not.
+        // Divides if the power is a fraction: 6 / 10 is 0.6, but 6 × 0.1 is not.
         let value = |n: f64| if power < 1.0 { n / (1.0 / power).round() } else { n * power };
         let step = [1.0, 2.0, 5.0].into_iter().find(|n| most / value(*n) <= 5.0).unwrap_or(10.0);
         let steps = (most / value(step)).ceil();
@@ -43,7 +43,7 @@ impl Axis {
         Self { from: 0.0, to: value(steps * step), scale: Scale::Linear, marks, name }
     }
 
-    /// Exactly from one value to another, with labels where they are wanted.
+    /// Exactly from one value to another, with the given labels.
     pub(crate) const fn exact(
         from: f64,
         to: f64,
@@ -57,7 +57,7 @@ impl Axis {
     pub(crate) fn within(from: f64, to: f64, name: fn(f64) -> String) -> Self {
         let step = round_step((to - from).max(f64::MIN_POSITIVE) / 5.0);
         let (first, last) = ((from / step).ceil() as i64, (to / step).floor() as i64);
-        // Divided where the step is a fraction: 3 / 5 is 0.6, and 3 × 0.2 is not.
+        // Divides if the step is a fraction: 3 / 5 is 0.6, but 3 × 0.2 is not.
         let value = |i: i64| if step < 1.0 { i as f64 / (1.0 / step).round() } else { i as f64 * step };
         let marks = (first..=last).map(value).map(|at| (at, name(at))).collect();
         Self { from, to, scale: Scale::Linear, marks, name }
@@ -81,11 +81,11 @@ impl Axis {
     }
 }
 
-/// The smallest of 1, 2 and 5 times a power of ten that is not below this.
+/// The smallest 1, 2 or 5 times a power of ten that is at least this.
 pub(crate) fn round_step(least: f64) -> f64 {
     let power = 10f64.powf(least.log10().floor());
     let step = [1.0, 2.0, 5.0].into_iter().find(|n| least <= n * power * 1.000_001).unwrap_or(10.0);
-    // Divided where the power is a fraction: 2 / 10 is 0.2, and 2 × 0.1 might not be.
+    // Divides if the power is a fraction: 2 / 10 is 0.2, but 2 × 0.1 might not be.
     if power < 1.0 { step / (1.0 / power).round() } else { step * power }
 }
 

@@ -1,10 +1,10 @@
-//! Values that show where one points at: over each place of the horizontal axis stands a strip that cannot be seen, with a text that the style
-//! shows while it is pointed at.
+//! Values shown on hover. Each position of the horizontal axis has an invisible strip with a text that CSS shows
+//! while the pointer is over it.
 
 use super::{ABOVE, Axis, BELOW, H, LEFT, Line, RIGHT, W, x_of};
 use std::fmt::Write;
 
-/// Most strips of a plot: about three units wide each. More could not be pointed at, and would make a large page.
+/// Most strips of a plot, each about three units wide. More would be too narrow to hit and make the page large.
 const STRIPS_MOST: usize = 120;
 
 pub(super) fn strips(x: &Axis, y: &Axis, lines: &[Line]) -> String {
@@ -26,7 +26,7 @@ pub(super) fn strips(x: &Axis, y: &Axis, lines: &[Line]) -> String {
             (x.name)(*at)
         );
         for line in lines {
-            // Of two values at one place, as of a rate that was tried twice, the later counts.
+            // If there are two values at one position, as for a repeated rate, the later counts.
             let value = line.points.iter().rev().find(|(place, _)| place == at).and_then(|(_, value)| *value);
             if let Some(value) = value {
                 let _ = write!(
