@@ -1,5 +1,4 @@
-//! How much memory a store holds: its objects, what is on its way into it, and what slow clients still read of objects that
-//! were thrown out.
+//! The memory of a store: its objects, incoming answers, and evicted objects that slow clients are still reading.
 
 use bytes::Bytes;
 use std::sync::Arc;
@@ -12,7 +11,7 @@ pub(super) struct Account {
     used: AtomicU64,
 }
 
-/// Bytes that are counted until it is dropped.
+/// Bytes that count until this is dropped.
 #[derive(Debug)]
 pub(super) struct Charge {
     account: Arc<Account>,
@@ -28,14 +27,13 @@ impl Account {
         self.used.load(Relaxed)
     }
 
-    /// Counts so many bytes, if there is room for them.
+    /// Counts this many bytes, if there is room.
     pub(super) fn charge(self: &Arc<Self>, bytes: u64) -> Option<Charge> {
         let mut charge = Charge { account: Arc::clone(self), bytes: 0 };
         charge.grow(bytes).then_some(charge)
     }
 
-    /// Bytes that are counted for as long as anybody holds a part of them. What they are made of was counted before, so
-    /// there is room.
+    /// Bytes that count while anyone holds a part of them. Their parts were counted before, so there is room.
     pub(super) fn own(self: &Arc<Self>, data: Vec<u8>) -> Bytes {
         let bytes = data.len() as u64;
         self.used.fetch_add(bytes, Relaxed);
@@ -44,7 +42,7 @@ impl Account {
 }
 
 impl Charge {
-    /// Counts more; false, and nothing, where there is no room.
+    /// Counts more bytes; without room, counts nothing and returns false.
     pub(super) fn grow(&mut self, more: u64) -> bool {
         let before = self.account.used.fetch_add(more, Relaxed);
         let fits = before.saturating_add(more) <= self.account.limit;
@@ -56,7 +54,7 @@ impl Charge {
         fits
     }
 
-    /// Counts less.
+    /// Counts fewer bytes.
     pub(super) fn give_back(&mut self, less: u64) {
         let less = less.min(self.bytes);
         self.bytes -= less;

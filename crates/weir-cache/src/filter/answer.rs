@@ -1,4 +1,4 @@
-//! Answers from what is kept: whole, in part, or none of it where the client has it already.
+//! Answers from stored objects: whole, partial, or a 304 if the client already has it.
 
 use super::Cache;
 use super::conditional::{Part, client_has_it, part};
@@ -10,22 +10,22 @@ use std::time::Instant;
 use weir_filter::filter::{Answer, Body, Cx, RequestHead, ResponseHead};
 use weir_h1::{FieldName, Fields, Method};
 
-/// Where a body is.
+/// The location of a body.
 pub(super) enum Whole<'a> {
-    /// On its way, of that length if it is known.
+    /// Still arriving, with its length if known.
     Fill(&'a Arc<Fill>, Option<u64>),
     Object(&'a Stored),
 }
 
-/// What of a request decides which part it gets.
+/// The parts of a request that decide which range it gets.
 #[derive(Clone, Copy)]
 pub(super) struct Asked<'a> {
     fields: &'a Fields,
-    /// Ranges are for GET alone (RFC 9110 §14.2).
+    /// Ranges apply only to GET (RFC 9110 §14.2).
     get: bool,
 }
 
-/// Names of fields, made once.
+/// Field names, created once.
 pub(super) struct Names {
     age: FieldName,
     cache_status: FieldName,
@@ -37,7 +37,7 @@ pub(super) struct Names {
     pub(super) range: FieldName,
 }
 
-/// The fields of a 304 (RFC 9110 §15.4.5), and the date by which some clients compare.
+/// The fields of a 304 (RFC 9110 §15.4.5), and the date that some clients compare.
 const OF_304: [&str; 8] = [
     "cache-control",
     "cdn-cache-control",
@@ -49,7 +49,7 @@ const OF_304: [&str; 8] = [
     "vary",
 ];
 
-/// Fields that tell of a body that follows.
+/// Fields that describe a body.
 const OF_BODY: [&str; 7] = [
     "accept-ranges",
     "content-digest",
@@ -85,8 +85,8 @@ impl Names {
         }
     }
 
-    /// Makes a response that says that nothing has changed of one that has a body. As nginx does: what is told of the body goes, but for its
-    /// validators (RFC 9110 §15.4.5).
+    /// Turns a response with a body into a 304. As in nginx, fields about the body are removed except its validators
+    /// (RFC 9110 §15.4.5).
     pub(super) fn make_304(&self, head: &mut ResponseHead) {
         head.set_status(304);
         for name in &self.of_body {
@@ -94,14 +94,14 @@ impl Names {
         }
     }
 
-    /// Says behind what others have said what this cache did (RFC 9211 §2).
+    /// Appends what this cache did to `Cache-Status`, after the entries of earlier caches (RFC 9211 §2).
     pub(super) fn tell(&self, head: &mut ResponseHead, status: &str) {
         let _ = head.headers.append(&self.cache_status, format!("weir; {status}").as_bytes()); // plain text
     }
 }
 
 impl Cache {
-    /// The answer to a request, from what is kept. With `cx` its fields are there, where they can be copied as they lie.
+    /// Answers a request from the store. With `cx`, the prepared fields are copied as a block.
     pub(super) fn answer(
         &self,
         meta: &Meta,
@@ -139,7 +139,7 @@ impl Cache {
         Box::new(Answer { status: code, headers, body })
     }
 
-    /// What of the body it has, and the status that says so.
+    /// The requested part of the body, and the matching status.
     fn body<'s>(
         &'s self,
         meta: &Meta,
@@ -175,10 +175,10 @@ impl Cache {
     }
 }
 
-/// Room for the fields that are added to those that are ready, in bytes.
+/// Room for the fields that are added to the prepared ones, in bytes.
 const ROOM: usize = 192;
 
-/// What the cache did, as `Cache-Status` has it.
+/// The value of `Cache-Status`.
 fn told(said: &str, lifetime: u64, age: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(96);
     out.extend_from_slice(b"weir; ");

@@ -1,11 +1,12 @@
-//! What a request tells an upstream that its key does not hold: the caller, and what filters behind the cache write.
+//! What a request tells an upstream beyond its cache key: the caller, and fields that filters behind the cache write.
 //!
-//! An answer may be kept only if everything it may depend on stands in the key, in its `Vary`, or is the same for everybody:
+//! An answer may be kept only if everything it may depend on is in the key, is in its `Vary`, or is the same for
+//! everyone:
 //!
 //! ```text
 //!  verified before the cache   in the key (`caller`), or the answer itself must allow sharing (RFC 9111 §3.5)
-//!  verified behind the cache   not kept, nor what filters let pass there that turn others away (`ip`, `acl`)
-//!  written behind the cache    not kept where the client's address or certificate went into it, or where `Vary` names the field
+//!  verified behind the cache   not kept, nor what passed a filter there that turns others away (`ip`, `acl`)
+//!  written behind the cache    not kept if it has the client's address or certificate, or if `Vary` names it
 //!  told by a trusted proxy     in the key, but for the client's address
 //! ```
 
@@ -17,30 +18,30 @@ use weir_wire::base64;
 
 use sha2::{Digest, Sha256};
 
-/// A request as the cache saw it, and how the one that went to the upstream differs.
+/// A request as the cache saw it, and how the request sent upstream differs.
 #[derive(Debug, Default)]
 pub(super) struct View {
-    /// Its fields: what the answer varies by, and its conditions.
+    /// Its fields, for `Vary` and for conditions.
     pub(super) fields: Fields,
-    /// Why an answer is kept only if it says itself that it may be shared.
+    /// Why an answer is kept only if it explicitly allows sharing.
     private: Option<WhyNot>,
     caller: Caller,
-    /// Whether the key holds the caller.
+    /// Whether the key includes the caller.
     by_caller: bool,
-    /// More is known of the caller, or was told of him, than when the key was made.
+    /// The caller has been identified further, or the upstream was told more about it, since the key was made.
     is_told: bool,
-    /// Fields that went to the upstream with another value.
+    /// Fields that went to the upstream with a different value.
     altered: Vec<FieldName>,
 }
 
-/// Fields that the cache itself changes in a request that fetches.
+/// Fields that the cache itself changes in the request it sends.
 const CONDITIONS: [&str; 2] = ["if-modified-since", "if-none-match"];
 
-/// Fields of which the value decides nothing but the coding of an answer, which the answer names.
+/// The value of this field decides only the coding of an answer, which the answer names.
 const CODINGS: &str = "accept-encoding";
 
 impl View {
-    /// The request of this exchange, which a cache with these parts of a key is about to fetch for.
+    /// The request of this exchange, for which a cache with these key parts is about to fetch.
     pub(super) fn of(head: &RequestHead, cx: &Cx, extras: &[Extra]) -> Self {
         let by_caller = extras.contains(&Extra::Caller);
         let caller = cx.caller();
@@ -53,7 +54,7 @@ impl View {
         }
     }
 
-    /// The request is about to leave, with these fields.
+    /// The request is about to be sent with these fields.
     pub(super) fn departs(&mut self, sent: &Fields) {
         for (name, _) in sent.iter() {
             let Some(name) = str::from_utf8(name).ok().and_then(|name| FieldName::new(name).ok()) else {
@@ -69,12 +70,12 @@ impl View {
         }
     }
 
-    /// The answer is there. Compares the caller with the one that the key was made for.
+    /// The answer has arrived. Compares the caller with the one that the key was made for.
     pub(super) fn returns(&mut self, caller: Caller) {
         self.is_told |= self.caller != known(caller, self.by_caller);
     }
 
-    /// Why the answer is not kept, whatever else it says; `shared`: it says that caches may share it.
+    /// Why the answer must not be kept, regardless of its fields. `shared`: it allows shared caches to store it.
     pub(super) fn refuses(&self, shared: bool) -> Option<WhyNot> {
         if self.is_told { Some("caller") } else { self.private.filter(|_| !shared) }
     }
@@ -94,7 +95,7 @@ impl From<Fields> for View {
 
 #[cfg(test)]
 impl View {
-    /// A request with these fields, from a caller of whom nothing is known.
+    /// A request with these fields, from an unknown caller.
     pub(super) fn asked(lines: super::testing::Lines<'_>) -> Self {
         let mut head = RequestHead::default();
         for (name, value) in lines {
@@ -105,12 +106,12 @@ impl View {
     }
 }
 
-/// A caller as a key with (`by_caller`) or without him sees him: with him it holds the consumer's name anyway.
+/// The caller as a key with or without it (`by_caller`) sees it: a key with the caller includes the consumer's name.
 const fn known(caller: Caller, by_caller: bool) -> Caller {
     if by_caller { caller.but(Told::CONSUMER) } else { caller }
 }
 
-/// RFC 9111 §3.5, for the request as it came: a filter may have taken the credential out of it.
+/// RFC 9111 §3.5, for the request as received: a filter may have removed the credential.
 fn private(head: &RequestHead, caller: Caller, extras: &[Extra]) -> Option<WhyNot> {
     let parted = extras.iter().any(|extra| matches!(extra, Extra::Caller | Extra::Shared));
     if head.headers.get_str("authorization").is_some() {
@@ -123,7 +124,7 @@ fn private(head: &RequestHead, caller: Caller, extras: &[Extra]) -> Option<WhyNo
     (caller.is_known() && !parted).then_some("caller")
 }
 
-/// Adds the caller to a key: nothing for one of whom nothing is known.
+/// Adds the caller to a key; nothing for an unknown caller.
 pub(super) fn add_caller(cx: &Cx, mut add: impl FnMut(&[u8], &[u8])) {
     if let Some(consumer) = cx.consumer() {
         add(b"c", consumer.name.as_bytes());
@@ -141,15 +142,16 @@ pub(super) fn add_caller(cx: &Cx, mut add: impl FnMut(&[u8], &[u8])) {
     let mut hash = Sha256::new();
     for identity in cx.identities() {
         for part in [identity.by.as_bytes(), &identity.who] {
-            hash.update(part.len().to_le_bytes()); // no two lists of parts are the same bytes
+            hash.update(part.len().to_le_bytes()); // the lengths make the encoding of a list unambiguous
             hash.update(part);
         }
     }
     add(b"i", base64::encode_url(&hash.finalize()).as_bytes());
 }
 
-/// Adds what a trusted proxy tells of the URL that its client asked for: host, port, scheme and prefix. What a client says itself was
-/// dropped before any filter ran, by the same list. The client's address stays out, as the gateway tells it to every upstream.
+/// Adds what a trusted proxy reports about the client's URL: host, port, scheme and prefix. The gateway dropped such
+/// fields of untrusted clients before any filter ran, by the same list. The client's address stays out, as the
+/// gateway sends it to every upstream.
 pub(super) fn add_forwarded(head: &RequestHead, mut add: impl FnMut(&[u8], &[u8])) {
     if !head.headers.has_any(&Known::CLAIMED) {
         return;
@@ -171,8 +173,8 @@ pub(super) fn add_forwarded(head: &RequestHead, mut add: impl FnMut(&[u8], &[u8]
     }
 }
 
-/// Whether a pair of `Forwarded` names a machine, the client or a proxy, and can be read as nothing else (RFC 7239 §6). An upstream may
-/// read what is no node, or stands in a quote that does not end, in another way than we do.
+/// Whether a pair of `Forwarded` names a node, the client or a proxy, and cannot be read otherwise (RFC 7239 §6). An
+/// upstream may interpret a malformed node, or one in an unclosed quote, differently from us.
 fn is_node(pair: &[u8]) -> bool {
     let is = |name: &[u8]| {
         let (begin, value) = pair.split_at_checked(name.len())?;
@@ -183,7 +185,7 @@ fn is_node(pair: &[u8]) -> bool {
     bare.iter().all(|b| b.is_ascii_alphanumeric() || b".:[]_-".contains(b))
 }
 
-/// The fields of a request as they are now.
+/// Copies the current fields of a request.
 fn copy(fields: &Fields) -> Fields {
     let mut copy = Fields::default();
     for (name, value) in fields.iter() {
@@ -226,7 +228,7 @@ mod tests {
             parts("GET /\nforwarded: for=1;host=a;proto=https, by=2;Host=b"),
             ["fhost=a", "fproto=https", "fHost=b"]
         );
-        // What somebody may read in another way counts.
+        // Counts, because someone may read it differently.
         assert_eq!(parts("GET /\nforwarded: for=\"x;host=a"), ["ffor=\"x;host=a"]);
         assert_eq!(
             parts("GET /\nforwarded: for=\"x\\\";host=a\";host=b"),
@@ -316,7 +318,7 @@ mod tests {
         assert_eq!(view.refuses(false), None);
         let alike = View::of(&anonymous, &cx, &none);
         assert_eq!((alike.refuses(false), alike.refuses(true)), (Some("caller"), None));
-        // Behind the cache the upstream is told the consumer's name, which the key holds.
+        // Behind the cache, the upstream is told the consumer's name, which is in the key.
         cx.tells(Told::CONSUMER);
         view.returns(cx.caller());
         assert_eq!(view.refuses(false), None);

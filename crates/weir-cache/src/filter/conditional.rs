@@ -1,5 +1,5 @@
-//! Conditions of requests, decided by what is kept: `If-None-Match`, `If-Modified-Since` (RFC 9110 §13), `Range` and `If-Range`
-//! (§14).
+//! Evaluates conditional requests against stored objects: `If-None-Match`, `If-Modified-Since` (RFC 9110 §13),
+//! `Range` and `If-Range` (§14).
 
 use super::control::end_of_member;
 use super::freshness::date;
@@ -7,32 +7,33 @@ use std::ops::Range;
 use std::time::SystemTime;
 use weir_h1::Fields;
 
-/// What tells whether a client has an answer already.
+/// The values that show whether a client already has an answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Validators<'a> {
     pub(super) etag: Option<&'a [u8]>,
     pub(super) last_modified: Option<SystemTime>,
-    /// In place of `last_modified` where there is none.
+    /// Replaces a missing `last_modified`.
     pub(super) date: Option<SystemTime>,
 }
 
-/// What of a body is asked for.
+/// The requested part of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Part {
-    /// Bytes from and up to.
+    /// Bytes from the start up to the end, exclusive.
     Bytes(Range<u64>),
-    /// None of the bytes there are.
+    /// A range outside the body.
     Outside,
-    /// All of it.
+    /// The whole body.
     Whole,
 }
 
-/// Conditions that only the origin can decide: they ask about what is there now.
+/// Whether a condition asks about the current state, which only the origin can evaluate.
 pub(super) fn is_for_origin(asked: &Fields) -> bool {
     asked.get_str("if-match").is_some() || asked.get_str("if-unmodified-since").is_some()
 }
 
-/// Whether the client has it: the answer is then a 304. If-None-Match counts before If-Modified-Since (RFC 9110 §13.2.2).
+/// Whether the client already has the object, so that the answer is a 304. If-None-Match takes precedence over
+/// If-Modified-Since (RFC 9110 §13.2.2).
 pub(super) fn client_has_it(asked: &Fields, validators: &Validators<'_>) -> bool {
     let mut tags = asked.get_all("if-none-match").peekable();
     if tags.peek().is_some() {
@@ -45,7 +46,7 @@ pub(super) fn client_has_it(asked: &Fields, validators: &Validators<'_>) -> bool
     date(since).zip(changed).is_some_and(|(since, changed)| changed <= since)
 }
 
-/// Whether a list of entity tags names this one, by the weak comparison (RFC 9110 §8.8.3.2).
+/// Whether a list of entity tags contains this one, by weak comparison (RFC 9110 §8.8.3.2).
 fn names(list: &[u8], etag: &[u8]) -> bool {
     let mut rest = list;
     loop {
@@ -61,13 +62,13 @@ fn names(list: &[u8], etag: &[u8]) -> bool {
     }
 }
 
-/// A tag without the mark of a weak one.
+/// An entity tag without the mark of weakness.
 pub(super) fn opaque(etag: &[u8]) -> &[u8] {
     etag.strip_prefix(b"W/").unwrap_or(etag)
 }
 
-/// The part that `Range` asks for. Of several ranges the answer is the whole, as RFC 9110 §14.2 allows; so it is for a
-/// range that cannot be read.
+/// The part that `Range` requests. Several ranges get the whole body, as RFC 9110 §14.2 allows, and so does a
+/// malformed range.
 pub(super) fn part(asked: &Fields, validators: &Validators<'_>, length: u64) -> Part {
     let mut ranges = asked.get_all("range");
     let (Some(range), None) = (ranges.next(), ranges.next()) else { return Part::Whole };
@@ -79,7 +80,7 @@ pub(super) fn part(asked: &Fields, validators: &Validators<'_>, length: u64) -> 
     spec.and_then(|spec| bytes(spec, length)).unwrap_or(Part::Whole)
 }
 
-/// `If-Range`: the strong tag, or the exact date, of what the client has a part of (RFC 9110 §13.1.5).
+/// `If-Range`: the strong tag or the exact date of the client's partial copy (RFC 9110 §13.1.5).
 fn condition_holds(asked: &Fields, validators: &Validators<'_>) -> bool {
     let mut conditions = asked.get_all("if-range");
     match (conditions.next(), conditions.next()) {
@@ -100,7 +101,7 @@ fn bytes(spec: &[u8], length: u64) -> Option<Part> {
     let first = number(first)?;
     let end = if last.is_empty() { u64::MAX } else { number(last)?.saturating_add(1) };
     if end <= first {
-        return None; // RFC 9110 §14.1.1: no range at all
+        return None; // RFC 9110 §14.1.1: not a valid range
     }
     Some(if first >= length { Part::Outside } else { Part::Bytes(first..end.min(length)) })
 }
@@ -163,7 +164,7 @@ mod tests {
             ("bytes=-30", Bytes(0..10)),
             ("bytes=-0", Outside),
             ("bytes=10-", Outside),
-            ("bytes=99999999999999999999-", Whole), // its end is no larger than its beginning
+            ("bytes=99999999999999999999-", Whole), // its end is not larger than its start
             ("bytes=5-4", Whole),
             ("bytes=", Whole),
             ("bytes=-", Whole),
@@ -183,7 +184,7 @@ mod tests {
         }
     }
 
-    /// Whatever is asked for lies within the body, and is not empty.
+    /// Every requested part lies within the body and is not empty.
     #[test]
     fn a_part_lies_within() {
         let mut state = 1_u64;

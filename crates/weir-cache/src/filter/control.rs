@@ -1,12 +1,12 @@
-//! Cache-Control (RFC 9111 §5.2), of requests and of answers, and CDN-Cache-Control (RFC 9213).
+//! Cache-Control (RFC 9111 §5.2) of requests and answers, and CDN-Cache-Control (RFC 9213).
 //!
-//! Where a directive can be read in two ways, the reading counts that keeps less: of two lifetimes the shorter one, of one
-//! that is no number none at all.
+//! An ambiguous directive is read in the way that keeps less: of two lifetimes the shorter, and none if it is not a
+//! number.
 
 use weir_filter::sfv::{Bare, Member, dictionary};
 use weir_h1::Fields;
 
-/// What caches are told. Directives that mean nothing to a shared cache are not kept.
+/// Directives for caches, except those that mean nothing to a shared cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Control {
     pub(super) max_age: Option<u32>,
@@ -25,11 +25,11 @@ pub(super) struct Control {
     pub(super) stale_while_revalidate: Option<u32>,
 }
 
-/// The longest lifetime, in seconds: what a larger number means (RFC 9111 §1.2.2).
+/// The longest lifetime in seconds; larger numbers mean this (RFC 9111 §1.2.2).
 const MOST_SECONDS: u32 = 1 << 31;
 
 impl Control {
-    /// Reads `Cache-Control`, all lines of it.
+    /// Parses `Cache-Control`, all its lines.
     pub(super) fn of(fields: &Fields) -> Self {
         let mut control = Self::default();
         for line in fields.get_all("cache-control") {
@@ -38,8 +38,8 @@ impl Control {
         control
     }
 
-    /// Reads `CDN-Cache-Control`, a dictionary (RFC 9213 §2.1). `None` where there is none, or none that can be read: then
-    /// Cache-Control counts.
+    /// Parses `CDN-Cache-Control`, a dictionary (RFC 9213 §2.1). `None` if it is missing or malformed; then
+    /// Cache-Control applies.
     pub(super) fn targeted(fields: &Fields) -> Option<Self> {
         let mut lines = fields.get_all("cdn-cache-control").peekable();
         lines.peek()?;
@@ -51,7 +51,7 @@ impl Control {
             match &item.value {
                 Bare::Boolean(true) => control.take(name.as_bytes(), None),
                 Bare::Integer(number) => control.take(name.as_bytes(), Some(number.to_string().as_bytes())),
-                _ => {} // of another type than the directive has: as if it were not there
+                _ => {} // a value of the wrong type: ignored
             }
         }
         Some(control)
@@ -65,7 +65,7 @@ impl Control {
         };
         match name.len() {
             6 if is("public") => self.public = true,
-            // With field names they forbid less; a cache may take them without (RFC 9111 §5.2.2.4, §5.2.2.7).
+            // With field names they forbid less; a cache may ignore the names (RFC 9111 §5.2.2.4, §5.2.2.7).
             7 if is("private") => self.private = true,
             7 if is("max-age") => self.max_age = lifetime(self.max_age),
             8 if is("no-cache") => self.no_cache = true,
@@ -88,13 +88,13 @@ impl Control {
     }
 }
 
-/// Digits, quoted or not; more than fit mean the most.
+/// Digits, quoted or not; a number that does not fit is the maximum.
 fn seconds(value: &[u8]) -> Option<u32> {
     let digits = value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or(value);
     number(digits)
 }
 
-/// A delta of seconds (RFC 9111 §1.2.2).
+/// A number of seconds (RFC 9111 §1.2.2).
 pub(super) fn number(digits: &[u8]) -> Option<u32> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
@@ -105,7 +105,7 @@ pub(super) fn number(digits: &[u8]) -> Option<u32> {
     Some(sum.min(MOST_SECONDS))
 }
 
-/// Calls `take` with the name and the value of each directive. A comma within quotes ends none.
+/// Calls `take` with name and value of each directive. A quoted comma does not separate.
 fn each_directive(line: &[u8], mut take: impl FnMut(&[u8], Option<&[u8]>)) {
     let mut rest = line;
     while !rest.is_empty() {
@@ -114,7 +114,7 @@ fn each_directive(line: &[u8], mut take: impl FnMut(&[u8], Option<&[u8]>)) {
         rest = behind.get(1..).unwrap_or_default();
         let member = member.trim_ascii();
         match member.iter().position(|&b| b == b'=') {
-            // A space before `=` is no part of the name. What it then means is in doubt, so the value is none.
+            // A space before `=` is not part of the name. The meaning is then doubtful, so the value is ignored.
             Some(at) => {
                 let (name, value) =
                     (member.get(..at).unwrap_or_default(), member.get(at + 1..).unwrap_or_default());
@@ -127,8 +127,8 @@ fn each_directive(line: &[u8], mut take: impl FnMut(&[u8], Option<&[u8]>)) {
     }
 }
 
-/// Where the comma stands that ends the first member of a list; the length of the text where there is none. A quote that nothing closes
-/// quotes nothing: it must not hide a `no-store` behind it.
+/// The position of the comma after a list's first member, or the text's length. An unclosed quote quotes nothing: it
+/// must not hide a later `no-store`.
 pub(super) fn end_of_member(text: &[u8]) -> usize {
     let (mut quoted, mut escaped) = (false, false);
     let mut within = None;
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(Control::targeted(&fields(&[("Cache-Control", "max-age=1")])), None);
     }
 
-    /// Whatever stands before or behind it, what says no is heard, and no text makes a lifetime longer.
+    /// A prohibition is found whatever surrounds it, and no text lengthens a lifetime.
     #[test]
     fn nothing_hides_a_no() {
         let mut state = 7_u64;

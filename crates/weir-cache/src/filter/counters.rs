@@ -1,29 +1,29 @@
-//! What a cache counts. Each core writes to a line of memory that few others write to.
+//! A cache's counters. Each core writes to its own cache line, or shares it with few others.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use weir_filter::filter::Reading;
 use weir_telemetry::Figure;
 
-/// Lines of memory; cores beyond this number share.
+/// Cache lines; cores beyond this number share them.
 const STRIPES: usize = 16;
 
-/// What is counted.
+/// A counter.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Count {
     /// Answered from the fetch of another request.
     Followed,
     Hits,
-    /// Requests that found nothing that could be used as it is.
+    /// Requests that found no object usable without the upstream.
     Misses,
-    /// Requests that no cache may answer: by their method, their body or a condition.
+    /// Requests that no cache may answer, because of their method, body or a condition.
     Passed,
-    /// Fetches that went on behind an answer.
+    /// Background fetches after a stale answer.
     Refreshed,
-    /// Answered with what was no longer fresh.
+    /// Answers with an object that was no longer fresh.
     Stale,
     Stored,
-    /// Objects that the upstream said are still good.
+    /// Objects that the upstream confirmed.
     Validated,
 }
 

@@ -1,14 +1,15 @@
-//! A fetch on its way into a store: one request leads it, and others that ask for the same follow: they read what has come,
-//! and wait for what comes.
+//! An answer on its way into a store. One request, the leader, fetches it; others for the same object follow: they
+//! read what has arrived and wait for the rest.
 //!
 //! ```text
 //!            ┌─ Head ─► pieces … ─► Whole      followers have it all
 //!   begun ───┤                └───► Broken     those who began to read are cut
-//!            └─ Released                       it cannot be shared: everybody asks for himself
-//!            ├─ Again                          ask the store anew: the leader has left, or an error was covered
+//!            └─ Released                       it cannot be shared: everyone fetches separately
+//!            ├─ Again                          look in the store again: the leader left, or a stale object was served
 //!            └─ Validated                      the object in the store is good for those who waited
 //! ```
-//! An answer that is too large for memory spills: what is written to the disk is let go of here, and who follows reads it there.
+//! An answer too large for memory spills: memory drops the part that is written to the disk, and followers read it
+//! there.
 
 use super::account::{Account, Charge};
 use super::key::Key;
@@ -32,87 +33,89 @@ use weir_filter::filter::{self, BodySource};
 use weir_h1::Fields;
 use weir_wire::time::{timeout, timeout_at};
 
-/// Most fetches of one key at a time that are known: one for each variant.
+/// Most concurrent fetches of one key that are tracked: one per variant.
 const MOST_FILLS: usize = 64;
 
-/// Few of the cores that fetch something meet.
+/// Cores that fetch rarely contend for the same shard.
 const SHARDS: usize = 32;
 
-/// What a piece costs beside its bytes.
+/// Overhead of a piece beyond its bytes.
 const PIECE_BYTES: u64 = 64;
 
-/// How much is read of the disk at a time, in bytes.
+/// Size of a read from the disk, in bytes.
 const READ_BYTES: usize = 64 * 1024;
 
-/// How much room is asked for at a time.
+/// Room is requested in steps of this size.
 const STEP_BYTES: u64 = 64 * 1024;
 
-/// Most that is held for which there is no room, in bytes: a piece or two, until the fetch stands still.
+/// Most bytes held without room: a piece or two, until the fetch pauses.
 const MOST_OVER: u64 = 256 * 1024;
 
-/// How long a fetch stands still for a disk that writes nothing. Then it goes on without the store, and who follows it is cut.
+/// How long a fetch pauses for a disk that writes nothing. It then continues without the store, and its followers are
+/// cut.
 pub(super) const DISK_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long others wait for a fetch that has not been sent: filters behind the cache may hold up its leader, such as a delay that its client
-/// asked for. Then one of those who wait fetches too, and the rest follow that one. nginx waits 5 s (`proxy_cache_lock_age`), whatever the
-/// leader waits for; Varnish has no limit. So much is long for a filter but a queue, which few join in that time. Our guess.
+/// How long followers wait for a fetch that has not been sent. A filter behind the cache may hold up the leader, for
+/// example with a delay that its client asked for. Then one follower fetches too, and the others follow that one.
+/// nginx waits 5 s (`proxy_cache_lock_age`) in any case; Varnish has no limit. Only a queue takes longer than this,
+/// and few clients wait in one at the same time. Our guess.
 const DEPARTURE: Duration = Duration::from_millis(500);
 
-/// How often a fetch that stands still looks whether others have left room.
+/// How often a paused fetch checks for room that others have freed.
 const LOOK: Duration = Duration::from_millis(250);
 
-/// A fetch on its way.
+/// A fetch in progress.
 #[derive(Debug)]
 pub(super) struct Fill {
     key: Key,
     began: Instant,
     state: Mutex<State>,
-    /// The store must not keep it: it was purged meanwhile.
+    /// The store must not keep it, because it was purged meanwhile.
     unwanted: AtomicBool,
 }
 
 #[derive(Debug)]
 struct State {
-    /// The request is on its way to the upstream; or it was not in time, as somebody found who waited.
+    /// The request was sent to the upstream, or a follower found that it was not sent in time.
     departed: bool,
     held_up: bool,
     head: Option<Head>,
-    /// What has come, but for what was let go of: so many bytes.
+    /// The pieces that arrived, without the part that was dropped: that many bytes.
     pieces: Vec<Bytes>,
     base: u64,
-    /// Whether what is written is let go of.
+    /// Whether written parts are dropped from memory.
     spills: bool,
     written: Option<Written>,
     end: Option<End>,
     waiting: Slab<Option<Waker>>,
     charge: Option<Charge>,
-    /// Bytes of the pieces, and what they cost beside.
+    /// Bytes of the pieces, with their overhead.
     held: u64,
-    /// Who waits for room, and whether that wait was in vain.
+    /// The task that waits for room, and whether it waited in vain.
     full: Option<Waker>,
     stalled: bool,
 }
 
-/// What became of a piece.
+/// The result of adding a piece.
 #[derive(Debug)]
 pub(super) enum Pushed {
     Held(Bytes),
-    /// There is no room for it. It is held all the same: nothing more may come until there is ([`Fill::room`]).
+    /// There is no room for it. It is held anyway, but no more may come until there is room ([`Fill::room`]).
     Over(Bytes),
     Refused,
 }
 
-/// As much of the body as is on the disk.
+/// The part of the body that is on the disk.
 #[derive(Clone, Debug)]
 struct Written {
     disk: Arc<Disk>,
     file: Arc<File>,
-    /// Where the body begins.
+    /// Offset of the body.
     at: u64,
     upto: u64,
 }
 
-/// The head of the answer, once it has come and can be shared.
+/// The head of the answer, once it has arrived and may be shared.
 #[derive(Clone, Debug)]
 pub(super) struct Head {
     pub(super) meta: Arc<Meta>,
@@ -129,17 +132,17 @@ pub(super) enum End {
     Whole,
 }
 
-/// What a follower learns first.
+/// The first news for a follower.
 #[derive(Debug)]
 pub(super) enum News {
     Again,
-    /// The answer is this one.
+    /// The head of the answer.
     Head(Head),
     Released,
     Validated,
 }
 
-/// The fetches of a store.
+/// The fetches for a store.
 #[derive(Default)]
 pub(super) struct Fills {
     shards: [Mutex<ByStem>; SHARDS],
@@ -148,19 +151,19 @@ pub(super) struct Fills {
 
 type ByStem = HashMap<Box<[u8]>, SmallVec<[Arc<Fill>; 1]>>;
 
-/// What becomes of a request for something that is not there.
+/// The role of a request for an object that is not stored.
 #[derive(Debug)]
 pub(super) enum Role {
     Follow(Arc<Fill>),
     Lead(Arc<Fill>),
-    /// So many fetch it that no more is known of.
+    /// Too many fetches of the key are in progress to track another.
     TooMany,
 }
 
 // === impl Fills ===
 
 impl Fills {
-    /// Joins the fetch of a key that may answer `asked`, or begins one.
+    /// Joins a fetch of the key that may answer `asked`, or begins one.
     pub(super) fn join(&self, key: &Key, asked: &Fields, follow: bool) -> Role {
         let mut shard = self.shard(key.stem());
         let fills = shard.entry(key.stem().into()).or_default();
@@ -176,7 +179,7 @@ impl Fills {
         Role::Lead(fill)
     }
 
-    /// It has ended.
+    /// The fetch has ended.
     fn leave(&self, fill: &Arc<Fill>) {
         let mut shard = self.shard(fill.key.stem());
         if let Some(fills) = shard.get_mut(fill.key.stem()) {
@@ -187,7 +190,7 @@ impl Fills {
         }
     }
 
-    /// Nobody follows the fetches of a URL any more, and what they bring is not kept.
+    /// Lets no further request follow the fetches of a URL, and keeps none of their answers.
     pub(super) fn forget(&self, stem: &[u8]) {
         if let Some(fills) = self.shard(stem).remove(stem) {
             fills.iter().for_each(|fill| fill.unwanted.store(true, SeqCst));
@@ -233,7 +236,7 @@ impl Fill {
         self.unwanted.load(SeqCst)
     }
 
-    /// The request is on its way to the upstream.
+    /// The request was sent to the upstream.
     pub(super) fn departs(&self) {
         let mut state = self.state();
         if !state.departed {
@@ -242,7 +245,7 @@ impl Fill {
         }
     }
 
-    /// While nothing is known it may, unless its leader is held up.
+    /// While nothing is known it may answer, unless its leader is held up.
     fn may_answer(&self, asked: &Fields) -> bool {
         let state = self.state();
         match (&state.head, state.end) {
@@ -252,7 +255,8 @@ impl Fill {
         }
     }
 
-    /// The head has come and may be shared: false where there is no room for the body. `spills`: it is too large for memory.
+    /// The head has arrived and may be shared; false if there is no room for the body. `spills`: it is too large for
+    /// memory.
     pub(super) fn begin(&self, head: Head, spills: bool, account: &Arc<Account>) -> bool {
         let all = head.length.filter(|_| !spills).unwrap_or(0);
         let Some(charge) = account.charge(all + STEP_BYTES) else { return false };
@@ -264,8 +268,8 @@ impl Fill {
         true
     }
 
-    /// A piece has come, and is given back as it is held. Where there is no room for it, a fetch whose pieces go to a disk (`waits`) has it
-    /// held once more, and from now on lets go of what is written.
+    /// Adds a piece, and returns it in its stored form. Without room, a fetch that writes to a disk (`waits`) holds
+    /// this one piece more, and from now on drops written parts.
     pub(super) fn push(&self, piece: &[u8], waits: bool) -> Pushed {
         let mut state = self.state();
         state.held += piece.len() as u64 + PIECE_BYTES;
@@ -285,8 +289,8 @@ impl Fill {
         if fits || state.fits() { Pushed::Held(piece) } else { Pushed::Over(piece) }
     }
 
-    /// Waits until there is room for what is held, because the disk has taken some of it or others need less. Ends too where the disk takes
-    /// nothing more, which the next piece learns.
+    /// Waits for room, until the disk has taken some of the body or others need less. Also ends if the disk takes
+    /// nothing more, which the next piece reports.
     pub(super) async fn room(self: Arc<Self>, disk: Going, patience: Duration) {
         let (mut since, mut written) = (Instant::now(), None);
         loop {
@@ -315,7 +319,7 @@ impl Fill {
         Poll::Pending
     }
 
-    /// From now on what is written is let go of.
+    /// From now on, drops written parts from memory.
     pub(super) fn spill(&self) {
         let mut state = self.state();
         state.spills = true;
@@ -326,7 +330,7 @@ impl Fill {
         self.state().spills
     }
 
-    /// So much of the body stands in that file. Called by the disk's threads.
+    /// The body up to here is in that file. Called by the disk's threads.
     pub(super) fn is_written(&self, disk: &Arc<Disk>, file: &Arc<File>, at: u64, upto: u64) {
         let mut state = self.state();
         state.written = Some(Written { disk: Arc::clone(disk), file: Arc::clone(file), at, upto });
@@ -336,14 +340,14 @@ impl Fill {
         }
     }
 
-    /// All of a body that spills has come.
+    /// A spilling body is complete.
     pub(super) fn finish_spilled(&self) {
         let mut state = self.state();
         state.end = Some(End::Whole);
         state.wake();
     }
 
-    /// The whole body has come: it is joined into blocks, which followers read from now on too.
+    /// The body is complete: joins it into blocks, which followers also read from now on.
     pub(super) fn finish(&self, account: &Arc<Account>) -> Stored {
         let mut state = self.state();
         let body = Stored::new(&state.pieces, account);
@@ -363,7 +367,8 @@ impl Fill {
         }
     }
 
-    /// Waits for the head, or for the end without one. What is not sent in time is asked for again, by one of those who wait.
+    /// Waits for the head, or for an end without one. If the fetch is not sent in time, one of the followers fetches
+    /// again.
     pub(super) async fn news(self: &Arc<Self>) -> News {
         let mut waiting = Waiting { fill: self, place: None };
         let departs =
@@ -375,7 +380,7 @@ impl Fill {
         poll_fn(|cx| waiting.poll(cx, |state| state.news())).await
     }
 
-    /// Its body, as it comes.
+    /// The body as it arrives.
     pub(super) fn follow(self: &Arc<Self>, length: Option<u64>) -> Following {
         Following { fill: Arc::clone(self), at: 0, length, place: None, reading: None }
     }
@@ -396,12 +401,12 @@ impl State {
             (_, Some(End::Released)) => News::Released,
             (_, Some(End::Validated)) => News::Validated,
             (Some(head), _) => News::Head(head.clone()),
-            (None, Some(End::Whole)) => News::Again, // there is no whole without a head
+            (None, Some(End::Whole)) => News::Again, // without a head it cannot be complete
             (None, None) => return None,
         })
     }
 
-    /// Whether there is room for what is held; counts it.
+    /// Counts the held bytes, if there is room for them.
     fn fits(&mut self) -> bool {
         let held = self.held;
         let Some(charge) = &mut self.charge else { return false };
@@ -409,7 +414,7 @@ impl State {
         lacks == 0 || charge.grow(lacks.max(STEP_BYTES)) || charge.grow(lacks)
     }
 
-    /// Lets go of what is written, if it spills.
+    /// Drops written parts, if the fetch spills.
     fn let_go(&mut self) {
         let Some(written) = self.written.as_ref().filter(|_| self.spills) else { return };
         let mut gone = 0;
@@ -443,14 +448,14 @@ impl State {
     }
 }
 
-/// Someone who waits for the head.
+/// A follower that waits for the head.
 struct Waiting<'a> {
     fill: &'a Arc<Fill>,
     place: Option<usize>,
 }
 
 impl Waiting<'_> {
-    /// Waits until there is something to be found.
+    /// Waits until `find` returns something.
     fn poll<T>(&mut self, cx: &Context<'_>, find: impl Fn(&State) -> Option<T>) -> Poll<T> {
         let mut state = self.fill.state();
         if let Some(found) = find(&state) {
@@ -469,18 +474,18 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// A body that is read while it comes.
+/// A body that is read while it arrives.
 pub(super) struct Following {
     fill: Arc<Fill>,
     at: u64,
     length: Option<u64>,
     place: Option<usize>,
-    /// What is read of the disk.
+    /// The current read from the disk.
     reading: Option<filter::Waiting<'static, Option<Vec<u8>>>>,
 }
 
 impl Written {
-    /// Reads a part of it, on one of the disk's threads.
+    /// Reads a part on one of the disk's threads.
     fn read(&self, from: u64) -> filter::Waiting<'static, Option<Vec<u8>>> {
         let Self { disk, file, at, upto } = self.clone();
         Box::pin(async move {
@@ -488,7 +493,7 @@ impl Written {
             let job = move || {
                 let mut piece = vec![0; usize::try_from(upto - from).unwrap_or(usize::MAX).min(READ_BYTES)];
                 let read = file.read_exact_at(&mut piece, at + from).ok().map(|()| piece);
-                drop(done.send(read)); // who asked may have left
+                drop(done.send(read)); // the requester may have left
             };
             disk.run(Box::new(job)).then_some(())?;
             read.await.ok()?
@@ -537,7 +542,7 @@ impl Drop for Following {
     }
 }
 
-/// Who leads a fetch: if he leaves before the end, the others learn of it.
+/// The leader of a fetch. If it is dropped before the end, the followers are notified.
 #[derive(Debug)]
 pub(super) struct Leader {
     pub(super) fill: Arc<Fill>,
@@ -549,14 +554,14 @@ impl Leader {
         Self { fill, pages }
     }
 
-    /// What it brought is on the disk; not, if it was purged meanwhile.
+    /// The answer is on the disk, unless it was purged meanwhile.
     pub(super) fn is_on_disk(&self, entry: Option<&Arc<Entry>>) {
         if let (Some(disk), Some(entry)) = (self.pages.disk(), entry.filter(|_| self.fill.is_unwanted())) {
             disk.remove(entry);
         }
     }
 
-    /// Ends the fetch so.
+    /// Ends the fetch with this result.
     pub(super) fn end(self, end: End) {
         self.fill.end(end);
     }
@@ -564,7 +569,7 @@ impl Leader {
 
 impl Drop for Leader {
     fn drop(&mut self) {
-        // Out of the list first: who looks again because it ended must not find it.
+        // First remove it from the list: a request that looks again because the fetch ended must not find it.
         self.pages.fills.leave(&self.fill);
         self.fill.end(End::Again);
     }

@@ -1,14 +1,14 @@
-//! How old an answer is, and how long it may be used: RFC 9111 §4.2. No clocks: the times are arguments.
+//! The age and lifetime of an answer: RFC 9111 §4.2. No clocks; times are arguments.
 
 use super::control::{Control, number};
 use std::time::{Duration, SystemTime};
 use weir_h1::Fields;
 
-/// What an answer says about its age and its lifetime.
+/// What an answer says about its age and lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Told {
     pub(super) status: u16,
-    /// What counts for us: CDN-Cache-Control where there is one (RFC 9213 §2.2), else Cache-Control.
+    /// The directives that apply: CDN-Cache-Control if present (RFC 9213 §2.2), otherwise Cache-Control.
     pub(super) control: Control,
     targeted: bool,
     pub(super) date: Option<SystemTime>,
@@ -17,23 +17,23 @@ pub(super) struct Told {
     age: Age,
 }
 
-/// Where an answer says nothing, so long it lives.
+/// Lifetimes of answers that specify none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Defaults {
-    /// Of an answer that went well.
+    /// For successful answers.
     pub(super) ttl: Option<Duration>,
-    /// Of one that says that there is nothing.
+    /// For answers that report that there is nothing.
     pub(super) negative: Option<Duration>,
-    /// A tenth of the time since it was changed (RFC 9111 §4.2.2).
+    /// Use a tenth of the time since the last modification (RFC 9111 §4.2.2).
     pub(super) heuristic: bool,
-    /// Also of answers to requests with a cookie: each cookie has objects of its own.
+    /// Also for answers to requests with a cookie, because the key includes the cookie.
     pub(super) with_cookie: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expires {
     At(SystemTime),
-    /// In the past, whenever that was: what is no date, `0` above all (RFC 9111 §5.3).
+    /// Some time in the past: an invalid date, such as `0` (RFC 9111 §5.3).
     Past,
 }
 
@@ -41,11 +41,11 @@ enum Expires {
 enum Age {
     None,
     Seconds(u32),
-    /// What is no number, or several: nobody knows how old it is.
+    /// Not a number, or several: the age is unknown.
     Unknown,
 }
 
-/// The longest lifetime that is guessed.
+/// The longest heuristic lifetime.
 const MOST_GUESSED: Duration = Duration::from_secs(24 * 3600);
 
 impl Told {
@@ -68,13 +68,13 @@ impl Told {
         }
     }
 
-    /// Whether it says itself how long it may be used.
+    /// Whether the answer specifies its lifetime.
     pub(super) fn says_lifetime(&self) -> bool {
         let told = self.control.s_maxage.or(self.control.max_age);
         told.is_some() || (self.expires.is_some() && !self.targeted)
     }
 
-    /// How long it may be used, counted from when it was made; `None` where neither it nor the config says.
+    /// Its lifetime, counted from its creation; `None` if neither the answer nor the config specifies one.
     pub(super) fn lifetime(&self, defaults: &Defaults, received: SystemTime) -> Option<Duration> {
         let told = self.control.s_maxage.or(self.control.max_age);
         if let Some(seconds) = told {
@@ -94,14 +94,14 @@ impl Told {
         by_config.or_else(|| self.guess(received).filter(|_| defaults.heuristic))
     }
 
-    /// A guess, for the statuses for which RFC 9110 §15.1 allows one, and for others where the answer is `public`.
+    /// The heuristic lifetime, for statuses for which RFC 9110 §15.1 allows one, and for other `public` answers.
     fn guess(&self, received: SystemTime) -> Option<Duration> {
         let may_be = matches!(self.status, 200 | 203 | 204 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501);
         let changed = self.last_modified.filter(|_| may_be || self.control.public)?;
         Some((since(changed, self.date.unwrap_or(received)) / 10).min(MOST_GUESSED))
     }
 
-    /// How old it was when it came (RFC 9111 §4.2.3), after a request that took so long.
+    /// Its age on arrival (RFC 9111 §4.2.3), after a request that took this long.
     pub(super) fn age_when(&self, received: SystemTime, took: Duration) -> Duration {
         let apparent = self.date.map_or(Duration::ZERO, |date| since(date, received));
         let told = match self.age {
@@ -112,7 +112,7 @@ impl Told {
         apparent.max(told + took)
     }
 
-    /// Whether it says that it must not be used when it is stale (RFC 9111 §4.2.4).
+    /// Whether it forbids stale use (RFC 9111 §4.2.4).
     pub(super) const fn must_be_fresh(&self) -> bool {
         self.control.must_revalidate || self.control.proxy_revalidate || self.control.no_cache
     }
@@ -122,7 +122,7 @@ fn since(from: SystemTime, to: SystemTime) -> Duration {
     to.duration_since(from).unwrap_or_default()
 }
 
-/// A date of HTTP (RFC 9110 §5.6.7), in any of its three forms.
+/// An HTTP date (RFC 9110 §5.6.7) in any of its three forms.
 pub(super) fn date(text: &[u8]) -> Option<SystemTime> {
     httpdate::parse_http_date(str::from_utf8(text).ok()?.trim_ascii()).ok()
 }

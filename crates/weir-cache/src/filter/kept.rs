@@ -1,7 +1,7 @@
-//! What stands beside a body on a disk: the head of an answer and the times that decide its use, as bytes.
+//! The metadata beside a body on a disk: an answer's head and the times that decide its use, as bytes.
 //!
-//! Times of the clock, because those of a process mean nothing to the next. Each part has its length before it, and what is cut or too
-//! long is nothing: the sums of the store find what a disk has done to it.
+//! It uses wall-clock times, because monotonic ones mean nothing to another process. Each part is preceded by its
+//! length, and a truncated or overlong one is rejected. The store's checksums detect damage by the disk.
 
 use super::freshness::Told;
 use super::object::{Head, Meta};
@@ -9,10 +9,10 @@ use super::vary::Variant;
 use std::time::{Duration, Instant, SystemTime};
 use weir_h1::{FieldName, Fields};
 
-/// The form of what follows.
+/// The version of the format.
 const FORM: u8 = 2;
 
-/// The head of an answer as it is written beside its body.
+/// Serializes the head of an answer.
 pub(super) fn write(meta: &Meta, now: Instant, time: SystemTime) -> Vec<u8> {
     let mut out = vec![FORM];
     out.extend_from_slice(&meta.status.to_le_bytes());
@@ -27,7 +27,7 @@ pub(super) fn write(meta: &Meta, now: Instant, time: SystemTime) -> Vec<u8> {
     out
 }
 
-/// Reads it, at another time. The time that has passed since is added to its age; a clock that was set back adds none.
+/// Deserializes it at a later time. Adds the time passed since to its age; a clock that was set back adds none.
 pub(super) fn read(bytes: &[u8], variant: Variant, now: Instant, time: SystemTime) -> Option<Meta> {
     let (&form, rest) = bytes.split_first()?;
     let (status, mut rest) = rest.split_first_chunk::<2>()?;
@@ -97,7 +97,7 @@ mod tests {
         let before = read(&written, variant.clone(), now, time - Duration::from_secs(10)).unwrap();
         assert_eq!(before.age(now).as_secs(), 2, "a clock that was set back makes nothing younger");
         for at in 0..written.len() {
-            // Cut behind a field it is a shorter head: the sums of the store are there for that.
+            // Cut after a field, it is a valid shorter head, which the store's checksums detect.
             let _ = read(&written[..at], variant.clone(), now, later);
         }
         assert!(read(&[1], Variant::default(), now, time).is_none());

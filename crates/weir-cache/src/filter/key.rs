@@ -1,25 +1,25 @@
-//! What tells one object from another: the route, the URL as the client asked for it, what a trusted proxy says of it, and what the
-//! config adds.
+//! The identity of an object: the route, the URL that the client requested, a trusted proxy's report of it, and the
+//! additions of the config.
 //!
 //! ```text
 //! route \0 https://example.com/path?query \0 extra \0 extra …
 //! ```
-//! No part of it can hold a zero byte, so two requests with one key ask for the same. Fields that are not in it cannot
-//! change which object an answer becomes.
+//! No part can contain a zero byte, so two requests with the same key ask for the same object. A field outside the
+//! key cannot change which object an answer becomes.
 
 use super::caller::{add_caller, add_forwarded};
 use serde::{Deserialize, Serialize};
 use weir_filter::filter::{Cx, RequestHead};
 use weir_h1::FieldName;
 
-/// What is added to keys, as written.
+/// An addition to keys, as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Extra {
-    /// The caller, where a filter before this one verified who it is.
+    /// The caller, if a filter before this one verified it.
     Caller,
     /// A field of the request.
     Header(FieldName),
-    /// Nothing: all callers get the same answers, whoever they are.
+    /// Nothing: all callers share the same answers.
     Shared,
 }
 
@@ -77,12 +77,12 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// What all objects of one URL on one route have in common.
+    /// The part that all objects of one URL on one route share.
     pub(super) fn stem(&self) -> &[u8] {
         self.bytes.get(..self.stem).unwrap_or_default()
     }
 
-    /// What the config adds; empty for most.
+    /// The additions of the config; empty for most caches.
     pub(super) fn extra(&self) -> &[u8] {
         self.bytes.get(self.stem..).unwrap_or_default()
     }
@@ -97,18 +97,19 @@ impl Key {
     }
 }
 
-/// Where a cache stands, as keys tell it: its section of the config, unless that is the route, which stands in every key.
+/// A cache's position in the config, as part of keys: its section, unless that is the route, which is in every key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place(Option<Box<[u8]>>);
 
 impl Place {
-    /// The place of a filter in this scope: `filters`, `plans.NAME` or `routes.NAME`.
+    /// The position of a filter in this scope: `filters`, `plans.NAME` or `routes.NAME`.
     pub(super) fn of(scope: &str) -> Self {
         Self((!scope.starts_with("routes.")).then(|| scope.as_bytes().into()))
     }
 
-    /// Adds the place, how many caches this request was shown to before, and how many filters let it pass that turn others away. So a cache
-    /// never serves what one behind such a filter keeps in the same store, nor what it kept itself before the filters changed places.
+    /// Adds the position, the number of caches that this request passed before, and the number of passed filters that
+    /// turn requests away. A cache therefore never serves an object that another one stored in the same store behind
+    /// such a filter, nor its own objects from before the filters were reordered.
     fn add(&self, cx: &Cx, key: &mut Vec<u8>) {
         if let Some(scope) = &self.0 {
             add(b"l", scope, key);
@@ -135,7 +136,7 @@ pub(super) fn of(head: &RequestHead, cx: &Cx, (place, extras): (&Place, &[Extra]
     }
     let stem = key.len();
     place.add(cx, &mut key);
-    // What a filter before this one has made of the request decides what the upstream answers.
+    // Changes by an earlier filter determine the upstream's answer.
     if head.path() != path {
         add(b"p", head.path(), &mut key);
     }
@@ -155,14 +156,14 @@ pub(super) fn of(head: &RequestHead, cx: &Cx, (place, extras): (&Place, &[Extra]
                     add(b"h", value, &mut key);
                 }
             }
-            // What was stored for all is not found once `shared` is taken out of the config.
+            // Objects stored for everyone are not found after `shared` is removed from the config.
             Extra::Shared => add(b"s", b"", &mut key),
         }
     }
     Key { bytes: key.into(), stem }
 }
 
-/// Scheme and authority: in small letters, without the port that the scheme has anyway.
+/// Scheme and authority in lower case, without the scheme's default port.
 fn write_origin(authority: &[u8], tls: bool, key: &mut Vec<u8>) {
     let (scheme, port): (&[u8], &[u8]) = if tls { (b"https://", b":443") } else { (b"http://", b":80") };
     key.extend_from_slice(scheme);
@@ -181,8 +182,8 @@ pub(super) fn url(stem: &[u8]) -> &[u8] {
     stem.split(|&b| b == 0).nth(1).unwrap_or_default()
 }
 
-/// The stem of another URL on the same route and host, as `Location` and `Content-Location` name it (RFC 9111 §4.4). `None`
-/// where it is another host's, or no path.
+/// The stem of another URL on the same route and host, from `Location` or `Content-Location` (RFC 9111 §4.4). `None`
+/// for another host, or without a path.
 pub(super) fn stem_of_reference(stem: &[u8], reference: &[u8]) -> Option<Vec<u8>> {
     let url = url(stem);
     let path_at = url.iter().enumerate().filter(|(_, b)| **b == b'/').nth(2).map(|(at, _)| at)?;
@@ -190,7 +191,7 @@ pub(super) fn stem_of_reference(stem: &[u8], reference: &[u8]) -> Option<Vec<u8>
     let reference = reference.trim_ascii();
     let reference = reference.split(|&b| b == b'#').next().unwrap_or_default();
     let target = if reference.starts_with(b"//") {
-        return None; // another authority, or the same in another spelling: rare enough to leave alone
+        return None; // another authority, or another spelling of the same: too rare to handle
     } else if reference.starts_with(b"/") {
         reference.to_vec()
     } else if reference.get(..origin.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(origin)) {
@@ -224,7 +225,7 @@ mod tests {
         let running = Stand::new(&PASS, json!({})).build();
         let route = Place::of("routes.r");
         let extras = [Extra::Header(FieldName::new("x-env").unwrap()), Extra::Shared];
-        // The request, the path and authority that a filter gave it, and the key behind the route's name.
+        // The request, the path and authority that a filter gave it, and the key after the route's name.
         for (request, path, authority, extras, expected) in [
             ("GET /x", None, None, &extras[..0], "\0http://example.com/x"),
             ("GET /x?y=1\nhost: A.Example:80", None, None, &[], "\0http://a.example/x?y=1"),
@@ -244,8 +245,8 @@ mod tests {
         }
     }
 
-    /// Two caches that one request meets have different keys, also with nothing between them; so has one that stands elsewhere, or behind
-    /// a filter that turns others away.
+    /// Two caches that one request meets have different keys, even with nothing between them. So does one in another
+    /// position, or behind a filter that turns requests away.
     #[tokio::test]
     async fn where_a_cache_stands() {
         let cx = || async { Stand::new(&PASS, json!({})).build().request("GET /").await.cx };

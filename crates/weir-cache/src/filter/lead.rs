@@ -1,4 +1,4 @@
-//! The request that fetches: what it asks the upstream, and what becomes of the answer.
+//! The request that fetches: what it asks the upstream, and what happens to the answer.
 
 use super::super::prelude::*;
 use super::account::Charge;
@@ -17,42 +17,42 @@ use std::sync::Arc;
 use std::time::{Duration as Time, Instant, SystemTime};
 use weir_h1::Fields;
 
-/// How long nobody asks an upstream again that failed while there was a stale object to serve.
+/// How long a failed upstream is not asked again while a stale object could be served.
 const SPARED: Time = Time::from_secs(2);
 
-/// How far an answer of unknown length is read ahead of the client that leads, in bytes. It counts against the store while the
-/// client reads: with more, a hundred such answers at once would leave no room for others.
+/// How far an answer of unknown length is read ahead of the leader's client, in bytes. It counts against the store
+/// while the client reads; with more, a hundred such answers would leave no room for others.
 const AHEAD: u64 = 256 * 1024;
 
-/// A request to the upstream whose answer is perhaps kept.
+/// A request to the upstream whose answer may be stored.
 pub(super) struct Lead {
     leader: Option<Leader>,
     key: Key,
     /// The request as this cache saw it.
     pub(super) asked: View,
-    /// What is there already and has to be asked about.
+    /// The stored object that must be revalidated.
     stale: Option<Arc<Object>>,
     began: Instant,
     decided: Option<Result<Arc<Meta>, WhyNot>>,
     has_body: bool,
     taken: u64,
-    /// What is kept goes to the disk too.
+    /// Writes the answer to the disk as well.
     writer: Option<Writer>,
-    /// What may wait for a client that is slower than those that follow.
+    /// Room for a client that is slower than the followers.
     _ahead: Option<Charge>,
 }
 
-/// What becomes of a piece of a body that is to be kept.
+/// The result of storing a piece of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Taken {
     No,
-    /// It is held, and nothing more may come until the disk has taken some.
+    /// The piece is held, and no more may come until the disk has taken some.
     Over,
     Yes,
 }
 
 impl Cache {
-    /// Makes this request the one that fetches. What the client has already does not count: all of it is wanted.
+    /// Makes this request the leader. Ignores what the client already has, because the whole answer is wanted.
     pub(super) fn lead(
         &self,
         fill: Arc<Fill>,
@@ -87,7 +87,7 @@ impl Cache {
         }))
     }
 
-    /// Whether the body of the answer is to be kept. A filter that changes it makes its length unknown.
+    /// Whether the answer's body is to be stored. A filter that changes it makes its length unknown.
     pub(super) fn wants_body(
         &self,
         lead: &mut Lead,
@@ -100,7 +100,7 @@ impl Cache {
         lead.decided.insert(decided).is_ok()
     }
 
-    /// Whether the answer to a fetch is kept; what is kept of it.
+    /// Decides whether the answer is stored, and which parts.
     fn judge(
         &self,
         lead: &Lead,
@@ -121,8 +121,8 @@ impl Cache {
         Ok(Arc::new(Meta::new(told, &head.headers, found, self.set_cookie, received)))
     }
 
-    /// Says whether the answer is kept, and serves what is kept in its place where that is good. `answered`: by the upstream; `changed`: a filter
-    /// changes the body.
+    /// Decides whether the answer is stored, and serves a stored object instead where allowed. `answered`: the
+    /// upstream answered; `changed`: a filter changes the body.
     pub(super) fn conclude(
         &self,
         mut lead: Box<Lead>,
@@ -168,7 +168,7 @@ impl Cache {
             let spills = writer.is_some() && length.is_some_and(|length| length > on_disk::SMALL);
             let head = Head { meta: Arc::clone(&meta), length };
             let begin = |spills| leader.fill.begin(head.clone(), spills, &self.pages.account);
-            // What memory has no room for may still go to the disk.
+            // A body that does not fit into memory may still go to the disk.
             if !begin(spills) && (spills || writer.is_none() || !begin(true)) {
                 return Err("store-full");
             }
@@ -183,20 +183,20 @@ impl Cache {
                     self.keep(&mut lead);
                     return Flow::Continue;
                 }
-                // Neither a slow client nor one that leaves holds up those who follow.
+                // Neither a slow client nor one that leaves holds up the followers.
                 let ahead = length.unwrap_or(AHEAD).clamp(1, self.most_in_memory().max(1));
                 lead._ahead = self.pages.account.charge(ahead);
                 if lead._ahead.is_some() {
                     cx.read_on(usize::try_from(ahead).unwrap_or(usize::MAX));
                 }
-                // Who has what was fetched need not get it again; those who follow, and the store, do.
+                // A client that already has the object need not receive it again; the followers and the store do.
                 if status == 200 && client_has_it(&lead.asked.fields, &lead.validators()) && cx.hide_body() {
                     self.names.make_304(head);
                 }
                 cx.state::<State>().what = What::Leads(lead);
             }
             Err(why) => {
-                // A failure says nothing about the next answer: the others try one after another, not all at once.
+                // A failure predicts nothing about the next answer: the others try one by one, not all together.
                 let failed = !answered || status >= 500;
                 if !failed {
                     self.pages.note_unshared(&lead.key, Instant::now());
@@ -209,14 +209,14 @@ impl Cache {
         Flow::Continue
     }
 
-    /// The upstream says that what is there is good (RFC 9111 §4.3.4).
+    /// The upstream confirmed the stored object (RFC 9111 §4.3.4).
     fn validated(&self, mut lead: Lead, object: &Arc<Object>, head: &ResponseHead) -> Flow {
         let before = object.meta();
         let fields = before.updated(&head.headers);
         let told = Told::of(before.status, &fields);
         let received = lead.received();
         let settings = (&self.defaults, self.set_cookie);
-        // A validator of something else: the 304 does not speak of what is kept.
+        // A validator for something else: the 304 does not refer to the stored object.
         let other = head.headers.get_str("etag").is_some_and(|tag| !before.is_of(tag));
         let meta = match storable(&told, &fields, &lead.asked, settings, received.time) {
             _ if other => before,
@@ -250,7 +250,7 @@ impl Cache {
         if self.pages.has_disk() { self.pages.most_in_memory() } else { self.max_object }
     }
 
-    /// Takes a piece of a body that is to be kept, and keeps it all with the last one.
+    /// Stores a piece of a body, and the object with the last one.
     pub(super) fn take_piece(&self, lead: &mut Lead, piece: &mut Piece<'_>) {
         if lead.leader.is_none() {
             return;
@@ -258,7 +258,7 @@ impl Cache {
         lead.taken += piece.data().len() as u64;
         let taken = self.takes(lead, piece.data());
         if taken == Taken::No {
-            // Whoever follows has begun to read what nobody can hold for them.
+            // A follower has begun to read something that cannot be held for it.
             self.pages.note_unshared(&lead.key, Instant::now());
             lead.writer = None;
             lead.leader.take().into_iter().for_each(|leader| leader.end(End::Broken));
@@ -269,7 +269,7 @@ impl Cache {
         }
     }
 
-    /// Hands a piece to those who follow and to the disk.
+    /// Passes a piece to the followers and the disk.
     fn takes(&self, lead: &mut Lead, piece: &[u8]) -> Taken {
         let Some(leader) = &lead.leader else { return Taken::Yes };
         if piece.is_empty() {
@@ -284,7 +284,7 @@ impl Cache {
             Pushed::Refused => return Taken::No,
         };
         if lead.writer.as_ref().is_some_and(|writer| !writer.push(piece)) {
-            lead.writer = None; // what fits stays in memory
+            lead.writer = None; // if it fits, it stays in memory
         }
         if lead.writer.is_some() {
             if lead.taken > on_disk::SMALL && !leader.fill.spills() {
@@ -296,14 +296,14 @@ impl Cache {
         if stays { Taken::Yes } else { Taken::No }
     }
 
-    /// All of the body has come: it is kept from now on.
+    /// The body is complete: stores the object.
     fn keep(&self, lead: &mut Lead) {
         let (Some(leader), Some(Ok(meta))) = (lead.leader.take(), lead.decided.take()) else { return };
         self.counters.add(Count::Stored);
         if leader.fill.spills() {
             leader.fill.finish_spilled();
             if let Some(writer) = lead.writer.take() {
-                // Until it is there, who asks for it follows this fetch.
+                // Until it is on the disk, requests for it follow this fetch.
                 writer.finish(move |entry| leader.is_on_disk(entry.as_ref()));
             }
             return;
@@ -315,7 +315,7 @@ impl Cache {
         }
         let object = Arc::new(Object::new(lead.key.clone(), meta, body, Instant::now()));
         self.pages.put(Arc::clone(&object));
-        // A purge that began meanwhile has marked the fetch before it looked at what is kept.
+        // A purge that began meanwhile marks fetches before it searches the store.
         if leader.fill.is_unwanted() {
             self.pages.remove(&object);
         }
@@ -330,7 +330,7 @@ impl Cache {
 }
 
 impl Lead {
-    /// The request is about to leave, with these fields.
+    /// The request is about to be sent with these fields.
     pub(super) fn departs(&mut self, sent: &Fields) {
         self.asked.departs(sent);
         if let Some(leader) = &self.leader {
@@ -338,7 +338,7 @@ impl Lead {
         }
     }
 
-    /// What tells whether a client has what is about to be kept.
+    /// The validators of the object that is about to be stored.
     fn validators(&self) -> Validators<'_> {
         self.decided
             .as_ref()

@@ -1,8 +1,9 @@
-//! `cache`: keeps answers and serves them again (RFC 9111).
+//! `cache`: stores answers and serves them again (RFC 9111).
 //!
-//! `caller` is whose an answer may be. `control`, `freshness`, `vary`, `storable` and `conditional` are the rules, without clocks and sockets; `key` says what one
-//! object is. `object`, `store` and `account` hold what is kept, `on_disk` and `kept` what of it is on a disk, `fill` what is on its
-//! way; `answer` makes answers of it; `lead` is a request that fetches. Here is what happens to a request:
+//! `caller` decides who may share an answer. `control`, `freshness`, `vary`, `storable` and `conditional` are the
+//! rules, without clocks and sockets; `key` identifies an object. `object`, `store` and `account` hold objects in
+//! memory, `on_disk` and `kept` handle those on a disk, `fill` those that are arriving. `answer` builds responses
+//! from objects; `lead` is a request that fetches. This file has the path of a request:
 //!
 //! ```text
 //!  on_request ─► fresh: answer            ┌─► head, then its body as it comes
@@ -65,14 +66,14 @@ static NOT_CACHED: Cause = Cause {
     ..Cause::USUAL
 };
 
-/// How often a request looks again because the fetch that it followed came to nothing; then it asks for itself.
+/// How often a request looks again after following a fetch in vain. Then it fetches without the cache.
 const MOST_LOOKS: u32 = 4;
 
-/// How long a request follows fetches of which nothing comes.
+/// How long a request follows fetches that produce nothing.
 const PATIENCE: Time = Time::from_secs(60);
 
-/// Fields by which some frameworks take a request for another one: by its method, its host or its URL. What they answer is not what others
-/// who ask for this URL are to get.
+/// Fields with which some frameworks override the method, the host or the URL. Their answer must not go to other
+/// requests for this URL.
 const OVERRIDES: [&str; 9] = [
     "x-forwarded-server",
     "x-host",
@@ -101,19 +102,19 @@ struct Cache {
     pages: Arc<Pages>,
 }
 
-/// What an exchange is for the cache.
+/// The state of an exchange in the cache.
 #[derive(Default)]
 struct State {
     what: What,
-    /// The upstream has answered: what comes is no refusal of our own.
+    /// The upstream has answered, so the response is not our own.
     answered: bool,
 }
 
 enum What {
-    /// Its success makes what is kept for these wrong: a request that changes something.
+    /// A request that changes something: if it succeeds, stored objects for these keys are outdated.
     Changes(Key),
     Leads(Box<Lead>),
-    /// Nothing is kept of its answer; in words of `cache-status`.
+    /// Its answer is not stored; the text is for `cache-status`.
     Passes(&'static str),
 }
 
@@ -123,14 +124,14 @@ impl Default for What {
     }
 }
 
-/// Values of the note: what needs no state.
+/// Values of the note, for exchanges that need no state.
 const SERVED: u64 = 1;
 const STATED: u64 = 2;
 
-/// What becomes of a request.
+/// How to continue with a request.
 enum Decision {
     Answer(Box<Answer>),
-    /// To the upstream.
+    /// Send it to the upstream.
     Go,
     Refuse,
     Wait(Awaited, Key),
@@ -139,7 +140,7 @@ enum Decision {
 /// What a request waits for.
 enum Awaited {
     Fetch(Arc<Fill>),
-    /// The disk, which has an object for it.
+    /// A disk that has an object for it.
     Disk(Arc<Entry>),
 }
 
@@ -147,7 +148,7 @@ enum Awaited {
 #[derive(Clone, Copy)]
 struct Looks {
     disk: bool,
-    /// Whether it may wait for another's fetch.
+    /// Whether it may wait for another request's fetch.
     follow: bool,
 }
 
@@ -372,14 +373,14 @@ impl Filter for Cache {
 // === The request ===
 
 impl Cache {
-    /// Lets a request go to the upstream that has nothing to do with the cache.
+    /// Passes a request to the upstream without involving the cache.
     fn pass(&self, cx: &mut Cx, why: &'static str) -> Flow {
         self.counters.add(Count::Passed);
         go_uncached(cx, why);
         Flow::Continue
     }
 
-    /// Looks a request up, and says what becomes of it. `found`: what was read from the disk.
+    /// Looks a request up and decides how to continue. `found`: the object read from the disk.
     fn decide(
         &self,
         head: &mut RequestHead,
@@ -441,7 +442,7 @@ impl Cache {
         }
     }
 
-    /// Reads an object from the disk, if nobody has while this request waited for its turn.
+    /// Reads an object from the disk, unless another request read it while this one waited its turn.
     async fn load(&self, entry: &Arc<Entry>, key: &Key, head: &RequestHead) -> Option<Arc<Object>> {
         let disk = self.pages.disk()?;
         let _turn = self.pages.turn(key).lock().await;
@@ -452,7 +453,7 @@ impl Cache {
         self.pages.take_up(&object).then_some(object)
     }
 
-    /// Answers by a fetch of another request, as it comes.
+    /// Answers from another request's fetch as it arrives.
     fn follow(&self, fill: &Arc<Fill>, found: &Head, head: &RequestHead, cx: &mut Cx) -> Flow {
         self.counters.add(Count::Followed);
         *cx.note() = SERVED;
@@ -460,7 +461,7 @@ impl Cache {
         Flow::Answer(self.answer(&found.meta, &whole, Asked::of(head), "fwd=uri-miss; collapsed", Some(cx)))
     }
 
-    /// Answers by an object of which another request has just learned that it is good.
+    /// Answers with an object that another request has just revalidated.
     fn validated_elsewhere(&self, object: &Object, head: &RequestHead, cx: &mut Cx) -> Flow {
         self.counters.add(Count::Followed);
         *cx.note() = SERVED;
@@ -474,7 +475,7 @@ impl Cache {
         Decision::Answer(self.answer(meta, &whole, Asked::of(head), said, Some(cx)))
     }
 
-    /// Whether a client takes what is fresh by the upstream's measure (RFC 9111 §5.2.1).
+    /// Whether a client accepts an object that the upstream's rules call fresh (RFC 9111 §5.2.1).
     fn suits(&self, said: &Control, meta: &Meta, now: Instant) -> bool {
         if !self.client_control {
             return true;
@@ -486,13 +487,13 @@ impl Cache {
             && said.min_fresh.is_none_or(|min| age + seconds(min) <= meta.lifetime)
     }
 
-    /// Whether an object that is stale may stand in for an upstream that fails.
+    /// Whether a stale object may be served in place of a failed upstream's answer.
     fn covers_error(&self, meta: &Meta, now: Instant) -> bool {
         self.covers(meta, now, meta.told.control.stale_if_error, self.stale_if_error)
     }
 
-    /// Whether what is stale is served while a new one is fetched (RFC 5861 §3). A client that may ask for something fresher, and
-    /// does, waits for it.
+    /// Whether to serve a stale object while a new one is fetched (RFC 5861 §3). A client that requests a fresher
+    /// answer, and may, waits for it.
     fn waits_for_none(&self, said: &Control, meta: &Meta, now: Instant) -> bool {
         let fresher = said.no_cache || said.max_age.is_some() || said.min_fresh.is_some();
         let refused = said.no_store || (self.client_control && fresher);
@@ -501,10 +502,10 @@ impl Cache {
             && self.covers(meta, now, meta.told.control.stale_while_revalidate, self.stale_while_revalidate)
     }
 
-    /// Sees to it that one request, and no more, asks the upstream for a new one: this one goes on behind its answer.
+    /// Lets exactly one request fetch a new object in the background: this one, after its answer.
     fn refresh(&self, object: &Arc<Object>, key: &Key, head: &RequestHead, cx: &mut Cx) {
         if head.method() != Method::Get {
-            return; // the next GET does
+            return; // the next GET does it
         }
         let Role::Lead(fill) = self.pages.fills.join(key, &head.headers, true) else { return };
         self.counters.add(Count::Refreshed);
@@ -515,8 +516,8 @@ impl Cache {
         cx.go_on_behind(head, State { what, answered: false }, STATED);
     }
 
-    /// What an answer says for itself goes before the config, also beside `s-maxage`, which forbids what it does not name
-    /// (RFC 9111 §5.2.2.10).
+    /// An answer's own directive takes precedence over the config. Without one, `s-maxage` forbids stale use (RFC
+    /// 9111 §5.2.2.10).
     fn covers(&self, meta: &Meta, now: Instant, said: Option<u32>, set: Time) -> bool {
         if meta.told.must_be_fresh() {
             return false;
@@ -530,7 +531,7 @@ impl Cache {
 // === The response ===
 
 impl Cache {
-    /// What a request has changed is not served any more, nor what its answer names (RFC 9111 §4.4).
+    /// Removes objects that a request has changed, and those that its answer names (RFC 9111 §4.4).
     fn forget(&self, key: &Key, head: &ResponseHead) {
         self.pages.forget(key.stem());
         for name in ["location", "content-location"] {
@@ -542,19 +543,20 @@ impl Cache {
     }
 }
 
-/// The answer of the upstream goes through, and nothing is kept of it.
+/// Passes the upstream's answer through without storing it.
 fn go_uncached(cx: &mut Cx, why: &'static str) {
     *cx.note() = STATED;
     cx.state::<State>().what = What::Passes(why);
 }
 
-/// Whether a request may be taken for another one. One walk: most names are none of these by their first letters.
+/// Whether some framework may take the request for another one. Walks the fields once: most names differ in their
+/// first letters.
 fn is_overridden(fields: &Fields) -> bool {
     let is_one = |name: &[u8]| OVERRIDES.iter().any(|known| known.as_bytes().eq_ignore_ascii_case(name));
     fields.iter().any(|(name, _)| matches!(name, [b'x' | b'X', b'-', ..]) && is_one(name))
 }
 
-/// Why the answer to a request is of use to nobody else.
+/// Why the answer to a request cannot be shared.
 fn alone(head: &RequestHead, said: &Control) -> Option<&'static str> {
     if head.method() == Method::Head {
         return Some("fwd=method");

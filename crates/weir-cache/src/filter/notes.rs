@@ -1,20 +1,20 @@
-//! What `weir check` tells of a cache because of the filters around it: who shares its answers.
+//! Notes of `weir check` on a cache and the filters around it: who shares its answers.
 
 use super::key::Extra;
 use serde_json::Value;
 use weir_filter::filter::Neighbour;
 use weir_filter::filter::is_address;
 
-/// Filters beside those called `..._auth` that verify callers.
+/// Filters that verify callers, besides those named `..._auth`.
 const VERIFY: [&str; 4] = ["any", "jwt", "maintenance", "oidc"];
 
-/// Filters that turn callers away by something that is no credential.
+/// Filters that turn callers away by something other than a credential.
 const RESTRICT: [&str; 2] = ["acl", "ip"];
 
-/// The beginnings of placeholders that stand for values of the client.
+/// Prefixes of placeholders for values of the client.
 const OF_CLIENT: [&str; 2] = ["{client}", "{tls_client_"];
 
-/// The notes on a cache with these parts of a key.
+/// The notes on a cache with these key parts.
 pub(super) fn of(extras: &[Extra], before: &[Neighbour<'_>], behind: &[Neighbour<'_>]) -> Vec<String> {
     let mut notes = Vec::new();
     let apart = extras.contains(&Extra::Caller);
@@ -55,7 +55,7 @@ fn writes_client(filter: &Neighbour<'_>) -> bool {
     matches!(filter.name, "headers" | "rewrite") && tells_client(filter.settings)
 }
 
-/// Whether settings write a value of the client anywhere but into the fields in which every proxy tells the address.
+/// Whether settings write a client's value into any field other than those in which every proxy sends the address.
 fn tells_client(settings: &Value) -> bool {
     match settings {
         Value::String(text) => OF_CLIENT.iter().any(|placeholder| text.contains(placeholder)),

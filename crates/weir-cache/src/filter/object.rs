@@ -1,4 +1,4 @@
-//! What is kept of an answer: its head with the times that decide its use, and its body in shared blocks.
+//! A stored answer: its head with the times that decide its use, and its body in shared blocks.
 
 use super::account::Account;
 use super::conditional::{Validators, opaque};
@@ -20,18 +20,18 @@ use weir_filter::error::Cause;
 use weir_filter::filter::{Body, BodySource};
 use weir_h1::{FieldName, Fields};
 
-/// Largest block of a body, in bytes: what is not longer is written from one place.
+/// Largest block of a body, in bytes: a shorter body is written from one buffer.
 const BLOCK_BYTES: usize = 1024 * 1024;
 
-/// What an object weighs beside its bytes.
+/// Overhead of an object beyond its bytes.
 const OBJECT_BYTES: usize = 512;
 
-/// A head that is kept, and what decides whether it may be used.
+/// A stored head, and the values that decide whether it may be used.
 #[derive(Debug)]
 pub(super) struct Meta {
     pub(super) status: u16,
     pub(super) fields: Vec<(FieldName, Vec<u8>)>,
-    /// The same, to be copied into an answer as they lie.
+    /// The fields, prepared for copying into an answer as a block.
     pub(super) ready: Fields,
     pub(super) variant: Variant,
     pub(super) lifetime: Duration,
@@ -40,7 +40,7 @@ pub(super) struct Meta {
     age_then: Duration,
 }
 
-/// A head that was written down, and how old it is.
+/// A serialized head, with its age.
 #[derive(Debug)]
 pub(super) struct Head {
     pub(super) status: u16,
@@ -50,7 +50,7 @@ pub(super) struct Head {
     pub(super) age: Duration,
 }
 
-/// When an answer came, and how long it took.
+/// When an answer arrived, and how long it took.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Received {
     pub(super) at: Instant,
@@ -58,16 +58,16 @@ pub(super) struct Received {
     pub(super) took: Duration,
 }
 
-/// An answer that is kept.
+/// A stored answer.
 #[derive(Debug)]
 pub(super) struct Object {
     pub(super) key: Key,
     meta: ArcSwap<Meta>,
     pub(super) body: Stored,
-    /// The same on the disk, once it is there.
+    /// Its entry on the disk, once written.
     pub(super) on_disk: OnceLock<Arc<Entry>>,
     place: Place,
-    /// Until when nobody asks for it again, in milliseconds since `born`: the upstream has just failed.
+    /// Until when it is not revalidated, in milliseconds since `born`, because the upstream has just failed.
     spared: AtomicU64,
     born: Instant,
 }
@@ -75,13 +75,14 @@ pub(super) struct Object {
 /// A body.
 #[derive(Clone, Debug)]
 pub(super) enum Stored {
-    /// On a disk, to be read as it is sent.
+    /// On a disk, read while it is sent.
     Disk(crate::disk::Body),
-    /// In memory, in blocks; and its length.
+    /// In memory, in blocks; with its length.
     Memory(Box<[Bytes]>, u64),
 }
 
-/// Fields that belong to one connection, one client or one answer and are not kept (RFC 9111 §3.1), or that the gateway writes itself.
+/// Fields that belong to one connection, one client or one answer and are not stored (RFC 9111 §3.1), and fields that
+/// the gateway writes itself.
 const NOT_KEPT: [&str; 23] = [
     "age",
     "cache-status",
@@ -108,16 +109,16 @@ const NOT_KEPT: [&str; 23] = [
     "grpc-status",
 ];
 
-/// Fields whose words are tags.
+/// Fields that list tags.
 const TAGS: [&str; 2] = ["surrogate-key", "cache-tag"];
 
-/// Most tags that an object on a disk is found by.
+/// Most tags that index an object on a disk.
 const MOST_TAGS: usize = 256;
 
-/// Fields that describe the body which is kept, so a 304 does not change them (RFC 9111 §3.2).
+/// Fields that describe the stored body, so a 304 does not update them (RFC 9111 §3.2).
 const OF_THE_BODY: [&str; 5] = ["content-encoding", "content-length", "content-md5", "content-range", "etag"];
 
-/// Fields as an answer has them.
+/// Fields prepared for an answer.
 fn ready(fields: &[(FieldName, Vec<u8>)]) -> Fields {
     let mut ready = Fields::default();
     for (name, value) in fields {
@@ -133,7 +134,7 @@ fn is_among(names: &[&str], name: &[u8]) -> bool {
 // === impl Meta ===
 
 impl Meta {
-    /// What is kept of an answer.
+    /// The parts of an answer to store.
     pub(super) fn new(
         told: Told,
         fields: &Fields,
@@ -161,13 +162,13 @@ impl Meta {
         }
     }
 
-    /// The same of a head that was kept elsewhere.
+    /// The same from a head that was stored elsewhere.
     pub(super) fn of_head(head: Head, told: Told, now: Instant) -> Self {
         let Head { status, fields, variant, lifetime, age } = head;
         Self { status, ready: ready(&fields), fields, variant, lifetime, told, received: now, age_then: age }
     }
 
-    /// Hashes of the words by which it can be purged.
+    /// Hashes of its purge tags.
     pub(super) fn tags(&self) -> Vec<u64> {
         let lines = self.fields.iter().filter(|(name, _)| is_among(&TAGS, name.as_str().as_bytes()));
         let words = lines.flat_map(|(_, line)| line.split(|&b| b == b' ' || b == b','));
@@ -183,7 +184,7 @@ impl Meta {
         self.age_then.saturating_add(now.saturating_duration_since(self.received))
     }
 
-    /// Whether it may be used as it is.
+    /// Whether it may be used without revalidation.
     pub(super) fn is_fresh(&self, now: Instant) -> bool {
         !self.told.control.no_cache && self.age(now) < self.lifetime
     }
@@ -201,18 +202,18 @@ impl Meta {
         }
     }
 
-    /// Whether this entity tag is its own, by the weak comparison: a filter behind this one may have weakened it.
+    /// Whether this is its entity tag, by weak comparison: a filter behind this one may have weakened it.
     pub(super) fn is_of(&self, tag: &[u8]) -> bool {
         self.field("etag").is_some_and(|own| opaque(own) == opaque(tag))
     }
 
-    /// These fields with those of a 304 in their place (RFC 9111 §3.2): to be judged as an answer that came just now.
+    /// These fields, updated from a 304 (RFC 9111 §3.2), to be judged as a new answer.
     pub(super) fn updated(&self, by: &Fields) -> Fields {
         let mut fields = Fields::default();
         for (name, value) in &self.fields {
             let is_new = by.get(name).is_some() && !is_among(&OF_THE_BODY, name.as_str().as_bytes());
             if !is_new {
-                let _ = fields.append(name, value); // it was received or checked once
+                let _ = fields.append(name, value); // it was received or checked before
             }
         }
         for (name, value) in by.iter().filter(|(name, _)| !is_among(&OF_THE_BODY, name)) {
@@ -250,7 +251,7 @@ impl Object {
         self.meta.load_full()
     }
 
-    /// Its head from now on; the body stays.
+    /// Replaces its head; the body stays.
     pub(super) fn freshen(&self, meta: Arc<Meta>) {
         self.meta.store(meta);
         self.spared.store(0, Relaxed);
@@ -261,7 +262,7 @@ impl Object {
         self.place.weight()
     }
 
-    /// Says that the upstream failed: for a while nobody asks it for this.
+    /// Records that the upstream failed, so that it is not asked for this object for a while.
     pub(super) fn spare(&self, now: Instant, time: Duration) {
         let until = now.saturating_duration_since(self.born) + time;
         self.spared.store(u64::try_from(until.as_millis()).unwrap_or(u64::MAX), Relaxed);
@@ -282,7 +283,7 @@ impl Placed for Object {
 // === impl Stored ===
 
 impl Stored {
-    /// A body of these pieces, joined into as few blocks as may be; their bytes count until nobody holds them any more.
+    /// Joins these pieces into as few blocks as possible; their bytes count until nobody holds them.
     pub(super) fn new(pieces: &[Bytes], account: &Arc<Account>) -> Self {
         let length: usize = pieces.iter().map(Bytes::len).sum();
         let mut blocks = Vec::with_capacity(length.div_ceil(BLOCK_BYTES));
@@ -312,7 +313,7 @@ impl Stored {
         }
     }
 
-    /// The blocks that are in memory.
+    /// The blocks in memory.
     pub(super) fn blocks(&self) -> &[Bytes] {
         match self {
             Self::Disk(_) => &[],
@@ -320,7 +321,7 @@ impl Stored {
         }
     }
 
-    /// A part of it, without a copy.
+    /// A part of the body, without copying.
     pub(super) fn part(&self, range: Range<u64>) -> Body {
         let blocks = match self {
             Self::Disk(body) => return Body::Stream(Box::new(FromDisk::new(body.clone(), range))),
@@ -335,7 +336,7 @@ impl Stored {
     }
 }
 
-/// A body in memory as it is sent, block by block.
+/// A body in memory that is sent block by block.
 struct Blocks {
     blocks: Box<[Bytes]>,
     at: u64,
@@ -354,7 +355,7 @@ impl BodySource for Blocks {
     }
 }
 
-/// What stands at a place in a row of blocks, up to the end of its block or to `end`.
+/// The bytes at an offset in a sequence of blocks, up to the end of the block or to `end`.
 pub(super) fn piece_at(blocks: &[Bytes], at: u64, end: u64) -> Option<Bytes> {
     let mut begin = 0;
     for block in blocks {

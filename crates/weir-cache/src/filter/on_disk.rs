@@ -1,6 +1,7 @@
-//! Objects on a disk as the cache has them: how they are named, read, sent and written. What a disk is, `weir-cache` knows.
+//! Objects on a disk from the cache's side: naming, reading, sending and writing them. `weir-cache` is the disk
+//! store.
 //!
-//! Small ones go back into memory when they are asked for; large ones are read as they are sent, block by block.
+//! Small objects return to memory when requested; large ones are read block by block while they are sent.
 
 use super::account::Account;
 use super::fill::Fill;
@@ -20,13 +21,13 @@ use weir_filter::filter::{BodySource, Waiting};
 use weir_h1::Fields;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Largest body that goes into memory too, in bytes.
+/// Largest body that is also kept in memory, in bytes.
 pub(super) const SMALL: u64 = 1024 * 1024;
 
-/// How many blocks that were in the kernel's memory already are given one after another, before others of this core have their turn.
+/// How many blocks from the page cache are returned in a row before other tasks of this core run.
 const BLOCKS: u8 = 16;
 
-/// A word by which objects are purged, as the disk's index has it.
+/// A purge tag's number in the disk's index.
 pub(super) fn tag(word: &[u8]) -> u64 {
     xxh3_64(word)
 }
@@ -37,7 +38,7 @@ pub(super) fn find(disk: &Disk, key: &Key, asked: &Fields) -> Option<Arc<Entry>>
     disk.find(key.stem(), key.extra(), answers)
 }
 
-/// Reads an object: its head, and its body if it is small. `None` where it cannot be read, or too much waits for the disk.
+/// Reads an object: its head, and its body if small. `None` if it cannot be read, or if too many reads are queued.
 pub(super) async fn load(
     disk: &Arc<Disk>,
     entry: &Arc<Entry>,
@@ -46,7 +47,7 @@ pub(super) async fn load(
 ) -> Option<Object> {
     let (done, read) = oneshot::channel();
     let (from, what) = (Arc::clone(disk), Arc::clone(entry));
-    let job = move || drop(done.send(read_all(&from, &what))); // whoever asked may have left
+    let job = move || drop(done.send(read_all(&from, &what))); // the requester may have left
     if !disk.run(Box::new(job)) {
         return None;
     }
@@ -76,7 +77,7 @@ fn read_all(disk: &Arc<Disk>, entry: &Arc<Entry>) -> Option<(Vec<u8>, Body, Opti
     Some((opened.kept, opened.body, Some(whole)))
 }
 
-/// Begins to write an answer that is on its way.
+/// Starts writing an answer that is arriving.
 pub(super) fn create(
     disk: &Arc<Disk>,
     key: &Key,
@@ -100,7 +101,7 @@ pub(super) fn create(
     disk.create(named, &kept, length, Some(Box::new(progress)))
 }
 
-/// An older object of the same key and variant goes: a newer one is there, and could not be written.
+/// Drops an older object with the same key and variant: there is a newer one that could not be written.
 pub(super) fn drop_older(disk: &Arc<Disk>, key: &Key, variant: &Variant) {
     let variant = variant.to_bytes();
     if let Some(entry) = disk.find(key.stem(), key.extra(), |known| *known == *variant) {
@@ -108,10 +109,10 @@ pub(super) fn drop_older(disk: &Arc<Disk>, key: &Key, variant: &Variant) {
     }
 }
 
-/// A block that is being read, and where it begins; nothing where it cannot be read.
+/// A block being read, and its offset; `None` if it cannot be read.
 type Reading = Waiting<'static, Option<(Vec<u8>, u64)>>;
 
-/// A part of a body on a disk as it is sent, a block ahead of the client at most.
+/// A part of a body on a disk that is being sent, at most one block ahead of the client.
 pub(super) struct FromDisk {
     body: Body,
     at: u64,
@@ -135,7 +136,7 @@ impl FromDisk {
         })
     }
 
-    /// What is wanted of a block.
+    /// The wanted part of a block.
     fn part(&mut self, block: Vec<u8>, begin: u64) -> Poll<Result<Option<Bytes>, &'static Cause>> {
         let from = usize::try_from(self.at.saturating_sub(begin)).unwrap_or(usize::MAX);
         let most = usize::try_from(self.end.saturating_sub(self.at)).unwrap_or(usize::MAX);

@@ -1,4 +1,4 @@
-//! What a config says about a cache.
+//! The settings of a cache.
 
 use super::freshness::Defaults;
 use super::key::{Extra, Place};
@@ -8,19 +8,22 @@ use super::{Cache, Counters, Names};
 use crate::prelude::*;
 use weir_filter::store::Room;
 
-/// Keeps answers of the upstream, and answers from them: a shared cache as RFC 9111 has it.
+/// Stores the upstream's answers and serves them again: a shared cache by RFC 9111.
 ///
-/// An answer is kept for as long as its `cdn-cache-control` (RFC 9213), `cache-control` or `expires` says; `ttl` is for
-/// those that say nothing. Objects are told apart by route, scheme, host, path and query, by the fields that `vary` names
-/// (at most 64 variants), and by `key`. GET and HEAD are answered from the cache, conditions and ranges included. When an
-/// object is stale the upstream is asked whether it has changed. `cache-status` (RFC 9211) says what was done, and why.
+/// An answer is kept for as long as its `cdn-cache-control` (RFC 9213), `cache-control` or `expires` says; `ttl`
+/// applies to answers without these. Objects are told apart by route, scheme, host, path and query, by the fields
+/// that `vary` names (at most 64 variants), and by `key`. GET and HEAD are answered from the cache, including
+/// conditional and range requests. A stale object is revalidated with the upstream. `cache-status` (RFC 9211) says
+/// what the cache did, and why.
 ///
-/// Not kept is what says `private` or `no-store`, answers requests with `authorization` (unless it says `public`,
-/// `s-maxage` or `must-revalidate`), sets a cookie, is partial, or did not come from the upstream. A GET with a body passes by.
+/// An answer is not kept if it says `private` or `no-store`, sets a cookie, is partial, or did not come from the
+/// upstream. Nor is an answer to a request with `authorization`, unless it says `public`, `s-maxage` or
+/// `must-revalidate`. A GET with a body bypasses the cache.
 ///
-/// Requests for one object that is not there make one request to the upstream; the others read the answer as it comes.
-/// Put filters that let requests pass or not before the cache: what is kept is served to whoever gets here. Filters behind
-/// it are run only for what the upstream is asked. `stores: { pages: { memory: 256MiB } }` makes the store of the example.
+/// Concurrent requests for an object that is not stored cause one request to the upstream; the others read the answer
+/// as it arrives. Put filters that decide whether requests may pass before the cache: it serves everyone who gets
+/// here. Filters behind it run only for requests to the upstream. `stores: { pages: { memory: 256MiB } }` makes the
+/// store of the example.
 ///
 /// ```yaml
 /// - cache: { store: pages }
@@ -29,53 +32,56 @@ use weir_filter::store::Room;
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct CacheSettings {
-    /// Name of a store under `stores` that has `memory`, and perhaps a `disk`. Routes may share one: each has keys of its own.
+    /// Name of a store under `stores` that has `memory`, and optionally a `disk`. Routes may share one; their keys
+    /// differ.
     store: String,
-    /// How long an answer of 200, 203, 204, 300, 301 or 308 lives that says nothing about it. Default: it is not kept. Nor is
-    /// one to a request with `cookie`, unless `key` has `header:cookie`: remove it before the cache where it means nothing.
+    /// Lifetime of an answer with status 200, 203, 204, 300, 301 or 308 that specifies none. Default: it is not kept.
+    /// An answer to a request with `cookie` is not kept either, unless `key` has `header:cookie`: remove a
+    /// meaningless cookie before the cache.
     #[serde(default)]
     ttl: Option<Duration>,
     /// The same for 404, 405, 410, 414 and 501. Default: they are not kept.
     #[serde(default)]
     negative: Option<Duration>,
-    /// Whether an answer that says nothing, and has no `ttl`, lives for a tenth of the time since its `last-modified`, at most
-    /// a day. Default false.
+    /// Whether an answer without a lifetime and without a `ttl` lives for a tenth of the time since its
+    /// `last-modified`, at most a day. Default false.
     #[serde(default)]
     heuristic: bool,
-    /// What tells objects apart beside route, URL and `vary`. `caller`: whoever a filter before this one verified (`consumer` means the
-    /// same). `header:NAME`: a field of the request. `shared`: all callers get the same answers. Without `caller` and `shared`, an answer
-    /// to a verified caller is kept only if it says `public`, `s-maxage` or `must-revalidate`. Default `[caller]`.
+    /// What tells objects apart besides route, URL and `vary`. `caller`: the caller that an earlier filter verified
+    /// (`consumer` means the same). `header:NAME`: a request field. `shared`: all callers get the same answers.
+    /// Without `caller` and `shared`, an answer to a verified caller is kept only if it says `public`, `s-maxage` or
+    /// `must-revalidate`. Default `[caller]`.
     #[serde(default = "caller")]
     key: Vec<Extra>,
-    /// Whether equal requests at the same time become one. Default true.
+    /// Whether identical concurrent requests become one. Default true.
     #[serde(default = "yes")]
     coalesce: bool,
-    /// How long an answer that has become stale is used where the upstream fails or answers with 500, 502, 503 or 504. An
-    /// answer's own `stale-if-error` goes before it, `must-revalidate` and `s-maxage` forbid it. Default: not at all.
+    /// How long a stale answer is served if the upstream fails or answers with 500, 502, 503 or 504. An answer's own
+    /// `stale-if-error` takes precedence; `must-revalidate` and `s-maxage` forbid it. Default: not at all.
     #[serde(default)]
     stale_if_error: Option<Duration>,
-    /// How long an answer that has become stale is used while one request asks the upstream for a new one. An answer's own
-    /// `stale-while-revalidate` goes before it. Default: not at all.
+    /// How long a stale answer is served while one request fetches a new one. An answer's own
+    /// `stale-while-revalidate` takes precedence. Default: not at all.
     #[serde(default)]
     stale_while_revalidate: Option<Duration>,
-    /// What becomes of an answer that sets a cookie: `refuse` to keep it, `strip` the cookie from what is kept, or `keep`
-    /// it for everybody. Default `refuse`.
+    /// What to do with an answer that sets a cookie: `refuse` to keep it, `strip` the cookie from the stored copy, or
+    /// `keep` it for everyone. Default `refuse`.
     #[serde(default)]
     set_cookie: SetCookie,
-    /// Largest body that is kept, at most half of the store. Default 8MiB, or a quarter of a store that is smaller than 32MiB; of one on
-    /// disk 1GiB, or a quarter.
+    /// Largest body that is kept, at most half of the store. Default 8MiB, or a quarter of a store smaller than
+    /// 32MiB; for a store on disk 1GiB, or a quarter.
     #[serde(default)]
     max_object: Option<ByteSize>,
-    /// Whether clients may ask for something fresher (`cache-control: no-cache`, `max-age`, `min-fresh` of requests), which
-    /// makes a request to the upstream each time. `no-store` and `only-if-cached` are heeded in any case. Default false.
+    /// Whether clients may request a fresher answer (`cache-control: no-cache`, `max-age`, `min-fresh` of requests),
+    /// which causes a request to the upstream each time. `no-store` and `only-if-cached` always apply. Default false.
     #[serde(default)]
     client_control: bool,
 }
 
-/// Largest body that is kept where nothing is said, in bytes.
+/// Default for the largest body that is kept, in bytes.
 pub(super) const MAX_OBJECT: u64 = 8 * 1024 * 1024;
 
-/// The same where there is a disk.
+/// The same for a store on disk.
 const MAX_ON_DISK: u64 = 1024 * 1024 * 1024;
 
 fn caller() -> Vec<Extra> {

@@ -1,4 +1,4 @@
-//! Whether an answer may be kept for others: RFC 9111 §3 and §3.5, and what this cache does not keep beside.
+//! Whether an answer may be stored for others: RFC 9111 §3 and §3.5, and further restrictions of this cache.
 
 use super::caller::View;
 use super::freshness::{Defaults, Told};
@@ -6,35 +6,35 @@ use super::vary::Variant;
 use std::time::{Duration, SystemTime};
 use weir_h1::Fields;
 
-/// What becomes of an answer that sets cookies.
+/// What to do with an answer that sets cookies.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize, schemars::JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub(super) enum SetCookie {
-    /// It is kept with them: everybody gets the same.
+    /// Keep it with its cookies, for everyone.
     Keep,
-    /// It is not kept.
+    /// Do not keep it.
     #[default]
     Refuse,
-    /// It is kept without them.
+    /// Keep it without its cookies.
     Strip,
 }
 
-/// An answer that may be kept.
+/// An answer that may be stored.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Storable {
     pub(super) lifetime: Duration,
     pub(super) variant: Variant,
 }
 
-/// Why an answer is not kept: a word for `Cache-Status`.
+/// Why an answer is not stored: a word for `Cache-Status`.
 pub(super) type WhyNot = &'static str;
 
 /// Decides about an answer to `asked`.
 ///
 /// # Errors
-/// Why it is not kept.
+/// Why it is not stored.
 pub(super) fn storable(
     told: &Told,
     answer: &Fields,
@@ -48,7 +48,7 @@ pub(super) fn storable(
         200..=299 | 300..=303 | 305..=599 => {}
         _ => return Err("status"),
     }
-    // RFC 9111 §5.2.2.3: who understands the status need not mind `no-store` beside it.
+    // RFC 9111 §5.2.2.3: a cache that understands the status may ignore `no-store` beside it.
     if control.must_understand && !is_understood(told.status) {
         return Err("must-understand");
     }
@@ -67,7 +67,8 @@ pub(super) fn storable(
     }
     let variant = Variant::of(answer, asked).map_err(|_| "vary")?;
     let lifetime = match told.lifetime(defaults, received) {
-        // Who sends cookies may be logged in, and an upstream that thinks of no cache answers for him alone.
+        // A client that sends cookies may be logged in, and an upstream unaware of caches may answer for that client
+        // alone.
         Some(_)
             if !told.says_lifetime() && !defaults.with_cookie && asked.fields.get_str("cookie").is_some() =>
         {
@@ -77,7 +78,7 @@ pub(super) fn storable(
         None if control.no_cache => Duration::ZERO,
         None => return Err("no-lifetime"),
     };
-    // What may not be used without asking is worth keeping only if the upstream can be asked.
+    // An object that needs revalidation is worth storing only if the upstream can revalidate it.
     let can_be_asked = answer.get_str("etag").is_some() || told.last_modified.is_some();
     if (lifetime.is_zero() || control.no_cache) && !can_be_asked {
         return Err("stale");
@@ -85,7 +86,7 @@ pub(super) fn storable(
     Ok(Storable { lifetime, variant })
 }
 
-/// The statuses whose meaning for caches we know (RFC 9110 §15).
+/// The statuses whose caching rules we know (RFC 9110 §15).
 const fn is_understood(status: u16) -> bool {
     matches!(
         status,

@@ -1,10 +1,10 @@
-//! A store of objects in memory, bounded in bytes, that all cores share.
+//! An in-memory object store with a limit in bytes, shared by all cores.
 //!
-//! A look-up takes the lock of one shard of 64 for reading, so no hit waits for another. What is thrown out is decided by
-//! S3-FIFO ([`crate::policy`]).
+//! A lookup takes a read lock on one of 64 shards, so no hit waits for another. S3-FIFO ([`crate::policy`])
+//! decides what to evict.
 //!
-//! Why not a crate: quick_cache and moka bound each shard by itself, so that a large object would count against a 64th of
-//! the store; and here the shards are by URL, which is how objects are purged.
+//! Why not a crate: quick_cache and moka limit each shard separately, so a large object would count against a 64th of
+//! the store. Here the shards are by URL, which is how objects are purged.
 
 use super::account::Account;
 use super::fill::Fills;
@@ -33,26 +33,26 @@ use weir_h1::Fields;
 /// Most variants of one URL.
 pub(super) const MOST_VARIANTS: usize = 64;
 
-/// A power of two, so that few of the cores that look something up meet.
+/// A power of two, so large that cores rarely contend for a shard.
 const SHARDS: usize = 64;
 
-/// What may be held beside the objects, as a share of them: a quarter.
+/// How much memory may be used besides the objects, as a divisor of the limit: a quarter.
 const BESIDE: u64 = 4;
 
-/// Places that are remembered for answers that nobody could share.
+/// Slots that remember answers that could not be shared.
 const UNSHARED: usize = 4096;
 
-/// How long such a place is believed, in seconds.
+/// How long such a slot is valid, in seconds.
 const UNSHARED_SECONDS: u64 = 10;
 
-/// A store by its name.
+/// A named store.
 pub(crate) struct Pages {
     limit: u64,
-    /// Where the disk is, if the store has one, and how large; and the disk, once it is open.
+    /// The location and size of the disk, if the store has one; and the disk, once open.
     place: Option<(PathBuf, u64)>,
     disk: OnceLock<Arc<Disk>>,
     removals: AtomicU64,
-    /// One of those who want the same of the disk reads it.
+    /// Lets only one of the requests for the same disk object read it.
     turns: Box<[tokio::sync::Mutex<()>]>,
     shards: Box<[RwLock<Shard>]>,
     queues: Mutex<Queues<Object>>,
@@ -63,11 +63,11 @@ pub(crate) struct Pages {
     began: Instant,
 }
 
-/// What is kept for one URL on one route.
+/// The objects for one URL on one route.
 #[derive(Default)]
 struct Place {
     plain: Variants,
-    /// By what the config adds to the key.
+    /// By the config's additions to the key.
     more: HashMap<Box<[u8]>, Variants, RandomState>,
 }
 
@@ -100,33 +100,34 @@ impl Pages {
     pub(super) fn find(&self, key: &Key, asked: &Fields) -> Option<Arc<Object>> {
         let shard = self.shard(key.stem()).read().unwrap_or_else(PoisonError::into_inner);
         let variants = shard.get(key.stem())?.variants(key.extra())?;
-        // The last one came last: of several that answer, it is the one to use (RFC 9111 §4).
+        // Of several matching objects, use the most recent (RFC 9111 §4), which is the last.
         let found = variants.iter().rev().find(|object| object.meta().variant.answers(asked))?;
         found.place().used();
         Some(Arc::clone(found))
     }
 
-    /// The disk, if there is one and it is open.
+    /// The disk, if the store has one and it is open.
     pub(super) fn disk(&self) -> Option<&Arc<Disk>> {
         self.disk.get()
     }
 
-    /// Whether the store has one, open or not.
+    /// Whether the store has a disk, open or not.
     pub(super) const fn has_disk(&self) -> bool {
         self.place.is_some()
     }
 
-    /// Largest body that is held in memory where there is a disk too, in bytes.
+    /// Largest body that is kept in memory if there is also a disk, in bytes.
     pub(super) fn most_in_memory(&self) -> u64 {
         (self.limit / 4).min(MAX_OBJECT)
     }
 
-    /// How often something was removed so far.
+    /// How many removals there have been.
     pub(super) fn removals(&self) -> u64 {
         self.removals.load(SeqCst)
     }
 
-    /// An object that is in memory was written to the disk, or could not be. What was removed since it came is not to come back from there.
+    /// An object in memory was written to the disk, or could not be. If it was removed meanwhile, it must not return
+    /// from there.
     pub(super) fn was_written(&self, object: &Object, entry: Option<Arc<Entry>>, removals: u64) {
         let Some(disk) = self.disk() else { return };
         match entry {
@@ -136,17 +137,17 @@ impl Pages {
         }
     }
 
-    /// What is read from the disk for a key is read by one after another: the others find it in memory.
+    /// Requests read a key from the disk one at a time; the later ones find it in memory.
     pub(super) fn turn(&self, key: &Key) -> &tokio::sync::Mutex<()> {
         &self.turns[self.hasher.hash_one((key.stem(), key.extra())) as usize % SHARDS]
     }
 
-    /// Keeps in memory what was read from the disk, unless it was removed there meanwhile.
+    /// Stores an object that was read from the disk, unless it was removed there meanwhile.
     pub(super) fn take_up(&self, object: &Arc<Object>) -> bool {
         if object.body.length() <= SMALL {
             self.put(Arc::clone(object));
         }
-        // Whoever removes things looks on the disk first.
+        // Every removal starts with the disk.
         let gone = object.on_disk.get().is_some_and(|entry| entry.is_gone());
         if gone {
             self.remove(object);
@@ -154,7 +155,7 @@ impl Pages {
         !gone
     }
 
-    /// Keeps an object, in place of the same variant before it.
+    /// Stores an object, replacing an earlier one of the same variant.
     pub(super) fn put(&self, object: Arc<Object>) {
         let weight = object.weight();
         if weight > self.limit {
@@ -198,7 +199,7 @@ impl Pages {
         place.objects().inspect(|object| queues.left(object)).count().max(there)
     }
 
-    /// Removes one object, if it is still there.
+    /// Removes one object, if it is still stored.
     pub(super) fn remove(&self, object: &Arc<Object>) {
         if let (Some(disk), Some(entry)) = (self.disk(), object.on_disk.get()) {
             disk.remove(entry);
@@ -214,7 +215,7 @@ impl Pages {
         (queues.bytes(), queues.live())
     }
 
-    /// Remembers for a while that nobody can share the answers for a key, so that nobody waits for one to find out.
+    /// Remembers for a while that answers for a key cannot be shared, so that no request waits for one to find out.
     pub(super) fn note_unshared(&self, key: &Key, now: Instant) {
         let (place, mark) = self.unshared_at(key);
         let until = now.saturating_duration_since(self.began).as_secs() + UNSHARED_SECONDS;
@@ -228,14 +229,14 @@ impl Pages {
         found & !0xffff_ffff == mark && now < found & 0xffff_ffff
     }
 
-    /// A place that keys may share: then one of them is taken for the other at most once in 2^32, and only waits for nobody.
+    /// A slot that keys may share. One key is mistaken for another at most once in 2^32, and then only does not wait.
     fn unshared_at(&self, key: &Key) -> (&AtomicU64, u64) {
         let hash = self.hasher.hash_one((key.stem(), key.extra()));
         (&self.unshared[hash as usize % UNSHARED], hash & !0xffff_ffff)
     }
 
     fn shard(&self, stem: &[u8]) -> &RwLock<Shard> {
-        // The table within uses other bits of the same hash.
+        // The inner table uses other bits of the same hash.
         &self.shards[(self.hasher.hash_one(stem) >> 20) as usize % SHARDS]
     }
 
@@ -286,7 +287,7 @@ impl Purgeable for Pages {
     fn open(&self, successor: bool) -> Result<(), String> {
         if let (Some((path, size)), None) = (&self.place, self.disk.get()) {
             let disk = Disk::open(path, *size, successor).map_err(|e| e.to_string())?;
-            let _ = self.disk.set(disk); // one control opens it
+            let _ = self.disk.set(disk); // only one control opens it
         }
         Ok(())
     }
@@ -317,7 +318,7 @@ impl Purgeable for Pages {
                 let objects = places.flat_map(|(_, place)| place.objects());
                 objects.filter(|object| what.iter().any(|one| means(one, object))).cloned().collect()
             };
-            // What is on the disk too was counted there.
+            // Objects that are also on the disk were counted there.
             gone += found.iter().filter(|object| object.on_disk.get().is_none()).count();
             found.iter().for_each(|object| self.remove(object));
         }
@@ -325,7 +326,7 @@ impl Purgeable for Pages {
     }
 }
 
-/// The tag that is meant, if one is.
+/// The tag to purge, if any.
 fn tag_of(purge: &Purge) -> Option<u64> {
     match purge {
         Purge::Tag(tag) => Some(on_disk::tag(tag.as_bytes())),
@@ -333,7 +334,7 @@ fn tag_of(purge: &Purge) -> Option<u64> {
     }
 }
 
-/// Whether an answer for this URL may be meant, for all that its URL tells.
+/// Whether an answer for this URL may be affected, judging by its URL.
 fn may_mean(purge: &Purge, url: &[u8]) -> bool {
     match purge {
         Purge::All | Purge::Tag(_) => true,
@@ -342,7 +343,7 @@ fn may_mean(purge: &Purge, url: &[u8]) -> bool {
     }
 }
 
-/// Whether this very answer is meant.
+/// Whether this answer is affected.
 fn means(purge: &Purge, object: &Object) -> bool {
     let Purge::Tag(tag) = purge else { return may_mean(purge, url(object.key.stem())) };
     let meta = object.meta();

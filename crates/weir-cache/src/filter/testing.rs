@@ -1,4 +1,4 @@
-//! What the tests here share.
+//! Helpers that the tests here share.
 
 use weir_h1::{FieldName, Fields};
 

@@ -1,4 +1,4 @@
-//! Which requests an answer is for, beside those for its URL: `Vary` (RFC 9111 §4.1).
+//! Which requests for its URL an answer matches: `Vary` (RFC 9111 §4.1).
 
 use super::caller::View;
 use super::control::end_of_member;
@@ -8,29 +8,29 @@ use weir_h1::{FieldName, Fields};
 /// Most fields that an answer may vary by.
 const MOST_FIELDS: usize = 16;
 
-/// Longest values, together, that are kept to tell variants apart, in bytes.
+/// Maximum total length of values that tell variants apart, in bytes.
 const MOST_BYTES: usize = 8 * 1024;
 
-/// Why an answer cannot be told apart from others.
+/// The answer cannot be told apart from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Unbounded;
 
-/// The fields of a request that an answer was made for; none for most.
+/// The request fields that an answer was made for; none for most answers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Variant(Box<[(FieldName, Option<Vec<u8>>)]>);
 
 impl Variant {
-    /// The variant that answers `asked`, by the `Vary` of the answer.
+    /// The variant that answers `asked`, by the answer's `Vary`.
     ///
     /// # Errors
-    /// It is `*`, cannot be kept apart, or names a field that did not go to the upstream as it was asked with: the client's address,
-    /// which the gateway adds, or what a filter behind the cache wrote.
+    /// `Vary` is `*`, is too large, or names a field that the upstream got with a different value: the client's
+    /// address, which the gateway adds, or a field written by a filter behind the cache.
     pub(super) fn of(answer: &Fields, asked: &View) -> Result<Self, Unbounded> {
         let mut fields: Vec<(FieldName, Option<Vec<u8>>)> = Vec::new();
         let mut bytes = 0;
         for line in answer.get_all("vary") {
             for name in line.split(|&b| b == b',').map(<[u8]>::trim_ascii).filter(|name| !name.is_empty()) {
-                // `*` is a token too, so it must be looked for by itself.
+                // `*` is also a valid token, so it needs its own test.
                 let name = str::from_utf8(name).ok().filter(|&name| name != "*").ok_or(Unbounded)?;
                 let name = FieldName::new(name).map_err(|_| Unbounded)?;
                 if is_address(name.as_str()) || asked.is_altered(&name) {
@@ -51,12 +51,12 @@ impl Variant {
         Ok(Self(fields.into()))
     }
 
-    /// Whether a request is answered by it.
+    /// Whether it answers a request.
     pub(super) fn answers(&self, asked: &Fields) -> bool {
         self.0.iter().all(|(name, kept)| value(asked, name.as_str()) == *kept)
     }
 
-    /// As it names an object on a disk.
+    /// Its name for an object on a disk.
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
         for (name, value) in &self.0 {
@@ -71,7 +71,7 @@ impl Variant {
         out
     }
 
-    /// What [`Variant::to_bytes`] wrote. No part of it can hold a zero byte.
+    /// Parses the output of [`Variant::to_bytes`]. No part can contain a zero byte.
     pub(super) fn of_bytes(bytes: &[u8]) -> Option<Self> {
         let mut fields = Vec::new();
         let mut parts = bytes.strip_suffix(b"\0").into_iter().flat_map(|all| all.split(|&b| b == 0));
@@ -86,14 +86,14 @@ impl Variant {
         Some(Self(fields.into()))
     }
 
-    /// What it weighs, in bytes.
+    /// Its size in memory, in bytes.
     pub(super) fn weight(&self) -> usize {
         self.0.iter().map(|(name, value)| 64 + name.as_str().len() + value.as_ref().map_or(0, Vec::len)).sum()
     }
 }
 
-/// A field's value as it is compared: all lines as one, without the spaces that mean nothing. Of Accept-Encoding, also
-/// without the order and the weights, which decide between codings that the client takes anyway.
+/// A field's value in comparable form: all lines joined, without insignificant spaces. For Accept-Encoding also
+/// without order and weights, which only choose between codings that the client accepts anyway.
 fn value(asked: &Fields, name: &str) -> Option<Vec<u8>> {
     let mut members: Vec<Vec<u8>> = Vec::new();
     let mut lines = asked.get_all(name).peekable();
@@ -117,20 +117,20 @@ fn value(asked: &Fields, name: &str) -> Option<Vec<u8>> {
     Some(members.join(&b","[..]))
 }
 
-/// A coding that a client takes; with `-` before it one that it refuses, where that says anything.
+/// A coding that a client accepts; with `-` in front, one that it refuses, if that has any effect.
 fn coding(member: &[u8]) -> Option<Vec<u8>> {
     let (name, weight) = match member.iter().position(|&b| b == b';') {
         Some(at) => (member.get(..at)?, member.get(at + 1..)?),
         None => (member, &b""[..]),
     };
     let name = name.trim_ascii().to_ascii_lowercase();
-    // As whoever chooses the coding reads it: a weight that is none refuses.
+    // As the code that chooses the coding reads it: an invalid weight refuses.
     let refused = quality(weight.split(|&b| b == b';').map(<[u8]>::trim_ascii)) == 0;
     match (refused, &*name) {
         (_, b"") => None,
         (false, _) => Some(name),
         (true, b"identity" | b"*") => Some([b"-", &*name].concat()),
-        (true, _) => None, // as if it were not named
+        (true, _) => None, // as if it were not listed
     }
 }
 

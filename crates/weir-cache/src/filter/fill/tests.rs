@@ -1,4 +1,4 @@
-//! Tests of fetches whose memory is full before the disk has taken what came.
+//! Fetches whose memory is full before the disk has taken their data.
 
 use super::super::freshness::{Defaults, Told};
 use super::super::object::{Meta, Received};
@@ -23,7 +23,7 @@ fn meta() -> Arc<Meta> {
     Arc::new(Meta::new(told, &answer, found, SetCookie::Refuse, received))
 }
 
-/// A disk of which no thread does anything until the gate opens.
+/// A disk whose threads do nothing until the gate opens.
 struct Slow {
     disk: Arc<Disk>,
     gate: Arc<RwLock<()>>,
@@ -40,7 +40,7 @@ impl Slow {
         Self { disk, gate: Arc::default(), _folder: folder }
     }
 
-    /// Keeps all threads busy for as long as the gate is shut.
+    /// Keeps all threads busy while the gate is shut.
     fn occupy(&self) {
         for _ in 0..8 {
             let gate = Arc::clone(&self.gate);
@@ -57,7 +57,7 @@ impl Slow {
     }
 }
 
-/// Pushes pieces until there is no room; how many that were.
+/// Pushes pieces until there is no room; returns their number.
 fn fill_up(fill: &Arc<Fill>, writer: &Writer) -> usize {
     for n in 0.. {
         match fill.push(&[n as u8; PIECE], true) {
@@ -97,7 +97,7 @@ async fn a_fetch_waits_for_a_slow_disk_and_loses_nothing() {
     fill.finish_spilled();
     let (sender, kept) = mpsc::channel();
     writer.finish(move |entry| sender.send(entry.is_some()).unwrap());
-    // Who follows gets all of it, also what memory has let go of.
+    // Followers get everything, including the parts that memory dropped.
     let mut read = Vec::new();
     while let Some(piece) = poll_fn(|cx| follower.poll_piece(cx)).await.unwrap() {
         read.extend_from_slice(&piece);
@@ -125,7 +125,7 @@ async fn a_disk_that_fails_or_writes_nothing_ends_the_wait() {
         std::thread::yield_now();
     }
     Arc::clone(&fill).room(going, HOUR).await;
-    // Without a disk nothing is held beyond the account.
+    // Without a disk, nothing beyond the account is held.
     let (alone, _writer) = slow.begin(&Account::new(PIECE as u64));
     assert!(matches!(alone.push(&[0; 2 * PIECE], false), Pushed::Refused));
 }

@@ -1,4 +1,4 @@
-//! Tests of the store: what is thrown out, what is purged, and that nothing grows without bound.
+//! Eviction, purging, and that nothing grows without limit.
 
 use super::super::freshness::{Defaults, Told};
 use super::super::object::{Meta, Received, Stored};
@@ -58,7 +58,7 @@ fn a_scan_throws_out_only_itself() {
     assert!(pages.account.used() <= 200_000, "{}", pages.account.used());
 }
 
-/// As many as the policy alone: nothing that the store does around it costs hits.
+/// As many as with the policy alone: the store around it costs no hits.
 #[test]
 fn hits_are_those_of_the_policy() {
     const ROOM: u64 = 500;
