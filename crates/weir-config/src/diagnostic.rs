@@ -12,7 +12,7 @@ use serde::ser::SerializeStruct;
 use super::conceal::{conceal, holds};
 use super::node::{Key, Node, Place};
 use super::refused::{
-    Refused, is_name_of_thing, is_slip, may_be_secret, names_a_thing, suggests_setting, without_key,
+    Refused, is_misspelling, is_name_of_thing, may_be_secret, names_a_thing, suggests_setting, without_key,
     without_quoted,
 };
 use super::secrecy;
@@ -201,7 +201,7 @@ impl Diagnostic {
         }
     }
 
-    /// The same mistake without what was refused, unless that is a slip of a name that everybody knows.
+    /// The same mistake without what was refused, unless that is a misspelling of a name that everybody knows.
     fn without_refused(&mut self) {
         if self.severity != Severity::Error {
             return;
@@ -210,7 +210,7 @@ impl Diagnostic {
         let meant = self.hint.as_deref().and_then(|hint| hint.strip_prefix("did you mean "));
         let meant = meant.map(|meant| meant.trim_end_matches('?').trim_matches('`').to_owned());
         let may_be_secret = |text: &&String| {
-            may_be_secret(text) && !meant.as_deref().is_some_and(|meant| is_slip(text, meant))
+            may_be_secret(text) && !meant.as_deref().is_some_and(|meant| is_misspelling(text, meant))
         };
         let told = |text: &&String| {
             self.message.contains(text.as_str())
@@ -528,7 +528,7 @@ fn write_line(out: &mut String, line: &str, column: usize) {
     }
 }
 
-/// The candidate nearest to what was typed, if one is near enough to be a slip.
+/// The candidate nearest to what was typed, if one is near enough to be a misspelling.
 pub fn nearest_name<'a>(typed: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let typed = typed.to_ascii_lowercase();
     let near = |name: &&str| {
@@ -615,7 +615,7 @@ mod tests {
     }
 
     #[test]
-    fn slips_are_recognised() {
+    fn misspellings_are_recognised() {
         let keys = ["endpoints", "protocol", "timeouts", "tls", "host", "keepalive", "b"];
         for (typed, meant) in [
             ("endpoint", Some("endpoints")),

@@ -24,11 +24,11 @@ pub mod reference;
 mod refused;
 pub mod schema;
 pub mod secrecy;
-mod slip;
 mod substitute;
 pub mod texts;
 pub mod units;
 pub mod url;
+mod yaml_hint;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 pub use load::{Loaded, Source, load, load_instead, read_document};

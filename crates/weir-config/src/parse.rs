@@ -12,7 +12,7 @@ use granit_parser::{Event, Marker, Parser, ScalarStyle};
 use super::diagnostic::{Diagnostic, Diagnostics};
 use super::foreign;
 use super::node::{Key, Node, Place, Value};
-use super::slip::{self, SyntaxError};
+use super::yaml_hint::{self, SyntaxError};
 
 /// Largest file read. A config of 10,000 routes has about 2 MiB.
 pub const MAX_BYTES: usize = 16 << 20;
@@ -275,7 +275,7 @@ impl Builder {
 
     fn syntax(&self, text: &str, marker: &Marker, info: &str) -> Refusal {
         let at = self.place(marker);
-        let SyntaxError { line, column, message, hint } = slip::explain(text, at.line, at.column, info);
+        let SyntaxError { line, column, message, hint } = yaml_hint::explain(text, at.line, at.column, info);
         let mut diagnostic = refuse("syntax", Place { line, column, ..at }, message);
         diagnostic.hint = hint;
         diagnostic

@@ -102,7 +102,7 @@ pub(super) fn suggests_setting(hint: &str) -> bool {
 }
 
 /// Whether a text is nothing but a misspelt name.
-pub(super) fn is_slip(text: &str, name: &str) -> bool {
+pub(super) fn is_misspelling(text: &str, name: &str) -> bool {
     let plain = |text: &str| text.to_ascii_lowercase().replace('-', "_");
     name.starts_with(text) || distance(&plain(text), &plain(name)) <= 2
 }

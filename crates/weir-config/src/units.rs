@@ -49,7 +49,7 @@ impl std::error::Error for UnitError {}
 impl Duration {
     const EXPECTED: &'static str = "a duration; expected e.g. 250ms, 3s, 5m, 1h";
     const PATTERN: &'static str = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$";
-    /// Longer is a slip of the keyboard, and sums with the clock must not overflow.
+    /// Longer is a typing mistake, and sums with the clock must not overflow.
     const MAX: f64 = 10.0 * 365.0 * 86400.0;
 
     /// A duration of whole milliseconds.

@@ -122,7 +122,17 @@ const CIRCLES: &[(&str, &[&str])] = &[
     ("weir-config", &["check", "load", "managed", "texts"]),
     (
         "weir-config",
-        &["aliases", "diagnostic", "foreign", "node", "parse", "refused", "secrecy", "slip", "substitute"],
+        &[
+            "aliases",
+            "diagnostic",
+            "foreign",
+            "node",
+            "parse",
+            "refused",
+            "secrecy",
+            "substitute",
+            "yaml_hint",
+        ],
     ),
     ("weir-wire", &["h2", "stream", "tls"]),
 ];

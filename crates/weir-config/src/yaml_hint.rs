@@ -1,4 +1,4 @@
-//! What a syntax error of YAML most likely comes from: the parser says where it stopped, a reader wants to know where the slip is.
+//! What a syntax error of YAML most likely comes from: the parser says where it stopped, a reader wants to know where the mistake is.
 
 use super::diagnostic::may_hold_secrets;
 
@@ -29,15 +29,15 @@ pub(super) fn explain(text: &str, line: u32, column: u32, info: &str) -> SyntaxE
         return at(plain, Some(format!("put the value with {word} in it into quotes")));
     }
     if language == "JSON"
-        && let Some(slip) = json_slip(text)
+        && let Some(error) = json_error(text)
     {
-        return slip;
+        return error;
     }
     if info.contains("flow") || info.contains("unclosed") {
         let open = unclosed(text).filter(|_| open_quote(text).is_none());
         // At the start of a line a new key begins: not the line is wrong, but what was left open before it.
         if let Some(open) = open.filter(|_| info.contains("unclosed") || column == 1) {
-            return open.slip(language);
+            return open.error(language);
         }
     }
     // A text that no quote ends swallows the brackets behind it.
@@ -80,17 +80,17 @@ pub(super) fn explain(text: &str, line: u32, column: u32, info: &str) -> SyntaxE
 }
 
 /// A quote or a comma that JSON lacks: a text does not go on in the next line there, and two values have a comma between them.
-fn json_slip(text: &str) -> Option<SyntaxError> {
+fn json_error(text: &str) -> Option<SyntaxError> {
     let mut chars = text.chars().peekable();
     let (mut line, mut column) = (1, 0);
     // Where the value before ended, and where it began if it is a text.
     let (mut value, mut word) = (false, String::new());
-    let slip = |line, column, message: &str, hint: &str| {
+    let error = |line, column, message: &str, hint: &str| {
         let message = format!("this is not JSON: {message}");
         Some(SyntaxError { line, column, message, hint: Some(hint.to_owned()) })
     };
     let comma = |line, column| {
-        slip(line, column, "no comma stands before this", "add a `,` behind the value before it")
+        error(line, column, "no comma stands before this", "add a `,` behind the value before it")
     };
     while let Some(c) = chars.next() {
         column += 1;
@@ -111,7 +111,7 @@ fn json_slip(text: &str) -> Option<SyntaxError> {
             column += 1;
             if !closed || chars.peek().is_some_and(|c| c.is_alphanumeric()) {
                 let message = "no quote ends the text that begins here, or one too many begins it";
-                return slip(line, start, message, "look for a `\"` that is missing on this line");
+                return error(line, start, message, "look for a `\"` that is missing on this line");
             }
             (value, word) = (true, String::new());
         } else if matches!(c, '\'' | '#') && word.is_empty() {
@@ -195,7 +195,7 @@ struct Open {
 }
 
 impl Open {
-    fn slip(self, language: &str) -> SyntaxError {
+    fn error(self, language: &str) -> SyntaxError {
         let closing = closing(self.bracket);
         let message =
             format!("this is not {language}: nothing closes the `{}` that is opened here", self.bracket);
@@ -284,7 +284,7 @@ mod tests {
             ("{ \"a\": \"\\\"ü\", \"b\": [ 1, 2 ] }", None),
             ("{ a: say \"x\" }", None),
         ] {
-            assert_eq!(json_slip(text).map(|slip| (slip.line, slip.column)), at, "{text}");
+            assert_eq!(json_error(text).map(|error| (error.line, error.column)), at, "{text}");
         }
     }
 
