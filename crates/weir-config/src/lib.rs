@@ -19,7 +19,7 @@ pub mod managed;
 mod mistakes;
 pub mod node;
 pub mod parse;
-pub mod reach;
+pub mod path_scope;
 pub mod reference;
 mod refused;
 pub mod schema;

@@ -17,7 +17,7 @@ use super::schema::Config;
 use super::secrecy::mark_secrets;
 use super::substitute::substitute;
 use super::texts::{Overrides, Text, Texts};
-use super::{digest, managed, reach};
+use super::{digest, managed, path_scope};
 
 /// Where we look without `-c`, in this order.
 pub const SEARCH: &[&str] = &["./weir.yaml", "/etc/weir/weir.yaml"];
@@ -252,11 +252,11 @@ impl Gathered {
         substitute(&mut tree, &variables, &mut files, &mut diagnostics);
         diagnostics.conceal_outside(&tree);
         tree.index();
-        let config = reach::within(instead.reach, || {
+        let config = path_scope::within(instead.scope, || {
             de::read::<Config>(&tree, "", &mut diagnostics).unwrap_or_default()
         });
         // Checks look at files, and say whether they exist. Who may not name them shall not learn that either.
-        if !reach::refused() {
+        if !path_scope::refused() {
             let credentials: Vec<&str> = source.credentials.iter().map(String::as_str).collect();
             check(&config, &tree, &credentials, awaits, &mut diagnostics);
         }

@@ -5,7 +5,7 @@ use super::load::{merge, put_over};
 use super::managed;
 use super::node::{Node, Value};
 use super::parse::parse_shared;
-use super::reach::Reach;
+use super::path_scope::PathScope;
 use super::secrecy::{mark_secrets, unmark_file};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -47,8 +47,8 @@ pub struct Overrides<'a> {
     pub managed: Option<(&'a Node, &'a Text)>,
     /// The folder of a bundle that a source sent, which is about to run.
     pub bundle: Option<&'a Path>,
-    /// How far what came over the API may reach.
-    pub reach: Option<&'a Reach>,
+    /// Which files the values that came over the API may name.
+    pub scope: Option<&'a PathScope>,
 }
 
 impl Texts {

@@ -10,7 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use serde::de::Deserializer;
 
-use super::values::{text_schema, within_reach};
+use super::values::{text_schema, within_scope};
 use crate::de;
 use crate::de::text_and_node;
 
@@ -63,7 +63,7 @@ impl ListenAddress {
     pub(super) fn from_raw<E: serde::de::Error>(raw: de::Raw) -> Result<Self, E> {
         let text = raw.node.as_text().ok_or_else(|| de::refuse(Self::EXPECTED, None))?;
         if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
-            return within_reach(Some(&raw.node), path).map(Self::Unix);
+            return within_scope(Some(&raw.node), path).map(Self::Unix);
         }
         text.parse().map_err(|hint: Option<String>| de::refuse(Self::EXPECTED, hint.as_deref()))
     }
@@ -124,7 +124,7 @@ impl<'de> Deserialize<'de> for EndpointAddress {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let (text, node) = text_and_node(deserializer, Self::EXPECTED)?;
         if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
-            return within_reach(node.as_ref(), path).map(Self::Unix);
+            return within_scope(node.as_ref(), path).map(Self::Unix);
         }
         text.parse().map_err(|hint: Option<String>| de::refuse(Self::EXPECTED, hint.as_deref()))
     }

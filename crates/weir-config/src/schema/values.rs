@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::de::{self, text_and_node};
 use crate::node::{Node, Value};
-use crate::reach;
+use crate::path_scope;
 
 /// Things with a name, in the order written. Order never decides anything; it is kept so that lists read as written.
 #[derive(Clone, Debug, PartialEq)]
@@ -247,9 +247,9 @@ pub(super) fn beside(node: Option<&Node>, path: &str) -> PathBuf {
 }
 
 /// The path that a value names, unless it came over the API and may not name it.
-pub(super) fn within_reach<E: serde::de::Error>(node: Option<&Node>, path: &str) -> Result<PathBuf, E> {
+pub(super) fn within_scope<E: serde::de::Error>(node: Option<&Node>, path: &str) -> Result<PathBuf, E> {
     let path = beside(node, path);
-    if reach::allows(node, &path) { Ok(path) } else { Err(de::refuse(reach::EXPECTED, None)) }
+    if path_scope::allows(node, &path) { Ok(path) } else { Err(de::refuse(path_scope::EXPECTED, None)) }
 }
 
 macro_rules! text_schema {
@@ -286,7 +286,7 @@ impl<'de> Deserialize<'de> for FilePath {
         if text.is_empty() {
             return Err(de::refuse(EXPECTED, None));
         }
-        within_reach(node.as_ref(), &text).map(Self)
+        within_scope(node.as_ref(), &text).map(Self)
     }
 }
 
@@ -296,7 +296,7 @@ impl<'de> Deserialize<'de> for TextOrPath {
         // What says itself that it is no path: a URL, JSON, PEM.
         let no_path =
             ["http://", "https://", "{", "-"].iter().any(|begin| text.trim_start().starts_with(begin));
-        let path = if no_path { beside(node.as_ref(), &text) } else { within_reach(node.as_ref(), &text)? };
+        let path = if no_path { beside(node.as_ref(), &text) } else { within_scope(node.as_ref(), &text)? };
         Ok(Self { text, path: FilePath(path) })
     }
 }

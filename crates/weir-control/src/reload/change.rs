@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use tokio::sync::mpsc;
 use weir_config::load::{Gathered, Unreadable, gather};
 use weir_config::managed::{self, Managed, To};
-use weir_config::reach::{self, Reach};
+use weir_config::path_scope::{self, PathScope};
 use weir_config::texts::{Overrides, Text, Texts};
 use weir_config::{Diagnostic, Diagnostics, Mistakes, Node, Place, Source, digest};
 use weir_engine::core::Message;
@@ -377,11 +377,11 @@ impl Control {
         how: ManagedChange<'_>,
         cores: &[mpsc::UnboundedSender<Message>],
     ) -> Result<Changed, NotChanged> {
-        let reach = Reach { file: request_file(&managed.text.path), below: self.reachable() };
+        let scope = PathScope { file: request_file(&managed.text.path), below: self.reachable() };
         let instead = Overrides {
             written: Some(&written),
             managed: Some((&managed.tree, &managed.text)),
-            reach: Some(&reach),
+            scope: Some(&scope),
             bundle: None,
         };
         let pin = self.books.pinned.clone();
@@ -418,7 +418,7 @@ impl Control {
         let instead = Overrides {
             written: Some(&texts.written),
             managed: managed.as_ref().map(|managed| (&managed.tree, &managed.text)),
-            reach: None,
+            scope: None,
             bundle: None,
         };
         let gathered = gather(&self.source, instead).map_err(unreadable)?;
@@ -458,7 +458,7 @@ impl Control {
         let mut loaded = candidate.gathered.finish(&self.source, candidate.instead);
         let mut carry = Carry::new(Telemetry::new(Setup::default()));
         let compiled =
-            reach::within(candidate.instead.reach, || compile(&mut loaded, &self.kinds, &mut carry));
+            path_scope::within(candidate.instead.scope, || compile(&mut loaded, &self.kinds, &mut carry));
         let snapshot = compiled.map_err(NotChanged::Refused)?;
         let restriction = self.restriction_to(&texts);
         let mut diagnostics = loaded.diagnostics;
@@ -548,7 +548,8 @@ impl Control {
         let Candidate { gathered, instead, by, managed, pin, terms, urgent } = candidate;
         let texts = gathered.texts.clone();
         let mut loaded = gathered.finish(&self.source, instead);
-        let compiled = reach::within(instead.reach, || compile(&mut loaded, &self.kinds, &mut self.carry));
+        let compiled =
+            path_scope::within(instead.scope, || compile(&mut loaded, &self.kinds, &mut self.carry));
         let snapshot = match compiled {
             Ok(snapshot) => snapshot,
             Err(mistakes) => {

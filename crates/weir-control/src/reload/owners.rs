@@ -93,7 +93,7 @@ impl Control {
         let managed = managed::write(tree, path).map_err(NotChanged::Unstored)?;
         let written = gathered.texts.written;
         let managed_now = Some((&managed.tree, &managed.text));
-        let instead = Overrides { written: Some(&written), managed: managed_now, reach: None, bundle: None };
+        let instead = Overrides { written: Some(&written), managed: managed_now, scope: None, bundle: None };
         let pin = self.books.pinned.clone();
         let gathered = gather(&self.source, instead).map_err(unreadable)?;
         let (managed, terms) = (Some(&managed.text), Terms::default());

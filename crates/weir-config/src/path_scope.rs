@@ -1,4 +1,4 @@
-//! How far what came over the admin API may reach: which files it may name.
+//! Which files a value that came over the admin API may name.
 //!
 //! Whoever may write routes must not be able to read the disk. Every path of a config is resolved in one place
 //! (`schema::values::beside`), so this is asked where a path is read, before anything looks at the file.
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 /// What stands in one file may name nothing but what lies below these folders.
 #[derive(Clone, Debug, Default)]
-pub struct Reach {
+pub struct PathScope {
     /// The file that values from the API are said to stand in.
     pub file: PathBuf,
     /// The folders: `admin.paths`.
@@ -17,38 +17,38 @@ pub struct Reach {
 }
 
 thread_local! {
-    static REACH: RefCell<Option<Reach>> = const { RefCell::new(None) };
+    static SCOPE: RefCell<Option<PathScope>> = const { RefCell::new(None) };
     static REFUSED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Does `work` with this reach for what this thread reads meanwhile.
-pub fn within<T>(reach: Option<&Reach>, work: impl FnOnce() -> T) -> T {
-    /// Takes the reach back, also where the work panics.
-    struct Back(Option<Reach>);
+/// Does `work` with this scope for what this thread reads meanwhile.
+pub fn within<T>(scope: Option<&PathScope>, work: impl FnOnce() -> T) -> T {
+    /// Puts the scope before it back, also where the work panics.
+    struct Back(Option<PathScope>);
     impl Drop for Back {
         fn drop(&mut self) {
             let before = self.0.take();
-            REACH.with_borrow_mut(|reach| *reach = before);
+            SCOPE.with_borrow_mut(|scope| *scope = before);
         }
     }
     REFUSED.set(false);
-    let _back = Back(REACH.replace(reach.cloned()));
+    let _back = Back(SCOPE.replace(scope.cloned()));
     work()
 }
 
-/// Whether a path was out of reach when this thread read last.
+/// Whether a path was out of scope when this thread read last.
 pub(super) fn refused() -> bool {
     REFUSED.get()
 }
 
-/// What is expected of a path that is out of reach.
+/// What is expected of a path that is out of scope.
 pub(super) const EXPECTED: &str = "a path that may be written over the API; expected one below `admin.paths`";
 
 /// Whether a value may name this file.
 pub(super) fn allows(node: Option<&Node>, path: &Path) -> bool {
-    REACH.with_borrow(|reach| match (reach, node) {
-        (Some(reach), Some(node)) if **node.at.file == reach.file => {
-            let covers = reach.covers(path);
+    SCOPE.with_borrow(|scope| match (scope, node) {
+        (Some(scope), Some(node)) if **node.at.file == scope.file => {
+            let covers = scope.covers(path);
             REFUSED.set(REFUSED.get() || !covers);
             covers
         }
@@ -56,7 +56,7 @@ pub(super) fn allows(node: Option<&Node>, path: &Path) -> bool {
     })
 }
 
-impl Reach {
+impl PathScope {
     /// Whether a path, with its links followed, lies below one of the folders.
     fn covers(&self, path: &Path) -> bool {
         let Some(real) = real(path) else { return false };
@@ -90,7 +90,7 @@ mod tests {
         std::fs::write(folder.path().join("secret"), "").unwrap();
         std::os::unix::fs::symlink(folder.path().join("secret"), root.join("link")).unwrap();
         std::os::unix::fs::symlink("/nowhere/at/all", root.join("dangling")).unwrap();
-        let reach = Reach { file: PathBuf::new(), below: vec![root.clone()] };
+        let scope = PathScope { file: PathBuf::new(), below: vec![root.clone()] };
         for (path, covered) in [
             ("a.pem", true),
             ("new.pem", true),
@@ -102,8 +102,8 @@ mod tests {
             ("/etc/passwd", false),
             ("..", false),
         ] {
-            assert_eq!(reach.covers(&root.join(path)), covered, "{path}");
+            assert_eq!(scope.covers(&root.join(path)), covered, "{path}");
         }
-        assert!(!Reach::default().covers(&root.join("a.pem")));
+        assert!(!PathScope::default().covers(&root.join("a.pem")));
     }
 }
