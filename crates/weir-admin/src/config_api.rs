@@ -582,7 +582,7 @@ fn on_disk(gateway: &Gateway, texts: &Texts, who: &Identity) -> Result<Node, Ans
     let is_new = running.written != texts.written || running.managed != texts.managed;
     if who.role < Role::Admin && is_new {
         let own = texts.managed_path.as_deref().filter(|_| who.writes());
-        hide_refused(&mut tree, &gateway.check(), own);
+        hide_refused(&mut tree, gateway.check().refused_paths(), own);
     }
     Ok(tree)
 }

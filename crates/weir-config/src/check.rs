@@ -25,12 +25,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 pub use routes::{TARGETS, is_for_match, is_for_target};
-pub(crate) use source::bootstrap_keys;
+pub(crate) use source::BOOTSTRAP;
 
 use super::aliases;
-use super::diagnostic::{Diagnostic, Diagnostics, nearest_name};
+use super::diagnostic::{Diagnostic, Diagnostics};
 use super::node::{Key, Node};
 use super::schema::{Config, FilterNode};
+use super::spelling::nearest_name;
 use super::units::Duration;
 
 /// The keys that stand at the top of a config.

@@ -5,10 +5,8 @@
 //! form, and conceals a word that is not plain prose as soon as two neighbouring characters are the value's. It rather
 //! conceals too much: what is lost is an example, what stays is the prose, the place and the key.
 
+use super::mask::MASK;
 use std::borrow::Cow;
-
-/// Stands in a message where a value stood.
-const CONCEALED: &str = "***";
 
 /// Stands for a whole value while a message is worked on.
 const MARK: char = '\0';
@@ -103,7 +101,7 @@ pub(super) fn conceal<'t>(text: &'t str, values: &[&str]) -> Cow<'t, str> {
             let end = behind.find(|c: char| c.is_whitespace() || c == '`');
             let (word, behind) = rest.split_at(end.map_or(rest.len(), |end| first.len_utf8() + end));
             let telling = values.iter().any(|value| value.tells(word, Around::Prose { expected }));
-            out.push_str(if telling { CONCEALED } else { word });
+            out.push_str(if telling { MASK } else { word });
             if let Some(last) = word.chars().last().filter(|c| telling && ",;:".contains(*c)) {
                 out.push(last);
             }
@@ -111,7 +109,7 @@ pub(super) fn conceal<'t>(text: &'t str, values: &[&str]) -> Cow<'t, str> {
             (rest, before) = (behind, word.chars().last().unwrap_or(' '));
         }
     }
-    Cow::Owned(out.replace(MARK, CONCEALED))
+    Cow::Owned(out.replace(MARK, MASK))
 }
 
 /// Whether a line of a file holds one of these values, in whatever form.
@@ -126,13 +124,13 @@ pub(super) fn holds(line: &str, values: &[String]) -> bool {
 fn conceal_quoted(quoted: &str, values: &[Value]) -> String {
     let plain = common(quoted);
     if !plain.is_empty() && values.iter().any(|value| value.common.contains(&plain)) {
-        return CONCEALED.to_owned();
+        return MASK.to_owned();
     }
     let tells = |word: &str| values.iter().any(|value| value.tells(word, Around::Quotes));
     let words = quoted.split_inclusive(char::is_whitespace).map(|word| {
         let bare = word.trim_end();
         let gap = word.get(bare.len()..).unwrap_or_default();
-        format!("{}{gap}", if tells(bare) { CONCEALED } else { bare })
+        format!("{}{gap}", if tells(bare) { MASK } else { bare })
     });
     words.collect()
 }

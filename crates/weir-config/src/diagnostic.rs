@@ -15,7 +15,7 @@ use super::refused::{
     Refused, is_misspelling, is_name_of_thing, may_be_secret, names_a_thing, suggests_setting, without_key,
     without_quoted,
 };
-use super::secrecy;
+use super::secrecy::{self, may_hold_secrets};
 
 /// Most diagnostics printed; the rest is counted.
 pub const MAX_PRINTED: usize = 100;
@@ -371,6 +371,12 @@ impl Diagnostics {
         Self { found, errors: self.errors, sources, elsewhere }
     }
 
+    /// The settings that keep the config from running, where they are known.
+    pub fn refused_paths(&self) -> impl Iterator<Item = &str> {
+        let errors = self.found.iter().filter(|d| d.severity == Severity::Error);
+        errors.map(|error| error.path.as_str()).filter(|path| !path.is_empty())
+    }
+
     /// Adds one.
     pub fn push(&mut self, mut diagnostic: Diagnostic) {
         let told = |value: &&String| {
@@ -501,23 +507,6 @@ impl Diagnostics {
     }
 }
 
-/// Whether a line stands in a section with secrets, or names one. Guessed from the text, since a file that cannot be
-/// parsed has no tree to ask; where all stands on one line, as in JSON, there is no telling.
-pub(super) fn may_hold_secrets(text: &str, index: usize) -> bool {
-    const SECTIONS: &[&str] = &["consumers", "admin"];
-    const WORDS: &[&str] = &["token", "secret", "password", "credential", "hmac"];
-    /// Whose `key` is a secret.
-    const KEYED: &[&str] = &["sign:", "sticky:"];
-    let is_top = |line: &&str| line.starts_with(|c: char| c.is_ascii_alphabetic() || "\"'{[".contains(c));
-    let lines: Vec<_> = text.lines().take(index + 1).collect();
-    let line = lines.last().copied().unwrap_or("").to_ascii_lowercase();
-    let top = lines.iter().rev().copied().find(is_top).unwrap_or("");
-    top.starts_with(['{', '['])
-        || SECTIONS.iter().any(|section| top.trim_start_matches(['"', '\'']).starts_with(section))
-        || WORDS.iter().any(|word| line.contains(word))
-        || line.contains("key:") && KEYED.iter().any(|word| line.contains(word))
-}
-
 fn write_line(out: &mut String, line: &str, column: usize) {
     /// What a terminal shows on one line.
     const MAX_WIDTH: usize = 120;
@@ -526,44 +515,6 @@ fn write_line(out: &mut String, line: &str, column: usize) {
     if column <= MAX_WIDTH {
         let _ = writeln!(out, "  | {}^", " ".repeat(column.saturating_sub(1)));
     }
-}
-
-/// The candidate nearest to what was typed, if one is near enough to be a misspelling.
-pub fn nearest_name<'a>(typed: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let typed = typed.to_ascii_lowercase();
-    let near = |name: &&str| {
-        let name = name.to_ascii_lowercase();
-        let distance = distance(&typed, &name);
-        // A third of the letters may differ, but not all of a short name; a beginning of three letters also tells what was meant.
-        let letters = typed.chars().count().max(name.chars().count());
-        let fits = distance <= (letters / 3).max(1) && distance < letters
-            || (typed.len() >= 3
-                && (name.starts_with(&typed) || typed.starts_with(&name) && name.len() >= 3));
-        fits.then_some(distance)
-    };
-    let ranked = candidates.into_iter().filter_map(|name| near(&name).map(|distance| (distance, name)));
-    ranked.min_by_key(|(distance, _)| *distance).map(|(_, name)| name)
-}
-
-/// Edits that turn one word into the other, a swap of two neighbours counted once (optimal string alignment).
-pub(super) fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().take(64).collect());
-    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
-    for i in 0..=a.len() {
-        for j in 0..=b.len() {
-            rows[i][j] = if i == 0 || j == 0 {
-                i + j
-            } else {
-                let change = usize::from(a[i - 1] != b[j - 1]);
-                let mut best = (rows[i - 1][j] + 1).min(rows[i][j - 1] + 1).min(rows[i - 1][j - 1] + change);
-                if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                    best = best.min(rows[i - 2][j - 2] + 1);
-                }
-                best
-            };
-        }
-    }
-    rows[a.len()][b.len()]
 }
 
 /// The text with escapes in place of control characters and of those that change the direction of text. A config or a request may hold them,
@@ -612,30 +563,5 @@ mod tests {
         ] {
             assert_eq!(Diagnostic::error("bad-value", "").on(&tree, path).path, told);
         }
-    }
-
-    #[test]
-    fn misspellings_are_recognised() {
-        let keys = ["endpoints", "protocol", "timeouts", "tls", "host", "keepalive", "b"];
-        for (typed, meant) in [
-            ("endpoint", Some("endpoints")),
-            ("timeout", Some("timeouts")),
-            ("timoeuts", Some("timeouts")),
-            ("keep_alive", Some("keepalive")),
-            ("Host", Some("host")),
-            ("weight", None),
-            ("x", None),
-            ("a", None),
-        ] {
-            assert_eq!(nearest_name(typed, keys), meant, "{typed}");
-        }
-    }
-
-    #[test]
-    fn lines_with_secrets_are_not_shown() {
-        let text = "listeners:\n  web: 1\nconsumers:\n  shop: { key_auth: [k] }\nadmin: { token: k }\nroutes:\n  a: 1\n";
-        let hidden: Vec<_> = (0..7).filter(|i| may_hold_secrets(text, *i)).collect();
-        assert_eq!(hidden, [2, 3, 4]);
-        assert!(may_hold_secrets("{\"admin\": {\"token\": \"k\"}}", 0));
     }
 }

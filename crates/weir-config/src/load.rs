@@ -1,20 +1,20 @@
 //! From a file, or from nothing, to a checked config: find, read, include, substitute, read typed, cross-check.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use serde::de::DeserializeOwned;
 
-use super::check::{bootstrap_keys, check};
+use super::check::{BOOTSTRAP, check};
 use super::de;
-use super::diagnostic::{Diagnostic, Diagnostics, nearest_name};
+use super::diagnostic::{Diagnostic, Diagnostics};
+use super::include::{include, join, put_over};
 use super::mistakes::Mistakes;
-use super::node::{Key, NAMED, Node, Place, Value};
-use super::parse::{MAX_BYTES, parse, parse_shared};
+use super::node::{Node, Place};
+use super::parse::{parse, parse_shared};
 use super::schema::Config;
-use super::secrecy::mark_secrets;
+use super::secrecy::{mark_secrets, unmark_file};
 use super::substitute::substitute;
 use super::texts::{Overrides, Text, Texts};
 use super::{digest, managed, path_scope};
@@ -28,14 +28,8 @@ pub const EMBEDDED: &str = include_str!("default.yaml");
 /// The variable by which whoever starts the built-in origin says where it listens.
 pub const ORIGIN_VARIABLE: &str = "WEIR_ORIGIN";
 
-/// What may stand beside `source`: all that belongs to one node of a fleet. The rest comes from its source.
-pub const BOOTSTRAP: &[&str] = &["admin", "labels", "log", "source", "workers", "zone"];
-
 /// The file of a bundle that is read first.
 const BUNDLE_MAIN: &str = "weir.yaml";
-
-/// Most files that `include` may bring.
-const MAX_INCLUDES: usize = 1000;
 
 /// Where a config comes from.
 #[derive(Clone, Debug)]
@@ -208,21 +202,10 @@ fn refuse_beside_source(tree: &Node, diagnostics: &mut Diagnostics) {
     for (key, _) in tree.entries() {
         if !BOOTSTRAP.contains(&&*key.text) {
             let message = format!("`{}` cannot stand beside `source`: it comes from there", key.text);
-            let hint = format!("here belong {}; put the rest into the bundle", bootstrap_keys());
+            let hint = format!("here belong {}; put the rest into the bundle", BOOTSTRAP.join(", "));
             let mut wrong = Diagnostic::error("not-in-bootstrap", message).hint(hint).refusing_key(&key.text);
             wrong.path = key.text.to_string();
             diagnostics.push(wrong.at(key.at.clone()));
-        }
-    }
-}
-
-/// Puts what belongs to a node over what came from its source.
-pub(super) fn put_over(tree: &mut Node, own: Node) {
-    let (Value::Map(all), Value::Map(own)) = (&mut tree.value, own.value) else { return };
-    for (key, value) in own {
-        match all.iter_mut().find(|(known, _)| known.text == key.text) {
-            Some(there) => *there = (key, value),
-            None => all.push((key, value)),
         }
     }
 }
@@ -231,17 +214,37 @@ fn is_same_file(a: &Path, b: &Path) -> bool {
     a == b || a.canonicalize().ok().zip(b.canonicalize().ok()).is_some_and(|(a, b)| a == b)
 }
 
-/// The tree of several texts: the main file, then those that it includes.
-fn join(written: &[Text], diagnostics: &mut Diagnostics) -> Option<Node> {
-    let (main, included) = written.split_first()?;
-    let mut tree = parse_shared(&main.text, &main.path, diagnostics)?;
-    for text in included {
-        if let Some(included) = parse_shared(&text.text, &text.path, diagnostics) {
-            merge(&mut tree, included, diagnostics);
+// === impl Texts ===
+
+impl Texts {
+    /// The tree as written, variables not filled in and secrets marked; `None` if the main file is no longer readable.
+    pub fn tree(&self) -> Option<Node> {
+        let mut ignored = Diagnostics::default(); // they were told when this was loaded
+        let mut tree = join(&self.written, &mut ignored)?;
+        if let Some(bootstrap) = &self.bootstrap
+            && let Some(own) = parse_shared(&bootstrap.text, &bootstrap.path, &mut ignored)
+        {
+            put_over(&mut tree, own);
         }
+        if let Some(managed) = self.managed_tree() {
+            managed::merge_into(&mut tree, managed, &mut ignored);
+        }
+        mark_secrets(&mut tree);
+        tree.index();
+        Some(tree)
     }
-    Some(tree)
+
+    /// As [`Self::tree`], for a caller who may change the managed file: nothing in it is secret.
+    pub fn tree_for_writers(&self) -> Option<Node> {
+        let mut tree = self.tree()?;
+        if let Some(managed) = &self.managed {
+            unmark_file(&mut tree, &managed.path);
+        }
+        Some(tree)
+    }
 }
+
+// === impl Gathered ===
 
 impl Gathered {
     /// Fills in variables, reads the tree typed, and checks it.
@@ -427,7 +430,7 @@ fn read_file(
     texts: &mut Vec<Text>,
 ) -> Option<Node> {
     files.push(path.to_owned());
-    match read_text(path) {
+    match Text::read(path) {
         Ok(text) => {
             let text = Arc::from(text);
             let tree = parse_shared(&text, path, diagnostics);
@@ -440,14 +443,6 @@ fn read_file(
             None
         }
     }
-}
-
-pub(super) fn read_text(path: &Path) -> std::io::Result<String> {
-    if std::fs::metadata(path)?.len() > MAX_BYTES as u64 {
-        return Err(std::io::Error::other(format!("it is larger than {MAX_BYTES} bytes")));
-    }
-    let bytes = std::fs::read(path)?;
-    String::from_utf8(bytes).map_err(|_| std::io::Error::other("it is not UTF-8 text"))
 }
 
 // === impl Loaded ===
@@ -494,159 +489,6 @@ impl Loaded {
     }
 }
 
-// === include ===
-
-/// Reads what `include` names, and merges the named things into `tree`.
-fn include(tree: &mut Node, files: &mut Vec<PathBuf>, diagnostics: &mut Diagnostics, texts: &mut Vec<Text>) {
-    let Some(list) = tree.get("include").cloned() else { return };
-    for (index, pattern) in list.elements().iter().enumerate() {
-        let path = format!("include[{index}]");
-        let Some(text) = pattern.as_text() else { continue };
-        let folder = pattern.at.file.parent().unwrap_or(Path::new(""));
-        let found = match expand(&folder.join(text), files) {
-            Ok(found) => found,
-            Err(message) => {
-                diagnostics.push(Diagnostic::error("bad-include", message).on(tree, &path));
-                continue;
-            }
-        };
-        if found.is_empty() {
-            let message = format!("no file matches `{text}`");
-            diagnostics.push(Diagnostic::warning("empty-include", message).on(tree, &path));
-        }
-        for file in found {
-            if files.len() > MAX_INCLUDES {
-                let message = format!("more than {MAX_INCLUDES} included files");
-                diagnostics.push(Diagnostic::error("bad-include", message).on(tree, &path));
-                return;
-            }
-            files.push(file.clone());
-            match read_text(&file) {
-                Ok(text) => {
-                    let text = Arc::from(text);
-                    if let Some(included) = parse_shared(&text, &file, diagnostics) {
-                        merge(tree, included, diagnostics);
-                    }
-                    texts.push(Text { path: file, text });
-                }
-                Err(error) => {
-                    let message = format!("cannot read {}: {error}", file.display());
-                    diagnostics.push(Diagnostic::error("file-unreadable", message).on(tree, &path));
-                }
-            }
-        }
-    }
-}
-
-/// The files of a pattern, sorted. `*` stands for any part of the last name of the path.
-fn expand(pattern: &Path, files: &mut Vec<PathBuf>) -> Result<Vec<PathBuf>, String> {
-    let folder = pattern.parent().unwrap_or(Path::new(""));
-    if folder.to_string_lossy().contains('*') {
-        return Err("`*` may stand in the name of a file only, not of a folder".to_owned());
-    }
-    let Some(name) = pattern.file_name().map(|name| name.to_string_lossy().into_owned()) else {
-        return Err(format!("{} names no file", pattern.display()));
-    };
-    if !name.contains('*') {
-        return Ok(vec![pattern.to_owned()]);
-    }
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    files.push(folder.to_owned());
-    let entries = match std::fs::read_dir(folder) {
-        Ok(entries) => entries,
-        // A folder to come matches nothing yet: the warning for that is enough.
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(format!("cannot read {}: {e}", folder.display())),
-    };
-    let mut found: Vec<_> = entries
-        .filter_map(Result::ok)
-        .filter(|entry| {
-            let entry_name = entry.file_name();
-            let entry_name = entry_name.to_string_lossy();
-            // As in a shell, `*` does not stand for the dot of a hidden file.
-            matches(&name, &entry_name) && (!entry_name.starts_with('.') || name.starts_with('.'))
-        })
-        .map(|entry| pattern.with_file_name(entry.file_name()))
-        .filter(|path| path.is_file())
-        .collect();
-    found.sort();
-    Ok(found)
-}
-
-/// Whether `name` fits a pattern with `*`: the pieces between stars occur in order.
-fn matches(pattern: &str, name: &str) -> bool {
-    let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
-    let Some(mut name) = name.strip_prefix(first) else { return false };
-    let mut pieces = rest.split('*').peekable();
-    while let Some(piece) = pieces.next() {
-        if pieces.peek().is_none() {
-            return name.ends_with(piece);
-        }
-        let Some(at) = name.find(piece) else { return false };
-        name = &name[at + piece.len()..];
-    }
-    true
-}
-
-/// Moves the named things of an included file into the tree.
-pub(super) fn merge(tree: &mut Node, included: Node, diagnostics: &mut Diagnostics) {
-    let Value::Map(sections) = included.value else {
-        let message = format!("{} is not a map; expected named things such as routes", included.kind());
-        diagnostics.push(Diagnostic::error("bad-include", message).at(included.at));
-        return;
-    };
-    for (key, section) in sections {
-        if !NAMED.contains(&&*key.text) {
-            let mut diagnostic = match &*key.text {
-                "include" => Diagnostic::error("bad-include", "an included file cannot include others")
-                    .hint("name them in the main file"),
-                other => {
-                    Diagnostic::error("bad-include", format!("`{other}` cannot stand in an included file"))
-                        .hint(match nearest_name(other, NAMED.iter().copied()) {
-                            Some(near) => format!("did you mean {near}?"),
-                            None => "put it into the main file; included files hold named things".to_owned(),
-                        })
-                }
-            };
-            diagnostic.path = key.text.to_string();
-            diagnostics.push(diagnostic.at(key.at).refusing_key(&key.text));
-            continue;
-        }
-        merge_section(tree, key, section, diagnostics);
-    }
-}
-
-fn merge_section(tree: &mut Node, key: Key, section: Node, diagnostics: &mut Diagnostics) {
-    let Value::Map(sections) = &mut tree.value else { return };
-    let Some((_, existing)) = sections.iter_mut().find(|(k, _)| k.text == key.text) else {
-        sections.push((key, section));
-        return;
-    };
-    if existing.value == Value::Null {
-        *existing = section;
-        return;
-    }
-    let (Value::Map(there), Value::Map(new)) = (&mut existing.value, section.value) else {
-        let message = format!("`{}` is not a map of names here", key.text);
-        diagnostics.push(Diagnostic::error("bad-include", message).at(key.at));
-        return;
-    };
-    let mut seen: HashMap<Arc<str>, Place> =
-        there.iter().map(|(k, _)| (k.text.clone(), k.at.clone())).collect();
-    for (name, thing) in new {
-        if let Some(first) = seen.get(&name.text) {
-            let mut diagnostic =
-                Diagnostic::error("duplicate-key", format!("`{}` is written twice", name.text))
-                    .hint(format!("the first is at {first}; keep one"));
-            diagnostic.path = format!("{}.{}", key.text, name.text);
-            diagnostics.push(diagnostic.at(name.at));
-        } else {
-            seen.insert(name.text.clone(), name.at.clone());
-            there.push((name, thing));
-        }
-    }
-}
-
 // === files ===
 
 /// Certificates and keys that the config names.
@@ -670,21 +512,6 @@ fn named_files(config: &Config) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn stars_match() {
-        for (pattern, name, fits) in [
-            ("*.yaml", "a.yaml", true),
-            ("*.yaml", "a.yml", false),
-            ("a*b*c", "a-b-c", true),
-            ("a*b*c", "a-c", false),
-            ("*", "x", true),
-            ("a", "a", true),
-            ("a*a", "a", false),
-        ] {
-            assert_eq!(matches(pattern, name), fits, "{pattern} {name}");
-        }
-    }
 
     #[test]
     fn the_embedded_default_is_good() {

@@ -7,10 +7,10 @@
 mod emit;
 
 use super::diagnostic::{Diagnostic, Diagnostics};
-use super::load::{merge, read_text};
+use super::include::merge;
+use super::mask::MASK;
 use super::node::{Key, NAMED, Node, Place, Value};
 use super::parse::parse;
-use super::secrecy::MASK;
 use super::substitute::variable_in;
 use super::texts::Text;
 use std::path::{Path, PathBuf};
@@ -44,7 +44,7 @@ pub struct Managed {
 
 /// The managed file, and its text; `None` if there is none, which is no mistake.
 pub(super) fn read(path: &Path, diagnostics: &mut Diagnostics) -> Option<(Node, Text)> {
-    match read_text(path) {
+    match Text::read(path) {
         Ok(text) => {
             let tree = parse(&text, path, diagnostics)?;
             Some((tree, Text { path: path.to_owned(), text: text.into() }))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use compact_str::CompactString;
 
-use super::secrecy::{secret_pieces, without_secrets};
+use super::mask::{secret_pieces, without_secrets};
 
 /// The sections of named things, which may be spread over included files.
 pub const NAMED: &[&str] = &["listeners", "upstreams", "consumers", "plans", "routes"];
@@ -98,6 +98,34 @@ pub struct Key {
     pub text: Arc<str>,
     /// Where it was written.
     pub at: Place,
+}
+
+impl Value {
+    /// What a scalar without quotes means. Source: YAML 1.2.2 §10.3.2 (core schema), without octal and hexadecimal.
+    pub(super) fn plain(text: &str) -> Self {
+        match text {
+            "" | "~" | "null" | "Null" | "NULL" => return Self::Null,
+            "true" | "True" | "TRUE" => return Self::Bool(true),
+            "false" | "False" | "FALSE" => return Self::Bool(false),
+            _ => {}
+        }
+        let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+        if !digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
+            return Self::Str(text.into());
+        }
+        // `010` is 8 to some readers and 10 to others: text, which whoever wants a number refuses.
+        let ambiguous = digits.len() > 1 && digits.starts_with('0') && !digits.starts_with("0.");
+        if ambiguous || !digits.chars().all(|c| c.is_ascii_digit() || ".eE+-".contains(c)) {
+            return Self::Str(text.into());
+        }
+        if let Ok(number) = text.parse::<i64>() {
+            return Self::Int(number);
+        }
+        match text.parse::<f64>() {
+            Ok(number) if number.is_finite() => Self::Float(number),
+            _ => Self::Str(text.into()),
+        }
+    }
 }
 
 impl PartialEq for Node {

@@ -149,8 +149,11 @@ impl Builder {
                 if empty && style == ScalarStyle::Plain {
                     return self.value(Node::new(place, Value::Null, ""), anchor);
                 }
-                let value =
-                    if style == ScalarStyle::Plain { plain(&text) } else { Value::Str((&*text).into()) };
+                let value = if style == ScalarStyle::Plain {
+                    Value::plain(&text)
+                } else {
+                    Value::Str((&*text).into())
+                };
                 self.value(Node::new(place, value, &text), anchor)
             }
             Event::SequenceStart(_, anchor, _) => self.begin(marker, anchor, Content::Seq(Vec::new())),
@@ -315,32 +318,6 @@ fn size(node: &Node) -> usize {
         + node.entries().iter().map(|(_, node)| size(node)).sum::<usize>()
 }
 
-/// What a scalar without quotes means. Source: YAML 1.2.2 §10.3.2 (core schema), without octal and hexadecimal.
-pub(super) fn plain(text: &str) -> Value {
-    match text {
-        "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
-        "true" | "True" | "TRUE" => return Value::Bool(true),
-        "false" | "False" | "FALSE" => return Value::Bool(false),
-        _ => {}
-    }
-    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
-    if !digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
-        return Value::Str(text.into());
-    }
-    // `010` is 8 to some readers and 10 to others: text, which whoever wants a number refuses.
-    let ambiguous = digits.len() > 1 && digits.starts_with('0') && !digits.starts_with("0.");
-    if ambiguous || !digits.chars().all(|c| c.is_ascii_digit() || ".eE+-".contains(c)) {
-        return Value::Str(text.into());
-    }
-    if let Ok(number) = text.parse::<i64>() {
-        return Value::Int(number);
-    }
-    match text.parse::<f64>() {
-        Ok(number) if number.is_finite() => Value::Float(number),
-        _ => Value::Str(text.into()),
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -367,7 +344,7 @@ pub(crate) mod tests {
             ("0x10", Value::Str("0x10".into())),
             ("3s", Value::Str("3s".into())),
         ] {
-            assert_eq!(plain(text), value, "{text}");
+            assert_eq!(Value::plain(text), value, "{text}");
         }
     }
 

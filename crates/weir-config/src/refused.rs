@@ -2,9 +2,10 @@
 //! the name of an upstream or as a key.
 
 use super::aliases;
-use super::diagnostic::distance;
+use super::mask::MASK;
 use super::node::{NAMED, Node};
 use super::secrecy;
+use super::spelling::distance;
 use std::sync::Arc;
 
 /// What a mistake is about, as it was written.
@@ -116,7 +117,7 @@ pub(super) fn without_key(path: &str, key: &str) -> String {
         let whole = (before.is_empty() && out.is_empty() || before.ends_with('.'))
             && (behind.is_empty() || behind.starts_with(['.', '[']));
         out.push_str(before);
-        out.push_str(if whole { secrecy::MASK } else { key });
+        out.push_str(if whole { MASK } else { key });
         rest = behind;
     }
     out + rest
@@ -125,7 +126,7 @@ pub(super) fn without_key(path: &str, key: &str) -> String {
 /// A text of a mistake of the syntax, whose settings nobody knows yet, without what it quotes.
 pub(super) fn without_quoted(text: &str) -> String {
     let pieces = text.split('`').enumerate().map(|(at, piece)| match at % 2 {
-        1 if may_be_secret(piece) => secrecy::MASK,
+        1 if may_be_secret(piece) => MASK,
         _ => piece,
     });
     pieces.collect::<Vec<_>>().join("`")

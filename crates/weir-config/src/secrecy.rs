@@ -2,20 +2,15 @@
 //!
 //! Marks are set once on a tree ([`mark_secrets`]), and everything that shows a tree obeys them: views, diffs, diagnostics, explanations.
 
-use super::diagnostic::{Diagnostics, Severity};
+use super::mask::{MASK, secret_ranges, without_secrets};
 use super::node::{Node, Value};
-use super::substitute::{read_value, variable_in};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use std::ops::Range;
 use std::path::Path;
 use std::sync::LazyLock;
 
 /// The reviewed list.
 const DECLARED: &str = include_str!("disclosure.txt");
-
-/// Stands where a secret is not shown. It may not be written back.
-pub const MASK: &str = "***";
 
 /// What is declared of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,9 +169,8 @@ pub fn unmark_file(node: &mut Node, file: &Path) {
 
 /// Takes out of a tree what its config was refused for: a secret may stand there that was written in the wrong place. What stands in the
 /// file `own` stays.
-pub fn hide_refused(tree: &mut Node, diagnostics: &Diagnostics, own: Option<&Path>) {
-    let errors = diagnostics.iter().filter(|d| d.severity == Severity::Error && !d.path.is_empty());
-    let mut paths: Vec<&str> = errors.map(|error| error.path.as_str()).collect();
+pub fn hide_refused<'p>(tree: &mut Node, paths: impl Iterator<Item = &'p str>, own: Option<&Path>) {
+    let mut paths: Vec<&str> = paths.collect();
     // What stands in a thing goes before the thing: then its path still leads there.
     paths.sort_unstable_by_key(|path| std::cmp::Reverse(path.len()));
     paths.dedup();
@@ -271,36 +265,21 @@ fn add_outside<'n>(node: &'n Node, out: &mut HashSet<&'n str>) {
 
 // === texts ===
 
-/// Which pieces of a text that may be shown are secret all the same: the user and password of a URL, and its query if asked for.
-///
-/// A password may hold any character, so all that stands before the last `@` counts as one.
-fn secret_ranges(text: &str, query: bool) -> impl Iterator<Item = Range<usize>> {
-    let begin = text.find("://").map(|at| at + "://".len());
-    let user = begin.zip(text.rfind('@')).filter(|(begin, at)| begin < at).map(|(begin, at)| begin..at);
-    let user = user.filter(|user| !text[user.clone()].contains(char::is_whitespace));
-    let asked = text[user.as_ref().map_or(0, |user| user.end)..].find('?');
-    let asked = asked.map(|at| at + 1 + user.as_ref().map_or(0, |user| user.end));
-    let asked = asked.filter(|at| query && *at < text.len()).map(|at| at..text.len());
-    user.into_iter().chain(asked)
-}
-
-/// The pieces themselves.
-pub(super) fn secret_pieces(text: &str) -> Vec<&str> {
-    secret_ranges(text, true).filter_map(|range| text.get(range)).collect()
-}
-
-/// A URL without its secret pieces.
-pub fn without_secrets(text: &str) -> Cow<'_, str> {
-    let (mut shown, mut from) = (String::new(), 0);
-    for range in secret_ranges(text, true) {
-        shown.push_str(text.get(from..range.start).unwrap_or_default());
-        shown.push_str(MASK);
-        from = range.end;
-    }
-    match from {
-        0 => Cow::Borrowed(text),
-        _ => Cow::Owned(shown + text.get(from..).unwrap_or_default()),
-    }
+/// Whether a line stands in a section with secrets, or names one. Guessed from the text, since a file that cannot be
+/// parsed has no tree to ask; where all stands on one line, as in JSON, there is no telling.
+pub(super) fn may_hold_secrets(text: &str, index: usize) -> bool {
+    const SECTIONS: &[&str] = &["consumers", "admin"];
+    const WORDS: &[&str] = &["token", "secret", "password", "credential", "hmac"];
+    /// Whose `key` is a secret.
+    const KEYED: &[&str] = &["sign:", "sticky:"];
+    let is_top = |line: &&str| line.starts_with(|c: char| c.is_ascii_alphabetic() || "\"'{[".contains(c));
+    let lines: Vec<_> = text.lines().take(index + 1).collect();
+    let line = lines.last().copied().unwrap_or("").to_ascii_lowercase();
+    let top = lines.iter().rev().copied().find(is_top).unwrap_or("");
+    top.starts_with(['{', '['])
+        || SECTIONS.iter().any(|section| top.trim_start_matches(['"', '\'']).starts_with(section))
+        || WORDS.iter().any(|word| line.contains(word))
+        || line.contains("key:") && KEYED.iter().any(|word| line.contains(word))
 }
 
 /// What is shown of a scalar in its place; `None` where it is shown as it is.
@@ -314,19 +293,6 @@ pub fn masked(node: &Node) -> Option<Cow<'_, str>> {
     }
 }
 
-/// What a text of a file in this folder stands for, if no variable of the environment is in it: of `${file:PATH}` what stands there.
-///
-/// # Errors
-/// The file cannot be read.
-pub fn value_of(text: &str, folder: &Path) -> std::io::Result<Option<String>> {
-    let file = text.strip_prefix("${file:").and_then(|rest| rest.strip_suffix('}'));
-    match file {
-        Some(file) if !file.contains(['}', '$']) => read_value(&folder.join(file)).map(Some),
-        _ if variable_in(text) => Ok(None),
-        _ => Ok(Some(text.replace("$$", "$"))),
-    }
-}
-
 /// Whether a text is one variable and nothing else.
 fn is_variable(text: &str) -> bool {
     let name = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
@@ -336,8 +302,8 @@ fn is_variable(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Diagnostic;
     use crate::parse::parse;
+    use crate::{Diagnostic, Diagnostics};
 
     fn tree(text: &str) -> Node {
         let mut tree = parse(text, Path::new("t"), &mut Diagnostics::default()).unwrap();
@@ -416,7 +382,7 @@ mod tests {
         }
         found.push(Diagnostic::warning("x", "y").on(&tree(text), "routes.a.b.match.path"));
         let mut hidden = tree(text);
-        hide_refused(&mut hidden, &found, None);
+        hide_refused(&mut hidden, found.refused_paths(), None);
         let route = hidden.find("routes.c").unwrap();
         assert_eq!((&*route.entries()[0].0.text, route.entries()[0].1.as_text()), (MASK, Some(MASK)));
         assert_eq!(hidden.find("routes.c.filters[1]").and_then(Node::as_text), Some(MASK));
@@ -424,7 +390,7 @@ mod tests {
         assert_eq!(hidden.find("routes.a.b.upstream").and_then(Node::as_text), Some(MASK));
         assert_eq!(hidden.find("routes.a.b.match.path").and_then(Node::as_text), Some("/x"));
         let mut own = tree(text);
-        hide_refused(&mut own, &found, Some(Path::new("t")));
+        hide_refused(&mut own, found.refused_paths(), Some(Path::new("t")));
         assert_eq!(own, tree(text), "whoever may write it sees it");
     }
 
@@ -435,5 +401,13 @@ mod tests {
         assert!(tree.find("admin.token").unwrap().secret);
         unmark_file(&mut tree, Path::new("t"));
         assert!(!tree.find("admin.token").unwrap().secret);
+    }
+
+    #[test]
+    fn lines_with_secrets_are_not_shown() {
+        let text = "listeners:\n  web: 1\nconsumers:\n  shop: { key_auth: [k] }\nadmin: { token: k }\nroutes:\n  a: 1\n";
+        let hidden: Vec<_> = (0..7).filter(|i| may_hold_secrets(text, *i)).collect();
+        assert_eq!(hidden, [2, 3, 4]);
+        assert!(may_hold_secrets("{\"admin\": {\"token\": \"k\"}}", 0));
     }
 }

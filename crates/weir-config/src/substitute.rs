@@ -2,11 +2,10 @@
 
 use std::fmt::Write as _;
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::diagnostic::{Diagnostic, Diagnostics};
 use super::node::{Node, Value};
-use super::parse::plain;
 
 /// Largest file that may stand for one value.
 const MAX_FILE_BYTES: u64 = 1 << 20;
@@ -72,7 +71,7 @@ fn fill_below(node: &mut Node, filler: &mut Filler<'_>) {
                 }
                 // Of an empty value only what was written tells a reader which variable it was.
                 let raw = if filled.text.is_empty() { node.raw().to_owned() } else { filled.text.clone() };
-                node.value = match plain(&filled.text) {
+                node.value = match Value::plain(&filled.text) {
                     // `workers: ${N}` is a number; a text that happens to read `null` stays text.
                     typed @ (Value::Bool(_) | Value::Int(_) | Value::Float(_)) if filled.whole => typed,
                     _ => Value::Str(filled.text.into()),
@@ -105,7 +104,7 @@ struct Filled {
 }
 
 impl Filler<'_> {
-    fn fill(&mut self, text: &str, folder: Option<&std::path::Path>) -> Result<Filled, Box<Diagnostic>> {
+    fn fill(&mut self, text: &str, folder: Option<&Path>) -> Result<Filled, Box<Diagnostic>> {
         let mut out = String::new();
         let mut substituted = false;
         let mut outside = Vec::new();
@@ -148,7 +147,7 @@ impl Filler<'_> {
         Ok(Filled { text: out, substituted, outside, written, empty, whole })
     }
 
-    fn value_of(&mut self, name: &str, folder: Option<&std::path::Path>) -> Result<String, Box<Diagnostic>> {
+    fn value_of(&mut self, name: &str, folder: Option<&Path>) -> Result<String, Box<Diagnostic>> {
         if let Some(path) = name.strip_prefix("file:") {
             let path = folder.map_or_else(|| PathBuf::from(path), |folder| folder.join(path));
             let content = read_value(&path);
@@ -186,8 +185,21 @@ impl Filler<'_> {
     }
 }
 
+/// What a text of a file in this folder stands for, if no variable of the environment is in it: of `${file:PATH}` what stands there.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn value_of(text: &str, folder: &Path) -> std::io::Result<Option<String>> {
+    let file = text.strip_prefix("${file:").and_then(|rest| rest.strip_suffix('}'));
+    match file {
+        Some(file) if !file.contains(['}', '$']) => read_value(&folder.join(file)).map(Some),
+        _ if variable_in(text) => Ok(None),
+        _ => Ok(Some(text.replace("$$", "$"))),
+    }
+}
+
 /// What a `${file:PATH}` stands for.
-pub(super) fn read_value(path: &std::path::Path) -> std::io::Result<String> {
+fn read_value(path: &Path) -> std::io::Result<String> {
     let mut content = String::new();
     let read = std::fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_string(&mut content)?;
     if read as u64 > MAX_FILE_BYTES {
@@ -206,7 +218,7 @@ mod tests {
 
     fn filled(text: &str) -> (Node, Diagnostics) {
         let mut diagnostics = Diagnostics::default();
-        let mut tree = parse(text, std::path::Path::new("t"), &mut diagnostics).unwrap();
+        let mut tree = parse(text, Path::new("t"), &mut diagnostics).unwrap();
         let variables = |name: &str| match name {
             "N" => Some("4".to_owned()),
             "EMPTY" => Some(String::new()),

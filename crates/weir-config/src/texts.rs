@@ -1,12 +1,9 @@
 //! The files of a config as they were written, so that one can be shown, compared and run again later.
 
 use super::diagnostic::Diagnostics;
-use super::load::{merge, put_over};
-use super::managed;
 use super::node::{Node, Value};
-use super::parse::parse_shared;
+use super::parse::{MAX_BYTES, parse_shared};
 use super::path_scope::PathScope;
-use super::secrecy::{mark_secrets, unmark_file};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,6 +14,17 @@ pub struct Text {
     pub path: PathBuf,
     /// What stands in it.
     pub text: Arc<str>,
+}
+
+impl Text {
+    /// What stands in a file of a config.
+    pub(super) fn read(path: &Path) -> std::io::Result<String> {
+        if std::fs::metadata(path)?.len() > MAX_BYTES as u64 {
+            return Err(std::io::Error::other(format!("it is larger than {MAX_BYTES} bytes")));
+        }
+        let bytes = std::fs::read(path)?;
+        String::from_utf8(bytes).map_err(|_| std::io::Error::other("it is not UTF-8 text"))
+    }
 }
 
 /// All files of a config.
@@ -52,39 +60,6 @@ pub struct Overrides<'a> {
 }
 
 impl Texts {
-    /// The tree as written, variables not filled in and secrets marked; `None` if the main file is no longer readable.
-    pub fn tree(&self) -> Option<Node> {
-        let mut ignored = Diagnostics::default(); // they were told when this was loaded
-        let mut texts = self.written.iter();
-        let main = texts.next()?;
-        let mut tree = parse_shared(&main.text, &main.path, &mut ignored)?;
-        for included in texts {
-            if let Some(included) = parse_shared(&included.text, &included.path, &mut ignored) {
-                merge(&mut tree, included, &mut ignored);
-            }
-        }
-        if let Some(bootstrap) = &self.bootstrap
-            && let Some(own) = parse_shared(&bootstrap.text, &bootstrap.path, &mut ignored)
-        {
-            put_over(&mut tree, own);
-        }
-        if let Some(managed) = self.managed_tree() {
-            managed::merge_into(&mut tree, managed, &mut ignored);
-        }
-        mark_secrets(&mut tree);
-        tree.index();
-        Some(tree)
-    }
-
-    /// As [`Self::tree`], for a caller who may change the managed file: nothing in it is secret.
-    pub fn tree_for_writers(&self) -> Option<Node> {
-        let mut tree = self.tree()?;
-        if let Some(managed) = &self.managed {
-            unmark_file(&mut tree, &managed.path);
-        }
-        Some(tree)
-    }
-
     /// The tree of the managed file; an empty one where there is none.
     pub fn managed_tree(&self) -> Option<Node> {
         let managed = self.managed.as_ref()?;

@@ -1,6 +1,6 @@
 //! What a syntax error of YAML most likely comes from: the parser says where it stopped, a reader wants to know where the mistake is.
 
-use super::diagnostic::may_hold_secrets;
+use super::secrecy::may_hold_secrets;
 
 /// A syntax error as a reader of YAML would tell it.
 pub(super) struct SyntaxError {

@@ -6,7 +6,7 @@
 use crate::filter::{Cx, RequestHead, Told};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode, utf8_percent_encode};
 use std::io::Write;
-use weir_config::diagnostic::nearest_name;
+use weir_config::spelling::nearest_name;
 
 /// A compiled text.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use super::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration as Time;
-use weir_filter::config::diagnostic::nearest_name;
+use weir_filter::config::spelling::nearest_name;
 use weir_filter::filter::DISCARDED;
 use weir_h1::{BodyKind, FieldName, Known};
 use weir_wire::time;

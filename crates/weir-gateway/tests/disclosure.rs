@@ -109,7 +109,7 @@ fn what_was_refused_is_told_to_no_reader() {
             let names = |d: &&Diagnostic| {
                 d.severity == Severity::Error && (d.message.contains("plant+") || d.path.contains("plant+"))
             };
-            hide_refused(&mut tree, &diagnostics, None);
+            hide_refused(&mut tree, diagnostics.refused_paths(), None);
             let view = shown(&tree).to_string();
             if diagnostics.iter().any(|d| names(&d)) {
                 refused += 1;

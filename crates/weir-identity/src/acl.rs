@@ -1,7 +1,7 @@
 //! `acl`: allows or refuses consumers that an earlier filter has identified.
 
 use super::prelude::*;
-use weir_filter::config::diagnostic::nearest_name;
+use weir_filter::config::spelling::nearest_name;
 
 /// The filter, for the registry.
 pub static KIND: FilterKind = FilterKind::made_from::<AclSettings>("acl").with_causes(&[&ACL_DENIED]);

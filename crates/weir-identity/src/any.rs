@@ -5,8 +5,8 @@
 
 use super::prelude::*;
 use serde_json::Value;
-use weir_filter::config::diagnostic::nearest_name;
 use weir_filter::config::schema::FilterNode;
+use weir_filter::config::spelling::nearest_name;
 use weir_filter::config::{Diagnostics, Node, de};
 use weir_filter::error::INTERNAL;
 use weir_filter::filter::{Built, Settings};

@@ -119,21 +119,6 @@ const MAX_CIRCLE_LINES: usize = 500;
 const CIRCLES: &[(&str, &[&str])] = &[
     ("weir-admin", &["admin", "api", "console", "server"]),
     ("weir-admin", &["config_api", "managed_api"]),
-    ("weir-config", &["check", "load", "managed", "texts"]),
-    (
-        "weir-config",
-        &[
-            "aliases",
-            "diagnostic",
-            "foreign",
-            "node",
-            "parse",
-            "refused",
-            "secrecy",
-            "substitute",
-            "yaml_hint",
-        ],
-    ),
     ("weir-wire", &["h2", "stream", "tls"]),
 ];
 

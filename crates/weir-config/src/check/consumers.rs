@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use sha2::{Digest, Sha256};
 
 use super::Checker;
-use crate::diagnostic::nearest_name;
 use crate::node::{Node, Value};
 use crate::schema::Credentials;
+use crate::spelling::nearest_name;
 use weir_wire::hex;
 
 /// What a key given as its hash begins with.

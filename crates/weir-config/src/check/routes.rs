@@ -3,10 +3,10 @@
 use super::spot::Spot;
 use super::{Checker, is_field_value, is_token};
 use crate::aliases;
-use crate::diagnostic::nearest_name;
 use crate::node::{Node, Value};
 use crate::schema::{EscapedSlashes, Pairs, Respond, Route, Written};
 use crate::secrecy;
+use crate::spelling::nearest_name;
 use crate::units::Duration;
 
 /// Methods that have a meaning, the usual ones first. Source: IANA's registry of HTTP methods; PURGE and BAN are what caches take.

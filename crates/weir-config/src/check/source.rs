@@ -1,9 +1,11 @@
 //! Checks of `source` and `labels`.
 
 use super::Checker;
-use crate::load::BOOTSTRAP;
 use crate::schema::FilePath;
 use crate::url::Url;
+
+/// What may stand beside `source`: all that belongs to one node of a fleet. The rest comes from its source.
+pub(crate) const BOOTSTRAP: &[&str] = &["admin", "labels", "log", "source", "workers", "zone"];
 
 /// Most labels of a node.
 const LABELS: usize = 16;
@@ -125,9 +127,4 @@ impl Checker<'_> {
             self.warn(path, "clear-text", message, "use https");
         }
     }
-}
-
-/// What may stand in a file that has a `source`, in words.
-pub(crate) fn bootstrap_keys() -> String {
-    BOOTSTRAP.join(", ")
 }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use super::error::{Error, Identity, Mistake, one_of};
 use crate::aliases;
-use crate::diagnostic::{Diagnostic, nearest_name};
+use crate::diagnostic::Diagnostic;
 use crate::node::{Key, Node};
+use crate::spelling::nearest_name;
 
 /// What one `read` knows: where it is, what it found, and what it passes over.
 pub(super) struct Cx {

@@ -8,9 +8,10 @@ use super::cx::Cx;
 use super::{FIXED, HINT};
 use crate::aliases;
 use crate::conceal::conceal;
-use crate::diagnostic::{Diagnostic, nearest_name};
+use crate::diagnostic::Diagnostic;
 use crate::node::{Key, Node, Place};
 use crate::refused::Refused;
+use crate::spelling::nearest_name;
 
 /// What went wrong with one value.
 #[derive(Debug)]

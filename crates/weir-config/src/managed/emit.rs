@@ -1,7 +1,6 @@
 //! A tree as YAML that a person can read, and that reads to the same tree.
 
 use super::{Node, Value};
-use crate::parse::plain;
 use std::fmt::Write;
 
 /// What stands above the managed file, for whoever opens it.
@@ -95,7 +94,7 @@ fn is_plain(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '/')
         && text.chars().all(inner)
         && !text.ends_with(':')
-        && matches!(plain(text), Value::Str(_))
+        && matches!(Value::plain(text), Value::Str(_))
         && !WORDS.iter().any(|word| text.eq_ignore_ascii_case(word))
         // 0x10, 0o17, 1_000 and dates are something else to other readers.
         && (!text.starts_with(|c: char| c.is_ascii_digit()) || text.contains(['.', '/', '*']))

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use std::fmt;
-use weir_config::secrecy::{MASK, without_secrets};
+use weir_config::mask::{MASK, without_secrets};
 use weir_config::units::{ByteSize, Duration};
 use weir_filter::grpc;
 use weir_upstream::upstream::{Hedge, Outlier, Probe, ProbeKind, Retry, Upstream};

@@ -6,10 +6,11 @@
 use std::ops::Range;
 use std::path::Path;
 use weir_config::managed;
+use weir_config::mask::MASK;
 use weir_config::node::{Place, Value};
 use weir_config::parse::parse;
-use weir_config::secrecy::{MASK, mark_secrets, masked, value_of};
-use weir_config::{Diagnostics, Node, digest};
+use weir_config::secrecy::{mark_secrets, masked};
+use weir_config::{Diagnostics, Node, digest, value_of};
 
 /// A text without its secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]

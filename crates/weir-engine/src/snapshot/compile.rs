@@ -28,9 +28,9 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use weir_acme::Acme;
 use weir_config::check::is_for_match;
-use weir_config::diagnostic::nearest_name;
 use weir_config::digest;
 use weir_config::schema;
+use weir_config::spelling::nearest_name;
 use weir_config::{Diagnostic, Diagnostics, Loaded, Mistakes, Node, Severity};
 use weir_filter::filter::{
     Build, Conceals, Consumer, Consumers, FieldGuards, FilterKind, Hooks, Kept, Mistake, Places, Purgeable,

@@ -9,7 +9,7 @@ use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fmt;
-use weir_filter::config::diagnostic::nearest_name;
+use weir_filter::config::spelling::nearest_name;
 use weir_filter::error;
 use weir_filter::filter::{Build, IntoFilter};
 use weir_filter::template::Var;

@@ -6,7 +6,7 @@ mod decisions;
 use super::prelude::*;
 use decisions::{Decision, Decisions};
 use std::rc::Rc;
-use weir_filter::config::diagnostic::nearest_name;
+use weir_filter::config::spelling::nearest_name;
 use weir_filter::route::{Slashes, canonical};
 use weir_h1::FieldName;
 

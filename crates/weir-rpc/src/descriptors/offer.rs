@@ -5,7 +5,7 @@ use super::source::{Described, Loaded, Reflected, Source};
 use crate::prelude::*;
 use std::path::PathBuf;
 use std::sync::Arc;
-use weir_filter::config::diagnostic::nearest_name;
+use weir_filter::config::spelling::nearest_name;
 use weir_transcode::{Api, Choice, DEPTH_MOST, JsonOptions, Limits, Requests, RuleError, sources};
 
 /// Longest `.proto` file.
