@@ -15,7 +15,7 @@
 
 mod again;
 mod attempt;
-mod behind;
+mod background;
 mod bodies;
 mod deadline;
 mod hedge;
@@ -37,7 +37,7 @@ use crate::forward;
 use crate::links::LINKS;
 use crate::respond::{self, LocalResponse};
 use crate::snapshot::Target;
-use behind::Resumed;
+use background::Resumed;
 use hooks::Reply;
 use record::{Record, Recorded, head_for_next};
 use smallvec::SmallVec;
@@ -544,8 +544,8 @@ impl<'c> Exchange<'c> {
                 self.cut(cause)
             }
             Stop::Answer(answer) => {
-                if self.cx.as_ref().is_some_and(Cx::goes_on_behind) {
-                    self.go_on_behind();
+                if self.cx.as_ref().is_some_and(Cx::continues_in_background) {
+                    self.run_in_background();
                 }
                 let ready = self.cx.as_mut().and_then(Cx::take_ready);
                 let mut response = match ready {

@@ -169,7 +169,7 @@ const FILTERS: &[&str] = &[
 
 /// The methods of weir-filter that are for the engine which runs filters, and not for filters.
 const OF_ENGINE: &[&str] =
-    &["goes_on_behind", "into_replaced", "part_behind", "renumber", "take_hold", "take_ready"];
+    &["continues_in_background", "into_replaced", "renumber", "take_background", "take_hold", "take_ready"];
 
 /// The fields of `Cx` that filters may touch; the others are the engine's.
 const OF_FILTERS: &[&str] = &["certificate", "client", "request_id", "tls"];

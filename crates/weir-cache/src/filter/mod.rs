@@ -513,7 +513,7 @@ impl Cache {
         head.headers.remove(&self.names.range);
         head.headers.remove(&self.names.if_range);
         let what = self.lead(fill, key.clone(), Some(Arc::clone(object)), &mut head, cx);
-        cx.go_on_behind(head, State { what, answered: false }, STATED);
+        cx.continue_in_background(head, State { what, answered: false }, STATED);
     }
 
     /// An answer's own directive takes precedence over the config. Without one, `s-maxage` forbids stale use (RFC

@@ -90,7 +90,7 @@ pub struct Failure {
 }
 
 /// A request that continues in the background after a filter has answered its client.
-pub(crate) struct Behind {
+pub(crate) struct Background {
     pub(crate) head: Box<RequestHead>,
     /// The filter that asked for it, and its state.
     pub(crate) filter: u32,
@@ -162,7 +162,7 @@ pub struct Cx {
     /// The fields of a filter's answer, if given by [`Cx::answer_with`].
     ready: Option<Box<Fields>>,
     /// The request that continues after the answer.
-    behind: Option<Box<Behind>>,
+    background: Option<Box<Background>>,
     states: Vec<(u32, Box<dyn Any>)>,
     /// The note of the first filter that has one; and those of the others.
     note: (u32, u64),
@@ -237,7 +237,7 @@ impl Cx {
             is_of_route: false,
             is_kept: false,
             ready: None,
-            behind: None,
+            background: None,
             states: Vec::new(),
             note: (NOBODY, 0),
             notes: SmallVec::new(),
@@ -358,9 +358,10 @@ impl Cx {
     /// Continues this request as `head` in the background, after the answer that this filter is about to give. It
     /// passes the remaining filters and the route's target. Only those filters and this one see the result; this one
     /// finds `state` and `note` as its own there. The request has no body.
-    pub fn go_on_behind<T: 'static>(&mut self, head: RequestHead, state: T, note: u64) {
+    pub fn continue_in_background<T: 'static>(&mut self, head: RequestHead, state: T, note: u64) {
         let filter = self.filter & FILTER;
-        self.behind = Some(Box::new(Behind { head: Box::new(head), filter, state: Box::new(state), note }));
+        self.background =
+            Some(Box::new(Background { head: Box::new(head), filter, state: Box::new(state), note }));
     }
 
     /// Sets the fields of the answer that this filter is about to give, instead of a list in the answer. For fields
@@ -389,13 +390,13 @@ impl Cx {
 
     /// Whether a filter asked to continue after its answer.
     #[inline]
-    pub const fn goes_on_behind(&self) -> bool {
-        self.behind.is_some()
+    pub const fn continues_in_background(&self) -> bool {
+        self.background.is_some()
     }
 
     /// Takes the request that continues, with its own context.
-    pub fn part_behind(&mut self) -> Option<(Self, Box<RequestHead>)> {
-        let Behind { head, filter, state, note } = *self.behind.take()?;
+    pub fn take_background(&mut self) -> Option<(Self, Box<RequestHead>)> {
+        let Background { head, filter, state, note } = *self.background.take()?;
         let mut cx = Self::new(Begun {
             scope: Rc::clone(&self.scope),
             client: self.client,

@@ -35,8 +35,8 @@ impl Exchange<'_> {
     /// Starts what a filter requested beside its answer. If that is impossible, the filter notices by the dropped
     /// value.
     #[cold]
-    pub(super) fn go_on_behind(&mut self) {
-        let Some((cx, head)) = self.cx.as_mut().and_then(Cx::part_behind) else { return };
+    pub(super) fn run_in_background(&mut self) {
+        let Some((cx, head)) = self.cx.as_mut().and_then(Cx::take_background) else { return };
         let (Some(route), Ok(ends)) = (self.route, UnixStream::pair()) else { return };
         if ends.0.set_nonblocking(true).and(ends.1.set_nonblocking(true)).is_err() {
             return;
