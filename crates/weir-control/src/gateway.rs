@@ -605,7 +605,7 @@ impl Gateway {
             found: kept
                 .iter()
                 .zip(alike)
-                .map(|(kept, alike)| autopsy::Autopsy { alike, ..context.tell(kept) })
+                .map(|(kept, alike)| autopsy::Autopsy { alike, ..context.render(kept) })
                 .collect(),
             cursor: after.iter().map(u64::to_string).collect::<Vec<_>>().join("-"),
             held,

@@ -1,7 +1,7 @@
 //! Explains why a request ended as it did: afterwards, by its id or by what happened to it.
 //!
 //! ```text
-//!   exchange/record.rs ──► Autopsies (one per core, bounded) ──► Gateway::why ──► told: sentence, timeline, key with file:line
+//!   exchange/record.rs ──► Autopsies (one per core, bounded) ──► Gateway::why ──► render: sentence, timeline, key with file:line
 //!     fails, is slow,          `Message::Why` asks each core          on the thread that asks: the runner-up route and the
 //!     or is a sample                                                  place in the config are looked up only then
 //! ```
@@ -13,13 +13,13 @@
 pub(crate) mod body;
 pub(crate) mod kept;
 mod keys;
+mod render;
 pub mod rings;
 mod sentence;
-mod told;
 
+pub use render::{Files, ReportContext, connection as connection_kept};
 pub use rings::Question;
 pub use rings::{Autopsies, Found, SAMPLE, Usual};
-pub use told::{Files, ReportContext, connection as connection_kept};
 
 use serde::Serialize;
 

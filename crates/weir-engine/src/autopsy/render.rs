@@ -33,7 +33,7 @@ impl Files {
 
 impl ReportContext<'_> {
     /// The report on one exchange.
-    pub fn tell(&self, kept: &Kept) -> Autopsy {
+    pub fn render(&self, kept: &Kept) -> Autopsy {
         let text = |which| kept.text(which).into_owned();
         let some = |which| Some(text(which)).filter(|text| !text.is_empty());
         let list = |which| text(which).split_whitespace().map(str::to_owned).collect::<Vec<_>>();
