@@ -6,20 +6,20 @@
 pub(crate) mod change;
 mod consequences;
 mod outputs;
-mod owed;
 mod owners;
 pub(crate) mod rewrite;
 mod staging;
 mod undo;
+mod unsaved;
 mod watch;
 
 pub(crate) use change::{Books, warning};
 pub use change::{Changed, Edit, NotChanged, OnlyIf, request_file};
 pub use consequences::{Consequences, Drained};
-pub(crate) use owed::warning as taken_back;
 pub(crate) use owners::Way;
 pub use owners::{Moved, Owner};
 pub(crate) use undo::Open;
+pub(crate) use unsaved::warning as taken_back;
 pub(crate) use watch::Watching;
 
 use crate::history::By;
@@ -278,7 +278,7 @@ impl Control {
         self.texts = loaded.texts;
         if first {
             self.books.started(&self.texts);
-            let _ = self.settle(); // what cannot be written yet stays owed
+            let _ = self.save_unsaved(); // what cannot be written yet stays unsaved
         }
         self.show_drift();
         self.config = Arc::new(loaded.config);

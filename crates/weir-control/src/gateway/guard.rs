@@ -262,7 +262,7 @@ impl Gateway {
     }
 
     fn look(&self) {
-        self.control().settle_when_due(Instant::now());
+        self.control().save_when_due(Instant::now());
         self.try_again();
         let config = Arc::clone(&self.inner.configs.borrow());
         if config.admin.state.is_none() && config.source.is_none() {

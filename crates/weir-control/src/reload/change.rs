@@ -6,8 +6,8 @@
 //! ```
 
 use super::consequences::Consequences;
-use super::owed::{self, Owed, not_kept};
 use super::staging::{left_for, stage};
+use super::unsaved::{self, Unsaved, not_kept};
 use super::{Control, Prepared};
 use crate::history::diff::{self, Differences};
 use crate::history::{self, By, History, Origin, Pin, Restriction, Revision, TakenBack, mark_of};
@@ -124,7 +124,7 @@ pub(crate) struct Books {
     /// The revision that runs in the place of the files.
     pub(crate) pinned: Option<Pin>,
     /// What runs and is not on the disk.
-    pub(super) owed: Option<Owed>,
+    pub(super) unsaved: Option<Unsaved>,
     /// Verdicts that are not on the disk.
     pub(super) verdicts: Vec<(u64, String)>,
     /// What was taken back by a process that could not write it down, and the files that it took back.
@@ -187,7 +187,7 @@ impl Books {
         let written = if all { Some(&kept.written[..]) } else { instead.written };
         let mut accepted = gather(source, Overrides { written, managed, ..instead })?;
         accepted.files.extend(gathered.files);
-        accepted.diagnostics.push(owed::warning(&taken));
+        accepted.diagnostics.push(unsaved::warning(&taken));
         let why = "it was taken back while the disk was full".to_owned();
         let pin = Pin { refused: disk.hand.clone(), accepted: taken.accepted, why };
         self.pinned = (all && disk.hand != kept.hand).then_some(pin);
@@ -216,7 +216,7 @@ impl Books {
         if let Some((taken, disk)) = self.taken.take() {
             let left = history.revisions().iter().rev().find(|revision| revision.hash == taken.refused);
             let left = left.map(|left| left.number);
-            self.owed = Some(Owed::of_before(&taken, disk, left));
+            self.unsaved = Some(Unsaved::of_before(&taken, disk, left));
             return;
         }
         if let Err(e) = history.clear_taken_back() {
@@ -312,8 +312,8 @@ impl Control {
         instead: Overrides<'_>,
         cores: &[mpsc::UnboundedSender<Message>],
     ) -> Result<Diagnostics, Mistakes> {
-        let _ = self.settle(); // what cannot be written yet stays owed
-        let managed = self.owed_managed();
+        let _ = self.save_unsaved(); // what cannot be written yet stays unsaved
+        let managed = self.unsaved_managed();
         let managed = managed.as_ref().map(|managed| (&managed.tree, &managed.text));
         let instead = Overrides { managed, ..instead };
         let gathered = match self.books.read(&self.source, instead) {
@@ -340,7 +340,7 @@ impl Control {
         cores: &[mpsc::UnboundedSender<Message>],
     ) -> Result<Changed, NotChanged> {
         let unreadable = |unreadable: Unreadable| NotChanged::Refused(unreadable.diagnostics);
-        self.settle().map_err(NotChanged::Unstored)?;
+        self.save_unsaved().map_err(NotChanged::Unstored)?;
         let gathered = self.books.read(&self.source, Overrides::default()).map_err(unreadable)?;
         if change.terms.is_any() && self.books.history.is_none() {
             return Err(NotChanged::NoHistory);
@@ -440,9 +440,11 @@ impl Control {
             Candidate { gathered, instead, by, managed, pin, terms, urgent: Some(urgent.clone()) };
         let changed = self.run_told(candidate, cores)?;
         match (&changed.unsaved, left) {
-            (Some(why), left) => self.owe(Owed::new(by.clone(), before, left, why.clone()), &urgent),
+            (Some(why), left) => {
+                self.keep_unsaved(Unsaved::new(by.clone(), before, left, why.clone()), &urgent)
+            }
             (None, left) => {
-                self.owe_nothing();
+                self.clear_unsaved();
                 if let Some((left, verdict)) = left {
                     self.judge(left, &verdict);
                 }

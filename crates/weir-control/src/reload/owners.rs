@@ -75,7 +75,7 @@ impl Control {
         by: &By,
         cores: &[mpsc::UnboundedSender<Message>],
     ) -> Result<Moved, NotChanged> {
-        self.settle().map_err(NotChanged::Unstored)?;
+        self.save_unsaved().map_err(NotChanged::Unstored)?;
         let unreadable =
             |unreadable: weir_config::load::Unreadable| NotChanged::Refused(unreadable.diagnostics);
         let gathered = self.books.read(&self.source, Overrides::default()).map_err(unreadable)?;

@@ -97,7 +97,7 @@ impl Control {
         if self.config.source.is_some() {
             return Err(NotChanged::Fleet);
         }
-        self.settle().map_err(NotChanged::Unstored)?;
+        self.save_unsaved().map_err(NotChanged::Unstored)?;
         let history = self.books.history.as_ref().ok_or(NotChanged::NoHistory)?;
         let read = |number| {
             history.texts(number).map_err(|e| NotChanged::Unstored(format!("revision {number}: {e}")))

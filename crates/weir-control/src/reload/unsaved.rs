@@ -24,7 +24,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 const VERDICTS: usize = 16;
 
 /// What is to be written.
-pub(crate) struct Owed {
+pub(crate) struct Unsaved {
     by: By,
     /// What ran before, of which the revision says what it changed.
     before: Texts,
@@ -36,9 +36,9 @@ pub(crate) struct Owed {
     next: Instant,
 }
 
-// === impl Owed ===
+// === impl Unsaved ===
 
-impl Owed {
+impl Unsaved {
     pub(super) fn new(by: By, before: Texts, left: Option<(u64, String)>, why: String) -> Self {
         Self { by, before, left, why, wait: FIRST, next: Instant::now() + FIRST }
     }
@@ -66,7 +66,7 @@ pub(crate) fn warning(taken: &TakenBack) -> Diagnostic {
 
 impl Control {
     /// Remembers that what runs now is to be written down, and says so where a restart finds it.
-    pub(super) fn owe(&mut self, owed: Owed, taken: &TakenBack) {
+    pub(super) fn keep_unsaved(&mut self, unsaved: Unsaved, taken: &TakenBack) {
         let Some(history) = &self.books.history else { return };
         let folder = history.folder().display().to_string();
         let restart = match history.mark_taken_back(taken) {
@@ -78,23 +78,23 @@ impl Control {
             &[
                 ("revision", &taken.accepted),
                 ("folder", &folder),
-                ("error", &owed.why),
+                ("error", &unsaved.why),
                 ("restart", &restart),
                 ("hint", &"make room on the disk; it is tried again until it is written"),
             ],
         );
-        self.books.owed = Some(owed);
+        self.books.unsaved = Some(unsaved);
         self.show_drift();
     }
 
     /// Tells the metrics what else runs than the files say.
     pub(super) fn show_drift(&self) {
-        self.telemetry.show_drift(self.books.pinned.is_some(), self.books.owed.is_some());
+        self.telemetry.show_drift(self.books.pinned.is_some(), self.books.unsaved.is_some());
     }
 
     /// What runs now is written down, whatever ran before.
-    pub(super) fn owe_nothing(&mut self) {
-        if self.books.owed.take().is_none() {
+    pub(super) fn clear_unsaved(&mut self) {
+        if self.books.unsaved.take().is_none() {
             return;
         }
         if let Some(history) = &self.books.history
@@ -106,41 +106,41 @@ impl Control {
     }
 
     /// What the managed file should say where the disk says something else.
-    pub(super) fn owed_managed(&self) -> Option<Managed> {
-        self.books.owed.as_ref()?;
+    pub(super) fn unsaved_managed(&self) -> Option<Managed> {
+        self.books.unsaved.as_ref()?;
         Some(Managed { tree: self.texts.managed_tree()?, text: self.texts.managed.clone()? })
     }
 
     /// Tries again, if it is time to.
-    pub(crate) fn settle_when_due(&mut self, now: Instant) {
+    pub(crate) fn save_when_due(&mut self, now: Instant) {
         self.write_rest();
-        if self.books.owed.as_ref().is_some_and(|owed| owed.next <= now) {
-            let _ = self.settle(); // it says what became of it
+        if self.books.unsaved.as_ref().is_some_and(|unsaved| unsaved.next <= now) {
+            let _ = self.save_unsaved(); // it says what became of it
         }
     }
 
-    /// Writes down what is owed.
+    /// Writes down what is unsaved.
     ///
     /// # Errors
     /// Why it cannot be written, still.
-    pub(super) fn settle(&mut self) -> Result<(), String> {
-        if self.books.owed.is_none() {
+    pub(super) fn save_unsaved(&mut self) -> Result<(), String> {
+        if self.books.unsaved.is_none() {
             return Ok(());
         }
-        let outcome = self.write_owed();
-        let Some(owed) = &mut self.books.owed else { return Ok(()) };
+        let outcome = self.write_unsaved();
+        let Some(unsaved) = &mut self.books.unsaved else { return Ok(()) };
         match outcome {
             Ok(number) => {
                 log::info("the config is written down now", &[("number", &number.unwrap_or_default())]);
-                self.books.owed = None;
+                self.books.unsaved = None;
                 self.show_drift();
                 Ok(())
             }
             Err(e) => {
-                owed.why = e.to_string();
-                owed.wait = (owed.wait * 2).min(LONGEST);
-                owed.next = Instant::now() + owed.wait;
-                let again = owed.wait.as_secs();
+                unsaved.why = e.to_string();
+                unsaved.wait = (unsaved.wait * 2).min(LONGEST);
+                unsaved.next = Instant::now() + unsaved.wait;
+                let again = unsaved.wait.as_secs();
                 log::warn(
                     "the config still runs from memory only: it cannot be written down",
                     &[("error", &e), ("again_in_seconds", &again)],
@@ -151,11 +151,11 @@ impl Control {
     }
 
     /// In the order of any other change: the revision, the managed file, then all that says so.
-    fn write_owed(&mut self) -> io::Result<Option<u64>> {
-        let (Some(owed), Some(history)) = (&self.books.owed, &mut self.books.history) else {
+    fn write_unsaved(&mut self) -> io::Result<Option<u64>> {
+        let (Some(unsaved), Some(history)) = (&self.books.unsaved, &mut self.books.history) else {
             return Ok(None);
         };
-        let staged = stage(history, &self.texts, &owed.by, Some(&owed.before), None)?;
+        let staged = stage(history, &self.texts, &unsaved.by, Some(&unsaved.before), None)?;
         if let Some(managed) = &self.texts.managed
             && let Err(e) = history.write_managed(managed)
         {
@@ -164,7 +164,7 @@ impl Control {
         }
         history.set_pin(self.books.pinned.clone())?;
         let number = staged.map(|staged| history.accept(staged)).transpose()?;
-        if let Some((left, verdict)) = &owed.left {
+        if let Some((left, verdict)) = &unsaved.left {
             history.judge(*left, verdict)?;
         }
         history.clear_taken_back()?;
@@ -173,7 +173,7 @@ impl Control {
 
     /// Why what runs is not on the disk, if it is not.
     pub(crate) fn unsaved(&self) -> Option<String> {
-        self.books.owed.as_ref().map(|owed| owed.why.clone())
+        self.books.unsaved.as_ref().map(|unsaved| unsaved.why.clone())
     }
 
     /// Says what became of a revision; later, if that cannot be written now.
@@ -189,7 +189,7 @@ impl Control {
     /// What is told beside the config, and could not be written before.
     fn write_rest(&mut self) {
         let Some(history) = &mut self.books.history else { return };
-        if self.books.owed.is_none() {
+        if self.books.unsaved.is_none() {
             let _ = history.set_pin(self.books.pinned.clone()); // nothing to do, nearly always
         }
         self.books.verdicts.retain(|(number, verdict)| history.judge(*number, verdict).is_err());
