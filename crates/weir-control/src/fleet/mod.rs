@@ -20,7 +20,7 @@ mod remote;
 pub use console::{Console, Fleet, Silent};
 pub(crate) use drive::{Follows, Handle, start};
 
-use crate::history::veil::hash_token;
+use crate::history::mask::hash_token;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

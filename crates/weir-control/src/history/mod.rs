@@ -11,15 +11,15 @@
 //! ```
 //!
 //! *Layout:* `durable` writes files that survive a crash, `store` keeps revisions, `diff` compares two trees, `access` says whether a change restricts access
-//! (`access.txt` lists what cannot, `shadow` tells whether a new route takes requests from another), `veil` hides secrets in a text. Texts are
+//! (`access.txt` lists what cannot, `shadow` tells whether a new route takes requests from another), `mask` hides secrets in a text. Texts are
 //! kept as written: what a variable stands for never gets here.
 
 pub mod access;
 pub mod diff;
 mod durable;
+pub(crate) mod mask;
 mod shadow;
 mod store;
-pub(crate) mod veil;
 
 pub use access::Restriction;
 #[cfg(test)]

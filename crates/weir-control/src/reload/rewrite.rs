@@ -6,7 +6,7 @@ use super::change::{Changed, ManagedChange, NotChanged, request_file};
 use super::consequences::Consequences;
 use crate::history::By;
 use crate::history::diff::Differences;
-use crate::history::veil::{self, Veiled};
+use crate::history::mask::{self, Masked};
 use crate::trial::Terms;
 use std::path::PathBuf;
 use tokio::sync::mpsc;
@@ -56,9 +56,9 @@ impl ManagedText {
     pub(crate) fn of(texts: &Texts, for_writers: bool) -> Option<Self> {
         let path = texts.managed_path.clone()?;
         let text = texts.managed.as_ref().map_or("", |managed| &managed.text);
-        let Veiled { text: shown, hidden } = match for_writers {
-            true => Veiled { text: text.to_owned(), hidden: Vec::new() },
-            false => veil::for_readers(text, &path),
+        let Masked { text: shown, hidden } = match for_writers {
+            true => Masked { text: text.to_owned(), hidden: Vec::new() },
+            false => mask::for_readers(text, &path),
         };
         Some(Self { tag: digest::of_text(text), hidden: hidden.len(), text: shown, path })
     }
@@ -87,10 +87,10 @@ impl Control {
         if !rewrite.only_from.is_empty() && !rewrite.only_from.contains(&now) {
             return Err(NotChanged::Stale("the managed file".to_owned(), now));
         }
-        let veiled = veil::veil(there, &path);
+        let masked = mask::mask(there, &path);
         // Browsers end lines as they like.
         let same = |there: &str| with_plain_ends(there) == with_plain_ends(&rewrite.text);
-        if same(there) || same(&veiled.text) {
+        if same(there) || same(&masked.text) {
             return Ok(Changed {
                 revision: self.snapshot.revision.clone(),
                 hash: gathered.texts.hash,
@@ -107,7 +107,7 @@ impl Control {
         if there.contains("\r\n") {
             text = text.replace('\n', "\r\n");
         }
-        let text = veiled.unveil(&text, &path);
+        let text = masked.unmask(&text, &path);
         let managed = read(text, path, gathered.texts.managed_tree())?;
         let how = ManagedChange { by: &rewrite.by, terms: rewrite.terms, dry_run: rewrite.dry_run };
         self.put_managed(gathered.texts.written, &managed, how, cores)
@@ -161,7 +161,7 @@ fn read(text: String, path: PathBuf, before: Option<Node>) -> Result<Managed, No
 /// A mask that stands where none was: nobody knows which secret is meant, or it was to be carried to where it could be read.
 fn refuse_masks(path: &str, node: &Node, wrong: &mut Diagnostics) {
     match &node.value {
-        Value::Str(text) if veil::is_mask(text) => {
+        Value::Str(text) if mask::is_mask(text) => {
             let message = "this stands for a secret that was not shown; here it was not";
             let mut diagnostic = Diagnostic::error("masked-secret", message).at(node.at.clone());
             path.clone_into(&mut diagnostic.path);

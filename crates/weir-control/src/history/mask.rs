@@ -14,7 +14,7 @@ use weir_config::{Diagnostics, Node, digest, value_of};
 
 /// A text without its secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Veiled {
+pub(crate) struct Masked {
     pub(crate) text: String,
     pub(crate) hidden: Vec<Hidden>,
 }
@@ -38,12 +38,12 @@ struct Found<'n> {
 }
 
 /// Hides the secrets of a text. One that is no YAML is hidden whole.
-pub(crate) fn veil(text: &str, path: &Path) -> Veiled {
-    let nothing = || Veiled { text: text.to_owned(), hidden: Vec::new() };
+pub(crate) fn mask(text: &str, path: &Path) -> Masked {
+    let nothing = || Masked { text: text.to_owned(), hidden: Vec::new() };
     if text.is_empty() {
         return nothing();
     }
-    let Some(tree) = marked(text, path) else { return Veiled { text: String::new(), hidden: Vec::new() } };
+    let Some(tree) = marked(text, path) else { return Masked { text: String::new(), hidden: Vec::new() } };
     let mut found = Vec::new();
     walk("", &tree, &mut found);
     if found.is_empty() {
@@ -66,7 +66,7 @@ pub(crate) fn veil(text: &str, path: &Path) -> Veiled {
                 mask: mask.clone(),
                 source: source(span),
             });
-            return Veiled { text: shown, hidden: hidden.collect() };
+            return Masked { text: shown, hidden: hidden.collect() };
         }
     }
     // Written in a way that cannot be taken apart, such as over several lines: as we would write it.
@@ -77,18 +77,18 @@ pub(crate) fn veil(text: &str, path: &Path) -> Veiled {
     });
     let hidden = hidden.collect();
     let text = managed::write(expected, path.to_owned()).map(|managed| managed.text.text.to_string());
-    Veiled { text: text.unwrap_or_default(), hidden }
+    Masked { text: text.unwrap_or_default(), hidden }
 }
 
 /// A text for those who may not write it: without its secrets, and without its comments, in which old ones may stand. One that is no YAML is
 /// hidden whole.
-pub(crate) fn for_readers(text: &str, path: &Path) -> Veiled {
-    let veiled = veil(text, path);
-    let Some(tree) = parse(&veiled.text, path, &mut Diagnostics::default()) else {
-        return Veiled { text: String::new(), ..veiled };
+pub(crate) fn for_readers(text: &str, path: &Path) -> Masked {
+    let masked = mask(text, path);
+    let Some(tree) = parse(&masked.text, path, &mut Diagnostics::default()) else {
+        return Masked { text: String::new(), ..masked };
     };
     let text = managed::write(tree, path.to_owned()).map(|managed| managed.text.text.to_string());
-    Veiled { text: text.unwrap_or_default(), ..veiled }
+    Masked { text: text.unwrap_or_default(), ..masked }
 }
 
 /// The text of a config with the hash of `admin.token` in the place of the token, so that whoever runs it knows its callers and cannot be one
@@ -127,11 +127,11 @@ pub(crate) fn is_mask(text: &str) -> bool {
     numbered(text) || user || text.split_once('?').is_some_and(|(_, asked)| numbered(asked))
 }
 
-// === impl Veiled ===
+// === impl Masked ===
 
-impl Veiled {
+impl Masked {
     /// A text that was edited, with the secrets where their masks still stand below the same keys.
-    pub(crate) fn unveil(&self, edited: &str, path: &Path) -> String {
+    pub(crate) fn unmask(&self, edited: &str, path: &Path) -> String {
         if self.hidden.is_empty() {
             return edited.to_owned();
         }
@@ -288,8 +288,8 @@ mod tests {
 
     const PATH: &str = "managed.yaml";
 
-    fn hide(text: &str) -> Veiled {
-        veil(text, Path::new(PATH))
+    fn hide(text: &str) -> Masked {
+        mask(text, Path::new(PATH))
     }
 
     #[test]
@@ -313,9 +313,9 @@ mod tests {
                 "\u{feff}consumers: { ü: { key_auth: [ \"***1\" ] } }\n",
             ),
         ] {
-            let veiled = hide(text);
-            assert_eq!(veiled.text, shown);
-            assert_eq!(veiled.unveil(&veiled.text, Path::new(PATH)), text);
+            let masked = hide(text);
+            assert_eq!(masked.text, shown);
+            assert_eq!(masked.unmask(&masked.text, Path::new(PATH)), text);
         }
     }
 
@@ -327,13 +327,13 @@ mod tests {
             "consumers: { a: { key_auth: [ &x hunter2 ] } }\n",
             "consumers: { a: { key_auth: [ \"hunter2\n  hunter2\" ] } }\n",
         ] {
-            let veiled = hide(text);
+            let masked = hide(text);
             assert!(
-                !veiled.text.contains("hunter2") && veiled.text.contains("***1"),
+                !masked.text.contains("hunter2") && masked.text.contains("***1"),
                 "{text}: {}",
-                veiled.text
+                masked.text
             );
-            let back = veiled.unveil(&veiled.text, Path::new(PATH));
+            let back = masked.unmask(&masked.text, Path::new(PATH));
             let tree = |text: &str| parse(text, Path::new(PATH), &mut Diagnostics::default()).unwrap();
             assert_eq!(tree(&back), tree(text), "{back}");
         }
@@ -362,9 +362,9 @@ mod tests {
 
     #[test]
     fn a_mask_is_worth_nothing_elsewhere() {
-        let veiled =
+        let masked =
             hide("consumers: { a: { key_auth: [ one, two ] } }\nroutes: { r: { respond: { body: x } } }\n");
-        let back = |text: &str| veiled.unveil(text, Path::new(PATH));
+        let back = |text: &str| masked.unmask(text, Path::new(PATH));
         // The first key goes, the second stays itself.
         assert_eq!(
             back("consumers: { a: { key_auth: [ \"***2\" ] } }\n"),
