@@ -7,16 +7,16 @@ use crate::core::Core;
 use std::any::Any;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 use weir_filter::filter::{CoreHandle, Job, Services, Task, Waiting};
 use weir_h1::Method;
 use weir_telemetry::Attempt as Outcome;
 use weir_upstream::error::{self, Cause};
 use weir_upstream::talk::{self, CallAnswer, CallRequest, render, talk};
 use weir_upstream::upstream::{
-    Attempts, ConnectError, Connection, Failed, LocalUpstream, Measurement, Race, Request, Wanted, connect,
-    retry_after,
+    Attempts, ConnectError, Connection, Facts, Failed, LocalUpstream, Lost, Measurement, Wanted, connect,
 };
+use weir_wire::h2::H2Stream;
 use weir_wire::time;
 
 /// The handle that gives filters access to a core.
@@ -146,11 +146,9 @@ async fn attempts(
                 if upstream.spec.retry.is_none() {
                     return Ok(answer);
                 }
-                let asked =
-                    answer.field("retry-after").and_then(|value| retry_after(value, SystemTime::now()));
-                let failed = Failed::Status(answer.status, asked);
-                let request = Request { idempotent, unseen: false, kept: true };
-                match attempts.again(upstream, &active, failed, request) {
+                let failed = Failed::of_answer(answer.status, None, answer.field("retry-after"));
+                let lost = Lost::answered(failed, idempotent, true);
+                match attempts.again(upstream, &active, lost, None) {
                     Some(pause) => time::sleep(pause).await,
                     None => return Ok(answer),
                 }
@@ -159,22 +157,23 @@ async fn attempts(
                 upstream.cells.attempt(cause.outcome);
                 upstream.note(&active, false);
                 let h2 = connection.stream.h2();
-                let unseen = h2.as_ref().is_some_and(|stream| stream.is_refused());
-                let reset = h2.is_some_and(|stream| stream.is_reset_by_peer());
-                let ended = !reset && *cause == error::UPSTREAM_CLOSED;
-                let raced = unseen || (ended && connection.reused && (idempotent || sent == 0));
-                if raced && attempts.raced(upstream, &active, Race::of(unseen, reset)) {
-                    continue;
+                let lost = Lost::of(&Facts {
+                    cause,
+                    idempotent,
+                    written: sent != 0,
+                    kept: true,
+                    reused: connection.reused,
+                    refused: h2.is_some_and(H2Stream::is_refused),
+                    reset: h2.is_some_and(H2Stream::is_reset_by_peer),
+                });
+                if lost.is_none_or(|lost| lost.race.is_none()) {
+                    measured.into_iter().for_each(Measurement::failed);
                 }
-                measured.into_iter().for_each(Measurement::failed);
-                let failed = match cause.outcome {
-                    _ if unseen => Failed::RefusedStream,
-                    Outcome::Reset => Failed::Reset,
-                    Outcome::ResponseTimeout => Failed::Timeout,
-                    _ => return Err(cause),
-                };
-                let request = Request { idempotent, unseen: unseen || sent == 0, kept: true };
-                time::sleep(attempts.again(upstream, &active, failed, request).ok_or(cause)?).await;
+                let pause = lost.and_then(|lost| attempts.again(upstream, &active, lost, None));
+                let pause = pause.ok_or(cause)?;
+                if !pause.is_zero() {
+                    time::sleep(pause).await;
+                }
             }
         }
     }

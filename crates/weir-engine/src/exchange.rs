@@ -13,7 +13,6 @@
 //! Anything that stops an exchange is a [`Stop`]; only `respond.rs` turns it into an answer. One task drives both
 //! connections. An exchange ends on the snapshot it began with.
 
-mod again;
 mod attempt;
 mod background;
 mod bodies;
@@ -24,6 +23,7 @@ mod links;
 mod local;
 mod mock;
 mod record;
+mod retry_facts;
 mod sent;
 mod trace;
 mod transfer;

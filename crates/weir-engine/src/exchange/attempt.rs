@@ -9,10 +9,10 @@
 //! - a new connection that ends so, once, at another endpoint, if the request is idempotent (RFC 9110 §9.2.2);
 //! - a request that an HTTP/2 upstream says it has not processed (RFC 9113 §8.7).
 
-use super::again::is_well;
 use super::bodies::BodyWatch;
 use super::deadline::sooner;
 use super::hedge::First;
+use super::retry_facts::is_well;
 use super::sent::{Answered, Attempt, Sent, Written};
 use super::upload::{Failure, Sending, Upload, Waits, await_head, client_fault, give_back, upstream_failure};
 use super::{Exchange, Routed, Stop, unless};
@@ -25,18 +25,13 @@ use weir_h1::{BodyKind, ResponseHead, Version};
 use weir_telemetry::Attempt as Outcome;
 use weir_upstream::error;
 use weir_upstream::upstream::{
-    Active, Attempts, ClientGone, ConnectError, Connection, Failed, LocalUpstream, Measurement, Protocol,
-    Race, Request, Wanted, complain, connect, pooled,
+    Active, Attempts, ClientGone, ConnectError, Connection, LocalUpstream, Lost, Measurement, Protocol,
+    Wanted, complain, connect, kept_body, pooled,
 };
-use weir_wire::h2::H2Stream;
 use weir_wire::relay::{Framing, Relay};
 
 /// Most interim responses to one request, in case an upstream never sends the final one.
 const MAX_INTERIM: u32 = 16;
-
-/// How much of a request body is kept for repeats that need no policy. Small requests, including most gRPC calls,
-/// fit.
-const KEPT_BYTES: usize = 16 * 1024;
 
 impl Exchange<'_> {
     /// Tries endpoints until one answers.
@@ -94,7 +89,10 @@ impl Exchange<'_> {
             }
             match sent {
                 Ok(answered) => {
-                    let pause = self.wants_another(routed, upstream, &active, &mut attempts, &answered);
+                    let has_policy = upstream.spec.retry.is_some();
+                    let lost = has_policy.then(|| self.facts_of_answer(&answered));
+                    let pause =
+                        lost.and_then(|lost| self.again(routed, upstream, &active, &mut attempts, lost));
                     let Some(pause) = pause else {
                         let Answered { mut sent, response } = answered;
                         if let Some(trace) = &mut self.record.trace {
@@ -113,16 +111,10 @@ impl Exchange<'_> {
                     let departure = self.departure(routed, &upstream.spec);
                     self.pause(pause, departure).await?;
                 }
-                Err(Failure::Upstream { raced: Some(race), cause, .. })
-                    if attempts.raced(upstream, &active, race) =>
-                {
+                Err(Failure::Upstream { cause, lost }) => {
                     self.attempt_failed(&active, Ended::Cause(cause), began);
-                }
-                Err(Failure::Upstream { cause, lost, .. }) => {
-                    self.attempt_failed(&active, Ended::Cause(cause), began);
-                    let again =
-                        lost.and_then(|(failed, sent)| attempts.again(upstream, &active, failed, sent));
-                    let pause = again.and_then(|pause| self.in_time(routed, upstream, pause));
+                    let pause =
+                        lost.and_then(|lost| self.again(routed, upstream, &active, &mut attempts, lost));
                     let pause = pause.ok_or_else(|| Stop::refuse(cause))?;
                     let departure = self.departure(routed, &upstream.spec);
                     self.pause(pause, departure).await?;
@@ -132,8 +124,21 @@ impl Exchange<'_> {
         }
     }
 
-    /// When the attempt begins: now. If nothing has been waited for since the head arrived in one piece, the
-    /// request's start serves as well. Not for spans: the attempt's must lie within the request's.
+    /// After which pause the request is sent again, if it is.
+    fn again(
+        &self,
+        routed: Routed,
+        upstream: &LocalUpstream,
+        active: &Active,
+        attempts: &mut Attempts,
+        lost: Lost,
+    ) -> Option<Duration> {
+        let end = self.end(routed, upstream.spec.timeouts.exchange);
+        attempts.again(upstream, active, lost, end.map(|(at, _)| at))
+    }
+
+    /// When the attempt begins: now. Where nothing has been waited for since the head came in one piece, the request's own beginning is as
+    /// good, but for spans: that of the attempt lies within the request's.
     fn attempt_began(&self) -> Instant {
         let is_first = self.attempts == 0 && !self.has_waited && self.head_took.is_zero();
         if is_first && self.record.trace.is_none() { self.started } else { Instant::now() }
@@ -265,11 +270,12 @@ impl Exchange<'_> {
             let failure = self.judge(failure, upstream, active, &sent);
             self.record.detail(sent.upload.detail.take());
             // A race is nobody's fault, and a gRPC client's deadline is not the endpoint's.
-            if matches!(failure, Failure::Upstream { cause, raced: None, .. } if *cause != error::GRPC_TIMEOUT)
+            if failure.race().is_none()
+                && matches!(failure, Failure::Upstream { cause, .. } if *cause != error::GRPC_TIMEOUT)
             {
                 measured.into_iter().for_each(Measurement::failed);
             }
-            let repeat = matches!(&failure, Failure::Upstream { raced, lost, .. } if raced.is_some() || lost.is_some());
+            let repeat = matches!(failure, Failure::Upstream { lost: Some(_), .. });
             self.unsent = repeat.then(|| Box::new(sent.connection.take_relay()));
             return Err(failure);
         }
@@ -324,47 +330,26 @@ impl Exchange<'_> {
         self.leftover.is_empty() && self.head.rest().len() <= self.used
     }
 
-    /// Counts a failed attempt and decides whether it was the keep-alive race.
+    /// Counts a failed attempt, and says what it is to `upstream/retry.rs`.
     fn judge(&self, failure: Failure, upstream: &LocalUpstream, active: &Active, sent: &Sent) -> Failure {
-        let Sent { connection, upload } = sent;
         let Failure::Upstream { cause, .. } = failure else {
             upstream.cells.attempt(Outcome::Canceled);
             return failure;
         };
         upstream.cells.attempt(cause.outcome);
-        // A reset stream is a short answer: no connection has ended.
-        let reset = connection.stream.h2().is_some_and(H2Stream::is_reset_by_peer);
-        let broken = *cause == error::UPSTREAM_CLOSED || *cause == error::UPSTREAM_RESET;
-        let ended = !reset && broken;
-        let harmless = self.head.method().is_idempotent() || connection.relay.sent() == 0;
-        // HTTP/2 says what the upstream has not processed (RFC 9113 §8.7). Such a request may always be sent again.
-        let unseen = connection.stream.h2().is_some_and(H2Stream::is_refused);
-        let repeatable = connection.relay.is_repeatable() && !upload.heard;
-        let raced = repeatable && (unseen || (ended && connection.reused && harmless));
-        let raced = raced.then_some(Race::of(unseen, reset));
-        let failed = if unseen {
-            Some(Failed::RefusedStream)
-        } else if *cause == error::RESPONSE_TIMEOUT {
-            Some(Failed::Timeout)
-        } else {
-            broken.then_some(Failed::Reset)
-        };
-        let sent = Request {
-            idempotent: self.head.method().is_idempotent(),
-            unseen: unseen || connection.relay.sent() == 0,
-            kept: repeatable,
-        };
-        // The client's own deadline is nobody's fault.
-        if raced.is_none() && *cause != error::GRPC_TIMEOUT {
+        let lost = self.facts_of_failure(cause, sent);
+        if lost.is_some_and(|lost| lost.race.is_some()) {
+            return Failure::Upstream { cause, lost }; // a race is nobody's fault
+        }
+        // The client's own deadline blames nobody.
+        if *cause != error::GRPC_TIMEOUT {
             upstream.note(active, false);
         }
-        if raced.is_none() {
-            let index = self.client.core.cells.cause_index(cause.code);
-            active.get().cells.fail(index, SystemTime::now());
-            let said = upload.detail.as_deref().unwrap_or(cause.meaning);
-            complain(&upstream.spec.name, &active.get().endpoint.label, cause, &said);
-        }
-        Failure::Upstream { cause, raced, lost: failed.map(|failed| (failed, sent)) }
+        let index = self.client.core.cells.cause_index(cause.code);
+        active.get().cells.fail(index, SystemTime::now());
+        let said = sent.upload.detail.as_deref().unwrap_or(cause.meaning);
+        complain(&upstream.spec.name, &active.get().endpoint.label, cause, &said);
+        Failure::Upstream { cause, lost }
     }
 
     /// Writes the head into the upload and takes the body bytes that have already arrived.
@@ -381,7 +366,7 @@ impl Exchange<'_> {
         let Written { mut out, whole } = self.write_request(routed, spec, active, framing);
         let expects_continue = self.head.expects_continue();
         let idempotent = self.head.method().is_idempotent();
-        let keeps = spec.retry.as_ref().is_some_and(|retry| idempotent || retry.all_methods);
+        let keeps = spec.retry.as_ref().is_some_and(|retry| retry.keeps(idempotent));
         let reused = connection.reused;
         let relay = &mut connection.relay;
         match (self.unsent.take(), whole) {
@@ -400,11 +385,9 @@ impl Exchange<'_> {
             }
             (None, _) => {
                 *relay = Relay::new(kind, framing, out);
-                // Keep what may be sent again: see `judge`.
                 if kind != BodyKind::Empty {
-                    let kept = spec.retry.as_ref().filter(|_| keeps).map(|retry| retry.body);
-                    let raced = h2 || (idempotent && (reused || spec.hedge.is_some()));
-                    if let Some(bytes) = kept.or(raced.then_some(KEPT_BYTES)) {
+                    let may_race = reused || spec.hedge.is_some();
+                    if let Some(bytes) = kept_body(spec.retry.as_ref(), idempotent, h2, may_race) {
                         relay.keep(bytes);
                     }
                 }

@@ -7,8 +7,8 @@
 //! Only for requests that may arrive twice, were sent whole, and are still fully buffered. A bad answer does not win
 //! while the other attempt may bring a better one. The loser counts as canceled and appears in the log.
 
-use super::again::is_well;
 use super::bodies::BodyWatch;
+use super::retry_facts::is_well;
 use super::sent::{Sent, Written};
 use super::upload::{Failure, Waits, await_head};
 use super::{Exchange, Routed, unless};

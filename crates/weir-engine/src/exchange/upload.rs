@@ -14,7 +14,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use weir_h1::{Progress, ResponseHead, Version, parse_response};
 use weir_upstream::error::{self, Cause};
-use weir_upstream::upstream::{Carrier, Failed, Race, Request};
+use weir_upstream::upstream::{Carrier, Lost, Race};
 use weir_wire::Stream;
 use weir_wire::relay::{Framing, Relay, RelayError};
 
@@ -66,7 +66,7 @@ pub(super) enum Failure {
     Client(Stop),
     /// The upstream's connection ended or failed. `raced` marks a keep-alive race that may be repeated; `lost` is
     /// what a retry policy must know.
-    Upstream { cause: &'static Cause, raced: Option<Race>, lost: Option<(Failed, Request)> },
+    Upstream { cause: &'static Cause, lost: Option<Lost> },
 }
 
 impl Failure {
@@ -74,6 +74,14 @@ impl Failure {
         match self {
             Self::Client(stop) => stop.cause(),
             Self::Upstream { cause, .. } => cause,
+        }
+    }
+
+    /// Whether the upstream has not looked at the request, or not as far as can be known.
+    pub(super) fn race(&self) -> Option<Race> {
+        match self {
+            Self::Client(_) => None,
+            Self::Upstream { lost, .. } => lost.as_ref()?.race,
         }
     }
 }
@@ -379,7 +387,7 @@ fn arm(client: &mut Client, relay: &Relay, waits: &Waits) -> On {
 }
 
 pub(super) const fn upstream_failure(cause: &'static Cause) -> Failure {
-    Failure::Upstream { cause, raced: None, lost: None }
+    Failure::Upstream { cause, lost: None }
 }
 
 /// What a failure on the client's side means.

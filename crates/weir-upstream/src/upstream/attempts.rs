@@ -1,4 +1,4 @@
-//! The attempts of one request: which endpoint gets the next one, and whether there is a next one.
+//! The attempts of one request: which endpoint gets the next one, if `retry` decides that there is a next one.
 //!
 //! Three repeats are harmless and need no policy: a failed connect, for any method, at another endpoint; the
 //! keep-alive race; and, once and at another endpoint, an idempotent request that was reset. `retry` decides all
@@ -11,7 +11,7 @@ use super::connection::ConnectError;
 use super::endpoint::{Active, LocalEndpoint, Place};
 use super::excluded::Excluded;
 use super::local::LocalUpstream;
-use super::retry::{Failed, Request};
+use super::retry::{Decision, Lost, Tally, World};
 use crate::error::{self, Cause};
 use smallvec::SmallVec;
 use std::net::IpAddr;
@@ -21,6 +21,19 @@ use weir_h1::RequestHead;
 
 /// The attempts of one request.
 pub struct Attempts {
+    places: Places,
+    /// What has been tried, in numbers: `retry` decides by it.
+    tally: Tally,
+    /// Why the last endpoint could not be connected to.
+    last: &'static Cause,
+    /// Whether an endpoint was tried, if only by a connect that failed.
+    tried: bool,
+    /// Where the next attempt goes, if that is known already.
+    next: Option<usize>,
+}
+
+/// Where attempts can go.
+struct Places {
     endpoints: Rc<[LocalEndpoint]>,
     /// The key for `hash`.
     key: Option<Key>,
@@ -28,74 +41,20 @@ pub struct Attempts {
     unreached: Excluded,
     /// Endpoints at which an attempt failed; used again only if there is no other.
     failed: Excluded,
-    /// Why the last endpoint was unreachable.
-    last: &'static Cause,
-    timed_out: u32,
-    races: u32,
-    /// Whether the next connection must not be from the pool.
-    fresh: bool,
-    /// Attempts that reached an endpoint, except races; hedged attempts are included.
-    made: u32,
-    hedges: u32,
-    retries: u32,
-    /// Whether an endpoint was tried, even if only by a failed connect.
-    tried: bool,
-    /// Where the next attempt goes, if already known.
-    next: Option<usize>,
 }
-
-/// A request that its upstream has not processed, as far as can be known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Race {
-    /// A reused connection ended before any byte of a response.
-    KeptAlive,
-    /// An HTTP/2 connection ended and said that it had not reached this stream (GOAWAY, RFC 9113 §6.8).
-    LeftOut,
-    /// The stream was refused, but its connection lives (RFC 9113 §8.7).
-    Refused,
-}
-
-impl Race {
-    /// Which race it was. `unseen`: the upstream said so; `reset`: only the stream was reset.
-    pub const fn of(unseen: bool, reset: bool) -> Self {
-        match (unseen, reset) {
-            (true, true) => Self::Refused,
-            (true, false) => Self::LeftOut,
-            (false, _) => Self::KeptAlive,
-        }
-    }
-}
-
-/// How often a race is repeated on a pooled connection before a fresh one, which is the last. After a refused stream
-/// the connection lives: opening another each time would answer load with load.
-const MAX_RACES: u32 = 1;
-
-/// Retries per request of an upstream without `retry`: the default of `retry.budget`.
-const UNASKED: f64 = 0.2;
-
-/// How many endpoints may let one request's connect time out: each costs a whole `timeouts.connect`.
-const MAX_TIMED_OUT: u32 = 3;
 
 impl Attempts {
     /// The attempts of a request that nothing ties to an endpoint.
     #[inline] // built in place instead of being copied
     pub fn new(upstream: &LocalUpstream) -> Self {
         upstream.arrivals.count(Instant::now);
-        Self {
+        let places = Places {
             endpoints: upstream.endpoints(),
             key: None,
             unreached: Excluded::default(),
             failed: Excluded::default(),
-            last: &error::NO_ENDPOINT,
-            timed_out: 0,
-            races: 0,
-            fresh: false,
-            made: 0,
-            hedges: 0,
-            retries: 0,
-            tried: false,
-            next: None,
-        }
+        };
+        Self { places, tally: Tally::default(), last: &error::NO_ENDPOINT, tried: false, next: None }
     }
 
     /// The attempts of a request that may have a key for `hash`, or the cookie of `sticky`. `client` is its address.
@@ -103,10 +62,10 @@ impl Attempts {
     pub fn of(upstream: &LocalUpstream, head: &RequestHead, client: impl FnOnce() -> IpAddr) -> Self {
         let mut attempts = Self::new(upstream);
         if let Some(hash) = &upstream.spec.balancer.hash {
-            attempts.key = hash.by.key(head, client());
+            attempts.places.key = hash.by.key(head, client());
         }
         if upstream.spec.sticky.is_some() {
-            attempts.next = upstream.stuck_to(&attempts.endpoints, head);
+            attempts.next = upstream.stuck_to(&attempts.places.endpoints, head);
         }
         attempts
     }
@@ -116,36 +75,26 @@ impl Attempts {
     /// is spent.
     pub fn hedge(&mut self, upstream: &LocalUpstream, first: &Active) -> Option<Active> {
         let hedge = upstream.spec.hedge.as_ref()?;
-        let may_arrive = match &upstream.spec.retry {
-            Some(retry) => self.made < retry.attempts,
-            None => self.is_first(),
-        };
-        if !may_arrive {
+        if !self.tally.may_hedge(upstream.spec.retry.as_ref()) {
             return None;
         }
-        let mut tried = self.failed.union(&self.unreached);
-        if self.endpoints.len() > 1 {
+        let Places { endpoints, key, .. } = &self.places;
+        let mut tried = self.places.tried();
+        if endpoints.len() > 1 {
             tried.insert(first.index());
         }
-        let index = upstream.pick_in_rotation(&self.endpoints, &tried, self.key)?;
+        let index = upstream.pick_in_rotation(endpoints, &tried, *key)?;
         if hedge.budget <= 0.0 || !upstream.spec.budget.spend(Extra::Hedge, hedge.budget, Instant::now()) {
             upstream.cells.hedges_refused.inc();
             return None;
         }
-        Some(Active::new(&self.endpoints, index))
+        Some(Active::new(endpoints, index))
     }
 
     /// Counts a second attempt that was sent: the request arrives once more.
     #[inline]
     pub fn hedged(&mut self) {
-        self.made += 1;
-        self.hedges += 1;
-    }
-
-    /// Whether the request was attempted only once, as far as an upstream without `retry` is concerned.
-    #[inline]
-    const fn is_first(&self) -> bool {
-        self.retries + self.hedges == 0
+        self.tally.hedged();
     }
 
     /// Where the next attempt goes.
@@ -154,34 +103,35 @@ impl Attempts {
     /// Why there is none: no endpoint is left.
     #[inline]
     pub fn next(&mut self, upstream: &Rc<LocalUpstream>) -> Result<Active, &'static Cause> {
+        let places = &self.places;
         let mut chosen = self.next.take();
-        if chosen.is_none() && !self.unreached.is_empty() {
-            chosen = self.pick_another(upstream);
+        if chosen.is_none() && !places.unreached.is_empty() {
+            chosen = places.another(upstream);
         }
-        if chosen.is_none() && !self.failed.is_empty() {
-            chosen = self.pick_untried(upstream); // a race proves nothing about a zone
+        if chosen.is_none() && !places.failed.is_empty() {
+            chosen = places.untried(upstream); // a race says nothing of a zone
         }
-        let chosen = chosen.or_else(|| upstream.pick(&self.endpoints, &self.unreached, self.key));
+        let chosen = chosen.or_else(|| upstream.pick(&places.endpoints, &places.unreached, places.key));
         while let Some(index) = upstream.take_trial() {
-            try_again(upstream, &self.endpoints, index);
+            try_again(upstream, &places.endpoints, index);
         }
         let index = chosen.ok_or_else(|| self.none())?;
-        self.made += 1;
-        Ok(Active::new(&self.endpoints, index))
+        self.tally.begin();
+        Ok(Active::new(&self.places.endpoints, index))
     }
 
     /// Why there is no endpoint to try.
     #[cold]
     #[inline]
     fn none(&self) -> &'static Cause {
-        let untried = *self.last == error::NO_ENDPOINT && !self.endpoints.is_empty();
+        let untried = *self.last == error::NO_ENDPOINT && !self.places.endpoints.is_empty();
         if untried { &error::NO_HEALTHY_ENDPOINT } else { self.last }
     }
 
     /// What the next attempt needs of a connection. `once` means that the request must not be sent twice.
     #[inline]
     pub const fn wanted(&self, once: bool) -> Wanted {
-        Wanted { fresh: self.fresh, once, end: None, another: false, owner: None }
+        Wanted { fresh: self.tally.wants_fresh(), once, end: None, another: false, owner: None }
     }
 
     /// Counts an attempt as a retry unless it is the first. At an avoided endpoint nothing was tried, so it does not
@@ -196,12 +146,13 @@ impl Attempts {
     /// Whether another endpoint in rotation can be tried if this one is unreachable.
     #[inline]
     pub fn has_another(&self, upstream: &LocalUpstream, active: &Active) -> bool {
-        if self.endpoints.len() < 2 || self.timed_out + 1 >= MAX_TIMED_OUT {
+        let Places { endpoints, unreached, .. } = &self.places;
+        if endpoints.len() < 2 || !self.tally.may_time_out() {
             return false;
         }
-        let mut tried = self.unreached.clone();
+        let mut tried = unreached.clone();
         tried.insert(active.index());
-        upstream.has_in_rotation(&self.endpoints, &tried)
+        upstream.has_in_rotation(endpoints, &tried)
     }
 
     /// Notes that there was no connection.
@@ -215,7 +166,6 @@ impl Attempts {
         active: &Active,
         e: ConnectError,
     ) -> Result<(), &'static Cause> {
-        self.made -= 1;
         if let Some(outcome) = e.outcome {
             upstream.cells.attempt(outcome);
         }
@@ -223,122 +173,88 @@ impl Attempts {
         if e.outcome.is_some() || *self.last == error::NO_ENDPOINT {
             self.last = e.cause;
         }
-        self.timed_out += u32::from(*e.cause == error::CONNECT_TIMEOUT);
-        if !e.elsewhere || self.timed_out >= MAX_TIMED_OUT {
+        if !self.tally.unreached(e.elsewhere, *e.cause == error::CONNECT_TIMEOUT) {
             return Err(e.cause);
         }
-        self.unreached.insert(active.index());
+        self.places.unreached.insert(active.index());
         Ok(())
     }
 
-    /// Notes a race. Returns whether the attempt is repeated immediately; if not, it counts as failed: see
-    /// [`Self::again`].
-    ///
-    /// The keep-alive race is free: the last repeat gets a fresh connection, which has no such race. An upstream that
-    /// refuses streams may refuse all of them. So each of those repeats is paid for and counts as an attempt towards
-    /// the limit of `retry`.
-    #[must_use]
-    #[inline]
-    pub fn raced(&mut self, upstream: &LocalUpstream, active: &Active, race: Race) -> bool {
-        if self.races > MAX_RACES || (race != Race::KeptAlive && !self.pays_for_race(upstream)) {
-            return false;
-        }
-        self.races += 1;
-        self.made -= u32::from(race == Race::KeptAlive);
-        self.fresh = self.races > MAX_RACES && race != Race::Refused;
-        if race != Race::Refused {
-            self.failed.insert(active.index());
-        }
-        true
-    }
-
-    /// Whether the budget pays for one more attempt at an upstream that has not processed the last one.
-    #[inline]
-    fn pays_for_race(&self, upstream: &LocalUpstream) -> bool {
-        let retry = upstream.spec.retry.as_ref();
-        retry.is_none_or(|retry| self.made < retry.attempts) && pays(upstream)
-    }
-
-    /// Notes that an attempt failed. Returns the pause before the next one, if there is one.
-    #[inline]
+    /// Notes that an attempt failed; tells after which pause the next one follows, if one does. `end`: when the exchange must be over.
     pub fn again(
         &mut self,
         upstream: &LocalUpstream,
         active: &Active,
-        failed: Failed,
-        request: Request,
+        lost: Lost,
+        end: Option<Instant>,
     ) -> Option<Duration> {
-        let Some(retry) = upstream.spec.retry.as_ref() else {
-            return self.unasked(upstream, active, failed, request);
-        };
-        if !retry.wants(failed, request, self.made) {
-            return None;
+        let world = &mut Here { upstream, places: &mut self.places, active, end };
+        match self.tally.again(upstream.spec.retry.as_ref(), lost, world) {
+            Decision::Again { at, pause } => {
+                self.next = at;
+                Some(pause)
+            }
+            Decision::Never => None,
+            Decision::Unpaid => {
+                upstream.cells.retries_refused.inc();
+                None
+            }
         }
-        self.failed.insert(active.index());
-        // Another endpoint needs no pause.
-        let other = self.pick_another(upstream);
-        let pause = match other {
-            Some(_) => Duration::ZERO,
-            None => retry.pause(failed, self.retries, upstream.resources.random())?,
-        };
-        if !pays(upstream) {
-            upstream.cells.retries_refused.inc();
-            return None;
-        }
-        self.next = other;
-        self.retries += 1;
-        self.fresh = false;
-        Some(pause)
     }
+}
 
-    /// Without `retry`, a reset is repeated once if that is harmless, as nginx does: at another endpoint,
-    /// immediately.
-    #[inline]
-    fn unasked(
-        &mut self,
-        upstream: &LocalUpstream,
-        active: &Active,
-        failed: Failed,
-        request: Request,
-    ) -> Option<Duration> {
-        let harmless = failed == Failed::Reset && request.idempotent && request.kept;
-        if !harmless || !self.is_first() {
-            return None;
-        }
-        self.failed.insert(active.index());
-        self.next = Some(self.pick_another(upstream)?);
-        if !pays(upstream) {
-            upstream.cells.retries_refused.inc();
-            return None;
-        }
-        self.retries += 1;
-        self.fresh = false;
-        Some(Duration::ZERO)
-    }
+// === impl Places ===
 
-    /// An endpoint in rotation at which no attempt of this request has failed, in another zone if there is one.
+impl Places {
+    /// An endpoint in rotation where no attempt of this request has failed: in another zone, where there is one.
     #[cold]
     #[inline]
-    fn pick_another(&self, upstream: &LocalUpstream) -> Option<usize> {
-        let closed = beyond_zones(&self.endpoints, &self.failed.union(&self.unreached));
+    fn another(&self, upstream: &LocalUpstream) -> Option<usize> {
+        let closed = beyond_zones(&self.endpoints, &self.tried());
         closed
             .and_then(|closed| upstream.pick_in_rotation(&self.endpoints, &closed, self.key))
-            .or_else(|| self.pick_untried(upstream))
+            .or_else(|| self.untried(upstream))
     }
 
     /// An endpoint in rotation at which no attempt of this request has failed.
     #[inline]
-    fn pick_untried(&self, upstream: &LocalUpstream) -> Option<usize> {
-        upstream.pick_in_rotation(&self.endpoints, &self.failed.union(&self.unreached), self.key)
+    fn untried(&self, upstream: &LocalUpstream) -> Option<usize> {
+        upstream.pick_in_rotation(&self.endpoints, &self.tried(), self.key)
+    }
+
+    fn tried(&self) -> Excluded {
+        self.failed.union(&self.unreached)
     }
 }
 
-/// Whether the budget has one more retry.
-#[cold]
-#[inline]
-fn pays(upstream: &LocalUpstream) -> bool {
-    let share = upstream.spec.retry.as_ref().map_or(UNASKED, |retry| retry.budget);
-    upstream.spec.budget.spend(Extra::Retry, share, Instant::now())
+/// What `retry` may ask of an upstream about one attempt that failed.
+struct Here<'a> {
+    upstream: &'a LocalUpstream,
+    places: &'a mut Places,
+    active: &'a Active,
+    end: Option<Instant>,
+}
+
+impl World for Here<'_> {
+    fn avoid(&mut self) {
+        self.places.failed.insert(self.active.index());
+    }
+
+    fn another(&mut self) -> Option<usize> {
+        self.places.another(self.upstream)
+    }
+
+    fn random(&mut self) -> u32 {
+        self.upstream.resources.random()
+    }
+
+    fn has_time_for(&mut self, pause: Duration) -> bool {
+        self.end.is_none_or(|end| Instant::now() + pause < end)
+    }
+
+    fn pays(&mut self, share: f64) -> bool {
+        self.upstream.spec.budget.spend(Extra::Retry, share, Instant::now())
+    }
 }
 
 /// The tried endpoints, and all others except those of the same priority in another zone: what takes one endpoint

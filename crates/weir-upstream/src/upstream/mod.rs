@@ -55,7 +55,7 @@ mod spec;
 mod sticky;
 mod watch;
 
-pub use attempts::{Attempts, Race};
+pub use attempts::Attempts;
 pub use budget::Budget;
 pub use connect::{Wanted, connect, pooled};
 pub use connection::{Carrier, ConnectError, Connection, Owner};
@@ -70,7 +70,7 @@ pub use pool::Way;
 pub use probe::{Probe, ProbeKind, ProbeTls};
 pub use probes::{probe, try_out};
 pub use resources::Resources;
-pub use retry::{Conditions, Failed, Hedge, Request, Retry, retry_after};
+pub use retry::{Conditions, Facts, Failed, Hedge, Lost, Race, Retry, kept_body, retry_after};
 pub use spec::{ClientGone, HostPolicy, Protocol, Timeouts, Upstream};
 pub use sticky::Sticky;
 pub use watch::{Watched, watch};

@@ -3,6 +3,7 @@
 //! Harmless repeats need no policy: see `attempts`. All others need `upstreams.*.retry` and are paid from the
 //! upstream's `budget`.
 
+use crate::error::{self, Cause};
 use std::time::{Duration, SystemTime};
 
 /// `upstreams.*.retry`, as run.
@@ -64,7 +65,7 @@ pub enum Failed {
 }
 
 /// The facts about a request that may be sent again.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// It may arrive twice (RFC 9110 §9.2.2).
     pub idempotent: bool,
@@ -74,16 +75,111 @@ pub struct Request {
     pub kept: bool,
 }
 
-/// The longest Retry-After to wait for; after a longer one there is no retry.
+/// A request that its upstream has not looked at, or not as far as can be known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Race {
+    /// A connection that had been used before ended before any byte of a response.
+    KeptAlive,
+    /// A connection of HTTP/2 ended, and said that it had not come to this stream (GOAWAY, RFC 9113 §6.8).
+    LeftOut,
+    /// The stream was refused, and its connection lives (RFC 9113 §8.7).
+    Refused,
+}
+
+/// What is known of an attempt that brought no response head.
+#[derive(Clone, Copy, Debug)]
+pub struct Facts {
+    /// Why it failed.
+    pub cause: &'static Cause,
+    /// The request may arrive twice (RFC 9110 §9.2.2).
+    pub idempotent: bool,
+    /// Some byte of the request was written.
+    pub written: bool,
+    /// All of the body that was sent is still here, and no byte of a response has come.
+    pub kept: bool,
+    /// The connection had carried a request before.
+    pub reused: bool,
+    /// HTTP/2 says that the upstream has not looked at the request.
+    pub refused: bool,
+    /// The upstream reset the stream of HTTP/2, and not the connection: that is an answer, if a short one.
+    pub reset: bool,
+}
+
+/// An attempt that may be made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// What came of it.
+    pub failed: Failed,
+    /// The request it made.
+    pub request: Request,
+    /// Nobody's fault: it is repeated without a policy.
+    pub race: Option<Race>,
+}
+
+/// What one request has cost so far, in numbers.
+#[derive(Debug, Default)]
+pub(super) struct Tally {
+    /// Attempts that reached an endpoint, but for keep-alive races. Hedges are among them.
+    made: u32,
+    hedges: u32,
+    retries: u32,
+    races: u32,
+    /// Endpoints that let a connect time out.
+    timed_out: u32,
+    /// The next connection must not be from the pool.
+    fresh: bool,
+}
+
+/// What a decision asks of the world.
+pub(super) trait World {
+    /// Avoids the endpoint that has just failed, where there is another.
+    fn avoid(&mut self);
+    /// Another endpoint in rotation, where no attempt of this request has failed.
+    fn another(&mut self) -> Option<usize>;
+    /// Any number.
+    fn random(&mut self) -> u32;
+    /// Whether the exchange will last longer than this pause.
+    fn has_time_for(&mut self, pause: Duration) -> bool;
+    /// Takes one retry out of the budget, if there is one: of so many for each request.
+    fn pays(&mut self, share: f64) -> bool;
+}
+
+/// What becomes of a request whose attempt has failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Decision {
+    /// It is sent again after `pause`, to the endpoint `at` if that is known.
+    Again { at: Option<usize>, pause: Duration },
+    /// It fails.
+    Never,
+    /// It fails: the budget is spent.
+    Unpaid,
+}
+
+/// How often a race is repeated on a pooled connection before a fresh one is made, which is the last. A stream that was
+/// refused has a connection that lives: to open another each time would answer load with load.
+const MAX_RACES: u32 = 1;
+
+/// Retries per request of an upstream without `retry`: the default of `retry.budget`.
+const UNASKED: f64 = 0.2;
+
+/// How many endpoints of one request may let a connect time out: each costs its whole `timeouts.connect`.
+const MAX_TIMED_OUT: u32 = 3;
+
+/// How much of a request body is kept for what can be repeated without a policy. Small requests, calls of gRPC among
+/// them, fit.
+const KEPT_BYTES: usize = 16 * 1024;
+
+/// The longest Retry-After that is waited for; what asks for more is not asked again.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 /// The backoff doubles up to this many times.
 const DOUBLINGS: u32 = 5;
 
+// === impl Retry ===
+
 impl Retry {
     /// Whether the policy wants the request sent again after `made` attempts.
-    #[inline]
-    pub(crate) fn wants(&self, failed: Failed, request: Request, made: u32) -> bool {
+    fn wants(&self, failed: Failed, request: Request, made: u32) -> bool {
         let listed = match failed {
             Failed::Grpc(status) => self.on.grpc.contains(&status),
             Failed::RefusedStream => self.on.refused_stream,
@@ -97,8 +193,7 @@ impl Retry {
 
     /// How long to wait before the same endpoint is asked again; `None` for no retry. `nth` counts from 0; `random`
     /// is any number.
-    #[inline]
-    pub(crate) fn pause(&self, failed: Failed, nth: u32, random: u32) -> Option<Duration> {
+    fn pause(&self, failed: Failed, nth: u32, random: u32) -> Option<Duration> {
         if let Failed::Status(_, Some(asked)) = failed {
             return Some(asked).filter(|asked| *asked <= LONGEST_WAIT);
         }
@@ -106,11 +201,157 @@ impl Retry {
         // Between half and all of it.
         Some(longest.mul_f64(0.5 + f64::from(random) / f64::from(u32::MAX) / 2.0))
     }
+
+    /// Whether a body is kept until the final answer, by the policy.
+    #[inline]
+    pub const fn keeps(&self, idempotent: bool) -> bool {
+        idempotent || self.all_methods
+    }
+}
+
+/// How much of a request's body is kept for another attempt, in bytes. `may_race`: the connection is one that races are
+/// possible on, or a second attempt may be made beside the first.
+#[inline]
+pub fn kept_body(retry: Option<&Retry>, idempotent: bool, h2: bool, may_race: bool) -> Option<usize> {
+    let by_policy = retry.filter(|retry| retry.keeps(idempotent)).map(|retry| retry.body);
+    by_policy.or((h2 || (idempotent && may_race)).then_some(KEPT_BYTES))
+}
+
+// === impl Failed ===
+
+impl Failed {
+    /// What an answer comes to: `grpc` is the status that it carries instead of a message, `after` its Retry-After.
+    pub fn of_answer(status: u16, grpc: Option<u8>, after: Option<&[u8]>) -> Self {
+        match grpc {
+            Some(status) => Self::Grpc(status),
+            None => Self::Status(status, after.and_then(|field| retry_after(field, SystemTime::now()))),
+        }
+    }
+}
+
+// === impl Lost ===
+
+impl Lost {
+    /// What an attempt without a response head comes to; `None` where it is not repeated whatever the policy.
+    pub fn of(facts: &Facts) -> Option<Self> {
+        let Facts { cause, idempotent, written, kept, reused, refused, reset } = *facts;
+        let broken = *cause == error::UPSTREAM_CLOSED || *cause == error::UPSTREAM_RESET;
+        let failed = match refused {
+            true => Failed::RefusedStream,
+            false if *cause == error::RESPONSE_TIMEOUT => Failed::Timeout,
+            false if broken => Failed::Reset,
+            false => return None,
+        };
+        let race = match (refused, reset) {
+            (true, true) => Some(Race::Refused),
+            (true, false) => Some(Race::LeftOut),
+            (false, _) => (broken && !reset && reused && (idempotent || !written)).then_some(Race::KeptAlive),
+        };
+        let request = Request { idempotent, unseen: refused || !written, kept };
+        Some(Self { failed, request, race: race.filter(|_| kept) })
+    }
+
+    /// An answer that a policy may not like. It was read, so the upstream has seen the request.
+    pub const fn answered(failed: Failed, idempotent: bool, kept: bool) -> Self {
+        Self { failed, request: Request { idempotent, unseen: false, kept }, race: None }
+    }
+}
+
+// === impl Tally ===
+
+impl Tally {
+    /// Counts an attempt that begins.
+    #[inline]
+    pub(super) const fn begin(&mut self) {
+        self.made += 1;
+    }
+
+    /// Whether the next connection must not be from the pool.
+    #[inline]
+    pub(super) const fn wants_fresh(&self) -> bool {
+        self.fresh
+    }
+
+    /// Counts a connect that failed; tells whether another endpoint is tried. `elsewhere`: another may do better.
+    pub(super) const fn unreached(&mut self, elsewhere: bool, timed_out: bool) -> bool {
+        self.made -= 1;
+        self.timed_out += timed_out as u32;
+        elsewhere && self.timed_out < MAX_TIMED_OUT
+    }
+
+    /// Whether another endpoint is tried if this connect times out.
+    pub(super) const fn may_time_out(&self) -> bool {
+        self.timed_out + 1 < MAX_TIMED_OUT
+    }
+
+    /// Whether the request may arrive once more beside the attempt under way.
+    pub(super) fn may_hedge(&self, retry: Option<&Retry>) -> bool {
+        retry.map_or_else(|| self.is_first(), |retry| self.made < retry.attempts)
+    }
+
+    /// Counts a second attempt that is on its way: the request arrives once more.
+    pub(super) const fn hedged(&mut self) {
+        self.made += 1;
+        self.hedges += 1;
+    }
+
+    /// Whether the request has been attempted once only, as far as an upstream without `retry` is concerned.
+    const fn is_first(&self) -> bool {
+        self.retries + self.hedges == 0
+    }
+
+    /// Whether a request is sent again whose attempt failed so; where, and when.
+    pub(super) fn again(&mut self, retry: Option<&Retry>, lost: Lost, world: &mut impl World) -> Decision {
+        let Lost { failed, request, race } = lost;
+        let share = retry.map_or(UNASKED, |retry| retry.budget);
+        if race.is_some_and(|race| self.repeats(race, retry, share, world)) {
+            return Decision::Again { at: None, pause: Duration::ZERO };
+        }
+        let wanted = match retry {
+            Some(retry) => retry.wants(failed, request, self.made),
+            None => failed == Failed::Reset && request.idempotent && request.kept && self.is_first(),
+        };
+        if !wanted {
+            return Decision::Never;
+        }
+        world.avoid();
+        let at = world.another();
+        let pause = match (at, retry) {
+            (Some(_), _) => Some(Duration::ZERO), // at another endpoint there is nothing to wait for
+            (None, Some(retry)) => retry.pause(failed, self.retries, world.random()),
+            (None, None) => None,
+        };
+        let Some(pause) = pause.filter(|pause| world.has_time_for(*pause)) else { return Decision::Never };
+        if !world.pays(share) {
+            return Decision::Unpaid;
+        }
+        self.retries += 1;
+        self.fresh = false;
+        Decision::Again { at, pause }
+    }
+
+    /// Whether a race is repeated. If not, it counts as an attempt that failed.
+    ///
+    /// The keep-alive race costs nothing: the connection that the last repeat is given is a fresh one, on which there is none. An upstream
+    /// that refuses streams may refuse all of them, so each of those repeats is paid for, and counts as an attempt where `retry` bounds them.
+    fn repeats(&mut self, race: Race, retry: Option<&Retry>, share: f64, world: &mut impl World) -> bool {
+        let may_pay = || retry.is_none_or(|retry| self.made < retry.attempts);
+        if self.races > MAX_RACES || (race != Race::KeptAlive && !(may_pay() && world.pays(share))) {
+            return false;
+        }
+        self.races += 1;
+        self.made -= u32::from(race == Race::KeptAlive);
+        self.fresh = self.races > MAX_RACES && race != Race::Refused;
+        if race != Race::Refused {
+            world.avoid();
+        }
+        true
+    }
 }
 
 /// How long a `Retry-After` asks to wait: seconds, or until a date (RFC 9110 §10.2.3).
-pub fn retry_after(value: &[u8], now: SystemTime) -> Option<Duration> {
-    let text = std::str::from_utf8(value).ok()?.trim();
+pub fn retry_after(field: &[u8], now: SystemTime) -> Option<Duration> {
+    let text = std::str::from_utf8(field).ok()?.trim();
     match text.parse() {
         Ok(seconds) => Some(Duration::from_secs(seconds)),
         Err(_) => httpdate::parse_http_date(text).ok()?.duration_since(now).ok(),
@@ -165,5 +406,214 @@ mod tests {
         assert_eq!([ms(0, 0), ms(0, u32::MAX), ms(1, 0), ms(2, 0), ms(99, u32::MAX)], [10, 20, 20, 40, 640]);
         let asked = |seconds| retry.pause(Failed::Status(503, Some(Duration::from_secs(seconds))), 0, 0);
         assert_eq!((asked(1), asked(60)), (Some(Duration::from_secs(1)), None));
+    }
+
+    /// A world with so many other endpoints, tokens and milliseconds left; it keeps what it was asked.
+    #[derive(Default)]
+    struct Fake {
+        others: usize,
+        tokens: usize,
+        left: u64,
+        avoided: usize,
+        shares: Vec<f64>,
+    }
+
+    impl World for Fake {
+        fn avoid(&mut self) {
+            self.avoided += 1;
+        }
+
+        fn another(&mut self) -> Option<usize> {
+            self.others.checked_sub(1).inspect(|left| self.others = *left)
+        }
+
+        fn random(&mut self) -> u32 {
+            u32::MAX
+        }
+
+        fn has_time_for(&mut self, pause: Duration) -> bool {
+            pause < Duration::from_millis(self.left)
+        }
+
+        fn pays(&mut self, share: f64) -> bool {
+            self.shares.push(share);
+            self.tokens.checked_sub(1).inspect(|left| self.tokens = *left).is_some()
+        }
+    }
+
+    const LOST: Lost = Lost { failed: Failed::Reset, request: SAFE, race: None };
+
+    const fn race(race: Race) -> Lost {
+        let request = Request { unseen: !matches!(race, Race::KeptAlive), ..SAFE };
+        let failed = if request.unseen { Failed::RefusedStream } else { Failed::Reset };
+        Lost { failed, request, race: Some(race) }
+    }
+
+    const fn again(at: Option<usize>, ms: u64) -> Decision {
+        Decision::Again { at, pause: Duration::from_millis(ms) }
+    }
+
+    /// What each failure of one request leads to, one after another, where `(others, tokens, left)` is what the world has.
+    #[test]
+    fn one_request_fails_again_and_again() {
+        use Decision::{Never, Unpaid};
+        let plenty = (9, 9, 1_000);
+        let asked = Lost { failed: Failed::Status(503, Some(Duration::from_secs(1))), ..LOST };
+        let listed = Retry { on: Conditions { refused_stream: true, ..retry().on }, ..retry() };
+        let unsafe_ = Lost { request: Request { idempotent: false, ..SAFE }, ..LOST };
+        let (kept_alive, left_out, refused) =
+            (race(Race::KeptAlive), race(Race::LeftOut), race(Race::Refused));
+        let policy = &Some(retry());
+        for (name, retry, world, failures, decisions) in [
+            ("a reset, once, elsewhere", &None, plenty, vec![LOST; 2], vec![again(Some(8), 0), Never]),
+            ("nowhere else to go", &None, (0, 9, 1_000), vec![LOST], vec![Never]),
+            ("not harmless", &None, plenty, vec![unsafe_], vec![Never]),
+            ("elsewhere, and no budget", &None, (9, 0, 1_000), vec![LOST], vec![Unpaid]),
+            (
+                "by policy, twice",
+                policy,
+                plenty,
+                vec![LOST; 3],
+                vec![again(Some(8), 0), again(Some(7), 0), Never],
+            ),
+            (
+                "by policy, at the same",
+                policy,
+                (0, 9, 1_000),
+                vec![LOST; 2],
+                vec![again(None, 20), again(None, 40)],
+            ),
+            ("by policy, and no budget", policy, (9, 0, 1_000), vec![LOST], vec![Unpaid]),
+            ("by policy, and no time", policy, (0, 9, 20), vec![LOST], vec![Never]),
+            ("Retry-After", policy, (0, 9, 2_000), vec![asked], vec![again(None, 1_000)]),
+            (
+                "the keep-alive race: pooled, fresh, then a reset like any other",
+                &None,
+                plenty,
+                vec![kept_alive; 4],
+                vec![again(None, 0), again(None, 0), again(Some(8), 0), Never],
+            ),
+            ("a race costs no budget", &None, (0, 0, 1_000), vec![kept_alive], vec![again(None, 0)]),
+            (
+                "a refused stream costs some",
+                &None,
+                (9, 1, 1_000),
+                vec![refused; 2],
+                vec![again(None, 0), Never],
+            ),
+            ("GOAWAY costs some", &None, (9, 0, 1_000), vec![left_out], vec![Never]),
+            (
+                "refused streams count where there is a policy",
+                policy,
+                plenty,
+                vec![refused; 3],
+                vec![again(None, 0), again(None, 0), Never],
+            ),
+            ("refused, unpaid, and asked for", &Some(listed), (9, 0, 1_000), vec![refused], vec![Unpaid]),
+        ] {
+            let (others, tokens, left) = world;
+            let mut world = Fake { others, tokens, left, ..Fake::default() };
+            let mut tally = Tally::default();
+            let decide = |lost| {
+                tally.begin();
+                tally.again(retry.as_ref(), lost, &mut world)
+            };
+            assert_eq!(failures.into_iter().map(decide).collect::<Vec<_>>(), decisions, "{name}");
+            assert!(world.shares.iter().all(|share| *share == 0.2), "{name}");
+        }
+    }
+
+    #[test]
+    fn the_last_repeat_of_a_race_is_on_a_fresh_connection() {
+        for (which, fresh, avoided) in [
+            (Race::KeptAlive, [false, true], 2),
+            (Race::LeftOut, [false, true], 2),
+            (Race::Refused, [false, false], 0),
+        ] {
+            let (mut tally, mut world) = (Tally::default(), Fake { tokens: 9, ..Fake::default() });
+            let found = [(); 2].map(|()| {
+                tally.begin();
+                assert_eq!(tally.again(None, race(which), &mut world), again(None, 0));
+                tally.wants_fresh()
+            });
+            assert_eq!((found, world.avoided), (fresh, avoided), "{which:?}");
+        }
+    }
+
+    #[test]
+    fn three_connects_may_time_out_and_a_hedge_is_an_attempt() {
+        let mut tally = Tally::default();
+        let more = [(true, false), (true, true), (true, true), (true, true)].map(|(elsewhere, timed_out)| {
+            tally.begin();
+            (tally.may_time_out(), tally.unreached(elsewhere, timed_out))
+        });
+        assert_eq!(more, [(true, true), (true, true), (true, true), (false, false)]);
+        let mut tally = Tally::default();
+        tally.begin();
+        assert!(!tally.unreached(false, false), "no other endpoint can do better");
+        tally.begin();
+        assert!(tally.may_hedge(None) && tally.may_hedge(Some(&retry())));
+        tally.hedged();
+        assert!(!tally.may_hedge(None) && tally.may_hedge(Some(&retry())));
+        tally.hedged();
+        assert!(!tally.may_hedge(Some(&retry())));
+    }
+
+    #[test]
+    fn facts_tell_races_from_faults() {
+        let facts = Facts {
+            cause: &error::UPSTREAM_CLOSED,
+            idempotent: true,
+            written: true,
+            kept: true,
+            reused: true,
+            refused: false,
+            reset: false,
+        };
+        let post = Facts { idempotent: false, ..facts };
+        for (name, facts, expected) in [
+            ("kept alive", facts, Some((Failed::Reset, Some(Race::KeptAlive)))),
+            ("a new connection", Facts { reused: false, ..facts }, Some((Failed::Reset, None))),
+            ("a POST that was written", post, Some((Failed::Reset, None))),
+            (
+                "a POST that was not",
+                Facts { written: false, ..post },
+                Some((Failed::Reset, Some(Race::KeptAlive))),
+            ),
+            ("its body is gone", Facts { kept: false, ..facts }, Some((Failed::Reset, None))),
+            ("the stream alone", Facts { reset: true, ..facts }, Some((Failed::Reset, None))),
+            (
+                "refused",
+                Facts { reset: true, refused: true, ..post },
+                Some((Failed::RefusedStream, Some(Race::Refused))),
+            ),
+            ("left out", Facts { refused: true, ..post }, Some((Failed::RefusedStream, Some(Race::LeftOut)))),
+            ("silent", Facts { cause: &error::RESPONSE_TIMEOUT, ..facts }, Some((Failed::Timeout, None))),
+            ("malformed", Facts { cause: &error::BAD_RESPONSE, ..facts }, None),
+        ] {
+            assert_eq!(Lost::of(&facts).map(|lost| (lost.failed, lost.race)), expected, "{name}");
+        }
+        let unseen = |facts: &Facts| Lost::of(facts).is_some_and(|lost| lost.request.unseen);
+        assert!(
+            !unseen(&post)
+                && unseen(&Facts { written: false, ..post })
+                && unseen(&Facts { refused: true, ..post })
+        );
+    }
+
+    #[test]
+    fn bodies_are_kept_for_what_may_be_repeated() {
+        let all = Retry { all_methods: true, ..retry() };
+        for (retry, idempotent, h2, may_race, kept) in [
+            (None, true, false, false, None),
+            (None, true, false, true, Some(KEPT_BYTES)),
+            (None, false, false, true, None),
+            (None, false, true, false, Some(KEPT_BYTES)),
+            (Some(&retry()), true, false, false, Some(1024)),
+            (Some(&retry()), false, false, true, None),
+            (Some(&all), false, false, false, Some(1024)),
+        ] {
+            assert_eq!(kept_body(retry, idempotent, h2, may_race), kept, "{idempotent} {h2} {may_race}");
+        }
     }
 }

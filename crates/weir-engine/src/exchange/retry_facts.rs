@@ -1,52 +1,40 @@
 //! Translates an answer or a failure into facts for `upstream/retry.rs`, and accounts for it in the log.
 
 use super::sent::{Answered, Sent};
-use super::{Exchange, Routed, Stop, end_of_body, unless};
+use super::{Exchange, Stop, end_of_body, unless};
 use crate::client::Departure;
 use std::pin::pin;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 use weir_filter::grpc;
 use weir_h1::{Connection as Wish, Fields};
-use weir_upstream::upstream::{Active, Attempts, Failed, LocalUpstream, Request, retry_after};
+use weir_upstream::error::Cause;
+use weir_upstream::upstream::{Active, Facts, Failed, LocalUpstream, Lost};
+use weir_wire::h2::H2Stream;
 use weir_wire::time;
 
 impl Exchange<'_> {
     /// Whether to drop the answer and send the request again, and after which pause.
-    pub(super) fn wants_another(
-        &self,
-        routed: Routed,
-        upstream: &LocalUpstream,
-        active: &Active,
-        attempts: &mut Attempts,
-        answered: &Answered,
-    ) -> Option<Duration> {
-        upstream.spec.retry.as_ref()?;
+    pub(super) fn facts_of_answer(&self, answered: &Answered) -> Lost {
         let fields = &answered.response.headers;
-        let failed = match grpc_status(fields).filter(|_| self.grpc) {
-            Some(status) => Failed::Grpc(status),
-            None => {
-                let asked =
-                    fields.get_str("retry-after").and_then(|value| retry_after(value, SystemTime::now()));
-                Failed::Status(answered.response.status(), asked)
-            }
-        };
-        let request = Request {
-            idempotent: self.head.method().is_idempotent(),
-            unseen: false,
-            kept: answered.sent.connection.relay.is_repeatable(),
-        };
-        self.in_time(routed, upstream, attempts.again(upstream, active, failed, request)?)
+        let status = grpc_status(fields).filter(|_| self.grpc);
+        let failed = Failed::of_answer(answered.response.status(), status, fields.get_str("retry-after"));
+        let kept = answered.sent.connection.relay.is_repeatable();
+        Lost::answered(failed, self.head.method().is_idempotent(), kept)
     }
 
-    /// A pause, if it ends before the exchange must.
-    pub(super) fn in_time(
-        &self,
-        routed: Routed,
-        upstream: &LocalUpstream,
-        pause: Duration,
-    ) -> Option<Duration> {
-        let end = self.end(routed, upstream.spec.timeouts.exchange);
-        end.is_none_or(|(at, _)| Instant::now() + pause < at).then_some(pause)
+    /// What an attempt without an answer is.
+    pub(super) fn facts_of_failure(&self, cause: &'static Cause, sent: &Sent) -> Option<Lost> {
+        let Sent { connection, upload } = sent;
+        let h2 = connection.stream.h2();
+        Lost::of(&Facts {
+            cause,
+            idempotent: self.head.method().is_idempotent(),
+            written: connection.relay.sent() != 0,
+            kept: connection.relay.is_repeatable() && !upload.heard,
+            reused: connection.reused,
+            refused: h2.is_some_and(H2Stream::is_refused),
+            reset: connection.stream.h2().is_some_and(H2Stream::is_reset_by_peer),
+        })
     }
 
     /// Waits before the next attempt, unless the client leaves by this sign.
