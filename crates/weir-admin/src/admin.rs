@@ -1,6 +1,6 @@
 //! The admin listener's thread: starts it, applies config changes, stops it.
 
-use crate::api::Api;
+use crate::api::{Api, Upgrade};
 use crate::server::{Server, SocketFile};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -9,9 +9,9 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc as mpsc_tokio, oneshot, watch};
 use tokio::task::JoinSet;
+use weir_gateway::Gateway;
 use weir_gateway::config::Config;
 use weir_gateway::config::schema::{AdminAddress, ListenAddress};
-use weir_gateway::{Consequences, Gateway};
 use weir_telemetry::log;
 use weir_wire::listen::{Address, BoundSocket};
 
@@ -41,9 +41,6 @@ pub struct Process {
     /// Replaces this process with another one and returns the new id; `None` if the process cannot be replaced.
     pub upgrade: Option<Upgrade>,
 }
-
-/// See [`Process::upgrade`]. May block until the new process is ready.
-pub type Upgrade = Arc<dyn Fn() -> Result<(u32, Consequences), String> + Send + Sync>;
 
 /// A handle to a running admin listener, for any thread.
 #[derive(Clone, Debug)]

@@ -1,10 +1,11 @@
 //! The endpoints of the admin listener: each has a row in [`ENDPOINTS`] and an arm in [`Api::run`].
 
-use crate::admin::Upgrade;
 use crate::answer::{self, Answer};
 use crate::bundle;
 use crate::calls::{self, Call, Found};
-use crate::config_api::{self, Asked};
+use crate::config_answer::{extend, members_for};
+use crate::config_api;
+use crate::config_request::ConfigRequest;
 use crate::console::{self, Console, Visit};
 use crate::guard::{self, Access, Caller, Identity, Keys};
 use crate::maintenance;
@@ -16,7 +17,7 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::{Body, Incoming};
 use hyper::header::{self, HeaderMap};
 use hyper::{Method, Request, StatusCode, Uri};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +26,7 @@ use tokio::sync::{Semaphore, watch};
 use weir_gateway::config::Config;
 use weir_gateway::config::schema::{Role, Secret};
 use weir_gateway::history::{By, Origin};
-use weir_gateway::{Gateway, Status};
+use weir_gateway::{Consequences, Gateway};
 use weir_telemetry::log;
 use weir_wire::Peer;
 use weir_wire::tls::{PeerCertificate, ServerTls};
@@ -90,6 +91,9 @@ pub(crate) struct Api {
     large: Semaphore,
     console: Arc<Console>,
 }
+
+/// See [`Process::upgrade`](crate::Process::upgrade). May block until the new process is ready.
+pub type Upgrade = Arc<dyn Fn() -> Result<(u32, Consequences), String> + Send + Sync>;
 
 /// Most large bodies at the same time. Worst case 2 × 16 MiB plus the parsed trees.
 const LARGE: usize = 2;
@@ -303,7 +307,7 @@ impl Api {
             let detail = "send it as application/json or application/yaml";
             return answer::problem(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail);
         }
-        let asked = Asked { call, parts, uri: head.uri, headers: head.headers, body, who };
+        let asked = ConfigRequest { call, parts, uri: head.uri, headers: head.headers, body, who };
         let gateway = self.gateway.clone();
         elsewhere(move || config_api::run(&gateway, &asked)).await
     }
@@ -357,9 +361,7 @@ impl Api {
             Action::Purge => self.purge(peer, uri).await,
             Action::Readyz => self.readyz(),
             Action::Reload => self.reload(peer, who).await,
-            Action::Status => {
-                self.with_status(|status| answer::json(StatusCode::OK, &document(status))).await
-            }
+            Action::Status => self.status().await,
             Action::Upgrade => self.upgrade(peer).await,
             Action::Why => self.why(uri).await,
         }
@@ -389,10 +391,10 @@ impl Api {
         }
     }
 
-    async fn with_status(&self, answer: impl FnOnce(&Status) -> Answer + Send + 'static) -> Answer {
+    async fn status(&self) -> Answer {
         let gateway = self.gateway.clone();
         // On another thread, because this waits for a running reload, and probes must not wait.
-        elsewhere(move || answer(&gateway.status())).await
+        elsewhere(move || answer::json(StatusCode::OK, &json!(gateway.status()))).await
     }
 
     async fn reload(&self, peer: Peer, who: Option<Identity>) -> Answer {
@@ -409,14 +411,14 @@ impl Api {
         elsewhere(move || match gateway.reload_by(&by) {
             Ok(reloaded) => {
                 let mut document = json!({ "revision": reloaded.revision });
-                add(&mut document, json!(reloaded.consequences));
-                add(&mut document, config_api::members_for(&reloaded.diagnostics, &who, &gateway));
+                extend(&mut document, json!(reloaded.consequences));
+                extend(&mut document, members_for(&reloaded.diagnostics, &who, &gateway));
                 let text = document["text"].as_str().unwrap_or_default();
                 document["text"] = format!("{text}{}", reloaded.consequences.to_text()).into();
                 answer::json(StatusCode::OK, &document)
             }
             Err(refused) => {
-                let members = config_api::members_for(&refused.diagnostics, &who, &gateway);
+                let members = members_for(&refused.diagnostics, &who, &gateway);
                 let detail = "the config has errors; the one before runs on";
                 answer::problem_with(StatusCode::UNPROCESSABLE_ENTITY, detail, members)
             }
@@ -434,7 +436,7 @@ impl Api {
             Ok((pid, consequences)) => {
                 let text = consequences.to_text();
                 let mut document = json!({ "pid": pid, "was": std::process::id(), "text": text });
-                add(&mut document, json!(consequences));
+                extend(&mut document, json!(consequences));
                 answer::json(StatusCode::OK, &document)
             }
             Err(why) => answer::problem(StatusCode::CONFLICT, &why),
@@ -541,45 +543,6 @@ async fn elsewhere(work: impl FnOnce() -> Answer + Send + 'static) -> Answer {
     tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| {
         answer::problem(StatusCode::INTERNAL_SERVER_ERROR, "this is a bug in Weir: see its log")
     })
-}
-
-/// The status of a gateway as JSON. Named things are objects, so that a script can address them.
-pub(crate) fn document(status: &Status) -> Value {
-    let listeners: serde_json::Map<_, _> = status
-        .listeners
-        .iter()
-        .map(|(name, address)| (name.clone(), json!({ "address": address })))
-        .collect();
-    let upstreams: serde_json::Map<_, _> =
-        status.upstreams.iter().map(|(name, upstream)| (name.clone(), json!(upstream))).collect();
-    json!({
-        "version": status.version,
-        "revision": status.revision,
-        "state": status.state,
-        "uptime_seconds": status.uptime_seconds,
-        "workers": status.workers,
-        "connections": status.connections,
-        "requests": status.requests,
-        "requests_per_second": status.requests_per_second,
-        "last_reload": status.last_reload,
-        "causes": status.causes,
-        "routes": status.routes,
-        "number": status.number,
-        "pinned": status.pinned,
-        "unsaved": status.unsaved,
-        "trial": status.trial,
-        "fleet": status.fleet,
-        "filters": status.filters,
-        "listeners": listeners,
-        "certificates": status.certificates,
-        "upstreams": upstreams,
-    })
-}
-
-fn add(document: &mut Value, members: Value) {
-    if let (Value::Object(document), Value::Object(members)) = (document, members) {
-        document.extend(members);
-    }
 }
 
 /// All Accept fields joined, as in RFC 9110 §5.3.

@@ -1,7 +1,7 @@
 //! Logs every change, and every attempt at one: who, from where, what, and the result.
 
 use crate::answer::Answer;
-use crate::config_api::Trail;
+use crate::config_answer::Trail;
 use crate::guard::Denied;
 use hyper::{Method, Uri};
 use weir_telemetry::log;

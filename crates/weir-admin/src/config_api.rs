@@ -3,56 +3,27 @@
 #![allow(clippy::result_large_err, reason = "a refusal is an answer, made once a call and never in a loop")]
 
 use crate::answer::{self, Answer};
-use crate::calls::{Call, Do};
+use crate::calls::Do;
+use crate::config_answer::{
+    Outcome, about, document, extend, members_for, mistakes, refuse, tagged, told_to, with_trail,
+};
+use crate::config_request::{ConfigRequest, by, flag, tags, terms};
 use crate::guard::Identity;
 use crate::managed_api;
 use crate::openapi;
-use hyper::header::{self, HeaderMap, HeaderValue};
-use hyper::{StatusCode, Uri};
+use hyper::{StatusCode, header};
 use serde_json::{Map, Value, json};
-use std::path::Path;
 use weir_gateway::config::managed::{self, To};
 use weir_gateway::config::node::Value as NodeValue;
 use weir_gateway::config::schema::Role;
 use weir_gateway::config::secrecy::hide_refused;
-use weir_gateway::config::units::Duration;
 use weir_gateway::config::{Diagnostics, Node, Texts, digest, parse};
+use weir_gateway::history::Origin;
 use weir_gateway::history::diff::{self, Differences};
-use weir_gateway::history::{By, Origin, Revision};
-use weir_gateway::{Change, Changed, Edit, Gateway, NotChanged, OnlyIf, Terms, request_file};
-
-/// Longest message of a change, in characters.
-const MESSAGE: usize = 500;
-
-/// Shortest and longest trial of a change.
-const SHORTEST: std::time::Duration = std::time::Duration::from_secs(10);
-const LONGEST: std::time::Duration = std::time::Duration::from_secs(24 * 3600);
-
-/// Most revisions listed in an answer about a conflicting change.
-const MEANWHILE: usize = 5;
-
-/// A call, and everything that came with it.
-pub(crate) struct Asked {
-    pub(crate) call: &'static Call,
-    pub(crate) parts: Vec<String>,
-    pub(crate) uri: Uri,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: String,
-    pub(crate) who: Identity,
-}
-
-/// Config digests before and after a change, for the log.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Trail {
-    pub(crate) before: String,
-    pub(crate) after: String,
-    pub(crate) number: Option<u64>,
-}
-
-pub(crate) type Outcome = Result<Answer, Answer>;
+use weir_gateway::{Change, Edit, Gateway, NotChanged, OnlyIf, Terms, request_file};
 
 /// Executes a call.
-pub(crate) fn run(gateway: &Gateway, asked: &Asked) -> Answer {
+pub(crate) fn run(gateway: &Gateway, asked: &ConfigRequest) -> Answer {
     let outcome = match asked.call.does {
         Do::Adopt | Do::Release => move_owner(gateway, asked),
         Do::Apply => apply(gateway, asked),
@@ -81,7 +52,7 @@ pub(crate) fn run(gateway: &Gateway, asked: &Asked) -> Answer {
 
 // === reading ===
 
-fn config(gateway: &Gateway, asked: &Asked) -> Outcome {
+fn config(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {
     let origin = flag(&asked.uri, asked.call)?.contains(&"origin");
     let texts = gateway.texts();
     let tree = tree(&texts, &asked.who)?;
@@ -108,7 +79,7 @@ fn origins(tree: &Node) -> Value {
     Value::Object(origins)
 }
 
-fn get(gateway: &Gateway, asked: &Asked) -> Outcome {
+fn get(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {
     flag(&asked.uri, asked.call)?;
     let (section, name) = named(asked)?;
     let tree = tree(&gateway.texts(), &asked.who)?;
@@ -136,7 +107,7 @@ pub(crate) fn revisions_of(gateway: &Gateway) -> Result<Value, Answer> {
     Ok(document)
 }
 
-fn revision(gateway: &Gateway, asked: &Asked) -> Outcome {
+fn revision(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {
     let number = number(asked)?;
     let revisions = gateway.revisions().unwrap_or_default();
     let texts = gateway.revision_texts(number).map_err(|not| refuse(&not, &asked.who, gateway))?;
@@ -146,24 +117,7 @@ fn revision(gateway: &Gateway, asked: &Asked) -> Outcome {
     Ok(answer::json(StatusCode::OK, &document))
 }
 
-/// A revision as JSON, without the paths of its files, which readers need not know.
-pub(crate) fn about(gateway: &Gateway, revision: &Revision) -> Value {
-    // The stored verdict is `accepted` until another replaces it.
-    let on_trial = gateway.is_on_trial(revision.number);
-    json!({
-        "number": revision.number,
-        "hash": revision.hash,
-        "parent": revision.parent,
-        "time": revision.time,
-        "author": revision.author,
-        "source": revision.source,
-        "message": revision.message,
-        "verdict": if on_trial { "on trial" } else { revision.verdict.as_str() },
-        "changed": revision.changed,
-    })
-}
-
-fn compare(gateway: &Gateway, asked: &Asked) -> Outcome {
+fn compare(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {
     let side = |at: usize| asked.parts.get(at).map_or("", String::as_str);
     Ok(answer::json(StatusCode::OK, &told(&between(gateway, &asked.who, side(0), side(1))?)))
 }
@@ -220,7 +174,7 @@ fn fleet(gateway: &Gateway) -> Answer {
     }
 }
 
-fn drift(gateway: &Gateway, asked: &Asked) -> Outcome {
+fn drift(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {
     Ok(answer::json(StatusCode::OK, &drift_of(gateway, &asked.who)?))
 }
 
@@ -258,7 +212,7 @@ pub(crate) fn drift_of(gateway: &Gateway, who: &Identity) -> Result<Value, Answe
     Ok(document)
 }
 
-fn explain(gateway: &Gateway, asked: &Asked) -> Outcome {
+fn explain(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {
     let request: Value = serde_json::from_str(&asked.body)
         .map_err(|e| answer::problem(StatusCode::BAD_REQUEST, &format!("the body is no JSON: {e}")))?;
     let text = |key: &str| request.get(key).and_then(Value::as_str);
@@ -280,7 +234,7 @@ fn explain(gateway: &Gateway, asked: &Asked) -> Outcome {
 
 // === changing ===
 
-fn change_one(gateway: &Gateway, asked: &Asked) -> Outcome {
+fn change_one(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {
     let dry_run = flag(&asked.uri, asked.call)?.contains(&"dry_run");
     let terms = terms(&asked.uri)?;
     let (section, name) = named(asked)?;
@@ -309,7 +263,7 @@ fn change_one(gateway: &Gateway, asked: &Asked) -> Outcome {
     Ok(with_trail(answer, before, &changed))
 }
 
-fn apply(gateway: &Gateway, asked: &Asked) -> Outcome {
+fn apply(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {
     let dry_run = flag(&asked.uri, asked.call)?.contains(&"dry_run");
     let terms = terms(&asked.uri)?;
     let change = Change {
@@ -328,7 +282,7 @@ fn apply(gateway: &Gateway, asked: &Asked) -> Outcome {
     Ok(with_trail(answer, before, &changed))
 }
 
-fn check(gateway: &Gateway, asked: &Asked) -> Outcome {
+fn check(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {
     if asked.body.trim().is_empty() {
         let diagnostics = gateway.check();
         if diagnostics.errors() > 0 {
@@ -347,7 +301,7 @@ fn check(gateway: &Gateway, asked: &Asked) -> Outcome {
     Ok(answer::json(StatusCode::OK, &members_for(&changed.diagnostics, &asked.who, gateway)))
 }
 
-fn move_owner(gateway: &Gateway, asked: &Asked) -> Outcome {
+fn move_owner(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {
     let (thing, by) = (named(asked)?, by(asked, Origin::Api));
     let moved = match asked.call.does {
         Do::Adopt => gateway.adopt(thing, &by),
@@ -357,7 +311,7 @@ fn move_owner(gateway: &Gateway, asked: &Asked) -> Outcome {
     Ok(answer::json(StatusCode::OK, &json!(moved)))
 }
 
-fn roll_back(gateway: &Gateway, asked: &Asked) -> Outcome {
+fn roll_back(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {
     let number = number(asked)?;
     let before = gateway.texts().hash;
     let changed = gateway
@@ -370,47 +324,12 @@ fn roll_back(gateway: &Gateway, asked: &Asked) -> Outcome {
     ))
 }
 
-fn confirm(gateway: &Gateway, asked: &Asked) -> Outcome {
+fn confirm(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {
     let number = number(asked)?;
     match gateway.confirm(number, &by(asked, Origin::Api)) {
         Ok(()) => Ok(answer::json(StatusCode::OK, &json!({ "number": number }))),
         Err(why) => Err(answer::problem(StatusCode::CONFLICT, &why)),
     }
-}
-
-/// The result of a change, as JSON.
-pub(crate) fn document(gateway: &Gateway, changed: &Changed, who: &Identity, dry_run: bool) -> Value {
-    let told = told_to(&changed.diagnostics, who, gateway.texts().managed_path.as_deref());
-    let mut document = json!({
-        "revision": changed.revision,
-        "hash": changed.hash,
-        "number": changed.number,
-        "dry_run": dry_run,
-        "differences": changed.differences.differences,
-        "more": changed.differences.more,
-        "things": changed.differences.things,
-        "touched": gateway.touched(&changed.differences),
-        "unsaved": changed.unsaved,
-    });
-    extend(&mut document, json!(changed.consequences));
-    extend(&mut document, members(&told));
-    let unsaved = changed.unsaved.as_ref().map_or_else(String::new, |why| {
-        format!("IT RUNS FROM MEMORY ONLY, because it could not be written down: {why}\n")
-    });
-    let (diagnostics, differences) = (told.to_text(), changed.differences.to_text());
-    let consequences = changed.consequences.to_text();
-    let repeated = match changed.repeated {
-        0 => String::new(),
-        n => format!("{n} warnings as before; `weir check` tells them\n"),
-    };
-    document["text"] = format!("{diagnostics}{repeated}{differences}{consequences}{unsaved}").into();
-    document
-}
-
-pub(crate) fn with_trail(mut answer: Answer, before: String, changed: &Changed) -> Answer {
-    let trail = Trail { before, after: changed.hash.clone(), number: changed.number };
-    answer.extensions_mut().insert(trail);
-    answer
 }
 
 /// Parses the sections and entries of a body into changes.
@@ -438,7 +357,7 @@ fn edits(body: &Node) -> Result<Vec<Edit>, Answer> {
 // === the parts of a request ===
 
 /// The section and the name from the path.
-fn named(asked: &Asked) -> Result<(&str, &str), Answer> {
+fn named(asked: &ConfigRequest) -> Result<(&str, &str), Answer> {
     let [section, name] = asked.parts.as_slice() else {
         return Err(answer::problem(StatusCode::NOT_FOUND, "there is no such thing"));
     };
@@ -450,7 +369,7 @@ fn named(asked: &Asked) -> Result<(&str, &str), Answer> {
     Ok((section, name))
 }
 
-fn number(asked: &Asked) -> Result<u64, Answer> {
+fn number(asked: &ConfigRequest) -> Result<u64, Answer> {
     let digits = asked.parts.first().map_or("", String::as_str);
     digits.parse().map_err(|_| no_number(digits))
 }
@@ -459,51 +378,8 @@ fn no_number(digits: &str) -> Answer {
     answer::problem(StatusCode::NOT_FOUND, &format!("`{digits}` is no number of a revision"))
 }
 
-/// The flags in the query. Unknown ones are refused.
-pub(crate) fn flag<'u>(uri: &'u Uri, call: &Call) -> Result<Vec<&'u str>, Answer> {
-    let words = uri.query().unwrap_or_default().split('&').filter(|word| !word.is_empty());
-    words
-        .filter_map(|word| match word.split_once('=') {
-            None | Some((_, "" | "true" | "1")) => Some(Ok(word.split('=').next().unwrap_or_default())),
-            Some((name, "false" | "0")) if call.query.contains(&name) => None,
-            // `terms` parses these.
-            Some(("watch" | "confirm", _)) if call.query.contains(&"watch") => None,
-            Some(_) => Some(Err(())),
-        })
-        .map(|word| match word {
-            Ok(word) if call.query.contains(&word) => Ok(word),
-            _ => {
-                let known = if call.query.is_empty() { "nothing".to_owned() } else { call.query.join(", ") };
-                let detail = format!("what stands behind `?` is not understood; expected {known}");
-                Err(answer::problem(StatusCode::BAD_REQUEST, &detail))
-            }
-        })
-        .collect()
-}
-
-/// The conditions under which a change stays: `watch=5m` and `confirm=5m`.
-pub(crate) fn terms(uri: &Uri) -> Result<Terms, Answer> {
-    let time = |name: &str| -> Result<Option<std::time::Duration>, Answer> {
-        let words = uri.query().unwrap_or_default().split('&');
-        let mut values = words.filter_map(|word| match word.strip_prefix(name)? {
-            "" => Some(""),
-            rest => rest.strip_prefix('='),
-        });
-        let Some(value) = values.next() else { return Ok(None) };
-        let time = value.parse::<Duration>().map(Duration::get).ok();
-        match time.filter(|time| (SHORTEST..=LONGEST).contains(time) && values.next().is_none()) {
-            Some(time) => Ok(Some(time)),
-            None => {
-                let detail = format!("`{name}` is a time from 10s to 1d, such as {name}=5m, given once");
-                Err(answer::problem(StatusCode::BAD_REQUEST, &detail))
-            }
-        }
-    };
-    Ok(Terms { watch: time("watch")?, confirm: time("confirm")? })
-}
-
 /// The body as a tree, with positions inside the body.
-fn body(gateway: &Gateway, asked: &Asked) -> Result<Node, Answer> {
+fn body(gateway: &Gateway, asked: &ConfigRequest) -> Result<Node, Answer> {
     let managed =
         gateway.texts().managed_path.ok_or_else(|| refuse(&NotChanged::NoWrites, &asked.who, gateway))?;
     let mut diagnostics = Diagnostics::default();
@@ -515,7 +391,7 @@ fn body(gateway: &Gateway, asked: &Asked) -> Result<Node, Answer> {
 }
 
 /// The precondition from `If-Match` and `If-None-Match`.
-fn only_if(asked: &Asked) -> Result<OnlyIf, Answer> {
+fn only_if(asked: &ConfigRequest) -> Result<OnlyIf, Answer> {
     let star = |tags: &Vec<String>| tags == &["*"];
     let (is, is_not) =
         (tags(&asked.headers, header::IF_MATCH)?, tags(&asked.headers, header::IF_NONE_MATCH)?);
@@ -532,34 +408,6 @@ fn only_if(asked: &Asked) -> Result<OnlyIf, Answer> {
             Err(answer::problem(StatusCode::BAD_REQUEST, detail))
         }
     }
-}
-
-/// The entity tags of a field (RFC 9110 §8.8.3), without quotes.
-pub(crate) fn tags(headers: &HeaderMap, name: header::HeaderName) -> Result<Option<Vec<String>>, Answer> {
-    let refused = || {
-        let detail = format!("`{name}` holds no ETag; expected \"…\" with its quotes, or *");
-        answer::problem(StatusCode::BAD_REQUEST, &detail)
-    };
-    let mut all = Vec::new();
-    for value in headers.get_all(&name) {
-        for tag in value.to_str().map_err(|_| refused())?.split(',') {
-            let tag = tag.trim();
-            let inner = tag.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-            match inner {
-                _ if tag == "*" => all.push("*".to_owned()),
-                Some(inner) => all.push(inner.to_owned()),
-                None => return Err(refused()),
-            }
-        }
-    }
-    Ok((!all.is_empty()).then_some(all))
-}
-
-/// Who makes a change, and why.
-pub(crate) fn by(asked: &Asked, origin: Origin) -> By {
-    let message = asked.headers.get("x-weir-message").map(|value| String::from_utf8_lossy(value.as_bytes()));
-    let message = message.unwrap_or_default().chars().filter(|c| !c.is_control()).take(MESSAGE).collect();
-    By { author: asked.who.name.clone(), origin, message }
 }
 
 // === answers ===
@@ -592,79 +440,7 @@ fn hash(texts: &Texts, tree: &Node) -> String {
     if texts.hash.is_empty() { digest::of(tree) } else { texts.hash.clone() }
 }
 
-pub(crate) fn tagged(mut answer: Answer, tag: &str) -> Answer {
-    if let Ok(value) = HeaderValue::try_from(format!("\"{tag}\"")) {
-        answer.headers_mut().insert(header::ETAG, value);
-    }
-    answer
-}
-
-pub(crate) fn members(diagnostics: &Diagnostics) -> Value {
-    let mut members = diagnostics.to_json();
-    members["text"] = diagnostics.to_text().into();
-    members
-}
-
-/// Mistakes as this caller may be told them: `admin` may take over every file, `write` changes what the API manages.
-fn told_to(diagnostics: &Diagnostics, who: &Identity, managed: Option<&Path>) -> Diagnostics {
-    match (who.role, managed) {
-        (Role::Admin, _) => diagnostics.clone(),
-        (Role::Write, Some(managed)) => diagnostics.for_writers_of(&[managed, &request_file(managed)]),
-        _ => diagnostics.for_readers(),
-    }
-}
-
-/// Mistakes as JSON and text.
-pub(crate) fn members_for(diagnostics: &Diagnostics, who: &Identity, gateway: &Gateway) -> Value {
-    members(&told_to(diagnostics, who, gateway.texts().managed_path.as_deref()))
-}
-
 fn unreadable(diagnostics: &Diagnostics, who: &Identity, gateway: &Gateway) -> Answer {
     let detail = "the files cannot be read";
     answer::problem_with(StatusCode::UNPROCESSABLE_ENTITY, detail, members_for(diagnostics, who, gateway))
-}
-
-fn mistakes(diagnostics: &Diagnostics, who: &Identity, gateway: &Gateway) -> Answer {
-    let detail = "the config has mistakes; nothing has changed";
-    answer::problem_with(StatusCode::UNPROCESSABLE_ENTITY, detail, members_for(diagnostics, who, gateway))
-}
-
-/// The answer to a refused change.
-pub(crate) fn refuse(not: &NotChanged, who: &Identity, gateway: &Gateway) -> Answer {
-    let detail = not.to_string();
-    match not {
-        NotChanged::Draining | NotChanged::Fleet | NotChanged::NoWrites => {
-            answer::problem(StatusCode::CONFLICT, &detail)
-        }
-        NotChanged::Exists(_) => answer::problem(StatusCode::PRECONDITION_FAILED, &detail),
-        NotChanged::NoHistory | NotChanged::NoRevision(_) | NotChanged::Missing(_) => {
-            answer::problem(StatusCode::NOT_FOUND, &detail)
-        }
-        NotChanged::Owned(_, place) => {
-            answer::problem_with(StatusCode::CONFLICT, &detail, json!({ "place": place }))
-        }
-        NotChanged::Stale(thing, now) => {
-            let members = json!({ "etag": format!("\"{now}\""), "changed_by": meanwhile(thing, gateway) });
-            answer::problem_with(StatusCode::PRECONDITION_FAILED, &detail, members)
-        }
-        NotChanged::Refused(diagnostics) => mistakes(diagnostics, who, gateway),
-        NotChanged::Referenced(diagnostics) => {
-            let detail = "others need it; nothing has changed";
-            answer::problem_with(StatusCode::CONFLICT, detail, members_for(diagnostics, who, gateway))
-        }
-        _ => answer::problem(StatusCode::INSUFFICIENT_STORAGE, &detail),
-    }
-}
-
-/// The latest revisions that changed an entry, newest first.
-fn meanwhile(thing: &str, gateway: &Gateway) -> Vec<Value> {
-    let revisions = gateway.revisions().unwrap_or_default();
-    let changed = revisions.iter().rev().filter(|revision| revision.changed.iter().any(|name| name == thing));
-    changed.take(MEANWHILE).map(|revision| about(gateway, revision)).collect()
-}
-
-fn extend(document: &mut Value, members: Value) {
-    if let (Value::Object(document), Value::Object(members)) = (document, members) {
-        document.extend(members);
-    }
 }

@@ -25,7 +25,6 @@ pub(crate) use session::Sessions;
 use attempts::Attempts;
 
 use crate::answer::{self, Answer};
-use crate::api;
 use crate::by_hand::plain;
 use crate::guard::{Access, Denied, Identity};
 use crate::why;
@@ -245,7 +244,7 @@ pub(crate) fn asset(asset: &'static Asset) -> Answer {
 
 /// Renders a page. Blocking.
 pub(crate) fn page(console: &Console, gateway: &Gateway, asked: &Asked) -> Answer {
-    let status: Status = views::read(api::document(&gateway.status()));
+    let status: Status = views::read(json!(gateway.status()));
     let viewer =
         Viewer { name: asked.who.name.clone(), role: sees(asked.who.role), csrf: asked.csrf.clone() };
     let theme = session::cookie(&asked.headers, THEME);
@@ -315,7 +314,7 @@ impl Page<'_> {
         pulse.upstreams = self.console.things.seen(&views::look(self.gateway));
         let revisions = self.gateway.revisions().unwrap_or_default();
         let latest: Option<view::Revision> =
-            revisions.last().map(|latest| views::read(crate::config_api::about(self.gateway, latest)));
+            revisions.last().map(|latest| views::read(crate::config_answer::about(self.gateway, latest)));
         // Reads the config files, so not every two seconds.
         let drift = (!self.is_live()).then(|| self.drift()).map(views::read);
         weir_console::overview(self.frame, self.status, &pulse, latest.as_ref(), drift.as_ref())

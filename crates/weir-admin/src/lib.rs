@@ -9,10 +9,11 @@
 //!
 //! *Layout:* `admin` is the thread, and follows the config. `server` is one bound address with its limits.
 //! `guard` decides, as a pure function, who may ask what. `api` holds the endpoints. `calls` lists the config
-//! calls, `config_api` executes them, and `openapi` describes them. `bundle` serves the config to other gateways.
+//! calls, `config_api` and `managed_api` (the managed file as text) execute them, `config_request` and
+//! `config_answer` are what both share, and `openapi` describes them. `bundle` serves the config to other gateways.
 //! `audit` logs changes and their authors. `by_hand` parses requests about endpoints, and `why` those about
-//! exchanges. `answer` builds responses. `console` has the pages for browsers. `managed_api` edits the managed
-//! file as text. [`client`] is the other side, without an async runtime.
+//! exchanges. `answer` builds responses. `console` has the pages for browsers. [`client`] is the other side,
+//! without an async runtime.
 //!
 //! *Architecture Invariant:* nothing here is on the path of a request through the gateway.
 
@@ -25,7 +26,9 @@ mod audit;
 mod bundle;
 mod by_hand;
 mod calls;
+mod config_answer;
 mod config_api;
+mod config_request;
 mod console;
 mod guard;
 mod maintenance;
@@ -35,4 +38,5 @@ mod purge;
 mod server;
 mod why;
 
-pub use admin::{Admin, Handle, Process, Upgrade};
+pub use admin::{Admin, Handle, Process};
+pub use api::Upgrade;

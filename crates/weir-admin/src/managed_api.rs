@@ -4,16 +4,15 @@
 #![allow(clippy::result_large_err, reason = "a refusal is an answer, made once a call and never in a loop")]
 
 use crate::answer::{self, Answer};
-use crate::config_api::{
-    Asked, Outcome, by, document, flag, members_for, refuse, tagged, tags, terms, with_trail,
-};
+use crate::config_answer::{Outcome, document, members_for, refuse, tagged, with_trail};
+use crate::config_request::{ConfigRequest, by, flag, tags, terms};
 use hyper::{StatusCode, header};
 use serde_json::json;
 use weir_gateway::history::Origin;
 use weir_gateway::{Gateway, NotChanged, Rewrite, Terms};
 
 /// Returns the text and its ETag.
-pub(crate) fn read(gateway: &Gateway, asked: &Asked) -> Outcome {
+pub(crate) fn read(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {
     flag(&asked.uri, asked.call)?;
     let managed =
         gateway.managed_text(asked.who.writes()).map_err(|not| refuse(&not, &asked.who, gateway))?;
@@ -23,7 +22,7 @@ pub(crate) fn read(gateway: &Gateway, asked: &Asked) -> Outcome {
 }
 
 /// Replaces the text.
-pub(crate) fn rewrite(gateway: &Gateway, asked: &Asked) -> Outcome {
+pub(crate) fn rewrite(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {
     let dry_run = flag(&asked.uri, asked.call)?.contains(&"dry_run");
     let rewrite = Rewrite { terms: terms(&asked.uri)?, ..wanted(asked, dry_run)? };
     let before = gateway.texts().hash;
@@ -34,7 +33,7 @@ pub(crate) fn rewrite(gateway: &Gateway, asked: &Asked) -> Outcome {
 
 /// What replacing the text would change. Editors call this while somebody types, so an incomplete text is no
 /// error.
-pub(crate) fn check(gateway: &Gateway, asked: &Asked) -> Outcome {
+pub(crate) fn check(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {
     flag(&asked.uri, asked.call)?;
     match gateway.rewrite(&wanted(asked, true)?) {
         Ok(changed) => Ok(answer::json(StatusCode::OK, &document(gateway, &changed, &asked.who, true))),
@@ -45,7 +44,7 @@ pub(crate) fn check(gateway: &Gateway, asked: &Asked) -> Outcome {
     }
 }
 
-fn wanted(asked: &Asked, dry_run: bool) -> Result<Rewrite, Answer> {
+fn wanted(asked: &ConfigRequest, dry_run: bool) -> Result<Rewrite, Answer> {
     let Some(only_from) = tags(&asked.headers, header::IF_MATCH)? else {
         let detail = "say what you change: If-Match with the ETag that GET gave you, or *";
         return Err(answer::problem(StatusCode::PRECONDITION_REQUIRED, detail));

@@ -12,7 +12,7 @@ pub use changes::Touched;
 use crate::fleet;
 use crate::history::{By, History, Origin, Pin, TakenBack};
 use crate::reload::{self, AdminTls, Books, Consequences, Control, Refused, Reloaded, Watching};
-use crate::status::{self, CauseCount, EndpointStatus, Status, UpstreamStatus};
+use crate::status::{self, CauseCount, EndpointStatus, ListenerStatus, Status, UpstreamStatus};
 use std::collections::HashSet;
 use std::fmt;
 use std::path::PathBuf;
@@ -552,7 +552,7 @@ impl Gateway {
             listeners: control
                 .addresses()
                 .into_iter()
-                .map(|(name, address)| (name, address.to_string()))
+                .map(|(name, address)| (name, ListenerStatus { address: address.to_string() }))
                 .collect(),
             certificates: control.certificates(),
             upstreams: snapshot

@@ -24,7 +24,7 @@ pub use reload::{
     Changed, Consequences, Drained, Edit, Moved, NotChanged, OnlyIf, Owner, Refused, Reloaded, request_file,
 };
 pub use status::{
-    CauseCount, CertificateStatus, EndpointStatus, LastError, NameStatus, OutOfRotation, ReloadStatus,
-    Status, UpstreamStatus,
+    CauseCount, CertificateStatus, DiscoveryStatus, EndpointStatus, InstanceStatus, LastError, LeftOutStatus,
+    ListenerStatus, NameStatus, OutOfRotation, ReloadStatus, Status, UpstreamStatus,
 };
 pub use trial::{Terms, TrialStatus};

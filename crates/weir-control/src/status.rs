@@ -2,7 +2,7 @@
 
 use crate::fleet::FleetStatus;
 use crate::trial::TrialStatus;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -22,8 +22,9 @@ pub(crate) const TOP_CAUSES: usize = 10;
 /// How much of the errors of a refused reload a status tells, in bytes.
 const ERROR_BYTES: usize = 4096;
 
-/// What a gateway says about itself.
-#[derive(Clone, Debug, Serialize)]
+/// What a gateway says about itself: the answer of `GET /status`. Named things are objects, so that a script can
+/// address them.
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Status {
     /// Version of the program.
     pub version: String,
@@ -45,28 +46,40 @@ pub struct Status {
     pub last_reload: Option<ReloadStatus>,
     /// Why the gateway itself answered since the start: the ten most frequent causes, the first one first.
     pub causes: Vec<CauseCount>,
-    /// Listeners by name, with the address as bound.
-    pub listeners: Vec<(String, String)>,
-    /// The certificates of listeners.
-    pub certificates: Vec<CertificateStatus>,
-    /// Upstreams by name.
-    pub upstreams: Vec<(String, UpstreamStatus)>,
     /// Number of routes.
     pub routes: usize,
     /// Number of the revision that runs, where there is a history.
     pub number: Option<u64>,
-    /// The change that is on trial, if one is.
-    pub trial: Option<TrialStatus>,
-    /// Where the config comes from, where it has a source.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub fleet: Option<FleetStatus>,
     /// Why a revision of the history runs in the place of the files, if one does.
     pub pinned: Option<String>,
     /// Why the config runs from memory only, if it could not be written down.
     pub unsaved: Option<String>,
+    /// The change that is on trial, if one is.
+    pub trial: Option<TrialStatus>,
+    /// Where the config comes from, where it has a source.
+    pub fleet: Option<FleetStatus>,
     /// What filters tell of their state.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub filters: Vec<FilterStatus>,
+    /// Listeners by name.
+    #[serde(serialize_with = "by_name")]
+    pub listeners: Vec<(String, ListenerStatus)>,
+    /// The certificates of listeners.
+    pub certificates: Vec<CertificateStatus>,
+    /// Upstreams by name.
+    #[serde(serialize_with = "by_name")]
+    pub upstreams: Vec<(String, UpstreamStatus)>,
+}
+
+/// A list of named things as an object, in the order of the config.
+fn by_name<T: Serialize, S: Serializer>(things: &[(String, T)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(things.iter().map(|(name, thing)| (name, thing)))
+}
+
+/// A listener.
+#[derive(Clone, Debug, Serialize)]
+pub struct ListenerStatus {
+    /// Its address as bound.
+    pub address: String,
 }
 
 /// What became of a reload.

@@ -1,0 +1,150 @@
+//! The parts that answers about the config share: what a change did, why it was refused, and mistakes as the caller
+//! may see them.
+
+use crate::answer::{self, Answer};
+use crate::guard::Identity;
+use hyper::StatusCode;
+use hyper::header::{self, HeaderValue};
+use serde_json::{Value, json};
+use std::path::Path;
+use weir_gateway::config::Diagnostics;
+use weir_gateway::config::schema::Role;
+use weir_gateway::history::Revision;
+use weir_gateway::{Changed, Gateway, NotChanged, request_file};
+
+/// Most revisions listed in an answer about a conflicting change.
+const MEANWHILE: usize = 5;
+
+/// Config digests before and after a change, for the log.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trail {
+    pub(crate) before: String,
+    pub(crate) after: String,
+    pub(crate) number: Option<u64>,
+}
+
+pub(crate) type Outcome = Result<Answer, Answer>;
+
+/// A revision as JSON, without the paths of its files, which readers need not know.
+pub(crate) fn about(gateway: &Gateway, revision: &Revision) -> Value {
+    // The stored verdict is `accepted` until another replaces it.
+    let on_trial = gateway.is_on_trial(revision.number);
+    json!({
+        "number": revision.number,
+        "hash": revision.hash,
+        "parent": revision.parent,
+        "time": revision.time,
+        "author": revision.author,
+        "source": revision.source,
+        "message": revision.message,
+        "verdict": if on_trial { "on trial" } else { revision.verdict.as_str() },
+        "changed": revision.changed,
+    })
+}
+
+/// The result of a change, as JSON.
+pub(crate) fn document(gateway: &Gateway, changed: &Changed, who: &Identity, dry_run: bool) -> Value {
+    let told = told_to(&changed.diagnostics, who, gateway.texts().managed_path.as_deref());
+    let mut document = json!({
+        "revision": changed.revision,
+        "hash": changed.hash,
+        "number": changed.number,
+        "dry_run": dry_run,
+        "differences": changed.differences.differences,
+        "more": changed.differences.more,
+        "things": changed.differences.things,
+        "touched": gateway.touched(&changed.differences),
+        "unsaved": changed.unsaved,
+    });
+    extend(&mut document, json!(changed.consequences));
+    extend(&mut document, members(&told));
+    let unsaved = changed.unsaved.as_ref().map_or_else(String::new, |why| {
+        format!("IT RUNS FROM MEMORY ONLY, because it could not be written down: {why}\n")
+    });
+    let (diagnostics, differences) = (told.to_text(), changed.differences.to_text());
+    let consequences = changed.consequences.to_text();
+    let repeated = match changed.repeated {
+        0 => String::new(),
+        n => format!("{n} warnings as before; `weir check` tells them\n"),
+    };
+    document["text"] = format!("{diagnostics}{repeated}{differences}{consequences}{unsaved}").into();
+    document
+}
+
+pub(crate) fn with_trail(mut answer: Answer, before: String, changed: &Changed) -> Answer {
+    let trail = Trail { before, after: changed.hash.clone(), number: changed.number };
+    answer.extensions_mut().insert(trail);
+    answer
+}
+
+pub(crate) fn tagged(mut answer: Answer, tag: &str) -> Answer {
+    if let Ok(value) = HeaderValue::try_from(format!("\"{tag}\"")) {
+        answer.headers_mut().insert(header::ETAG, value);
+    }
+    answer
+}
+
+fn members(diagnostics: &Diagnostics) -> Value {
+    let mut members = diagnostics.to_json();
+    members["text"] = diagnostics.to_text().into();
+    members
+}
+
+/// Mistakes as JSON and text.
+pub(crate) fn members_for(diagnostics: &Diagnostics, who: &Identity, gateway: &Gateway) -> Value {
+    members(&told_to(diagnostics, who, gateway.texts().managed_path.as_deref()))
+}
+
+/// Mistakes as this caller may be told them: `admin` may take over every file, `write` changes what the API manages.
+pub(crate) fn told_to(diagnostics: &Diagnostics, who: &Identity, managed: Option<&Path>) -> Diagnostics {
+    match (who.role, managed) {
+        (Role::Admin, _) => diagnostics.clone(),
+        (Role::Write, Some(managed)) => diagnostics.for_writers_of(&[managed, &request_file(managed)]),
+        _ => diagnostics.for_readers(),
+    }
+}
+
+pub(crate) fn mistakes(diagnostics: &Diagnostics, who: &Identity, gateway: &Gateway) -> Answer {
+    let detail = "the config has mistakes; nothing has changed";
+    answer::problem_with(StatusCode::UNPROCESSABLE_ENTITY, detail, members_for(diagnostics, who, gateway))
+}
+
+/// The answer to a refused change.
+pub(crate) fn refuse(not: &NotChanged, who: &Identity, gateway: &Gateway) -> Answer {
+    let detail = not.to_string();
+    match not {
+        NotChanged::Draining | NotChanged::Fleet | NotChanged::NoWrites => {
+            answer::problem(StatusCode::CONFLICT, &detail)
+        }
+        NotChanged::Exists(_) => answer::problem(StatusCode::PRECONDITION_FAILED, &detail),
+        NotChanged::NoHistory | NotChanged::NoRevision(_) | NotChanged::Missing(_) => {
+            answer::problem(StatusCode::NOT_FOUND, &detail)
+        }
+        NotChanged::Owned(_, place) => {
+            answer::problem_with(StatusCode::CONFLICT, &detail, json!({ "place": place }))
+        }
+        NotChanged::Stale(thing, now) => {
+            let members = json!({ "etag": format!("\"{now}\""), "changed_by": meanwhile(thing, gateway) });
+            answer::problem_with(StatusCode::PRECONDITION_FAILED, &detail, members)
+        }
+        NotChanged::Refused(diagnostics) => mistakes(diagnostics, who, gateway),
+        NotChanged::Referenced(diagnostics) => {
+            let detail = "others need it; nothing has changed";
+            answer::problem_with(StatusCode::CONFLICT, detail, members_for(diagnostics, who, gateway))
+        }
+        _ => answer::problem(StatusCode::INSUFFICIENT_STORAGE, &detail),
+    }
+}
+
+/// The latest revisions that changed an entry, newest first.
+fn meanwhile(thing: &str, gateway: &Gateway) -> Vec<Value> {
+    let revisions = gateway.revisions().unwrap_or_default();
+    let changed = revisions.iter().rev().filter(|revision| revision.changed.iter().any(|name| name == thing));
+    changed.take(MEANWHILE).map(|revision| about(gateway, revision)).collect()
+}
+
+pub(crate) fn extend(document: &mut Value, members: Value) {
+    if let (Value::Object(document), Value::Object(members)) = (document, members) {
+        document.extend(members);
+    }
+}
