@@ -27,7 +27,7 @@ pub(crate) fn find(text: &str, target: &[SocketAddr]) -> Result<u32, Mistake> {
     if target.is_empty() {
         return Err(bad("only a TCP target can be found; give the number".to_owned()));
     }
-    let Some(mut pid) = target.iter().find_map(|address| weir_wire::holder::of(*address)) else {
+    let Some(mut pid) = target.iter().find_map(|address| weir_wire::port_owner::of(*address)) else {
         let all: Vec<String> = target.iter().map(ToString::to_string).collect();
         let all = all.join(" or ");
         return Err(bad(format!("no process on this machine that we may look at listens on {all}")));

@@ -3,7 +3,7 @@
 //! *Layout.* `stream` is one connection of any kind; `listen` binds and accepts, `dial` connects. `tls` is the only
 //! module that uses rustls; `h2` is the HTTP/2 codec. `relay` moves one body, or a tunnel, between two connections.
 //! `driver` is the event loop of a core; `sockets` and `time` are what its tasks wait for. `deadline` is the one
-//! timer of a connection, `timer` an exact kernel timer. `handover` passes sockets to another process; `holder` finds
+//! timer of a connection, `timer` an exact kernel timer. `handover` passes sockets to another process; `port_owner` finds
 //! the process that owns an address. `limits` raises the descriptor limit; `random` prepares a thread for handshakes.
 //!
 //! *Architecture Invariant:* nothing here knows routes, filters or configs.
@@ -15,11 +15,11 @@ mod driver;
 pub mod h2;
 pub mod handover;
 pub mod hex;
-pub mod holder;
 pub mod limits;
 pub mod listen;
 pub mod pages;
 mod peer;
+pub mod port_owner;
 pub mod proxy_protocol;
 pub mod random;
 pub mod relay;

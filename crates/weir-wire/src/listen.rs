@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)] // the runtime must know that a descriptor stays open
 
-use crate::{Peer, holder, limits};
+use crate::{Peer, limits, port_owner};
 use rustix::net::{SocketFlags, acceptfrom_with};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use std::fmt;
@@ -100,7 +100,7 @@ pub fn bind(address: &Address, cores: usize, beside: Beside) -> io::Result<Bound
 }
 
 fn bind_tcp(asked: SocketAddr, cores: usize, beside: Beside) -> io::Result<Bound> {
-    let taken = |e: io::Error| match (e.kind(), holder::of(asked)) {
+    let taken = |e: io::Error| match (e.kind(), port_owner::of(asked)) {
         (io::ErrorKind::AddrInUse, Some(pid)) => {
             io::Error::new(e.kind(), format!("{asked} is taken by process {pid}"))
         }
@@ -115,7 +115,7 @@ fn bind_tcp(asked: SocketAddr, cores: usize, beside: Beside) -> io::Result<Bound
     if asked.port() != 0 {
         let probe = tcp_socket(asked)?;
         if let Err(e) = probe.bind(&asked.into()) {
-            let ours = beside == Beside::Ourselves && holder::of(asked).is_some_and(is_ours);
+            let ours = beside == Beside::Ourselves && port_owner::of(asked).is_some_and(is_ours);
             if e.kind() != io::ErrorKind::AddrInUse || !ours {
                 return Err(taken(e));
             }
@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_taken_address_names_its_holder() {
+    fn a_taken_address_names_its_owner() {
         let any = Address::Tcp("127.0.0.1:0".parse().unwrap());
         let bound = bind(&any, 2, Beside::Nobody).unwrap();
         assert_eq!(bound.sockets.len(), 2);

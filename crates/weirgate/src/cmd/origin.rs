@@ -94,8 +94,8 @@ impl Serve {
     fn taken(&self) -> Option<ExitCode> {
         let free = self.http.port() == 0 || std::net::TcpListener::bind(self.http).is_ok();
         (!free).then(|| {
-            let holder = weir_wire::holder::of(self.http);
-            self.wrong(&holder.map_or_else(
+            let owner = weir_wire::port_owner::of(self.http);
+            self.wrong(&owner.map_or_else(
                 || "the address is taken".to_owned(),
                 |pid| format!("process {pid} listens there"),
             ))
