@@ -23,7 +23,8 @@
 //! and `upstream.rs` are the two ends, `h2/` the same in HTTP/2 frames, `tls.rs` and `certs.rs` their TLS.
 //! `weir.rs` runs the binary, `output.rs` reads its output, and `pty.rs` captures it on a terminal. `pebble.rs`
 //! runs a certificate authority, `balancer.rs` is a TCP balancer. `table.rs` runs many cases and reports each
-//! failure, `wait.rs` polls, `alone.rs` keeps other tests away from one that measures time.
+//! failure, `wait.rs` polls, `alone.rs` keeps other tests away from one that measures time. `generated.rs` compares
+//! the generated parts of reference pages.
 
 #![allow(clippy::unwrap_used, reason = "this crate is test code: a panic is how a test fails")]
 
@@ -32,6 +33,7 @@ mod balancer;
 mod certs;
 mod client;
 mod coding;
+mod generated;
 pub mod h2;
 mod message;
 mod network;
@@ -51,6 +53,7 @@ pub use balancer::Balancer;
 pub use certs::{Authority, Certificate};
 pub use client::{Client, Writer};
 pub use coding::decoded;
+pub use generated::generated;
 pub use message::{Body, Broken, Framing, Head, Response};
 pub use network::own_network;
 pub use output::LogLine;

@@ -5,10 +5,11 @@ mod place;
 mod publish;
 mod shown;
 
+pub(super) use place::Place;
+
 use super::print;
 use anyhow::{Result, anyhow, bail};
 use clap::{Args, Subcommand};
-use place::Place;
 use std::process::ExitCode;
 use std::time::SystemTime;
 use weir_fleet::plan::{self, Author};

@@ -22,6 +22,8 @@ mod man;
 mod origin;
 mod process;
 mod purge;
+#[cfg(test)]
+mod reference;
 mod reload;
 mod report;
 mod rollback;
@@ -107,7 +109,7 @@ enum Command {
     Schema,
     /// Show the state of a running Weir
     Status(status::Status),
-    /// Replace a running Weir with the binary now at its path, without losing a connection
+    /// Replace the process of a running Weir with the binary now at its path, without losing a connection
     Upgrade(upgrade::Upgrade),
     /// Explain the outcome of a request that a running Weir served
     Why(why::Why),
@@ -134,14 +136,15 @@ pub(crate) enum Format {
 /// Which running Weir to talk to.
 #[derive(Args, Clone)]
 pub(crate) struct AdminArgs {
-    /// Address of the admin listener: HOST:PORT or unix:PATH [default: the config's, else 127.0.0.1:9180]
+    /// Address of the admin listener: HOST:PORT, https://HOST:PORT or unix:PATH [default: the config's, else
+    /// 127.0.0.1:9180]
     #[arg(long, value_name = "ADDR")]
     admin: Option<String>,
-    /// Token of the admin listener [default: the variable ADMIN_TOKEN, else the config's]
+    /// Token of the admin listener [default: the variable ADMIN_TOKEN, else `admin.token` of the config]
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
-    /// CA certificates that verify the admin listener, PEM [default: the certificates of the config, else the
-    /// system's]
+    /// CA certificates that verify the admin listener, PEM [default: exactly the certificates of `admin.tls` in the
+    /// config, whatever the address, else the system's authorities]
     #[arg(long, value_name = "FILE")]
     cacert: Option<PathBuf>,
     /// Client certificate for the admin listener, PEM

@@ -1,5 +1,6 @@
 //! The command line: what it prints, and how it exits.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 use tempfile::TempDir;
@@ -243,36 +244,71 @@ fn status_of_a_running_one() {
     run_weir(weir.dir(), &["status", "--admin", &nobody]).expect_code(1).expect_text(&nobody);
 }
 
-// === the load tester's documents ===
+// === the reference page ===
+
+const REFERENCE: &str = include_str!("../../../../docs/reference/cli.md");
+
+/// The section of the reference page whose heading has this anchor.
+#[track_caller]
+fn section(anchor: &str) -> &'static str {
+    let heading = |line: &str| line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+    let (_, rest) = REFERENCE
+        .match_indices("\n#")
+        .map(|(at, _)| REFERENCE[at + 1..].split_once('\n').unwrap())
+        .find(|(line, _)| heading(line) == anchor)
+        .unwrap_or_else(|| panic!("docs/reference/cli.md has no section #{anchor}"));
+    rest.split("\n#").next().unwrap()
+}
+
+/// The long options in the tables of a section.
+fn listed(section: &'static str) -> BTreeSet<&'static str> {
+    let names = section.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    let names = names.flat_map(|names| names.split('`').skip(1).step_by(2));
+    names.filter_map(|name| name.split(' ').next()?.strip_prefix("--")).collect()
+}
+
+/// Compares a command with its section, and its subcommands with theirs.
+#[track_caller]
+fn compare_with_the_reference(command: &[&str]) {
+    let help = run("", &[command, &["--help"]].concat());
+    // Options begin their line; `protoc --include_imports` in a description does not.
+    let options = help.stdout.lines().filter_map(|line| {
+        let line = line.trim_start();
+        let line = line.split_once(", ").filter(|(short, _)| short.len() == 2).map_or(line, |(_, l)| l);
+        line.strip_prefix("--")?.split([' ', '\n']).next()
+    });
+    let options: BTreeSet<&str> = options.filter(|option| *option != "help").collect();
+    let own = section(&format!("weir-{}", command.join("-")));
+    let (commands, _) = help.stdout.split_once("Options:").unwrap();
+    let inner: Vec<&str> = commands
+        .split_once("Commands:\n")
+        .map_or("", |(_, commands)| commands)
+        .lines()
+        .filter_map(|line| line.strip_prefix("  ")?.split(' ').next().filter(|name| !name.is_empty()))
+        .collect();
+    let linked = own.split("](#").skip(1).filter_map(|rest| rest.split(')').next());
+    let everywhere: BTreeSet<&str> =
+        linked.flat_map(|anchor| listed(section(anchor))).chain(listed(own)).collect();
+    let missing: Vec<_> = options.difference(&everywhere).collect();
+    assert!(missing.is_empty(), "the section of weir {command:?} lacks {missing:?}");
+    let told = |name: &&str| help.stdout.contains(&format!("--{name}"));
+    let unknown: Vec<_> = listed(own).into_iter().filter(|name| !told(name)).collect();
+    assert!(unknown.is_empty() || !inner.is_empty(), "weir {command:?} has no {unknown:?}");
+    for name in inner {
+        compare_with_the_reference(&[command, &[name]].concat());
+    }
+}
 
 #[test]
-fn every_option_of_the_load_tester_stands_in_its_document() {
-    let documents: &[(&str, &[&str])] = &[
-        ("bench", &[include_str!("../../../../docs/reference/bench.md"), LOAD]),
-        ("compare", &[include_str!("../../../../docs/reference/compare.md"), LOAD]),
-        ("load", &[LOAD]),
-        ("origin", &[include_str!("../../../../docs/reference/origin.md"), LOAD]),
-        ("report", &[LOAD]),
-    ];
-    const LOAD: &str = include_str!("../../../../docs/reference/load.md");
-    for (command, texts) in documents {
-        let help = run("", &[command, "--help"]);
-        // Options begin their line; `protoc --include_imports` in a description does not.
-        let options = help.stdout.lines().filter_map(|line| {
-            let line = line.trim_start();
-            let line = line.split_once(", ").filter(|(short, _)| short.len() == 2).map_or(line, |(_, l)| l);
-            line.strip_prefix("--")?.split([' ', '\n']).next()
-        });
-        let mut seen = 0;
-        for option in options.filter(|option| *option != "help") {
-            let name = format!("--{option}");
-            let follows = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '-');
-            let told =
-                texts.iter().any(|t| t.match_indices(&name).any(|(at, _)| follows(&t[at + name.len()..])));
-            assert!(told, "weir {command} has {name}, and no document says so");
-            seen += 1;
-        }
-        assert!(seen > 1, "{command}: {help:#?}");
+fn every_option_stands_in_the_reference() {
+    let help = run("", &["--help"]);
+    let (_, commands) = help.stdout.split_once("Commands:\n").unwrap();
+    let names =
+        commands.split("\n\n").next().unwrap().lines().filter_map(|line| line.trim().split(' ').next());
+    let names: Vec<&str> = names.collect();
+    assert!(names.len() > 20, "{help:#?}");
+    for name in names {
+        compare_with_the_reference(&[name]);
     }
 }
 

@@ -11,7 +11,7 @@ use weir_gateway::fleet::Console;
 
 /// Which etcd, and which keys in it.
 #[derive(Args)]
-pub(super) struct Place {
+pub(in crate::cmd) struct Place {
     /// etcd endpoint, such as http://10.0.0.2:2379; may be repeated [default: those of `source` in the config]
     #[arg(long, value_name = "URL")]
     etcd: Vec<Url>,
