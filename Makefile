@@ -15,7 +15,7 @@ CONFORMANCE ?=
 # The crates with functions that mutants.toml names.
 MUTANTS ?= -p weir-admin -p weir-cache -p weir-config -p weir-control -p weir-engine -p weir-filter -p weir-filters -p weir-identity -p weir-upstream -p weir-wire
 
-.PHONY: help run test check bench bench-count bench-load fuzz soak upgrade-storm test-unit-filter mutants conformance dist fmt
+.PHONY: help run test bless check bench bench-count bench-load fuzz soak upgrade-storm test-unit-filter mutants conformance dist fmt
 
 help:          ## this list
 	@sed -n 's/^\([a-z-]*\): *## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "make %-16s %s\n", $$1, $$2 }'
@@ -29,6 +29,11 @@ test:          ## installs the servers that tests speak to where missing, then r
 	cargo build --locked --profile ci --workspace --bins
 	cd fuzz && CARGO_TARGET_DIR='$(TARGET)/fuzz' cargo run --locked --release --no-default-features --bin smoke
 	WEIR_BIN='$(TARGET)/ci/weir' cargo test --locked --profile ci --workspace --no-fail-fast
+
+bless:         ## writes the generated documents, schemas and expected outputs anew
+	cargo build --locked --profile ci -p weirgate --bins
+	WEIR_BLESS=1 cargo test --locked --profile ci -p weir-gateway -p weir-report -p weir-telemetry
+	WEIR_BIN='$(TARGET)/ci/weir' WEIR_BLESS=1 cargo test --locked --profile ci -p weirgate document
 
 check:         ## all that CI asks: format, lints, tests, documents, dependencies
 	cargo fmt --all -- --check

@@ -156,7 +156,7 @@ impl IntoFilter for MaintenanceSettings {
 }
 
 static ON: Figure =
-    Figure::gauge("on", "weir_maintenance_on", "Whether requests get the page of maintenance.").of("switch");
+    Figure::gauge("on", "weir_maintenance_on", "1 while requests get the maintenance page.").of("switch");
 
 impl Filter for Maintenance {
     fn hooks(&self) -> Hooks {

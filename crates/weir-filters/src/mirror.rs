@@ -235,12 +235,15 @@ static FAILED: Figure = Figure::counter("failed", "weir_mirror_failed", "Copies 
 static ANSWERED: Figure = Figure::counter(
     "answered",
     "weir_mirror_answered",
-    "Copies that were answered, by the class of the status.",
+    "Copies that were answered, by status class, such as 2xx.",
 )
 .of("class");
-static DROPPED: Figure =
-    Figure::counter("dropped", "weir_mirror_dropped", "Copies that were not sent, by the reason.")
-        .of("reason");
+static DROPPED: Figure = Figure::counter(
+    "dropped",
+    "weir_mirror_dropped",
+    "Copies that were not sent, by reason: queue, bytes, body or cut.",
+)
+.of("reason");
 
 impl Filter for Mirror {
     fn hooks(&self) -> Hooks {

@@ -8,10 +8,10 @@
 //! |---|---|
 //! | `/` | a page that lists these paths, as HTML or text by `Accept` |
 //! | `/echo` | JSON: method, target, headers (order, exact names), body length; the body if UTF-8, at most 64 KiB |
-//! | `/body/{n}` | n bytes, such as `/body/1KiB` (the one that is rendered in advance) |
+//! | `/body/{n}` | n bytes: `1000`, `3MiB`, `1KiB` (the only one that is rendered in advance) |
 //! | `/random/{n}` | n random bytes, different each time; the same with `?seed=N` |
 //! | `/varying/{n}` | 1 byte, then 2, up to n, then 1 again |
-//! | `/chunked/{n}` | n bytes in chunks |
+//! | `/chunked/{n}` | n bytes in chunks of 16 KiB |
 //! | `/stream/{n}` | n lines, one chunk each, 100 ms apart |
 //! | `/sse/{n}` | n server-sent events, `?every=MS` apart (100) |
 //! | `/drip/{n}` | n bytes, a few at a time, `?over=MS` (1000) |
@@ -27,9 +27,9 @@
 //! | `/reset` | a TCP reset instead of a response; `/reset/{n}` after n bytes of a body of 2n |
 //! | `/truncated/{n}` | announces n bytes, sends half, closes; with `?chunked`, n bytes without the last chunk |
 //! | `/garbage` | bytes that are not HTTP, then closes |
-//! | `/ws` | WebSocket echo |
-//! | `/api/v1/helloworld/{name}` | a greeting as JSON |
-//! | `/metrics` | requests, connections and bytes, for Prometheus |
+//! | `/ws` | WebSocket echo, over HTTP/1.1 only |
+//! | `/api/v1/helloworld/{name}` | a greeting as JSON, like `SayHello` by gRPC |
+//! | `/metrics` | requests, connections and bytes of all threads, for Prometheus |
 //!
 //! Any other path is a 404 in JSON. Every path accepts any method; HEAD gets only the header. With [`Options::fixed`]
 //! the path does not matter.

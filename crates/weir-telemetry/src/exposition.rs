@@ -1,6 +1,6 @@
 //! `/metrics`: all metrics, as Prometheus text or OpenMetrics.
 //!
-//! docs/reference/metrics.md documents each family; a test compares the two. Names follow the Prometheus conventions: base
+//! The tables of docs/reference/metrics.md are made from the help texts. Names follow the Prometheus conventions: base
 //! units, `_total` on counters, the unit at the end.
 
 use std::collections::BTreeMap;
@@ -147,37 +147,37 @@ fn about(page: &mut Page, telemetry: &Telemetry) {
     let config = telemetry.config().clone();
     let build =
         format!("{},{}", pair("version", telemetry.setup.version), pair("commit", telemetry.setup.commit));
-    page.family(Kind::Info, "weir_build", "The version and commit of this program.");
+    page.family(Kind::Info, "weir_build", "1; the version and commit of this program.");
     page.sample(&build, "", 1);
-    page.family(Kind::Info, "weir_config", "The revision of the config in effect.");
+    page.family(Kind::Info, "weir_config", "1; the revision of the running config.");
     page.sample(&pair("revision", &config.revision), "", 1);
     page.family(
         Kind::Gauge(""),
         "weir_config_last_reload_successful",
-        "Whether the last config, at the start or at a reload, took effect.",
+        "1 if the last config, at the start or at a reload, took effect.",
     );
     page.sample("", "", u8::from(config.last_successful));
     page.family(
         Kind::Gauge("seconds"),
         "weir_config_last_reload_success_timestamp_seconds",
-        "When the config in effect took effect, in Unix time.",
+        "When the running config took effect, in Unix time.",
     );
     let at = config.last_success.and_then(|at| at.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
     page.seconds("", ns(at));
-    page.family(Kind::Counter(""), "weir_reloads", "Reloads of the config, by result.");
+    page.family(Kind::Counter(""), "weir_reloads", "Reloads of the config, by result: ok or refused.");
     page.sample("", "result=\"ok\"", config.reloads_ok);
     page.sample("", "result=\"refused\"", config.reloads_failed);
     page.family(
         Kind::Gauge(""),
         "weir_config_drift",
-        "Whether something else runs than the files say: after a rollback, or because it could not be written down.",
+        "1 while the files do not run: rolled_back, a revision runs in their place; unsaved, what runs could not be written.",
     );
     page.sample("", "reason=\"rolled_back\"", u8::from(config.rolled_back));
     page.sample("", "reason=\"unsaved\"", u8::from(config.unsaved));
     if let Some(source) = &config.source {
         of_source(page, source);
     }
-    let help = "When a certificate of a listener expires, in Unix time.";
+    let help = "When a certificate of a listener expires, in Unix time, by its file and its first name.";
     page.family(Kind::Gauge("seconds"), "weir_certificate_expiry_timestamp_seconds", help);
     for certificate in &config.certificates {
         let labels = format!("{},{}", pair("cert", &certificate.cert), pair("name", &certificate.name));
@@ -200,12 +200,12 @@ fn kept_certificates(page: &mut Page, kept: &[KeptCertificate]) {
         return;
     }
     let name = |kept: &KeptCertificate| pair("name", &kept.name);
-    let help = "Whether clients are shown a self-signed stand-in, because no certificate was issued yet.";
+    let help = "1 while clients see a self-signed stand-in, because no certificate was issued yet.";
     page.family(Kind::Gauge(""), "weir_acme_stand_in", help);
     for kept in kept {
         page.sample(&name(kept), "", u8::from(kept.not_after.is_none()));
     }
-    let help = "Orders of a certificate that failed since the last that did not.";
+    let help = "Failed orders of a certificate since the last that succeeded.";
     page.family(Kind::Gauge(""), "weir_acme_failures", help);
     for kept in kept {
         page.sample(&name(kept), "", kept.failures);
@@ -221,10 +221,10 @@ fn kept_certificates(page: &mut Page, kept: &[KeptCertificate]) {
 
 /// The source of the config.
 fn of_source(page: &mut Page, source: &SourceState) {
-    page.family(Kind::Info, "weir_config_source", "The bundle in effect, by its digest.");
+    page.family(Kind::Info, "weir_config_source", "1; digest of the running bundle, with a source.");
     page.sample(&pair("bundle", &source.bundle), "", 1);
     if !source.node.is_empty() {
-        page.family(Kind::Info, "weir_node", "This node of a fleet: its name, its zone and its labels.");
+        page.family(Kind::Info, "weir_node", "1; this node of a fleet; the labels as name=value,name=value.");
         let mut labels = String::new();
         for (name, value) in [("node", &source.node), ("zone", &source.zone), ("labels", &source.labels)] {
             if !labels.is_empty() {
@@ -234,9 +234,9 @@ fn of_source(page: &mut Page, source: &SourceState) {
         }
         page.sample(&labels, "", 1);
     }
-    page.family(Kind::Gauge(""), "weir_config_source_up", "Whether the source of the config answers.");
+    page.family(Kind::Gauge(""), "weir_config_source_up", "1 if the source of the config answers.");
     page.sample("", "", u8::from(source.answers));
-    let help = "Whether the bundle that should run was refused.";
+    let help = "1 if the bundle that should run was refused.";
     page.family(Kind::Gauge(""), "weir_config_source_refused", help);
     page.sample("", "", u8::from(source.refused));
     let help = "When the source of the config answered last, in Unix time; 0 if it never did.";
@@ -249,24 +249,28 @@ fn of_source(page: &mut Page, source: &SourceState) {
 fn totals(page: &mut Page, telemetry: &Telemetry) {
     page.family(Kind::Counter(""), "weir_causes", "Answers that the gateway made itself, by cause code.");
     indexed(page, telemetry, "cause", telemetry.setup.causes, CoreCells::cause);
-    page.family(Kind::Counter(""), "weir_limits_hit", "How often a limit was reached, by its name.");
+    page.family(Kind::Counter(""), "weir_limits_hit", "Times that a limit was reached, by its name.");
     indexed(page, telemetry, "limit", telemetry.setup.limits, CoreCells::limit);
 
     page.family(
         Kind::Counter(""),
         "weir_access_log_dropped",
-        "Lines of the access log that were lost, by reason.",
+        "Lines of the access log that were lost: slow, the sink was behind; failed, not written.",
     );
     let slow: u64 = telemetry.cores.iter().map(|core| core.access_log_dropped.get()).sum();
     page.sample("", "reason=\"slow\"", slow);
     page.sample("", "reason=\"failed\"", telemetry.access_log_lost());
-    page.family(Kind::Counter(""), "weir_log_dropped", "Lines of the log of the process that were lost.");
+    page.family(
+        Kind::Counter(""),
+        "weir_log_dropped",
+        "Lines of the log of the process that were lost, for either reason.",
+    );
     page.sample("", "", log::dropped());
 
     let spans = telemetry.spans();
     page.family(Kind::Counter(""), "weir_spans_exported", "Spans that the collector took.");
     page.sample("", "", spans.total());
-    page.family(Kind::Counter(""), "weir_spans_dropped", "Spans that were lost, by reason.");
+    page.family(Kind::Counter(""), "weir_spans_dropped", "Spans that were lost: slow, failed or rejected.");
     for why in Lost::ALL {
         page.sample("", &pair("reason", why.name()), spans.lost_by(why));
     }
@@ -274,7 +278,7 @@ fn totals(page: &mut Page, telemetry: &Telemetry) {
     page.family(
         Kind::Counter(""),
         "weir_series_folded",
-        "Names that got no series of their own because there were too many, by kind; they count as overflow.",
+        "Names that share the series overflow because there are too many, by kind: consumer, endpoint, listener, route or upstream. They count again at each reload.",
     );
     let folded = {
         let tables = telemetry.series();
@@ -305,8 +309,11 @@ fn listeners(page: &mut Page, lists: &Lists) {
     let sent = ("weir_connection_sent_bytes", "bytes", "Bytes sent to clients, without TLS.");
     page.counters(sent, all, |c| &c.sent_bytes);
     let protocols = Protocol::ALL.map(|protocol| pair("protocol", protocol.name()));
-    let requests =
-        ("weir_connection_requests", "", "Requests that clients sent, by the protocol of their connection.");
+    let requests = (
+        "weir_connection_requests",
+        "",
+        "Requests by protocol of the connection, http1 or h2; not those refused by their head alone.",
+    );
     page.counters_by(requests, all, &protocols, |c, i| &c.requests[i]);
     let help = "Requests on a connection that had carried one before.";
     page.family(Kind::Counter(""), "weir_keepalive_requests", help);
@@ -314,7 +321,7 @@ fn listeners(page: &mut Page, lists: &Lists) {
         page.sample(&series.labels, "", series.cores.iter().map(|cells| cells.reused()).sum::<u64>());
     }
     let results = ["ok", "failed"].map(|result| pair("result", result));
-    let handshakes = ("weir_tls_handshakes", "", "TLS handshakes with clients, by result.");
+    let handshakes = ("weir_tls_handshakes", "", "TLS handshakes with clients, by result: ok or failed.");
     page.counters_by(handshakes, all, &results, |c, i| [&c.handshakes_ok, &c.handshakes_failed][i]);
 }
 
@@ -328,7 +335,7 @@ fn routes(page: &mut Page, telemetry: &Telemetry, lists: &Lists) {
     page.gauges("weir_requests_active", "Exchanges under way, tunnels included.", all, |c| &c.active);
     let duration = "From the first byte of a request to the last byte of its response. Without tunnels.";
     page.histograms_with("weir_request_duration_seconds", duration, all, |c| (&c.duration, c.exemplars()));
-    let first_byte = "From the last byte of a request to the first byte of the answer of the upstream.";
+    let first_byte = "From the last byte of a request to an upstream to the first byte of its answer, so without the upload.";
     page.histograms("weir_upstream_first_byte_seconds", first_byte, all, |c| &c.upstream_duration);
     let request = ("weir_request_body_bytes", "bytes", "Bytes of request bodies.");
     page.counters(request, all, |c| &c.request_bytes);
@@ -407,36 +414,42 @@ fn status_counts<C>(
 fn upstreams(page: &mut Page, telemetry: &Telemetry, lists: &Lists) {
     let all = &lists.upstreams;
     let outcomes = Attempt::ALL.map(|outcome| pair("outcome", outcome.name()));
-    let attempts = ("weir_upstream_attempts", "", "Tries of a request at an endpoint, by outcome.");
+    let attempts = ("weir_upstream_attempts", "", "Attempts at an endpoint, by outcome.");
     page.counters_by(attempts, all, &outcomes, |c, i| &c.attempts[i]);
-    let retries = ("weir_upstream_retries", "", "Attempts after the first one of an exchange.");
+    let retries = (
+        "weir_upstream_retries",
+        "",
+        "Attempts after the first of an exchange or of a request of a filter. A failed connect counts, an avoided endpoint does not.",
+    );
     page.counters(retries, all, |c| &c.retries);
     let refused =
-        ("weir_upstream_retries_refused", "", "Attempts that were wanted, and the budget was spent.");
+        ("weir_upstream_retries_refused", "", "Attempts that retry wanted when its budget was spent.");
     page.counters(refused, all, |c| &c.retries_refused);
-    page.counters(("weir_upstream_hedges", "", "Attempts made beside one that took long."), all, |c| {
+    page.counters(("weir_upstream_hedges", "", "Attempts beside one that took long, by hedge."), all, |c| {
         &c.hedges
     });
-    let won =
-        ("weir_upstream_hedges_won", "", "Attempts beside one that took long, whose answer came first.");
+    let won = ("weir_upstream_hedges_won", "", "Hedges whose answer won.");
     page.counters(won, all, |c| &c.hedges_won);
     let refused =
-        ("weir_upstream_hedges_refused", "", "Attempts beside one that took long that the budget forbade.");
+        ("weir_upstream_hedges_refused", "", "Attempts that hedge wanted when its budget was spent.");
     page.counters(refused, all, |c| &c.hedges_refused);
     let open = "Connections to the upstream open now, idle ones included.";
     page.gauges("weir_upstream_connections_open", open, all, |c| &c.connections_open);
     let idle = "Connections to the upstream that wait in the pool.";
     page.gauges("weir_upstream_connections_idle", idle, all, |c| &c.connections_idle);
     page.counters(("weir_upstream_connects", "", "Connections made to the upstream."), all, |c| &c.connects);
-    let failures =
-        ("weir_upstream_connect_failures", "", "Connections to the upstream that could not be made.");
+    let failures = (
+        "weir_upstream_connect_failures",
+        "",
+        "Connections that could not be made; not those that failed for want of our own descriptors or ports.",
+    );
     page.counters(failures, all, |c| &c.connect_failures);
     let reused =
         ("weir_upstream_connections_reused", "", "Attempts on a connection that had carried one before.");
     page.counters(reused, all, |c| &c.reused);
     let pending = "Requests that wait for a connection to the upstream.";
     page.gauges("weir_upstream_requests_pending", pending, all, |c| &c.pending);
-    let panic = "Whether too few endpoints are in rotation, so that unwell ones are used too.";
+    let panic = "1 while fewer than half of the endpoints are in rotation, so that unwell ones are used too.";
     page.family(Kind::Gauge(""), "weir_upstream_panic", panic);
     for series in all.iter().filter(|series| !series.overflow) {
         page.sample(&series.labels, "", u8::from(series.panicking()));
@@ -445,7 +458,7 @@ fn upstreams(page: &mut Page, telemetry: &Telemetry, lists: &Lists) {
 
     let all = &lists.endpoints;
     page.gauges("weir_endpoint_attempts_active", "Attempts under way at the endpoint.", all, |c| &c.active);
-    let healthy = "Whether the endpoint is in rotation.";
+    let healthy = "1 if the endpoint is in rotation; 0 also while a connect is due.";
     page.family(Kind::Gauge(""), "weir_endpoint_healthy", healthy);
     for series in all.iter().filter(|series| !series.overflow) {
         page.sample(&series.labels, "", u8::from(series.healthy()));
@@ -457,12 +470,17 @@ fn upstreams(page: &mut Page, telemetry: &Telemetry, lists: &Lists) {
 /// The metrics of registries. Upstreams without one do not appear.
 fn discovery(page: &mut Page, all: &[Arc<Series<UpstreamCells>>]) {
     let known = || all.iter().filter_map(|series| Some((&series.labels, series.discovery()?)));
-    page.family(Kind::Gauge(""), "weir_discovery_up", "Whether the registry of the upstream answers.");
+    page.family(
+        Kind::Gauge(""),
+        "weir_discovery_up",
+        "1 if the registry of the upstream answers. Absent without a registry.",
+    );
     known().for_each(|(labels, cells)| page.sample(labels, "", u8::from(cells.follows.load(Relaxed))));
-    let help = "Lists of endpoints from the registry that differed from the one before.";
+    let help =
+        "Lists of endpoints from the registry that differed from the one before. Absent without a registry.";
     page.family(Kind::Counter(""), "weir_discovery_changes", help);
     known().for_each(|(labels, cells)| page.sample(labels, "", cells.changes.load(Relaxed)));
-    let help = "Questions to the registry that it did not answer.";
+    let help = "Questions that the registry did not answer with a list. Absent without a registry.";
     page.family(Kind::Counter(""), "weir_discovery_failures", help);
     known().for_each(|(labels, cells)| page.sample(labels, "", cells.failures.load(Relaxed)));
 }
@@ -470,22 +488,22 @@ fn discovery(page: &mut Page, all: &[Arc<Series<UpstreamCells>>]) {
 /// Why endpoints are out of rotation. Shows only what has occurred: most endpoints are healthy.
 fn endpoint_health(page: &mut Page, all: &[Arc<Series<EndpointCells>>]) {
     let known = || all.iter().filter_map(|series| Some((&series.labels, series.health()?)));
-    let help = "Since when the endpoint is out of rotation, in Unix time, by reason.";
+    let help = "Since when the endpoint is out of rotation, in Unix time, by each reason that holds. Absent otherwise.";
     page.family(Kind::Gauge("seconds"), "weir_endpoint_out_since_timestamp_seconds", help);
     for (labels, health) in known() {
         health.holding().for_each(|(reason, since)| page.sample(labels, &pair("reason", reason), since));
     }
-    let help = "How often the endpoint left rotation, by reason.";
+    let help = "Times that the endpoint left rotation, by reason. Absent until the first.";
     page.family(Kind::Counter(""), "weir_endpoint_out", help);
     for (labels, health) in known() {
         health.left().for_each(|(reason, n)| page.sample(labels, &pair("reason", reason), n));
     }
-    let help = "How often the endpoint was ejected, by the rule that did.";
+    let help = "Times that the endpoint was ejected, by rule: errors_in_a_row or error_rate. Absent until the first.";
     page.family(Kind::Counter(""), "weir_endpoint_ejections", help);
     for (labels, health) in known() {
         health.ejections().for_each(|(rule, n)| page.sample(labels, &pair("rule", rule), n));
     }
-    let help = "Probes of the endpoint, by outcome.";
+    let help = "Probes of the endpoint, by outcome: passed or failed. Absent until the first.";
     page.family(Kind::Counter(""), "weir_endpoint_probes", help);
     for (labels, health) in known() {
         health.probes().for_each(|(outcome, n)| page.sample(labels, &pair("outcome", outcome), n));
@@ -494,18 +512,21 @@ fn endpoint_health(page: &mut Page, all: &[Arc<Series<EndpointCells>>]) {
 
 fn endpoint_attempts(page: &mut Page, telemetry: &Telemetry, all: &[Arc<Series<EndpointCells>>]) {
     let outcomes = ["answered", "failed"].map(|outcome| pair("outcome", outcome));
-    let attempts = ("weir_endpoint_attempts", "", "Attempts at the endpoint that have ended, by outcome.");
+    let attempts = (
+        "weir_endpoint_attempts",
+        "",
+        "Attempts at the endpoint that ended: answered, or failed without a connection or a valid response.",
+    );
     page.counters_by(attempts, all, &outcomes, |c, i| [&c.answered, &c.failed][i]);
-    let errors =
-        ("weir_endpoint_errors", "", "Attempts at the endpoint that were answered with a status of 5xx.");
+    let errors = ("weir_endpoint_errors", "", "Attempts at the endpoint that were answered with 5xx.");
     page.counters(errors, all, |c| &c.errors);
-    let help =
-        "From the last byte of a request to the first byte of the answer of the endpoint, over all answers.";
+    let help = "From the last byte of a request to the first byte of its answer, added up; divided by the answered attempts it is the mean.";
     page.family(Kind::Counter("seconds"), "weir_endpoint_first_byte_seconds", help);
     for series in all {
         page.seconds(&series.labels, ns(series.totals().first_byte));
     }
-    let help = "When an attempt at the endpoint failed last, in Unix time, and why.";
+    let help =
+        "When an attempt at the endpoint failed last, in Unix time, by its cause. Absent until the first.";
     page.family(Kind::Gauge("seconds"), "weir_endpoint_last_failure_timestamp_seconds", help);
     for series in all {
         if let Some((cause, at)) = series.totals().last_failure {
@@ -574,8 +595,13 @@ fn process(page: &mut Page, process: &Process) {
             process.resident_bytes,
         ),
         ("process_virtual_memory_bytes", "bytes", "Address space of this process.", process.virtual_bytes),
-        ("process_open_fds", "", "File descriptors open.", process.open_fds),
-        ("process_max_fds", "", "How many file descriptors this process may open.", process.max_fds),
+        ("process_open_fds", "", "Open file descriptors.", process.open_fds),
+        (
+            "process_max_fds",
+            "",
+            "File descriptors that this process may open. Absent without a limit.",
+            process.max_fds,
+        ),
         ("process_threads", "", "Threads of this process.", process.threads),
     ];
     for (name, unit, help, value) in gauges {

@@ -432,36 +432,28 @@ fn filters_leave_to_the_engine_what_is_the_engines() {
 
 #[test]
 fn every_figure_of_a_filter_is_documented() {
-    check(
-        "a row in the part Filters of docs/reference/metrics.md for each figure, and a figure for each row",
-        |broken| {
-            let docs = read(&root().join("docs/reference/metrics.md"));
-            let (_, part) = docs.split_once("\n## Filters\n").expect("a part Filters");
-            let rows = part.split("\n## ").next().unwrap_or_default().lines();
-            let documented: Vec<&str> =
-                rows.filter_map(|row| row.strip_prefix("| `")?.split('`').next()).collect();
-            let mut found = Vec::new();
-            let is_filters = |file: &PathBuf| FILTERS.iter().any(|folder| name(file).starts_with(folder));
-            for file in sources().into_iter().filter(is_filters) {
-                let text = read(&file);
-                for (kind, suffix) in [("Figure::counter(", "_total"), ("Figure::gauge(", "")] {
-                    for call in text.split(kind).skip(1) {
-                        let family = call.split('"').nth(3).unwrap_or_default();
-                        found.push(format!("{family}{suffix}"));
-                    }
-                }
+    let mut rows = BTreeMap::new();
+    let is_filters = |file: &PathBuf| FILTERS.iter().any(|folder| name(file).starts_with(folder));
+    for file in sources().into_iter().filter(is_filters) {
+        let text = read(&file);
+        for (kind, suffix) in [("counter", "_total"), ("gauge", "")] {
+            for call in text.split(&format!("Figure::{kind}(")).skip(1) {
+                let end = call
+                    .find([';', ']'])
+                    .map_or(call.len(), |end| end.min(call.find("Figure::").unwrap_or(end)));
+                let words: Vec<&str> = call[..end].split('"').skip(1).step_by(2).collect();
+                let [_, family, help, of @ ..] = &words[..] else { panic!("{}: {call}", name(&file)) };
+                let label = of.first().map_or_else(String::new, |label| format!(", `{label}`"));
+                let help = help.trim_end_matches('.');
+                let row = format!("| `{family}{suffix}` | {kind} | `place`{label} | {help} |\n");
+                rows.insert(format!("{family}{suffix}"), row);
             }
-            assert!(found.len() > 20, "the figures were not found");
-            broken.extend(found.iter().filter(|name| !documented.contains(&&***name)).cloned());
-            let exists = |row: &&&str| found.iter().any(|name| name == **row);
-            broken.extend(
-                documented
-                    .iter()
-                    .filter(|row| !exists(row))
-                    .map(|row| format!("docs/reference/metrics.md: {row}")),
-            );
-        },
-    );
+        }
+    }
+    assert!(rows.len() > 20, "the figures were not found");
+    let rows: String = rows.into_values().collect();
+    let table = format!("| metric | type | labels | meaning |\n|---|---|---|---|\n{rows}");
+    weir_testkit::generated("docs/reference/metrics.md", "filters", &table);
 }
 
 #[test]

@@ -34,20 +34,12 @@ static FIGURES: [Figure; 8] = [
         "Requests answered from the fetch of another request.",
     ),
     Figure::counter("hits", "weir_cache_hits", "Requests answered with a fresh object."),
-    Figure::counter(
-        "misses",
-        "weir_cache_misses",
-        "Requests that found nothing that could be used as it is.",
-    ),
+    Figure::counter("misses", "weir_cache_misses", "Requests that found nothing usable."),
     Figure::counter("passed", "weir_cache_passed", "Requests that no cache may answer."),
-    Figure::counter("refreshed", "weir_cache_refreshed", "Fetches that went on behind an answer."),
-    Figure::counter(
-        "stale",
-        "weir_cache_stale",
-        "Requests answered with an object that was no longer fresh.",
-    ),
+    Figure::counter("refreshed", "weir_cache_refreshed", "Fetches that went on in the background."),
+    Figure::counter("stale", "weir_cache_stale", "Requests answered with a stale object."),
     Figure::counter("stored", "weir_cache_stored", "Objects that were stored."),
-    Figure::counter("validated", "weir_cache_validated", "Objects that the upstream said are still good."),
+    Figure::counter("validated", "weir_cache_validated", "Objects that the upstream confirmed."),
 ];
 
 #[derive(Default)]

@@ -162,14 +162,14 @@ static OBJECTS: Figure =
 static MEMORY: Figure = Figure::gauge(
     "memory",
     "weir_cache_store_memory_bytes",
-    "Memory of the store of the cache, with what is being fetched or sent.",
+    "Memory of the store, with objects being fetched or sent.",
 )
 .bytes()
 .of("store");
 static DISK_BROKEN: Figure = Figure::counter(
     "disk_broken",
     "weir_cache_disk_broken",
-    "Objects on the disk of the store that could not be read and were removed.",
+    "Unreadable objects that were removed from the disk of the store.",
 )
 .of("store");
 static DISK_BYTES: Figure =

@@ -229,8 +229,11 @@ impl ConcurrencySettings {
     }
 }
 
-static ADAPTED: Figure =
-    Figure::gauge("limit", "weir_concurrency_limit", "Requests that may be under way at once, as adapted.");
+static ADAPTED: Figure = Figure::gauge(
+    "limit",
+    "weir_concurrency_limit",
+    "Requests that may be under way at once, as adaptive has it now.",
+);
 static TAKEN: Figure =
     Figure::gauge("taken", "weir_concurrency_taken", "Requests under way that count against the limit.");
 

@@ -214,18 +214,12 @@ impl Portable for State {
 
 // === impl RateLimit ===
 
-static STORE_UP: Figure = Figure::gauge(
-    "store_up",
-    "weir_rate_limit_store_up",
-    "Whether the store that rate_limit shares answers.",
-)
-.of("store");
-static GATEWAYS: Figure = Figure::gauge(
-    "gateways",
-    "weir_rate_limit_store_gateways",
-    "How many gateways use the limits of the store.",
-)
-.of("store");
+static STORE_UP: Figure =
+    Figure::gauge("store_up", "weir_rate_limit_store_up", "1 if the store of the shared limits answers.")
+        .of("store");
+static GATEWAYS: Figure =
+    Figure::gauge("gateways", "weir_rate_limit_store_gateways", "Gateways that use the limits of the store.")
+        .of("store");
 static ASKED: Figure =
     Figure::counter("asked", "weir_rate_limit_store_asked", "Questions to the store.").of("store");
 static WAITED: Figure =

@@ -12,7 +12,12 @@ use crate::Histogram;
 use crate::report::{Pace, Percentiles, Report, TargetStats};
 use std::fmt::Write;
 
-pub(super) static FORMAT: Format = Format { name: "ab", about: "the text of ApacheBench", print };
+pub(super) static FORMAT: Format = Format {
+    name: "ab",
+    about: "the text of ApacheBench",
+    differs: "Without its copyright. TLS errors under Connect, timeouts under Exceptions.",
+    print,
+};
 
 fn print(report: &Report) -> String {
     let mut out = head(report);

@@ -7,8 +7,12 @@ use super::format::Format;
 use crate::report::{Percentiles, Report, Tick};
 use std::fmt::Write;
 
-pub(super) static FORMAT: Format =
-    Format { name: "csv", about: "one line per tick of the run: rates, latencies, bytes", print };
+pub(super) static FORMAT: Format = Format {
+    name: "csv",
+    about: "a line per second of the run (longer beyond an hour): rates, latencies, bytes",
+    differs: "",
+    print,
+};
 
 fn print(report: &Report) -> String {
     let mut out = "unix_ms,end_s,length_s,requests,responses,unexpected,errors,responses_per_s,sent_bytes,\

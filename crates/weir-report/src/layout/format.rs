@@ -9,6 +9,8 @@ pub struct Format {
     pub name: &'static str,
     /// A one-line description.
     pub about: &'static str,
+    /// How it differs from what that tool prints; empty if it does not, or if it is our own.
+    pub differs: &'static str,
     /// Prints it, ending with a newline.
     pub print: fn(&Report) -> String,
 }

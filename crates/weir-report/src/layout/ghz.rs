@@ -10,7 +10,12 @@ use crate::report::{Percentiles, Report};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-pub(super) static FORMAT: Format = Format { name: "ghz", about: "the summary of ghz", print };
+pub(super) static FORMAT: Format = Format {
+    name: "ghz",
+    about: "the summary of ghz",
+    differs: "For HTTP, statuses for codes. Sorted codes; no response is DeadlineExceeded (timeouts) or Unavailable.",
+    print,
+};
 
 fn print(report: &Report) -> String {
     Sheet::of(report).text()

@@ -13,8 +13,12 @@ use crate::report::{Distribution, Figures, Pace, Percentiles, Report, StageUnit,
 use crate::units::{counted, grouped, size, time};
 use std::fmt::Write;
 
-pub(super) static FORMAT: Format =
-    Format { name: "html", about: "one page with plots, readable offline", print };
+pub(super) static FORMAT: Format = Format {
+    name: "html",
+    about: "one page with plots, readable offline; point at them for values",
+    differs: "",
+    print,
+};
 
 fn print(r: &Report) -> String {
     let figures = Figures::of(r);

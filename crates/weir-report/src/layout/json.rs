@@ -8,8 +8,12 @@ use crate::report::Report;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-pub(super) static FORMAT: Format =
-    Format { name: "json", about: "everything, with raw histograms and a published schema", print };
+pub(super) static FORMAT: Format = Format {
+    name: "json",
+    about: "everything, with raw histograms and a published schema",
+    differs: "",
+    print,
+};
 
 fn print(report: &Report) -> String {
     // All maps have string keys, so serialization cannot fail.

@@ -17,13 +17,26 @@ use crate::report::{End, Pace, Report, ThresholdResult};
 use crate::threshold::{k6_of_ours, split_k6};
 use text::{Check, Metric, Section, Sheet, Threshold};
 
-pub(super) static FORMAT: Format = Format { name: "k6", about: "the summary of k6", print: compact };
+pub(super) static FORMAT: Format = Format {
+    name: "k6",
+    about: "the summary of k6",
+    differs: "Times leave out requests without a response. Thresholds as p(99)<50 for p99<50ms.",
+    print: compact,
+};
 
-pub(super) static FULL: Format =
-    Format { name: "k6-full", about: "the summary of k6 --summary-mode full, with the phases", print: full };
+pub(super) static FULL: Format = Format {
+    name: "k6-full",
+    about: "the summary of k6 --summary-mode full, with the phases",
+    differs: "As k6.",
+    print: full,
+};
 
-pub(super) static EXPORT: Format =
-    Format { name: "k6-json", about: "the JSON of k6 --summary-export", print: exported };
+pub(super) static EXPORT: Format = Format {
+    name: "k6-json",
+    about: "the JSON of k6 --summary-export",
+    differs: "Checks have no id.",
+    print: exported,
+};
 
 fn exported(report: &Report) -> String {
     // JSON with string keys, so serialization cannot fail.

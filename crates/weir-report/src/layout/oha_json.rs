@@ -12,8 +12,12 @@ use crate::Histogram;
 use crate::report::Report;
 use serde_json::{Map, Value, json};
 
-pub(super) static FORMAT: Format =
-    Format { name: "oha-json", about: "the JSON of oha --output-format json", print };
+pub(super) static FORMAT: Format = Format {
+    name: "oha-json",
+    about: "the JSON of oha --output-format json",
+    differs: "`rps` describes seconds, not 10 ms windows. Bytes of truncated responses count.",
+    print,
+};
 
 const PERCENTILES: [f64; 9] = [10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99];
 

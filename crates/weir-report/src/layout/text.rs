@@ -7,7 +7,8 @@ use crate::threshold::Threshold;
 use crate::units::{counted, grouped, rate_seconds, size, time};
 use std::fmt::Write as _;
 
-pub(super) static FORMAT: Format = Format { name: "text", about: "for people; the verdict first", print };
+pub(super) static FORMAT: Format =
+    Format { name: "text", about: "for people; the verdict first", differs: "", print };
 
 fn print(r: &Report) -> String {
     let mut out = verdict(r);

@@ -12,8 +12,12 @@ use crate::Histogram;
 use crate::report::{Percentiles, Report};
 use std::fmt::Write;
 
-pub(super) static FORMAT: Format =
-    Format { name: "wrk", about: "the text of wrk --latency, without its invented samples", print };
+pub(super) static FORMAT: Format = Format {
+    name: "wrk",
+    about: "the text of wrk --latency",
+    differs: "No invented samples. A late response is only a timeout, where wrk counts it twice.",
+    print,
+};
 
 fn print(report: &Report) -> String {
     Sheet::of(report).text()

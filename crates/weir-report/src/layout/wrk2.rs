@@ -14,8 +14,12 @@ use crate::Histogram;
 use crate::report::{Percentiles, Report};
 use std::fmt::Write;
 
-pub(super) static FORMAT: Format =
-    Format { name: "wrk2", about: "the text of wrk2 --latency --u_latency, with the whole spectrum", print };
+pub(super) static FORMAT: Format = Format {
+    name: "wrk2",
+    about: "the text of wrk2 --latency --u_latency, with the whole spectrum",
+    differs: "Samples rates every 100 ms, does not calibrate.",
+    print,
+};
 
 fn print(report: &Report) -> String {
     let calibration: Vec<f64> = report.threads.iter().map(|t| t.service.mean() / 1e6).collect();

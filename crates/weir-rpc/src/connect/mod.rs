@@ -169,8 +169,7 @@ impl fmt::Debug for Connect {
     }
 }
 
-static METHODS: Figure =
-    Figure::gauge("methods", "weir_connect_methods", "Methods of the service that are known.");
+static METHODS: Figure = Figure::gauge("methods", "weir_connect_methods", "Known methods of the service.");
 
 impl Filter for Connect {
     fn hooks(&self) -> Hooks {

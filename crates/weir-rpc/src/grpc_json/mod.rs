@@ -138,17 +138,13 @@ impl fmt::Debug for GrpcJson {
     }
 }
 
-static METHODS: Figure =
-    Figure::gauge("methods", "weir_grpc_json_methods", "Methods of the service that are known.");
-static RULES: Figure = Figure::gauge(
-    "rules",
-    "weir_grpc_json_rules",
-    "Rules by which requests in JSON become calls of the service.",
-);
+static METHODS: Figure = Figure::gauge("methods", "weir_grpc_json_methods", "Known methods of the service.");
+static RULES: Figure =
+    Figure::gauge("rules", "weir_grpc_json_rules", "Rules by which JSON requests become calls.");
 static RULES_REFUSED: Figure = Figure::gauge(
     "rules_refused",
     "weir_grpc_json_rules_refused",
-    "Rules of the service that contradict each other or the specification, and are not served.",
+    "Rules that are not served, because they contradict others or the specification.",
 );
 static REFUSED: Figure = Figure::gauge(
     "refused",

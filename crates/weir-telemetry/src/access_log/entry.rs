@@ -145,48 +145,90 @@ impl Default for Entry<'_> {
 }
 
 /// A field of the log: a key in JSON, `{name}` in a template.
+///
+/// The text of a variant is its row in docs/reference/access-log.md: unit or form, a colon, the meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "docs/reference/access-log.md and the fields of `Entry` say what each is")]
 pub enum Field {
+    /// RFC 3339, UTC, milliseconds: when the request began.
     Time,
+    /// `01/Mar/2026:12:00:00 +0000`: templates only: the same in the Common Log Format.
     TimeClf,
+    /// text: from the filter `request_id`; else 32 hexadecimal digits, as in the body of the gateway's errors.
     RequestId,
+    /// hexadecimal: the trace, with `tracing`, sampled or not.
     TraceId,
+    /// hexadecimal: the exchange's span.
     SpanId,
+    /// IP address: the client, after `trusted_proxies`.
     Client,
+    /// IP address and port: the connection's other end; absent on a Unix socket.
     Peer,
+    /// name: the listener.
     Listener,
+    /// text: as received.
     Method,
+    /// text: as received.
     Host,
+    /// text: path and query, as received.
     Uri,
+    /// text: templates only: `uri` without its query.
     Path,
+    /// text: templates only: the query, without `?`.
     Query,
+    /// text: `HTTP/1.0`, `HTTP/1.1`, ….
     Protocol,
+    /// name: the route that won.
     Route,
+    /// name: the upstream; absent if the route responds itself.
     Upstream,
+    /// address: of the last attempt.
     Endpoint,
+    /// number: attempts made; an endpoint skipped as unreachable is none.
     Attempts,
+    /// text: endpoint, cause or status, and time of each failed attempt.
     FailedAttempts,
+    /// number: sent to the client; 499 with the cause `client_closed` if it left first.
     Status,
+    /// cause: why the gateway itself answered.
     Cause,
+    /// bytes: request received, head and body; of a head refused early, what came.
     BytesIn,
+    /// bytes: response sent, head and body.
     BytesOut,
+    /// bytes: templates only: the response's body alone.
     BodyBytesOut,
+    /// name: the caller, as a filter found out.
     Consumer,
+    /// text: first 8 digits of the SHA-256 of the consumer's key or certificate.
     Credential,
+    /// text: Referer; keys that `key_auth` reads from paths and queries are `***`.
     Referer,
+    /// text: User-Agent, as received.
     UserAgent,
+    /// text: with the client.
     TlsVersion,
+    /// text: cipher suite with the client.
     TlsCipher,
+    /// text: subject of the client certificate (RFC 4514): `CN=shop,O=Example`.
     TlsClientSubject,
+    /// text: its alternative names: `dns:shop.internal,uri:spiffe://a/b`.
     TlsClientSan,
+    /// hexadecimal: its SHA-256.
     TlsClientFingerprint,
+    /// `true`: the exchange became a tunnel (WebSocket, upgrade).
     Tunnel,
+    /// microseconds: first byte of the request to the end of its head.
     HeadUs,
+    /// microseconds: in filters, before the upstream.
     FiltersUs,
+    /// microseconds: last attempt: wait in the pool, name, connect.
     ConnectUs,
+    /// microseconds: last attempt: TLS handshake with the endpoint.
     TlsUs,
+    /// microseconds: last attempt: last byte of the request, or the first if the answer came earlier, to the first
+    /// byte of the answer.
     FirstByteUs,
+    /// microseconds: first byte of the request to the last byte of the response.
     TotalUs,
 }
 

@@ -367,17 +367,6 @@ fn cores_share_a_file_by_whole_lines() {
     assert_eq!(telemetry.access_log_dropped(), 0);
 }
 
-#[test]
-fn every_field_is_documented() {
-    let docs = include_str!("../../../../docs/reference/access-log.md");
-    for (_, name) in Field::ALL {
-        assert!(
-            docs.contains(&format!("| `{name}` |")),
-            "docs/reference/access-log.md does not tell of {name}"
-        );
-    }
-}
-
 /// What a format writes for one entry; nothing where it has no line for it.
 fn line_by(format: LineFormat, entry: &Entry<'_>) -> String {
     static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);

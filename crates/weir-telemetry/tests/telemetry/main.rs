@@ -4,6 +4,9 @@
 
 mod access_log;
 mod exposition;
+#[path = "../../../weir-testkit/src/generated.rs"]
+mod generated;
 mod log;
+mod manual;
 mod parser;
 mod series;

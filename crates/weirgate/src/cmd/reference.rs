@@ -1,6 +1,7 @@
-//! The generated parts of `docs/reference/cli.md`, from the definition of the command line.
+//! Generated parts of reference pages: `cli.md` from the definition of the command line, and tables of pages about the
+//! load tester.
 //!
-//! `WEIR_BLESS=1` writes them; `e2e/cli.rs` compares the page with what the binary prints for `--help`.
+//! `WEIR_BLESS=1` writes them; `e2e/cli.rs` compares cli.md with what the binary prints for `--help`.
 
 use super::fleet::Place;
 use super::load::{ConnectionArgs, RequestArgs};
@@ -8,6 +9,8 @@ use super::{AdminArgs, Cli};
 use clap::builder::StyledStr;
 use clap::{Arg, Args, Command, CommandFactory};
 use std::fmt::Write;
+use weir_origin::PATHS;
+use weir_report::layout::FORMATS;
 use weir_testkit::generated;
 
 const PAGE: &str = "docs/reference/cli.md";
@@ -99,7 +102,7 @@ impl Shared {
 }
 
 #[test]
-fn the_page_is_up_to_date() {
+fn the_command_line_is_documented() {
     let mut weir = Cli::command();
     weir.build();
     generated(PAGE, "running", &table(&SHARED[0].args()));
@@ -109,6 +112,52 @@ fn the_page_is_up_to_date() {
         section(command, &format!("weir {}", command.get_name()), &mut sections);
     }
     generated(PAGE, "options", &sections);
+}
+
+#[test]
+fn the_layouts_are_documented() {
+    let mut table = "| `--format` | prints | differs from the original |\n|---|---|---|\n".to_owned();
+    for format in FORMATS {
+        let (about, differs) = (cell(format.about), cell(format.differs.trim_end_matches('.')));
+        let _ = writeln!(table, "| `{}` | {about} | {differs} |", format.name);
+    }
+    generated("docs/reference/load.md", "layouts", &table);
+}
+
+#[test]
+fn the_paths_of_the_origin_are_documented() {
+    let source = include_str!("../../../weir-origin/src/lib.rs");
+    let rows = source.lines().filter_map(|line| line.strip_prefix("//! | ")).skip(1);
+    let rows: Vec<String> = rows.map(|row| format!("| {row}")).collect();
+    assert!(rows.len() > 20 && PATHS.len() > 20, "{rows:?}");
+    for (path, _) in PATHS {
+        let page = path[1..].split(['/', '?']).next().unwrap();
+        assert!(rows.iter().any(|row| row.contains(&format!("`/{page}"))), "{path} is in no row");
+    }
+    let table = format!("| path | answer |\n|---|---|\n{}\n", rows.join("\n"));
+    generated("docs/reference/origin.md", "paths", &table);
+}
+
+#[test]
+fn the_keys_of_a_bench_file_are_documented() {
+    let source = include_str!("compare/file.rs");
+    for (name, part) in
+        [("BenchFile", "file"), ("Service", "service"), ("Workload", "workload"), ("Published", "published")]
+    {
+        let (_, rest) = source.split_once(&format!("struct {name} {{\n")).unwrap();
+        let (mut table, mut text) = ("| key | meaning |\n|---|---|\n".to_owned(), String::new());
+        for line in rest.split("\n}\n").next().unwrap().lines().map(str::trim) {
+            if let Some(more) = line.strip_prefix("/// ") {
+                text.extend([more, " "]);
+                continue;
+            }
+            let (key, _) = line.trim_start_matches("pub(super) ").split_once(':').unwrap();
+            assert!(!text.is_empty(), "{name}.{key} has no text");
+            let _ = writeln!(table, "| `{key}` | {} |", cell(text.trim_end().trim_end_matches('.')));
+            text.clear();
+        }
+        generated("docs/reference/compare.md", part, &table);
+    }
 }
 
 /// A table of commands for each part, in the order of [`PARTS`].

@@ -1,4 +1,4 @@
-//! A bench file as written, and its mistakes. docs/reference/compare.md describes it for users.
+//! A bench file as written, and its mistakes. The texts of its keys become tables of docs/reference/compare.md.
 
 use crate::cmd::load::Unequal;
 use serde::Deserialize;
@@ -17,12 +17,15 @@ use weir_report::comparison::{Published as PublishedFigures, figure_is_rate, fig
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct BenchFile {
+    /// The name of the comparison.
     pub(super) name: String,
+    /// A text about it.
     pub(super) about: String,
     /// Processes that targets need, such as an origin. They start before the targets.
     pub(super) processes: Named<Service>,
-    /// The first target is the baseline for the others.
+    /// What is compared: the others with the first.
     pub(super) targets: Named<Service>,
+    /// The loads that are compared.
     pub(super) workloads: Named<Workload>,
 }
 
@@ -30,25 +33,33 @@ pub(super) struct BenchFile {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Service {
-    /// URL at which a target is reached.
+    /// URL of a target.
     pub(super) url: Option<String>,
-    /// Program and arguments. `weir` means this binary.
+    /// Program and arguments; `weir` is the program that reads the file. Without it, the target must be running.
     pub(super) start: Vec<String>,
-    /// Commands to run to completion before `start`, such as a compiler.
+    /// Commands to run first, such as a compiler.
     pub(super) prepare: Vec<Vec<String>>,
+    /// Limit of each of these commands. Default `30m`.
     pub(super) prepare_within: Option<Duration>,
-    /// Working directory of the commands. Default: the folder of the file.
+    /// Folder of its commands. Default: that of the file.
     pub(super) cwd: Option<FilePath>,
+    /// Additions to the environment of its commands.
     pub(super) env: Pairs,
+    /// `HOST:PORT` that accepts connections, or a URL with a status below 500. Default: host and port of `url`.
     pub(super) ready: Option<Ready>,
+    /// How long that may take. Default `10s`.
     pub(super) ready_within: Option<Duration>,
+    /// `TERM` (default), `INT`, `QUIT`, `HUP` or `KILL`; killed after 5 s.
     pub(super) stop: Stop,
+    /// Whose cost counts. Default: the process started, with descendants; `auto`: whoever listens there; or `none`.
     pub(super) pid: Option<Pid>,
-    /// A command that prints its version.
+    /// A command (5 s at most); the first line it prints goes into the result.
     pub(super) version: Vec<String>,
-    /// Whether a failure to prepare or start this leaves it out, with a note, instead of ending the run.
+    /// If it cannot be prepared or started, or nothing listens there, leave it out and say so.
     pub(super) optional: bool,
+    /// Whether requests to this target use HTTP/2. Default: as in the workload.
     pub(super) http2: Option<bool>,
+    /// Header fields of requests to this target, beside those of the workload.
     pub(super) headers: Pairs,
 }
 
@@ -86,36 +97,57 @@ pub(super) enum Pid {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Workload {
-    /// Names of targets. Default: all.
+    /// Which targets, in this order. Default: all.
     pub(super) targets: Vec<String>,
+    /// As `--connections`.
     connections: Option<u64>,
+    /// As `--threads`.
     threads: Option<u64>,
+    /// As `--streams`.
     streams: Option<u64>,
+    /// As `--pipeline`.
     pipeline: Option<u64>,
+    /// As `--rate`.
     rate: Option<String>,
+    /// As `--http2`.
     http2: bool,
+    /// `false` as `--no-keepalive`.
     keepalive: Option<bool>,
+    /// As `--insecure`.
     insecure: bool,
+    /// As `--timeout`.
     timeout: Option<Duration>,
+    /// As `--method`.
     method: Option<String>,
     /// Replaces path and query of the targets' URLs.
     path: Option<String>,
+    /// Header fields.
     headers: Pairs,
+    /// The body; for `grpc://` the message as JSON.
     body: Option<String>,
+    /// A file that holds the body.
     body_file: Option<FilePath>,
-    /// Definitions of gRPC methods. Without them, the targets are asked by server reflection.
+    /// As `--proto`.
     protos: Vec<FilePath>,
+    /// As `--metadata`.
     metadata: Pairs,
+    /// As `--check`.
     checks: Vec<String>,
-    /// Total time of all rounds.
+    /// As `--duration`.
     duration: Option<Duration>,
+    /// As `--block`.
     block: Option<Duration>,
+    /// As `--warmup`.
     warmup: Option<Duration>,
+    /// As `--until`.
     until: Option<String>,
+    /// As `--fail-if`.
     fail_if: Vec<String>,
-    /// `ok` if the targets are meant to do unequal work.
+    /// `ok` as `--unequal ok`.
     unequal: Option<Unequal>,
+    /// As `--seed`.
     seed: Option<u64>,
+    /// Figures that others published, printed beside those measured.
     published: Vec<Published>,
 }
 
@@ -123,9 +155,13 @@ pub(super) struct Workload {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Published {
+    /// Who published them.
     who: String,
+    /// Of which target.
     target: Option<String>,
+    /// The machine they were measured on.
     machine: String,
+    /// The figures, by the names of a gate.
     figures: Pairs,
 }
 

@@ -270,3 +270,32 @@ fn other_commands_are_left_alone() {
     assert!(told.iter().any(|m| m.to_string().starts_with("-t 2: write --threads 2")), "{told:?}");
     assert_eq!(compared, words("weir compare --duration 5s a=http://127.0.0.1:1/ --quiet"));
 }
+
+/// The tables of docs/reference/load.md.
+#[test]
+fn the_words_are_documented() {
+    let code = |word: &str| format!("`{}`", word.replace('|', "\\|"));
+    let list = |words: &[&str]| words.iter().map(|word| code(word)).collect::<Vec<_>>().join(", ");
+    let mut ours: std::collections::BTreeMap<&str, Vec<&str>> = std::collections::BTreeMap::new();
+    let mut refused = String::new();
+    for (word, meaning) in WORDS {
+        match meaning {
+            Is(option) => ours.entry(option).or_default().push(word),
+            Given => ours.entry("nothing: the default").or_default().push(word),
+            Own => unreachable!("{word} is no word of another tool"),
+            Flag(hint) | Value(hint) => {
+                let hint = hint.replace("{{", "\u{1}").replace("{}", "VALUE").replace("{#}", "N");
+                let hint = hint.replace('\u{1}', "{{").replace('|', "\\|").replace('<', "\\<");
+                refused.push_str(&format!("| {} | {hint} |\n", code(word)));
+            }
+        }
+    }
+    let mut rows = String::new();
+    for (option, words) in ours {
+        let option = if option.starts_with('-') { code(option) } else { option.to_owned() };
+        rows.push_str(&format!("| {} | {option} |\n", list(&words)));
+    }
+    let page = "docs/reference/load.md";
+    weir_testkit::generated(page, "taken", &format!("| typed | means |\n|---|---|\n{rows}"));
+    weir_testkit::generated(page, "refused", &format!("| refused | write |\n|---|---|\n{refused}"));
+}
