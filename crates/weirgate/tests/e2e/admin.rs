@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use tempfile::TempDir;
 use weir_testkit::{
-    Client, Response, Upstream, Weir, eventually, refusing_address, run_weir, table, weir_command,
+    Client, Response, Upstream, Weir, eventually, generated, refusing_address, run_weir, table, weir_command,
 };
 
 use crate::support::{OK, WEB};
@@ -34,6 +34,34 @@ fn a_page_at_the_root() {
     let weir = weir("");
     ask(&weir, "GET /", "Accept: text/html\r\n").expect_status(200).expect_body_with("/metrics");
     ask(&weir, "GET /nothing", "").expect_status(404);
+}
+
+/// The tables of docs/reference/admin-api.md.
+#[test]
+fn every_call_is_documented() {
+    let weir = weir("");
+    let described = ask(&weir, "GET /api/v1/openapi.json", "").expect_status(200).json();
+    let head = "| call | role | parameters | meaning |\n|---|---|---|---|\n";
+    let (mut config, mut others) = (head.to_owned(), head.to_owned());
+    for (path, methods) in described["paths"].as_object().unwrap() {
+        for (method, call) in methods.as_object().unwrap() {
+            let role = call["description"].as_str().unwrap();
+            let role = role.strip_prefix("Needs the role ").unwrap().trim_end_matches('.');
+            let parameters = call["parameters"].as_array().unwrap().iter();
+            let query = parameters.filter(|parameter| parameter["in"] == "query");
+            let names: Vec<String> =
+                query.map(|parameter| format!("`{}`", parameter["name"].as_str().unwrap())).collect();
+            let (method, names) = (method.to_uppercase(), names.join(", "));
+            let meaning = call["summary"].as_str().unwrap().replace('|', "\\|");
+            let of_config = !["/why", "/caches/", "/endpoints/", "/maintenance/"]
+                .iter()
+                .any(|begin| path.strip_prefix("/api/v1").unwrap().starts_with(begin));
+            let table = if of_config { &mut config } else { &mut others };
+            table.push_str(&format!("| `{method} {path}` | `{role}` | {names} | {meaning} |\n"));
+        }
+    }
+    generated("docs/reference/admin-api.md", "calls", &others);
+    generated("docs/reference/admin-api.md", "config calls", &config);
 }
 
 #[test]
