@@ -5,6 +5,10 @@ use std::path::Path;
 /// Fails unless `page`, a path from the repository's root, has this text between `<!-- generated: PART -->` and
 /// `<!-- end of PART -->`. `WEIR_BLESS=1` writes the text there instead.
 #[track_caller]
+#[allow(
+    unreachable_pub,
+    reason = "a test of weir-telemetry, which must not depend on this crate, includes the file"
+)]
 pub fn generated(page: &str, part: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
     let written = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{page}: {error}"));
