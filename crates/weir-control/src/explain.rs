@@ -1,4 +1,4 @@
-//! `weir explain`: what would happen to a request, told by the very code that routes live traffic.
+//! `weir explain`: what would happen to a request, computed by the same code that routes live traffic.
 
 use weir_engine::PREFLIGHT;
 use weir_filter::filter::Hooks;
@@ -21,7 +21,7 @@ pub struct Explanation {
     pub request: Understood,
     /// Which route wins and why the others do not.
     pub decision: Decision,
-    /// The filters of the winner in the order they run.
+    /// The winner's filters in the order they run.
     pub filters: Vec<FilterShown>,
     /// Where the winner sends the request.
     pub target: Option<TargetShown>,
@@ -36,7 +36,7 @@ pub struct GrpcShown {
     pub service: String,
     /// The method, such as `SayHello`.
     pub method: String,
-    /// What would keep it from working.
+    /// What would make it fail.
     pub problems: Vec<String>,
 }
 
@@ -51,11 +51,11 @@ pub struct Understood {
     pub path: String,
     /// The query.
     pub query: Option<String>,
-    /// The listener it is taken to come in on.
+    /// The listener it is assumed to arrive on.
     pub listener: String,
-    /// Why that one, where nobody named one and there are several.
+    /// Why that listener, if none was named and there are several.
     pub listener_reason: Option<String>,
-    /// What is made of a path that can be read in several ways.
+    /// How a path with several readings is treated.
     pub note: Option<String>,
 }
 
@@ -64,9 +64,9 @@ pub struct Understood {
 pub struct FilterShown {
     /// Its name.
     pub name: &'static str,
-    /// Its settings with every default filled in.
+    /// Its settings with all defaults filled in.
     pub settings: serde_json::Value,
-    /// What it makes of this request, where it can tell.
+    /// What it does with this request, if it can tell.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tells: Vec<String>,
 }
@@ -79,19 +79,19 @@ pub enum TargetShown {
     Files {
         /// The folder.
         root: String,
-        /// Files that answer for a folder.
+        /// Index files of a folder.
         index: Vec<String>,
         /// Whether folders are listed.
         browse: bool,
-        /// The file that answers for what is not there.
+        /// The file that answers for missing files.
         fallback: Option<String>,
     },
-    /// The answer of a filter that lets no request pass.
+    /// The answer of a filter that admits no request.
     Filter {
         /// Its name.
         name: &'static str,
     },
-    /// An answer of the gateway's own.
+    /// Our own answer.
     Respond {
         /// Its status.
         status: u16,
@@ -107,25 +107,25 @@ pub struct UpstreamShown {
     pub name: String,
     /// Share of the requests in percent.
     pub share: f64,
-    /// What its endpoints speak: `http1`, `h2`, `h2c` or `auto`.
+    /// The protocol of its endpoints: `http1`, `h2`, `h2c` or `auto`.
     pub protocol: &'static str,
     /// How an endpoint is chosen.
     pub balancer: &'static str,
-    /// What `hash` goes by, and the percentage that bounds it.
+    /// What `hash` hashes, and the percentage that bounds it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hash: Option<HashShown>,
     /// The cookie that brings a client back to its endpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sticky: Option<StickyShown>,
-    /// How many seconds an endpoint that comes into rotation takes to have its share.
+    /// How many seconds an endpoint entering rotation takes to reach its full share.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slow_start_seconds: Option<f64>,
-    /// Where this gateway stands: endpoints in the same zone are used first.
+    /// The gateway's zone: endpoints in the same zone are used first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
-    /// Its addresses; names that are resolved at run time as written. With weight, zone and priority where they are given.
+    /// Its addresses; names resolved at run time as written. With weight, zone and priority if they are set.
     pub endpoints: Vec<String>,
-    /// What is done for requests that fail, and about endpoints that are unwell.
+    /// How failed requests and unhealthy endpoints are handled.
     #[serde(flatten)]
     pub policies: PoliciesShown,
 }
@@ -133,29 +133,29 @@ pub struct UpstreamShown {
 /// The settings of the balancer `hash`.
 #[derive(Clone, Debug, Serialize)]
 pub struct HashShown {
-    /// What is hashed, such as `header:x-user`.
+    /// What it hashes, such as `header:x-user`.
     pub by: String,
-    /// The most that an endpoint may have under way beside the mean, in percent.
+    /// The most running attempts of an endpoint relative to the mean, in percent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bounded: Option<f64>,
 }
 
-/// The settings of `sticky`, but for the key.
+/// The settings of `sticky`, without the key.
 #[derive(Clone, Debug, Serialize)]
 pub struct StickyShown {
     /// The name of the cookie.
     pub cookie: String,
-    /// How many seconds a client keeps it; otherwise until its session ends.
+    /// How many seconds a client keeps it; without it, until its session ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ttl_seconds: Option<f64>,
 }
 
-/// Explains a request given as it would be written on the wire: method, target and header fields. A target that begins with
-/// `grpc://` or `grpcs://` is a call of gRPC: `content-type: application/grpc` need not be given. Without a `listener` it is the one that a
-/// client of the URL reaches.
+/// Explains a request given as on the wire: method, target and header fields. A target that begins with `grpc://` or
+/// `grpcs://` is a gRPC call, for which `content-type: application/grpc` may be omitted. Without a `listener`, the
+/// one that a client of the URL reaches is used.
 ///
 /// # Errors
-/// Why the gateway would refuse the request before it looks at any route.
+/// Why the gateway would refuse the request before routing.
 pub fn explain(
     snapshot: &Snapshot,
     listener: Option<&str>,
@@ -242,10 +242,10 @@ pub fn explain(
     })
 }
 
-/// What is made of a path that can be read in several ways, and the path in its place where it is decoded.
+/// How a path with several readings is treated, and the decoded path if it replaces it.
 ///
 /// # Errors
-/// The refusal, where a reading takes another route.
+/// The refusal, if a reading takes another route.
 fn readings_of(
     snapshot: &Snapshot,
     listener: &Listener,
@@ -284,7 +284,7 @@ fn readings_of(
     Ok((note.map(str::to_owned), settled.decoded))
 }
 
-/// Parses the request by the parser of live traffic, so that what it would refuse is refused here.
+/// Parses the request with the parser of live traffic, so that it refuses the same requests.
 fn head_of(
     method: &str,
     target: &str,
@@ -316,7 +316,7 @@ fn head_of(
     }
 }
 
-/// A URL's target and host, and whether it is one of gRPC; a target alone has no host.
+/// A URL's target and host, and whether it is gRPC; a target without a host has none.
 fn split_url(url: &str) -> (String, Option<String>, bool) {
     const SCHEMES: [(&str, bool); 4] =
         [("http://", false), ("https://", false), ("grpc://", true), ("grpcs://", true)];
@@ -328,7 +328,7 @@ fn split_url(url: &str) -> (String, Option<String>, bool) {
     (target, Some(host.to_owned()), grpc)
 }
 
-/// A path of gRPC is `/package.Service/Method`.
+/// A gRPC path is `/package.Service/Method`.
 fn grpc_of(method: &str, path: &str, target: Option<&TargetShown>) -> GrpcShown {
     let mut problems = Vec::new();
     let (service, call) = path.trim_start_matches('/').split_once('/').unwrap_or((path, ""));
@@ -410,7 +410,7 @@ fn target_of(snapshot: &Snapshot, handling: &Handling) -> TargetShown {
     }
 }
 
-/// What is said of an endpoint's place among the others, where it is not the usual one.
+/// A text about an endpoint's priority, zone and weight, if they are not the defaults.
 fn place_of(place: &Place, weight: u32) -> String {
     let weight = (weight != 1).then(|| format!("weight {weight}"));
     let zone = place.zone.as_ref().map(|zone| format!("zone {zone}"));
@@ -420,7 +420,7 @@ fn place_of(place: &Place, weight: u32) -> String {
 }
 
 impl UpstreamShown {
-    /// How an endpoint is chosen, in words.
+    /// How an endpoint is chosen, as text.
     fn balancing(&self) -> String {
         let mut words = self.balancer.to_owned();
         if let Some(hash) = &self.hash {

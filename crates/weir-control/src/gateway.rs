@@ -1,4 +1,4 @@
-//! The gateway as a program sees it: built from a config, started, asked, drained.
+//! The gateway as a program sees it: built from a config, started, queried, drained.
 
 use weir_engine::autopsy::{self, Question};
 mod changes;
@@ -36,7 +36,8 @@ use weir_upstream::error::{self, Limit};
 use weir_upstream::upstream::{ByHand, Watched};
 use weir_wire::tls::ServerTls;
 
-/// A running gateway. Cheap to clone; it runs until [`Gateway::stop`] or [`Gateway::drain`] ends it, whoever else is gone.
+/// A running gateway. Cheap to clone; it runs until [`Gateway::stop`] or [`Gateway::drain`] ends it, whatever is
+/// dropped.
 #[derive(Clone)]
 pub struct Gateway {
     inner: Arc<Inner>,
@@ -54,26 +55,26 @@ pub(crate) struct Inner {
     version: &'static str,
     ended: (Mutex<bool>, Condvar),
     watching: Mutex<Option<Watching>>,
-    /// The upstreams that run, and whether readiness waits for the probes of any.
+    /// The running upstreams, and whether readiness waits for probes of any.
     watched: Watched,
     awaits_probes: AtomicBool,
-    /// The certificates by ACME, and whether readiness waits for any.
+    /// The ACME certificates, and whether readiness waits for any.
     acme: Acme,
     certificates: warm::Certificates,
     admin_tls: AdminTls,
     guard: Mutex<guard::Guard>,
-    /// Where the config comes from; all clones know the bundle that runs.
+    /// Where the config comes from; all clones know the running bundle.
     source: Source,
-    /// The thread that follows a source, where the config has one.
+    /// The thread that follows a source, if the config has one.
     fleet: OnceLock<fleet::Handle>,
-    /// All causes, and those that are answered 5xx.
+    /// All causes, and those answered with 5xx.
     causes: &'static [&'static str],
     errors: HashSet<&'static str>,
-    /// Those that report a failure, and refuse nobody.
+    /// The causes that report a failure instead of a refusal.
     failures: HashSet<&'static str>,
 }
 
-/// A gateway that is not started yet.
+/// A gateway that has not started yet.
 #[derive(Debug)]
 pub struct Builder {
     source: Source,
@@ -88,15 +89,15 @@ pub struct Builder {
 pub enum StartError {
     /// The config has errors.
     Config(Mistakes),
-    /// The system refused something: an address is taken, a file cannot be written.
+    /// The system refused something: an address is in use, a file cannot be written.
     System(String),
 }
 
 /// A config as checked, for `weir check`, `weir explain` and tests.
 pub struct Checked {
-    /// Everything found. At least one error where there is nothing compiled.
+    /// All findings. If nothing was compiled, at least one is an error.
     pub diagnostics: Diagnostics,
-    /// The config and what it compiles to, unless there are errors.
+    /// The config and its snapshot, unless there are errors.
     pub compiled: Option<(Loaded, Snapshot)>,
 }
 
@@ -120,7 +121,7 @@ pub fn check(source: &Source, kinds: &[&'static FilterKind]) -> Checked {
         }
     };
     let snapshot = compile(&mut loaded, kinds, &mut Carry::new(Telemetry::new(Setup::default())));
-    // What a running gateway decided about these very files.
+    // What a running gateway decided about these files.
     let pin = loaded.texts.state.as_deref().and_then(|state| Pin::read(state).ok().flatten());
     if let Some(pin) = pin.filter(|pin| pin.refused == loaded.texts.hand) {
         loaded.diagnostics.push(reload::warning(&pin));
@@ -136,7 +137,7 @@ pub fn check(source: &Source, kinds: &[&'static FilterKind]) -> Checked {
 // === impl Builder ===
 
 impl Builder {
-    /// A gateway without any filter, to be built from a config.
+    /// A gateway without any filters, to be built from a config.
     pub fn new(source: Source) -> Self {
         Self {
             source,
@@ -147,28 +148,28 @@ impl Builder {
         }
     }
 
-    /// Adds kinds of filters. Of two with one name the first counts.
+    /// Adds kinds of filters. If two have one name, the first counts.
     #[must_use]
     pub fn filters(mut self, kinds: &[&'static FilterKind]) -> Self {
         self.kinds.extend(kinds);
         self
     }
 
-    /// Adds one: a filter of the embedding program.
+    /// Adds a kind: a filter of the embedding program.
     #[must_use]
     pub fn filter(mut self, kind: &'static FilterKind) -> Self {
         self.kinds.push(kind);
         self
     }
 
-    /// Says which program and commit it is, for `weir_build_info`.
+    /// Sets the program's version and commit, for `weir_build_info`.
     #[must_use]
     pub const fn version(mut self, version: &'static str, commit: &'static str) -> Self {
         (self.version, self.commit) = (version, commit);
         self
     }
 
-    /// Begins with sockets that are open already, and with what the process before this one knew.
+    /// Starts with sockets that are already open, and with the previous process's state.
     #[must_use]
     pub fn inherit(mut self, inherited: Inheritance) -> Self {
         self.inherited = inherited;
@@ -178,7 +179,7 @@ impl Builder {
     /// Loads the config, binds every listener and starts to serve.
     ///
     /// # Errors
-    /// See [`StartError`]. Nothing runs then.
+    /// See [`StartError`]. Then nothing runs.
     pub fn start(mut self) -> Result<Gateway, StartError> {
         let system = |e: &dyn fmt::Display| StartError::System(e.to_string());
         let source = self.source.clone();
@@ -199,7 +200,7 @@ impl Builder {
         let causes = || self.kinds.iter().flat_map(|k| k.causes.iter()).chain(error::CAUSES);
         let errors = causes().filter(|cause| cause.status >= 500).map(|cause| cause.code).collect();
         let failures = causes().filter(|cause| cause.is_failure()).map(|cause| cause.code).collect();
-        // Leaked: the list lives as long as the process, and so does what points to it.
+        // Leaked, because the list and references to it live as long as the process.
         let codes: &'static [&'static str] = Vec::leak(codes);
         let telemetry = Telemetry::new(Setup {
             cores,
@@ -274,7 +275,7 @@ impl Builder {
         if let Some(found) = found {
             let telemetry = Arc::clone(&gateway.inner.telemetry);
             match fleet::start(found, gateway.downgrade(), telemetry, self.version) {
-                Ok(handle) => drop(gateway.inner.fleet.set(handle)), // the first and only time
+                Ok(handle) => drop(gateway.inner.fleet.set(handle)), // only set here
                 Err(e) => {
                     gateway.stop();
                     return Err(system(&format!("source: {e}")));
@@ -284,8 +285,8 @@ impl Builder {
         Ok(gateway)
     }
 
-    /// Where the config has a source, has the bundle that ran last run again. One that does not compile any more, such as after an upgrade, is no
-    /// reason not to start: the source may have another.
+    /// If the config has a source, selects the bundle that last ran. If it no longer compiles, for example after an
+    /// upgrade, the gateway starts anyway: the source may have another.
     fn find_bundle(&self) -> Option<fleet::Found> {
         let mut found = fleet::Found::open(&self.source)?;
         if found.bundle.is_some() {
@@ -302,7 +303,7 @@ impl Builder {
     }
 }
 
-/// A seed for a core's own random numbers. They spread load and name requests; nothing secret rests on them.
+/// A seed for a core's random numbers. They spread load and name requests; nothing secret depends on them.
 fn seed(index: usize) -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(index)
@@ -311,17 +312,17 @@ fn seed(index: usize) -> u64 {
 // === impl Gateway ===
 
 impl Gateway {
-    /// Loads the config again and, if it is good, runs it instead of the current one. Blocks until every core has adopted
-    /// it: milliseconds.
+    /// Loads the config again and, if it is valid, runs it instead of the current one. Blocks until every core has
+    /// adopted it, which takes milliseconds.
     ///
     /// # Errors
-    /// What is wrong with the config. The current one runs on, untouched.
+    /// What is wrong with the config. The current one keeps running, unchanged.
     pub fn reload(&self) -> Result<Reloaded, Refused> {
         self.reload_by(&By::process(Origin::Reload))
     }
 
-    /// Turns readiness off, waits `shutdown.delay`, then accepts nothing more, ends every connection after its exchange,
-    /// and ends the gateway when all are done or `shutdown.drain` is over. Blocks until then.
+    /// Turns readiness off and waits `shutdown.delay`. Then accepts nothing more, closes every connection after its
+    /// exchange, and ends the gateway when all have closed or `shutdown.drain` is over. Blocks until then.
     pub fn drain(&self) {
         let first = !self.inner.draining.swap(true, Ordering::Relaxed);
         if !first {
@@ -330,13 +331,12 @@ impl Gateway {
         self.leave_fleet();
         let shutdown = self.control().config.shutdown.clone();
         log::info("draining", &[("delay", &shutdown.delay), ("deadline", &shutdown.drain)]);
-        std::thread::sleep(shutdown.delay.get()); // a blocking call that says so
+        std::thread::sleep(shutdown.delay.get()); // documented as blocking
         self.close_doors(Leaving::End);
         self.finish(shutdown.drain.get());
     }
 
-    /// What the process that takes this one's place is to have: the listening sockets, ticket keys, counters. This one
-    /// serves on.
+    /// The hand-over to a successor: the listening sockets, ticket keys, counters. This process keeps serving.
     pub fn hand_over(&self) -> Handover {
         let (to, sockets) = mpsc_std::channel();
         self.tell_all(|| Message::Lend { to: to.clone() });
@@ -349,27 +349,28 @@ impl Gateway {
         self.control().hand_over(lent)
     }
 
-    /// What an upgrade does to the connections of this process.
+    /// What an upgrade does to this process's connections.
     pub fn consequences_of_upgrade(&self) -> Consequences {
         self.control().consequences_of_upgrade()
     }
 
-    /// Which state the last change forgot; in a process that took the place of another, what that one kept and this one has no use for.
+    /// Which state the last change dropped. In a process that replaced another, the other's state that this one
+    /// cannot use.
     pub fn forgot(&self) -> Vec<String> {
         self.control().consequences().forgets.clone()
     }
 
-    /// The sockets of `admin.address` and their address, where they were open when this process began: for the admin
-    /// listener, once. What else nobody uses of that [inheritance](Builder::inherit) is closed.
+    /// The sockets of `admin.address` and their address, if they were open when this process began: for the admin
+    /// listener, once. Closes the sockets of that [inheritance](Builder::inherit) that nobody uses.
     pub fn take_admin_sockets(
         &self,
     ) -> Option<(weir_wire::listen::Address, Vec<weir_wire::listen::BoundSocket>)> {
         self.control().take_admin_sockets()
     }
 
-    /// Drains behind the process that took what was [handed over](Self::hand_over) and serves now: accepts nothing more,
-    /// ends every connection after its next exchange, and the gateway when all are done or `shutdown.drain` is over.
-    /// Blocks until then; calls `stopped` once it accepts nothing more.
+    /// Drains after a successor has taken what was [handed over](Self::hand_over) and serves. Accepts nothing more
+    /// and closes every connection after its next exchange. Ends the gateway when all have closed or `shutdown.drain`
+    /// is over. Blocks until then; calls `stopped` once it accepts nothing more.
     pub fn give_way(&self, stopped: impl FnOnce()) {
         if self.inner.draining.swap(true, Ordering::Relaxed) {
             return self.wait();
@@ -387,8 +388,8 @@ impl Gateway {
         self.finish(drain.get());
     }
 
-    /// Whether the loop of every core takes a message and answers it within `limit`. Blocks until then: a core that is stuck in one task, or
-    /// whose thread has ended, does not.
+    /// Whether every core's loop answers a message within `limit`. A core stuck in a task, or whose thread has ended,
+    /// does not. Blocks until all have answered or `limit` is over.
     pub fn turns(&self, limit: Duration) -> bool {
         let (to, turned) = mpsc_std::channel();
         self.tell_all(|| Message::Turn { to: to.clone() });
@@ -398,22 +399,22 @@ impl Gateway {
         self.inner.cores.iter().all(|_| turned.recv_timeout(left()).is_ok())
     }
 
-    /// Whether it was stopped, or has drained.
+    /// Whether it was stopped or has drained.
     pub fn has_ended(&self) -> bool {
         *self.inner.ended.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Accepts nothing more, and has every connection end after its exchange.
+    /// Accepts nothing more, and closes every connection after its exchange.
     fn close_doors(&self, leaving: Leaving) {
-        // No authority would reach us any more. What is under way goes on in the process that comes next.
+        // An authority could no longer reach us. The successor continues orders under way.
         self.control().stop_orders();
         let (done, closed) = mpsc_std::channel();
         self.tell_all(|| Message::Drain { leaving, done: done.clone() });
         drop(done);
-        let _ = closed.recv_timeout(DOORS); // hung up on, or too late to wait for
+        let _ = closed.recv_timeout(DOORS); // disconnected, or too late to wait for
     }
 
-    /// Ends when all connections have ended, or are cut after `limit`.
+    /// Ends when all connections have closed, or cuts them after `limit`.
     fn finish(&self, limit: Duration) {
         let deadline = Instant::now() + limit;
         while !self.inner.shared.is_empty() && Instant::now() < deadline {
@@ -427,16 +428,16 @@ impl Gateway {
         self.stop();
     }
 
-    /// Has filters give back what they hold of others.
+    /// Makes filters release what others could use.
     fn retire(&self) {
         let (done, retired) = mpsc_std::channel();
         let snapshot = Arc::clone(&self.control().snapshot);
         snapshot.filters.iter().for_each(|instance| instance.filter.retire(&done));
         drop(done);
-        let _ = retired.recv_timeout(RETIRING); // hung up on, or too late to wait for
+        let _ = retired.recv_timeout(RETIRING); // disconnected, or too late to wait for
     }
 
-    /// Ends the gateway at once: connections are cut.
+    /// Ends the gateway immediately and cuts connections.
     pub fn stop(&self) {
         self.inner.draining.store(true, Ordering::Relaxed);
         self.tell_all(|| Message::Stop);
@@ -461,30 +462,30 @@ impl Gateway {
         }
     }
 
-    /// Whether there is no config yet, because its source has never sent one: nothing listens.
+    /// Whether there is no config because the source has not sent one yet: then nothing listens.
     pub fn awaits_config(&self) -> bool {
         self.inner.fleet.get().is_some() && self.inner.source.bundle().is_none()
     }
 
-    /// Has this node no longer be one of those that live.
+    /// Removes this node from the fleet's live nodes.
     fn leave_fleet(&self) {
         if let Some(fleet) = self.inner.fleet.get() {
             fleet.leave();
         }
     }
 
-    /// So that a thread of the gateway's own does not keep it alive.
+    /// For the gateway's own threads, which must not keep it alive.
     fn downgrade(&self) -> Weak<Inner> {
         Arc::downgrade(&self.inner)
     }
 
-    /// Whether new requests are welcome: false from the first moment of a drain.
+    /// Whether new requests are welcome: false from the start of a drain.
     pub fn is_ready(&self) -> bool {
         !self.inner.draining.load(Ordering::Relaxed)
     }
 
-    /// The upstreams for whose probes readiness waits (`readyz: true`): none of their endpoints has passed one yet. Once all
-    /// have, readiness waits no more, whatever becomes of them or of the config.
+    /// The upstreams whose probes readiness waits for (`readyz: true`), because none of their endpoints has passed
+    /// one yet. Once all have, readiness no longer waits, whatever happens to them or to the config.
     pub fn awaited_probes(&self) -> Vec<String> {
         if !self.inner.awaits_probes.load(Ordering::Relaxed) {
             return Vec::new();
@@ -498,12 +499,12 @@ impl Gateway {
         names
     }
 
-    /// The config as it runs, and every later one.
+    /// The running config and every later one.
     pub fn configs(&self) -> watch::Receiver<Arc<Config>> {
         self.inner.configs.subscribe()
     }
 
-    /// TLS of the admin listener as the config has it now (`admin.tls`).
+    /// TLS of the admin listener in the current config (`admin.tls`).
     pub fn admin_tls(&self) -> Option<Arc<ServerTls>> {
         self.inner.admin_tls.load_full()
     }
@@ -521,7 +522,7 @@ impl Gateway {
         })
     }
 
-    /// Everything counted, in a format negotiated from an `Accept` value; with its content type.
+    /// All metrics with their content type, in a format negotiated from an `Accept` value.
     pub fn metrics(&self, accept: &str) -> (&'static str, String) {
         let format: Exposition = weir_telemetry::negotiate(accept);
         let snapshot = Arc::clone(&self.control().snapshot);
@@ -570,7 +571,8 @@ impl Gateway {
         }
     }
 
-    /// What became of the exchanges that are asked for, and why. Blocks: it asks every core, and reads the config for the places of keys.
+    /// What happened to the requested exchanges, and why. Blocks: it asks every core, and reads the config to locate
+    /// keys.
     pub fn why(&self, question: Question) -> autopsy::Answer {
         let (to, found) = mpsc_std::channel();
         let question = Arc::new(question);
@@ -598,7 +600,7 @@ impl Gateway {
             let control = self.control();
             (Arc::clone(&control.snapshot), control.source())
         };
-        // The files are read only where there is something to find in them: a large config is not read twice a second.
+        // Read the files only if something was found: a large config must not be read twice a second.
         let files = if kept.is_empty() { None } else { autopsy::Files::read(&source) };
         let context = autopsy::ReportContext { snapshot: &snapshot, files: files.as_ref() };
         autopsy::Answer {
@@ -615,12 +617,12 @@ impl Gateway {
         }
     }
 
-    /// Drains an endpoint, puts it out, or puts it back in, as an operator asks; returns what it is then. `endpoint` is an
-    /// address as `/status` has it, or host and port as written in the config, which may be several addresses. It lasts
-    /// through reloads and upgrades, and not through a restart.
+    /// Drains an endpoint, takes it out, or brings it back, as an operator asks. Returns its new state. `endpoint` is
+    /// an address as in `/status`, or a host and port as written in the config, which may be several addresses. The
+    /// setting survives reloads and upgrades, but not a restart.
     ///
     /// # Errors
-    /// There is no such upstream, or it has no such endpoint: in words, with those that there are.
+    /// There is no such upstream or endpoint. The text lists the existing ones.
     pub fn put_endpoint(
         &self,
         upstream: &str,
@@ -646,11 +648,11 @@ impl Gateway {
         Ok(all.iter().map(|endpoint| EndpointStatus::of(endpoint, &self.inner.telemetry)).collect())
     }
 
-    /// Removes what filters keep in a store of the config; tells how many objects that were. What is on its way into the
-    /// store is not kept either. Walks through all that the store has, for some URLs and tags as for one.
+    /// Removes what filters keep in a store of the config. Returns the number of removed objects. Objects on their
+    /// way into the store are not kept either. It scans the whole store, however many URLs and tags are given.
     ///
     /// # Errors
-    /// No filter keeps anything in such a store: in words, with those that there are.
+    /// No filter keeps anything in such a store. The text lists the existing ones.
     pub fn purge(&self, store: &str, what: &[Purge]) -> Result<usize, String> {
         let found = self.control().stored();
         let (of_name, others): (Vec<_>, Vec<_>) = found.into_iter().partition(|(name, _)| name == store);
@@ -662,16 +664,16 @@ impl Gateway {
         Ok(of_name.iter().map(|(_, stored)| stored.purge(what)).sum())
     }
 
-    /// The fleet that this gateway is a node of; `None` where it is of none, or its source takes too long. Blocks for a moment.
+    /// The fleet of this gateway; `None` if it is in none, or its source takes too long. Blocks for a moment.
     pub fn fleet(&self) -> Option<fleet::Seen> {
         self.inner.fleet.get()?.look()
     }
 
-    /// Turns a switch that filters name on for a while, or off; tells until when it is on. It lasts through reloads and upgrades, and with
-    /// `admin.state` through a restart and a crash.
+    /// Turns a switch that filters name on for this long, or off. Returns until when it is on. The setting survives
+    /// reloads and upgrades, and with `admin.state` restarts and crashes.
     ///
     /// # Errors
-    /// No filter names such a switch: in words, with those that there are.
+    /// No filter names such a switch. The text lists the existing ones.
     pub fn turn(&self, switch: &str, time: Option<Duration>) -> Result<Option<SystemTime>, String> {
         let all = self.control().switches();
         let Some((_, found)) = all.iter().find(|(name, _)| name == switch) else {
@@ -685,7 +687,7 @@ impl Gateway {
         Ok(found.until())
     }
 
-    /// Opens the log files anew, after they were moved away.
+    /// Reopens the log files after they were moved.
     pub fn reopen_logs(&self) {
         if let Err(e) = log::reopen() {
             log::error("log not reopened", &[("error", &e)]);
@@ -699,7 +701,7 @@ impl Gateway {
 
     fn tell_all(&self, message: impl Fn() -> Message) {
         for core in &self.inner.cores {
-            let _ = core.send(message()); // a core that is gone needs no telling
+            let _ = core.send(message()); // a core that is gone needs no message
         }
     }
 
@@ -707,15 +709,15 @@ impl Gateway {
         self.inner.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The cores, to be told of a new snapshot.
+    /// The cores, to be sent a new snapshot.
     pub(crate) fn cores(&self) -> &[mpsc::UnboundedSender<Message>] {
         &self.inner.cores
     }
 
-    /// After a change or an attempt at one: tells whoever follows the config, and watches its files.
+    /// After a change or an attempt: notifies those who follow the config, and watches its files.
     pub(crate) fn changed(&self, control: MutexGuard<'_, Control>, done: bool) {
         if done {
-            // No receiver is no fault: nobody may have asked.
+            // No receiver is no error: nobody may have subscribed.
             self.inner.configs.send_replace(Arc::clone(&control.config));
         }
         drop(control);
@@ -726,8 +728,8 @@ impl Gateway {
         self.watch();
     }
 
-    /// Watches the files of the config as it is now, if it says so. A reload that was refused watches too: its files are
-    /// the ones about to be mended.
+    /// Watches the current config's files, if the config says so. It also watches after a refused reload, because
+    /// those files are about to be fixed.
     fn watch(&self) {
         let (wanted, files): (bool, Vec<PathBuf>) = {
             let control = self.control();
@@ -775,14 +777,14 @@ fn few(names: &[&str]) -> String {
     format!("{}{more}", names[..names.len().min(FEW)].join(", "))
 }
 
-/// How long filters may take to give back what they hold, at most: a store that answers does so in milliseconds.
+/// How long filters may take at most to release what they hold: a working store answers in milliseconds.
 const RETIRING: Duration = Duration::from_millis(500);
 
 /// How long a drain waits for the accept loops to end.
 const DOORS: Duration = Duration::from_secs(1);
 
-/// How long a core may take to tell what it keeps.
+/// How long a core may take to report what it keeps.
 const WHY: Duration = Duration::from_secs(2);
 
-/// How often a drain looks whether it is done.
+/// How often a drain checks whether it is done.
 const DRAIN_POLL: Duration = Duration::from_millis(10);

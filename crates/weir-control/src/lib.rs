@@ -1,9 +1,11 @@
-//! What stands above the cores of a gateway: start, reload and drain, what runs and what ran, and whether a change does well.
+//! The control side of a gateway: start, reload and drain, the running and past configs, and whether a change works
+//! well.
 //!
-//! - [`Builder`] makes a [`Gateway`], [`check()`] tells what is wrong with a config, [`mod@explain`] what it does to a request.
-//! - `reload` swaps snapshots; [`history`] keeps every config that ran, [`fleet`] follows a source of configs, `trial` says whether a change made
-//!   things worse, and `status` what a gateway says about itself.
-//! - [`rehearsal`] makes a config that can be measured of one that can be run.
+//! - [`Builder`] makes a [`Gateway`], [`check()`] finds mistakes in a config, [`mod@explain`] says what it does to a
+//!   request.
+//! - `reload` swaps snapshots, [`history`] keeps every config that ran, [`fleet`] follows a source of configs.
+//!   `trial` decides whether a change made things worse, and `status` reports the gateway's state.
+//! - [`rehearsal`] turns a runnable config into one that can be measured.
 //!
 //! Nothing here is on the path of a request.
 

@@ -1,8 +1,8 @@
-//! A config made ready to be measured: one origin in place of all upstreams, free ports of this machine, and for each route a request
-//! that it answers. `weir bench` runs it, with one filter left out after the other.
+//! Prepares a config for measuring: one origin replaces all upstreams, listeners use free ports of this machine, and
+//! each route gets a request that it answers. `weir bench` runs it with one filter left out after the other.
 //!
-//! Nothing is left out or changed in silence: [`Rehearsal::notes`] says what is not as written, and a route for which no request can be
-//! made says why. `ask` makes requests, `tree` edits and writes the config.
+//! Nothing is omitted or changed silently: [`Rehearsal::notes`] lists what differs from the config, and a route
+//! without a possible request says why. `ask` makes requests, `tree` edits and writes the config.
 
 mod ask;
 mod tree;
@@ -15,48 +15,50 @@ use weir_engine::snapshot::Snapshot;
 use weir_filter::password::Algorithm;
 use weir_wire::base64;
 
-/// Requests a second that limits of rate are raised to: faster than any gateway.
+/// Requests per second to which rate limits are raised: faster than any gateway.
 const RATE: &str = "1000000000";
 
-/// Requests at once that limits of those are raised to, and attempts below which no circuit opens.
+/// Value to which limits of concurrent requests are raised, and attempts below which no circuit opens.
 const PLACES: &str = "1000000";
 const NEVER: &str = "4294967295";
 
-/// What an upstream may have that the origin beside does not know or would be measured by, and what is said of it.
+/// Settings of an upstream that the origin does not support or that would distort the measurement, and the notes
+/// about them.
 const NOT_FOR_THE_ORIGIN: [(&str, &str); 3] = [
     ("health.probe", "the origin is not probed"),
     ("proxy_protocol", "left out: the origin does not speak it"),
     ("source", "left out: the origin is reached over loopback"),
 ];
 
-/// A config, ready to be measured.
+/// A config ready to be measured.
 #[derive(Clone, Debug)]
 pub struct Rehearsal {
     tree: Node,
     /// The routes, in the order written.
     pub routes: Vec<Rehearsed>,
-    /// What is not as in the config, in sentences.
+    /// Differences from the config, as sentences.
     pub notes: Vec<String>,
 }
 
-/// A client certificate of who measures.
+/// The measuring client's certificate.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// Its file, PEM. It signed itself, so it stands for the authorities of clients too.
+    /// Its file, PEM. It is self-signed, so it also serves as the clients' authority.
     pub certificate: PathBuf,
     /// Its SHA-256 as 64 hexadecimal digits.
     pub fingerprint: String,
 }
 
-/// A certificate authority that is away: port 1 is reserved for a protocol that nobody speaks.
+/// An unreachable certificate authority: port 1 is reserved for a protocol that nobody uses.
 const NOBODY: &str = "https://127.0.0.1:1/weir-bench";
 
-/// Credentials made for the rehearsal, because the config has only hashes of those that clients have, or certificates without keys.
+/// Credentials made for the rehearsal, because the config has only hashes of clients' credentials, or certificates
+/// without keys.
 #[derive(Debug, Default)]
 struct Credentials {
-    /// A consumer, and what goes into `authorization`.
+    /// A consumer, and its `authorization` value.
     basic: Option<(String, String)>,
-    /// Whether requests come with a certificate where a listener asks for one, and the consumer that it names.
+    /// Whether requests present a certificate if a listener asks for one, and the consumer that it names.
     has_certificate: bool,
     named: Option<String>,
 }
@@ -68,9 +70,9 @@ pub struct Rehearsed {
     pub name: String,
     /// A request that it answers, or why none can be made.
     pub ask: Result<Ask, String>,
-    /// The filters that the request goes through.
+    /// The filters that the request passes.
     pub filters: Vec<FilterPlace>,
-    /// Those that it cannot pass, and why: they are to be left out throughout.
+    /// The filters that it cannot pass, and why: leave them out throughout.
     pub unsatisfied: Vec<(FilterPlace, String)>,
 }
 
@@ -81,7 +83,7 @@ pub struct Ask {
     pub listener: String,
     /// Whether the listener speaks TLS.
     pub tls: bool,
-    /// Whether it speaks nothing but HTTP/2.
+    /// Whether it speaks only HTTP/2.
     pub http2: bool,
     /// Whether it asks for a client certificate, which is then the [`Identity`].
     pub identity: bool,
@@ -91,33 +93,33 @@ pub struct Ask {
     pub host: String,
     /// Path and query.
     pub target: String,
-    /// Header fields, credentials among them.
+    /// Header fields, including credentials.
     pub headers: Vec<(String, String)>,
-    /// Whether the gateway answers by itself, with this status; otherwise the upstream does.
+    /// The status if the gateway itself answers; otherwise the upstream does.
     pub answers: Option<u16>,
 }
 
-/// Where a filter stands.
+/// The position of a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterPlace {
     /// Its name.
     pub name: String,
-    /// The list that it stands in, such as `routes.orders.filters`.
+    /// The list it is in, such as `routes.orders.filters`.
     pub list: String,
-    /// Its place there.
+    /// Its index there.
     pub index: usize,
 }
 
 impl FilterPlace {
-    /// The setting, such as `routes.orders.filters[0]`.
+    /// The setting's path, such as `routes.orders.filters[0]`.
     pub fn path(&self) -> String {
         format!("{}[{}]", self.list, self.index)
     }
 }
 
 impl Rehearsal {
-    /// Puts `origin` in place of the upstreams, listeners on free ports of the loopback, and the admin listener without a token on the Unix
-    /// socket `admin`. Who asks has this certificate, where one is wanted.
+    /// Replaces upstreams by `origin`, listeners by free loopback ports, and the admin listener by the Unix socket
+    /// `admin` without a token. The client has this certificate if one is required.
     pub fn new(
         loaded: &Loaded,
         snapshot: &Snapshot,
@@ -139,7 +141,7 @@ impl Rehearsal {
     pub fn text(&self, without: &[&FilterPlace]) -> String {
         let mut tree = self.tree.clone();
         let mut places = without.to_vec();
-        // From behind, so that the places of those before stay what they are.
+        // From the end, so that earlier indexes stay valid.
         places.sort_by_key(|place| std::cmp::Reverse(place.index));
         for place in places {
             if let Some(Value::Seq(filters)) = tree::find(&mut tree, &place.list).map(|list| &mut list.value)
@@ -147,7 +149,7 @@ impl Rehearsal {
             {
                 filters.remove(place.index);
             }
-            // A plan's filter of the same name would take the place of the route's.
+            // A plan's filter with the same name would replace the route's.
             for list in tree::lists(&mut tree, "plans") {
                 if place.list.starts_with("routes.") {
                     list.retain(|filter| name_of(filter) != Some(&place.name));
@@ -195,7 +197,7 @@ impl Rehearsal {
             }
             let Some(tls) = &listener.tls else { continue };
             if let Some(acme) = &tls.acme {
-                // A stand-in costs what a certificate does. Nothing is ordered: nobody listens there.
+                // A stand-in costs as much as a certificate. Nothing is ordered, because nobody listens there.
                 let acme_path = format!("{path}.tls.acme");
                 tree::set_text(&mut self.tree, &format!("{acme_path}.directory"), NOBODY);
                 tree::set_text(&mut self.tree, &format!("{acme_path}.storage"), "acme");
@@ -205,7 +207,7 @@ impl Rehearsal {
                 let what = "a self-signed certificate stands for those of ACME";
                 self.notes.push(format!("{path}.tls: {what}"));
             }
-            // Relative paths are relative to a file that the new config is not beside.
+            // Make relative paths absolute, because the new config is in another folder.
             for (index, pair) in tls.certificates.iter().enumerate() {
                 let pair_path = format!("{path}.tls.certificates[{index}]");
                 tree::set_text(&mut self.tree, &format!("{pair_path}.cert"), &pair.cert.0.to_string_lossy());
@@ -225,7 +227,7 @@ impl Rehearsal {
         for (name, upstream) in config.upstreams.iter() {
             let path = format!("upstreams.{name}");
             tree::set_list(&mut self.tree, &format!("{path}.endpoints"), &[&origin.to_string()]);
-            tree::remove(&mut self.tree, &format!("{path}.discover")); // the origin stands for whoever it lists
+            tree::remove(&mut self.tree, &format!("{path}.discover")); // the origin replaces its instances
             if self.tree.find(&format!("{path}.timeouts.tunnel")).is_some() {
                 let what = "no tunnel is opened; plain requests stand for those that ask for a WebSocket";
                 self.notes.push(format!("{path}: {what}"));
@@ -250,7 +252,7 @@ impl Rehearsal {
         }
     }
 
-    /// Gives a consumer credentials that we know, where the config has none that a client could send.
+    /// Gives a consumer credentials that we know, if the config has none that a client could send.
     fn credentials(&mut self, config: &Config, identity: Option<&Identity>) -> Credentials {
         let mut credentials = Credentials::default();
         if let Some((name, _)) = ask::caller(config, "basic_auth")
@@ -279,7 +281,7 @@ impl Rehearsal {
         credentials
     }
 
-    /// What would refuse most of a load is raised, which costs the same.
+    /// Raises limits that would refuse most of a load; this costs the same.
     fn limits(&mut self) {
         let mut raised = Vec::new();
         for (path, filter) in tree::filters(&mut self.tree) {
@@ -310,7 +312,7 @@ impl Rehearsal {
     }
 }
 
-/// A user that nobody else has: what goes into `authorization`, and what the config is to have.
+/// A new user: the `authorization` value, and the entry for the config.
 fn basic_pair() -> Option<(String, String)> {
     let mut secret = [0; 18];
     aws_lc_rs::rand::fill(&mut secret).ok()?;

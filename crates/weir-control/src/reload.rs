@@ -1,7 +1,7 @@
-//! Reload: build the whole next snapshot, bind what is new, hand it to every core, then let go of the old one.
+//! Reload: builds the whole next snapshot, binds new sockets, hands it to every core, then releases the old one.
 //!
-//! Like caddy: on any error the old config has never stopped. Sockets of listeners whose address did not change stay open;
-//! connections, pools, WebSockets and kept filter state stay with what did not change.
+//! As in caddy, on any error the old config has never stopped. Listeners with unchanged addresses keep their sockets;
+//! unchanged things keep their connections, pools, WebSockets and filter state.
 
 pub(crate) mod change;
 mod consequences;
@@ -50,10 +50,10 @@ use weir_upstream::upstream::{Upstream, Watched, probe, try_out, watch};
 use weir_wire::listen::{self, Address, Beside, BoundSocket};
 use weir_wire::tls::{Certificate, Identity, ServerTls};
 
-/// A reload that was done.
+/// A successful reload.
 #[derive(Clone, Debug)]
 pub struct Reloaded {
-    /// Revision of the config that runs now.
+    /// Revision of the running config.
     pub revision: String,
     /// Warnings about it.
     pub diagnostics: Diagnostics,
@@ -61,7 +61,7 @@ pub struct Reloaded {
     pub consequences: Consequences,
 }
 
-/// A reload that was refused. What ran before runs on.
+/// A refused reload. The previous config keeps running.
 #[derive(Clone, Debug)]
 pub struct Refused {
     /// What is wrong.
@@ -76,11 +76,11 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// How long a start, or a reload with new names, waits for the first answers of DNS: requests that come earlier would find
-/// no endpoint.
+/// How long a start, or a reload with new names, waits for the first DNS answers: earlier requests would find no
+/// endpoint.
 const FIRST_NAMES: Duration = Duration::from_secs(3);
 
-/// Everything that changes with a config. Behind one lock: reloads come one after the other.
+/// Everything that changes with a config. It is behind one lock: reloads run one after the other.
 pub(crate) struct Control {
     source: Source,
     kinds: Vec<&'static FilterKind>,
@@ -89,7 +89,7 @@ pub(crate) struct Control {
     pub(crate) config: Arc<Config>,
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) files: Vec<PathBuf>,
-    /// The files of the config as they were written.
+    /// The config's files as written.
     pub(crate) texts: Texts,
     pub(crate) books: Books,
     bound: Vec<BoundListener>,
@@ -97,26 +97,26 @@ pub(crate) struct Control {
     /// Where spans go.
     spans: Option<Exporter>,
     names: Names,
-    /// What is looked at once a second.
+    /// What is checked once a second.
     watched: Watched,
-    /// TLS of the admin listener, for whoever accepts there.
+    /// TLS of the admin listener, for its accept loop.
     admin_tls: AdminTls,
-    /// What the process before this one, or systemd, opened already. Empty once the first snapshot runs.
+    /// Sockets that the previous process or systemd has opened. Empty once the first snapshot runs.
     inherited: Inheritance,
-    /// Another process listens on the same sockets: their files are its own now.
+    /// Another process listens on the same sockets and now owns their files.
     handed_over: bool,
     pub(crate) rate: Arc<Rate>,
     pub(crate) last_reload: Option<ReloadStatus>,
-    /// What the last change did to what was there before it.
+    /// What the last change did to existing connections and state.
     consequences: Consequences,
-    /// The warnings about the config that runs.
+    /// The warnings about the running config.
     warnings: Diagnostics,
 }
 
 /// See [`Control::admin_tls`].
 pub(crate) type AdminTls = Arc<arc_swap::ArcSwapOption<ServerTls>>;
 
-/// A listener whose sockets are open on every core.
+/// A listener with open sockets on every core.
 #[derive(Clone, Debug)]
 struct BoundListener {
     name: String,
@@ -124,7 +124,7 @@ struct BoundListener {
     actual: Address,
 }
 
-/// A snapshot that is ready to run: nothing can go wrong any more.
+/// A snapshot ready to run: nothing can fail any more.
 pub(crate) struct Prepared {
     pub(crate) snapshot: Arc<Snapshot>,
     loaded: Loaded,
@@ -227,7 +227,7 @@ impl Control {
         Ok(Prepared { snapshot: Arc::new(snapshot), loaded, bound, sockets, log, spans })
     }
 
-    /// Runs a prepared snapshot on every core, and returns when all have adopted it.
+    /// Runs a prepared snapshot on every core. Returns when all have adopted it.
     pub(crate) fn commit(
         &mut self,
         prepared: Prepared,
@@ -244,7 +244,7 @@ impl Control {
             Change::Keep => None,
             Change::New(writer) => Some(std::mem::replace(&mut self.access_log, writer)),
         };
-        // The one before sends what it has and ends by itself.
+        // The old exporter sends the rest and ends on its own.
         let old_spans = match spans {
             Change::Keep => None,
             Change::New(exporter) => Some(std::mem::replace(&mut self.spans, exporter)),
@@ -267,7 +267,7 @@ impl Control {
         for gone in self.bound.iter().filter(|o| !bound.iter().any(|b| b.actual == o.actual)) {
             log::info("no longer listening", &[("listener", &gone.name), ("address", &gone.actual)]);
             if let Address::Unix(path) = &gone.actual {
-                let _ = std::fs::remove_file(path); // it may have been taken away already
+                let _ = std::fs::remove_file(path); // it may already be gone
             }
         }
         self.bound = bound;
@@ -295,7 +295,7 @@ impl Control {
         }
     }
 
-    /// What filters keep in the stores of the config, by the name of the store.
+    /// What filters keep in the config's stores, by store name.
     pub(crate) fn stored(&self) -> Vec<(String, Arc<dyn Purgeable>)> {
         self.carry.stored()
     }
@@ -305,7 +305,7 @@ impl Control {
         self.carry.switches()
     }
 
-    /// Writes down which switches are on, so that a process that was killed does not turn them off.
+    /// Records which switches are on, so that a killed process does not turn them off.
     pub(crate) fn keep_switches(&self) {
         let Some(history) = &self.books.history else {
             return log::warn(
@@ -325,7 +325,7 @@ impl Control {
         }
     }
 
-    /// When each certificate ends, where its dates can be read.
+    /// When each certificate ends, if its dates can be read.
     fn certificate_ends(&self) -> Vec<CertificateEnd> {
         let end = |(identity, certificate): (&Identity, &Certificate)| {
             Some(CertificateEnd {
@@ -347,14 +347,14 @@ impl Control {
         certificates.filter_map(status).chain(kept).collect()
     }
 
-    /// Orders no certificates any more.
+    /// Stops ordering certificates.
     pub(crate) fn stop_orders(&self) {
         self.carry.acme.stop();
     }
 
-    /// Writes the warnings about a config to the log, so that who never runs `weir check` sees them too.
+    /// Logs the warnings about a config, for those who never run `weir check`.
     pub(crate) fn log_warnings(diagnostics: &Diagnostics) {
-        /// Most of them; `weir check` prints all.
+        /// Most warnings to log; `weir check` prints all.
         const MOST: usize = 20;
         for warning in diagnostics.for_readers().iter().filter(|d| d.severity == Severity::Warning).take(MOST)
         {
@@ -367,12 +367,12 @@ impl Control {
         }
     }
 
-    /// The config that runs has these warnings.
+    /// Notes the running config's warnings.
     pub(crate) fn note_warnings(&mut self, diagnostics: &Diagnostics) {
         self.warnings = diagnostics.clone();
     }
 
-    /// Loads, compiles, prepares and commits; or refuses and says why.
+    /// Loads, compiles, prepares and commits; or refuses with the reason.
     pub(crate) fn reload(
         &mut self,
         by: &By,
@@ -381,7 +381,7 @@ impl Control {
         self.reload_with(by, Overrides::default(), cores)
     }
 
-    /// Runs the bundle in this folder, which a source sent, as a reload runs files.
+    /// Runs the bundle in this folder, which a source sent, like a reload runs files.
     pub(crate) fn run_bundle(
         &mut self,
         folder: &Path,
@@ -420,7 +420,7 @@ impl Control {
                 self.telemetry.reload_refused();
                 self.last_reload = Some(ReloadStatus::new(Err(&diagnostics), SystemTime::now()));
                 let text = diagnostics.for_readers().to_text();
-                let errors = text.lines().filter(|line| line.starts_with("error")); // not a warning that stands before
+                let errors = text.lines().filter(|line| line.starts_with("error")); // not a warning before it
                 let first = errors.chain(text.lines()).next().unwrap_or_default();
                 let file = self.source.path().map_or_else(String::new, |p| p.display().to_string());
                 let hint = "the config before runs on; `weir check` tells all";
@@ -438,12 +438,12 @@ impl Control {
         }
     }
 
-    /// Where the config comes from, and the filters it may have.
+    /// Where the config comes from, and which filters it may use.
     pub(crate) const fn origin(&self) -> (&Source, &Vec<&'static FilterKind>) {
         (&self.source, &self.kinds)
     }
 
-    /// Files of a config that was refused are watched beside those of the one that runs.
+    /// Watches the files of a refused config beside those of the running one.
     fn watch_too(&mut self, files: Vec<PathBuf>) {
         self.files.extend(files);
         self.files.sort();
@@ -458,17 +458,17 @@ impl Control {
         }
     }
 
-    /// What the last change did to what was there before it.
+    /// What the last change did to existing connections and state.
     pub(crate) const fn consequences(&self) -> &Consequences {
         &self.consequences
     }
 
-    /// What an upgrade does to what lives in this process.
+    /// What an upgrade does to this process's connections and state.
     pub(crate) fn consequences_of_upgrade(&self) -> Consequences {
         Consequences::of_upgrade(&self.snapshot, &self.telemetry)
     }
 
-    /// What the process that takes this one's place is to have. `sockets` are those of all cores, by address.
+    /// The hand-over to a successor. `sockets` are those of all cores, by address.
     pub(crate) fn hand_over(&self, sockets: Vec<(Address, BoundSocket)>) -> Handover {
         let mut handover = Handover::new(self.carry.save());
         let mut by_address: HashMap<Address, Vec<BoundSocket>> = HashMap::new();
@@ -483,7 +483,7 @@ impl Control {
         handover
     }
 
-    /// The sockets of the admin listener, where they were open when this process began. What nobody took is closed.
+    /// The admin listener's sockets, if they were open when this process began. Closes those that nobody took.
     pub(crate) fn take_admin_sockets(&mut self) -> Option<(Address, Vec<BoundSocket>)> {
         let mut inherited = std::mem::take(&mut self.inherited);
         let taken = match &self.config.admin.address {
@@ -501,23 +501,24 @@ impl Control {
         taken
     }
 
-    /// Another process serves now: what it was given is not taken away when this one ends, and what only one can have is its own.
+    /// Another process serves now. It keeps what it was given when this one ends, and owns what only one process can
+    /// have.
     pub(crate) fn handed_over(&mut self) {
         self.handed_over = true;
         self.carry.stored().iter().for_each(|(_, stored)| stored.release());
     }
 
-    /// The upstreams of the snapshot that runs, whichever that is.
+    /// The running snapshot's upstreams, always current.
     pub(crate) fn watched(&self) -> Watched {
         Arc::clone(&self.watched)
     }
 
-    /// The certificates that are kept up to date, by whichever snapshot runs.
+    /// The automatically renewed certificates, always current.
     pub(crate) fn acme(&self) -> Acme {
         self.carry.acme.clone()
     }
 
-    /// TLS of the admin listener, by whichever snapshot runs.
+    /// TLS of the admin listener, always current.
     pub(crate) fn admin_tls(&self) -> AdminTls {
         Arc::clone(&self.admin_tls)
     }
@@ -527,11 +528,11 @@ impl Control {
         self.bound.iter().map(|b| (b.name.clone(), b.actual.clone())).collect()
     }
 
-    /// The cores have ended: writes what is left of the logs, and removes the sockets' files.
+    /// The cores have ended: writes the rest of the logs, and removes the socket files.
     pub(crate) fn end(&mut self) {
         for bound in self.bound.drain(..) {
             if let (Address::Unix(path), false) = (bound.actual, self.handed_over) {
-                let _ = std::fs::remove_file(path); // it may have been taken away already
+                let _ = std::fs::remove_file(path); // it may already be gone
             }
         }
         self.stop_orders();
@@ -544,14 +545,14 @@ fn dns_settings(written: &schema::Dns) -> dns::Settings {
     dns::Settings { servers, min_ttl: written.min_ttl.get(), max_ttl: written.max_ttl.get() }
 }
 
-/// The tasks that keep names resolved, on a thread of their own, which is also the one that fetches.
+/// The tasks that resolve names, on the control thread, which also fetches.
 struct Names {
     runtime: tokio::runtime::Handle,
     fetcher: Fetcher,
     environment: Arc<Environment>,
-    /// Tells the probes of a new snapshot.
+    /// Sends the probes a new snapshot.
     probes: mpsc::UnboundedSender<Vec<Arc<Upstream>>>,
-    /// Tells those who ask registries.
+    /// Sends a new order to the tasks that ask registries.
     registries: mpsc::UnboundedSender<discovery::Order>,
     tasks: HashMap<String, (Arc<Upstream>, tokio::task::AbortHandle)>,
     settings: Option<dns::Settings>,
@@ -587,8 +588,8 @@ impl Names {
         Ok(Self { runtime: handle, fetcher, environment, probes, registries, tasks, settings, _end: end })
     }
 
-    /// Resolves the names of these upstreams and asks their registries, and those of no others. The receiver is hung up on when all were asked for
-    /// once of which nothing is known from before.
+    /// Resolves the names of these upstreams and asks their registries, and no others. The receiver disconnects when
+    /// all those without known answers have been asked once.
     fn keep(
         &mut self,
         upstreams: &[Arc<Upstream>],
@@ -596,7 +597,7 @@ impl Names {
         settings: &dns::Settings,
         telemetry: &Arc<Telemetry>,
     ) -> std_mpsc::Receiver<()> {
-        let _ = self.probes.send(upstreams.to_vec()); // the control thread lives for as long as we do
+        let _ = self.probes.send(upstreams.to_vec()); // the control thread lives as long as we do
         let (first, asked) = std_mpsc::channel();
         let as_before = self.settings.as_ref() == Some(settings);
         let still = |u: &Arc<Upstream>| as_before && upstreams.iter().any(|now| Arc::ptr_eq(now, u));
@@ -610,14 +611,14 @@ impl Names {
         self.settings = Some(settings.clone());
         {
             let _in_runtime = self.runtime.enter();
-            self.environment.set(dns::resolver(settings).ok()); // upstreams with names tell what is wrong
+            self.environment.set(dns::resolver(settings).ok()); // upstreams with names report the error
         }
         let ordered = |upstream: &Arc<Upstream>| {
             let written = config.upstreams.get(&upstream.name)?;
             let (discover, choice) = (written.discover.clone()?, discovery::choice(written));
             Some(discovery::Ordered { upstream: Arc::clone(upstream), discover, choice })
         };
-        // The control thread lives for as long as we do. Where nobody asks a registry, an empty order ends those who did.
+        // The control thread lives as long as we do. Without registries, an empty order ends the earlier tasks.
         let _ = self.registries.send(discovery::Order {
             upstreams: upstreams.iter().filter_map(ordered).collect(),
             settings: settings.clone(),

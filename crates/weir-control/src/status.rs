@@ -1,4 +1,4 @@
-//! What a gateway says about itself: `GET /status` and the page of the admin listener.
+//! The gateway's report on itself: `GET /status` and the page of the admin listener.
 
 use crate::fleet::FleetStatus;
 use crate::trial::TrialStatus;
@@ -16,19 +16,18 @@ use weir_upstream::upstream::discover::registry::Registry;
 use weir_upstream::upstream::{Endpoint, Upstream, Why};
 use weir_wire::tls::{Certificate, Identity, Validity};
 
-/// How many causes a status tells: the most frequent ones.
+/// How many causes a status reports: the most frequent ones.
 pub(crate) const TOP_CAUSES: usize = 10;
 
-/// How much of the errors of a refused reload a status tells, in bytes.
+/// How much of a refused reload's errors a status reports, in bytes.
 const ERROR_BYTES: usize = 4096;
 
-/// What a gateway says about itself: the answer of `GET /status`. Named things are objects, so that a script can
-/// address them.
+/// The gateway's report on itself.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Status {
     /// Version of the program.
     pub version: String,
-    /// Revision of the config that runs.
+    /// Revision of the running config.
     pub revision: String,
     /// `running` or `draining`.
     pub state: &'static str,
@@ -40,25 +39,25 @@ pub struct Status {
     pub connections: usize,
     /// Requests answered since the start.
     pub requests: u64,
-    /// Requests answered a second, over the last ten.
+    /// Requests answered per second, over the last ten seconds.
     pub requests_per_second: f64,
-    /// What became of the last reload; `None` before the first.
+    /// The result of the last reload; `None` before the first.
     pub last_reload: Option<ReloadStatus>,
-    /// Why the gateway itself answered since the start: the ten most frequent causes, the first one first.
+    /// Why the gateway itself answered since the start: the ten most frequent causes, most frequent first.
     pub causes: Vec<CauseCount>,
     /// Number of routes.
     pub routes: usize,
-    /// Number of the revision that runs, where there is a history.
+    /// Number of the running revision, if there is a history.
     pub number: Option<u64>,
-    /// Why a revision of the history runs in the place of the files, if one does.
+    /// Why a revision of the history runs instead of the files, if so.
     pub pinned: Option<String>,
-    /// Why the config runs from memory only, if it could not be written down.
+    /// Why the config runs from memory only, if it could not be saved.
     pub unsaved: Option<String>,
-    /// The change that is on trial, if one is.
+    /// The change on trial, if any.
     pub trial: Option<TrialStatus>,
-    /// Where the config comes from, where it has a source.
+    /// Its source, if the config comes from one.
     pub fleet: Option<FleetStatus>,
-    /// What filters tell of their state.
+    /// The figures of filters' state.
     pub filters: Vec<FilterStatus>,
     /// Listeners by name.
     #[serde(serialize_with = "by_name")]
@@ -82,19 +81,19 @@ pub struct ListenerStatus {
     pub address: String,
 }
 
-/// What became of a reload.
+/// The result of a reload.
 #[derive(Clone, Debug, Serialize)]
 pub struct ReloadStatus {
-    /// When: RFC 3339.
+    /// When it happened: RFC 3339.
     pub at: String,
     /// `ok` or `refused`.
     pub result: &'static str,
-    /// The errors for which it was refused, as `weir check` tells them; at most 4 KiB.
+    /// The errors for which it was refused, in the form of `weir check`; at most 4 KiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// How often a cause was met.
+/// How often a cause occurred.
 #[derive(Clone, Debug, Serialize)]
 pub struct CauseCount {
     /// Its code.
@@ -103,29 +102,29 @@ pub struct CauseCount {
     pub count: u64,
 }
 
-/// A certificate that clients are shown.
+/// A certificate presented to clients.
 #[derive(Clone, Debug, Serialize)]
 pub struct CertificateStatus {
     /// Its file.
     pub cert: String,
-    /// The DNS names that it is for.
+    /// The DNS names it covers.
     pub names: Vec<String>,
     /// Its last second: RFC 3339.
     pub not_after: String,
     /// Whole days until then; negative once it has expired.
     pub days_left: i64,
-    /// Its first second, where that has not come yet: RFC 3339.
+    /// Its first second, if still in the future: RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_before: Option<String>,
-    /// How it fares, where it is kept up to date by ACME.
+    /// Its renewal status, if ACME renews it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acme: Option<AcmeStatus>,
 }
 
-/// An upstream as it is now.
+/// An upstream's current state.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct UpstreamStatus {
-    /// Whether so few of its endpoints are in rotation that unwell ones are used too.
+    /// Whether so few of its endpoints are in rotation that unhealthy ones are used too.
     pub panic: bool,
     /// Its endpoints.
     pub endpoints: Vec<EndpointStatus>,
@@ -142,26 +141,26 @@ pub struct UpstreamStatus {
 pub struct DiscoveryStatus {
     /// `consul`, `etcd`, `file` or `srv`.
     pub registry: &'static str,
-    /// Where it is, and what is asked.
+    /// Its location, and what is asked.
     pub place: String,
-    /// `following`; `away`, where it does not answer; `waiting`, where it has not answered yet.
+    /// `following`; `away` if it does not answer; `waiting` if it has not answered yet.
     pub state: &'static str,
-    /// The instances that it lists and that are used; for a file, its entries.
+    /// The usable instances it lists; for a file, its entries.
     pub instances: Vec<InstanceStatus>,
-    /// How many instances are used in all: only the first 100 are shown.
+    /// How many instances are used in total: only the first 100 are shown.
     pub listed: usize,
     /// The first instances that cannot be used.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<LeftOutStatus>,
-    /// How many those are in all.
+    /// How many instances are unusable in total.
     pub unusable: usize,
-    /// How long ago it answered last.
+    /// How long ago it last answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_seconds: Option<u64>,
-    /// When it last gave an answer that counts: the endpoints in use are from then, or have not changed since.
+    /// When it last gave an answer that counts: the endpoints in use are from then or unchanged since.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_good: Option<String>,
-    /// Since when it does not answer.
+    /// Since when it has not answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub away_since: Option<String>,
     /// Why it is not followed, or why its last answer does not count.
@@ -169,12 +168,12 @@ pub struct DiscoveryStatus {
     pub error: Option<String>,
 }
 
-/// An instance as a registry lists it.
+/// An instance in a registry's list.
 #[derive(Clone, Debug, Serialize)]
 pub struct InstanceStatus {
     /// Host and port.
     pub address: String,
-    /// What the registry calls it.
+    /// Its name in the registry.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub id: String,
     /// Its version.
@@ -185,7 +184,7 @@ pub struct InstanceStatus {
 /// An instance that cannot be used.
 #[derive(Clone, Debug, Serialize)]
 pub struct LeftOutStatus {
-    /// What the registry calls it.
+    /// Its name in the registry.
     pub id: String,
     /// Why.
     pub why: String,
@@ -198,24 +197,24 @@ pub struct EndpointStatus {
     pub address: String,
     /// Its weight.
     pub weight: u32,
-    /// Lower ones are used first.
+    /// Lower priorities are used first.
     pub priority: u8,
-    /// Where it stands, if that was said.
+    /// Its zone, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
     /// Whether it is in rotation.
     pub healthy: bool,
-    /// `healthy`, `to_be_tried` where it could not be connected to and its time is over, or the reason that weighs
-    /// most for which it is out of rotation.
+    /// `healthy`; `to_be_tried` if it was unreachable and its avoidance is over; or the most severe reason why it is
+    /// out of rotation.
     pub state: &'static str,
-    /// Every reason for which it is out of rotation, the one that weighs most first.
+    /// Every reason why it is out of rotation, the most severe first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<OutOfRotation>,
     /// Attempts that it answered.
     pub answered: u64,
-    /// Attempts that it failed: no connection, or no valid response.
+    /// Failed attempts: no connection, or no valid response.
     pub failed: u64,
-    /// Attempts that it answered with a status of 5xx.
+    /// Attempts answered with a status of 5xx.
     pub errors: u64,
     /// Mean milliseconds from sending a request to the first byte of the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -230,15 +229,15 @@ pub struct EndpointStatus {
 pub struct OutOfRotation {
     /// `draining`, `ejected`, `out`, `probe_failed` or `unreachable`.
     pub reason: &'static str,
-    /// What happened last: the code of a cause, the rule that ejected it, what its probe failed at, or `by_hand`.
+    /// The latest cause: a cause's code, the rule that ejected it, why its probe failed, or `by_hand`.
     pub cause: String,
-    /// More about it, for people.
+    /// Details for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// Since when, RFC 3339.
     pub since: String,
-    /// When it ends, or the endpoint is tried again, RFC 3339. None where probes decide, and where a trial is due: it
-    /// is made within a second.
+    /// When it ends or the endpoint is tried again, RFC 3339. None if probes decide, or if a trial is due, which runs
+    /// within a second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<String>,
 }
@@ -257,12 +256,12 @@ pub struct LastError {
 pub struct NameStatus {
     /// The name, with its port.
     pub name: String,
-    /// The addresses that it resolved to last.
+    /// The addresses it last resolved to.
     pub addresses: Vec<String>,
     /// How long ago that was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_seconds: Option<u64>,
-    /// Why the last try brought nothing better.
+    /// Why the last attempt brought nothing better.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -276,7 +275,7 @@ impl ReloadStatus {
     }
 }
 
-/// The beginning of a text that is too long, in whole lines.
+/// The start of a text that is too long, in whole lines.
 fn cut(mut text: String) -> String {
     if text.len() > ERROR_BYTES {
         let fits = (0..=ERROR_BYTES).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
@@ -296,7 +295,7 @@ impl From<(&'static str, u64)> for CauseCount {
 // === impl CertificateStatus ===
 
 impl CertificateStatus {
-    /// None where its dates cannot be read.
+    /// None if its dates cannot be read.
     pub(crate) fn of(identity: &Identity, certificate: &Certificate, now: SystemTime) -> Option<Self> {
         let Validity { not_before, not_after } = certificate.validity()?;
         let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -313,7 +312,7 @@ impl CertificateStatus {
         })
     }
 
-    /// One that is kept up to date. A stand-in has no end that would be of use, so it ends now.
+    /// An automatically renewed certificate. A stand-in's end date is useless, so it ends now.
     pub(crate) fn kept(status: &Kept, now: i64) -> Self {
         let not_after = status.not_after.unwrap_or(now);
         Self {
@@ -327,7 +326,7 @@ impl CertificateStatus {
     }
 }
 
-/// Whole days of a time that is left, or has passed since: the first day past the end is -1, as is the second.
+/// Whole days of remaining or elapsed time. Both the first and the second day past the end count as -1.
 fn days_left(seconds: i64) -> i64 {
     let days = seconds / (24 * 60 * 60);
     if seconds < 0 { days.min(-1) } else { days }
@@ -392,7 +391,7 @@ impl OutOfRotation {
 
 impl DiscoveryStatus {
     fn of(registry: &Registry) -> Self {
-        /// Most instances that are shown.
+        /// Most instances to show.
         const SHOWN: usize = 100;
         let state = registry.state();
         let (left_out, unusable) = state.left_out();
@@ -444,13 +443,13 @@ impl NameStatus {
 
 // === Rate ===
 
-/// Requests answered, looked at once a second.
+/// Requests answered, sampled once a second.
 #[derive(Debug)]
 pub(crate) struct Rate {
     samples: Mutex<VecDeque<(Instant, u64)>>,
 }
 
-/// How many seconds a rate looks back.
+/// The period of a rate in seconds.
 const WINDOW: usize = 10;
 
 impl Rate {
@@ -466,18 +465,18 @@ impl Rate {
         samples.push_back((at, total));
     }
 
-    /// Requests a second since the oldest sample, to one decimal place.
+    /// Requests per second since the oldest sample, to one decimal place.
     pub(crate) fn per_second(&self, at: Instant, total: u64) -> f64 {
         let samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         let Some((since, before)) = samples.front() else { return 0.0 };
-        // Routes that a reload took away have taken their counts with them.
+        // Routes removed by a reload have taken their counts with them.
         let requests = total.saturating_sub(*before) as f64;
         let seconds = at.saturating_duration_since(*since).as_secs_f64();
         if seconds > 0.0 { (requests / seconds * 10.0).round() / 10.0 } else { 0.0 }
     }
 }
 
-/// Looks at the requests once a second.
+/// Samples the number of requests once a second.
 pub(crate) async fn sample(telemetry: Arc<Telemetry>, rate: Arc<Rate>) {
     loop {
         tokio::time::sleep(Duration::from_secs(1)).await;

@@ -1,23 +1,23 @@
-//! On which listener a request comes in, where nobody names one: the one that a client of its URL reaches.
+//! Which listener receives a request if none is named: the one that a client of its URL reaches.
 
 use std::net::IpAddr;
 use weir_engine::snapshot::Listener;
 use weir_wire::listen::Address;
 
-/// A URL as far as it tells where a client connects.
+/// The parts of a URL that decide where a client connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Destination<'a> {
     scheme: &'a str,
-    /// Whether the scheme is one over TLS.
+    /// Whether the scheme uses TLS.
     tls: bool,
-    /// A name or an address, without brackets.
+    /// A name, or an address without brackets.
     host: &'a str,
     port: u16,
-    /// The URL names the port; otherwise it is the scheme's.
+    /// Whether the URL names the port; otherwise it is the scheme's.
     port_is_written: bool,
 }
 
-/// What the choice looks at of a listener.
+/// The facts about a listener that the choice depends on.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     ip: IpAddr,
@@ -25,10 +25,11 @@ struct Candidate {
     tls: bool,
 }
 
-/// The index of the listener that a client of this URL reaches, and the reason for the choice where there was one to make.
+/// The index of the listener that a client of this URL reaches, and the reason if there was a choice.
 ///
-/// The port decides; among listeners of one port an address that the URL names, then TLS. Where no listener has the port (a load balancer may
-/// translate it), the first that speaks TLS as the scheme asks is taken. A bare path goes to the first listener of the config.
+/// The port decides; among listeners with that port, an address in the URL, then TLS. If no listener has the port (a
+/// load balancer may translate it), the first one whose TLS matches the scheme is used. A bare path goes to the
+/// config's first listener.
 pub(super) fn choose<'a>(
     listeners: impl Iterator<Item = &'a Listener>,
     url: &str,
@@ -96,7 +97,7 @@ impl<'a> Destination<'a> {
         Some(Self { scheme, tls, host, port: written.unwrap_or(usual), port_is_written: written.is_some() })
     }
 
-    /// The address that the URL names, where it names one.
+    /// The address in the URL, if it has one.
     fn address(&self) -> Option<IpAddr> {
         if self.host.eq_ignore_ascii_case("localhost") {
             return Some(IpAddr::from([127, 0, 0, 1]));

@@ -1,4 +1,4 @@
-//! What `weir explain` says of the policies of an upstream as they are resolved: retries and health, with every default.
+//! The resolved policies of an upstream in `weir explain`: retries and health, with all defaults.
 
 use serde::Serialize;
 use std::fmt;
@@ -7,25 +7,26 @@ use weir_config::units::{ByteSize, Duration};
 use weir_filter::grpc;
 use weir_upstream::upstream::{Hedge, Outlier, Probe, ProbeKind, Retry, Upstream};
 
-/// What is done for a request that fails.
+/// How failed requests are handled.
 #[derive(Clone, Debug, Serialize)]
 pub struct PoliciesShown {
-    /// What is tried again; `None`: only what can do no harm: a connect that failed, the keep-alive race, an idempotent request that was reset.
+    /// What is retried. `None` means only harmless repeats: a failed connect, the keep-alive race, a reset idempotent
+    /// request.
     pub retry: Option<RetryShown>,
-    /// When another endpoint is asked beside a slow one; `None`: never.
+    /// When another endpoint is asked beside a slow one; `None` for never.
     pub hedge: Option<HedgeShown>,
-    /// The end of all attempts together; `None`: there is none.
+    /// The deadline for all attempts together; `None` if there is none.
     pub deadline: Option<String>,
-    /// What takes an endpoint out of rotation, beside that it cannot be connected to.
+    /// What takes an endpoint out of rotation, besides being unreachable.
     pub health: HealthShown,
 }
 
-/// `retry`, with every default filled in.
+/// `retry`, with all defaults filled in.
 #[derive(Clone, Debug, Serialize)]
 pub struct RetryShown {
-    /// Attempts in all.
+    /// Attempts in total.
     pub attempts: u32,
-    /// What is tried again.
+    /// What is retried.
     pub on: Vec<String>,
     /// `idempotent` or `all`.
     pub methods: &'static str,
@@ -35,11 +36,11 @@ pub struct RetryShown {
     pub backoff: String,
     /// Retries per request.
     pub budget: String,
-    /// How much of a body is kept for another attempt.
+    /// How much of a body is kept for a retry.
     pub body: String,
 }
 
-/// `hedge`, with every default filled in.
+/// `hedge`, with all defaults filled in.
 #[derive(Clone, Debug, Serialize)]
 pub struct HedgeShown {
     /// How long the head of a response may take before another endpoint is asked too.
@@ -48,25 +49,25 @@ pub struct HedgeShown {
     pub budget: String,
 }
 
-/// `health`, with every default filled in.
+/// `health`, with all defaults filled in.
 #[derive(Clone, Debug, Serialize)]
 pub struct HealthShown {
-    /// What is asked of each endpoint at intervals.
+    /// The probe of each endpoint.
     pub probe: Option<ProbeShown>,
-    /// When one that answers badly is ejected.
+    /// When an endpoint that answers badly is ejected.
     pub outlier: Option<OutlierShown>,
 }
 
-/// `health.probe`, with every default filled in.
+/// `health.probe`, with all defaults filled in.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProbeShown {
-    /// What is asked, such as `GET /healthz`.
+    /// What the probe asks, such as `GET /healthz`.
     pub what: String,
-    /// The Host asked for; `None`: the endpoint's own.
+    /// The Host sent; `None` for the endpoint's own.
     pub host: Option<String>,
     /// The statuses that pass.
     pub expect: Vec<String>,
-    /// `***` where the body must contain something.
+    /// `***` if the body must contain something.
     pub body: Option<&'static str>,
     /// Time between two probes.
     pub interval: String,
@@ -78,12 +79,12 @@ pub struct ProbeShown {
     pub unhealthy: u32,
 }
 
-/// `health.outlier`, with every default filled in.
+/// `health.outlier`, with all defaults filled in.
 #[derive(Clone, Debug, Serialize)]
 pub struct OutlierShown {
     /// Errors in a row that eject.
     pub errors: u32,
-    /// Within which time.
+    /// The period of counting.
     pub window: String,
     /// The share of errors that ejects too.
     pub rate: Option<String>,
@@ -102,7 +103,7 @@ fn share(share: f64) -> String {
 }
 
 impl PoliciesShown {
-    /// `exchange`: the deadline of the route.
+    /// `exchange` is the route's deadline.
     pub(super) fn of(upstream: &Upstream, exchange: Option<std::time::Duration>) -> Self {
         let own = Some(upstream.timeouts.exchange).filter(|own| !own.is_zero());
         let (probe, outlier) = (upstream.probe.as_deref(), upstream.outlier.as_ref());
@@ -143,7 +144,7 @@ impl RetryShown {
 impl ProbeShown {
     fn of(probe: &Probe) -> Self {
         let (expect, body) = match &probe.kind {
-            // The text itself may be a secret that the service gives to probes alone.
+            // The text may be a secret that the service reveals only to probes.
             ProbeKind::Http { expect, body, .. } => (&expect[..], body.as_ref().map(|_| MASK)),
             ProbeKind::Grpc { .. } | ProbeKind::Tcp => (&[][..], None),
         };

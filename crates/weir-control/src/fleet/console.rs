@@ -1,4 +1,4 @@
-//! What `weir fleet` asks an etcd with: questions that block until they are answered.
+//! The etcd client of `weir fleet`: its calls block until they are answered.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use weir_fleet::{Bundle, Digest, NodeReport, Pointer, bundle};
 use weir_upstream::etcd::fleet::Etcd;
 use weir_upstream::fetch::Environment;
 
-/// Questions to the etcd of a fleet, from a thread that may block.
+/// A client of a fleet's etcd, for a thread that may block.
 pub struct Console {
     runtime: tokio::runtime::Runtime,
     etcd: Etcd,
@@ -17,32 +17,32 @@ pub struct Console {
 /// A fleet at one moment.
 #[derive(Clone, Debug)]
 pub struct Fleet {
-    /// What is to run; none where nothing was published.
+    /// What should run; `None` if nothing was published.
     pub pointer: Option<Pointer>,
-    /// The revision that the pointer was written at; 0 for none.
+    /// The revision at which the pointer was written; 0 for none.
     pub revision: u64,
-    /// The nodes that live, by name.
+    /// The live nodes, by name.
     pub nodes: Vec<NodeReport>,
-    /// Those that were there in the last day and went silent without leaving, by name.
+    /// Nodes seen in the last day that went silent without leaving, by name.
     pub silent: Vec<Silent>,
-    /// Who opens the steps of rollouts, `None` inside where nobody does; `None` where that may not be read.
+    /// The node that advances rollouts; `Some(None)` if there is none, `None` if it may not be read.
     pub leader: Option<Option<String>>,
 }
 
-/// A node that is missing.
+/// A missing node.
 #[derive(Clone, Debug)]
 pub struct Silent {
-    /// What it said last.
+    /// Its last report.
     pub report: NodeReport,
-    /// For how long it has said nothing, to a minute; `None` where that is not known.
+    /// How long it has been silent, to the minute; `None` if unknown.
     pub silence: Option<Duration>,
 }
 
 impl Console {
-    /// As a config has it.
+    /// A client from the config.
     ///
     /// # Errors
-    /// A file cannot be used, or the system refuses a runtime.
+    /// A file is unusable, or the system refuses a runtime.
     pub fn new(written: &EtcdSource) -> Result<Self, String> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|e| e.to_string())?;
@@ -53,7 +53,7 @@ impl Console {
         Ok(Self { runtime, etcd })
     }
 
-    /// Where it asks, in words.
+    /// Its location as text.
     pub fn place(&self) -> String {
         self.etcd.place()
     }
@@ -61,7 +61,7 @@ impl Console {
     /// What the fleet runs.
     ///
     /// # Errors
-    /// etcd does not answer, or what it holds is no pointer of ours.
+    /// etcd does not answer, or holds something else than our pointer.
     pub fn fleet(&self) -> Result<Fleet, String> {
         let (seen, (mut nodes, mut silent, leader)) = self.block(async {
             let seen = self.etcd.read().await?;
@@ -70,7 +70,7 @@ impl Console {
             let silences = self.etcd.silences(&leases).await;
             let silent =
                 silent.into_iter().zip(silences).map(|((report, _), silence)| Silent { report, silence });
-            // Whoever has no right to see who coordinates sees all the rest.
+            // A user who may not see the coordinator still sees the rest.
             Ok::<_, String>((seen, (nodes, silent.collect::<Vec<_>>(), self.etcd.leader().await.ok())))
         })?;
         let pointer = match seen.pointer {
@@ -91,12 +91,13 @@ impl Console {
     /// A bundle of the fleet.
     ///
     /// # Errors
-    /// It is not there, or is not what its name says.
+    /// It is missing, or its content does not match its digest.
     pub fn bundle(&self, digest: Digest) -> Result<Bundle, String> {
         self.block(self.etcd.bundle(digest))
     }
 
-    /// Writes a pointer made from the one at `revision`, with its bundle where it is new. False: somebody else was faster.
+    /// Writes a pointer based on the one at `revision`, with its bundle if that is new. False if somebody else was
+    /// faster.
     ///
     /// # Errors
     /// It is too large, or etcd does not answer. It may have been written nevertheless.
@@ -119,7 +120,8 @@ impl Console {
             let written = self.etcd.transact(&question).await;
             match written {
                 Ok(true) => Ok(true),
-                // An answer that was lost, and the question asked again at another server: then it is ours that stands there.
+                // If an answer was lost and the request repeated at another server, our own pointer may already be
+                // there.
                 unsure => match self.etcd.read().await {
                     Ok(seen) if is_ours(&seen) => Ok(true),
                     _ => unsure,

@@ -1,5 +1,5 @@
-//! The thread weir-fleet: it carries out what the machines of the crate weir-fleet want, and tells them what came of it. Whatever blocks or
-//! waits is done beside it, and its outcome comes back as a message.
+//! The thread weir-fleet: performs the actions of weir-fleet's machines and reports the results to them. Anything
+//! that blocks or waits runs beside it and returns its result as a message.
 
 use super::remote::Remote;
 use super::{FleetStatus, Found, Seen};
@@ -21,34 +21,34 @@ use weir_fleet::{Bundle, Cache, Digest, NodeReport, Time, Weight};
 use weir_telemetry::{Telemetry, log, timestamp};
 use weir_upstream::etcd::fleet::machine;
 
-/// How often it looks at what nobody tells it: how a bundle on trial does.
+/// How often it checks things that nobody reports, such as how a bundle on trial performs.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How long the source may take to tell of its nodes.
+/// How long the source may take to list its nodes.
 const LOOKING: Duration = Duration::from_secs(2);
 
-/// How long a leaving node waits for its report to be taken away.
+/// How long a leaving node waits for its report to be removed.
 const LEAVING: Duration = Duration::from_millis(1500);
 
-/// The gateway that follows a source, as the thread needs it.
+/// A gateway that follows a source, as the thread needs it.
 pub(crate) trait Follows: Send + Sync {
     /// Runs the bundle in this folder.
     ///
     /// # Errors
-    /// What is wrong with it. What ran before runs on, untouched.
+    /// What is wrong with it. The previous config keeps running, unchanged.
     fn run_bundle(self: Arc<Self>, folder: &Path, by: &By) -> Result<(), Mistakes>;
 
-    /// Watches the bundle that has just begun to run until [`Self::end_bundle_trial`], as closely as it takes for steps that hold so long.
+    /// Watches the new bundle until [`Self::end_bundle_trial`], with intervals suited to steps of this length.
     fn try_bundle(self: Arc<Self>, hold: Duration);
 
-    /// The rollout of what was on trial is over, or something else runs.
+    /// The rollout of the bundle on trial is over, or another config runs.
     fn end_bundle_trial(self: Arc<Self>);
 
-    /// What the bundle on trial is blamed for, once.
+    /// Takes the complaint about the bundle on trial.
     fn bundle_blamed(self: Arc<Self>) -> Option<String>;
 }
 
-/// The gateway's hold on its thread.
+/// The gateway's handle on its thread.
 pub(crate) struct Handle {
     tell: mpsc::UnboundedSender<Message>,
     status: Arc<Mutex<FleetStatus>>,
@@ -59,38 +59,38 @@ enum Message {
     Fetched(Digest, Result<Bundle, String>),
     Ran(Digest, Outcome, Option<(PathBuf, Weight)>),
     Session(session::Event),
-    /// The node would not be missed if it went silent, for this reason.
+    /// The node would not be reported missing if it went silent, for this reason.
     Forgotten(String),
     Coordinator(coordinator::Event),
-    /// Somebody wants to see the fleet.
+    /// A request to see the fleet.
     Look(std_mpsc::Sender<Seen>),
     /// The gateway ends.
     Leave(std_mpsc::Sender<()>),
 }
 
 impl Handle {
-    /// What the gateway says about its source.
+    /// The gateway's report on its source.
     pub(crate) fn status(&self) -> FleetStatus {
         self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The fleet as the source tells of it; `None` where that takes too long. Blocks.
+    /// The fleet as the source reports it; `None` if that takes too long. Blocks.
     pub(crate) fn look(&self) -> Option<Seen> {
         let (to, seen) = std_mpsc::channel();
         self.tell.send(Message::Look(to)).ok()?;
         seen.recv_timeout(2 * LOOKING).ok()
     }
 
-    /// Has the node leave the fleet: it is no longer among those that live. Waits a moment for that.
+    /// Removes the node from the fleet's live nodes. Waits a moment for that.
     pub(crate) fn leave(&self) {
         let (done, left) = std_mpsc::channel();
         if self.tell.send(Message::Leave(done)).is_ok() {
-            let _ = left.recv_timeout(LEAVING); // its lease ends by itself
+            let _ = left.recv_timeout(LEAVING); // its lease expires anyway
         }
     }
 }
 
-/// Starts to follow.
+/// Starts following.
 pub(crate) fn start(
     found: Found,
     gateway: Weak<dyn Follows>,
@@ -104,7 +104,7 @@ pub(crate) fn start(
     let work = move || {
         let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
-            Err(e) => return drop(started.send(Err(e.to_string()))), // it waits for this
+            Err(e) => return drop(started.send(Err(e.to_string()))), // the receiver waits for this
         };
         let _in_runtime = runtime.enter();
         match Driver::new(found, gateway, telemetry, status, tell, version) {
@@ -137,23 +137,23 @@ struct Driver {
     follower: Follower,
     session: Session,
     coordinator: Coordinator,
-    /// What was fetched and may have to be written to the disk.
+    /// Fetched bundles that may have to be written to disk.
     bundles: HashMap<Digest, Arc<Bundle>>,
-    /// Where the files of what runs, and of what ran before, lie.
+    /// The folders of the running bundle and of previous ones.
     folders: Vec<PathBuf>,
     watch: Option<AbortHandle>,
     lease: Option<session::Lease>,
     shown: Option<u64>,
     since: Option<SystemTime>,
-    /// What a bundle on trial is blamed for.
+    /// The complaint about a bundle on trial.
     unwell: Option<Reason>,
-    /// Whether what runs is watched, and what it cost.
+    /// Whether the running bundle is watched; and what it cost.
     on_trial: bool,
     weight: Option<Weight>,
-    /// Why its report could not be written last, and why it could not coordinate.
+    /// Why its report could not be written last; and why it could not coordinate.
     unseen: String,
     unled: String,
-    /// It was said that nobody would miss it.
+    /// Whether it was logged that nobody would miss the node; and that it waits.
     forgotten: bool,
     waited: bool,
 }
@@ -209,7 +209,7 @@ impl Driver {
         let bundle = running.map_or_else(|| "none".to_owned(), |digest| digest.short());
         log::info("config from a source", &[("source", &driver.remote.place()), ("cached", &bundle)]);
         driver.show(&FleetState::of(&driver, running));
-        // What it wants first it wants on the loop, which runs on this thread in a moment.
+        // The first action comes by the loop, which soon runs on this thread.
         let _ = driver.tell.send(Message::Follower(follower::Event::Begin(running)));
         Ok(driver)
     }
@@ -238,9 +238,9 @@ impl Driver {
 
     async fn leaves(self, done: std_mpsc::Sender<()>) {
         if let Some(etcd) = self.remote.etcd() {
-            let _ = tokio::time::timeout(LEAVING, etcd.leave(self.session.lease())).await; // its leases end by themselves
+            let _ = tokio::time::timeout(LEAVING, etcd.leave(self.session.lease())).await; // its leases expire anyway
         }
-        let _ = done.send(()); // who waited may have given up
+        let _ = done.send(()); // the receiver may have given up
     }
 
     fn hears(&mut self, message: Message) {
@@ -248,14 +248,14 @@ impl Driver {
         match message {
             Message::Follower(event) => {
                 if let follower::Event::Kept(digest, true) = &event {
-                    self.bundles.remove(digest); // one that was not kept is tried again
+                    self.bundles.remove(digest); // if it was not kept, it is tried again
                 }
                 self.follow(event);
             }
             Message::Fetched(digest, result) => {
                 let result = result.map(|bundle| drop(self.bundles.insert(digest, Arc::new(bundle))));
                 self.follow(follower::Event::Fetched(digest, result));
-                // Of what nobody asked for any more.
+                // Drop bundles that nobody asks for any more.
                 let wanted = self.follower.wanted();
                 self.bundles.retain(|known, _| Some(*known) == wanted);
             }
@@ -283,11 +283,11 @@ impl Driver {
         }
     }
 
-    /// Tells somebody of the fleet, once the source has.
+    /// Sends the state of the fleet, once the source has reported it.
     fn tells(&self, to: std_mpsc::Sender<Seen>) {
         let pointer = self.follower.pointer().cloned();
         let Some(etcd) = self.remote.etcd() else {
-            return drop(to.send(Seen { pointer, nodes: None, silent: Vec::new() })); // who asked may have given up
+            return drop(to.send(Seen { pointer, nodes: None, silent: Vec::new() })); // the receiver may have given up
         };
         drop(spawn_local(async move {
             let late = || Err("it does not answer in time".to_owned());
@@ -316,7 +316,7 @@ impl Driver {
         }
     }
 
-    /// What one machine knows the others hear at once, and whoever asks for the status or the metrics.
+    /// Passes what one machine knows to the others, and to status and metrics.
     fn agrees(&mut self) {
         let now = self.now();
         self.looks_at_trial();
@@ -361,7 +361,7 @@ impl Driver {
         match action {
             follower::Action::Read(number) => drop(spawn_local(async move {
                 let read = remote.read().await;
-                let _ = tell.send(Message::Follower(follower::Event::Read(number, read))); // it may have ended
+                let _ = tell.send(Message::Follower(follower::Event::Read(number, read))); // the loop may have ended
             })),
             follower::Action::Watch(number, from) => {
                 self.unwatch();
@@ -428,7 +428,7 @@ impl Driver {
             self.weighs(digest, weight);
             self.folders.retain(|known| *known != folder);
             self.folders.push(folder);
-            // Exchanges under way may still read the files of the one before.
+            // Running exchanges may still read the previous bundle's files.
             let most = self.folders.len().saturating_sub(2);
             self.folders.drain(..most);
         }
@@ -438,7 +438,7 @@ impl Driver {
 
     fn keep(&self, digest: Digest) {
         let (tell, cache) = (self.tell.clone(), Arc::clone(&self.cache));
-        // One that has been fetched since may have taken its place; its files lie there still.
+        // A bundle fetched since may have replaced it in memory; its files are still there.
         let bundle = self.bundles.get(&digest).cloned();
         let folder = self.folders.last().cloned();
         drop(tokio::task::spawn_blocking(move || {
@@ -506,7 +506,7 @@ impl Driver {
 
     // === the trial of a bundle ===
 
-    /// While a rollout is under way, what runs is watched as a change with `--watch` is.
+    /// During a rollout, the running bundle is watched like a change with `--watch`.
     fn try_out(&mut self, digest: Digest) {
         let Some(pointer) = self.follower.pointer().filter(|pointer| pointer.to == digest) else { return };
         let hold = Duration::from_millis(pointer.rollout.hold_ms);
@@ -519,7 +519,7 @@ impl Driver {
         }
     }
 
-    /// It is watched until the rollout is over, and not when something else runs.
+    /// The watch ends when the rollout is over or something else runs.
     fn ends_trial(&mut self) {
         let running = self.follower.running();
         let is_under_way = self
@@ -534,7 +534,7 @@ impl Driver {
         }
     }
 
-    /// Compares what a bundle cost with what the one before did, while others are kept from it.
+    /// Compares a bundle's cost with that of the previous one, while other bundles wait.
     fn weighs(&mut self, digest: Digest, weight: Weight) {
         let is_tried =
             self.follower.pointer().is_some_and(|pointer| pointer.to == digest && pointer.is_tried());
@@ -570,7 +570,8 @@ impl Driver {
         }
     }
 
-    /// Says once what keeps the node from being seen, unless the source as a whole is away, which is said already.
+    /// Logs once what keeps the node from being seen, unless the whole source is unreachable, which is already
+    /// logged.
     fn mutters(&mut self, event: &session::Event) {
         let outcome = match event {
             session::Event::Granted(Err(why))
@@ -586,7 +587,7 @@ impl Driver {
         }
     }
 
-    /// Says once what keeps the node from coordinating: where that is so with all of them, no rollout moves on.
+    /// Logs once what keeps the node from coordinating. If all nodes have this problem, no rollout advances.
     fn mutters_of_leading(&mut self, event: &coordinator::Event) {
         let why = match event {
             coordinator::Event::Campaigned(Err(why))
@@ -607,7 +608,7 @@ impl Driver {
         let tell = self.tell.clone();
         drop(spawn_local(async move {
             let say = |event| drop(tell.send(Message::Session(event))); // it may have ended
-            // The session does not wait for what comes after its answer.
+            // The session does not wait for what follows its answer.
             let remembered = match action {
                 session::Action::Grant => {
                     say(session::Event::Granted(etcd.grant().await));
@@ -624,7 +625,7 @@ impl Driver {
                     if is_put { etcd.remember(report).await } else { Ok(()) }
                 }
             };
-            // What else keeps it from that keeps it from all the rest too, and is said there.
+            // Any other reason affects everything else too, and is reported there.
             if let Err(why) =
                 remembered.or_else(|why| if why.contains("permission") { Err(why) } else { Ok(()) })
             {
@@ -714,7 +715,7 @@ impl FleetState {
     }
 }
 
-/// Mistakes in a bundle stay mistakes; what the system refused may be granted later.
+/// Mistakes in a bundle are permanent; what the system refused may succeed later.
 fn judged(diagnostics: &Diagnostics) -> Outcome {
     let text = diagnostics.for_readers().to_text();
     let of_system = |code: &str| matches!(code, "system" | "draining" | "state-unusable");
@@ -726,7 +727,7 @@ fn judged(diagnostics: &Diagnostics) -> Outcome {
     }
 }
 
-/// The memory of this process, in bytes; 0 where the system does not say.
+/// This process's memory in bytes; 0 if the system does not say.
 fn memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -734,7 +735,7 @@ fn memory() -> u64 {
     kib.unwrap_or_default() << 10
 }
 
-/// A number that another process does not have. Nothing secret rests on it.
+/// A number that differs between processes. Nothing secret depends on it.
 fn random(which: u64) -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(which)

@@ -1,4 +1,5 @@
-//! A bundle at a URL: asked for with its ETag, and held open where the server waits with its answer until there is another.
+//! A bundle at a URL: requested with its ETag. The request is held open if the server delays its answer until there
+//! is a new bundle.
 
 use bytes::Bytes;
 use std::cell::RefCell;
@@ -14,10 +15,10 @@ use weir_upstream::fetch::{Environment, FetchRequest, Trust, Url, Version, fetch
 /// How long an answer may take.
 const WAIT: Duration = Duration::from_secs(12);
 
-/// For how long the server is asked to wait, and how long that may take.
+/// How long the server is asked to wait, and how long that may take in total.
 const HOLD: (&str, Duration) = ("wait=30s", Duration::from_secs(45));
 
-/// A server that says sooner that nothing has changed does not wait.
+/// A server that reports no change sooner than this does not wait.
 const AT_ONCE: Duration = Duration::from_secs(1);
 
 /// A bundle at a URL.
@@ -31,21 +32,21 @@ pub(crate) struct Http {
     held: RefCell<Held>,
 }
 
-/// What the server sent last.
+/// What the server last sent.
 #[derive(Default)]
 struct Held {
     etag: Option<Vec<u8>>,
-    /// Counted, so that what changes has a number as it has in etcd.
+    /// Counted here, so that a change has a number as it has in etcd.
     revision: u64,
     found: Option<Result<Bundle, String>>,
 }
 
 impl Http {
-    /// As the config has it.
+    /// A source from the config.
     pub(crate) fn new(written: &HttpSource, environment: Arc<Environment>) -> Result<Self, String> {
         let trust = Trust::given(&written.ca, &written.client_cert, &written.client_key)?;
         let url = written.url.clone().ok_or("no URL is named")?;
-        // A query may be signed: it is sent as it is written.
+        // A query may be signed, so it is sent as written.
         let waiting = match url.target().contains('?') {
             true => url.clone(),
             false => url.with_target(&format!("{}?{}", url.target(), HOLD.0)),
@@ -71,7 +72,7 @@ impl Http {
         Ok(self.seen())
     }
 
-    /// The bundle that was read last.
+    /// The last bundle read.
     pub(crate) fn bundle(&self, digest: Digest) -> Result<Bundle, String> {
         match &self.held.borrow().found {
             Some(Ok(bundle)) if bundle.digest() == digest => Ok(bundle.clone()),
@@ -79,7 +80,7 @@ impl Http {
         }
     }
 
-    /// Asks again and again, and tells; ends with why it cannot.
+    /// Asks repeatedly and reports changes. Returns why it cannot continue.
     pub(crate) async fn watch(&self, tell: impl Fn(Told)) -> String {
         tell(Told::Nothing);
         loop {
@@ -95,7 +96,7 @@ impl Http {
         }
     }
 
-    /// Asks for what has changed; tells whether anything has.
+    /// Asks for changes. Returns whether there are any.
     async fn ask(&self, url: &Url, wait: Duration) -> Result<bool, String> {
         let request = self.request(url, wait);
         let answer = tokio::time::timeout(wait, fetch(&request, &self.environment)).await;
@@ -168,7 +169,7 @@ impl Http {
     }
 }
 
-/// A pointer to what a server has: everybody takes it at once.
+/// A pointer to a server's bundle, which all nodes take immediately.
 fn pointer(to: Digest, generation: u64) -> Pointer {
     Pointer {
         version: VERSION,

@@ -1,4 +1,4 @@
-//! A gateway of a fleet: it has its config from a source, and says so.
+//! A gateway in a fleet: it gets its config from a source and reports to it.
 //!
 //! ```text
 //!   start: cache ─► bundle laid out ─► the usual way to a config that runs ─► serve ─► thread weir-fleet
@@ -9,8 +9,8 @@
 //!       └─► the cache on the disk, the status, the metrics, the log
 //! ```
 //!
-//! *Layout:* `drive` is the thread; `etcd` and `http` ask; `remote` is one or the other; [`Console`] is what `weir fleet` asks with. What follows a
-//! pointer, opens steps or keeps a lease is decided in the crate weir-fleet.
+//! *Layout:* `drive` is the thread; `etcd` and `http` ask; `remote` is one or the other; [`Console`] is the client of
+//! `weir fleet`. The crate weir-fleet decides what follows a pointer, advances steps or keeps a lease.
 
 mod console;
 mod drive;
@@ -34,7 +34,7 @@ use weir_fleet::pointer::{Labels, State};
 use weir_fleet::{Bundle, Cache, NodeReport, Pointer};
 use weir_telemetry::log;
 
-/// What a gateway says about its source.
+/// The gateway's report on its source.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct FleetStatus {
     /// Where the config comes from.
@@ -43,46 +43,46 @@ pub struct FleetStatus {
     pub node: String,
     /// Its labels.
     pub labels: Labels,
-    /// Where it stands; empty for nowhere in particular.
+    /// Its zone; empty for none.
     pub zone: String,
-    /// `following`; `away`, where the source does not answer; `waiting`, where there is no config yet.
+    /// `following`; `away` if the source does not answer; `waiting` if there is no config yet.
     pub state: &'static str,
-    /// The bundle that runs.
+    /// The running bundle.
     pub bundle: Option<String>,
-    /// Since when: RFC 3339; for one from the cache since the process began.
+    /// Since when: RFC 3339. For a bundle from the cache, since the process began.
     pub since: Option<String>,
-    /// Whether it is on the disk, so that a restart finds it.
+    /// Whether it is on disk, so that a restart finds it.
     pub cached: bool,
-    /// The generation of the pointer that was seen last.
+    /// The generation of the last pointer seen.
     pub generation: u64,
-    /// Seconds since the source answered last; `None` before it ever did.
+    /// Seconds since the source last answered; `None` before its first answer.
     pub contact_seconds_ago: Option<u64>,
-    /// A bundle that should run and was refused.
+    /// A bundle that should run but was refused.
     pub refused: Option<String>,
     /// Why it was refused.
     pub why: Option<String>,
-    /// What keeps it from following, where something does.
+    /// What keeps it from following, if anything.
     pub trouble: Option<String>,
-    /// Whether this node opens the steps of rollouts.
+    /// Whether this node advances rollouts.
     pub coordinates: bool,
 }
 
-/// The fleet as a node of it sees it now.
+/// The fleet as this node currently sees it.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// What is to run; none where nothing was published.
+    /// What should run; `None` if nothing was published.
     pub pointer: Option<Pointer>,
-    /// The nodes that live, by name; why they are not known. None where the source is a web server, which knows no nodes.
+    /// The live nodes by name, or why they are unknown. `None` if the source is a web server, which knows no nodes.
     pub nodes: Option<Result<Vec<NodeReport>, String>>,
-    /// Those that were there in the last day and went silent without leaving.
+    /// Nodes seen in the last day that went silent without leaving.
     pub silent: Vec<NodeReport>,
 }
 
 impl Seen {
-    /// For machines; `own` is the node that was asked. `None` where the source is a web server, which knows no nodes.
+    /// For machines; `own` is the node that was asked. `None` if the source is a web server, which knows no nodes.
     ///
     /// # Errors
-    /// Why the nodes are not known.
+    /// Why the nodes are unknown.
     pub fn to_json(&self, own: &str) -> Option<Result<Value, String>> {
         let told = |node: &NodeReport| {
             let mut document = json!(node);
@@ -104,25 +104,26 @@ impl Seen {
     }
 }
 
-/// What a start found of a fleet.
+/// What a start found of its fleet.
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) source: ConfigSource,
     pub(crate) labels: Labels,
     pub(crate) zone: String,
     pub(crate) cache: Cache,
-    /// The bundle that ran last, and where its files lie.
+    /// The bundle that last ran, and the folder of its files.
     pub(crate) bundle: Option<Bundle>,
     pub(crate) folder: Option<PathBuf>,
-    /// When that was found: the config is laid out, compiled and served from then on.
+    /// When that was found: the config is laid out, compiled and served after this.
     pub(crate) opened: Instant,
 }
 
 impl Found {
-    /// The source of a config that has one; has the bundle that ran last loaded in its place. One that is damaged is not used.
+    /// The source of a config, if it has one. Loads the bundle that last ran instead of the files, unless it is
+    /// damaged.
     pub(crate) fn open(source: &Source) -> Option<Self> {
         let opened = Instant::now();
-        // What is wrong with it is told when it is loaded to run.
+        // Mistakes in it are reported when it is loaded to run.
         let config = load(source).ok()?.config;
         let written = config.source.clone()?;
         let mut cache = Cache::new(&written.cache()?.0);
@@ -147,8 +148,8 @@ fn labels(config: &Config) -> Labels {
     config.labels.0.iter().cloned().collect()
 }
 
-/// A bundle of the files of a config that is none: those that people wrote, and those that they name, as far as they lie below the folder of the
-/// first.
+/// Packs a bundle from the files of a config that is not a bundle: the hand-written files, and the files they name
+/// below the first one's folder.
 pub(crate) fn pack(texts: &[(PathBuf, Vec<u8>)], files: &[PathBuf]) -> Result<Bundle, String> {
     let (main, _) = texts.first().ok_or("there is no config yet")?;
     let full = |path: &Path| absolute(path).map_err(|e| format!("{}: {e}", path.display()));
@@ -168,8 +169,8 @@ pub(crate) fn pack(texts: &[(PathBuf, Vec<u8>)], files: &[PathBuf]) -> Result<Bu
     Bundle::new(all).map_err(|e| e.to_string())
 }
 
-/// The same bundle with the hash of `admin.token` in the place of the token, and without the file that only the token stood in. `folder` is
-/// where its files lie.
+/// The same bundle with the hash of `admin.token` in place of the token, and without the file that held only the
+/// token. `folder` holds its files.
 pub(crate) fn without_token(bundle: &Bundle, folder: &Path) -> Result<Bundle, String> {
     let mut files: BTreeMap<String, Vec<u8>> =
         bundle.files().map(|(path, text)| (path.to_owned(), text.to_vec())).collect();
@@ -191,7 +192,7 @@ pub(crate) fn without_token(bundle: &Bundle, folder: &Path) -> Result<Bundle, St
     Bundle::new(files).map_err(|e| e.to_string())
 }
 
-/// Whether a value below names a file, by itself or as what stands in it.
+/// Whether a value below names a file, directly or through its content.
 fn names(node: &Node, file: &str) -> bool {
     node.as_text().is_some_and(|text| text.ends_with(file) || text.contains(&format!("{file}}}")))
         || node.elements().iter().any(|node| names(node, file))

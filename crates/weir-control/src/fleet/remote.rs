@@ -9,7 +9,7 @@ use weir_fleet::{Bundle, Digest};
 use weir_upstream::etcd::fleet::Etcd;
 use weir_upstream::fetch::Environment;
 
-/// Where a config comes from.
+/// The source of a config.
 #[derive(Clone)]
 pub(super) enum Remote {
     Etcd(Rc<Etcd>),
@@ -26,7 +26,7 @@ impl Remote {
         }
     }
 
-    /// In words.
+    /// As text.
     pub(super) fn place(&self) -> String {
         match self {
             Self::Etcd(etcd) => etcd.place(),

@@ -1,4 +1,4 @@
-//! The config of a running gateway: how it is changed, and what it was.
+//! The config of a running gateway: changing it, and its history.
 
 use super::{Gateway, check};
 use crate::explain::{self, Explanation};
@@ -17,26 +17,26 @@ use weir_config::schema::Route;
 use weir_config::{Diagnostic, Diagnostics, Mistakes, Overrides, Texts};
 use weir_fleet::Bundle;
 
-/// What a change concerns that goes on right now. Exchanges under way end by the config they began with.
+/// What is under way that a change may affect. Running exchanges end on the config they began with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Touched {
-    /// The routes whose requests it may concern, those of changed upstreams included.
+    /// The routes whose requests it may affect, including routes to changed upstreams.
     pub routes: BTreeSet<String>,
     /// Exchanges, streams and tunnels on them.
     pub exchanges: i64,
-    /// The listeners it concerns.
+    /// The listeners it affects.
     pub listeners: BTreeSet<String>,
     /// Connections on them.
     pub connections: i64,
 }
 
-/// The refusal of a gateway that drains.
+/// The refusal while the gateway drains.
 fn draining() -> Mistakes {
     Diagnostic::error("draining", NotChanged::Draining.to_string()).into()
 }
 
 impl Gateway {
-    /// As [`Self::reload`], for somebody whose name goes into the history.
+    /// As [`Self::reload`], with an author for the history.
     ///
     /// # Errors
     /// As there.
@@ -53,7 +53,7 @@ impl Gateway {
     /// Runs the bundle in this folder, which a source sent.
     ///
     /// # Errors
-    /// What is wrong with it. What ran before runs on, untouched.
+    /// What is wrong with it. The previous config keeps running, unchanged.
     pub(super) fn run_bundle(&self, folder: &Path, by: &By) -> Result<(), Mistakes> {
         let mut control = self.control();
         if !self.is_ready() {
@@ -68,11 +68,11 @@ impl Gateway {
         result.map(drop).map_err(|refused| refused.diagnostics)
     }
 
-    /// The config that runs as a bundle, for gateways that have this one as their source: what people wrote, and the files that it names
-    /// below the folder of the first. In the place of `admin.token` stands its hash.
+    /// The running config as a bundle for gateways that use this one as their source: the hand-written files, and the
+    /// files they name below the first one's folder. `admin.token` is replaced by its hash.
     ///
     /// # Errors
-    /// It cannot be one: in words.
+    /// Why it cannot be a bundle, as text.
     pub fn bundle(&self) -> Result<Bundle, String> {
         if let Some(folder) = self.inner.source.bundle() {
             let bundle = Bundle::read_all(&folder).map_err(|e| e.to_string())?;
@@ -92,10 +92,10 @@ impl Gateway {
         fleet::without_token(&fleet::pack(&all, &files)?, folder)
     }
 
-    /// Changes what the admin API manages (`admin.writes`), and runs it; or says what that would do.
+    /// Changes what the admin API manages (`admin.writes`) and runs it, or reports what that would do.
     ///
     /// # Errors
-    /// Why not. Then nothing has changed, neither what runs nor what is on the disk.
+    /// Why not. Then nothing has changed, neither the running config nor the disk.
     pub fn change(&self, change: &Change) -> Result<Changed, NotChanged> {
         let mut control = self.control();
         if !self.is_ready() {
@@ -110,7 +110,7 @@ impl Gateway {
         result
     }
 
-    /// The file that the admin API writes (`admin.writes`), as a text. Its secrets are hidden from everybody but `for_writers`.
+    /// The text of the file that the admin API writes (`admin.writes`). Its secrets are hidden unless `for_writers`.
     ///
     /// # Errors
     /// [`NotChanged::NoWrites`], or why the files cannot be read.
@@ -119,7 +119,7 @@ impl Gateway {
         ManagedText::of(&texts, for_writers).ok_or(NotChanged::NoWrites)
     }
 
-    /// Puts another text in the place of the managed file, and runs it; or says what that would do.
+    /// Replaces the text of the managed file and runs it, or reports what that would do.
     ///
     /// # Errors
     /// As [`Self::change`].
@@ -137,7 +137,7 @@ impl Gateway {
         result
     }
 
-    /// Runs what a revision of the history says, as a new revision.
+    /// Runs a revision of the history as a new revision.
     ///
     /// # Errors
     /// Why not. Then nothing has changed.
@@ -149,12 +149,12 @@ impl Gateway {
         let result = control.roll_back(number, by, self.cores());
         self.changed(control, result.is_ok());
         if result.as_ref().is_ok_and(|changed| changed.unsaved.is_some()) {
-            self.forget_overdue(); // which the history cannot tell yet
+            self.forget_overdue(); // the history cannot show that yet
         }
         result
     }
 
-    /// Takes back what a revision changed: one step back if it is the latest, and otherwise what nobody has changed since.
+    /// Reverts a revision: one step back if it is the latest, otherwise only what nobody has changed since.
     pub(super) fn take_revision_back(&self, number: u64, back_to: u64, by: &By) -> Result<(), NotChanged> {
         let mut control = self.control();
         if !self.is_ready() {
@@ -169,7 +169,7 @@ impl Gateway {
         result
     }
 
-    /// Moves a thing that people wrote towards the API (`admin.writes`), and says what is left to do.
+    /// Moves a hand-written thing towards the API (`admin.writes`). Says what is left to do.
     ///
     /// # Errors
     /// Why not. Then nothing has changed.
@@ -177,7 +177,7 @@ impl Gateway {
         self.move_owner(Way::Adopt, thing, by)
     }
 
-    /// Moves a thing of the API towards a file that people write, and says what is left to do.
+    /// Moves a thing of the API towards a hand-written file. Says what is left to do.
     ///
     /// # Errors
     /// As [`Self::adopt`].
@@ -195,7 +195,7 @@ impl Gateway {
         result
     }
 
-    /// Whether nothing changed but the managed file, and that says what runs: we wrote it.
+    /// Whether only the managed file has changed, to what runs: then we wrote it.
     pub(super) fn wrote(&self, changed: &[PathBuf]) -> bool {
         let control = self.control();
         let Some(managed) = &control.texts.managed else { return false };
@@ -203,12 +203,12 @@ impl Gateway {
             && std::fs::read(&managed.path).is_ok_and(|text| text == managed.text.as_bytes())
     }
 
-    /// The files of the config that runs, as they were written.
+    /// The running config's files as written.
     pub fn texts(&self) -> Texts {
         self.control().texts.clone()
     }
 
-    /// The files of the config as they are on the disk now, whether they run or not.
+    /// The config's files as they are on disk, whether they run or not.
     ///
     /// # Errors
     /// Why they cannot be read.
@@ -218,7 +218,7 @@ impl Gateway {
         gathered.map(|gathered| gathered.texts).map_err(|unreadable| unreadable.diagnostics)
     }
 
-    /// What `weir check` says of the files as they are on the disk now.
+    /// The findings of `weir check` on the files as they are on disk.
     pub fn check(&self) -> Diagnostics {
         let (source, kinds) = {
             let control = self.control();
@@ -228,7 +228,7 @@ impl Gateway {
         check(&source, &kinds).diagnostics
     }
 
-    /// What a change concerns that goes on right now.
+    /// What is under way that a change may affect.
     pub fn touched(&self, differences: &Differences) -> Touched {
         let config = Arc::clone(&self.control().config);
         let (mut routes, mut listeners) = (BTreeSet::new(), BTreeSet::new());
@@ -247,7 +247,7 @@ impl Gateway {
                     let leading = config.routes.iter().filter(|(_, route)| leads(route));
                     routes.extend(leading.map(|(name, _)| name.to_owned()));
                 }
-                // What all routes have in common.
+                // Settings that all routes share.
                 None if matches!(&**thing, "filters" | "limits" | "trusted_proxies") => {
                     routes.extend(config.routes.names().map(str::to_owned));
                 }
@@ -264,7 +264,7 @@ impl Gateway {
         }
     }
 
-    /// The revisions that are kept, oldest first; `None` without a history.
+    /// The kept revisions, oldest first; `None` without a history.
     pub fn revisions(&self) -> Option<Vec<Revision>> {
         self.control().books.history.as_ref().map(|history| history.revisions().to_vec())
     }
@@ -280,17 +280,17 @@ impl Gateway {
         history.texts(number).map_err(|e| NotChanged::Unstored(format!("revision {number}: {e}")))
     }
 
-    /// In the place of which hand-written files an accepted revision runs: its number, and why.
+    /// The accepted revision that runs in place of hand-written files: its number, and why.
     pub fn pinned(&self) -> Option<(u64, String)> {
         self.control().books.pinned.as_ref().map(|pin| (pin.accepted, pin.why.clone()))
     }
 
-    /// Why what runs could not be written down, if it could not: it is tried again.
+    /// Why the running config could not be saved, if so: saving is retried.
     pub fn unsaved(&self) -> Option<String> {
         self.control().unsaved()
     }
 
-    /// Says what would happen to a request, by the config that runs.
+    /// What would happen to a request under the running config.
     ///
     /// # Errors
     /// As [`explain::explain`].

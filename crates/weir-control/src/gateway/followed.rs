@@ -1,4 +1,4 @@
-//! What the thread that follows a source may ask of its gateway.
+//! What the thread that follows a source may do with its gateway.
 
 use super::{Gateway, Inner};
 use crate::fleet::Follows;

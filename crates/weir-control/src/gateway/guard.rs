@@ -1,4 +1,4 @@
-//! The thread that looks once a second how a change does, and takes it back where it does badly.
+//! The guard: a thread that checks once a second how a change performs, and reverts it if it performs badly.
 
 use super::Gateway;
 use crate::history::{By, History, Origin, Restriction};
@@ -9,27 +9,27 @@ use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 use weir_telemetry::log;
 
-/// How often it looks.
+/// How often it checks.
 const TICK: Duration = Duration::from_secs(1);
 
-/// What the guard knows.
+/// The guard's state.
 #[derive(Debug, Default)]
 pub(super) struct Guard {
     record: Record,
-    /// The changes on trial, oldest first. The last one is watched; the others wait to be confirmed.
+    /// The changes on trial, oldest first. The last one is watched; the others wait for confirmation.
     trials: Vec<Trial>,
-    /// What could not be taken back yet.
+    /// Changes that could not be reverted yet.
     overdue: Vec<Overdue>,
-    /// A bundle that the fleet tries out on this node first, and what it is blamed for.
+    /// A bundle that the fleet tries on this node first, and the complaint about it.
     bundle: Option<Trial>,
     blamed: Option<String>,
-    /// How the bundle that runs restricts access, compared with the one before.
+    /// How the running bundle restricts access compared with the previous one.
     bundle_restricts: Option<Restriction>,
-    /// Its thread runs.
+    /// Whether its thread runs.
     runs: bool,
 }
 
-/// A bad change that runs on, because going back failed.
+/// A bad change that still runs because reverting it failed.
 #[derive(Debug)]
 struct Overdue {
     trial: Trial,
@@ -39,32 +39,32 @@ struct Overdue {
     left: u32,
 }
 
-/// Most changes that can wait to be confirmed at one time.
+/// Most changes that may wait for confirmation at the same time.
 const TRIALS: usize = 8;
 
-/// How often going back is tried again: after 1 s, 2 s, 4 s and so on, about ten minutes in all.
+/// How often reverting is retried: after 1 s, 2 s, 4 s and so on, about ten minutes in total.
 const AGAIN: u32 = 15;
 
-/// The longest wait between two tries.
+/// The longest wait between two retries.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 impl Gateway {
-    /// What is on trial now; of several changes the newest.
+    /// The change on trial; of several, the newest.
     pub fn trial(&self) -> Option<TrialStatus> {
         self.guard_state().trials.last().map(|trial| trial.status(Instant::now()))
     }
 
-    /// Whether a revision is on trial, or should have been taken back and could not be yet.
+    /// Whether a revision is on trial, or should have been reverted but could not be yet.
     pub fn is_on_trial(&self, number: u64) -> bool {
         let guard = self.guard_state();
         let overdue = guard.overdue.iter().map(|overdue| &overdue.trial);
         guard.trials.iter().chain(overdue).any(|trial| trial.number == number)
     }
 
-    /// Says that a revision on trial is good. It is not taken back any more.
+    /// Confirms a revision on trial. It will not be reverted any more.
     ///
     /// # Errors
-    /// It is not on trial: in words.
+    /// It is not on trial, as text.
     pub fn confirm(&self, number: u64, by: &By) -> Result<(), String> {
         {
             let mut guard = self.guard_state();
@@ -79,7 +79,7 @@ impl Gateway {
         Ok(())
     }
 
-    /// Puts a change on trial. `routes` are those that it concerns; none for all.
+    /// Puts a change on trial. `routes` are those it affects; none for all.
     pub(super) fn try_out(
         &self,
         number: u64,
@@ -119,8 +119,9 @@ impl Gateway {
         }
     }
 
-    /// What was on trial when the process before this one ended is on trial still; or goes back now, if nobody confirmed it meanwhile. Files
-    /// that people have changed since then do not end a trial: newer ones go back first, as they were made on top.
+    /// Resumes the trials of the previous process, or reverts what nobody has confirmed in time. Changes that people
+    /// have made to files since do not end a trial. Newer trials are reverted first, because they build on older
+    /// ones.
     pub(super) fn resume_trials(&self) {
         let open = self.control().open_trials();
         for Open { number, back_to, terms, is_latest } in open.into_iter().rev() {
@@ -137,7 +138,7 @@ impl Gateway {
                 self.control().judge(number, "its watch ended while Weir was not running");
                 continue;
             };
-            // One that a newer one on trial replaced waits for that.
+            // If a newer change on trial replaced this one, it waits for that.
             let is_due = || self.guard_state().trials.is_empty() || self.control().stands(number, back_to);
             if trial.is_unconfirmed(now) && is_due() {
                 let why = "nobody confirmed it in time: the time ended while Weir was not running";
@@ -150,8 +151,8 @@ impl Gateway {
         self.end_trials();
     }
 
-    /// Watches the bundle that has just begun to run until its rollout is over ([`Self::end_bundle_trial`]), as closely as it takes for steps
-    /// that hold so long: what is worse than before is the fleet's matter.
+    /// Watches the new bundle until its rollout is over ([`Self::end_bundle_trial`]), with intervals suited to steps
+    /// of this length. The fleet decides what to do if it performs worse.
     pub(super) fn try_bundle(&self, hold: Duration) {
         let routes =
             self.inner.configs.borrow().routes.names().map(Arc::from).chain([Arc::from(ALL)]).collect();
@@ -162,35 +163,35 @@ impl Gateway {
         guard.bundle = Some(Trial::new((0, 0), terms, concerned, &guard.record, Instant::now()));
     }
 
-    /// Another bundle runs, which restricts access in this way.
+    /// Another bundle runs and restricts access like this.
     pub(super) fn bundle_restricts(&self, restriction: Option<Restriction>) {
         self.guard_state().bundle_restricts = restriction;
     }
 
-    /// The rollout of what was on trial is over, or something else runs.
+    /// The rollout of the bundle on trial is over, or another config runs.
     pub(super) fn end_bundle_trial(&self) {
         let mut guard = self.guard_state();
         (guard.bundle, guard.blamed) = (None, None);
     }
 
-    /// What the bundle on trial is blamed for, once.
+    /// Takes the complaint about the bundle on trial.
     pub(super) fn bundle_blamed(&self) -> Option<String> {
         self.guard_state().blamed.take()
     }
 
-    /// Another change may have been made. What must be confirmed is on trial still, as long as anything that it changed is as it left it; what
-    /// was only watched is not, because figures would not tell which of the two is bad.
+    /// Called after another change. A change that needs confirmation stays on trial while any of its effects remain.
+    /// A change that was only watched does not: figures could not show which of the two is bad.
     pub(super) fn end_trials(&self) {
         let trials = self.guard_state().trials.clone();
         let (mut unwatched, mut ended) = (Vec::new(), Vec::new());
         {
             let control = self.control();
-            // The change that has just been made may be about to go on trial.
+            // The change just made may be about to go on trial.
             let is_next = |number: u64| trials.iter().all(|trial| trial.number != number);
             let mut kept = usize::from(control.newest_on_trial().is_some_and(is_next));
             for trial in trials.iter().rev() {
                 let is_latest = control.is_latest(trial.number);
-                // What a newer one replaced is there again if that one goes back.
+                // What a newer change replaced returns if that one is reverted.
                 let stands = kept > 0 || control.stands(trial.number, trial.back_to);
                 if !stands || !(is_latest || trial.awaits_confirmation()) {
                     ended.push(trial);
@@ -219,7 +220,7 @@ impl Gateway {
                 false => "its watch ended: another change was made",
             };
             let mut control = self.control();
-            // Where somebody went back the history says so, or is about to.
+            // After a rollback the history says so, or soon will.
             if !control.is_newest(trial.number) && control.is_undecided(trial.number) {
                 log::warn("trial ended by another change", &[("revision", &trial.number), ("why", &verdict)]);
                 control.judge(trial.number, verdict);
@@ -227,7 +228,7 @@ impl Gateway {
         }
     }
 
-    /// Ends the oldest trial where there are too many.
+    /// Ends the oldest trial if there are too many.
     fn limit_trials(&self) {
         let oldest = {
             let mut guard = self.guard_state();
@@ -240,12 +241,12 @@ impl Gateway {
         self.stays(&oldest, &why);
     }
 
-    /// What could not be taken back does not run any more.
+    /// The change that could not be reverted no longer runs.
     pub(super) fn forget_overdue(&self) {
         self.guard_state().overdue.clear();
     }
 
-    /// Starts to look, once the config has a history.
+    /// Starts the thread once the config has a history.
     pub(super) fn start_guard(&self) {
         let config = Arc::clone(&self.inner.configs.borrow());
         let wanted = config.admin.state.is_some() || config.source.is_some();
@@ -325,7 +326,8 @@ impl Gateway {
         }
     }
 
-    /// Takes back the changes below the newest that nobody confirmed in time. One that a newer one on trial replaced waits for that.
+    /// Reverts older changes that nobody confirmed in time. If a newer change on trial replaced one, it waits for
+    /// that.
     fn conclude_older(&self, now: Instant) {
         let late: Vec<(u64, u64)> = {
             let guard = self.guard_state();
@@ -347,7 +349,7 @@ impl Gateway {
         }
     }
 
-    /// Nobody confirmed it.
+    /// Handles a change that nobody confirmed.
     fn conclude(&self, trial: Trial, why: &str) {
         match trial.unconfirmed(why) {
             Due::Back(why) => self.take_back(trial, &why),
@@ -356,7 +358,7 @@ impl Gateway {
         }
     }
 
-    /// Nobody confirmed it, and it runs on.
+    /// Nobody confirmed it, but it keeps running.
     fn stays(&self, trial: &Trial, why: &str) {
         let hint = format!("`weir rollback {}` goes back all the same", trial.back_to);
         log::error(
@@ -366,7 +368,7 @@ impl Gateway {
         self.control().judge(trial.number, why);
     }
 
-    /// Takes a change back: the whole config if it is the latest, and otherwise what it changed and nobody has changed since.
+    /// Reverts a change: the whole config if it is the latest, otherwise only what nobody has changed since.
     fn take_back(&self, trial: Trial, why: &str) {
         log::error(
             "change taken back",
@@ -383,7 +385,7 @@ impl Gateway {
         }
     }
 
-    /// Takes back what should be back already.
+    /// Retries overdue reverts.
     fn try_again(&self) {
         let now = Instant::now();
         let due: Vec<Overdue> =
@@ -408,12 +410,12 @@ impl Gateway {
         self.take_revision_back(trial.number, trial.back_to, &by)
     }
 
-    /// Whether a cause of ours is answered 5xx.
+    /// Whether one of our causes is answered with 5xx.
     fn is_error(&self, cause: &str) -> bool {
         self.inner.errors.contains(cause)
     }
 
-    /// Whether a cause counts against a change: it reports a failure, and refuses nobody.
+    /// Whether a cause counts against a change: it reports a failure, not a refusal.
     fn is_failure(&self, cause: &str) -> bool {
         self.inner.failures.contains(cause)
     }
@@ -423,7 +425,7 @@ impl Gateway {
     }
 }
 
-/// What is worse and is not taken back. It must be seen, so it is told as an error.
+/// Reports what got worse without being reverted. Logged as an error, so that it is seen.
 fn warn(fields: &[(&str, &dyn std::fmt::Display)]) {
     log::error("CHANGE MAY DO BADLY, and is not taken back: `weir rollback` goes back", fields);
 }
@@ -434,7 +436,7 @@ fn watch(inner: &Weak<super::Inner>) {
         let Some(inner) = inner.upgrade() else { return };
         let gateway = Gateway { inner };
         if !gateway.is_ready() {
-            return; // it drains, and takes no other config any more
+            return; // it drains and accepts no other config
         }
         gateway.look();
     }

@@ -1,4 +1,4 @@
-//! Whether a node that joins a fleet has its certificates: `/readyz` waits for those by ACME, within limits.
+//! Whether a node that joins a fleet has its certificates: `/readyz` waits for ACME certificates, within limits.
 
 use super::Gateway;
 use std::sync::OnceLock;
@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use weir_telemetry::log;
 
-/// How long readiness waits for certificates, from when it was first asked for. An authority may be away, or reach this node only once
-/// the balancer does.
+/// How long readiness waits for certificates, from its first check. An authority may be down, or reach this node only
+/// once the balancer does.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What readiness knows of certificates. It waits once: afterwards it waits for none, whatever becomes of the config.
+/// What readiness knows of certificates. It waits only once, whatever happens to the config later.
 #[derive(Debug, Default)]
 pub(super) struct Certificates {
     since: OnceLock<Instant>,
@@ -18,7 +18,7 @@ pub(super) struct Certificates {
 }
 
 impl Certificates {
-    /// How many it waits for at this moment, of so many that are missing.
+    /// How many of the missing certificates it waits for now.
     fn awaited(&self, now: Instant, missing: impl FnOnce() -> usize) -> usize {
         if self.is_over.load(Relaxed) {
             return 0;
@@ -37,8 +37,8 @@ impl Certificates {
 }
 
 impl Gateway {
-    /// How many certificates by ACME readiness waits for: clients are shown a stand-in for each. Only a node of a fleet waits, because others
-    /// serve meanwhile; and for 30 s at most.
+    /// How many ACME certificates readiness waits for while clients get stand-ins. Only a fleet node waits, because
+    /// others serve meanwhile; and for 30 s at most.
     pub fn awaited_certificates(&self) -> usize {
         if self.inner.fleet.get().is_none() {
             return 0;
@@ -60,7 +60,7 @@ mod tests {
         assert_eq!(awaits.awaited(now + PATIENCE / 2, || 1), 1);
         assert_eq!(awaits.awaited(now + PATIENCE, || 1), 0);
         assert_eq!(awaits.awaited(now, || 1), 0, "it waits once");
-        // Those that are there are waited for no more, and neither are those of a later config.
+        // It waits no longer for certificates that have arrived, nor for those of a later config.
         let awaits = Certificates::default();
         assert_eq!(awaits.awaited(now, || 1), 1);
         assert_eq!(awaits.awaited(now, || 0), 0);

@@ -1,8 +1,8 @@
-//! Whether a change restricts access, told from the two configs as written.
+//! Whether a change restricts access, judged from the two configs as written.
 //!
-//! The guard never loosens: a change that restricts is not taken back because figures got worse, or strangers who are refused could veto
-//! every tightening, and the holder of a revoked key could bring it back by going on to use it. `access.txt` lists the settings that
-//! cannot restrict; every other setting restricts, including one that is added later.
+//! The guard never loosens access. If it reverted restricting changes because figures got worse, refused strangers
+//! could veto every tightening. The holder of a revoked key could restore it by simply using it. `access.txt` lists
+//! the settings that cannot restrict; every other setting restricts, including any added later.
 
 use super::shadow;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -19,25 +19,26 @@ const DECLARED: &str = include_str!("access.txt");
 /// How a change restricts access.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restriction {
-    /// The settings that restrict, such as `routes.orders.filters`: the first ten.
+    /// The restricting settings, such as `routes.orders.filters`: the first ten.
     pub restricts: Vec<String>,
-    /// What going back would give back: consumers, credentials, entries of lists such as those of `acl` and `ip`: the first ten.
+    /// What going back would restore: consumers, credentials, list entries such as those of `acl` and `ip`. The first
+    /// ten.
     pub revokes: Vec<String>,
 }
 
-/// Most settings that are named of each kind.
+/// Most settings named of each kind.
 const NAMED_AT_MOST: usize = 10;
 
-/// What the list says of a setting; it says nothing of one that restricts and revokes.
+/// The list's entry for a setting. A setting without an entry restricts and revokes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
     /// It can neither restrict nor reveal.
     Harmless,
-    /// It restricts, and going back returns no credential.
+    /// It restricts, and going back restores no credential.
     Restricts,
-    /// The same where there was none before.
+    /// The same if it was not set before.
     RestrictsIfNew,
-    /// The same of a list to which entries were only added.
+    /// The same for a list that only gained entries.
     RestrictsIfGrown,
 }
 
@@ -58,7 +59,7 @@ static SHAPES: LazyLock<Shape> = LazyLock::new(|| {
     root
 });
 
-/// Each setting on the list, such as `upstreams.*.retry.on` or `filter.acl.allow`, with its effect.
+/// Each setting in the list, such as `upstreams.*.retry.on` or `filter.acl.allow`, with its effect.
 pub fn declared() -> Vec<(String, Effect)> {
     let effect = |mark| match mark {
         Some('-') => Effect::Restricts,
@@ -76,7 +77,7 @@ impl Shape {
 }
 
 impl Restriction {
-    /// How the change from one config to the other restricts; `None` if it does not.
+    /// How the change between two configs restricts; `None` if it does not.
     pub fn of(before: &Node, after: &Node, kinds: &[&FilterKind]) -> Option<Self> {
         let never = kinds.iter().filter(|kind| kind.access == Access::Never).map(|kind| kind.name).collect();
         let mut comparison =
@@ -86,13 +87,13 @@ impl Restriction {
         (!found.restricts.is_empty()).then_some(found)
     }
 
-    /// For a warning: what restricts.
+    /// For a warning: which settings restrict.
     pub fn what(&self) -> String {
         self.restricts.join(", ")
     }
 }
 
-/// What a difference does, from least to most.
+/// The effect of a difference, from least to most.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Verdict {
     Nothing,
@@ -101,12 +102,12 @@ enum Verdict {
 }
 
 struct Comparison<'k> {
-    /// The names of kinds that never decide who may do what.
+    /// The names of kinds that never control access.
     never: HashSet<&'k str>,
     found: Restriction,
-    /// Filters that were removed: going back brings them back, and with them the credentials that they take.
+    /// Removed filters: going back restores them and the credentials they accept.
     removed: Vec<String>,
-    /// Something else than a removal restricts.
+    /// Something other than a removal restricts.
     tightens: bool,
 }
 
@@ -133,7 +134,8 @@ impl Comparison<'_> {
         }
     }
 
-    /// What was removed gives nothing back by itself: its users pass without it. Beside a filter that took its place it does.
+    /// A removal alone restores nothing, because its users pass without the filter. It does if another filter
+    /// replaced it.
     fn end(self) -> Restriction {
         let Self { mut found, removed, tightens, .. } = self;
         if tightens {
@@ -147,7 +149,7 @@ impl Comparison<'_> {
         let shape = SHAPES.key(section).and_then(|shape| shape.key(name));
         match (section, was, is) {
             ("consumers", None, Some(is)) => {
-                // A token may have let this caller pass before; these bind it now.
+                // A token may have admitted this caller before; these settings now bind it.
                 if ["plan", "allow_ips"].iter().any(|key| is.get(key).is_some()) {
                     self.restricts(thing);
                 }
@@ -175,19 +177,19 @@ impl Comparison<'_> {
                 }
                 for key in keys(Some(was), is) {
                     let verdict = difference(below(shape, key), was.get(key), at(is, key));
-                    // What no route uses can go, but not come back with its secrets.
+                    // An unused thing may be removed, but may not return with its secrets.
                     if !is_gone || verdict == Verdict::Revokes {
                         self.note(&format!("{thing}.{key}"), verdict);
                     }
                 }
             }
-            // What nobody uses yet can come.
+            // An unused thing may be added.
             ("upstreams" | "listeners" | "plans", None, _) => {}
             _ => self.settings(thing, shape, &[], (was, is)),
         }
     }
 
-    /// A new route may stand in front of one that served the same requests.
+    /// A new route may precede one that served the same requests.
     fn new_route(&mut self, name: &str, is: &Node, routes: Option<&Node>) {
         let thing = format!("routes.{name}");
         let deciding = self.deciding(is.get("filters"));
@@ -210,7 +212,7 @@ impl Comparison<'_> {
     fn route(&mut self, thing: &str, shape: Option<&'static Shape>, was: &Node, is: &Node) {
         self.settings(thing, shape, &["filters", "respond", "upstream"], (Some(was), Some(is)));
         self.filters(&format!("{thing}.filters"), was.get("filters"), is.get("filters"));
-        // A service that was reached and is not any more was taken away; what takes its place may refuse.
+        // A service that is no longer reached was removed; its replacement may refuse.
         let (reached, reaches) = (reached(was.get("upstream")), reached(is.get("upstream")));
         let opened = was.get("respond").is_some_and(refuses);
         if !reached.is_subset(&reaches) || (reached.is_empty() && !reaches.is_empty() && !opened) {
@@ -237,7 +239,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// Compares the settings of a thing, but for these.
+    /// Compares a thing's settings except these.
     fn settings(
         &mut self,
         thing: &str,
@@ -259,7 +261,7 @@ impl Comparison<'_> {
             return;
         }
         let Some(pairs) = pairs(&old, &new) else {
-            // Their order is another: each request meets another filter first.
+            // Their order changed: requests meet other filters first.
             self.restricts(place);
             return self.revokes(place);
         };
@@ -267,7 +269,7 @@ impl Comparison<'_> {
         for (_, (name, _)) in old.iter().enumerate().filter(is_gone) {
             add(&mut self.found.restricts, place);
             self.removed.push(format!("{place}.{name}"));
-            // What it refused is let through by going back, if others decide as well.
+            // Going back admits what it refused, if other filters decide as well.
             self.tightens |= !new.is_empty();
         }
         for (at, (name, settings)) in new.iter().enumerate() {
@@ -286,7 +288,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// What another setting of a filter does.
+    /// The effect of changing a filter's settings.
     fn altered(&self, name: &str, was: &Node, is: &Node) -> Verdict {
         if name == "any" {
             return self.branches(was, is);
@@ -295,7 +297,7 @@ impl Comparison<'_> {
             return Verdict::Nothing;
         }
         let shape = SHAPES.key("filter").and_then(|filters| filters.below.get(name));
-        // A kind of an embedding program that never decides, as it says itself.
+        // A kind from an embedding program that declares that it never controls access.
         if shape.is_none() && self.never.contains(name) {
             return Verdict::Nothing;
         }
@@ -305,7 +307,7 @@ impl Comparison<'_> {
             let setting = below(shape, key);
             let new = setting.is_some_and(|shape| shape.effect == Some(Effect::RestrictsIfNew));
             match difference(setting, at(was, key), at(is, key)) {
-                // Beside what the filter held before, a further condition leaves others out.
+                // A new condition beside the filter's old ones excludes some callers.
                 Verdict::Restricts if new => Verdict::Revokes,
                 verdict => verdict,
             }
@@ -313,7 +315,7 @@ impl Comparison<'_> {
         settings.max().unwrap_or(Verdict::Revokes)
     }
 
-    /// The filters of `any`: one that is gone let some pass, one more lets others pass.
+    /// The members of `any`: removing one excludes callers, adding one admits others.
     fn branches(&self, was: &Node, is: &Node) -> Verdict {
         let (old, new) = (self.deciding(Some(was)), self.deciding(Some(is)));
         if old == new {
@@ -331,14 +333,14 @@ impl Comparison<'_> {
         }
     }
 
-    /// What filters do where there was none.
+    /// The effect of filters where there were none.
     fn fresh(&self, filters: &Node) -> Verdict {
         let each =
             self.deciding(Some(filters)).into_iter().map(|(name, settings)| self.fresh_one(name, settings));
         each.max().unwrap_or(Verdict::Nothing)
     }
 
-    /// Adding a filter can be undone, unless it names whom it shuts out.
+    /// Adding a filter can be undone, unless it names whom it excludes.
     fn fresh_one(&self, name: &str, settings: &Node) -> Verdict {
         let shape = SHAPES.key("filter").and_then(|filters| filters.below.get(name));
         match shape.and_then(|shape| shape.effect) {
@@ -355,7 +357,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// The filters of a list that decide who may do what, with their settings.
+    /// A list's filters that control access, with their settings.
     fn deciding<'n>(&self, filters: Option<&'n Node>) -> Vec<(&'n str, &'n Node)> {
         let elements = match filters {
             Some(list) if matches!(list.value, Value::Seq(_)) => list.elements().iter().collect(),
@@ -380,7 +382,7 @@ impl Comparison<'_> {
             })
     }
 
-    // === what was found ===
+    // === findings ===
 
     fn note(&mut self, what: &str, verdict: Verdict) {
         if verdict != Verdict::Nothing {
@@ -415,7 +417,7 @@ fn below(shape: Option<&'static Shape>, key: &str) -> Option<&'static Shape> {
     shape.and_then(|shape| shape.key(key))
 }
 
-/// Whether settings stand below, or nothing does.
+/// Whether there are settings below, or nothing.
 fn is_map(node: Option<&Node>) -> bool {
     node.is_none_or(|node| matches!(node.value, Value::Map(_)))
 }
@@ -425,13 +427,13 @@ fn keys<'n>(was: Option<&'n Node>, is: Option<&'n Node>) -> BTreeSet<&'n str> {
     of(was).chain(of(is)).collect()
 }
 
-/// What a difference below a setting does. Depth is bounded by the parser.
+/// The effect of a difference below a setting. The parser bounds the depth.
 fn difference(shape: Option<&'static Shape>, was: Option<&Node>, is: Option<&Node>) -> Verdict {
     if was == is {
         return Verdict::Nothing;
     }
     let effect = shape.and_then(|shape| shape.effect);
-    // A secret that came where there was none is not one that going back returns; it restricts all the same.
+    // Going back does not restore a secret that was only added; it restricts all the same.
     if was.is_some_and(contains_secret) {
         return Verdict::Revokes;
     }
@@ -451,7 +453,7 @@ fn difference(shape: Option<&'static Shape>, was: Option<&Node>, is: Option<&Nod
     each.max().unwrap_or(Verdict::Revokes)
 }
 
-/// Whether a list has all that it had, and it had something: an empty one may stand for everybody.
+/// Whether a list kept all its entries and was not empty: an empty one may stand for everybody.
 fn has_grown(was: Option<&Node>, is: Option<&Node>) -> bool {
     let (old, new) = (was.map_or(&[][..], Node::elements), is.map_or(&[][..], Node::elements));
     !old.is_empty() && old.iter().all(|entry| new.contains(entry))
@@ -463,7 +465,7 @@ fn contains_secret(node: &Node) -> bool {
         || node.entries().iter().any(|(_, value)| contains_secret(value))
 }
 
-/// Which of the old filters is which of the new ones: the nth of a name is the nth of that name. `None` if their order is another.
+/// Pairs old filters with new ones: the nth of a name with the nth of that name. `None` if their order changed.
 fn pairs(old: &[(&str, &Node)], new: &[(&str, &Node)]) -> Option<HashMap<usize, usize>> {
     let mut pairs = HashMap::new();
     let mut last = None;
@@ -481,7 +483,7 @@ fn pairs(old: &[(&str, &Node)], new: &[(&str, &Node)]) -> Option<HashMap<usize, 
     Some(pairs)
 }
 
-/// The upstreams that a route reaches: one, or those with a share.
+/// The upstreams that a route reaches: one, or several with shares.
 fn reached(upstream: Option<&Node>) -> BTreeSet<&str> {
     let Some(upstream) = upstream else { return BTreeSet::new() };
     let shares = upstream.entries().iter();
@@ -490,7 +492,7 @@ fn reached(upstream: Option<&Node>) -> BTreeSet<&str> {
     one.chain(shares.map(|(name, _)| &*name.text)).collect()
 }
 
-/// Whether endpoints were only taken away. Where others came in their place the service has moved.
+/// Whether endpoints were only removed. If others replaced them, the service has moved.
 fn lost_endpoints(was: &Node, is: &Node) -> bool {
     fn served(node: &Node) -> BTreeSet<&str> {
         let endpoints = node.get("endpoints").map_or(&[][..], Node::elements).iter();
@@ -503,7 +505,7 @@ fn lost_endpoints(was: &Node, is: &Node) -> bool {
     !old.is_subset(&new) && new.is_subset(&old)
 }
 
-/// Whether a fixed answer can be meant as a refusal. 500, 502 and 504 say that something failed.
+/// Whether a fixed answer may be meant as a refusal. 500, 502 and 504 report failures.
 fn refuses(respond: &Node) -> bool {
     let status = |node: &Node| match node.get("status").map(|status| &status.value) {
         None => false,

@@ -1,4 +1,4 @@
-//! What differs between two configs, told by what they say and not by their lines.
+//! The differences between two configs, by content and not by lines.
 
 use serde::Serialize;
 use serde_json::{Value as Json, json};
@@ -9,30 +9,30 @@ use weir_config::node::NAMED;
 use weir_config::node::{Key, Value};
 use weir_config::secrecy::masked;
 
-/// Most differences that are told; the rest is counted.
+/// Most differences listed; the rest is counted.
 pub const MOST: usize = 1000;
 
 /// One setting that differs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
-    /// Which, such as `routes.orders.upstream`.
+    /// Its path, such as `routes.orders.upstream`.
     pub path: String,
-    /// What it was; `None` where there was nothing. Secrets are masked.
+    /// Its old value; `None` if there was none. Secrets are masked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<Json>,
-    /// What it is; `None` where there is nothing now.
+    /// Its new value; `None` if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<Json>,
 }
 
-/// What differs.
+/// The differences between two configs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Differences {
-    /// The first thousand, in the order of the newer config.
+    /// The first thousand, in the newer config's order.
     pub differences: Vec<Difference>,
     /// How many more there are.
     pub more: usize,
-    /// The named things concerned, such as `routes.orders`; sections without names as themselves.
+    /// The affected named things, such as `routes.orders`; sections without names as a whole.
     pub things: BTreeSet<String>,
 }
 
@@ -43,7 +43,7 @@ pub fn diff(before: &Node, after: &Node) -> Differences {
     found
 }
 
-/// Where the comparison is: which setting, and of which thing.
+/// The position of the comparison: which setting of which thing.
 #[derive(Clone, Copy)]
 struct At<'a> {
     path: &'a str,
@@ -64,7 +64,7 @@ fn walk(at: At<'_>, before: &Node, after: &Node, found: &mut Differences) {
     let path = |key: &Key| {
         if at.path.is_empty() { key.text.to_string() } else { format!("{}.{}", at.path, key.text) }
     };
-    // Names may hold dots, so what belongs to which thing is known here and not from the path.
+    // Names may contain dots, so only this position shows which thing a setting belongs to, not the path.
     let names_a_thing = at.path.is_empty() || NAMED.contains(&at.path);
     for (key, value) in old.iter().filter(|(key, _)| !is.contains_key(&key.text)) {
         let path = path(key);
@@ -89,7 +89,7 @@ impl Differences {
         self.things.is_empty()
     }
 
-    /// A section that came or went is told thing by thing.
+    /// Lists an added or removed section thing by thing.
     fn lost_or_found(&mut self, at: At<'_>, before: Option<&Node>, after: Option<&Node>) {
         let things = before.or(after).map_or(&[][..], Node::entries);
         if !NAMED.contains(&at.path) || things.is_empty() {
@@ -111,7 +111,7 @@ impl Differences {
         }
     }
 
-    /// For people: a line for each.
+    /// For people: one line each.
     pub fn to_text(&self) -> String {
         let mut out = String::new();
         for Difference { path, before, after } in &self.differences {

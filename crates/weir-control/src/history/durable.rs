@@ -1,6 +1,6 @@
-//! Files that are whole whatever happens: written beside, synced, renamed, and the folder synced.
+//! Writes files that survive crashes whole: written beside, synced, renamed, and the folder synced.
 //!
-//! Each step is announced before it is taken, so that a test can fail it, or end there as a killed process would.
+//! Each step is announced first, so that a test can fail it, or stop there as a killed process would.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -20,7 +20,7 @@ pub(crate) enum Step {
     Unlink,
 }
 
-/// Is told of each step before it is taken; an error fails the step.
+/// Called before each step; an error fails the step.
 pub(crate) trait Steps {
     fn next(&self, step: Step) -> io::Result<()>;
 }
@@ -35,7 +35,8 @@ impl Steps for Sound {
     }
 }
 
-/// Puts `text` at `path`, for the owner only. Afterwards either the old file is there or the new one, whole; on an error the old one.
+/// Writes `text` to `path`, readable by the owner only. Afterwards either the old or the new file is there, whole; on
+/// an error the old one.
 pub(crate) fn write(path: &Path, text: &[&[u8]], steps: &dyn Steps) -> io::Result<()> {
     let beside = beside(path);
     let outcome = write_beside(&beside, text, steps).and_then(|()| {
@@ -46,7 +47,8 @@ pub(crate) fn write(path: &Path, text: &[&[u8]], steps: &dyn Steps) -> io::Resul
         let _ = fs::remove_file(&beside); // it may not be there
         return outcome;
     }
-    // Whoever reads finds the new file now, so there is no going back: that a crash of the machine may do so is only told.
+    // Readers now find the new file, so there is no going back. That a machine crash might still undo it is only
+    // logged.
     told(path, sync_folder(path, steps));
     Ok(())
 }
@@ -60,7 +62,7 @@ fn told(path: &Path, outcome: io::Result<()>) {
     }
 }
 
-/// A name of its own for each process: two that write one file must not write into each other's.
+/// A name that differs between processes: two that write one file must not mix their data.
 fn beside(path: &Path) -> PathBuf {
     let mut name = std::ffi::OsString::from(".");
     name.push(path.file_name().unwrap_or_default());
@@ -70,7 +72,7 @@ fn beside(path: &Path) -> PathBuf {
 
 fn write_beside(beside: &Path, text: &[&[u8]], steps: &dyn Steps) -> io::Result<()> {
     steps.next(Step::Create)?;
-    let _ = fs::remove_file(beside); // of a process with our number that was killed
+    let _ = fs::remove_file(beside); // from a killed process with our number
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(beside)?;
     steps.next(Step::Write)?;
     for piece in text {
@@ -80,14 +82,14 @@ fn write_beside(beside: &Path, text: &[&[u8]], steps: &dyn Steps) -> io::Result<
     file.sync_all()
 }
 
-/// Has the names in the folder of `path` survive a crash of the machine.
+/// Makes the names in the folder of `path` survive a machine crash.
 pub(crate) fn sync_folder(path: &Path, steps: &dyn Steps) -> io::Result<()> {
     steps.next(Step::SyncFolder)?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// Takes a file away that may not be there.
+/// Removes a file that may not exist.
 pub(crate) fn remove(path: &Path, steps: &dyn Steps) -> io::Result<()> {
     steps.next(Step::Unlink)?;
     match fs::remove_file(path) {
@@ -97,11 +99,11 @@ pub(crate) fn remove(path: &Path, steps: &dyn Steps) -> io::Result<()> {
     }
 }
 
-/// Puts a short text at `path` as the target of a symbolic link. File systems keep that beside the name and not in a block of data, so
-/// there is room for it where there is none for a file.
+/// Writes a short text to `path` as the target of a symbolic link. File systems store it with the name and not in a
+/// data block, so it fits where a file has no room.
 pub(crate) fn write_link(path: &Path, text: &str, steps: &dyn Steps) -> io::Result<()> {
     let beside = beside(path);
-    let _ = fs::remove_file(&beside); // of a process with our number that was killed
+    let _ = fs::remove_file(&beside); // from a killed process with our number
     steps.next(Step::Link)?;
     std::os::unix::fs::symlink(text, &beside)?;
     let renamed = steps.next(Step::Rename).and_then(|()| fs::rename(&beside, path));
@@ -113,7 +115,7 @@ pub(crate) fn write_link(path: &Path, text: &str, steps: &dyn Steps) -> io::Resu
     Ok(())
 }
 
-/// Gives the file at `from` the name `to`, unless there is one already.
+/// Renames the file at `from` to `to`, unless that exists.
 pub(crate) fn claim(from: &Path, to: &Path, steps: &dyn Steps) -> io::Result<()> {
     steps.next(Step::Link)?;
     fs::hard_link(from, to)?;

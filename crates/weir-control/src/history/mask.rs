@@ -1,7 +1,8 @@
-//! A text of a config whose secrets are hidden, so that it can be edited by somebody who may not read them; and the way back.
+//! Hides the secrets in a config's text, so that someone who may not read them can edit it; and restores them.
 //!
-//! The secrets are numbered as they stand: `"***1"`. A mask gives its secret back only below the same keys, so nobody can carry a
-//! secret to where it is shown; whoever moves it writes it anew. Numbers mean something for one text alone: its digest goes with them.
+//! The secrets are numbered in order: `"***1"`. A mask restores its secret only below the same keys, so nobody can
+//! move a secret to where it is shown; to move it, write it again. Numbers belong to one text, identified by its
+//! digest.
 
 use std::ops::Range;
 use std::path::Path;
@@ -22,22 +23,22 @@ pub(crate) struct Masked {
 /// A secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hidden {
-    /// The keys that lead to it, without numbers of places in lists.
+    /// The keys that lead to it, without list positions.
     path: String,
-    /// What stands in its place.
+    /// The mask in its place.
     mask: String,
-    /// As it is written.
+    /// Its source text.
     source: String,
 }
 
-/// A scalar that is hidden, before it has its number.
+/// A hidden scalar before it is numbered.
 struct Found<'n> {
     path: String,
     node: &'n Node,
     shown: String,
 }
 
-/// Hides the secrets of a text. One that is no YAML is hidden whole.
+/// Hides the secrets of a text. Invalid YAML is hidden whole.
 pub(crate) fn mask(text: &str, path: &Path) -> Masked {
     let nothing = || Masked { text: text.to_owned(), hidden: Vec::new() };
     if text.is_empty() {
@@ -57,7 +58,7 @@ pub(crate) fn mask(text: &str, path: &Path) -> Masked {
     if let Some(spans) = spans {
         let quoted = |mask: &String| format!("\"{mask}\"");
         let shown = replace(text, spans.iter().cloned().zip(masks.iter().map(quoted)));
-        // Read again: what is not hidden exactly there is not shown at all.
+        // Parse it again: unless exactly the secrets are hidden, show nothing.
         if parse(&shown, path, &mut Diagnostics::default()).as_ref() == Some(&expected) {
             let source = |span: &Range<usize>| text.get(span.clone()).unwrap_or_default().to_owned();
             let hidden = found.iter().zip(&masks).zip(&spans);
@@ -69,7 +70,7 @@ pub(crate) fn mask(text: &str, path: &Path) -> Masked {
             return Masked { text: shown, hidden: hidden.collect() };
         }
     }
-    // Written in a way that cannot be taken apart, such as over several lines: as we would write it.
+    // Written in a form that cannot be split, such as over several lines: show it as we would write it.
     let hidden = found.iter().zip(&masks).map(|(found, mask)| Hidden {
         path: found.path.clone(),
         mask: mask.clone(),
@@ -80,8 +81,8 @@ pub(crate) fn mask(text: &str, path: &Path) -> Masked {
     Masked { text: text.unwrap_or_default(), hidden }
 }
 
-/// A text for those who may not write it: without its secrets, and without its comments, in which old ones may stand. One that is no YAML is
-/// hidden whole.
+/// A text for those who may not write it: without its secrets, and without its comments, which may contain old ones.
+/// Invalid YAML is hidden whole.
 pub(crate) fn for_readers(text: &str, path: &Path) -> Masked {
     let masked = mask(text, path);
     let Some(tree) = parse(&masked.text, path, &mut Diagnostics::default()) else {
@@ -91,11 +92,12 @@ pub(crate) fn for_readers(text: &str, path: &Path) -> Masked {
     Masked { text: text.unwrap_or_default(), ..masked }
 }
 
-/// The text of a config with the hash of `admin.token` in the place of the token, so that whoever runs it knows its callers and cannot be one
-/// of them; and what was written there. `None` where there is no token, its hash already, or a variable, of which each node has its own.
+/// The text of a config with `admin.token` replaced by its hash, and the token. A node that runs it recognizes its
+/// callers but cannot act as one. `None` if there is no token, if it is already a hash, or if it is a variable, which
+/// each node has itself.
 ///
 /// # Errors
-/// The token cannot be taken apart from what stands around it, or not be read.
+/// The token cannot be separated from the surrounding text, or cannot be read.
 pub(crate) fn hash_token(text: &str, path: &Path) -> Result<Option<(String, String)>, String> {
     let Some(tree) = parse(text, path, &mut Diagnostics::default()) else { return Ok(None) };
     let Some(node) = tree.find("admin.token") else { return Ok(None) };
@@ -130,7 +132,7 @@ pub(crate) fn is_mask(text: &str) -> bool {
 // === impl Masked ===
 
 impl Masked {
-    /// A text that was edited, with the secrets where their masks still stand below the same keys.
+    /// An edited text with its secrets restored where their masks are still below the same keys.
     pub(crate) fn unmask(&self, edited: &str, path: &Path) -> String {
         if self.hidden.is_empty() {
             return edited.to_owned();
@@ -155,7 +157,7 @@ fn marked(text: &str, path: &Path) -> Option<Node> {
     Some(tree)
 }
 
-/// Finds what is hidden, in the order of the text.
+/// Finds what to hide, in the order of the text.
 fn walk<'n>(path: &str, node: &'n Node, found: &mut Vec<Found<'n>>) {
     match &node.value {
         Value::Map(entries) => {
@@ -185,12 +187,12 @@ fn scalars(path: &str, node: &Node, each: &mut impl FnMut(&str, &Node)) {
     }
 }
 
-/// A path that no other keys make: names may hold dots.
+/// A path that is unique to its keys: names may contain dots.
 fn below(path: &str, name: &str) -> String {
     format!("{path}\u{0}{name}")
 }
 
-/// The tree with masks in the place of what was found.
+/// The tree with masks in place of the findings.
 fn with_masks(tree: &Node, found: &[Found<'_>], masks: &[String]) -> Node {
     let mut copy = tree.clone();
     let mut left: Vec<(Place, &String)> =
@@ -212,7 +214,7 @@ fn put(node: &mut Node, left: &mut Vec<(Place, &String)>) {
     }
 }
 
-/// A scalar as JSON has it, which YAML reads to the same.
+/// A scalar as JSON, which YAML reads as the same.
 fn written(node: &Node) -> String {
     match &node.value {
         Value::Str(text) => serde_json::Value::from(text.as_str()).to_string(),
@@ -220,7 +222,7 @@ fn written(node: &Node) -> String {
     }
 }
 
-/// The text with other pieces in some places, which come in its order.
+/// The text with some pieces replaced; they come in the order of the text.
 fn replace(text: &str, pieces: impl Iterator<Item = (Range<usize>, String)>) -> String {
     let (mut out, mut from) = (String::with_capacity(text.len()), 0);
     for (span, piece) in pieces {
@@ -246,7 +248,7 @@ impl<'t> Lines<'t> {
         Self { text, starts }
     }
 
-    /// From where to where a scalar of one line stands, its quotes included.
+    /// The range of a single-line scalar, including its quotes.
     fn span(&self, node: &Node) -> Option<Range<usize>> {
         let line = usize::try_from(node.at.line).ok()?.checked_sub(1)?;
         let column = usize::try_from(node.at.column).ok()?.checked_sub(1)?;
@@ -266,7 +268,8 @@ impl<'t> Lines<'t> {
     }
 }
 
-/// How long a quoted scalar of one line is. In single quotes a quote is written twice; in double quotes a backslash stands before it.
+/// The length of a quoted single-line scalar. In single quotes a quote is doubled; in double quotes a backslash
+/// precedes it.
 fn quoted(text: &str, quote: char, escape: char) -> Option<usize> {
     let mut chars = text.char_indices().skip(1).peekable();
     while let Some((at, c)) = chars.next() {
@@ -365,7 +368,7 @@ mod tests {
         let masked =
             hide("consumers: { a: { key_auth: [ one, two ] } }\nroutes: { r: { respond: { body: x } } }\n");
         let back = |text: &str| masked.unmask(text, Path::new(PATH));
-        // The first key goes, the second stays itself.
+        // The first key is removed, the second keeps its secret.
         assert_eq!(
             back("consumers: { a: { key_auth: [ \"***2\" ] } }\n"),
             "consumers: { a: { key_auth: [ two ] } }\n"

@@ -1,4 +1,4 @@
-//! The history of a config: every revision that ran, as it was written, in a folder of the gateway's own (`admin.state`).
+//! The history of a config: every revision that ran, as written, in the gateway's own folder (`admin.state`).
 //!
 //! ```text
 //!   state/pending              a revision that is about to run: written first, so that a crash leaves either no change or a whole one
@@ -10,9 +10,10 @@
 //!   state/switches             the switches of `maintenance` that are on
 //! ```
 //!
-//! *Layout:* `durable` writes files that survive a crash, `store` keeps revisions, `diff` compares two trees, `access` says whether a change restricts access
-//! (`access.txt` lists what cannot, `shadow` tells whether a new route takes requests from another), `mask` hides secrets in a text. Texts are
-//! kept as written: what a variable stands for never gets here.
+//! *Layout:* `durable` writes files that survive a crash, `store` keeps revisions, `diff` compares two trees.
+//! `access` decides whether a change restricts access (`access.txt` lists what cannot; `shadow` tells whether a new
+//! route takes another's requests). `veil` hides secrets in a text. Texts are kept as written: values of variables
+//! never get here.
 
 pub mod access;
 pub mod diff;
@@ -35,19 +36,19 @@ use std::fmt;
 pub enum Origin {
     /// A change over the admin API.
     Api,
-    /// The guard went back by itself.
+    /// The guard went back automatically.
     Guard,
-    /// A reload that somebody asked for: SIGHUP, `weir reload`.
+    /// A requested reload: SIGHUP, `weir reload`.
     Reload,
-    /// Somebody went back.
+    /// A requested rollback.
     Rollback,
-    /// The source of a fleet has another bundle.
+    /// The source of a fleet has a new bundle.
     Source,
     /// The process began with it.
     Start,
     /// A file changed.
     Watch,
-    /// Of a later version.
+    /// From a later version.
     #[serde(other)]
     Other,
 }
@@ -55,9 +56,9 @@ pub enum Origin {
 /// Who changes the config, and why.
 #[derive(Clone, Debug)]
 pub struct By {
-    /// Who: the name of a token, a user id, or what in the process itself.
+    /// Who: a token's name, a user id, or a part of the process.
     pub author: String,
-    /// What made it.
+    /// What made the change.
     pub origin: Origin,
     /// In the author's own words; may be empty.
     pub message: String,
@@ -66,15 +67,15 @@ pub struct By {
 /// One revision of the config.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Revision {
-    /// Counted from 1. A number is given once.
+    /// Counted from 1. A number is used once.
     pub number: u64,
     /// The digest of the config as written.
     pub hash: String,
-    /// The digest of what people wrote of it.
+    /// The digest of its hand-written part.
     pub hand: String,
-    /// The revision that ran before.
+    /// The previous revision.
     pub parent: Option<u64>,
-    /// Since when it ran first: RFC 3339.
+    /// When it first ran: RFC 3339.
     pub time: String,
     /// Who made it.
     pub author: String,
@@ -82,31 +83,32 @@ pub struct Revision {
     pub source: Origin,
     /// In the author's own words.
     pub message: String,
-    /// What became of it.
+    /// The verdict on it.
     #[serde(default)]
     pub verdict: String,
-    /// The things that it changed, such as `routes.orders`: the first hundred.
+    /// The things it changed, such as `routes.orders`: the first hundred.
     #[serde(default)]
     pub changed: Vec<String>,
-    /// Under which conditions it stays, if it was made on trial. Over once it has another verdict.
+    /// The conditions under which it stays, if it was made on trial. Over once it has another verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trial: Option<OnTrial>,
-    /// Its files: how each begins and ends in what is kept.
+    /// Its files: where each begins and ends in the stored text.
     pub(crate) files: Vec<Kept>,
 }
 
-/// The conditions of a trial, by the clock on the wall: it outlives the process.
+/// The conditions of a trial, in wall-clock time because it outlives the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OnTrial {
-    /// Since when: milliseconds since 1970.
+    /// When it began: milliseconds since 1970.
     pub began: u64,
-    /// For how long it is watched, in milliseconds.
+    /// How long it is watched, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watch: Option<u64>,
-    /// Within how many milliseconds somebody must confirm it.
+    /// Within how many milliseconds it must be confirmed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirm: Option<u64>,
-    /// Later changes do not end it. False in revisions of 0.1, whose trial ended with the next change and left no verdict.
+    /// Whether it continues after later changes. False in revisions of 0.1, whose trial ended with the next change
+    /// and left no verdict.
     #[serde(default)]
     pub goes_on: bool,
 }
@@ -127,14 +129,14 @@ impl Revision {
     }
 }
 
-/// The verdict of a revision of which nothing else is known.
+/// The verdict of a revision without any other.
 pub(crate) const ACCEPTED: &str = "accepted";
 
-/// Most names of changed things that a revision tells.
+/// Most names of changed things in a revision.
 pub(crate) const MOST_CHANGED: usize = 100;
 
 impl By {
-    /// Something in this process.
+    /// A part of this process.
     pub fn process(origin: Origin) -> Self {
         Self { author: "weir".to_owned(), origin, message: String::new() }
     }

@@ -1,9 +1,9 @@
-//! Whether a new route may take requests from one that was there. In doubt it may.
+//! Whether a new route may take requests from an existing one. Yes if in doubt.
 
 use std::borrow::Cow;
 use weir_config::Node;
 
-/// Whether one request may be meant by both of these `match` settings. Methods, header fields and listeners are not looked at.
+/// Whether one request may match both of these `match` settings. Methods, header fields and listeners are ignored.
 pub(super) fn may_overlap(one: Option<&Node>, other: Option<&Node>) -> bool {
     hosts_may_overlap(one, other) && paths_may_overlap(one, other)
 }
@@ -26,11 +26,11 @@ fn hosts(of: Option<&Node>) -> Vec<String> {
 
 fn paths_may_overlap(one: Option<&Node>, other: Option<&Node>) -> bool {
     let (one, other) = (segments(one), segments(other));
-    // Below the shorter one there may be everything, unless the first difference keeps them apart.
+    // Below the shorter one there may be anything, unless an earlier segment differs.
     !one.iter().zip(&other).any(|(one, other)| one != other)
 }
 
-/// The segments at the beginning of a path that can only be matched by themselves.
+/// The leading segments of a path that match only themselves.
 fn segments(of: Option<&Node>) -> Vec<Cow<'_, str>> {
     let path = of.and_then(|of| of.get("path")).and_then(Node::as_text).unwrap_or("/*");
     let plain = |segment: &&str| {

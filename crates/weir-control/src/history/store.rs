@@ -1,4 +1,4 @@
-//! The folder that revisions are kept in.
+//! The folder that holds revisions.
 
 use super::durable::{self, Sound, Steps};
 use super::{ACCEPTED, By, Kept, MOST_CHANGED, OnTrial, Revision};
@@ -14,25 +14,25 @@ use weir_config::{Text, Texts};
 use weir_telemetry::{log, timestamp};
 use weir_wire::hex;
 
-/// Most revisions that are kept.
+/// Most revisions kept.
 const MOST: usize = 100;
 
-/// Of how many changes on trial the way back is kept.
+/// For how many changes on trial the way back is kept.
 const ON_TRIAL: usize = 8;
 
-/// Most bytes of all of them; the newest one is kept whatever it takes.
+/// Most bytes of all revisions; the newest is kept whatever its size.
 const MOST_BYTES: u64 = 64 << 20;
 
 /// The longest description of a revision, in bytes.
 const HEAD_BYTES: u64 = 1 << 20;
 
-/// Largest revision that is read back, in bytes.
+/// Largest revision that is read, in bytes.
 const REVISION_BYTES: u64 = 512 << 20;
 
-/// Largest baseline of a trial that is read back, in bytes.
+/// Largest baseline of a trial that is read, in bytes.
 const BASELINE_BYTES: u64 = 16 << 20;
 
-/// The longest text of switches that is read.
+/// Longest text of switches that is read.
 const SWITCHES_BYTES: u64 = 1 << 20;
 
 /// The revisions of a config, oldest first.
@@ -40,15 +40,15 @@ pub(crate) struct History {
     folder: PathBuf,
     revisions: Vec<Revision>,
     pin: Option<Pin>,
-    /// The disk says something else than `pin`, because it could not be written.
+    /// The disk differs from `pin`, because it could not be written.
     pin_owed: bool,
     steps: Box<dyn Steps + Send>,
 }
 
-/// Hand-written files that may not run, and what runs in their place.
+/// Hand-written files that may not run, and their replacement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Pin {
-    /// The digest of the hand-written files that were left behind.
+    /// The digest of the rejected hand-written files.
     pub(crate) refused: String,
     /// The revision whose hand-written files run instead.
     pub(crate) accepted: u64,
@@ -56,19 +56,19 @@ pub(crate) struct Pin {
     pub(crate) why: String,
 }
 
-/// A config that was taken back while the disk was full, so that neither its files nor the history could say so.
+/// A config that was reverted while the disk was full, so that neither its files nor the history could record it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TakenBack {
     /// The digest of the whole config that may not run again.
     pub(crate) refused: String,
     /// The revision that runs instead.
     pub(crate) accepted: u64,
-    /// The [mark](mark_of) of the managed file that may not run again, whatever people write beside it. `None` where it says the same as the
-    /// revision.
+    /// The [mark](mark_of) of the managed file that may not run again, whatever people write beside it. `None` if it
+    /// equals the revision's.
     pub(crate) managed: Option<String>,
 }
 
-/// What tells one text from another, in few letters: file systems have little room in a name.
+/// Identifies a text in a few letters: file systems have little room in a name.
 pub(crate) fn mark_of(text: &str) -> String {
     let digest = Sha256::digest(text);
     hex::encode(digest.get(..8).unwrap_or_default())
@@ -77,7 +77,7 @@ pub(crate) fn mark_of(text: &str) -> String {
 // === impl History ===
 
 impl History {
-    /// Opens the folder, and makes it where there is none.
+    /// Opens the folder, creating it if needed.
     pub(crate) fn open(folder: &Path) -> io::Result<Self> {
         Self::open_with(folder, Box::new(Sound))
     }
@@ -152,7 +152,7 @@ impl History {
 
     // === adding one ===
 
-    /// Writes down what is about to run. It counts once it is [accepted](Self::accept).
+    /// Writes a revision that is about to run. It counts once it is [accepted](Self::accept).
     pub(crate) fn stage(
         &self,
         texts: &Texts,
@@ -196,12 +196,12 @@ impl History {
         Ok(revision)
     }
 
-    /// What was staged runs: it has its number from now on. Drops what is beyond the limits.
+    /// The staged revision runs: it now has its number. Drops revisions beyond the limits.
     pub(crate) fn accept(&mut self, mut revision: Revision) -> io::Result<u64> {
         loop {
             match durable::claim(&self.pending(), &self.path(revision.number), &*self.steps) {
                 Ok(()) => break,
-                // Another process on the same folder was quicker.
+                // Another process on the same folder was faster.
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => revision.number += 1,
                 Err(e) => return Err(e),
             }
@@ -212,13 +212,13 @@ impl History {
         Ok(number)
     }
 
-    /// What was staged did not run.
+    /// The staged revision did not run.
     pub(crate) fn abandon(&self) {
         let _ = fs::remove_file(self.pending()); // it may not be there
     }
 
-    /// What was staged when a process was killed: accepted if it is what runs now, because then its change is on the disk; forgotten
-    /// otherwise.
+    /// Handles a revision staged by a killed process. It is accepted if it is what runs now, because then its change
+    /// is on disk; otherwise it is dropped.
     pub(crate) fn recover(&mut self, texts: &Texts) {
         let pending = self.pending();
         let Ok((mut staged, _)) = read_head(&pending) else { return self.abandon() };
@@ -232,7 +232,7 @@ impl History {
         }
     }
 
-    /// Forgets the oldest beyond the limits; never the newest, nor one that something stands on.
+    /// Drops the oldest beyond the limits; never the newest, nor one that another depends on.
     fn prune(&mut self) {
         let size = |revision: &Revision| revision.files.iter().map(|file| file.bytes as u64).sum::<u64>();
         let mut bytes: u64 = self.revisions.iter().map(size).sum();
@@ -247,7 +247,7 @@ impl History {
         stood_on.extend(self.pin.as_ref().map(|pin| pin.accepted));
         let mut at = 0;
         while self.revisions.len() > MOST || bytes > MOST_BYTES {
-            // The newest stays, and so does the one before it: there is always a way back.
+            // The newest stays, and so does the one before it, so that there is always a way back.
             if at + 2 >= self.revisions.len() {
                 break;
             }
@@ -257,12 +257,12 @@ impl History {
             }
             let gone = self.revisions.remove(at);
             bytes = bytes.saturating_sub(size(&gone));
-            let _ = fs::remove_file(self.path(gone.number)); // at worst it is there again after a restart
+            let _ = fs::remove_file(self.path(gone.number)); // at worst it returns after a restart
             let _ = fs::remove_file(self.verdict_path(gone.number));
         }
     }
 
-    // === what became of it ===
+    // === verdicts ===
 
     fn verdict_path(&self, number: u64) -> PathBuf {
         self.folder.join("verdicts").join(format!("{number:08}"))
@@ -273,7 +273,7 @@ impl History {
         if text.is_empty() { ACCEPTED.to_owned() } else { text }
     }
 
-    /// Says what became of a revision.
+    /// Records the verdict on a revision.
     pub(crate) fn judge(&mut self, number: u64, verdict: &str) -> io::Result<()> {
         durable::write(&self.verdict_path(number), &[verdict.as_bytes()], &*self.steps)?;
         if let Ok(at) = self.revisions.binary_search_by_key(&number, |revision| revision.number)
@@ -290,8 +290,8 @@ impl History {
         self.pin.as_ref()
     }
 
-    /// Says which hand-written files may not run, and what runs in their place; or that all may again. That holds for this process even if
-    /// it cannot be written down.
+    /// Records which hand-written files may not run and what replaces them, or that all may run again. It holds for
+    /// this process even if it cannot be saved.
     pub(crate) fn set_pin(&mut self, pin: Option<Pin>) -> io::Result<()> {
         if pin == self.pin && !self.pin_owed {
             return Ok(());
@@ -316,7 +316,7 @@ impl History {
         TakenBack::read(&self.folder)
     }
 
-    /// Says that a config may not run again, in what a full disk has room for.
+    /// Records that a config may not run again, in a form that fits on a full disk.
     pub(crate) fn mark_taken_back(&self, what: &TakenBack) -> io::Result<()> {
         let mut text = format!("{}@{}", what.refused, what.accepted);
         if let Some(managed) = &what.managed {
@@ -326,7 +326,7 @@ impl History {
         durable::write_link(&TakenBack::path(&self.folder), &text, &*self.steps)
     }
 
-    /// The files and the history say it now.
+    /// The files and the history now record it.
     pub(crate) fn clear_taken_back(&self) -> io::Result<()> {
         durable::remove(&TakenBack::path(&self.folder), &*self.steps)
     }
@@ -341,7 +341,7 @@ impl History {
         durable::write(&self.baseline_path(), &[text], &*self.steps)
     }
 
-    /// What was written last, if it can be read.
+    /// The last baseline written, if readable.
     pub(crate) fn baseline(&self) -> Option<Vec<u8>> {
         let mut text = Vec::new();
         let file = File::open(self.baseline_path()).ok()?;
@@ -349,13 +349,13 @@ impl History {
         Some(text)
     }
 
-    /// Writes down which switches are on, and until when in Unix time.
+    /// Writes which switches are on, and until when in Unix time.
     pub(crate) fn write_switches(&self, on: &BTreeMap<String, u64>) -> io::Result<()> {
         let text = serde_json::to_vec(on).unwrap_or_default();
         durable::write(&self.folder.join("switches"), &[&text], &*self.steps)
     }
 
-    /// Those that were written last, if they can be read.
+    /// The switches last written, if readable.
     pub(crate) fn switches(&self) -> BTreeMap<String, u64> {
         let read = || {
             let mut text = Vec::new();
@@ -369,7 +369,7 @@ impl History {
         read().unwrap_or_default()
     }
 
-    /// Writes the managed file by the same rules as what is kept here.
+    /// Writes the managed file as carefully as the files kept here.
     pub(crate) fn write_managed(&self, text: &Text) -> io::Result<()> {
         durable::write(&text.path, &[text.text.as_bytes()], &*self.steps)
     }
@@ -387,7 +387,7 @@ impl Pin {
         folder.join("refused")
     }
 
-    /// What is refused, by the folder of a history; also for `weir check`, which must change nothing there.
+    /// Reads what is refused from a history's folder; also for `weir check`, which must not change anything there.
     pub(crate) fn read(folder: &Path) -> io::Result<Option<Self>> {
         match fs::read(Self::path(folder)) {
             Ok(text) => serde_json::from_slice(&text).map(Some).map_err(io::Error::other),
@@ -404,14 +404,15 @@ impl TakenBack {
         folder.join("taken-back")
     }
 
-    /// What of these texts may not run: all of them, or (false) the managed file, beside which people have changed theirs since.
+    /// Whether all of these texts may not run, or (false) only the managed file, because people have changed theirs
+    /// since.
     pub(crate) fn is_all_of(&self, texts: &Texts) -> Option<bool> {
         let all = self.refused == texts.hash;
         let managed = || texts.managed.as_ref().map(|managed| mark_of(&managed.text));
         (all || (self.managed.is_some() && self.managed == managed())).then_some(all)
     }
 
-    /// What was taken back, by the folder of a history; also for `weir check`.
+    /// Reads what was reverted from a history's folder; also for `weir check`.
     pub(crate) fn read(folder: &Path) -> Option<Self> {
         let target = fs::read_link(Self::path(folder)).ok()?;
         let mut parts = target.to_str()?.split('@');
@@ -420,7 +421,7 @@ impl TakenBack {
     }
 }
 
-/// The description of a revision, and what comes behind it.
+/// A revision's description, and the reader for the rest.
 fn read_head(path: &Path) -> io::Result<(Revision, BufReader<File>)> {
     let mut file = BufReader::new(File::open(path)?);
     let mut head = Vec::new();

@@ -1,4 +1,4 @@
-//! A request for each route: from its patterns, with the credentials of a consumer where a filter asks for them.
+//! Makes a request for each route: from its patterns, with a consumer's credentials if a filter requires them.
 
 use super::{Ask, Credentials, FilterPlace, Rehearsed};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use weir_config::schema::{ClientAuthMode, Config, Consumer, FilterNode, Protocol
 use weir_engine::snapshot::{Snapshot, Target};
 use weir_route::{NoTrace, RouteId, Sample};
 
-/// Where the load comes from.
+/// The load's source address.
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
 pub(super) fn routes(config: &Config, snapshot: &Snapshot, credentials: &Credentials) -> Vec<Rehearsed> {
@@ -17,7 +17,7 @@ pub(super) fn routes(config: &Config, snapshot: &Snapshot, credentials: &Credent
         let mut plan = None;
         let ask = base(config, snapshot, credentials, index).and_then(|mut ask| {
             let route = snapshot.routes.get(index).ok_or("it is not in the table")?;
-            // The chain is compiled from these places, one by one.
+            // The chain is compiled from these positions, one by one.
             for (&filter, place) in route.handling.chain.iter().zip(&places) {
                 let Some(instance) = snapshot.filters.get(filter as usize) else { continue };
                 match satisfy(config, credentials, instance.name, &instance.settings, &mut ask) {
@@ -62,8 +62,8 @@ fn base(
         ));
     }
     let answers = match snapshot.routes.get(index).map(|route| &route.handling.target) {
-        Some(Target::Files(_)) => Some(200), // if the path that was made up is that of a file; else it is told
-        // One of several answers is as good as another.
+        Some(Target::Files(_)) => Some(200), // if the made-up path is a file's; else it is noted
+        // If there are several answers, any of them is fine.
         Some(Target::Respond(answer)) if answer.mock.as_ref().is_none_or(|mock| mock.mix.is_empty()) => {
             Some(answer.status)
         }
@@ -82,7 +82,7 @@ fn base(
     })
 }
 
-/// Adds what a filter asks for; the plan of the consumer that the request then comes from.
+/// Adds what a filter requires. Returns the plan of the consumer that the request then comes from.
 fn satisfy<'a>(
     config: &'a Config,
     credentials: &'a Credentials,
@@ -127,7 +127,7 @@ fn satisfy<'a>(
     }
 }
 
-/// The first consumer that has credentials for a filter and may call from here.
+/// The first consumer with credentials for a filter that may call from here.
 pub(super) fn caller<'a>(config: &'a Config, filter: &str) -> Option<(&'a str, &'a Consumer)> {
     let mut all = config.consumers.iter();
     all.find(|(_, consumer)| is_local(consumer) && consumer.credentials.iter().any(|it| it.filter == filter))
@@ -155,7 +155,7 @@ fn consumer_with_key(config: &Config) -> Result<(&Consumer, &str), String> {
     })
 }
 
-/// The filters of a route as they run: the global ones, then its own.
+/// A route's filters in the order they run: the global ones, then its own.
 fn places(config: &Config, route: &str) -> Vec<FilterPlace> {
     let own = config.routes.get(route).map_or(&[][..], |route| &route.filters);
     let place = |list: &str, (index, filter): (usize, &FilterNode)| FilterPlace {
@@ -168,7 +168,7 @@ fn places(config: &Config, route: &str) -> Vec<FilterPlace> {
     global.chain(own.iter().enumerate().map(|filter| place(&list, filter))).collect()
 }
 
-/// The filters of a plan; one of the same name on the route takes the place of the plan's.
+/// Adds a plan's filters; a filter with the same name on the route replaces the plan's.
 fn add_plan(config: &Config, plan: &str, places: &mut Vec<FilterPlace>) {
     let filters = config.plans.get(plan).map_or(&[][..], |plan| &plan.filters);
     let replaced = |name: &str| places.iter().any(|p| p.name == name && p.list.starts_with("routes."));

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use weir_config::node::{Key, Node, Value};
 
-/// The node at a path such as `plans.gold.filters`, to be changed.
+/// The node at a path such as `plans.gold.filters`, for editing.
 pub(super) fn find<'a>(node: &'a mut Node, path: &str) -> Option<&'a mut Node> {
     let path = path.strip_prefix('.').unwrap_or(path);
     if path.is_empty() {
@@ -14,7 +14,7 @@ pub(super) fn find<'a>(node: &'a mut Node, path: &str) -> Option<&'a mut Node> {
         let Value::Seq(elements) = &mut node.value else { return None };
         return find(elements.get_mut(index.parse::<usize>().ok()?)?, rest);
     }
-    // Keys may hold dots: the longest that fits wins, as in `Node::find`.
+    // Keys may contain dots: the longest match wins, as in `Node::find`.
     let fits = |key: &str| {
         path.strip_prefix(key).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
     };
@@ -23,7 +23,7 @@ pub(super) fn find<'a>(node: &'a mut Node, path: &str) -> Option<&'a mut Node> {
     find(inner, &path[key.text.len()..])
 }
 
-/// Puts a number or a boolean at `path`; a map on the way is made where there is none.
+/// Sets a number or boolean at `path`, creating missing maps on the way.
 pub(super) fn set(node: &mut Node, path: &str, raw: &str) {
     let value = match raw {
         "true" | "false" => Value::Bool(raw == "true"),
@@ -32,12 +32,12 @@ pub(super) fn set(node: &mut Node, path: &str, raw: &str) {
     put(node, path, value, raw);
 }
 
-/// Puts a text there.
+/// Sets a text.
 pub(super) fn set_text(node: &mut Node, path: &str, text: &str) {
     put(node, path, Value::Str(text.into()), text);
 }
 
-/// Puts a list of texts there.
+/// Sets a list of texts.
 pub(super) fn set_list(node: &mut Node, path: &str, texts: &[&str]) {
     let at = node.at.clone();
     let element = |text: &&str| Node::new(at.clone(), Value::Str((*text).into()), text);
@@ -67,7 +67,7 @@ fn put(node: &mut Node, path: &str, value: Value, raw: &str) {
     }
 }
 
-/// Takes away what stands at `path`, if anything does.
+/// Removes the value at `path`, if any.
 pub(super) fn remove(node: &mut Node, path: &str) {
     let (parent, name) = path.rsplit_once('.').unwrap_or(("", path));
     if let Some(Value::Map(entries)) = find(node, parent).map(|parent| &mut parent.value) {
@@ -75,12 +75,12 @@ pub(super) fn remove(node: &mut Node, path: &str) {
     }
 }
 
-/// The lists of filters of everything in a section of named things.
+/// The filter lists of all things in a section of named things.
 pub(super) fn lists<'a>(root: &'a mut Node, section: &str) -> impl Iterator<Item = &'a mut Vec<Node>> {
     named(root, section).map(|(_, list)| list)
 }
 
-/// Every filter there is, with its path.
+/// All filters with their paths.
 pub(super) fn filters(root: &mut Node) -> Vec<(String, &mut Node)> {
     let mut found = Vec::new();
     let Value::Map(sections) = &mut root.value else { return found };
@@ -115,17 +115,17 @@ fn things(section: &mut Node) -> impl Iterator<Item = (&str, &mut Vec<Node>)> {
     })
 }
 
-/// The tree as text that reads to the same tree: JSON, but for what YAML knows besides.
+/// The tree as text that parses to the same tree: JSON, except where YAML has more.
 pub(super) fn write(node: &Node) -> String {
     let mut out = String::new();
     push(node, &mut out);
     out
 }
 
-/// Depth is bounded by the parser.
+/// The parser bounds the depth.
 fn push(node: &Node, out: &mut String) {
     match &node.value {
-        // Nothing written and `null` are not the same to readers.
+        // Readers distinguish an empty value from `null`.
         Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) => out.push_str(node.raw()),
         Value::Str(text) => push_text(&text.replace('$', "$$"), out),
         Value::Seq(elements) => {

@@ -1,4 +1,4 @@
-//! How a config comes to run, whoever asks: a signal, a changed file, the command line, the admin API, somebody who goes back.
+//! How a config comes to run, whoever changes it: a signal, a file, the command line, the admin API, a rollback.
 //!
 //! ```text
 //!   read the files ─► put in what changes ─► check, compile, bind ─► write down ─► write the managed file ─► every core adopts it
@@ -24,18 +24,18 @@ use weir_engine::core::Message;
 use weir_engine::snapshot::{Carry, compile};
 use weir_telemetry::{Setup, Telemetry, log};
 
-/// A change of the things that the API manages.
+/// A change of named things that the API manages.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// What changes: all of it, or nothing.
+    /// The edits: all are made, or none.
     pub edits: Vec<Edit>,
-    /// The digests of the whole config that it may start from; none for any.
+    /// The digests of the whole config that it may start from; empty for any.
     pub only_from: Vec<String>,
-    /// Who changes it.
+    /// Who makes it.
     pub by: By,
-    /// Only says what would happen.
+    /// Only report what would happen.
     pub dry_run: bool,
-    /// Under which conditions it stays.
+    /// The conditions under which it stays.
     pub terms: Terms,
 }
 
@@ -46,95 +46,95 @@ pub struct Edit {
     pub section: String,
     /// The thing's name.
     pub name: String,
-    /// What becomes of it.
+    /// What to do with it.
     pub to: To,
-    /// As what it must be there.
+    /// The required current state of the thing.
     pub only_if: OnlyIf,
 }
 
-/// As what a thing must be there for a change to be made.
+/// The required current state of a thing before a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OnlyIf {
-    /// Not at all.
+    /// It must not exist.
     Absent,
-    /// However it is.
+    /// Any state.
     Any,
-    /// With one of these digests.
+    /// It must have one of these digests.
     Is(Vec<String>),
-    /// In any form.
+    /// It must exist.
     There,
 }
 
 /// A change that was made, or would be.
 #[derive(Clone, Debug)]
 pub struct Changed {
-    /// The revision of the config that runs now, with what its variables stand for.
+    /// The revision of the running config, which includes the values of variables.
     pub revision: String,
     /// The digest of the config as written.
     pub hash: String,
     /// Its number in the history; `None` without one, or if nothing changed.
     pub number: Option<u64>,
-    /// What differs from before.
+    /// What differs from the previous config.
     pub differences: Differences,
-    /// Warnings about it; of a change of things, those that the config did not have before, and those of these things.
+    /// Warnings about it. For a change of named things: new warnings, and those about these things.
     pub diagnostics: Diagnostics,
-    /// How many warnings are left out for that.
+    /// How many other warnings are omitted.
     pub repeated: usize,
     /// How it restricts access, if it does.
     pub restriction: Option<Restriction>,
-    /// What it did to connections and kept state; nothing where it was only rehearsed.
+    /// What it did to connections and kept state; empty for a dry run.
     pub consequences: Consequences,
-    /// Why it runs from memory only, if it could not be written down: going back does not wait for that.
+    /// Why it runs from memory only, if it could not be saved: a rollback does not wait for that.
     pub unsaved: Option<String>,
 }
 
-/// Why a change was not made. What ran before runs on, and no file has changed.
+/// Why a change was not made. The previous config keeps running, and no file has changed.
 #[derive(Clone, Debug)]
 pub enum NotChanged {
     /// The gateway drains.
     Draining,
-    /// The config comes from a source, which is where it is changed.
+    /// The config comes from a source and must be changed there.
     Fleet,
     /// The config names no file that the API may write.
     NoWrites,
     /// The config names no folder for a history.
     NoHistory,
-    /// There is no such revision any more.
+    /// The revision no longer exists.
     NoRevision(u64),
-    /// The thing stands in a file that people write: where.
+    /// The thing is in a hand-written file, named here.
     Owned(String, String),
-    /// There is no such thing.
+    /// The thing does not exist.
     Missing(String),
-    /// There is such a thing already.
+    /// The thing already exists.
     Exists(String),
-    /// It is not as the caller knows it: what, and its digest now.
+    /// The thing is not in the state that the caller expects: its name, and its current digest.
     Stale(String, String),
     /// The config would have mistakes.
     Refused(Mistakes),
-    /// What was to go is needed by others, which the mistakes name.
+    /// Other things need what was to be removed; the mistakes name them.
     Referenced(Mistakes),
-    /// It could not be written down.
+    /// It could not be saved.
     Unstored(String),
 }
 
-/// What else is there beside the config: its history.
+/// What exists beside the config: its history.
 #[derive(Default)]
 pub(crate) struct Books {
     pub(crate) history: Option<History>,
-    /// The revision that runs in the place of the files.
+    /// The revision that runs instead of the files.
     pub(crate) pinned: Option<Pin>,
-    /// What runs and is not on the disk.
+    /// The running config, if it is not on disk.
     pub(super) unsaved: Option<Unsaved>,
-    /// Verdicts that are not on the disk.
+    /// Verdicts that are not on disk.
     pub(super) verdicts: Vec<(u64, String)>,
-    /// What was taken back by a process that could not write it down, and the files that it took back.
+    /// What a process reverted without being able to save it, and the files it reverted.
     taken: Option<(TakenBack, Texts)>,
 }
 
 // === impl Books ===
 
 impl Books {
-    /// Reads what is to run: the files as they are, or, where they may not run, those of the revision in their place.
+    /// Reads what should run: the current files or, if they may not run, the revision in their place.
     pub(crate) fn read(&mut self, source: &Source, instead: Overrides<'_>) -> Result<Gathered, Unreadable> {
         let mut gathered = gather(source, instead)?;
         self.pinned = None;
@@ -157,15 +157,15 @@ impl Books {
             Err(e) => return Ok(without(gathered, pin.accepted, &e)),
         };
         let mut accepted = gather(source, Overrides { written: Some(&kept.written), ..instead })?;
-        // The files that may not run are watched on: they are about to be mended.
+        // Keep watching the files that may not run: they are about to be fixed.
         accepted.files.extend(gathered.files);
         accepted.diagnostics.push(warning(&pin));
         self.pinned = Some(pin);
         Ok(accepted)
     }
 
-    /// As an accepted revision has it, because the files were taken back by a process that could not change them: all of them, or the managed
-    /// one, where people have changed theirs since.
+    /// Reads an accepted revision instead, because a process reverted the files without being able to change them.
+    /// Takes all files of the revision, or only the managed one if people have changed theirs since.
     fn read_taken(
         &mut self,
         source: &Source,
@@ -206,11 +206,11 @@ impl Books {
         Ok(())
     }
 
-    /// Writes down what runs since the start, unless it is known.
+    /// Records what has run since the start, unless it is known.
     pub(crate) fn started(&mut self, texts: &Texts) {
         let Some(history) = &mut self.history else { return };
         if texts.written.is_empty() {
-            return; // the source has sent nothing yet
+            return; // the source has not sent anything yet
         }
         history.recover(texts);
         if let Some((taken, disk)) = self.taken.take() {
@@ -229,7 +229,7 @@ impl Books {
         self.forget_pin();
     }
 
-    /// Files that were refused and have changed since may run again.
+    /// Hand-written files that were refused may run again once they have changed.
     fn forget_pin(&mut self) {
         if let (Some(history), None) = (&mut self.history, &self.pinned)
             && let Err(e) = history.set_pin(None)
@@ -239,7 +239,7 @@ impl Books {
     }
 }
 
-/// What was read, with the mistake that the revision in its place cannot be.
+/// What was read, plus the mistake that the revision in its place cannot be read.
 fn without(mut gathered: Gathered, accepted: u64, error: &std::io::Error) -> Gathered {
     let message = format!("revision {accepted} runs in place of these files, and cannot be read: {error}");
     let wrong = Diagnostic::error("state-unusable", message).on(&gathered.tree, "admin.state");
@@ -247,7 +247,7 @@ fn without(mut gathered: Gathered, accepted: u64, error: &std::io::Error) -> Gat
     gathered
 }
 
-/// What `weir check`, the log and a reload say of files in whose place a revision runs.
+/// The text for `weir check`, the log and a reload about files that a revision replaces.
 pub(crate) fn warning(pin: &Pin) -> Diagnostic {
     let message =
         format!("these files do not run: revision {} runs in their place, since {}", pin.accepted, pin.why);
@@ -255,7 +255,7 @@ pub(crate) fn warning(pin: &Pin) -> Diagnostic {
         .hint("change them and they run; `weir diff` shows what differs, `weir history` what happened")
 }
 
-/// Stages what runs as a revision and accepts it, unless it is the latest already.
+/// Stages what runs as a revision and accepts it, unless it is already the latest.
 fn note(
     history: &mut History,
     texts: &Texts,
@@ -270,37 +270,38 @@ fn note(
 
 // === impl Control ===
 
-/// What runs now.
+/// The running config.
 pub(super) struct Running {
     /// Its number in the history.
     number: Option<u64>,
     diagnostics: Diagnostics,
-    /// Why it is not on the disk.
+    /// Why it is not on disk.
     unsaved: Option<String>,
 }
 
-/// What is about to run, and what must be on the disk before it does.
+/// A config about to run, and what must be on disk first.
 pub(super) struct Candidate<'a> {
     pub(super) gathered: Gathered,
     pub(super) instead: Overrides<'a>,
     pub(super) by: &'a By,
-    /// The managed file is to say this.
+    /// The new content of the managed file.
     pub(super) managed: Option<&'a Text>,
-    /// Which files may no longer run, and which revision runs in their place.
+    /// Which files may no longer run, and which revision replaces them.
     pub(super) pin: Option<Pin>,
-    /// Under which conditions it stays.
+    /// The conditions under which it stays.
     pub(super) terms: Terms,
-    /// It runs whether it can be written down or not, because what runs now must not stay: this is what may not run again.
+    /// It must run even if it cannot be saved, because the running config must not stay: this is what may not run
+    /// again.
     pub(super) urgent: Option<TakenBack>,
 }
 
-/// How another managed file comes to run.
+/// A change of the managed file.
 #[derive(Clone, Copy)]
 pub(super) struct ManagedChange<'a> {
     pub(super) by: &'a By,
-    /// Under which conditions it stays.
+    /// The conditions under which it stays.
     pub(super) terms: Terms,
-    /// Only says what would happen.
+    /// Only report what would happen.
     pub(super) dry_run: bool,
 }
 
@@ -333,7 +334,7 @@ impl Control {
         }
     }
 
-    /// Makes a change of the things that the API manages, or says what it would do.
+    /// Changes named things that the API manages, or reports what that would do.
     pub(crate) fn change(
         &mut self,
         change: &Change,
@@ -368,8 +369,8 @@ impl Control {
         })
     }
 
-    /// Runs these files with this managed file, or says what that would do. Values in it that came with the request reach no farther
-    /// than `admin.paths`.
+    /// Runs these files with this managed file, or reports what that would do. Values from the request can name files
+    /// only below `admin.paths`.
     pub(super) fn put_managed(
         &mut self,
         written: Vec<Text>,
@@ -392,13 +393,13 @@ impl Control {
         if how.dry_run { self.rehearse(candidate) } else { self.run_told(candidate, cores) }
     }
 
-    /// The folders below which things that come over the API may name files.
+    /// The folders below which things sent over the API may name files.
     fn reachable(&self) -> Vec<PathBuf> {
         self.config.admin.paths.iter().map(|path| path.0.clone()).collect()
     }
 
-    /// Runs what a revision says; hand-written files that say something else stay as they are and do not run until they change. That runs
-    /// even if it cannot be written down now: what is gone back from must not stay because a disk is full.
+    /// Runs a revision. Hand-written files that differ stay as they are and do not run until they change. The
+    /// revision runs even if it cannot be saved now: a full disk must not keep a bad config running.
     pub(crate) fn roll_back(
         &mut self,
         number: u64,
@@ -478,23 +479,23 @@ impl Control {
         })
     }
 
-    /// What differs between what runs and these files, as it is told to whoever changes it.
+    /// The differences between the running config and these files, as reported to the author of the change.
     fn differences(&self, texts: &Texts) -> Differences {
         let trees = self.texts.tree_for_writers().zip(texts.tree_for_writers());
         trees.map(|(before, after)| diff::diff(&before, &after)).unwrap_or_default()
     }
 
-    /// How the change from what runs to these files restricts access.
+    /// How a change from the running config to these files restricts access.
     fn restriction_to(&self, texts: &Texts) -> Option<Restriction> {
         self.restriction_between(&self.texts, texts)
     }
 
-    /// The same of the change from these files to what runs.
+    /// How the change from these files to the running config restricted access.
     pub(crate) fn restriction_since(&self, before: &Texts) -> Option<Restriction> {
         self.restriction_between(before, &self.texts)
     }
 
-    /// The same of what a revision changed. To one that cannot be read nothing can go back.
+    /// How a revision restricted access. Nothing can go back to a revision that cannot be read.
     pub(crate) fn restriction_of(&self, number: u64, before: u64) -> Option<Restriction> {
         let history = self.books.history.as_ref()?;
         self.restriction_between(&history.texts(before).ok()?, &history.texts(number).ok()?)
@@ -541,7 +542,7 @@ impl Control {
         })
     }
 
-    /// The one way to a config that runs.
+    /// The only path to a running config.
     pub(super) fn run(
         &mut self,
         candidate: Candidate<'_>,
@@ -576,7 +577,7 @@ impl Control {
         Ok(Running { number: staged.and_then(|staged| self.accept(staged)), diagnostics, unsaved })
     }
 
-    /// Puts on the disk what must be there before it runs. On an error it is as before.
+    /// Saves what must be on disk before it runs. On an error everything is as before.
     fn write_down(
         &mut self,
         texts: &Texts,
@@ -590,8 +591,8 @@ impl Control {
         };
         let staged = match stage(history, texts, by, Some(&self.texts), terms.on_trial()) {
             Ok(staged) => staged,
-            // Files that people wrote run whether their history can be kept or not: a full disk must not keep an operator from
-            // mending the config. A change over the API can be asked for again, and what goes back is written down later.
+            // Hand-written files run even if their history cannot be kept: a full disk must not keep an operator from
+            // fixing the config. A change over the API can be requested again, and a rollback is saved later.
             Err(e) if managed.is_none() && !urgent => {
                 not_kept(history.folder(), &e);
                 return Ok(None);
@@ -627,7 +628,7 @@ impl Control {
     }
 }
 
-/// Says of a change on trial what its trial cannot do.
+/// Warns about a change on trial if its trial cannot revert it.
 fn tell_restriction(restriction: Option<&Restriction>, terms: Terms, diagnostics: &mut Diagnostics) {
     let Some(restriction) = restriction else { return };
     let what = restriction.what();
@@ -649,13 +650,13 @@ fn in_folder(path: &Path, error: &std::io::Error) -> std::io::Error {
     std::io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-/// The file in which values that come in a request are said to stand: beside the managed file, so that relative paths mean the same
-/// there.
+/// The file in which values from a request are said to be: beside the managed file, so that relative paths mean the
+/// same.
 pub fn request_file(managed: &Path) -> PathBuf {
     managed.with_file_name("(request)")
 }
 
-/// The managed file with these changes.
+/// The managed file with these edits.
 fn edited(gathered: &Gathered, path: &Path, edits: &[Edit]) -> Result<Managed, NotChanged> {
     let mut tree = gathered.texts.managed_tree().unwrap_or_else(|| managed::empty(path));
     let mut wrong = Diagnostics::default();
@@ -664,7 +665,7 @@ fn edited(gathered: &Gathered, path: &Path, edits: &[Edit]) -> Result<Managed, N
         let called = format!("{section}.{name}");
         let (at, there) = thing_in(&gathered.tree, section, name).unzip();
         may_be(&called, there, only_if)?;
-        // What gives way to a hand-written thing of the same name is not the API's either.
+        // A thing overridden by a hand-written one with the same name does not belong to the API either.
         if let Some(at) = at.filter(|at| **at.file != *path) {
             return Err(NotChanged::Owned(called, at.to_string()));
         }
@@ -682,7 +683,7 @@ fn edited(gathered: &Gathered, path: &Path, edits: &[Edit]) -> Result<Managed, N
     managed::write(tree, path.to_owned()).map_err(NotChanged::Unstored)
 }
 
-/// A named thing, and where it stands.
+/// A named thing and its place.
 pub(super) fn thing_in<'a>(tree: &'a Node, section: &str, name: &str) -> Option<(&'a Place, &'a Node)> {
     let mut things = tree.get(section)?.entries().iter();
     things.find(|(key, _)| &*key.text == name).map(|(key, thing)| (&key.at, thing))
@@ -700,7 +701,7 @@ fn may_be(called: &str, there: Option<&Node>, only_if: &OnlyIf) -> Result<(), No
     }
 }
 
-/// The managed file as a revision has it; an empty one where it had none and there is one now.
+/// The managed file of a revision. Empty if the revision had none and there is one now.
 pub(super) fn managed_then(then: &Texts, disk: &Texts) -> Result<Option<Managed>, String> {
     let Some(path) = &disk.managed_path else { return Ok(None) };
     match (then.managed_tree(), &then.managed) {
@@ -712,7 +713,7 @@ pub(super) fn managed_then(then: &Texts, disk: &Texts) -> Result<Option<Managed>
     }
 }
 
-// === what is told ===
+// === texts ===
 
 impl fmt::Display for NotChanged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

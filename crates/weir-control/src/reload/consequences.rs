@@ -1,16 +1,16 @@
-//! What a new config does to what lives on: connections that it drains, state that it forgets.
+//! What a new config does to existing connections and state: what it drains and what it drops.
 
 use serde::Serialize;
 use std::fmt::Write;
 use weir_engine::snapshot::Snapshot;
 use weir_telemetry::{Telemetry, log};
 
-/// What a change did to what was there before it.
+/// What a change did to existing connections and state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Consequences {
-    /// Connections that end after the exchange that is under way.
+    /// Connections that close after their current exchange.
     pub drains: Vec<Drained>,
-    /// State that filters kept and that nobody can ask for any more, such as `routes.orders rate_limit`.
+    /// State of filters that no filter can ask for any more, such as `routes.orders rate_limit`.
     pub forgets: Vec<String>,
 }
 
@@ -37,8 +37,7 @@ impl Consequences {
         Self { drains: drains.filter(|drained| drained.connections > 0).collect(), forgets: Vec::new() }
     }
 
-    /// What it does that another process takes the place of this one: every connection is drained. The other process
-    /// tells which state it forgets.
+    /// What an upgrade does: every connection is drained. The new process reports which state it drops.
     pub(crate) fn of_upgrade(running: &Snapshot, telemetry: &Telemetry) -> Self {
         let drains = running.listeners.iter().map(|listener| Drained {
             listener: listener.name.to_string(),
@@ -47,7 +46,7 @@ impl Consequences {
         Self { drains: drains.filter(|drained| drained.connections > 0).collect(), forgets: Vec::new() }
     }
 
-    /// Tells it to the log.
+    /// Logs it.
     pub(crate) fn log(&self) {
         for Drained { listener, connections } in &self.drains {
             log::info(
@@ -60,7 +59,7 @@ impl Consequences {
         }
     }
 
-    /// For people: a line for each.
+    /// For people: one line each.
     pub fn to_text(&self) -> String {
         let mut out = String::new();
         for Drained { listener, connections } in &self.drains {

@@ -1,4 +1,4 @@
-//! What changes with a config of where things are told: the access log, the process's own, and a collector.
+//! The outputs that change with a config: the access log, the process's own log, and a collector.
 
 use super::Control;
 use sha2::{Digest, Sha256};
@@ -17,13 +17,13 @@ use weir_wire::hex;
 /// How long the end waits for log lines to be written, and as long for spans to be sent.
 const FLUSH: Duration = Duration::from_secs(2);
 
-/// The access log, and who sends it where a collector gets it.
+/// The access log, and its exporter if a collector gets it.
 pub(super) struct LogWriter {
     pub(super) writer: AccessLogWriter,
     exporter: Option<Exporter>,
 }
 
-/// What becomes of something that may be there.
+/// What to do with something optional.
 pub(super) enum Change<T> {
     Keep,
     New(Option<T>),
@@ -98,7 +98,7 @@ impl Control {
         Ok(Change::New(Some(LogWriter { writer, exporter: Some(exporter) })))
     }
 
-    /// The cores have ended: writes and sends what is left.
+    /// The cores have ended: writes and sends the rest.
     pub(super) fn end_outputs(&mut self) {
         if let Some(LogWriter { writer, exporter }) = self.access_log.take() {
             writer.flush(FLUSH);
@@ -113,7 +113,7 @@ impl Control {
     }
 }
 
-/// Where a collector is, as it is written at `path`.
+/// A collector's destination, as written at `path`.
 fn destination(
     path: &str,
     signal: Signal,
@@ -139,7 +139,7 @@ fn destination(
     })
 }
 
-/// What a collector is told of this gateway.
+/// The attributes that describe this gateway to a collector.
 fn resource(tracing: &schema::Collector) -> Vec<(String, String)> {
     let own = [
         ("service.name", tracing.service.clone()),
@@ -152,14 +152,14 @@ fn resource(tracing: &schema::Collector) -> Vec<(String, String)> {
     own.chain(written).collect()
 }
 
-/// A syslog server as it is written.
+/// A syslog server as configured.
 fn syslog(written: &schema::Syslog) -> Result<Option<Syslog>, String> {
     let Some(server) = Server::parse(&written.server) else { return Ok(None) };
     let secure = matches!(server, Server::Tls(_)).then(|| secure(written)).transpose()?;
     Ok(Some(Syslog { server, facility: written.facility as u8, name: written.name.clone(), secure }))
 }
 
-/// TLS towards a syslog server. It is another one where a file has changed under the same name.
+/// TLS towards a syslog server. It differs if a file has changed under the same name.
 fn secure(written: &schema::Syslog) -> Result<Secure, String> {
     let tls = log_tls(written).map_err(|(key, why)| format!("access_log.syslog{key}: {why}"))?;
     let mut made_of = Sha256::new();

@@ -1,10 +1,11 @@
-//! A named thing moves from a file that people write to the one that the API writes, or back, without a moment in which nobody has it.
+//! Moves a named thing from a hand-written file to the file that the API writes, or back, without a moment in which
+//! no file has it.
 //!
 //! ```text
 //!   adopt    file ─► file and managed file, the file counts ─► (people delete it there) ─► managed file
 //!   release  managed file ─► (people write it into a file, which counts from then on) ─► file and managed file ─► release again ─► file
 //! ```
-//! Files of people are never written: what is to be done there is told.
+//! Hand-written files are never changed: the output says what to do there.
 
 use super::Control;
 use super::change::{Candidate, NotChanged, thing_in};
@@ -22,31 +23,31 @@ use weir_engine::core::Message;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Owner {
-    /// The API: the managed file alone has it.
+    /// The API: only the managed file has it.
     Api,
-    /// Both have it, and the file that people write counts.
+    /// Both have it, and the hand-written file wins.
     Both,
-    /// A file that people write.
+    /// A hand-written file.
     File,
 }
 
-/// A thing that moves.
+/// A thing being moved.
 #[derive(Clone, Debug, Serialize)]
 pub struct Moved {
     /// Its section and name, such as `routes.orders`.
     pub thing: String,
     /// Who owns it now.
     pub owner: Owner,
-    /// Where it stands in a file that people write.
+    /// Its place in a hand-written file.
     pub place: Option<String>,
-    /// As it is to stand in a file; secrets included, because it is to be pasted. Only of what is released.
+    /// Its YAML for a file, including secrets, because it is to be pasted. Only for a released thing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub yaml: Option<String>,
-    /// What is left to do, in words.
+    /// What is left to do, as text.
     pub text: String,
 }
 
-/// Which way it goes.
+/// The direction of the move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
     Adopt,
@@ -59,7 +60,7 @@ struct Found<'a> {
     name: &'a str,
     called: String,
     thing: Node,
-    /// Where people have written it.
+    /// Its place in a hand-written file.
     by_hand: Option<String>,
     managed: Option<Node>,
 }
@@ -67,7 +68,7 @@ struct Found<'a> {
 // === impl Control ===
 
 impl Control {
-    /// Moves a thing one step on its way to another owner. What runs says the same afterwards.
+    /// Moves a thing one step towards another owner. The running config stays the same.
     pub(crate) fn move_owner(
         &mut self,
         way: Way,
@@ -141,7 +142,8 @@ impl<'a> Found<'a> {
         Ok(self.told(Owner::Both, text))
     }
 
-    /// Whoever changes it over the API must not learn by it what is not theirs, and it must mean the same in the other file.
+    /// A client of the API must not gain access to anything that is not its own, and the thing must mean the same in
+    /// the other file.
     fn may_be_adopted(&self, path: &Path) -> Result<(), NotChanged> {
         let mut wrong = Diagnostics::default();
         managed::refuse(&self.called, &self.thing, &mut wrong);
@@ -181,7 +183,7 @@ impl<'a> Found<'a> {
     }
 }
 
-/// Texts that name a file beside the file that they stand in: beside another one they would name another.
+/// Texts that name a file by a relative path: from another folder they would name another file.
 fn relative_files(called: &str, thing: &Node, folder: &Path, wrong: &mut Diagnostics) {
     if let Some(text) = thing.as_text().filter(|text| !text.is_empty() && !Path::new(text).is_absolute())
         && text.contains(['/', '.'])

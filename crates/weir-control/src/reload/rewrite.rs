@@ -1,5 +1,5 @@
-//! The managed file as a text that people edit: comments and layout stay, secrets are hidden from readers, and the same text changes
-//! nothing at all.
+//! The managed file as text that people edit. Comments and layout stay, secrets are hidden from readers, and an
+//! unedited text changes nothing.
 
 use super::Control;
 use super::change::{Changed, ManagedChange, NotChanged, request_file};
@@ -18,41 +18,41 @@ use weir_config::texts::{Overrides, Text, Texts};
 use weir_config::{Diagnostic, Diagnostics, Node, digest};
 use weir_engine::core::Message;
 
-/// The key of the managed file that is no section: see [`managed::set_yields`].
+/// The key of the managed file that is not a section: see [`managed::set_yields`].
 const YIELDS: &str = "yields";
 
-/// The managed file, to be edited.
+/// The managed file for editing.
 #[derive(Clone, Debug)]
 pub struct ManagedText {
     /// Where it is, or will be.
     pub path: PathBuf,
-    /// What stands in it, for readers with `***1`, `***2` … in the place of secrets; empty where there is no file yet.
+    /// Its text. For readers, secrets are replaced by `***1`, `***2` …; empty if there is no file yet.
     pub text: String,
     /// How many secrets are hidden.
     pub hidden: usize,
-    /// The digest of the text as it is on the disk.
+    /// The digest of the text on disk.
     pub tag: String,
 }
 
-/// Another text for the managed file.
+/// A new text for the managed file.
 #[derive(Clone, Debug)]
 pub struct Rewrite {
-    /// What it is to say. Where `***1` stands in the place where [`ManagedText`] had it for readers, the secret stays.
+    /// The new text. A mask such as `***1` keeps its secret if it is where [`ManagedText`] showed it to readers.
     pub text: String,
-    /// The digests of the text that it may start from; none for any.
+    /// The digests of the text that it may start from; empty for any.
     pub only_from: Vec<String>,
     /// Who changes it.
     pub by: By,
-    /// Only says what would happen.
+    /// Only report what would happen.
     pub dry_run: bool,
-    /// Under which conditions it stays.
+    /// The conditions under which it stays.
     pub terms: Terms,
 }
 
 // === impl ManagedText ===
 
 impl ManagedText {
-    /// `None` where the config names no managed file.
+    /// `None` if the config names no managed file.
     pub(crate) fn of(texts: &Texts, for_writers: bool) -> Option<Self> {
         let path = texts.managed_path.clone()?;
         let text = texts.managed.as_ref().map_or("", |managed| &managed.text);
@@ -67,7 +67,7 @@ impl ManagedText {
 // === impl Control ===
 
 impl Control {
-    /// Puts another text in the place of the managed file, or says what that would do.
+    /// Replaces the text of the managed file, or reports what that would do.
     pub(crate) fn rewrite(
         &mut self,
         rewrite: &Rewrite,
@@ -88,7 +88,7 @@ impl Control {
             return Err(NotChanged::Stale("the managed file".to_owned(), now));
         }
         let masked = mask::mask(there, &path);
-        // Browsers end lines as they like.
+        // Browsers choose their own line endings.
         let same = |there: &str| with_plain_ends(there) == with_plain_ends(&rewrite.text);
         if same(there) || same(&masked.text) {
             return Ok(Changed {
@@ -118,12 +118,12 @@ fn with_plain_ends(text: &str) -> String {
     text.replace("\r\n", "\n").replace('\r', "\n")
 }
 
-/// The text as a managed file. What it has in common with what was there before stands in that file, and what is new in the request,
-/// whose values may reach no farther than the API lets them; the lines are the same for both.
+/// The text as a managed file. Unchanged parts are located in that file and new parts in the request, whose values
+/// may only name files that the API allows. Both have the same line numbers.
 fn read(text: String, path: PathBuf, before: Option<Node>) -> Result<Managed, NotChanged> {
     let mut wrong = Diagnostics::default();
     let request = parse(&text, &request_file(&path), &mut wrong);
-    let tree = parse(&text, &path, &mut Diagnostics::default()); // the same mistakes
+    let tree = parse(&text, &path, &mut Diagnostics::default()); // reports the same mistakes
     let (Some(request), Some(mut tree)) = (request, tree) else {
         return Err(NotChanged::Refused(wrong.into()));
     };
@@ -158,7 +158,7 @@ fn read(text: String, path: PathBuf, before: Option<Node>) -> Result<Managed, No
     Ok(Managed { tree, text: Text { path, text: text.into() } })
 }
 
-/// A mask that stands where none was: nobody knows which secret is meant, or it was to be carried to where it could be read.
+/// Refuses a mask where none was: the secret is unknown, or someone tries to move it to where it can be read.
 fn refuse_masks(path: &str, node: &Node, wrong: &mut Diagnostics) {
     match &node.value {
         Value::Str(text) if mask::is_mask(text) => {

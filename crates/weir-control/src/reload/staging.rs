@@ -1,9 +1,9 @@
-//! What the history is told of a config that is to run, by whoever makes it run.
+//! What the history records of a config about to run, whatever makes it run.
 
 use crate::history::{By, History, OnTrial, Revision, diff};
 use weir_config::texts::Texts;
 
-/// Stages what is to run as a revision, unless it is the latest already.
+/// Stages a config about to run as a revision, unless it is already the latest.
 pub(super) fn stage(
     history: &History,
     texts: &Texts,
@@ -19,7 +19,7 @@ pub(super) fn stage(
     history.stage(texts, by, changed.into_iter().collect(), trial).map(Some)
 }
 
-/// The verdict of a revision that somebody went back from.
+/// The verdict for a revision that was rolled back.
 pub(super) fn left_for(number: u64, by: &By) -> String {
     let why = if by.message.is_empty() { String::new() } else { format!(": {}", by.message) };
     format!("left for revision {number} by {}{why}", by.author)

@@ -1,7 +1,7 @@
-//! Takes back what one revision changed, from under the changes that were made on top of it.
+//! Reverts one revision while keeping the changes made after it.
 //!
-//! Only changes over the admin API are on trial, so only named things of the managed file are taken back: those that are as the revision
-//! left them. What people wrote, and what has been changed since, stays.
+//! Only changes over the admin API are on trial, so only named things of the managed file are reverted, and only if
+//! they are as the revision left them. Hand-written files and later changes stay.
 
 use super::Control;
 use super::change::{Candidate, NotChanged, managed_then};
@@ -16,7 +16,7 @@ use weir_config::node::NAMED;
 use weir_config::texts::{Overrides, Texts};
 use weir_engine::core::Message;
 
-/// A trial that the history says is not over.
+/// A trial that is not over according to the history.
 pub(crate) struct Open {
     pub(crate) number: u64,
     pub(crate) back_to: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Open {
     pub(crate) is_latest: bool,
 }
 
-/// A named thing of the managed file that a revision changed, and what it was before.
+/// A named thing of the managed file that a revision changed, and its previous state.
 struct Touched {
     section: &'static str,
     name: String,
@@ -32,7 +32,7 @@ struct Touched {
 }
 
 impl Control {
-    /// What is on trial by the history, oldest first.
+    /// The revisions on trial according to the history, oldest first.
     pub(crate) fn open_trials(&self) -> Vec<Open> {
         let Some(history) = &self.books.history else { return Vec::new() };
         let latest = history.latest().map(|latest| latest.number);
@@ -61,32 +61,33 @@ impl Control {
         latest.is_some_and(|latest| latest.number == number)
     }
 
-    /// Whether it is, and runs as it is: a full disk may have kept what people wrote since out of the history.
+    /// Whether it is the newest and runs unchanged: a full disk may have kept later hand-written changes out of the
+    /// history.
     pub(crate) fn is_latest(&self, number: u64) -> bool {
         let latest = self.books.history.as_ref().and_then(History::latest);
         self.is_newest(number) && latest.is_some_and(|latest| latest.hash == self.texts.hash)
     }
 
-    /// Whether nothing but its being accepted is known of a revision.
+    /// Whether a revision's only verdict is that it was accepted.
     pub(crate) fn is_undecided(&self, number: u64) -> bool {
         let revision = self.books.history.as_ref().and_then(|history| history.get(number));
         revision.is_some_and(|revision| revision.verdict == ACCEPTED)
     }
 
-    /// Whether anything that a revision changed is as it left it. In doubt it is.
+    /// Whether anything that a revision changed is still as it left it. Yes if in doubt.
     pub(crate) fn stands(&self, number: u64, back_to: u64) -> bool {
         let Some(history) = &self.books.history else { return false };
         let (Ok(before), Ok(made)) = (history.texts(back_to), history.texts(number)) else { return true };
         self.is_as_made(&made) || !self.touched_still(&before, &made).is_empty()
     }
 
-    /// Whether the managed file says what it said then.
+    /// Whether the managed file still has that content.
     fn is_as_made(&self, made: &Texts) -> bool {
         let text = |texts: &Texts| texts.managed.as_ref().map(|managed| managed.text.clone());
         text(&self.texts) == text(made)
     }
 
-    /// Takes back what a revision changed and nobody has changed since.
+    /// Reverts what a revision changed and nobody has changed since.
     pub(crate) fn undo(
         &mut self,
         number: u64,
@@ -129,7 +130,7 @@ impl Control {
         Ok(())
     }
 
-    /// The managed file without what a revision changed; `None` if nothing of that is left.
+    /// The managed file without a revision's changes; `None` if none of them is left.
     fn without(&self, before: &Texts, made: &Texts) -> Result<Option<Managed>, NotChanged> {
         let touched = self.touched_still(before, made);
         let (Some(path), false) = (self.texts.managed_path.clone(), touched.is_empty()) else {
@@ -142,7 +143,7 @@ impl Control {
         managed::write(tree, path).map(Some).map_err(NotChanged::Unstored)
     }
 
-    /// The things that a revision changed, and that are as it left them.
+    /// The things that a revision changed and that are still as it left them.
     fn touched_still(&self, before: &Texts, made: &Texts) -> Vec<Touched> {
         let [before, made, now] = [before, made, &self.texts].map(Texts::managed_tree);
         let mut found = Vec::new();

@@ -1,10 +1,12 @@
-//! What runs and is not on the disk: going back must not wait until a full disk has room. It is tried again until it is written down.
+//! The running config while it is not on disk: a rollback must not wait until a full disk has room. Saving is retried
+//! until it succeeds.
 //!
 //! ```text
 //!   roll back ─► cannot be written ─► runs from memory, and the folder says so in a link ─► tried again, after 1 s, 2 s … 60 s
 //!                                                        └─► restart ─► the link keeps the refused config from running
 //! ```
-//! Until then nothing else can be changed over the API, and a reload takes the managed file as it should be for the one on the disk.
+//! Until then nothing else can be changed over the API, and a reload uses the pending managed file instead of the one
+//! on disk.
 
 use super::Control;
 use super::staging::{left_for, stage};
@@ -16,21 +18,21 @@ use weir_config::managed::Managed;
 use weir_config::{Diagnostic, Texts};
 use weir_telemetry::log;
 
-/// How long to wait before the second try, and the longest that the wait grows to.
+/// The pause before the second attempt, and its maximum.
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Most verdicts that wait to be written.
+/// Most verdicts that wait to be saved.
 const VERDICTS: usize = 16;
 
-/// What is to be written.
+/// What must be saved.
 pub(crate) struct Unsaved {
     by: By,
-    /// What ran before, of which the revision says what it changed.
+    /// The previous config, from which the revision's changes are derived.
     before: Texts,
-    /// The revision that was left, and what is said of it.
+    /// The revision that was left, and its verdict.
     left: Option<(u64, String)>,
-    /// What the system said.
+    /// The system's error.
     why: String,
     wait: Duration,
     next: Instant,
@@ -43,7 +45,7 @@ impl Unsaved {
         Self { by, before, left, why, wait: FIRST, next: Instant::now() + FIRST }
     }
 
-    /// Of a config that was taken back by a process that could not write it down.
+    /// For a config that a process reverted without being able to save it.
     pub(super) fn of_before(taken: &TakenBack, before: Texts, left: Option<u64>) -> Self {
         let message = "taken back before the last start, when the disk was full".to_owned();
         let by = By { author: "guard".to_owned(), origin: Origin::Guard, message };
@@ -52,7 +54,7 @@ impl Unsaved {
     }
 }
 
-/// What `weir check` and the log say of files that were taken back and could not be changed.
+/// The text for `weir check` and the log about reverted files that could not be changed.
 pub(crate) fn warning(taken: &TakenBack) -> Diagnostic {
     let message = format!(
         "what was taken back while the disk was full does not run, and revision {} runs in its place",
@@ -65,7 +67,7 @@ pub(crate) fn warning(taken: &TakenBack) -> Diagnostic {
 // === impl Control ===
 
 impl Control {
-    /// Remembers that what runs now is to be written down, and says so where a restart finds it.
+    /// Notes that the running config must be saved, and records it where a restart finds it.
     pub(super) fn keep_unsaved(&mut self, unsaved: Unsaved, taken: &TakenBack) {
         let Some(history) = &self.books.history else { return };
         let folder = history.folder().display().to_string();
@@ -87,12 +89,12 @@ impl Control {
         self.show_drift();
     }
 
-    /// Tells the metrics what else runs than the files say.
+    /// Sets the metric for how the running config differs from the files.
     pub(super) fn show_drift(&self) {
         self.telemetry.show_drift(self.books.pinned.is_some(), self.books.unsaved.is_some());
     }
 
-    /// What runs now is written down, whatever ran before.
+    /// The running config is saved, whatever ran before.
     pub(super) fn clear_unsaved(&mut self) {
         if self.books.unsaved.take().is_none() {
             return;
@@ -105,13 +107,13 @@ impl Control {
         self.show_drift();
     }
 
-    /// What the managed file should say where the disk says something else.
+    /// The intended managed file, if the disk differs.
     pub(super) fn unsaved_managed(&self) -> Option<Managed> {
         self.books.unsaved.as_ref()?;
         Some(Managed { tree: self.texts.managed_tree()?, text: self.texts.managed.clone()? })
     }
 
-    /// Tries again, if it is time to.
+    /// Retries if it is time to.
     pub(crate) fn save_when_due(&mut self, now: Instant) {
         self.write_rest();
         if self.books.unsaved.as_ref().is_some_and(|unsaved| unsaved.next <= now) {
@@ -119,10 +121,10 @@ impl Control {
         }
     }
 
-    /// Writes down what is unsaved.
+    /// Saves what is pending.
     ///
     /// # Errors
-    /// Why it cannot be written, still.
+    /// Why it still cannot be saved.
     pub(super) fn save_unsaved(&mut self) -> Result<(), String> {
         if self.books.unsaved.is_none() {
             return Ok(());
@@ -150,7 +152,7 @@ impl Control {
         }
     }
 
-    /// In the order of any other change: the revision, the managed file, then all that says so.
+    /// In the same order as any change: the revision, the managed file, then everything that records it.
     fn write_unsaved(&mut self) -> io::Result<Option<u64>> {
         let (Some(unsaved), Some(history)) = (&self.books.unsaved, &mut self.books.history) else {
             return Ok(None);
@@ -171,12 +173,12 @@ impl Control {
         Ok(number)
     }
 
-    /// Why what runs is not on the disk, if it is not.
+    /// Why the running config is not on disk, if so.
     pub(crate) fn unsaved(&self) -> Option<String> {
         self.books.unsaved.as_ref().map(|unsaved| unsaved.why.clone())
     }
 
-    /// Says what became of a revision; later, if that cannot be written now.
+    /// Records the verdict on a revision; later, if it cannot be written now.
     pub(crate) fn judge(&mut self, number: u64, verdict: &str) {
         let Some(history) = &mut self.books.history else { return };
         if let Err(e) = history.judge(number, verdict) {
@@ -186,7 +188,7 @@ impl Control {
         }
     }
 
-    /// What is told beside the config, and could not be written before.
+    /// Writes pending records other than the config.
     fn write_rest(&mut self) {
         let Some(history) = &mut self.books.history else { return };
         if self.books.unsaved.is_none() {

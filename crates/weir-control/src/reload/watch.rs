@@ -1,7 +1,7 @@
-//! Watches the files of a config and calls when one of them has become another.
+//! Watches the files of a config and calls back when one of them has changed.
 //!
-//! Folders are watched, not files: editors replace files, and Kubernetes swaps a symlink two folders up. An event only
-//! says "look"; whether anything changed is seen from the files themselves.
+//! It watches folders instead of files, because editors replace files, and Kubernetes swaps a symlink two folders up.
+//! An event only triggers a check; the files themselves show whether anything changed.
 
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use std::collections::BTreeSet;
@@ -11,34 +11,35 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-/// How long files must be quiet before they are looked at: an editor writes in several steps, a deploy in several files.
+/// How long files must be quiet before they are checked: an editor writes in several steps, a deploy in several
+/// files.
 const QUIET: Duration = Duration::from_millis(500);
 
-/// How long a burst is waited for at most. With the reload after it, a renewed certificate is live within a second.
+/// The longest wait for a burst to end. With the reload after it, a renewed certificate is live within a second.
 const BURST: Duration = Duration::from_millis(800);
 
-/// How often files are looked at without an event: a folder above them may have been swapped, which the watch of the old
-/// one does not tell. A look is one `stat` a file.
+/// How often to check files without an event: a folder above them may have been swapped, which the watch of the old
+/// folder does not report. A check is one `stat` per file.
 const LOOK: Duration = Duration::from_millis(750);
 
-/// Files being watched. Dropping it ends the watching.
+/// Files being watched. Dropping it stops the watch.
 pub(crate) struct Watching {
     files: Vec<PathBuf>,
     _watcher: RecommendedWatcher,
 }
 
 impl Watching {
-    /// Watches files, and calls `changed` from a thread of its own with those that changed, once for a burst of changes.
+    /// Watches files. Calls `changed` from its own thread with the changed files, once for a burst of changes.
     pub(crate) fn new(
         files: Vec<PathBuf>,
         changed: impl Fn(&[PathBuf]) + Send + 'static,
     ) -> Result<Self, notify::Error> {
         let (send, receive) = mpsc::channel();
         let mut watcher = notify::recommended_watcher(move |event| {
-            let _ = send.send(event); // the thread below is gone when this watcher is being dropped
+            let _ = send.send(event); // the thread below is gone while this watcher is dropped
         })?;
         for folder in folders(&files) {
-            // A folder that is not there yet has been reported with the file in it.
+            // A missing folder has been reported together with the file in it.
             if let Err(e) = watcher.watch(&folder, RecursiveMode::NonRecursive)
                 && folder.exists()
             {
@@ -51,7 +52,7 @@ impl Watching {
             loop {
                 match receive.recv_timeout(LOOK) {
                     Ok(_) => {
-                        // A log that is written into the same folder must not keep us waiting for quiet.
+                        // A log written into the same folder must not delay this forever.
                         let end = Instant::now() + BURST;
                         while let left = end.saturating_duration_since(Instant::now())
                             && !left.is_zero()
@@ -79,7 +80,7 @@ impl Watching {
     }
 }
 
-/// The folders of the files as named, and of the files that symlinks lead to.
+/// The folders of the named files, and of the files that symlinks lead to.
 fn folders(files: &[PathBuf]) -> BTreeSet<PathBuf> {
     let parent = |path: &Path| match path.parent() {
         Some(p) if p.as_os_str().is_empty() => Some(PathBuf::from(".")),
@@ -96,7 +97,7 @@ fn folders(files: &[PathBuf]) -> BTreeSet<PathBuf> {
         .collect()
 }
 
-/// What tells a file from another that takes its place.
+/// Identifies a version of a file.
 type Stamp = Option<(u64, u64, i64, i64)>;
 
 fn stamp_all(files: &[PathBuf]) -> Vec<Stamp> {

@@ -1,11 +1,11 @@
-//! Attackers against the guard, simulated: one vetoes changes by having strangers refused, one wants a tightening taken back.
+//! Simulated attacks on the guard: one vetoes changes by getting strangers refused, one wants a tightening reverted.
 
 use super::*;
 use std::collections::BTreeMap;
 use weir_telemetry::RouteFigures;
 use weir_upstream::error::{CAUSES, Cause};
 
-/// A cause that a filter of tomorrow declares, with no more than it must say.
+/// A cause that a future filter declares, with only what is mandatory.
 static OF_TOMORROW: Cause = Cause { code: "of_tomorrow", status: 401, ..Cause::USUAL };
 
 fn causes() -> impl Iterator<Item = &'static Cause> {
@@ -22,7 +22,7 @@ struct Counted {
 }
 
 impl Counted {
-    /// A second with so many answers of 200, so many 502 of the upstream, and so many for this cause.
+    /// One second with this many answers of 200, 502s of the upstream, and answers for this cause.
     fn second(&mut self, served: u64, failed: u64, cause: Option<(&'static Cause, u64)>) -> Arc<Sample> {
         *self.statuses.entry(200).or_default() += served;
         *self.statuses.entry(502).or_default() += failed;
@@ -62,7 +62,7 @@ impl Counted {
         Trial::new((7, 6), terms, concerned, &self.record, self.now.unwrap())
     }
 
-    /// What a trial comes to, and its warnings.
+    /// How a trial ends, and its warnings.
     fn ends(
         &mut self,
         mut trial: Trial,
@@ -84,7 +84,7 @@ fn restriction(revokes: &[&str]) -> Restriction {
     Restriction { restricts: named(&["routes.a.filters"]), revokes: named(revokes) }
 }
 
-/// However many strangers are refused, for whatever cause, no change goes back.
+/// No number of refused strangers reverts a change, whatever the cause.
 #[test]
 fn strangers_cannot_veto() {
     for cause in causes().filter(|cause| !cause.is_failure() && cause.status != 0) {
@@ -98,7 +98,7 @@ fn strangers_cannot_veto() {
     }
 }
 
-/// Whoever was served before and is refused now is told of, with figures, and takes nothing back.
+/// Refusing callers who were served before causes a warning with figures, but reverts nothing.
 #[test]
 fn refused_callers_are_a_warning() {
     let mut counted = Counted::calm();
@@ -110,7 +110,7 @@ fn refused_callers_are_a_warning() {
     assert_eq!(warnings.first().map(String::as_str), Some(expected), "{warnings:?}");
 }
 
-/// Whoever can make the upstream fail cannot open what was closed.
+/// An attacker who can make the upstream fail cannot reopen what was closed.
 #[test]
 fn failures_do_not_open() {
     let failing = |counted: &mut Counted| counted.second(25, 25, None);
@@ -128,7 +128,7 @@ fn failures_do_not_open() {
     );
     assert!(warnings[0].contains("it stays, because it restricts access (routes.a.filters)"), "{warnings:?}");
 
-    // What must be confirmed goes back, but never gives back a consumer, a credential or an entry of a list.
+    // An unconfirmed change is reverted, but that never restores a consumer, a credential or a list entry.
     let confirm = Some(Duration::from_secs(50));
     let mut counted = Counted::calm();
     let trial = counted.trial(Some(restriction(&[])), confirm);
@@ -139,7 +139,7 @@ fn failures_do_not_open() {
     assert!(why.contains("would give back consumers.shop"), "{why}");
 }
 
-/// What is worth a take-back still is one: each failure of our own, beside strangers who are refused.
+/// Each failure of our own still justifies a revert, even beside refused strangers.
 #[test]
 fn failures_of_our_own_count() {
     for cause in causes().filter(|cause| cause.is_failure() && cause.status != 0) {

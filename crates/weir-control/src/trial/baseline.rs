@@ -1,4 +1,5 @@
-//! The figures that a change on trial is compared with, as a file: the process that goes on with the trial counts from 0.
+//! The figures that a change on trial is compared with, as a file, because a new process that continues the trial
+//! counts from 0.
 
 use super::record::{Figures, Sample};
 use serde::{Deserialize, Serialize};
@@ -7,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_telemetry::cell::BUCKETS;
 
-/// See [`super::Trial`], whose fields these are.
+/// The fields are those of [`super::Trial`].
 #[derive(Clone, Debug)]
 pub(crate) struct Baseline {
     pub(crate) number: u64,
@@ -21,7 +22,7 @@ struct Written {
     number: u64,
     interval_ms: u64,
     routes: Vec<String>,
-    /// The oldest first.
+    /// Oldest first.
     before: Vec<BTreeMap<String, WrittenFigures>>,
 }
 
@@ -59,7 +60,7 @@ impl Baseline {
         serde_json::to_vec(&written).unwrap_or_default()
     }
 
-    /// Reads it again. `known` finds the cause of this name; one that there is no longer does not count.
+    /// Parses it. `known` finds a cause by name; a cause that no longer exists does not count.
     pub(crate) fn from_json(text: &[u8], known: impl Fn(&str) -> Option<&'static str>) -> Option<Self> {
         let written: Written = serde_json::from_slice(text).ok()?;
         let now = Instant::now();
@@ -77,7 +78,7 @@ impl Baseline {
         };
         let sample = |routes: BTreeMap<String, WrittenFigures>| -> Option<Arc<Sample>> {
             let routes = routes.into_iter().map(|(route, figures)| Some((Arc::from(route), of(figures)?)));
-            // When that was does not matter any more: only what came between two moments does.
+            // The absolute time no longer matters, only the difference between two moments.
             Some(Arc::new(Sample { at: now, routes: routes.collect::<Option<_>>()? }))
         };
         Some(Self {

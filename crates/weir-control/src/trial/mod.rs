@@ -1,15 +1,16 @@
-//! A change on trial: it is watched, and goes back by itself where it made things worse, or where nobody confirms it in time.
+//! A change on trial: it is watched, and reverted if it made things worse or nobody confirms it in time.
 //!
 //! ```text
 //!   every second: figures of each route ─► `record` ─┐
 //!   a change with --watch ─► Trial: before │ after ──┴─► `verdict` at the end of each interval ─► back, as a new revision
 //! ```
 //!
-//! A trial outlives the process: its terms stand in the revision (`history::OnTrial`), the figures of before in a file beside it.
+//! A trial outlives the process: its terms are in the revision (`history::OnTrial`), the earlier figures in a file
+//! beside it.
 //!
-//! *Layout:* `verdict` compares figures, and is pure; `record` keeps those of the last minutes; `baseline` writes those of before down and
-//! reads them again. Here is what is on trial; the thread that
-//! asks once a second is in `gateway/guard.rs`. Nothing of it is on the path of a request.
+//! *Layout:* `verdict` compares figures and is pure; `record` keeps those of the last minutes; `baseline` writes the
+//! earlier ones and reads them back. This file defines what is on trial; the thread that checks once a second is in
+//! `gateway/guard.rs`. None of it is on the path of a request.
 
 mod baseline;
 mod record;
@@ -26,53 +27,53 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weir_telemetry::cell::BOUNDS_NS;
 use weir_telemetry::timestamp;
 
-/// Into how many intervals a watch is divided.
+/// The number of intervals in a watch.
 const INTERVALS: u32 = 10;
 
-/// The longest interval: half of how soon a bad change is to be back.
+/// The longest interval: half the time within which a bad change must be reverted.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// The shortest: figures come once a second.
+/// The shortest interval: figures come once a second.
 const SHORTEST: Duration = Duration::from_secs(1);
 
 /// Most warnings about one trial.
 const WARNINGS: usize = 8;
 
-/// Under which conditions a change stays.
+/// The conditions under which a change stays.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// It is watched for so long.
+    /// How long it is watched.
     pub watch: Option<Duration>,
-    /// It goes back unless somebody confirms it within this time.
+    /// It is reverted unless it is confirmed within this time.
     pub confirm: Option<Duration>,
 }
 
-/// What is on trial.
+/// A change on trial.
 #[derive(Clone, Debug)]
 pub(crate) struct Trial {
     pub(crate) number: u64,
-    /// The revision that ran before.
+    /// The previous revision.
     pub(crate) back_to: u64,
     routes: Vec<Arc<str>>,
     interval: Duration,
     before: Vec<Arc<Sample>>,
-    /// The last moments since the change, and how many there were.
+    /// The last samples since the change; and how many there were.
     after: Vec<Arc<Sample>>,
     moments: usize,
     watched_until: Option<Instant>,
     confirm_by: Option<Instant>,
-    /// How it restricts access, if it does: figures then never take it back.
+    /// How it restricts access, if it does: then figures never revert it.
     restriction: Option<Restriction>,
-    /// What the operator was warned of.
+    /// The warnings given to the operator.
     warnings: Vec<String>,
 }
 
-/// What is on trial, as a status tells it.
+/// The trial in a status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct TrialStatus {
     /// The revision.
     pub number: u64,
-    /// The one that it goes back to.
+    /// The revision to go back to.
     pub back_to: u64,
     /// Until when it is watched: RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -80,28 +81,28 @@ pub struct TrialStatus {
     /// Until when it must be confirmed: RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub confirm_by: Option<String>,
-    /// The settings by which it restricts access, so that figures never take it back.
+    /// The settings by which it restricts access; if there are any, figures never revert it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub restricts: Vec<String>,
-    /// What going back would give back, so that it stays even if nobody confirms it.
+    /// What reverting would restore; if there is anything, it stays even without confirmation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub revokes: Vec<String>,
-    /// What got worse and does not take it back.
+    /// What got worse without reverting it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }
 
-/// What is to be done about a trial now.
+/// What to do about a trial now.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Due {
     Nothing,
-    /// Go back, for this reason.
+    /// Revert it, for this reason.
     Back(String),
     /// It has passed.
     Passed,
-    /// Nobody confirmed it in time, and it stays, because going back would give this back.
+    /// Nobody confirmed it in time, but it stays, because reverting would restore this.
     Stays(String),
-    /// It made something worse, and stays: for a log line.
+    /// It made something worse, but stays: for a log line.
     Warn(String),
 }
 
@@ -112,7 +113,7 @@ impl Terms {
         self.watch.is_some() || self.confirm.is_some()
     }
 
-    /// As the history keeps them, from now on.
+    /// The terms as the history stores them, starting now.
     pub(crate) fn on_trial(self) -> Option<OnTrial> {
         let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         self.is_any().then(|| OnTrial {
@@ -127,7 +128,8 @@ impl Terms {
 // === impl OnTrial ===
 
 impl OnTrial {
-    /// What is left of a time that began with the trial. A clock that was set back makes it no longer than it was.
+    /// The rest of a time that began with the trial. Setting the clock back does not extend it beyond its full
+    /// length.
     fn left(self, of: Option<u64>) -> Option<Duration> {
         let gone = unix_ms().saturating_sub(self.began);
         of.map(|time| Duration::from_millis(time.saturating_sub(gone)))
@@ -166,9 +168,10 @@ impl Trial {
         }
     }
 
-    /// The trial of a process before this one, whose traffic this one goes on with. `None` where its time has passed and nobody need confirm.
+    /// A trial of the previous process, whose traffic this one continues. `None` if its time is over and it needs no
+    /// confirmation.
     ///
-    /// Without the figures of before nothing can be compared; what is to be confirmed must be confirmed all the same.
+    /// Without the earlier figures nothing can be compared, but a required confirmation is still required.
     pub(crate) fn resumed(
         (number, back_to): (u64, u64),
         terms: OnTrial,
@@ -186,7 +189,7 @@ impl Trial {
             after: Vec::new(),
             moments: 0,
             watched_until: until(terms.watch),
-            // One that has passed is due at once.
+            // A deadline in the past is due immediately.
             confirm_by: terms.left(terms.confirm).map(|left| now + left),
             restriction,
             warnings: Vec::new(),
@@ -194,7 +197,7 @@ impl Trial {
         (trial.watched_until.is_some() || trial.confirm_by.is_some()).then_some(trial)
     }
 
-    /// What is to be kept for [`Self::resumed`].
+    /// What to store for [`Self::resumed`].
     pub(crate) fn baseline(&self) -> Baseline {
         Baseline {
             number: self.number,
@@ -204,27 +207,27 @@ impl Trial {
         }
     }
 
-    /// Whether somebody should have confirmed it by now.
+    /// Whether the time to confirm it is over.
     pub(crate) fn is_unconfirmed(&self, now: Instant) -> bool {
         self.confirm_by.is_some_and(|by| by <= now)
     }
 
-    /// Whether it goes back unless somebody confirms it.
+    /// Whether it is reverted unless it is confirmed.
     pub(crate) const fn awaits_confirmation(&self) -> bool {
         self.confirm_by.is_some()
     }
 
-    /// It is watched no more.
+    /// Ends its watch.
     pub(crate) fn end_watch(&mut self) {
         self.watched_until = None;
     }
 
-    /// Whether it is watched, and so needs figures.
+    /// Whether it is watched and so needs figures.
     pub(crate) const fn is_watched(&self) -> bool {
         self.watched_until.is_some()
     }
 
-    /// Looks at the figures of this moment.
+    /// Examines the current figures.
     pub(crate) fn look(&mut self, sample: &Arc<Sample>) -> Due {
         let now = sample.at;
         if self.is_unconfirmed(now) {
@@ -265,7 +268,7 @@ impl Trial {
         if self.watched_until.is_none() && self.confirm_by.is_none() { Due::Passed } else { Due::Nothing }
     }
 
-    /// What becomes of it when its time to be confirmed has passed: it goes back, unless that would give back what it revoked.
+    /// What to do once the time to confirm is over: revert it, unless that would restore what it revoked.
     pub(crate) fn unconfirmed(&self, why: &str) -> Due {
         match &self.restriction {
             Some(Restriction { revokes, .. }) if !revokes.is_empty() => Due::Stays(format!(
@@ -276,7 +279,7 @@ impl Trial {
         }
     }
 
-    /// Warns once of each measure of each route; the figures differ each time.
+    /// Warns once per measure and route; the figures differ each time.
     fn warn(&mut self, text: String) -> Option<Due> {
         let subject =
             |text: &str| text.chars().filter(|c| !c.is_ascii_digit() && *c != '.').collect::<String>();
@@ -288,17 +291,17 @@ impl Trial {
         Some(Due::Warn(text))
     }
 
-    /// What it made worse without being taken back.
+    /// What it made worse without being reverted.
     pub(crate) fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// It is watched for a year more: for as long as whoever asked for it does not end it.
+    /// Extends its watch by a year: until its requester ends it.
     pub(crate) fn watch_on(&mut self, now: Instant) {
         self.watched_until = Some(now + Duration::from_secs(365 * 24 * 3600));
     }
 
-    /// Somebody says that it is good: it is no longer watched either.
+    /// Its entry in the status.
     pub(crate) fn status(&self, now: Instant) -> TrialStatus {
         let at = |then: Instant| timestamp(SystemTime::now() + then.saturating_duration_since(now));
         TrialStatus {
@@ -313,14 +316,14 @@ impl Trial {
     }
 }
 
-/// Of a trial whose figures of before are lost.
+/// For a trial whose earlier figures are lost.
 impl Default for Baseline {
     fn default() -> Self {
         Self { number: 0, interval: LONGEST, routes: Vec::new(), before: Vec::new() }
     }
 }
 
-/// Why, with figures.
+/// The reason as text, with figures.
 fn in_words((route, measure, evidence): &(Arc<str>, Measure, verdict::Evidence)) -> String {
     let of = if **route == *ALL { "all routes together".to_owned() } else { format!("route {route}") };
     let what = match measure {
@@ -426,14 +429,14 @@ mod tests {
         let back = (1..=30).find(|_| trial.look(&traffic.second(50, 5)) != Due::Nothing);
         assert_eq!(back, Some(21), "from the first look, two intervals of ten seconds");
 
-        // What was confirmed by nobody in time is due at the first look; what was only watched is over.
+        // An unconfirmed change is due at the first check; a change that was only watched is finished.
         let away = |watch, confirm| OnTrial { began: unix_ms() - 60_000, watch, confirm, goes_on: true };
         let resume = |terms| Trial::resumed((7, 6), terms, (None, None), now);
         let back = Due::Back("nobody confirmed it in time".to_owned());
         assert_eq!(resume(away(None, Some(60_000))).unwrap().look(&traffic.second(0, 0)), back);
         assert!(resume(away(Some(60_000), None)).is_none());
         assert!(resume(away(Some(61_000), None)).is_some());
-        // A clock that was set back does not make it longer than it was.
+        // Setting the clock back does not extend it beyond its full length.
         let ahead =
             OnTrial { began: unix_ms() + 3_600_000, watch: None, confirm: Some(10_000), goes_on: true };
         let confirm_by = resume(ahead).unwrap().confirm_by.unwrap();

@@ -1,4 +1,4 @@
-//! Figures of every route, kept for some minutes, so that a change can be compared with before.
+//! The figures of every route over some minutes, so that a change can be compared with the time before.
 
 use super::ALL;
 use super::verdict::{self, Case, Interval};
@@ -8,31 +8,31 @@ use std::time::{Duration, Instant};
 use weir_telemetry::RouteFigures;
 use weir_telemetry::cell::{BOUNDS_NS, BUCKETS};
 
-/// How long figures of each second are kept, and those of every tenth.
+/// How many samples are kept: those of each second, and those of every tenth.
 const FINE: usize = 30;
 const COARSE: usize = 36;
 
-/// How many seconds are between the coarse ones.
+/// The seconds between coarse samples.
 const STEP: u64 = 10;
 
-/// Most routes that figures are kept of; those with metric series of their own are no more by default. About 250 bytes each time one
-/// changed: 16 MiB at worst.
+/// Most routes with figures; by default at most as many have their own metric series. About 250 bytes for each sample
+/// in which one changed: 16 MiB at worst.
 const ROUTES: usize = 1000;
 
-/// What was counted of a route so far.
+/// A route's counters so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Figures {
     pub(crate) requests: u64,
-    /// Answers of 5xx that are not the gateway's own.
+    /// Answers with 5xx that are not the gateway's own.
     pub(crate) failed: u64,
-    /// Failures of the gateway's own, by cause.
+    /// The gateway's own failures, by cause.
     pub(crate) causes: Vec<(&'static str, u64)>,
     /// Refusals by cause. They never count against a change, because anybody can provoke them.
     pub(crate) refused: Vec<(&'static str, u64)>,
     pub(crate) buckets: [u64; BUCKETS],
 }
 
-/// All routes at one moment. What has not changed is shared with the moment before.
+/// All routes at one moment. Unchanged routes are shared with the previous sample.
 #[derive(Clone, Debug)]
 pub(crate) struct Sample {
     pub(crate) at: Instant,
@@ -47,23 +47,24 @@ pub(crate) struct Record {
     ticks: u64,
 }
 
-/// What can be better or worse about a route.
+/// What can get better or worse on a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Measure {
-    /// Failures of the gateway's own, for this cause.
+    /// The gateway's own failures for this cause.
     Cause(&'static str),
     /// 5xx of the upstream.
     Failed,
-    /// Refusals for this cause: for a warning only.
+    /// Refusals for this cause: only for a warning.
     Refused(&'static str),
-    /// Slower than the bound of this bucket.
+    /// Slower than this bucket's bound.
     Slower(usize),
 }
 
 // === impl Figures ===
 
 impl Figures {
-    /// Of counters. A cause says why the gateway answered, with whatever status; so of the 5xx, those without a cause came from upstreams.
+    /// From counters. A cause says why the gateway answered, whatever the status; so 5xx without a cause came from
+    /// upstreams.
     pub(crate) fn of(
         counted: &RouteFigures,
         is_error: impl Fn(&str) -> bool,
@@ -82,7 +83,7 @@ impl Figures {
         }
     }
 
-    /// Adds those of another route.
+    /// Adds another route's figures.
     pub(crate) fn add(&mut self, other: &Self) {
         self.requests += other.requests;
         self.failed += other.failed;
@@ -97,7 +98,7 @@ impl Figures {
         self.buckets.iter_mut().zip(&other.buckets).for_each(|(sum, n)| *sum += n);
     }
 
-    /// Takes those of a route away from those of all.
+    /// Subtracts a route's figures from the total.
     fn without(&mut self, other: &Self) {
         self.requests = self.requests.saturating_sub(other.requests);
         self.failed = self.failed.saturating_sub(other.failed);
@@ -123,7 +124,7 @@ impl Figures {
         self.requests.saturating_sub(self.refused.iter().map(|(_, n)| n).sum())
     }
 
-    /// What came between `earlier` and this.
+    /// The difference between `earlier` and now.
     pub(crate) fn since(&self, earlier: &Self, measure: Measure) -> Interval {
         let requests = match measure {
             // Tunnels have no duration.
@@ -135,10 +136,10 @@ impl Figures {
         Interval { requests, bad: self.bad(measure).saturating_sub(earlier.bad(measure)) }
     }
 
-    /// The bucket beyond which a request is slow, going by what came between `earlier` and this: twice the 99th percentile then, and at
-    /// least 20 ms above it. None where too few came to have one, or where no bucket is slower.
+    /// The bucket beyond which a request is slow, from what came between `earlier` and this: twice the 99th
+    /// percentile of that time, and at least 20 ms above it. None with too few requests, or if no bucket is slower.
     pub(crate) fn slow(&self, earlier: &Self) -> Option<usize> {
-        /// Fewest requests whose 99th percentile means something.
+        /// The fewest requests with a meaningful 99th percentile.
         const FEWEST: u64 = 200;
         const ABOVE_NS: u64 = 20_000_000;
         let counts: Vec<u64> =
@@ -165,7 +166,7 @@ fn count(counted: &[(&'static str, u64)], cause: &str) -> u64 {
 // === impl Record ===
 
 impl Record {
-    /// Keeps another moment.
+    /// Adds a sample.
     pub(crate) fn add(
         &mut self,
         at: Instant,
@@ -188,7 +189,7 @@ impl Record {
         sample
     }
 
-    /// Moments that are about `interval` apart, the newest last: at most `most` intervals.
+    /// Samples about `interval` apart, the newest last: at most `most` intervals.
     pub(crate) fn last(&self, interval: Duration, most: usize) -> Vec<Arc<Sample>> {
         let from = if interval >= Duration::from_secs(STEP) { &self.coarse } else { &self.fine };
         let mut found: Vec<Arc<Sample>> = self.fine.back().into_iter().cloned().collect();
@@ -211,19 +212,20 @@ fn push(samples: &mut VecDeque<Arc<Sample>>, sample: Arc<Sample>, most: usize) {
     }
 }
 
-/// Which measures are compared.
+/// The measures that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compared {
-    /// Failures, 5xx of upstreams and slow answers.
+    /// Failures, 5xx of upstreams, and slow answers.
     Failures,
-    /// Refusals of requests that used to be let through: more are refused, and fewer are let through.
+    /// Refusals of requests that used to be admitted: more are refused, and fewer admitted.
     Refusals,
 }
 
-/// How far the requests that are let through must fall, of all that were before, to say that callers are refused who were served.
+/// If the rate of admitted requests falls below this share of the earlier rate, callers who were served are now
+/// refused.
 const LET_THROUGH: f64 = 0.95;
 
-/// How many requests a second were let through between the first and the last of these moments.
+/// How many requests per second were admitted between the first and the last of these samples.
 fn let_through(series: &[Arc<Figures>], samples: &[Arc<Sample>]) -> Option<f64> {
     let (first, last) = (samples.first()?, samples.last()?);
     let seconds = last.at.saturating_duration_since(first.at).as_secs_f64();
@@ -231,8 +233,8 @@ fn let_through(series: &[Arc<Figures>], samples: &[Arc<Sample>]) -> Option<f64> 
     (seconds > 0.0).then(|| passed as f64 / seconds)
 }
 
-/// What is worse than before, over all measures of the routes concerned: the first that is found. `before` and `after` are moments, the
-/// oldest first; `since` says how many intervals there were since the change, of which `after` has the last ones.
+/// What is worse than before, over all measures of the affected routes: the first finding. `before` and `after` are
+/// samples, oldest first. `since` is the number of intervals since the change, of which `after` holds the last ones.
 pub(crate) fn compare(
     compared: Compared,
     routes: &[Arc<str>],
@@ -250,7 +252,7 @@ pub(crate) fn compare(
                     let causes = now.causes.iter().map(|(cause, _)| Measure::Cause(cause));
                     causes.chain([Measure::Failed]).chain(last.slow(first).map(Measure::Slower)).collect()
                 }
-                // The baseline of a process before this one has no moments to count by.
+                // The previous process's baseline has no times for a rate.
                 Compared::Refusals
                     if let_through(&was, before)
                         .zip(let_through(&is, after))
@@ -282,12 +284,12 @@ pub(crate) fn compare(
     None
 }
 
-/// What was counted of a route at each moment.
+/// A route's counters at each sample.
 fn series(route: &Arc<str>, samples: &[Arc<Sample>]) -> Vec<Arc<Figures>> {
     samples.iter().map(|sample| sample.routes.get(route).cloned().unwrap_or_default()).collect()
 }
 
-/// What was counted at each moment of the routes that a change does not touch.
+/// The counters at each sample of the routes that a change does not touch.
 fn untouched(touched: &[Arc<str>], samples: &[Arc<Sample>]) -> Vec<Arc<Figures>> {
     let rest = |sample: &Arc<Sample>| {
         let mut rest = sample.routes.get(ALL).map_or_else(Figures::default, |all| Figures::clone(all));
@@ -340,7 +342,7 @@ mod tests {
         assert_eq!(found(0, 0), None);
         assert_eq!(found(60, 0), Some(Measure::Cause("connect_refused")));
         assert_eq!(found(18, 0), Some(Measure::Failed));
-        // The 99th percentile was 2.5 ms at most; slow is above 25 ms then.
+        // The 99th percentile was at most 2.5 ms; so slow means above 25 ms.
         assert_eq!(found(0, 40), Some(Measure::Slower(5)));
         let other: Arc<str> = "b".into();
         assert!(compare(Compared::Failures, &[other], (&before, &after(400, 400)), 2).is_none());

@@ -1,52 +1,54 @@
-//! Whether a change made things worse: figures of before and after go in, evidence comes out. Pure, so that it can be tried on simulated
-//! traffic.
+//! Decides whether a change made things worse: takes figures from before and after, returns evidence. Pure, so that
+//! it can be tested on simulated traffic.
 //!
-//! Each measure is a series of intervals with so many requests, of which so many were bad: answered by the gateway itself for one cause,
-//! answered 5xx by the upstream, or slower than nearly all were before. Three things look like a bad change and are none, and each has its
-//! answer here:
+//! Each measure is a series of intervals with a number of requests, some of them bad: answered by the gateway itself
+//! for one cause, answered with 5xx by the upstream, or slower than nearly all were before. Three things look like a
+//! bad change but are not, and each is handled here:
 //!
-//! - **Shares swing by themselves.** How much is estimated from the intervals before, and an interval counts only if such swings hardly ever
-//!   reach it (Student's t on the logarithm of the share). Chance in counting comes on top (binomial).
-//! - **Everything got worse at once**: a network, an upstream that all use. What the routes that the change did not touch show in the same
-//!   intervals is taken off.
-//! - **An incident that came by itself.** A bad change is bad from the first moment. So two bad intervals in a row are enough only at the
-//!   start; later, it must last for five.
+//! - **Shares fluctuate.** How much is estimated from the intervals before. An interval counts only if such
+//!   fluctuations hardly ever reach it (Student's t on the logarithm of the share). Random counting errors are added
+//!   (binomial).
+//! - **Everything got worse at the same time**: a network, a shared upstream. The increase on routes that the change
+//!   did not touch is subtracted.
+//! - **An unrelated incident.** A bad change is bad from the first moment. So two bad intervals in a row suffice only
+//!   at the start; later, five are required.
 
-/// Fewest requests of an interval that says anything.
+/// Fewest requests of a significant interval.
 const REQUESTS: u64 = 200;
 
-/// Fewest bad requests of the intervals together.
+/// Fewest bad requests of all intervals together.
 const BAD: u64 = 20;
 
-/// By how much the share of bad requests must have grown, at least.
+/// The least growth of the share of bad requests.
 const EXCESS: f64 = 0.01;
 
-/// How many times what it was the share must be, or grow by [`EXCESS_AT_ONCE`]: where many were bad before, twice as many never come.
+/// The least factor by which the share must grow, or else grow by [`EXCESS_AT_ONCE`]: if many were bad before, they
+/// can never double.
 const TIMES: f64 = 2.0;
 
 /// See [`TIMES`].
 const EXCESS_AT_ONCE: f64 = 0.035;
 
-/// How unlikely each interval must be, if nothing had changed, and how unlikely all together.
+/// The significance level for each interval, and for all together.
 const UNLIKELY: (f64, f64) = (0.01, 0.001);
 
-/// Intervals in a row that must say the same: among the first [`AT_ONCE`] after the change, and later.
+/// How many intervals in a row must agree: among the first [`AT_ONCE`] after the change, and later.
 const IN_A_ROW: (usize, usize) = (2, 5);
 
 /// See [`IN_A_ROW`]. The first interval may begin a second before the change.
 const AT_ONCE: usize = 3;
 
-/// Most intervals after a change that are looked at.
+/// Most intervals after a change that are examined.
 pub(super) const LOOKED_AT: usize = IN_A_ROW.1;
 
-/// The swing of traffic that nothing is known of (the standard deviation of the logarithm of a share), and for how many intervals of
-/// experience it counts. Few intervals before would else promise a calm that is luck.
+/// The assumed fluctuation of unknown traffic (the standard deviation of the logarithm of a share), and how many
+/// intervals of experience it counts as. Otherwise a few calm intervals by luck would promise calm.
 const SWING: (f64, f64) = (0.2, 4.0);
 
-/// So many measures are what [`UNLIKELY`] was chosen for; of more, each must be less likely.
+/// The number of measures for which [`UNLIKELY`] was chosen. With more, each must be less likely.
 const MEASURES: f64 = 6.0;
 
-/// What an interval had.
+/// The counts of an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Interval {
     pub(crate) requests: u64,
@@ -61,18 +63,18 @@ pub(crate) struct Case<'a> {
     pub(crate) after: &'a [Interval],
     /// How many intervals there were since the change.
     pub(crate) since: usize,
-    /// The same measure of the routes that the change did not touch, in the same intervals; empty where there are none.
+    /// The same measure for routes that the change did not touch, in the same intervals; empty if there are none.
     pub(crate) others: (&'a [Interval], &'a [Interval]),
-    /// Of how many measures this is one.
+    /// How many measures are examined together.
     pub(crate) measures: usize,
 }
 
-/// That it is worse, in figures.
+/// The figures that show that it is worse.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Evidence {
     /// Share of bad requests before.
     pub(crate) before: f64,
-    /// The intervals that say so together.
+    /// The sum of the intervals that show it.
     pub(crate) after: Interval,
 }
 
@@ -81,7 +83,7 @@ impl Interval {
         if self.requests == 0 { 0.0 } else { self.bad as f64 / self.requests as f64 }
     }
 
-    /// The logarithm of the share; of none that of half a request.
+    /// The logarithm of the share; with no bad request, that of half a request.
     fn log_share(self) -> f64 {
         ((self.bad as f64 + 0.5) / (self.requests as f64 + 1.0)).ln()
     }
@@ -98,13 +100,15 @@ impl Evidence {
     }
 }
 
-/// Says whether the last intervals `after` a change are worse than those `before`. Too little traffic, before or after, never is.
+/// Whether the last intervals `after` a change are worse than those `before`. Never with too little traffic on either
+/// side.
 pub(crate) fn judge(case: &Case<'_>) -> Option<Evidence> {
     let usual = Usual::of(case.before)?;
     let in_a_row = if case.since <= AT_ONCE { IN_A_ROW.0 } else { IN_A_ROW.1 };
     let from = case.after.len().checked_sub(in_a_row)?;
     let last = case.after.get(from..)?;
-    // Several measures are several chances to be wrong. Two intervals must agree, so each takes the root of it.
+    // Several measures mean several chances of error. Two intervals must agree, so each gets the square root of the
+    // factor.
     let unlikely = UNLIKELY.0 * (MEASURES / (case.measures as f64).max(MEASURES)).sqrt();
     let rise = |at: usize| common_rise(case.others, from + at);
     let worse = last.iter().enumerate().all(|(at, interval)| usual.is_worse(*interval, rise(at), unlikely));
@@ -113,8 +117,8 @@ pub(crate) fn judge(case: &Case<'_>) -> Option<Evidence> {
     (worse && proven).then_some(Evidence { before: usual.share, after: together })
 }
 
-/// By how much the share of bad requests of the other routes has grown in an interval: the difference of the logarithms. Nothing where it
-/// fell, or where hardly anything is known.
+/// How much the other routes' share of bad requests has grown in an interval: the difference of the logarithms. Zero
+/// if it fell, or if too little is known.
 fn common_rise((before, after): (&[Interval], &[Interval]), at: usize) -> f64 {
     let telling: Vec<f64> = telling(before).map(|interval| interval.log_share()).collect();
     match after.get(at) {
@@ -125,25 +129,26 @@ fn common_rise((before, after): (&[Interval], &[Interval]), at: usize) -> f64 {
     }
 }
 
-/// Those with enough traffic to say something of how shares swing.
+/// The intervals with enough traffic to show fluctuations.
 fn telling(intervals: &[Interval]) -> impl Iterator<Item = &Interval> {
     intervals.iter().filter(|interval| interval.requests >= REQUESTS / 4)
 }
 
-/// What a measure was like before.
+/// The usual values of a measure before the change.
 struct Usual {
     share: f64,
-    /// Nearly the highest share: chance is given credit for what was seen, but for the one worst interval, which may be an accident.
+    /// Nearly the highest share: random fluctuation is measured from what was seen, except the one worst interval,
+    /// which may be an accident.
     credit: f64,
     worst: f64,
-    /// Mean of the logarithm of the share, its deviation for an interval to come, and how much experience that is.
+    /// Mean of the logarithm of the share, its deviation for a future interval, and the degrees of freedom.
     log_mean: f64,
     swing: f64,
     freedom: u32,
 }
 
 impl Usual {
-    /// `None` where too little is known.
+    /// `None` if too little is known.
     fn of(before: &[Interval]) -> Option<Self> {
         let all = before.iter().copied().fold(Interval::default(), Interval::and);
         if all.requests < REQUESTS {
@@ -186,8 +191,8 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// How likely a value this high or higher is by Student's t distribution, with so many degrees of freedom. Source: Abramowitz and Stegun,
-/// Handbook of Mathematical Functions (1964), 26.7.3 and 26.7.4.
+/// The probability of a value at least this high in Student's t distribution with these degrees of freedom. Source:
+/// Abramowitz and Stegun, Handbook of Mathematical Functions (1964), 26.7.3 and 26.7.4.
 fn t_tail(t: f64, freedom: u32) -> f64 {
     let angle = (t / f64::from(freedom).sqrt()).atan();
     let (sin, cos) = angle.sin_cos();
@@ -207,15 +212,16 @@ fn t_tail(t: f64, freedom: u32) -> f64 {
     (1.0 - within) / 2.0
 }
 
-/// How likely so many bad requests or more are, where each is bad with this probability: the upper tail of the binomial distribution.
+/// The probability of at least this many bad requests if each is bad with this probability: the upper tail of the
+/// binomial distribution.
 fn chance(interval: Interval, share: f64) -> f64 {
     let (n, k) = (interval.requests as f64, interval.bad);
-    // One bad request before says hardly more than none: never less than one in so many.
+    // One bad request before proves hardly more than none, so assume at least half a request.
     let p = share.max(0.5 / n).min(1.0);
     if k == 0 || p >= 1.0 {
         return 1.0;
     }
-    // Terms fall at least by half once they are far above the mean; summing stops where they no longer count.
+    // Far above the mean, terms fall at least by half; the sum stops where they no longer matter.
     let mut term = ln_binomial(n, k as f64) + k as f64 * p.ln() + (n - k as f64) * (1.0 - p).ln();
     let mut sum = 0.0;
     let mut at = k as f64;

@@ -1,4 +1,4 @@
-//! What a change restricts, and what going back from it would return.
+//! What a change restricts, and what going back from it would restore.
 
 use super::*;
 use std::path::Path;
@@ -30,7 +30,8 @@ fn found(before: &str, after: &str) -> Restriction {
     Restriction::of(&tree(before), &tree(after), &kinds).unwrap_or_default()
 }
 
-/// Begins with this, and a change puts another text in its place: what restricts, and what going back would give back.
+/// The start of each case. A change replaces one text by another; then which settings restrict, and what going back
+/// restores.
 const BEFORE: &str = "listeners: { web: { address: 127.0.0.1:80 } }
 upstreams: { api: { endpoints: [ 10.0.0.1:80, 10.0.0.9:80 ], sticky: { key: old } } }
 consumers: { shop: { key_auth: [ old, older ] } }
@@ -83,7 +84,7 @@ fn what_restricts() {
         ("requests: 9", "requests: 8", "plans.gold.filters", "plans.gold.filters.rate_limit"),
         ("routes:", "filters: [ { key_auth: {} } ]\nroutes:", "filters", ""),
         ("  b: {", "  c: { upstream: api, filters: [ { key_auth: {} } ] }\n  b: {", "routes.c.filters", ""),
-        // Things that are gone, or serve fewer.
+        // Things that are removed or serve fewer.
         ("10.0.0.1:80, 10.0.0.9:80", "10.0.0.1:80", "upstreams.api.endpoints", ""),
         (
             "[ 10.0.0.1:80, 10.0.0.9:80 ]",
@@ -123,7 +124,7 @@ fn what_restricts() {
     }
 }
 
-/// Each of these left some callers out: who had an older credential, or came from a network that is not named any more.
+/// Each of these excluded some callers: holders of an older credential, or callers from a network no longer listed.
 #[test]
 fn what_going_back_would_return() {
     let route = |filters: &str| format!("routes: {{ a: {{ upstream: o, filters: [ {filters} ] }} }}");

@@ -1,4 +1,4 @@
-//! Histories that are interrupted: at every step by an error, and at every step by the end of the process.
+//! Interrupted histories: at every step by an error, and at every step by the end of the process.
 
 use super::super::{Origin, Step};
 use super::*;
@@ -11,11 +11,11 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 enum Then {
     /// The disk is full.
     Fail,
-    /// The process is killed: nothing after this step happens, cleaning up included.
+    /// The process is killed: nothing after this step happens, not even cleanup.
     Kill,
 }
 
-/// Counts steps, and does something at one of them.
+/// Counts steps and acts at one of them.
 #[derive(Clone)]
 struct Until(Arc<AtomicUsize>, Then);
 
@@ -97,7 +97,7 @@ fn only_so_many_are_kept() {
     );
     assert_eq!(numbers(&History::open(folder.path()).unwrap()), kept);
 
-    // By bytes: two of these are more than there may be, and two always stay.
+    // By bytes: two of these exceed the limit, but two always stay.
     let large = "x".repeat(40 << 20);
     for n in 0..3 {
         add(&mut history, &texts(&format!("{n}{large}"), "")).unwrap();
@@ -119,11 +119,11 @@ fn what_is_damaged_is_passed_over() {
     let mut again = History::open(folder.path()).unwrap();
     assert_eq!(again.revisions().len(), 1);
     assert!(again.texts(2).is_err(), "cut short");
-    // The number of a file that cannot be read is not given again.
+    // An unreadable file's number is not reused.
     assert_eq!(add(&mut again, &texts("three", "")).unwrap(), 4);
 }
 
-/// A change as a gateway makes one: staged, the managed file written, accepted.
+/// A change as a gateway makes it: staged, the managed file written, accepted.
 fn change(history: &mut History, texts: &Texts) -> io::Result<u64> {
     let staged = history.stage(texts, &by(), Vec::new(), None)?;
     if let Err(e) = history.write_managed(texts.managed.as_ref().unwrap()) {
@@ -164,7 +164,7 @@ fn a_change_is_whole_or_not_at_all_wherever_it_ends() {
             let last = again.latest().unwrap().clone();
             assert_eq!(again.texts(last.number).unwrap().hash, last.hash, "step {step}");
             if then == Then::Kill {
-                // What is on the disk is what the history says last, with its author.
+                // The disk and the history's last entry agree, including the author.
                 assert_eq!((last.hash, &*last.author), (now.hash.clone(), "ann"), "step {step}");
             }
             match outcome {
@@ -173,12 +173,13 @@ fn a_change_is_whole_or_not_at_all_wherever_it_ends() {
                 Err(_) => assert_eq!(then, Then::Kill),
             }
             if steps.0.load(Relaxed) > 0 {
-                break; // there was no such step
+                break; // no such step
             }
             outcomes.push(on_disk);
         }
         let changes = outcomes.windows(2).filter(|pair| pair[0] != pair[1]).count();
-        // What fails behind a rename is told and does not undo it, so failures are no single border between old and new.
+        // A failure after a rename is reported but does not undo it, so failures mark no single border between old
+        // and new.
         if then == Then::Kill {
             assert_eq!(changes, 1, "old up to one step, new from there: {outcomes:?}");
         }

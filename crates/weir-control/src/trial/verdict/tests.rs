@@ -14,7 +14,7 @@ fn alone(before: &[Interval], after: &[Interval]) -> Option<Evidence> {
     judge(&case(before, after))
 }
 
-/// Requests of each interval, and how many of them failed.
+/// The requests of each interval, and how many failed.
 type Counts<'a> = &'a [(u64, u64)];
 
 #[test]
@@ -114,7 +114,7 @@ fn tails() {
     assert!(chance(Interval { requests: 1_000_000, bad: 500_000 }, 0.5) > 0.5);
 }
 
-/// Random numbers that are the same in each run.
+/// Random numbers that repeat in each run.
 struct Dice(fastrand::Rng);
 
 impl Dice {
@@ -122,12 +122,12 @@ impl Dice {
         self.0.f64()
     }
 
-    /// About normal: the sum of twelve.
+    /// Roughly normal: the sum of twelve.
     fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.unit()).sum::<f64>() - 6.0
     }
 
-    /// How many of these are bad: by Poisson's law where they are few, by the normal one where they are many.
+    /// How many of these are bad: Poisson if they are few, normal if they are many.
     fn bad(&mut self, requests: u64, share: f64) -> u64 {
         let mean = requests as f64 * share;
         if mean > 30.0 {
@@ -143,21 +143,21 @@ impl Dice {
     }
 }
 
-/// How noisy traffic is. All shares swing by a normal law of their logarithm.
+/// How noisy traffic is. The logarithm of every share fluctuates normally.
 #[derive(Clone, Copy)]
 struct Noise {
     swing: f64,
-    /// How much of a swing is left one interval later.
+    /// The part of a fluctuation that remains one interval later.
     memory: f64,
-    /// How often an incident begins that makes six times as many requests bad, and how many intervals it lasts.
+    /// How often an incident begins that multiplies bad requests by six, and how many intervals it lasts.
     incidents: (f64, f64),
-    /// How often one begins that makes eight times as many bad of all routes, for three intervals.
+    /// How often an incident begins that multiplies bad requests of all routes by eight, for three intervals.
     common: f64,
 }
 
 const NOISY: Noise = Noise { swing: 0.3, memory: 0.0, incidents: (0.003, 1.0), common: 0.0 };
 
-/// The traffic of a route, and of its neighbours.
+/// The traffic of a route and its neighbors.
 struct Traffic {
     noise: Noise,
     volume: f64,
@@ -185,7 +185,7 @@ impl Traffic {
     }
 }
 
-/// How many further intervals an incident lasts that lasts so many on average.
+/// How many more intervals an incident lasts, given its mean length.
 fn lasting(dice: &mut Dice, mean: f64) -> u32 {
     let mut more = 0;
     while mean > 1.0 && dice.unit() < 1.0 - 1.0 / mean {
@@ -194,7 +194,7 @@ fn lasting(dice: &mut Dice, mean: f64) -> u32 {
     more
 }
 
-/// How many of so many harmless changes go back: six measures of three routes each, and other routes beside them.
+/// How many of these harmless changes are reverted: six measures on three routes each, with other routes beside them.
 fn taken_back(dice: &mut Dice, noise: Noise, changes: usize) -> usize {
     let change = |dice: &mut Dice| {
         let volume = 10.0_f64.powf(1.5 + 2.0 * dice.unit());
@@ -226,8 +226,9 @@ fn taken_back(dice: &mut Dice, noise: Noise, changes: usize) -> usize {
 #[test]
 fn harmless_changes_stay() {
     let mut dice = Dice(fastrand::Rng::with_seed(0x5eed));
-    // The last three are wilder than traffic is that somebody watches a change on: swings that last, incidents of some minutes, an
-    // upstream of all routes that is unwell now and then. Without what is told above, 15 to 80 of 1000 would go back.
+    // The last three are wilder than traffic on which anybody watches a change: lasting fluctuations, incidents of
+    // some minutes, a shared upstream that fails now and then. Without the corrections above, 15 to 80 of 1000 would
+    // be reverted.
     for (what, noise, most) in [
         ("noisy", NOISY, 1),
         ("wide swings", Noise { swing: 0.6, ..NOISY }, 1),
