@@ -11,25 +11,25 @@ use super::pattern::Pattern;
 pub struct RouteSpec {
     /// The route's name, for messages.
     pub name: Arc<str>,
-    /// `api.example.com`, `*.example.com`, `[::1]`, `*`; none = any host.
+    /// `api.example.com`, `*.example.com`, `[::1]`, `*`; empty for any host.
     pub hosts: Vec<String>,
     /// `/hello`, `/users/{id}`, `/beta/*`, `/spot/{rest*}`, `~regex`, `/*`.
     pub path: String,
-    /// Methods, upper case as sent; none = any method.
+    /// Methods, upper case as sent; empty for any method.
     pub methods: Vec<String>,
     /// Name and value: literal, `*` (present), `~regex`.
     pub headers: Vec<(String, String)>,
     /// Name and value: literal, `*` (present).
     pub query: Vec<(String, String)>,
-    /// Numbers of listeners; none = any listener.
+    /// Numbers of listeners; empty for any listener.
     pub listeners: Vec<u16>,
     /// Decides between routes that are otherwise equal: the higher wins.
     pub priority: i32,
-    /// How to tell of it, where a part of it came from outside and is not to be shown.
+    /// How to show it if a part of it came from outside and must stay hidden.
     pub shown: Option<Box<Shown>>,
 }
 
-/// A route's `match` as it may be told: with `${VAR}` where something came from outside.
+/// A route's `match` for display: with `${VAR}` where something came from outside.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shown {
     /// As [`RouteSpec::hosts`].
@@ -40,17 +40,17 @@ pub struct Shown {
     pub methods: Vec<String>,
 }
 
-/// A route, compiled. Nothing in it is kept as written besides: there may be 200,000.
+/// A compiled route. The source text is not kept, because there may be 200,000 routes.
 #[derive(Debug)]
 pub(super) struct Route {
     pub(super) name: Arc<str>,
     pub(super) priority: i32,
-    /// Sorted, each once, never empty. Routes for the same hosts share one list.
+    /// Sorted, without duplicates, never empty. Routes for the same hosts share one list.
     pub(super) hosts: Arc<[HostPattern]>,
-    /// The hosts as written, where that is another order or form.
+    /// The hosts as written, if order or form differ.
     pub(super) written_hosts: Box<[String]>,
     pub(super) pattern: Pattern,
-    /// Most routes have none.
+    /// `None` for most routes.
     pub(super) conditions: Option<Box<Conditions>>,
     pub(super) shown: Option<Box<Shown>>,
 }
@@ -60,13 +60,13 @@ const _: () = assert!(size_of::<Route>() <= 128);
 // === impl Route ===
 
 impl Route {
-    /// All that it asks for but host and path.
+    /// All its conditions except host and path.
     #[inline]
     pub(super) fn conditions(&self) -> &Conditions {
         self.conditions.as_deref().unwrap_or(&NO_CONDITIONS)
     }
 
-    /// The hosts as they may be told: as written, with `${VAR}` where something came from outside.
+    /// The hosts for display: as written, with `${VAR}` where something came from outside.
     pub(super) fn told_hosts(&self) -> String {
         match (&self.shown, &*self.written_hosts) {
             (Some(shown), _) => shown.hosts.join(", "),
@@ -78,12 +78,12 @@ impl Route {
         }
     }
 
-    /// The path as it may be told.
+    /// The path for display.
     pub(super) fn told_path(&self) -> &str {
         self.shown.as_ref().map_or(self.pattern.as_str(), |shown| shown.path.as_str())
     }
 
-    /// The methods as they may be told.
+    /// The methods for display.
     pub(super) fn told_methods(&self) -> String {
         match &self.shown {
             Some(shown) => shown.methods.join(", "),
@@ -95,12 +95,12 @@ impl Route {
         }
     }
 
-    /// Sorts routes of one host and one shape: more conditions first, then higher priority.
+    /// Sorts routes with one host and one shape: more conditions first, then higher priority.
     pub(super) fn rank(&self) -> (std::cmp::Reverse<usize>, std::cmp::Reverse<i32>) {
         (std::cmp::Reverse(self.conditions().count()), std::cmp::Reverse(self.priority))
     }
 
-    /// The most specific of the route's hosts that a normalised host matches.
+    /// The most specific of the route's hosts that matches a normalized host.
     pub(super) fn host_for(&self, host: &[u8]) -> Option<&HostPattern> {
         self.hosts.iter().filter(|pattern| pattern.matches(host)).max_by_key(|pattern| pattern.specificity())
     }

@@ -1,9 +1,9 @@
-//! What is wrong with a set of routes: malformed parts, ties, and routes that can never win.
+//! Finds mistakes in a set of routes: malformed parts, ties, and routes that can never win.
 //!
-//! Only routes with the same host entry, the same shape of path and the same number of conditions can tie, so they are
-//! grouped by these three; large groups are split again by whatever value tells their members apart (a tenant header, the
-//! method). What is left is compared in pairs. The worst case, 10,000 routes of one shape that no single value tells apart,
-//! is 5 × 10^7 comparisons of two condition lists.
+//! Only routes with the same host entry, path shape and number of conditions can tie, so they are grouped by these
+//! three. Large groups are split by a value that distinguishes their members (a tenant header, the method). The rest
+//! is compared in pairs. The worst case, 10,000 routes of one shape that no single value distinguishes, takes 5 ×
+//! 10^7 comparisons of two condition lists.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher, Hash, Hasher};
@@ -16,10 +16,10 @@ use super::matcher::{Conditions, Field, Test};
 use super::pattern::Shape;
 use super::sample::Sample;
 
-/// Ties and unreachable routes that are reported for one set of routes; more tell nothing new.
+/// Most ties and unreachable routes reported for one set of routes; more add no information.
 pub const MAX_TIES: usize = 100;
 
-/// Groups up to this size are compared in pairs at once.
+/// Groups up to this size are compared in pairs right away.
 const SMALL_GROUP: usize = 24;
 
 /// Why a set of routes makes no table.
@@ -27,24 +27,24 @@ const SMALL_GROUP: usize = 24;
 pub struct Conflict {
     /// What is wrong.
     pub kind: ConflictKind,
-    /// Index of the route that is at fault.
+    /// Index of the route at fault.
     pub route: usize,
-    /// Index of the route that it collides with.
+    /// Index of the route it collides with.
     pub other: Option<usize>,
-    /// Where in the route: `match.path`, `match.hosts[1]`, `match.headers.x-env`.
+    /// The place in the route: `match.path`, `match.hosts[1]`, `match.headers.x-env`.
     pub field: String,
     /// What is wrong, in a sentence.
     pub message: String,
     /// What to do about it.
     pub hint: String,
-    /// A request that both routes match, as `weir explain` takes it, where one could be made up.
+    /// A request that both routes match, in the form of `weir explain`, if one could be made up.
     pub example: Option<String>,
 }
 
 /// The kinds of [`Conflict`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConflictKind {
-    /// Two routes are equal in everything that decides and one request can match both.
+    /// Two routes are equal in every deciding respect, and one request can match both.
     Ambiguous,
     /// A header name or value is malformed.
     BadHeader,
@@ -56,11 +56,11 @@ pub enum ConflictKind {
     BadPattern,
     /// A query parameter's name or value is malformed.
     BadQuery,
-    /// Another route takes every request that this one could match.
+    /// Another route wins every request that this one could match.
     Unreachable,
 }
 
-/// Ties and unreachable routes among those that compiled.
+/// Ties and unreachable routes among the compiled ones.
 pub(super) fn ties(routes: &[Option<Route>]) -> Vec<Conflict> {
     let mut search = Search { routes, tied: BTreeMap::new(), covered: BTreeMap::new() };
     for (host, members) in &groups(routes) {
@@ -69,10 +69,10 @@ pub(super) fn ties(routes: &[Option<Route>]) -> Vec<Conflict> {
     search.report()
 }
 
-/// The routes that share a host entry, a shape and a number of conditions with another: all that a tie is possible among.
+/// The routes that share host entry, shape and number of conditions with another: only these can tie.
 ///
-/// Most routes share them with none. So first a number is made of the three, and only routes of the same number are
-/// looked at: with the shapes themselves as keys of a table, 200,000 routes would take 40 MB for as long as this lasts.
+/// Most routes share them with none. So the three are first hashed to a number, and only routes with equal numbers
+/// are examined. With the shapes themselves as keys, 200,000 routes would temporarily take 40 MB.
 fn groups(routes: &[Option<Route>]) -> Vec<(&HostPattern, Vec<usize>)> {
     let hasher = RandomState::default();
     let mut entries: Vec<(u64, usize, &HostPattern)> = Vec::with_capacity(routes.len());
@@ -88,7 +88,7 @@ fn groups(routes: &[Option<Route>]) -> Vec<(&HostPattern, Vec<usize>)> {
     entries.sort_unstable_by_key(|(number, index, _)| (*number, *index));
     let mut groups = Vec::new();
     for alike in entries.chunk_by(|(a, ..), (b, ..)| a == b).filter(|alike| alike.len() > 1) {
-        // Two that differ may have one number by chance.
+        // Different ones may have the same number by chance.
         let mut same: HashMap<(&HostPattern, String, usize), Vec<usize>> = HashMap::new();
         for &(_, index, host) in alike {
             let Some(Some(route)) = routes.get(index) else { continue };
@@ -107,7 +107,7 @@ struct Search<'r> {
     routes: &'r [Option<Route>],
     /// The later route of a tie, and the earlier.
     tied: BTreeMap<usize, usize>,
-    /// Route → who covers it, and the hosts where that is so.
+    /// A covered route → the route that covers it, and the hosts for which it does.
     covered: BTreeMap<usize, (usize, BTreeSet<&'r HostPattern>)>,
 }
 
@@ -124,7 +124,8 @@ impl<'r> Search<'r> {
             }
             return;
         };
-        // Members with different values of the feature exclude each other; those without one meet everybody.
+        // Members with different values of the feature exclude each other; those without a value must be compared
+        // with all.
         let mut by_value: BTreeMap<&[u8], Vec<usize>> = BTreeMap::new();
         let mut open = Vec::new();
         for &member in members {
@@ -152,7 +153,7 @@ impl<'r> Search<'r> {
             }
             let (earlier, later) = (member.min(other), member.max(other));
             if self.tied.contains_key(&later) {
-                // All that is compared here may be this one route; do not go through the rest for nothing.
+                // The remaining comparisons may all be of this route; skip them.
                 if later == member {
                     return;
                 }
@@ -173,7 +174,7 @@ impl<'r> Search<'r> {
         }
     }
 
-    /// What tells most of these routes apart, if anything does.
+    /// The feature that distinguishes most of these routes, if any.
     fn best_feature(&self, members: &[usize]) -> Option<Feature<'r>> {
         let mut values: HashMap<Feature<'r>, (usize, HashSet<&'r [u8]>)> = HashMap::new();
         for route in members.iter().filter_map(|&member| self.route(member)) {
@@ -184,7 +185,7 @@ impl<'r> Search<'r> {
                 distinct.insert(value);
             }
         }
-        // The largest bucket that must still be compared shrinks with the number of values, the rest with the count.
+        // More distinct values leave smaller buckets to compare; a higher count leaves fewer routes outside them.
         let best = values.into_iter().filter(|(_, (_, distinct))| distinct.len() > 1);
         best.max_by_key(|(feature, (count, distinct))| (*count, distinct.len(), *feature))
             .map(|(feature, _)| feature)
@@ -225,7 +226,7 @@ impl<'r> Search<'r> {
         }
         for (&loser, (winner, hosts)) in &self.covered {
             let (Some(a), Some(b)) = (self.route(*winner), self.route(loser)) else { continue };
-            // Lost for one host of several, the route still has the others.
+            // If it is covered for only some of its hosts, it still has the others.
             if hosts.len() < b.hosts.len() || conflicts.len() >= MAX_TIES {
                 continue;
             }
@@ -246,7 +247,7 @@ impl<'r> Search<'r> {
     }
 }
 
-/// Something that has at most one value per route, where two different values exclude each other.
+/// A property with at most one value per route, of which two different values exclude each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Feature<'r> {
     Header(&'r str),
@@ -275,7 +276,7 @@ impl<'r> Feature<'r> {
                 [method] => Some(method),
                 _ => None,
             },
-            // The first whole segment of a regex: what begins with another one is another path.
+            // A regex's first whole segment: a path that begins with another segment cannot match.
             Self::Prefix => match &route.pattern.shape {
                 Shape::Regex(regex) => {
                     let inner = regex.prefix.get(1..)?;
@@ -288,7 +289,7 @@ impl<'r> Feature<'r> {
 }
 
 impl Route {
-    /// Whether no request matches both, for routes of one host entry and one shape.
+    /// Whether no request matches both, given the same host entry and shape.
     fn excludes(&self, other: &Self) -> bool {
         if let (Shape::Regex(a), Shape::Regex(b)) = (&self.pattern.shape, &other.pattern.shape)
             && a.excludes(b)
@@ -298,7 +299,7 @@ impl Route {
         self.conditions().excludes(other.conditions())
     }
 
-    /// Whether this route matches every request that `other` matches, for routes of one host entry and one shape.
+    /// Whether this route matches every request that `other` matches, given the same host entry and shape.
     fn covers(&self, other: &Self) -> bool {
         let same_path = match &self.pattern.shape {
             Shape::Regex(_) => self.pattern.as_str() == other.pattern.as_str(),
@@ -323,7 +324,7 @@ impl Conditions {
             || fields(&self.query, &other.query)
     }
 
-    /// Whether what meets these conditions meets `other` too.
+    /// Whether a request that meets these conditions meets `other` too.
     fn implies(&self, other: &Self) -> bool {
         let fields = |mine: &[Field], theirs: &[Field]| {
             theirs.iter().all(|t| mine.iter().any(|m| m.name == t.name && m.test.implies(&t.test)))

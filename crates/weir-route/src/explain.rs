@@ -1,8 +1,9 @@
-//! The decision, told: which route won a request, why the others that match lost, and what the near misses lacked.
+//! Explains a routing decision: which route won a request, why the other matching routes lost, and what near misses
+//! lacked.
 //!
-//! The winner comes from [`Table::find`], the very function that routes live traffic, watched through its [`Trace`]. What
-//! is told about the others is evaluated here, route by route: linear in the number of routes, which is fine for a
-//! question that a person asks.
+//! The winner comes from [`Table::find`], the same function that routes live traffic, watched through its [`Trace`].
+//! The other routes are evaluated here one by one. That is linear in the number of routes, which is fine for a
+//! human's question.
 
 use std::cmp::{Ordering, Reverse};
 use std::fmt;
@@ -14,38 +15,38 @@ use super::host::{self, HostBuffer, HostPattern};
 use super::request::{Failed, Headers, Request, RouteId, Trace};
 use super::table::Table;
 
-/// Near misses that are told, unless the caller asks for another number.
+/// The default number of near misses.
 pub const NEAR_MISSES: usize = 10;
 
-/// Why a request went where it went.
+/// Why a request went to its route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Decision {
-    /// The route that won, if one did.
+    /// The winning route, if any.
     pub winner: Option<Winner>,
-    /// Routes that match as well and lost, in the order of precedence.
+    /// Routes that also match but lost, in the order of precedence.
     pub lost: Vec<Lost>,
-    /// Routes that do not match, the nearest first.
+    /// Routes that do not match, nearest first.
     pub near_misses: Vec<NearMiss>,
     /// How many more do not match.
     pub omitted: usize,
 }
 
-/// The route that won.
+/// The winning route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Winner {
     /// Its index.
     pub index: usize,
     /// Its name.
     pub route: String,
-    /// Its host entry that the request has; `*` for any.
+    /// Its host entry that matches the request; `*` for any.
     pub host: String,
     /// Its path pattern.
     pub path: String,
-    /// How many conditions it has beside host and path.
+    /// How many conditions it has besides host and path.
     pub conditions: usize,
     /// What its pattern captured.
     pub captures: Vec<Captured>,
-    /// Routes that were asked before it, because their host and path are more specific, and did not match.
+    /// Routes with more specific host and path that were tried first and did not match.
     pub asked_before: usize,
 }
 
@@ -58,7 +59,7 @@ pub struct Captured {
     pub value: String,
 }
 
-/// A route that matches, and lost.
+/// A route that matches but lost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Lost {
     /// Its index.
@@ -67,11 +68,11 @@ pub struct Lost {
     pub route: String,
     /// The rule that decided.
     pub rule: Rule,
-    /// The same in words.
+    /// The same as text.
     pub why: String,
 }
 
-/// The rules of precedence, in the order in which they are asked.
+/// The rules of precedence, in the order they apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
@@ -94,11 +95,11 @@ pub struct NearMiss {
     pub route: String,
     /// The first condition that failed: `host`, `path`, `method`, `listener`, `header x-env`, `query v`.
     pub failed: String,
-    /// The same in words.
+    /// The same as text.
     pub why: String,
 }
 
-/// Finds the route of a request and tells why, with at most `near_misses` routes that do not match.
+/// Finds the route of a request and explains why, with at most `near_misses` routes that do not match.
 pub fn explain<H: Headers>(table: &Table, request: &Request<'_, H>, near_misses: usize) -> Decision {
     let mut watched = Watched(0);
     let winner = table.find(request, &mut watched);
@@ -116,7 +117,7 @@ pub fn explain<H: Headers>(table: &Table, request: &Request<'_, H>, near_misses:
         }
     }
     lost.sort_by(|(_, a), (_, b)| seen.precedence(a, b).1);
-    // Stable, so that routes equally near stay in their order.
+    // Stable, so that equally near routes keep their order.
     misses.sort_by_key(|(nearness, _)| *nearness);
     let omitted = misses.len().saturating_sub(near_misses);
     misses.truncate(near_misses);
@@ -133,7 +134,7 @@ pub fn explain<H: Headers>(table: &Table, request: &Request<'_, H>, near_misses:
     }
 }
 
-/// Counts the candidates that the table asked in vain.
+/// Counts the candidates that the table tried in vain.
 struct Watched(usize);
 
 impl Trace for Watched {
@@ -142,10 +143,10 @@ impl Trace for Watched {
     }
 }
 
-/// How near a miss is: path and host, path, host, neither; then the bytes that path and pattern share.
+/// How near a miss is: by path and host, path, host, or neither; then by the bytes that path and pattern share.
 type Nearness = (u8, usize);
 
-/// The request, with its host in the form that is compared.
+/// The request, with its host in normalized form.
 struct Seen<'a, 'r, H> {
     request: &'a Request<'r, H>,
     host: &'a [u8],
@@ -162,7 +163,7 @@ impl<H: Headers> Seen<'_, '_, H> {
         route.conditions().check(self.request)
     }
 
-    /// Which of two routes that match comes first, and by which rule.
+    /// Which of two matching routes comes first, and by which rule.
     fn precedence(&self, a: &Route, b: &Route) -> (Rule, Ordering) {
         let host = |route: &Route| Reverse(route.host_for(self.host).map_or(0, HostPattern::specificity));
         let rules = [

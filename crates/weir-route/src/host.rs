@@ -1,6 +1,6 @@
-//! Hosts: what a route's `hosts:` says, and the form in which a request's host is compared with it.
+//! Hosts: the entries of a route's `hosts:`, and the normalized form in which a request's host is compared with them.
 //!
-//! Compared without regard to case, port and one trailing dot. IPv6 addresses are compared as addresses.
+//! Case, port and one trailing dot are ignored. IPv6 addresses are compared as addresses.
 
 use std::io::Write as _;
 use std::net::Ipv6Addr;
@@ -9,16 +9,16 @@ use smallvec::SmallVec;
 
 use super::pattern::PatternError;
 
-/// The longest host that a route can name (RFC 1035 §2.3.4); a longer one matches routes for any host only.
+/// The longest host that a route can name (RFC 1035 §2.3.4); a longer one matches only routes for any host.
 pub const HOST_BYTES: usize = 255;
 
-/// Room for one normalised host; never spills, because longer ones are refused.
+/// Room for one normalized host; never spills, because longer hosts are refused.
 pub(super) type HostBuffer = SmallVec<[u8; HOST_BYTES + 1]>;
 
 /// One entry of a route's `hosts:`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum HostPattern {
-    /// Every host, and none.
+    /// Every host, or none.
     Any,
     /// `.example.com`: one or more labels before it.
     Wildcard(Box<[u8]>),
@@ -81,7 +81,7 @@ impl HostPattern {
         })
     }
 
-    /// Whether a normalised host is one of these.
+    /// Whether a normalized host matches.
     pub(super) fn matches(&self, host: &[u8]) -> bool {
         match self {
             Self::Any => true,
@@ -90,7 +90,7 @@ impl HostPattern {
         }
     }
 
-    /// As it would be written.
+    /// Its written form.
     pub(super) fn to_text(&self) -> String {
         match self {
             Self::Any => "*".to_owned(),
@@ -99,7 +99,7 @@ impl HostPattern {
         }
     }
 
-    /// The more specific comes first: exact, then the longer wildcard, then any.
+    /// Orders by specificity: exact, then the longer wildcard, then any.
     pub(super) fn specificity(&self) -> usize {
         match self {
             Self::Any => 0,
@@ -109,16 +109,16 @@ impl HostPattern {
     }
 }
 
-/// The form in which hosts are compared: no port, no trailing dot, lower case. Empty when no named host could match.
+/// Normalizes a host for comparison: no port, no trailing dot, lower case. Empty if no named host could match.
 ///
-/// Copies only where a letter has to change or an IPv6 address is written; never allocates.
+/// Copies only if a letter must change or an IPv6 address is written; never allocates.
 #[inline]
 pub(super) fn normalize<'a>(raw: &'a [u8], buffer: &'a mut HostBuffer) -> &'a [u8] {
     buffer.clear();
     if raw.first() == Some(&b'[') {
         return normalize_v6(raw, buffer).unwrap_or_default();
     }
-    // A port is at most five digits and hosts are short, so that a plain loop beats a call.
+    // A port has at most five digits and hosts are short, so a plain loop beats a call.
     let end = raw.iter().position(|&byte| byte == b':').unwrap_or(raw.len());
     let name = raw.get(..end).unwrap_or_default();
     let name = name.strip_suffix(b".").unwrap_or(name);

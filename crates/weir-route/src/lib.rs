@@ -1,6 +1,6 @@
 //! Routes: which one wins a request, and why.
 //!
-//! This room knows nothing of config, sockets or tasks: it takes plain route specs and bytes.
+//! This crate knows nothing of config, sockets or tasks: it takes plain route specs and bytes.
 //!
 //! ```text
 //!   RouteSpec… ──Table::build──▶ Table ──find(&Request, &mut Trace)──▶ RouteId
@@ -14,7 +14,7 @@
 //!      └ with `%2F` or `;` ──readings::settle──▶ the route that every reading of it takes, or none
 //! ```
 //!
-//! `docs/reference/routing.md` tells the same to operators, with worked examples.
+//! `docs/reference/routing.md` explains this to operators, with worked examples.
 
 mod compiled;
 mod conflict;

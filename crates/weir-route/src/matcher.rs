@@ -1,8 +1,8 @@
-//! The conditions that a route sets beside host and path: method, listener, headers, query.
+//! A route's conditions besides host and path: method, listener, headers, query.
 //!
-//! A literal value holds for a field (or parameter) that stands in the request exactly once. One that is repeated matches
-//! no literal and no regex, because peers disagree on which of its values counts; `*` is content with any number. This is
-//! also what makes two literals exclude each other.
+//! A literal value matches a field (or parameter) that occurs exactly once in the request. A repeated one matches no
+//! literal and no regex, because peers disagree on which of its values counts; `*` accepts any number. This also
+//! makes two literals exclude each other.
 
 use regex::bytes::Regex;
 use regex_syntax::hir::Hir;
@@ -10,7 +10,7 @@ use regex_syntax::hir::Hir;
 use super::pattern::{self, PatternError};
 use super::request::{Failed, Headers, Request};
 
-/// All conditions of a route but host and path.
+/// All conditions of a route except host and path.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Conditions {
     pub(super) methods: Vec<Box<[u8]>>,
@@ -19,11 +19,11 @@ pub(super) struct Conditions {
     pub(super) query: Vec<Field>,
 }
 
-/// Those of a route that has none.
+/// The conditions of a route that has none.
 pub(super) static NO_CONDITIONS: Conditions =
     Conditions { methods: Vec::new(), listeners: Vec::new(), headers: Vec::new(), query: Vec::new() };
 
-/// What is asked of one header field or query parameter.
+/// A condition on one header field or query parameter.
 #[derive(Clone, Debug)]
 pub(super) struct Field {
     /// Lower case for a header; decoded for a parameter.
@@ -31,7 +31,7 @@ pub(super) struct Field {
     pub(super) test: Test,
 }
 
-/// What is asked of a value.
+/// A condition on a value.
 #[derive(Clone, Debug)]
 pub(super) enum Test {
     Exact(Box<[u8]>),
@@ -40,7 +40,8 @@ pub(super) enum Test {
 }
 
 impl Conditions {
-    /// How many there are. All methods together are one, all listeners too, each header and each parameter is one.
+    /// How many there are. All methods together count as one, all listeners too; each header and each parameter
+    /// counts as one.
     #[inline]
     pub(super) fn count(&self) -> usize {
         usize::from(!self.methods.is_empty())
@@ -49,9 +50,9 @@ impl Conditions {
             + self.query.len()
     }
 
-    /// Whether the request meets them all; else the first that it does not. The cheap ones are asked first.
+    /// Whether the request meets all of them; otherwise the first that fails. Cheap ones are checked first.
     ///
-    /// Cost: for each header condition what [`Headers::get_all`] costs, for each query condition one pass over the query.
+    /// Cost: one [`Headers::get_all`] per header condition, one pass over the query per query condition.
     pub(super) fn check<H: Headers>(&self, request: &Request<'_, H>) -> Result<(), Failed<'_>> {
         if !self.methods.is_empty() && !self.methods.iter().any(|method| **method == *request.method) {
             return Err(Failed::Method);
@@ -122,7 +123,7 @@ impl Test {
         }
     }
 
-    /// Whether no single value passes both, as far as can be told.
+    /// Whether provably no single value passes both.
     pub(super) fn excludes(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Present, _) | (_, Self::Present) | (Self::Regex { .. }, Self::Regex { .. }) => false,
@@ -130,7 +131,7 @@ impl Test {
         }
     }
 
-    /// Whether every value that passes `self` passes `other`, as far as can be told.
+    /// Whether provably every value that passes `self` passes `other`.
     pub(super) fn implies(&self, other: &Self) -> bool {
         match (self, other) {
             (_, Self::Present) => true,
@@ -141,7 +142,7 @@ impl Test {
     }
 }
 
-/// A method is a token (RFC 9110 §9.1) and compared with regard to case.
+/// A method is a token (RFC 9110 §9.1) and is case-sensitive.
 pub(super) fn parse_method(text: &str) -> Result<Box<[u8]>, PatternError> {
     let known = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"];
     let upper = text.to_ascii_uppercase();
@@ -185,7 +186,7 @@ fn query_holds(query: &[u8], field: &Field) -> bool {
     held
 }
 
-/// The bytes that a query's text stands for: escapes decoded, `+` a space, as forms send it. A bad escape is itself.
+/// Decodes a query's text: escapes are decoded, and `+` is a space, as in forms. A bad escape stands for itself.
 fn decoded(text: &[u8]) -> impl Iterator<Item = u8> {
     let mut at = 0;
     std::iter::from_fn(move || {

@@ -1,25 +1,25 @@
-//! The one place where a path gets its canonical form, used for matching, access rules and forwarding alike.
+//! The only place that brings a path into canonical form, which matching, access rules and forwarding share.
 //!
-//! Two spellings of one resource become one, and what an upstream might read otherwise than we do is refused. The rules,
-//! with RFC 3986 §6.2.2 as their base:
+//! Two spellings of one resource become one, and anything an upstream might read differently is refused. The rules,
+//! based on RFC 3986 §6.2.2:
 //!
 //! - escapes of unreserved characters are decoded, the hex digits of the others are upper-cased (§6.2.2.1, §6.2.2.2);
-//! - `.` and `..` segments are resolved, also where written `%2e` (§5.2.4, §6.2.2.3); above the root is an error;
+//! - `.` and `..` segments are resolved, also when written `%2e` (§5.2.4, §6.2.2.3); above the root is an error;
 //! - `//` becomes `/`, unless the listener keeps slashes;
-//! - `%2F` stays and is never equal to `/` (what servers behind us make of it is the business of `readings.rs`); but where a `%2F` has a `..` for a neighbour (`..%2f`, `%2f..`, `a%2F..%2Fb`)
-//!   an upstream that decodes before it splits would climb, so that is an error;
+//! - `%2F` stays and never equals `/` (`readings.rs` handles how servers behind us read it). But beside a `..`
+//!   (`..%2f`, `%2f..`, `a%2F..%2Fb`) an upstream that decodes before it splits would climb, so that is an error;
 //! - only one layer is decoded: `%252e%252e` is the data `%2e%2e`, and stays;
-//! - characters that no URI may hold raw (`"<>^{|}` and the backtick) are escaped, as browsers do, so that `|` and `%7C`
-//!   are one path;
-//! - `..;` and `.;` are errors, also where written `%3B`: servlet containers drop what follows the `;`, and climb;
-//! - control bytes (raw or escaped), backslash (raw or escaped), spaces, `#`, `?`, bytes from 0x80 up and bad escapes are
-//!   errors.
+//! - characters that no URI may hold raw (`"<>^{|}` and the backtick) are escaped, as browsers do, so that `|` and
+//!   `%7C` are one path;
+//! - `..;` and `.;` are errors, also when written `%3B`: servlet containers drop what follows the `;`, and climb;
+//! - control bytes (raw or escaped), backslash (raw or escaped), spaces, `#`, `?`, bytes from 0x80 up and bad escapes
+//!   are errors.
 //!
 //! Invariant: `canonical(canonical(x)) == canonical(x)`.
 
 use std::fmt;
 
-/// What becomes of empty segments.
+/// How to treat empty segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Slashes {
     /// `//` stays.
@@ -29,10 +29,10 @@ pub enum Slashes {
     Merge,
 }
 
-/// Where the canonical path stands.
+/// Where the canonical path is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Canonical {
-    /// The raw path is the canonical path; the buffer holds nothing of use.
+    /// The raw path is canonical; the buffer's content is undefined.
     AsIs,
     /// The buffer holds the canonical path.
     Rewritten,
@@ -49,16 +49,16 @@ impl Canonical {
     }
 }
 
-/// What a canonical path has that servers read in different ways.
+/// Parts of a canonical path that servers read differently.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ambiguity {
-    /// `%2F`: nginx, WSGI and many others decode it before they split the path; Node and others do not.
+    /// `%2F`: nginx, WSGI and many others decode it before splitting the path; Node and others do not.
     pub slash: bool,
     /// `;` or `%3B`: servlet containers cut a segment there (RFC 3986 §3.3 calls the rest its parameters).
     pub semicolon: bool,
 }
 
-/// Why a path has no canonical form. Each is a 400 for the client that sent it.
+/// Why a path has no canonical form. Each causes a 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PathError {
     /// `..` climbs above `/`.
@@ -109,15 +109,15 @@ impl std::error::Error for PathError {}
 
 /// Brings `raw` (a path without its query) into canonical form.
 ///
-/// The common case, where nothing has to change, is one quick scan: nothing is written and [`Canonical::AsIs`] comes
-/// back. Otherwise `out` is cleared and filled. Cost: linear in the length of `raw`; `out` grows to three times that
-/// length at most. Never panics, whatever the bytes.
+/// In the common case nothing changes: one quick scan, nothing is written, and the result is [`Canonical::AsIs`].
+/// Otherwise `out` is cleared and filled. Cost: linear in the length of `raw`; `out` grows to at most three times
+/// that length. Never panics, whatever the bytes.
 pub fn canonical(raw: &[u8], slashes: Slashes, out: &mut Vec<u8>) -> Result<Canonical, PathError> {
     examine(raw, slashes, out).map(|(form, _)| form)
 }
 
-/// As [`canonical`], and tells what in the path may be read in another way: found on the way, so that the common path,
-/// which has nothing of it, pays nothing.
+/// As [`canonical`], and also reports what can be read differently. It is found in the same pass, so the common path
+/// pays nothing.
 #[inline]
 pub fn examine(raw: &[u8], slashes: Slashes, out: &mut Vec<u8>) -> Result<(Canonical, Ambiguity), PathError> {
     let mut ambiguity = Ambiguity::default();
@@ -128,7 +128,7 @@ pub fn examine(raw: &[u8], slashes: Slashes, out: &mut Vec<u8>) -> Result<(Canon
     Ok((if out == raw { Canonical::AsIs } else { Canonical::Rewritten }, ambiguity))
 }
 
-/// Says that `raw` is canonical beyond doubt. A path with escapes or odd characters is left to [`rewrite`].
+/// Whether `raw` is certainly canonical. A path with escapes or unusual characters is left to [`rewrite`].
 #[inline]
 fn is_plain(raw: &[u8], slashes: Slashes) -> bool {
     if raw.first() != Some(&b'/') {
@@ -140,7 +140,7 @@ fn is_plain(raw: &[u8], slashes: Slashes) -> bool {
             Class::Plain => after_slash = false,
             Class::Slash if after_slash && slashes == Slashes::Merge => return false,
             Class::Slash => after_slash = true,
-            // `/.well-known` is plain; `/.`, `/./`, `/..` and `/.%2e` are for the careful way.
+            // `/.well-known` is plain; `/.`, `/./`, `/..` and `/.%2e` need the careful path.
             Class::Dot if after_slash && matches!(raw.get(at + 1), None | Some(b'/' | b'.' | b'%')) => {
                 return false;
             }
@@ -151,7 +151,7 @@ fn is_plain(raw: &[u8], slashes: Slashes) -> bool {
     true
 }
 
-/// Builds the canonical form in `out`, segment by segment, with `out` itself as the stack that `..` pops.
+/// Builds the canonical form in `out`, segment by segment. `out` itself is the stack that `..` pops.
 fn rewrite(
     raw: &[u8],
     slashes: Slashes,
@@ -160,7 +160,7 @@ fn rewrite(
 ) -> Result<(), PathError> {
     out.clear();
     let Some((b'/', mut rest)) = raw.split_first() else { return Err(PathError::NotAbsolute) };
-    // Invariant: `out` is empty or a canonical path of whole segments, each with its `/` in front.
+    // Invariant: `out` is empty or a canonical path of whole segments, each preceded by its `/`.
     loop {
         let start = out.len();
         out.push(b'/');
@@ -177,7 +177,7 @@ fn rewrite(
             _ if last => return Ok(()),
             _ => continue,
         }
-        // The segment is gone; at the end it leaves a `/` behind: `/a/b/..` is `/a/`.
+        // The segment is gone, but at the end it leaves a `/`: `/a/b/..` is `/a/`.
         if last {
             out.push(b'/');
             return Ok(());
@@ -185,7 +185,8 @@ fn rewrite(
     }
 }
 
-/// Appends one canonical segment to `out`; gives the raw bytes used, with the `/` behind it, and whether it was the last.
+/// Appends one canonical segment to `out`. Returns the raw bytes consumed, including the `/` after it, and whether it
+/// was the last.
 fn segment(raw: &[u8], out: &mut Vec<u8>, ambiguity: &mut Ambiguity) -> Result<(usize, bool), PathError> {
     let start = out.len();
     let mut here = Ambiguity::default();
@@ -231,7 +232,7 @@ fn segment(raw: &[u8], out: &mut Vec<u8>, ambiguity: &mut Ambiguity) -> Result<(
     Ok((at, last))
 }
 
-/// A canonical segment, cut at its `%2F`.
+/// A canonical segment split at its `%2F`.
 fn pieces(segment: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = Some(segment);
     std::iter::from_fn(move || {
@@ -242,7 +243,7 @@ fn pieces(segment: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Whether a piece is `.` or `..` once its parameters are dropped.
+/// Whether a piece is `.` or `..` without its parameters.
 fn has_dot_parameters(piece: &[u8]) -> bool {
     let behind = piece.strip_prefix(b"..").or_else(|| piece.strip_prefix(b"."));
     behind.is_some_and(|rest| rest.starts_with(b";") || rest.starts_with(b"%3B"))
@@ -273,7 +274,7 @@ enum Class {
     /// Stands for itself: unreserved, sub-delims, `:` and `@` (RFC 3986 §3.3).
     Plain,
     Refused(PathError),
-    /// `;`, which stands for itself, and may mean more.
+    /// `;`, which stands for itself but may mean more.
     Semicolon,
     Slash,
 }

@@ -1,4 +1,4 @@
-//! All routes of one host entry, found by path in the order of precedence.
+//! The routes of one host entry, found by path in the order of precedence.
 //!
 //! ```text
 //!   whole literal ── one hash lookup ─▶ leaf
@@ -7,10 +7,10 @@
 //!   trie again ── levels from the deepest up ─▶ leaves of prefixes (`/beta/*`)
 //! ```
 //!
-//! Cost of a lookup: one hash of the path where it is no longer than the longest literal, one hash of each segment as deep
-//! as the patterns go, one run of each regex whose literal prefix fits, and the conditions of each candidate that has the
-//! path. A longer path costs nothing more; neither does a route that does not have the path. With patterns that mix
-//! `{name}` and literals in one place, a level holds every node that fits: at most as many as there are such patterns.
+//! Cost of a lookup: one hash of the path unless it is longer than the longest literal, one hash per segment as deep
+//! as the patterns go, one run of each regex whose literal prefix fits, and the conditions of each candidate with a
+//! matching path. A longer path costs no more, and neither do routes with other paths. If patterns mix `{name}` and
+//! literals in one place, a level holds every node that fits: at most as many as there are such patterns.
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
@@ -23,14 +23,14 @@ use super::request::RouteId;
 
 type Map<K, V> = HashMap<K, V, RandomState>;
 
-/// A segment as a table's key. A short one stands in the table itself.
+/// A segment as a table's key. A short one is stored inline.
 type Name = SmallVec<[u8; 16]>;
 
 /// Trie nodes that one lookup may visit without touching the heap.
 const INLINE_NODES: usize = 32;
 
-/// A route in a leaf, with one bit that says whether it has conditions, so that the usual route that has none costs no
-/// look at them.
+/// A route in a leaf, with one bit for whether it has conditions. The usual route has none, and its conditions need
+/// not be loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Candidate(u32);
 
@@ -53,11 +53,11 @@ impl Candidate {
     }
 }
 
-/// Routes of one shape, best first. The first stands in the leaf itself: most leaves have one.
+/// Routes with one shape, best first. The first is stored inline, because most leaves have only one.
 #[derive(Clone, Copy, Debug)]
 struct Leaf {
     first: Candidate,
-    /// Where the others stand in [`Paths::others`]; 0 where there are none.
+    /// The index of the others in [`Paths::others`]; 0 if there are none.
     others: u32,
 }
 
@@ -67,7 +67,7 @@ impl Default for Leaf {
     }
 }
 
-/// A place in the trie where shapes part, or where one ends on the way of another.
+/// A point in the trie where shapes diverge, or where one ends on the way to another.
 #[derive(Debug, Default)]
 struct Node {
     /// Exact templates that end here.
@@ -78,7 +78,7 @@ struct Node {
     literals: Children,
 }
 
-/// Most nodes have one literal child or none; those need no table.
+/// Most nodes have at most one literal child and need no table.
 #[derive(Debug, Default)]
 enum Children {
     Many(Map<Name, Place>),
@@ -87,11 +87,11 @@ enum Children {
     One(Name, Place),
 }
 
-/// Where a step leads: to a node or, where only one route goes on from here, to what is left of it.
+/// Where a step leads: to a node or, if only one route continues, to the rest of its path.
 ///
-/// Among 10,000 routes nothing of the next one asked for is in the cache, and each line of memory is a wait of 100 ns. So
-/// a route has a single line to itself here: the entry in a table of children that holds its name and this. Every route
-/// in turn, a lookup costs 0.2 µs more among 10,000 than among 10; with a node for each segment it was 0.6 (suite routes).
+/// Among 10,000 routes the next one requested is not in the cache, and each cache line costs 100 ns. So a route has a
+/// single line here: the entry in a table of children with its name and this. With every route requested in turn, a
+/// lookup costs 0.2 µs more among 10,000 than among 10; with a node per segment it was 0.6 (suite routes).
 #[derive(Clone, Copy, Debug)]
 enum Place {
     Node(u32),
@@ -100,24 +100,24 @@ enum Place {
 
 const _: () = assert!(size_of::<(Name, Place)>() == 32);
 
-/// What a path must still have to be a route's. Each stands once, however many routes end like it: that keeps it in the
-/// cache.
+/// The rest that a path must have to match. Each is stored once, however many routes end alike, so that it stays in
+/// the cache.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rest {
     /// Whole segments; `None` is a `{name}`.
     parts: Box<[Option<Name>]>,
-    /// Whether the path ends behind them.
+    /// Whether the path must end after them.
     exact: bool,
 }
 
-/// How far a lookup has come: to a place, and so many segments into its rest.
+/// The progress of a lookup: a place, and the number of segments into its rest.
 #[derive(Clone, Copy, Debug)]
 struct Cursor {
     place: Place,
     step: u32,
 }
 
-/// Routes of one shape, while the trie is built.
+/// Routes with one shape while the trie is built.
 struct Same<'p> {
     segments: &'p [Segment],
     exact: bool,
@@ -136,18 +136,18 @@ pub(super) struct Paths {
     rests: Vec<Rest>,
     /// By rank.
     regexes: Vec<(Candidate, PathRegex)>,
-    /// Ranks of the regexes that begin with this whole segment.
+    /// Ranks of the regexes that begin with exactly this segment.
     regexes_by_segment: Map<Box<[u8]>, Vec<u32>>,
-    /// Ranks of the others.
+    /// Ranks of the other regexes.
     loose_regexes: Vec<u32>,
-    /// All but the first of each leaf that has several; 0 is of none.
+    /// All but the first route of each leaf with several; 0 belongs to none.
     others: Vec<Box<[Candidate]>>,
 }
 
 // === impl Paths ===
 
 impl Paths {
-    /// Files the routes, which come in the order of their rank: more conditions first, then higher priority.
+    /// Builds from routes in the order of their rank: more conditions first, then higher priority.
     pub(super) fn build<'p>(ranked: impl Iterator<Item = (Candidate, &'p Pattern)>) -> Self {
         let mut paths = Self {
             literals: Map::default(),
@@ -194,7 +194,7 @@ impl Paths {
             return Some(won);
         }
         let root = Cursor { place: self.root, step: 0 };
-        // A host with nothing but `/*` and literals needs no walk (from 9 ns to 5 ns for a single `/*`, route_bench).
+        // A host with only `/*` and literals needs no walk (9 ns became 5 ns for a single `/*`, route_bench).
         if self.regexes.is_empty() && self.is_end(root) {
             return self.first(self.leaf_at(root, false), accept);
         }
@@ -213,7 +213,7 @@ impl Paths {
         {
             return Some(won);
         }
-        // The longest prefix is the deepest level; within a level the nodes stand in order.
+        // The longest prefix is at the deepest level; within a level the nodes are in order.
         let mut end = visited.len();
         while let Some(start) = levels.pop() {
             for &at in visited.get(start as usize..end).unwrap_or_default() {
@@ -226,8 +226,9 @@ impl Paths {
         None
     }
 
-    /// Goes down the trie along the segments of `path`, all nodes of a level at once, a literal before a `{name}`: so
-    /// each level is in the order of precedence. Ends where the path ends (true) or no node fits any more (false).
+    /// Walks down the trie along the segments of `path`, all nodes of a level together, a literal before a `{name}`.
+    /// So each level is in the order of precedence. Returns true at the end of the path, false when no node fits any
+    /// more.
     #[inline]
     fn walk(
         &self,
@@ -239,7 +240,7 @@ impl Paths {
         let mut level = 0..1;
         loop {
             let cut = if level.len() == 1 && visited.get(level.start).is_none_or(|&at| self.is_end(at)) {
-                // Nothing below: the usual end of a prefix, found without looking for the next slash.
+                // Nothing is below: the usual end of a prefix, found without searching for the next slash.
                 return false;
             } else {
                 memchr::memchr(b'/', rest)
@@ -286,7 +287,7 @@ impl Paths {
         self.rests.get(rest.get() as usize)?.parts.get(step as usize)
     }
 
-    /// Whether no segment leads on from there.
+    /// Whether no segment leads further.
     #[inline]
     fn is_end(&self, at: Cursor) -> bool {
         match at.place {
@@ -295,7 +296,7 @@ impl Paths {
         }
     }
 
-    /// The routes that end there: exact templates, or prefixes.
+    /// The routes that end here: exact templates, or prefixes.
     #[inline]
     fn leaf_at(&self, at: Cursor, exact: bool) -> Leaf {
         let leaf = match at.place {
@@ -321,7 +322,7 @@ impl Paths {
         self.others.get(leaf.others as usize)?.iter().copied().find(|&candidate| accept(candidate))
     }
 
-    /// Merges the regexes of the path's first segment and the loose ones by rank and takes the first that matches.
+    /// Merges by rank the regexes of the path's first segment with the loose ones, and takes the first that matches.
     fn find_regex(&self, path: &[u8], accept: &mut impl FnMut(Candidate) -> bool) -> Option<Candidate> {
         let mut bound = self.regexes_by_segment.get(first_segment(path)?).map_or(&[][..], Vec::as_slice);
         let mut loose = self.loose_regexes.as_slice();
@@ -347,7 +348,7 @@ impl Paths {
     fn add_regex(&mut self, candidate: Candidate, regex: &PathRegex) {
         let rank = number(self.regexes.len());
         self.regexes.push((candidate, regex.clone()));
-        // Only a prefix with a second slash holds the whole first segment.
+        // Only a prefix with a second slash contains the whole first segment.
         let whole = regex.prefix.get(1..).and_then(|inner| Some(&inner[..memchr::memchr(b'/', inner)?]));
         match whole {
             Some(segment) => self.regexes_by_segment.entry(segment.into()).or_default().push(rank),
@@ -355,7 +356,7 @@ impl Paths {
         }
     }
 
-    /// Makes the trie.
+    /// Builds the trie.
     fn grow(&mut self, shapes: Vec<Same<'_>>) {
         let mut numbers = BTreeMap::new();
         let mut open = Vec::new();
@@ -380,7 +381,7 @@ impl Paths {
         }
     }
 
-    /// Where shapes go on that have so many segments in common. A node that is made for them is left `open`.
+    /// Where shapes with this many common segments continue. A new node for them is left `open`.
     fn place<'p>(
         &mut self,
         shapes: Vec<Same<'p>>,
@@ -459,7 +460,7 @@ impl Rest {
     }
 }
 
-/// The path of a pattern that is one literal from end to end.
+/// The path of a pattern that is entirely literal.
 fn whole_literal(segments: &[Segment], tail: &Tail) -> Option<Box<[u8]>> {
     if *tail != Tail::Exact {
         return None;

@@ -1,4 +1,4 @@
-//! Path patterns: what a route's `path:` says, parsed.
+//! Path patterns: the parsed `path:` of a route.
 //!
 //! | written | matches | captures |
 //! |---|---|---|
@@ -20,10 +20,10 @@ use smallvec::SmallVec;
 
 use super::path::{self, Canonical, Slashes};
 
-/// Memory that one compiled regular expression may take, and one cache of its lazy automaton per thread that runs it.
+/// Memory limit of one compiled regular expression, and of its lazy automaton's cache in each thread that runs it.
 pub const REGEX_BYTES: usize = 1 << 20;
 
-/// Literal prefixes that are drawn from a regular expression to tell it from others.
+/// Most literal prefixes extracted from a regular expression to distinguish it from others.
 const REGEX_PREFIXES: usize = 32;
 
 /// A route's path pattern.
@@ -33,7 +33,7 @@ pub struct Pattern {
     pub(super) shape: Shape,
 }
 
-/// Why a text is no pattern.
+/// Why a text is not a valid pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PatternError {
     /// What is wrong.
@@ -56,10 +56,10 @@ impl fmt::Display for PatternError {
 
 impl std::error::Error for PatternError {}
 
-/// A pattern, taken apart.
+/// The structure of a pattern.
 #[derive(Clone, Debug)]
 pub(super) enum Shape {
-    /// Boxed: most patterns are none, and a table holds thousands.
+    /// Boxed: few patterns are regexes, and a table holds thousands.
     Regex(Box<PathRegex>),
     Segments {
         segments: Box<[Segment]>,
@@ -67,19 +67,19 @@ pub(super) enum Shape {
     },
 }
 
-/// What lies between two slashes.
+/// A part between two slashes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Segment {
     Capture(Box<str>),
     Literal(Box<[u8]>),
 }
 
-/// What follows the segments.
+/// What may follow the segments.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Tail {
     /// Nothing: the segments are the whole path.
     Exact,
-    /// Nothing, or a slash and anything, which has a name where it is captured.
+    /// Nothing, or a slash and anything. It has a name if it is captured.
     Rest(Option<Box<str>>),
 }
 
@@ -88,16 +88,16 @@ pub(super) enum Tail {
 pub(super) struct PathRegex {
     pub(super) regex: Regex,
     pub(super) hir: Hir,
-    /// Every match begins with one of these; empty when nothing is known.
+    /// Every match begins with one of these; empty if nothing is known.
     pub(super) prefixes: Vec<Box<[u8]>>,
-    /// What all `prefixes` have in common.
+    /// The common start of all `prefixes`.
     pub(super) prefix: Box<[u8]>,
 }
 
 // === impl Pattern ===
 
 impl Pattern {
-    /// Reads a pattern.
+    /// Parses a pattern.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
         let shape = match text.strip_prefix('~') {
             Some(regex) => Shape::Regex(Box::new(PathRegex::parse(regex)?)),
@@ -111,7 +111,8 @@ impl Pattern {
         &self.text
     }
 
-    /// Whether the pattern matches a canonical path. [`Table::find`](super::Table::find) does not ask each pattern; this does.
+    /// Whether the pattern matches a canonical path. [`Table::find`](super::Table::find) does not try each pattern;
+    /// this does.
     pub fn matches(&self, path: &[u8]) -> bool {
         match &self.shape {
             Shape::Regex(regex) => regex.matches(path),
@@ -119,9 +120,9 @@ impl Pattern {
         }
     }
 
-    /// What the pattern captures in a canonical path; none where it does not match.
+    /// What the pattern captures in a canonical path; `None` if it does not match.
     ///
-    /// Segments are captured without allocation (up to four names); a regular expression allocates.
+    /// Capturing segments needs no allocation (up to four names); a regular expression allocates.
     #[inline]
     pub fn captures<'t, 'p>(&'t self, path: &'p [u8]) -> Option<Captures<'t, 'p>> {
         let mut found = SmallVec::new();
@@ -140,7 +141,7 @@ impl Pattern {
         Some(Captures { path, found })
     }
 
-    /// The names that a match captures, in the order of the pattern.
+    /// The captured names, in the order of the pattern.
     pub fn capture_names(&self) -> Vec<&str> {
         match &self.shape {
             Shape::Regex(regex) => regex.regex.capture_names().flatten().collect(),
@@ -160,8 +161,8 @@ impl Pattern {
 
     /// Which of two patterns *that match one path* comes first: `Less` means `self`.
     ///
-    /// Exact before regex before prefix; exact ones segment by segment, a literal before a `{name}`; prefixes by length,
-    /// then segment by segment. Two regexes are equal.
+    /// Exact before regex before prefix. Exact ones compare segment by segment, a literal before a `{name}`; prefixes
+    /// by length, then segment by segment. Two regexes are equal.
     pub(super) fn precedence(&self, other: &Self) -> Ordering {
         let class = |pattern: &Self| match &pattern.shape {
             Shape::Segments { tail: Tail::Exact, .. } => 0,
@@ -179,7 +180,7 @@ impl Pattern {
         })
     }
 
-    /// Adds to a hash what [`shape_key`](Self::shape_key) consists of.
+    /// Hashes the contents of [`shape_key`](Self::shape_key).
     pub(super) fn hash_shape(&self, hasher: &mut impl Hasher) {
         let Shape::Segments { segments, tail } = &self.shape else { return };
         for segment in segments {
@@ -191,7 +192,7 @@ impl Pattern {
         hasher.write_u8(u8::from(matches!(tail, Tail::Rest(_))));
     }
 
-    /// A key that two patterns share where neither comes first: the segments without their names. All regexes share one.
+    /// A key that two patterns share if neither comes first: the segments without their names. All regexes share one.
     pub(super) fn shape_key(&self) -> String {
         let Shape::Segments { segments, tail } = &self.shape else { return "~".to_owned() };
         let mut key = String::with_capacity(self.text.len());
@@ -211,14 +212,14 @@ impl Pattern {
     }
 }
 
-/// Follows the segments along `path`, naming what each capture takes; says whether the pattern matches.
+/// Follows the segments along `path` and reports each capture. Returns whether the pattern matches.
 fn walk<'t>(
     segments: &'t [Segment],
     tail: &'t Tail,
     path: &[u8],
     mut capture: impl FnMut(&'t str, Range<usize>),
 ) -> bool {
-    // `at` is where the next slash stands, or the end of the path.
+    // `at` is the position of the next slash, or the end of the path.
     let mut at = 0;
     for segment in segments {
         if path.get(at) != Some(&b'/') {
@@ -298,7 +299,7 @@ fn parse_segments(text: &str) -> Result<Shape, PatternError> {
     Ok(Shape::Segments { segments: segments.into(), tail })
 }
 
-/// `{name}` or `{name*}`: gives what stands between the braces.
+/// Returns the text between the braces of `{name}` or `{name*}`.
 fn parse_name(piece: &str) -> Result<&str, PatternError> {
     let Some(inner) =
         piece.strip_prefix('{').and_then(|p| p.strip_suffix('}')).filter(|p| !p.contains(['{', '}']))
@@ -320,9 +321,9 @@ fn parse_name(piece: &str) -> Result<&str, PatternError> {
     Ok(inner)
 }
 
-/// A request's path is canonical before it meets a pattern, so a pattern that is not would never match.
+/// A request's path is canonical before it is matched, so a pattern that is not canonical would never match.
 fn check_canonical(text: &str) -> Result<(), PatternError> {
-    // The braces of captures are no part of any path; `*` and letters are.
+    // A capture's braces are not part of a path; `*` and letters may be.
     let bare = text.replace(['{', '}'], "");
     let mut out = Vec::new();
     let form = |text: &str, out: &mut Vec<u8>| path::canonical(text.as_bytes(), Slashes::Keep, out);
@@ -380,12 +381,12 @@ impl PathRegex {
         })
     }
 
-    /// Whether the regex matches the whole path. The prefix is asked first because that costs no automaton.
+    /// Whether the regex matches the whole path. The prefix is checked first because it needs no automaton.
     pub(super) fn matches(&self, path: &[u8]) -> bool {
         path.starts_with(&self.prefix) && self.regex.is_match(path)
     }
 
-    /// Whether no path can match both, as far as their literal prefixes tell.
+    /// Whether no path can match both, judging by their literal prefixes.
     pub(super) fn excludes(&self, other: &Self) -> bool {
         let apart = |a: &[u8], b: &[u8]| !a.starts_with(b) && !b.starts_with(a);
         let known = !self.prefixes.is_empty() && !other.prefixes.is_empty();
@@ -393,13 +394,13 @@ impl PathRegex {
     }
 }
 
-/// Reads a regular expression on bytes; `.` is any byte but a line feed, `\d` and `\w` are ASCII.
+/// Parses a regular expression on bytes; `.` is any byte but a line feed, `\d` and `\w` are ASCII.
 pub(super) fn parse_hir(text: &str) -> Result<Hir, PatternError> {
     let parsed = regex_syntax::ParserBuilder::new().unicode(false).utf8(false).build().parse(text);
     parsed.map_err(|error| regex_error(&error.to_string()))
 }
 
-/// Compiles a regular expression that must match the whole of its input.
+/// Compiles a regular expression that must match its whole input.
 pub(super) fn compile_regex(text: &str) -> Result<Regex, PatternError> {
     RegexBuilder::new(&format!("^(?:{text})$"))
         .unicode(false)
@@ -410,7 +411,7 @@ pub(super) fn compile_regex(text: &str) -> Result<Regex, PatternError> {
 }
 
 fn regex_error(error: &str) -> PatternError {
-    // The parser draws a picture over several lines; its last line says what is wrong.
+    // The parser draws a picture over several lines; the last one says what is wrong.
     let reason = error.lines().last().unwrap_or(error).trim_start_matches("error: ");
     PatternError::new(
         format!("the regular expression is malformed: {reason}"),

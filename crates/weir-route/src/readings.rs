@@ -1,53 +1,54 @@
-//! Paths that servers behind us may read as another one: escaped slashes and path parameters.
+//! Paths that servers behind us may read differently: escaped slashes and path parameters.
 //!
-//! A canonical path is one path here. Behind us, nginx and WSGI decode `%2F` before they split it, servlet containers drop
-//! what follows a `;` in each segment, one may stand behind the other, and Node does neither. Where such a reading takes
-//! another route, access that one route grants would be used on what another one guards: `/admin%2Fx` and `/admin;a/x`
-//! are the well-known ways around a lock on `/admin/*`. So a path takes its route only where every reading takes it too.
+//! A canonical path has one meaning here. Behind us, nginx and WSGI decode `%2F` before they split, servlet
+//! containers drop the part after a `;` in each segment, one may be behind the other, and Node does neither. If such
+//! a reading takes another route, a request could use one route's access to reach what another guards: `/admin%2Fx`
+//! and `/admin;a/x` are well-known ways around a lock on `/admin/*`. So a path takes its route only if every reading
+//! takes it too.
 
 use super::path::{Ambiguity, Slashes, canonical};
 use super::request::{Headers, NoTrace, Request, RouteId};
 use super::table::Table;
 
-/// What becomes of a path with `%2F` in it.
+/// What to do with a path that contains `%2F`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum EscapedSlashes {
-    /// It is decoded once and then treated as if it had come so.
+    /// Decode it once, then treat it as if it had arrived so.
     Decode,
-    /// It is matched and sent on as it came.
+    /// Match and forward it as it arrived.
     Keep,
-    /// It is refused where the decoded path takes another route, or none.
+    /// Refuse it if the decoded path takes another route, or none.
     #[default]
     Refuse,
 }
 
-/// The route of a path that has other readings.
+/// The route of a path with other readings.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Settled {
     /// The route, if there is one.
     pub route: Option<RouteId>,
-    /// The decoded path, where it is to be sent on in place of the one that came.
+    /// The decoded path, if it is to be forwarded instead of the original.
     pub decoded: Option<Vec<u8>>,
 }
 
-/// A path that may be read as one that takes another route.
+/// A path with a reading that takes another route.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Contested {
-    /// The route of the path as it stands.
+    /// The route of the path as written.
     pub route: RouteId,
-    /// What it may be read as.
+    /// The other reading.
     pub reading: Vec<u8>,
-    /// The route of that, if it has one.
+    /// The route of that reading, if it has one.
     pub other: Option<RouteId>,
 }
 
-/// Settles the route of a request whose canonical path is ambiguous. `found` is the route of the path as it stands, and
-/// `setting` tells what a route says of escaped slashes; without one, what the listener says.
+/// Settles the route of a request whose canonical path is ambiguous. `found` is the route of the path as written.
+/// `setting` returns a route's setting for escaped slashes; without a route, the listener's.
 ///
-/// The rule: the route of the path as it stands decides by its setting. `Decode` finds the route anew. `Refuse` wants
-/// every reading to take the same route. Path parameters are refused alike, whatever the setting, but for a route whose
-/// own path is written with a `;`: there the config says what it means. Cost: at most four more lookups, eight where the
-/// listener keeps slashes.
+/// The route of the path as written decides by its setting. `Decode` looks the route up again. `Refuse` requires
+/// every reading to take the same route. Path parameters are refused in the same way, whatever the setting, except on
+/// a route whose own path contains a `;`: there the config's meaning is clear. Cost: at most four more lookups, eight
+/// if the listener keeps slashes.
 ///
 /// # Errors
 /// The reading that takes another route.
@@ -72,7 +73,8 @@ pub fn settle<H: Headers + Copy>(
         slash: ambiguity.slash && mode == EscapedSlashes::Refuse,
         semicolon: ambiguity.semicolon && !meant,
     };
-    // A listener may keep `//`; most servers behind us merge it, above all one that a decoded `%2F` or a dropped `;x` has made.
+    // A listener may keep `//`. Most servers behind us merge it, above all one created by a decoded `%2F` or a
+    // dropped `;x`.
     let merged = (slashes == Slashes::Keep).then_some(Slashes::Merge);
     for raw in readings(settled.decoded.as_deref().unwrap_or(request.path), open) {
         for slashes in [Some(slashes), merged].into_iter().flatten() {
@@ -86,13 +88,13 @@ pub fn settle<H: Headers + Copy>(
     Ok(settled)
 }
 
-/// What a canonical path may be read as.
+/// The possible readings of a canonical path.
 fn readings(path: &[u8], open: Ambiguity) -> Vec<Vec<u8>> {
     match open {
         Ambiguity { slash: false, semicolon: false } => Vec::new(),
         Ambiguity { slash: true, semicolon: false } => vec![decoded(path)],
         Ambiguity { slash: false, semicolon: true } => vec![without_parameters(path)],
-        // Where one server stands behind the other, either may come first: `/a;b%2Fc` is `/a` or `/a/c`.
+        // If one server is behind the other, either may come first: `/a;b%2Fc` is `/a` or `/a/c`.
         Ambiguity { slash: true, semicolon: true } => {
             let (slashes, bare) = (decoded(path), without_parameters(path));
             let both = [without_parameters(&slashes), decoded(&bare)];
@@ -101,8 +103,8 @@ fn readings(path: &[u8], open: Ambiguity) -> Vec<Vec<u8>> {
     }
 }
 
-/// Brings a reading into canonical form. It has one, because a path in which dots would come to life is refused before;
-/// one that had none would take no route.
+/// Brings a reading into canonical form. That always exists, because paths in which dots would become active are
+/// refused earlier; a reading without one would take no route.
 fn reread(path: &[u8], slashes: Slashes) -> Vec<u8> {
     let mut out = Vec::new();
     match canonical(path, slashes, &mut out) {
@@ -111,7 +113,7 @@ fn reread(path: &[u8], slashes: Slashes) -> Vec<u8> {
     }
 }
 
-/// Each `%2F` of a canonical path is a `/`. One layer: `%252F` holds no `%2F`.
+/// Replaces each `%2F` of a canonical path by `/`. One layer: `%252F` contains no `%2F`.
 fn decoded(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     let mut rest = path;
@@ -124,7 +126,8 @@ fn decoded(path: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Each segment ends at its first `;`. `%3B` counts as one: what decodes before a servlet container makes one of it.
+/// Cuts each segment at its first `;`. `%3B` counts too, because a decoder in front of a servlet container turns it
+/// into one.
 fn without_parameters(path: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(path.len());
     for (n, segment) in path.split(|&b| b == b'/').enumerate() {
@@ -157,7 +160,7 @@ mod tests {
         Table::build(ROUTES.iter().map(route)).unwrap()
     }
 
-    /// The route and the path that is sent on; or the reading that takes another route.
+    /// The route and the forwarded path, or the reading that takes another route.
     fn take(raw: &str, mode: EscapedSlashes) -> Result<(String, String), String> {
         take_with(raw, mode, Slashes::Merge)
     }
@@ -229,7 +232,7 @@ mod tests {
             }
         }
         assert_eq!(take("/admin%2Fx", Keep), Ok(("/*".to_owned(), "/admin%2Fx".to_owned())));
-        // Escaped slashes are one thing, parameters another.
+        // Escaped slashes and parameters are separate settings.
         assert_eq!(take("/admin;x/y", Keep), Err("/admin/y".to_owned()));
     }
 

@@ -1,4 +1,4 @@
-//! What a table looks at in a request, what it answers, and who watches it.
+//! What a table reads of a request, what it returns, and how to watch it.
 
 /// A route's number: its index in the `Vec` that [`Table::build`](crate::Table::build) was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -12,28 +12,29 @@ impl RouteId {
     }
 }
 
-/// What the table looks at in a request: bytes as they came, except for the path, which is canonical.
+/// What the table reads of a request: bytes as received, except for the path, which is canonical.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'r, H> {
-    /// The listener that took the request, by the number that [`RouteSpec::listeners`](crate::RouteSpec::listeners) uses.
+    /// The listener that received the request, by the number in
+    /// [`RouteSpec::listeners`](crate::RouteSpec::listeners).
     pub listener: u16,
-    /// The authority (`Host`, `:authority`): any case, with or without port and trailing dot; empty when there is none.
+    /// The authority (`Host`, `:authority`): any case, with or without port and trailing dot; empty if there is none.
     pub host: &'r [u8],
-    /// The method, as it came.
+    /// The method as received.
     pub method: &'r [u8],
-    /// The path in the form that [`canonical`](crate::canonical) gives, without query.
+    /// The path as returned by [`canonical`](crate::canonical), without query.
     pub path: &'r [u8],
-    /// What follows `?`, still encoded.
+    /// The part after `?`, still encoded.
     pub query: Option<&'r [u8]>,
     /// The header fields.
     pub headers: H,
 }
 
-/// Header fields, as far as a route can ask for them.
+/// Header fields, as far as routes can read them.
 pub trait Headers {
-    /// The value of each field line called `name`, in order, without white space around it.
+    /// The value of each field line called `name`, in order, without surrounding white space.
     ///
-    /// `name` is lower case; the implementation compares without regard to case.
+    /// `name` is lower case; the implementation compares case-insensitively.
     fn get_all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]>;
 }
 
@@ -52,7 +53,7 @@ impl<N: AsRef<[u8]>, V: AsRef<[u8]>> Headers for &[(N, V)] {
     }
 }
 
-/// The first condition of a route that a request did not meet.
+/// The first condition of a route that a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failed<'t> {
     /// The value of this header (or its absence).
@@ -71,13 +72,13 @@ pub enum Failed<'t> {
 
 /// Watches [`Table::find`](crate::Table::find) at work. Every method does nothing by default.
 pub trait Trace {
-    /// `route` has the host and the path of the request and was asked for its other conditions.
+    /// `route` matches the request's host and path, and its other conditions were checked.
     fn asked(&mut self, route: RouteId, outcome: Result<(), Failed<'_>>) {
         let _ = (route, outcome);
     }
 }
 
-/// The trace of live traffic: nothing, and no code.
+/// The trace for live traffic: it does nothing and compiles to no code.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoTrace;
 

@@ -1,4 +1,4 @@
-//! A request that a route matches, made up from its patterns: for the examples of conflicts, `weir bench` and tests.
+//! Makes up a request that a route matches, from its patterns: for examples of conflicts, `weir bench` and tests.
 
 use std::fmt;
 
@@ -11,28 +11,28 @@ use super::path::{Canonical, Slashes, canonical};
 use super::pattern::{Pattern, Segment, Shape, Tail};
 use super::request::Request;
 
-/// Bytes that the sample of one regular expression may have; a longer one is given up.
+/// Most bytes of a sample for one regular expression; longer attempts are abandoned.
 const SAMPLE_BYTES: usize = 1024;
 
 /// A request as plain data. It displays as the arguments of `weir explain`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// The listener that takes it.
+    /// The listener that receives it.
     pub listener: u16,
     /// The method.
     pub method: String,
-    /// The host; `localhost` where any would do.
+    /// The host; `localhost` if any would do.
     pub host: String,
     /// The canonical path.
     pub path: String,
-    /// The query, encoded, where there is one.
+    /// The encoded query, if there is one.
     pub query: Option<String>,
     /// Header fields.
     pub headers: Vec<(String, String)>,
 }
 
 impl Sample {
-    /// A request that both match.
+    /// A request that both routes match.
     pub(super) fn of_both(a: &Route, b: &Route) -> Option<Self> {
         Self::new(a, Some(b)).or_else(|| Self::new(b, Some(a)))
     }
@@ -42,7 +42,7 @@ impl Sample {
         Self::new(route, None)
     }
 
-    /// A request that `route` matches, and `also` does.
+    /// A request that `route` matches, and `also` too if given.
     fn new(route: &Route, also: Option<&Route>) -> Option<Self> {
         let others = |pick: fn(&Route) -> &[Field]| also.map(pick).unwrap_or_default();
         let headers = fields(&route.conditions().headers, others(|route| &route.conditions().headers))?;
@@ -76,7 +76,7 @@ impl Sample {
         (holds(route) && also.is_none_or(holds)).then_some(sample)
     }
 
-    /// The request that [`Table::find`](crate::Table::find) takes.
+    /// The request in the form that [`Table::find`](crate::Table::find) takes.
     pub fn request(&self) -> Request<'_, &[(String, String)]> {
         Request {
             listener: self.listener,
@@ -116,7 +116,7 @@ fn fields(mine: &[Field], theirs: &[Field]) -> Option<Vec<(String, String)>> {
         if values.iter().any(|(name, _)| **name == *field.name) {
             continue;
         }
-        // A literal leaves no choice, so it goes before a regex, and a regex before "present".
+        // A literal leaves no choice, so use it before a regex, and a regex before "present".
         let same =
             || mine.iter().chain(theirs).filter(|other| other.name == field.name).map(|other| &other.test);
         let literal = same().find_map(|test| match test {
@@ -162,7 +162,7 @@ fn is_canonical(path: &[u8]) -> bool {
     canonical(path, Slashes::Keep, &mut Vec::new()) == Ok(Canonical::AsIs)
 }
 
-/// A short text that a regex may match; look-arounds are not obeyed, so the caller tries it.
+/// A short text that a regex may match. Look-arounds are ignored, so the caller must verify it.
 fn sample_of(hir: &Hir) -> Option<Vec<u8>> {
     let mut out = Vec::new();
     push_sample(hir, &mut out)?;
@@ -186,7 +186,7 @@ fn push_sample(hir: &Hir, out: &mut Vec<u8>) -> Option<()> {
     (out.len() <= SAMPLE_BYTES).then_some(())
 }
 
-/// A byte of the class that stands for itself in a path, by preference a letter or digit.
+/// A byte of the class that needs no escape in a path, preferably a letter or digit.
 fn printable(class: &Class) -> Option<u8> {
     let contains = |byte: u8| match class {
         Class::Bytes(class) => {

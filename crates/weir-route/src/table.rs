@@ -1,4 +1,4 @@
-//! The table of routes: built once for a snapshot, asked once for each request.
+//! The table of routes: built once per snapshot, queried once per request.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use super::sample::Sample;
 
 /// The compiled routes of a snapshot.
 ///
-/// Memory: about 0.3 KiB for a plain route; a regex takes up to [`REGEX_BYTES`](super::REGEX_BYTES) and as much again for
-/// its caches.
+/// Memory: about 0.3 KiB for a plain route. A regex takes up to [`REGEX_BYTES`](super::REGEX_BYTES), and as much
+/// again for its caches.
 #[derive(Debug)]
 pub struct Table {
     routes: Vec<Route>,
     exact: Map<Box<[u8]>, Paths>,
     wildcards: Map<Box<[u8]>, Paths>,
-    /// Bit n: a wildcard with n bytes after its `*` exists. Only suffixes of such lengths are looked up.
+    /// Bit n is set if a wildcard with n bytes after its `*` exists. Only suffixes of such lengths are looked up.
     wildcard_lengths: [u64; HOST_BYTES / 64 + 1],
     any: Paths,
 }
@@ -33,8 +33,8 @@ type Map<K, V> = HashMap<K, V, RandomState>;
 // === impl Table ===
 
 impl Table {
-    /// Compiles `routes`, or tells everything that is wrong with them, at most
-    /// [`MAX_TIES`](super::MAX_TIES) ties and unreachable routes among it.
+    /// Compiles `routes`, or reports everything wrong with them, including at most [`MAX_TIES`](super::MAX_TIES) ties
+    /// and unreachable routes.
     pub fn build(routes: impl IntoIterator<Item = RouteSpec>) -> Result<Self, Vec<Conflict>> {
         let mut conflicts = Vec::new();
         let mut lists = HashSet::default();
@@ -45,7 +45,7 @@ impl Table {
             .collect();
         drop(lists);
         conflicts.extend(conflict::ties(&compiled));
-        // Where there is no conflict every route compiled. Collected in place: there may be 200,000.
+        // Without conflicts every route compiled. Collected in place, because there may be 200,000.
         match compiled.into_iter().collect::<Option<Vec<Route>>>() {
             Some(routes) if conflicts.is_empty() => Ok(Self::file(routes)),
             _ => {
@@ -85,11 +85,13 @@ impl Table {
 
     /// The route that wins this request.
     ///
-    /// `trace` sees each candidate that was asked for its conditions; with [`NoTrace`](super::NoTrace) it is no code.
-    /// Allocates nothing (but where more than 32 nodes of the path trie fit one path) and never panics. Cost: a hash of
-    /// the host and of each of its suffixes that is as long as some wildcard; for each host entry that fits, most
-    /// specific first, one lookup by path, which is linear in the path and independent of how many other routes there
-    /// are, plus each regex whose literal prefix fits, plus the conditions of candidates that have the path.
+    /// `trace` sees each candidate whose conditions were checked; [`NoTrace`](super::NoTrace) compiles to no code.
+    /// Never panics, and allocates nothing unless more than 32 nodes of the path trie fit one path.
+    ///
+    /// Cost: a hash of the host, and of each of its suffixes that is as long as some wildcard. For each host entry
+    /// that fits, most specific first, one lookup by path: linear in the path, independent of the number of other
+    /// routes. In addition, each regex whose literal prefix fits, and the conditions of candidates with a matching
+    /// path.
     pub fn find<H: Headers, T: Trace>(&self, request: &Request<'_, H>, trace: &mut T) -> Option<RouteId> {
         let mut accept = |candidate: Candidate| {
             let route = candidate.route();
@@ -142,19 +144,19 @@ impl Table {
         None
     }
 
-    /// A request that has the host, the path and the conditions of `route`; none where a regex is too hard to satisfy.
+    /// A request that meets host, path and conditions of `route`; `None` if a regex is too hard to satisfy.
     ///
-    /// A more specific route may win it all the same: ask [`Table::find`].
+    /// A more specific route may still win it: ask [`Table::find`].
     pub fn sample(&self, route: RouteId) -> Option<Sample> {
         Sample::of(self.route(route)?)
     }
 
-    /// How many routes there are.
+    /// The number of routes.
     pub fn len(&self) -> usize {
         self.routes.len()
     }
 
-    /// No route at all.
+    /// Whether it has no route.
     pub fn is_empty(&self) -> bool {
         self.routes.is_empty()
     }
@@ -171,7 +173,7 @@ impl Table {
         Some(&self.route(route)?.pattern)
     }
 
-    /// What the route's pattern captures in `path`, the canonical path that it matched. Computed here, not by `find`.
+    /// What the route's pattern captures in `path`, the canonical path it matched. Computed here, not by `find`.
     #[inline]
     pub fn captures<'t, 'p>(&'t self, route: RouteId, path: &'p [u8]) -> Captures<'t, 'p> {
         self.route(route).and_then(|route| route.pattern.captures(path)).unwrap_or_default()
@@ -190,7 +192,7 @@ impl Table {
 // === impl Route ===
 
 impl Route {
-    /// `lists` holds the hosts of the routes before.
+    /// `lists` holds the hosts of earlier routes.
     fn compile(
         index: usize,
         spec: RouteSpec,

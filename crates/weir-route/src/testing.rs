@@ -1,8 +1,8 @@
-//! What the tests of this room share.
+//! Shared parts of this crate's tests.
 
 use super::{Request, RouteSpec};
 
-/// Chance that is the same in each run, so that a failure repeats.
+/// Random numbers that repeat in each run, so that a failure can be repeated.
 pub(crate) struct Random(fastrand::Rng);
 
 impl Random {

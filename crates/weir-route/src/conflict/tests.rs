@@ -1,4 +1,4 @@
-//! Which sets of routes are refused, and how that is told.
+//! Which sets of routes are refused, and the reported reasons.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! The decision as it is told.
+//! Explanations of decisions.
 
 use super::super::testing::{request, route};
 use super::super::{NEAR_MISSES, RouteSpec, Shown, Table};

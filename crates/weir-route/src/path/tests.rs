@@ -118,7 +118,7 @@ fn what_needs_no_change_is_not_written() {
     for raw in ["/", "/a/b.html", "/.well-known/x", "/a/..b"] {
         assert_eq!(canonical(raw.as_bytes(), Slashes::Merge, &mut out), Ok(Canonical::AsIs));
     }
-    // Escapes take the careful way, but a canonical path is still reported as such.
+    // Escapes need the careful path, but a canonical path is still reported as such.
     assert_eq!(canonical(b"/a%20b", Slashes::Merge, &mut out), Ok(Canonical::AsIs));
 }
 
@@ -150,7 +150,7 @@ fn is_idempotent_and_leaves_nothing_to_climb() {
     for _ in 0..200_000 {
         let mut raw = b"/".to_vec();
         for _ in 0..random.below(12) {
-            // Mostly the pieces that canonical paths are made of, so that many inputs survive.
+            // Mostly pieces of canonical paths, so that many inputs are valid.
             let among = if random.below(8) == 0 { PIECES.len() } else { 22 };
             raw.extend_from_slice(PIECES[random.below(among)].as_bytes());
         }

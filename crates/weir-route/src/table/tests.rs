@@ -1,4 +1,4 @@
-//! Cases of precedence, and the table against a reference that is written straight from the rules.
+//! Cases of precedence, and the table against a reference implementation written directly from the rules.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -194,7 +194,7 @@ fn a_hostile_path_is_cheap_and_harmless() {
 
 // === the reference ===
 
-/// Where a route stands among those that match one request; the least wins. Written straight from the rules.
+/// A route's rank among those that match one request; the least wins. Written directly from the rules.
 type Standing = (Reverse<usize>, u8, Reverse<usize>, Vec<bool>, Reverse<usize>, Reverse<i32>);
 
 fn reference(spec: &RouteSpec, sample: &Sample) -> Option<Standing> {
@@ -342,7 +342,7 @@ fn random_request(random: &mut Random) -> Sample {
     }
 }
 
-/// Builds a table from `specs`, dropping routes at fault, and checks each tie that is told against the reference.
+/// Builds a table from `specs` without faulty routes, and checks each reported tie against the reference.
 fn build_without_faults(mut specs: Vec<RouteSpec>) -> (Vec<RouteSpec>, Table) {
     loop {
         let conflicts = match Table::build(specs.clone()) {
