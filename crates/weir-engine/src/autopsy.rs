@@ -1,9 +1,9 @@
 //! Explains why a request ended as it did: afterwards, by its id or by what happened to it.
 //!
 //! ```text
-//!   exchange/record.rs ──► Autopsies (one per core, bounded) ──► Gateway::why ──► render: sentence, timeline, key with file:line
-//!     fails, is slow,          `Message::Why` asks each core          on the thread that asks: the runner-up route and the
-//!     or is a sample                                                  place in the config are looked up only then
+//!   exchange/record.rs ─► Autopsies (one per core, bounded) ─► Gateway::why ─► sentence, timeline, key, file:line
+//!     failed, slow            `Message::Why` asks each core      on the caller's thread, which only then looks up
+//!     or sampled                                                 the runner-up route and the place in the config
 //! ```
 //!
 //! A kept exchange holds the record that its access log line is made from, and the steps that took time. A successful

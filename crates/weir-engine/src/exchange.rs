@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!  1 match      one route of the table, by the canonical path
-//!  2 filters    in the order written; the plan's behind the filter that named the consumer (hooks.rs)
+//!  2 filters    in the written order; a plan's after the filter that names the consumer   (hooks.rs)
 //!  3 pick       an upstream of the split, an endpoint of the upstream
 //!  4 attempt    a connection, the request head and body, the response head      (attempt.rs)
 //!  5 filters    in reverse, on the response head                                (hooks.rs)
-//!  6 write      the response, both bodies at once if need be                    (transfer.rs, local.rs)
+//!  6 write      the response, both bodies concurrently if needed                (transfer.rs, local.rs)
 //!  7 record     log line, counters, `on_end`
 //! ```
 //!
@@ -120,7 +120,7 @@ struct Matched {
 /// ```text
 ///   Open ─► Filtered ─┬─► Begun ─► ToldCut
 ///     │        ▲ │    └─► Tunnel
-///     │        └─┼─────── Begun, of which nothing has left
+///     │        └─┼─────── Begun, but nothing was sent
 ///     └──────────┴─► Begun, an answer of our own
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Exports spans and access log lines to a collector by OTLP, off the path of a request.
 //!
 //! ```text
-//!  core ── Outbox: its own buffer ──► at most 64 pieces wait ──► a task on the control thread ── fetch.rs ──► collector
-//!              full: dropped, counted `slow`                away: repeated for a minute, then counted `failed`
+//!  core ── Outbox, its buffer ──► up to 64 pieces wait ──► a task on the control thread ── fetch.rs ──► collector
+//!          full: dropped, counted `slow`               down: retried for a minute, then counted `failed`
 //! ```
 //! A core never waits: it fills its buffer and hands it over. The task forms batches, sends one at a time, and
 //! resends what the collector asks for (OTLP specification 1.x, *Failures* and *Throttling*). When the process ends,

@@ -209,7 +209,7 @@ pub(crate) async fn read_body(
 pub(crate) fn answer(head: &ResponseHead, body: Vec<u8>) -> CallAnswer {
     let fields = head.headers.iter().filter_map(|(name, value)| {
         let name = std::str::from_utf8(name).ok()?;
-        // The framing is written anew for the recipient of this answer.
+        // Framing fields do not apply beyond this connection.
         let framing = name.eq_ignore_ascii_case("content-length");
         if framing { None } else { Some((FieldName::new(name).ok()?, value.to_vec())) }
     });

@@ -153,7 +153,7 @@ struct Driver {
     /// Why its report could not be written last; and why it could not coordinate.
     unseen: String,
     unled: String,
-    /// Whether it was logged that nobody would miss the node; and that it waits.
+    /// Whether it was logged that nobody would miss the node; and whether it waits for its first bundle.
     forgotten: bool,
     waited: bool,
 }

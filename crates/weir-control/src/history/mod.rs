@@ -1,17 +1,17 @@
 //! The history of a config: every revision that ran, as written, in the gateway's own folder (`admin.state`).
 //!
 //! ```text
-//!   state/pending              a revision that is about to run: written first, so that a crash leaves either no change or a whole one
-//!   state/revisions/00000042   a revision: one line of JSON that describes it, then its files one after the other
-//!   state/verdicts/00000042    what became of it, where something did
-//!   state/refused              which hand-written files may not run again, and which revision runs in their place
-//!   state/taken-back           the same of a whole config, where the disk was too full for more: a link whose target says it
+//!   state/pending              a revision about to run, written first: a crash leaves no change or a whole one
+//!   state/revisions/00000042   a revision: a line of JSON that describes it, then its files
+//!   state/verdicts/00000042    the verdict on it, if there is one
+//!   state/refused              which hand-written files may not run again, and which revision replaces them
+//!   state/taken-back           the same for a whole config if the disk is full: a link whose target is the record
 //!   state/baseline             the figures that the change on trial is compared with
 //!   state/switches             the switches of `maintenance` that are on
 //! ```
 //!
 //! *Layout:* `durable` writes files that survive a crash, `store` keeps revisions, `diff` compares two trees.
-//! `access` decides whether a change restricts access (`access.txt` lists what cannot; `shadow` tells whether a new
+//! `access` decides whether a change restricts access (`access.txt` lists what cannot; `shadow` decides whether a new
 //! route takes another's requests). `veil` hides secrets in a text. Texts are kept as written: values of variables
 //! never get here.
 

@@ -1,8 +1,8 @@
 //! How a config comes to run, whoever changes it: a signal, a file, the command line, the admin API, a rollback.
 //!
 //! ```text
-//!   read the files ─► put in what changes ─► check, compile, bind ─► write down ─► write the managed file ─► every core adopts it
-//!                                                any mistake: nothing has happened            from here on nothing can fail
+//!   read the files ─► apply the edits ─► check, compile, bind ─► stage ─► write the managed file ─► all cores adopt
+//!                                        on any mistake nothing has happened             from here on nothing can fail
 //! ```
 
 use super::consequences::Consequences;

@@ -2,8 +2,8 @@
 //! no file has it.
 //!
 //! ```text
-//!   adopt    file ─► file and managed file, the file counts ─► (people delete it there) ─► managed file
-//!   release  managed file ─► (people write it into a file, which counts from then on) ─► file and managed file ─► release again ─► file
+//!   adopt    file ─► both, the file wins ─► (people delete it from the file) ─► managed file
+//!   release  managed file ─► (people write it into a file, which then wins) ─► both ─► release again ─► file
 //! ```
 //! Hand-written files are never changed: the output says what to do there.
 

@@ -2,8 +2,8 @@
 //! until it succeeds.
 //!
 //! ```text
-//!   roll back ─► cannot be written ─► runs from memory, and the folder says so in a link ─► tried again, after 1 s, 2 s … 60 s
-//!                                                        └─► restart ─► the link keeps the refused config from running
+//!   roll back ─► cannot be saved ─► runs from memory; a link in the folder says so ─► retried after 1, 2 … 60 s
+//!                                            └─► restart ─► the link keeps the refused config from running
 //! ```
 //! Until then nothing else can be changed over the API, and a reload uses the pending managed file instead of the one
 //! on disk.

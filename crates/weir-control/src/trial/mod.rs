@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!   every second: figures of each route ─► `record` ─┐
-//!   a change with --watch ─► Trial: before │ after ──┴─► `verdict` at the end of each interval ─► back, as a new revision
+//!   a change with --watch ─► Trial: before │ after ──┴─► `verdict` after each interval ─► back, as a new revision
 //! ```
 //!
-//! A trial outlives the process: its terms are in the revision (`history::OnTrial`), the earlier figures in a file
-//! beside it.
+//! A trial outlives the process: its terms are in the revision (`history::OnTrial`), the earlier figures in a
+//! separate file.
 //!
 //! *Layout:* `verdict` compares figures and is pure; `record` keeps those of the last minutes; `baseline` writes the
 //! earlier ones and reads them back. This file defines what is on trial; the thread that checks once a second is in

@@ -593,7 +593,7 @@ impl Compiler<'_> {
             (Some(respond), ..) => Target::Respond(Box::new(self.answer(name, respond, &captures)?)),
             (_, Some(files), _) => self.site(name, files)?,
             (.., Some(split)) => self.target(split)?,
-            (None, None, None) if self.found.errors() > errors => return None, // the filter that answers may be the broken one
+            (None, None, None) if self.found.errors() > errors => return None, // its filter may be broken
             (None, None, None) => self.answered_by_filters(name, written, &chain, &filters.made)?,
         };
         let handling = self.share(Handling {

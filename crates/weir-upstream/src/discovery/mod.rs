@@ -3,7 +3,7 @@
 //! ```text
 //!   Order (a snapshot that runs) ─► follow ─► one task for each upstream:
 //!        etcd │ consul │ srv │ file ──listing──► Desk ──► Book: publish, or keep the last good
-//!                                                  └──► names resolved, endpoints published, at most ten times a second
+//!                                                  └──► resolve names, publish endpoints, at most 10 times a second
 //! ```
 //!
 //! *Layout:* `desk` is what all kinds of registries share. Each kind has a file that only asks. weir-discover decides

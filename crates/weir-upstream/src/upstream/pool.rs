@@ -39,7 +39,7 @@ pub struct Way {
 #[derive(Default)]
 pub(crate) struct Pool {
     idle: RefCell<Vec<Idle>>,
-    /// Those that only their own client's requests may use.
+    /// Connections that only their own client's requests may use.
     pub(super) owned: Owned,
     /// HTTP/2 connections, which requests share.
     pub(crate) shared: Rc<SharedConnections>,

@@ -45,7 +45,7 @@ pub struct Conditions {
     pub timeout: bool,
     /// Answers with these statuses.
     pub statuses: Vec<u16>,
-    /// By their numbers.
+    /// gRPC statuses, by number.
     pub grpc: Vec<u8>,
 }
 
