@@ -1,7 +1,7 @@
 //! Paths that servers behind us may read differently: escaped slashes and path parameters.
 //!
-//! A canonical path has one meaning here. Behind us, nginx and WSGI decode `%2F` before they split, servlet
-//! containers drop the part after a `;` in each segment, one may be behind the other, and Node does neither. If such
+//! A canonical path has one meaning here. Behind us, nginx and WSGI decode `%2F` before they split. Servlet
+//! containers drop the part after a `;` in each segment. One may be behind the other, and Node does neither. If such
 //! a reading takes another route, a request could use one route's access to reach what another guards: `/admin%2Fx`
 //! and `/admin;a/x` are well-known ways around a lock on `/admin/*`. So a path takes its route only if every reading
 //! takes it too.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   read the files ─► apply the edits ─► check, compile, bind ─► stage ─► write the managed file ─► all cores adopt
-//!                                        on any mistake nothing has happened             from here on nothing can fail
+//!                                        on any mistake nothing has happened           from here on nothing can fail
 //! ```
 
 use super::consequences::Consequences;

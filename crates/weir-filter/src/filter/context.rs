@@ -468,9 +468,9 @@ impl Cx {
         self.reads_on = ahead;
     }
 
-    /// Sends the client only the head of this response, which must be one without a body (a 304), and reads the body
-    /// to its end for the filters that watch it. Filters that see the head later do not see the body. False if that
-    /// is impossible: the body has been read, or is not an upstream's.
+    /// Sends the client only the head of this response, which this filter has turned into one without a body (a 304).
+    /// The body is still read to its end for the filters that watch it. Filters that see the head later do not see
+    /// the body. False if that is impossible: the body has been read, or is not an upstream's.
     #[must_use]
     pub const fn hide_body(&mut self) -> bool {
         self.hides_body = self.is_relayed;

@@ -9,7 +9,7 @@
 //! probes/      asks endpoints at intervals, on the control thread
 //! attempts     of one request: the next endpoint, and whether there is one
 //!  connect     from the pool, a stream of a shared connection, past the gate, or opened
-//!   open       dials, does TLS and HTTP/2 preface, counts failures
+//!   open       dials, sends the PROXY header, starts TLS and HTTP/2, counts failures
 //!    local     the upstream on one core: endpoints, balancer, waiting requests
 //!     spec     the upstream as compiled      rotation   endpoints out of rotation, as one core knows them
 //!     retry    whether to repeat a failed attempt      budget    how many extra attempts requests pay for
