@@ -1,4 +1,4 @@
-//! The short form of `make soak`: all faults at once for half a minute, and every request accounted for.
+//! The short form of `make soak`: all faults together for half a minute, with every request accounted for.
 
 use std::process::Command;
 

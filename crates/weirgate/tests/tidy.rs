@@ -1,5 +1,5 @@
-//! The rules of the house that a compiler does not know: what files look like, which crate may know which, and that no
-//! registry misses an entry. Each test names every place that breaks its rule.
+//! House rules that the compiler does not check: the form of files, dependencies between crates, and complete
+//! registries. Each test lists every violation of its rule.
 
 #![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
 
@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The most lines of code in a file; look for the seam at 500.
+/// Most lines of code in a file; look for the seam at 500.
 const MAX_CODE_LINES: usize = 800;
 
-/// Files that may be longer, each with its reason.
+/// Files that may be longer, with the reason.
 const LONG_FILES: &[(&str, &str)] = &[];
 
-/// Who may know whom: each crate and those it may use. Everything else in the workspace is closed to it.
+/// Allowed dependencies: each crate with the workspace crates that it may use.
 const ARROWS: &[(&str, &[&str])] = &[
     ("weir-h1", &[]),
     ("weir-telemetry", &[]),
@@ -112,19 +112,19 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("weir-testkit", &["weir-load", "weir-origin", "weir-report", "weir-wire"]),
 ];
 
-/// The most lines of modules of one crate that reach each other: whoever changes one of them has to know all.
+/// Most lines in a cycle of a crate's modules: changing one requires knowing all of them.
 const MAX_CIRCLE_LINES: usize = 500;
 
-/// Circles that are longer, each with its crate. The list may only shrink: take out what a circle has lost.
+/// Longer cycles, each with its crate. The list may only shrink: remove modules that have left a cycle.
 const CIRCLES: &[(&str, &[&str])] = &[("weir-wire", &["h2", "stream", "tls"])];
 
-/// Modules that must not know all of their crate: each with those that it may reach, by whatever way.
+/// Modules that may reach only some of their crate's modules, directly or indirectly.
 const ROOMS: &[(&str, &str, &[&str])] = &[("weir-upstream", "upstream", &["error", "talk"])];
 
-/// Where the modules of [`UPSTREAM`] stand.
+/// The folder of the modules in [`UPSTREAM`].
 const UPSTREAMS: &str = "crates/weir-upstream/src/upstream/";
 
-/// The modules of `upstream/`, each above those that it may name: there is no circle among them.
+/// The modules of `upstream/`, each above the ones that it may name, so there is no cycle.
 const UPSTREAM: &[&str] = &[
     "watch",
     "probes",
@@ -167,18 +167,18 @@ const FILTERS: &[&str] = &[
 const OF_ENGINE: &[&str] =
     &["continues_in_background", "into_replaced", "renumber", "take_background", "take_hold", "take_ready"];
 
-/// The fields of `Cx` that filters may touch; the others are the engine's.
+/// The fields of `Cx` that filters may use; the others belong to the engine.
 const OF_FILTERS: &[&str] = &["certificate", "client", "request_id", "tls"];
 
-/// Dependencies that only these crates may have.
+/// Dependencies that are limited to these crates.
 const KEPT_TO: &[(&str, &[&str])] =
     &[("anyhow", &["weirgate"]), ("clap", &["weirgate"]), ("ratatui", &["weirgate"])];
 
-/// What weir-h1 must not reach: it knows bytes only, and time is an argument.
+/// Paths that weir-h1 must not use: it handles only bytes, and time is an argument.
 const NOT_IN_H1: &[&str] =
     &["tokio", "socket2", "std::net", "std::fs", "std::os", "std::thread", "Instant::now", "SystemTime::now"];
 
-/// How names of files end in ARCHITECTURE.md.
+/// Endings of file names in ARCHITECTURE.md.
 const NAMED_FILES: &[&str] = &[".rs", ".md", ".yaml", ".toml", ".py", ".sh", ".ini"];
 
 #[test]
@@ -223,7 +223,7 @@ fn no_exemption_is_out_of_date() {
 
 #[test]
 fn nothing_is_left_undone() {
-    // Put together here, so that this file does not find itself.
+    // Assembled here, so that this file does not match itself.
     let banned = [["to", "do!("].concat(), ["unimplem", "ented!("].concat(), ["#[ig", "nore"].concat()];
     check("finish it, or take it out", |broken| {
         for file in sources() {
@@ -509,7 +509,7 @@ fn architecture_names_only_what_exists() {
             if !is_path || word.contains(['<', '*', ' ', '$']) {
                 continue;
             }
-            // Short names stand for any file that ends so: `exchange.rs`, `route/path.rs`.
+            // A short name matches every file that ends with it: `exchange.rs`, `route/path.rs`.
             let ending = format!("/{word}");
             let folder = ending.trim_end_matches('/');
             let known = |file: &String| file.ends_with(&ending) || file.contains(&format!("{folder}/"));
@@ -556,7 +556,7 @@ fn no_link_between_pages_is_broken() {
     });
 }
 
-/// A filter declares its kind, in its file or in the first file of its folder; what does not is shared by filters.
+/// A filter declares its kind in its file, or in its folder's first file; other modules are shared by filters.
 fn is_filter(path: &Path) -> bool {
     let file = if path.is_dir() { path.join("mod.rs") } else { path.to_owned() };
     fs::read_to_string(file).is_ok_and(|text| text.contains("static KIND: FilterKind"))
@@ -564,7 +564,7 @@ fn is_filter(path: &Path) -> bool {
 
 // === What the rules look at ===
 
-/// Collects what breaks a rule, and fails with what to do about it.
+/// Collects violations of a rule, and fails with advice.
 #[track_caller]
 fn check(advice: &str, look: impl Fn(&mut Vec<String>)) {
     let mut broken = Vec::new();
@@ -572,8 +572,8 @@ fn check(advice: &str, look: impl Fn(&mut Vec<String>)) {
     assert!(broken.is_empty(), "{advice}:\n  {}", broken.join("\n  "));
 }
 
-/// The workspace that cargo runs the test for. Asked at run time: with a shared target folder, the executable may have
-/// been built for another checkout.
+/// The workspace for which cargo runs the test. Determined at run time: with a shared target folder, the executable
+/// may have been built for another checkout.
 fn root() -> PathBuf {
     let here = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").to_owned());
     Path::new(&here).ancestors().nth(2).unwrap().to_owned()
@@ -585,7 +585,7 @@ fn sources() -> Vec<PathBuf> {
     files.filter(|file| file.extension().is_some_and(|extension| extension == "rs")).collect()
 }
 
-/// Every line of code of the Rust files below a folder, with its place; tests and comments are left out.
+/// Every line of code in the Rust files below a folder, with its place; without tests and comments.
 fn code_below(folder: &str) -> Vec<(String, String)> {
     let mut lines = Vec::new();
     for file in
@@ -599,7 +599,7 @@ fn code_below(folder: &str) -> Vec<(String, String)> {
     lines
 }
 
-/// The names that follow a prefix such as `crate::` in a line; behind a brace each of them.
+/// The names after a prefix such as `crate::` in a line; after a brace, each name in it.
 fn names_behind<'a>(prefix: &'a str, line: &'a str) -> impl Iterator<Item = &'a str> {
     line.match_indices(prefix).flat_map(move |(at, _)| {
         let rest = &line[at + prefix.len()..];
@@ -610,12 +610,12 @@ fn names_behind<'a>(prefix: &'a str, line: &'a str) -> impl Iterator<Item = &'a 
     })
 }
 
-/// The modules of a crate that stand beside its root, and the root itself, which is called `lib` or `main`.
+/// The modules beside a crate's root, and the root itself, named `lib` or `main`.
 #[derive(Default)]
 struct Modules {
     /// Without tests.
     lines: BTreeMap<String, usize>,
-    /// The modules that each names.
+    /// The modules that each one names.
     named: BTreeMap<String, BTreeSet<String>>,
 }
 
@@ -627,7 +627,7 @@ impl Modules {
         let files: Vec<(Vec<&str>, String)> = files
             .map(|file| {
                 let text = read(&root().join(file));
-                // What stands behind `mod tests;` is code; the tests themselves are in another file.
+                // Code after `mod tests;` counts; the tests themselves are in another file.
                 let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default().to_owned();
                 let mut path: Vec<_> = file[folder.len()..].trim_end_matches(".rs").split('/').collect();
                 path.pop_if(|last| *last == "mod");
@@ -673,7 +673,7 @@ impl Modules {
         reached
     }
 
-    /// The modules that reach each other, sorted, with their lines.
+    /// Modules that reach each other, sorted, with their number of lines.
     fn large_circles(&self) -> Vec<(Vec<String>, usize)> {
         let reached: BTreeMap<&String, _> =
             self.lines.keys().map(|module| (module, self.reached_from(module))).collect();
@@ -696,7 +696,7 @@ fn without_comments(code: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// What the root of a crate shows of its modules: each name with the module that it comes from.
+/// The names that a crate's root re-exports, each with its module.
 fn face_of(root: &str) -> BTreeMap<&str, &str> {
     let mut shown = BTreeMap::new();
     for (start, _) in root.match_indices("use ").filter(|(at, _)| root[..*at].ends_with(['\n', ' ', ')'])) {
@@ -709,7 +709,7 @@ fn face_of(root: &str) -> BTreeMap<&str, &str> {
     shown
 }
 
-/// Whether the root of a crate defines this itself.
+/// Whether a crate's root itself defines this name.
 fn is_defined(root: &str, name: &str) -> bool {
     ["struct ", "enum ", "fn ", "trait ", "const ", "static ", "type "].iter().any(|kind| {
         let mut found = root.match_indices(kind).map(|(at, _)| &root[at + kind.len()..]);
@@ -717,8 +717,8 @@ fn is_defined(root: &str, name: &str) -> bool {
     })
 }
 
-/// The names that code takes from the root of its crate: behind `crate::`, behind as many `super::` as it stands deep, and, in the root
-/// itself, before `::` where it does no more than show them.
+/// The names that code uses from its crate's root: after `crate::`, or after as many `super::` as it is deep. In the
+/// root itself also before `::` in re-exports.
 fn named_at_root(code: &str, depth: usize) -> Vec<&str> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let mut behind: Vec<usize> = code.match_indices("crate::").map(|(at, found)| at + found.len()).collect();
@@ -763,7 +763,7 @@ fn named_at_root(code: &str, depth: usize) -> Vec<&str> {
     names
 }
 
-/// Every file below a folder, but for what builds and version control leave there.
+/// Every file below a folder, except build output and version control.
 fn files_below(folder: &Path) -> Vec<String> {
     let (mut files, mut folders) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {
@@ -783,7 +783,7 @@ fn files_below(folder: &Path) -> Vec<String> {
     files
 }
 
-/// What stands in single backticks, outside of blocks of code.
+/// Texts in single backticks, outside code blocks.
 fn in_backticks(text: &str) -> Vec<String> {
     let prose = text.split("```").step_by(2);
     prose.flat_map(|part| part.split('`').skip(1).step_by(2)).map(str::to_owned).collect()
@@ -801,13 +801,13 @@ fn is_test(name: &str) -> bool {
     name.contains("/tests/") || name.ends_with("/tests.rs")
 }
 
-/// Lines that are neither empty nor comment, before the tests of the file.
+/// Lines before the tests that are neither empty nor comments.
 fn code_lines(text: &str) -> usize {
     let code = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
     code.lines().filter(|line| !line.trim().is_empty() && !line.trim_start().starts_with("//")).count()
 }
 
-/// Every crate: its name, and its manifest.
+/// Every crate with its manifest.
 fn manifests() -> Vec<(String, String)> {
     let folders = fs::read_dir(root().join("crates")).unwrap();
     let mut manifests: Vec<_> = folders
@@ -827,7 +827,7 @@ struct Dependency {
     line: String,
 }
 
-/// The dependency lines of a manifest. Good for the plain form that our manifests have, which another test demands.
+/// A manifest's dependency lines. Supports only our manifests' plain form, which another test requires.
 fn dependencies(manifest: &str) -> Vec<Dependency> {
     let (mut section, mut found) = ("", Vec::new());
     for line in manifest.lines().map(|line| line.split('#').next().unwrap_or_default().trim()) {

@@ -1,8 +1,9 @@
-//! `make upgrade-storm`: 200 upgrades under 128 clients that connect, ask a little and leave, on one core and on two. Every request
-//! must be answered, none late.
+//! `make upgrade-storm`: 200 upgrades, on one core and on two, under 128 clients that connect, send a few requests
+//! and leave. Every request must be answered, and none late.
 //!
-//! A fork copies every descriptor, and the copies last until the exec, which is slow on a busy disk. Here they last [`COPIES`] ms: a
-//! library that is loaded before the C library's `posix_spawn` first starts a process that only holds them so long, and waits for it.
+//! A fork copies every descriptor, and the copies last until exec, which is slow on a busy disk. Here they last
+//! [`COPIES`] ms: a preloaded library makes `posix_spawn` first start, and wait for, a process that only holds them
+//! that long.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "this is test code: a panic is how a test fails")]
 
@@ -18,15 +19,15 @@ use std::time::{Duration, Instant};
 use weir_origin::{Options, Origin};
 use weir_testkit::{Weir, command_for, eventually, install, pause};
 
-/// Upgrades on each count of cores.
+/// Upgrades for each number of cores.
 const UPGRADES: usize = 100;
 
 const CLIENTS: usize = 128;
 
-/// How many milliseconds the copies of descriptors last.
+/// How long the copied descriptors last, in milliseconds.
 const COPIES: u32 = 150;
 
-/// What a client waits for an answer at most. Nothing here takes a tenth of it.
+/// A client's timeout for an answer. No answer here takes a tenth of it.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long a client pauses before each request.
@@ -63,7 +64,7 @@ SLOW(posix_spawn)
 SLOW(posix_spawnp)
 ";
 
-/// What became of the clients' requests.
+/// The outcomes of the clients' requests.
 #[derive(Default)]
 struct Account {
     answered: AtomicU64,
@@ -83,8 +84,8 @@ fn build_linger(dir: &Path) {
     assert!(built.unwrap().success());
 }
 
-/// Asks on connections of its own until it is over. Odd clients are told `close`, so that Weir closes first; even ones leave by themselves
-/// after three requests.
+/// Sends requests on its own connections until the end. Odd clients send `close`, so that Weir closes first; even
+/// ones leave after three requests.
 fn ask(account: &Account, address: &str, number: usize) {
     let path = if number.is_multiple_of(4) { "/own" } else { "/echo" };
     let (times, wish) = if number % 2 == 1 { (1, "close") } else { (3, "keep-alive") };
@@ -94,7 +95,7 @@ fn ask(account: &Account, address: &str, number: usize) {
         let done = TcpStream::connect(address).map_err(|e| format!("connect: {e}")).and_then(|mut stream| {
             stream.set_read_timeout(Some(PATIENCE)).unwrap();
             for _ in 0..times {
-                pause(PAUSE); // Weir must wait for the request: only then does its set know the socket
+                pause(PAUSE); // Weir must wait for the request: only then is the socket in its epoll set
                 let since = Instant::now();
                 stream.write_all(request.as_bytes()).map_err(|e| format!("write: {e}"))?;
                 let stays = answer(&mut stream)?;
@@ -114,7 +115,7 @@ fn ask(account: &Account, address: &str, number: usize) {
     }
 }
 
-/// Reads one answer; says whether the connection stays.
+/// Reads one answer; returns whether the connection persists.
 fn answer(stream: &mut TcpStream) -> Result<bool, String> {
     let (mut seen, mut piece) = (Vec::new(), [0; 4096]);
     loop {

@@ -1,6 +1,8 @@
-//! Certificates by ACME, from a real authority: Pebble, which refuses nonces, forgets everything at its end, and checks proofs as strictly as it can.
+//! Certificates by ACME, from a real authority: Pebble, which rejects nonces at random, forgets everything on exit,
+//! and checks proofs strictly.
 //!
-//! Where Pebble is not installed these tests say so and pass; `make test` builds it. What takes longer is in `conformance/acme.py`.
+//! Without Pebble these tests print a note and pass; `make test` builds it. Longer scenarios are in
+//! `conformance/acme.py`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +10,7 @@ use std::time::Duration;
 
 use weir_testkit::{Client, Pebble, Tls, Weir, eventually_within, unused_address};
 
-/// How long a certificate may take: an authority looks when it likes, and a busy machine is slow.
+/// How long a certificate may take: the authority validates when it likes, and a busy machine is slow.
 const ISSUED: Duration = Duration::from_secs(60);
 
 /// A gateway with a certificate for `a.test` and an authority for it.
@@ -19,7 +21,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// None where there is no Pebble.
+    /// `None` without Pebble.
     fn new() -> Option<Self> {
         let (clear, tls) = (unused_address().port(), unused_address().port());
         Some(Self { pebble: Pebble::new(clear, tls)?, clear, tls })
@@ -37,7 +39,7 @@ impl Stage {
         )
     }
 
-    /// Waits until clients that trust the authority are shown a certificate of it for this name.
+    /// Waits until clients that trust the authority get its certificate for this name.
     #[track_caller]
     fn wait_issued(&self, name: &str) {
         let tls = Tls::trusting(self.pebble.root(), name);
@@ -46,7 +48,7 @@ impl Stage {
     }
 }
 
-/// What the admin listener tells of the first certificate.
+/// The admin listener's report on the first certificate.
 #[track_caller]
 fn status(weir: &Weir) -> serde_json::Value {
     let answer = weir.admin_client().ask("GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -59,13 +61,13 @@ fn metrics(weir: &Weir) -> String {
     answer.expect_status(200).text()
 }
 
-/// Where the certificate for a name is kept.
+/// The stored certificate for a name.
 fn kept(weir: &Weir, file: &str) -> PathBuf {
     let authority = fs::read_dir(weir.dir().join("acme")).unwrap().next().unwrap().unwrap().path();
     authority.join("certificates").join(file)
 }
 
-/// A command for DNS that asks the test's DNS server. It waits until `{dir}/go` is there.
+/// A DNS hook for the test's DNS server. It waits until `{dir}/go` exists.
 fn hook(dir: &Path, pebble: &Pebble) {
     let script = format!(
         "set -e\ntouch {dir}/called\nwhile [ ! -e {dir}/go ]; do sleep 0.05; done\n\
@@ -93,7 +95,7 @@ fn a_proof_over_http_after_the_authority_was_away() {
     for line in ["weir_acme_stand_in{name=\"a.test\"} 0\n", "weir_acme_failures{name=\"a.test\"} 0\n"] {
         eventually_within(ISSUED, line, || metrics(&weir).contains(line));
     }
-    // Nothing is awaited any more: the path belongs to the routes.
+    // No challenge is pending any more: the path belongs to the routes.
     weir.client().get("/.well-known/acme-challenge/token").expect_status(200).expect_body("route");
     assert!(kept(&weir, "a.test/certificate.pem").exists());
 }
@@ -109,7 +111,7 @@ fn a_proof_in_a_handshake() {
     }
     eventually_within(ISSUED, "the status says so", || status(&weir)["acme"]["state"] == "issued");
     assert_eq!(status(&weir)["days_left"], 5);
-    // Nobody else is shown a proof.
+    // Other clients never see a proof.
     let tls = Tls::trusting(stage.pebble.root(), "a.test").alpn(&["acme-tls/1"]);
     assert!(Client::try_connect_tls(weir.address("secure"), &tls).is_err());
 }
@@ -144,7 +146,7 @@ fn a_refused_order_is_told_with_its_reason() {
     assert_eq!(failed.field("reason"), Some("refused"));
     let error = "the certificate authority has no profile `gold`; it has: default, shortlived";
     assert_eq!(failed.field("error"), Some(error));
-    // The next config may be better: names are added and taken away while everything runs.
+    // A later config can fix it: names are added and removed at runtime.
     weir.reload_with(&stage.config("domains: [ b.test ]")).unwrap();
     stage.wait_issued("b.test");
     assert_eq!(status(&weir)["names"][0], "b.test");

@@ -1,4 +1,4 @@
-//! The admin listener: what it tells, and to whom.
+//! The admin listener: its answers, and who gets them.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
@@ -15,7 +15,7 @@ fn weir(admin: &str) -> Weir {
     ))
 }
 
-/// Asks the admin listener as a tool on this machine does.
+/// Sends a request as a tool on this machine does.
 #[track_caller]
 fn ask(weir: &Weir, line: &str, fields: &str) -> Response {
     let host = weir.admin();
@@ -187,7 +187,7 @@ fn a_token_guards_all_but_health_and_metrics() {
 fn a_page_in_a_browser_cannot_use_it() {
     let mut weir = weir("");
     let port = weir.admin().rsplit_once(':').unwrap().1.to_owned();
-    // DNS rebinding: the browser believes that this is evil.test. And a form on evil.test.
+    // DNS rebinding: the browser believes that this is evil.test. Also a form on evil.test.
     let local = format!("127.0.0.1:{port}");
     table(
         &[
@@ -235,7 +235,7 @@ fn it_can_be_off() {
     assert!(weir.logged("admin").is_empty());
 }
 
-/// The user without rights that every system has. Source: nobody of the Linux Standard Base.
+/// The unprivileged user of every system. Source: nobody of the Linux Standard Base.
 const NOBODY: u32 = 65534;
 
 #[test]
@@ -261,7 +261,7 @@ fn who_comes_by_a_unix_socket_is_known_by_the_user_id() {
     if own == 0 {
         let mut command = weir_command(folder.path());
         let as_nobody = command.uid(NOBODY).gid(NOBODY).args(["reload", "--admin", &at]).output();
-        // Where that user may run the binary.
+        // If that user may run the binary.
         if let Ok(output) = as_nobody {
             let said = String::from_utf8_lossy(&output.stdout).into_owned();
             assert!(

@@ -1,4 +1,4 @@
-//! TLS and client certificates on the admin listener, and the command line that speaks to it.
+//! TLS and client certificates on the admin listener, and the command line as its client.
 
 use std::path::Path;
 use weir_testkit::{
@@ -17,7 +17,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Asks over TLS.
+/// Sends a request over TLS.
 fn ask(weir: &Weir, tls: &Tls, line: &str) -> Response {
     let host = weir.admin();
     let request =
@@ -28,7 +28,7 @@ fn ask(weir: &Weir, tls: &Tls, line: &str) -> Response {
 #[test]
 fn whoever_has_the_config_knows_the_listener_by_its_certificate() {
     let authority = Authority::new();
-    // Its name has nothing to do with the address, and nobody vouches for the authority here.
+    // Its name does not match the address, and no system store trusts the authority.
     let leaf = authority.leaf(&["gw1.internal"]);
     let address = unused_address();
     let tls = format!("address: {address}, tls: {{ certificates: [ {} ] }}", leaf.yaml());
@@ -50,7 +50,7 @@ fn whoever_has_the_config_knows_the_listener_by_its_certificate() {
         .expect_code(1)
         .expect_text("no TLS with");
     run(&["status", "--admin", &address.to_string()]).expect_code(1);
-    // The listener is none the worse for it, and follows its config to another certificate and to cleartext.
+    // The listener still works, and follows its config to another certificate and to cleartext.
     let next = authority.leaf(&["gw2.internal"]);
     weir.reload_with(&config(&format!("address: {address}, tls: {{ certificates: [ {} ] }}", next.yaml())))
         .unwrap();
@@ -90,7 +90,7 @@ fn clients_are_known_by_their_certificates() {
     run("status", None).expect_code(1).expect_text("send `Authorization");
     run("status", Some(&stranger)).expect_code(1);
     eventually("the log says who it was", || weir.stderr().contains("who=ci"));
-    // Health is for everybody who speaks TLS.
+    // Every TLS client may check health.
     ask(&weir, &Tls::new(&authority, "localhost"), "GET /healthz").expect_status(200);
     ask(&weir, &Tls::new(&authority, "localhost").identity(&ci), "GET /status").expect_status(200);
 }
@@ -111,7 +111,7 @@ fn without_a_certificate_there_is_no_handshake_where_one_is_required() {
     let ca = authority.file();
     let at = format!("https://{}", weir.admin().replace("127.0.0.1", "localhost"));
     run_weir(weir.dir(), &["status", "--admin", &at, "--cacert", text(&ca)]).expect_code(1);
-    // One that sends nothing, and one that speaks cleartext, keep nobody waiting.
+    // A silent client and a cleartext client delay nobody.
     let _silent = Client::connect(weir.admin());
     Client::connect(weir.admin()).send("GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n");
     ask(&weir, &with, "GET /status").expect_status(200);

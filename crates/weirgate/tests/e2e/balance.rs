@@ -4,7 +4,7 @@ use weir_testkit::{Response, Upstream, Weir};
 
 use crate::support::{GET, OK_BODY, WEB, config};
 
-/// Asks n times on one connection, and returns the bodies: the names of the endpoints that answered.
+/// Sends n requests on one connection; returns the bodies, which name the endpoints.
 fn answers(weir: &Weir, n: usize) -> Vec<String> {
     let mut client = weir.client();
     (0..n).map(|_| client.get("/").text()).collect()
@@ -36,7 +36,7 @@ fn round_robin_is_weighted_and_smooth() {
     )));
     let answers = answers(&weir, 12);
     assert_eq!((count(&answers, "a"), count(&answers, "b")), (9, 3), "{answers:?}");
-    // Smooth: the lighter one is not left to the end of each round.
+    // Smooth: the lighter endpoint does not get its turns only at the end of each round.
     assert!(!answers.windows(5).any(|run| run.iter().all(|answer| answer == "a")), "{answers:?}");
 }
 
@@ -52,7 +52,7 @@ fn p2c_uses_every_endpoint() {
 fn p2c_avoids_the_busy_one() {
     let (stuck, idle) = (Upstream::listen(), Upstream::named("idle"));
     let weir = Weir::start(&config(&format!("endpoints: [{}, {}]", stuck.address(), idle.address())));
-    // Requests that hang, until one of them is stuck at the first endpoint.
+    // Requests hang until one of them is stuck at the first endpoint.
     let mut waiting = Vec::new();
     let _conn = loop {
         let mut client = weir.client();
@@ -76,11 +76,11 @@ fn ewma_avoids_the_one_that_fails_fast() {
         good.address()
     )));
     let answers = answers(&weir, 40);
-    // Each is tried while nothing is known of it.
+    // Each endpoint gets one try while its health is unknown.
     assert_eq!(count(&answers, "good"), 39, "{answers:?}");
 }
 
-/// Asks once, with this line in the head, and returns the name of the endpoint that answered.
+/// Sends one request with this header line; returns the name of the endpoint that answered.
 fn answer(weir: &Weir, target: &str, line: &str) -> String {
     weir.client().ask(format!("GET {target} HTTP/1.1\r\nHost: weir.test\r\n{line}\r\n")).text()
 }
@@ -102,7 +102,7 @@ fn hash_sends_a_key_to_its_endpoint_and_moves_no_other() {
     for (before, after) in before.iter().zip(owners()) {
         assert!(after != "c" && (*before == after || before == "c"), "{before} to {after}");
     }
-    // Who brings no key goes anywhere.
+    // Requests without a key may go anywhere.
     let keyless: Vec<String> = (0..60).map(|_| answer(&weir, "/", "")).collect();
     assert!(["a", "b", "d"].iter().all(|name| count(&keyless, name) > 0), "{keyless:?}");
 }
@@ -165,7 +165,7 @@ fn bounded_hash_passes_a_busy_endpoint_over() {
             b.address()
         ))
     ));
-    // Four requests with one key wait at the same time: none of two endpoints has more than half of them.
+    // Four concurrent requests with the same key: neither of two endpoints gets more than half of them.
     let mut clients: Vec<_> = (0..4).map(|_| weir.client()).collect();
     clients.iter_mut().for_each(|client| client.send(GET));
     let held: Vec<_> = [&a, &a, &b, &b].map(Upstream::accept).into();
@@ -194,7 +194,7 @@ fn the_next_priority_takes_what_the_first_cannot_carry() {
     let other = Upstream::named("a");
     let weir = Weir::start(&endpoints(other.address()));
     assert_eq!(count(&answers(&weir, 20), "a"), 20);
-    // Half of priority 0 is gone: the other half takes 70 %.
+    // Half of priority 0 is gone: the rest takes 70 %.
     weir.reload_with(&endpoints(weir_testkit::unused_address())).unwrap();
     answers(&weir, 4);
     let shares = answers(&weir, 200);
@@ -227,7 +227,7 @@ fn the_own_zone_comes_first() {
     assert_eq!(count(&left, "far"), 20, "{left:?}");
 }
 
-/// The cookie that an answer sets, as a client sends it, and its attributes.
+/// The cookie that an answer sets, in the form that a client returns, and its attributes.
 fn cookie_of(answer: &Response) -> Option<(String, String)> {
     let line = answer.header("set-cookie")?;
     let (pair, attributes) = line.split_once("; ").unwrap();
@@ -265,7 +265,7 @@ fn sticky_brings_a_client_back_until_its_endpoint_is_gone() {
     weir.reload_with(&second).unwrap();
     returns(&weir);
     returns(&Weir::start(&first)); // another gateway with the same key
-    // What is not of ours means nothing, and is replaced.
+    // A foreign cookie is ignored and replaced.
     assert!(cookie_of(&ask(&weir, &cookie.replace(|c: char| c.is_ascii_digit(), "0"))).is_some());
     drop(all.remove(owner));
     let moved = ask(&weir, &cookie);
@@ -297,16 +297,16 @@ fn a_draining_endpoint_keeps_its_sessions_and_gets_no_new_ones() {
         assert_eq!((again.text(), cookie_of(&again)), (name.clone(), None));
         assert_ne!(ask("").text(), name);
     }
-    // With the other one drained as well there is no place for a new client, and still one for each session.
+    // With the other endpoint drained too, there is none for new clients, but still one for each session.
     by_hand("drain", 1 - owner);
     ask("").expect_cause(crate::cause::NO_HEALTHY_ENDPOINT);
     ask(&cookie).expect_body(&name);
     by_hand("in", 1 - owner);
-    // Put out, it keeps none.
+    // An endpoint that is taken out keeps none.
     by_hand("out", owner);
     let moved = ask(&cookie);
     assert!(moved.text() != name && cookie_of(&moved).is_some());
-    // Nor when it is dead as well as drained.
+    // Nor does one that is both drained and dead.
     by_hand("drain", owner);
     ask(&cookie).expect_body(&name);
     let [a, b] = all;

@@ -1,4 +1,4 @@
-//! SIGUSR2 and `weir upgrade`: the program is replaced, and nobody notices.
+//! SIGUSR2 and `weir upgrade`: replacing the binary without disturbing clients.
 
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
@@ -17,9 +17,9 @@ fn saying(text: &str) -> String {
     format!("{WEB}\nroutes: {{ all: {{ match: {{ path: \"/*\" }}, respond: {{ body: {text} }} }} }}\n")
 }
 
-/// Puts a program of its own at the path that this gateway was started by.
+/// Puts another program at the path from which this gateway was started.
 fn replace_by(weir: &Weir, script: &str) {
-    // Written by another process: see `install`.
+    // A separate process writes it: see `install`.
     let write = "printf %s \"$1\" >weir.new && chmod +x weir.new && mv weir.new weir";
     let status = Command::new("/bin/sh").args(["-c", write, "sh", script]).current_dir(weir.dir()).status();
     assert!(status.unwrap().success());
@@ -39,7 +39,7 @@ fn under_load_every_request_is_answered() {
                 while !over.load(Relaxed) {
                     let mut client = Client::connect(address);
                     for _ in 0..requests {
-                        // Panics, with what was said, where there is no answer.
+                        // Panics with the received bytes if there is no answer.
                         let response = client.get("/");
                         response.expect_status(200).expect_body("hello");
                         answered.fetch_add(1, Relaxed);
@@ -60,7 +60,7 @@ fn under_load_every_request_is_answered() {
     assert_eq!(weir.address("web"), address);
 }
 
-/// The answer names the connections that are drained and the state that nobody can ask for any more, as that to a reload does.
+/// As after a reload, the answer names the connections that are drained and the state that is lost.
 #[test]
 fn what_is_drained_and_forgotten_is_told() {
     let limited = |filters: &str| {
@@ -103,7 +103,7 @@ fn an_idle_connection_brings_one_more_request_and_a_tunnel_lives_on() {
     conn.expect("still here?");
     conn.send("yes");
     client.expect("yes");
-    // The old process answers it, and says that it is the last.
+    // The old process answers it and announces that it closes.
     idle.send(GET);
     service.read_request();
     service.send(OK_BODY);
@@ -129,7 +129,7 @@ fn a_connection_whose_head_promised_it_carries_one_more_request() {
     service.send("more");
     let rest = client.read_until(b"halfmore");
     assert!(!String::from_utf8_lossy(&rest).to_ascii_lowercase().contains("connection: close"));
-    // The head let the client send another: it must not find the connection closed.
+    // The head allowed the client to send another request: it must not find the connection closed.
     client.send(GET);
     service.read_request();
     service.send(OK_BODY);
@@ -156,12 +156,12 @@ fn what_was_counted_counts_on_and_sessions_resume() {
     assert_eq!((get(), get()), ((200, true), (429, true)));
 }
 
-/// The descriptors of a process: number, what it is, and whether an exec closes it.
+/// The descriptors of a process: number, target, and whether exec closes it.
 fn descriptors(pid: u32) -> Vec<(u32, PathBuf, bool)> {
     let entries = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
     let describe = |entry: std::io::Result<fs::DirEntry>| {
         let name = entry.ok()?.file_name().into_string().ok()?;
-        let target = fs::read_link(format!("/proc/{pid}/fd/{name}")).ok()?; // none of one that was closed meanwhile
+        let target = fs::read_link(format!("/proc/{pid}/fd/{name}")).ok()?; // not if it was closed meanwhile
         let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{name}")).ok()?;
         let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?.trim();
         Some((name.parse().ok()?, target, i32::from_str_radix(flags, 8).ok()? & libc::O_CLOEXEC != 0))
@@ -202,7 +202,7 @@ fn a_started_program_inherits_no_descriptor() {
 
     let mut seen = 0;
     for (number, target, is_closed) in descriptors(weir.pid()) {
-        // What this test itself was started with is not Weir's.
+        // Descriptors that the test itself inherited are not Weir's.
         let inherited = || descriptors(std::process::id()).contains(&(number, target.clone(), false));
         seen += 1;
         assert!(number <= 2 || is_closed || inherited(), "{number} ({target:?}) outlives an exec");
@@ -216,7 +216,7 @@ fn fewer_workers_serve_every_queue_and_more_do_too() {
     for (workers, text) in [(1, "one"), (3, "three")] {
         weir.write_config(&format!("{}workers: {workers}", saying(text)));
         weir.upgrade().unwrap();
-        // The kernel spreads them over all queues by hash: 64 leave none out.
+        // The kernel spreads them over all queues by hash: 64 reach every queue.
         for _ in 0..64 {
             weir.client().get("/").expect_body(text);
         }
@@ -250,7 +250,7 @@ fn the_command_says_which_process_serves() {
     // The admin listener moved too, to the same address.
     run_weir(weir.dir(), &["status", "--admin", &weir.admin()]).expect_code(0).expect_text("running");
     weir.client().get("/").expect_body("hello");
-    // And the new process can be replaced in its turn.
+    // The new process can be upgraded in turn.
     weir.upgrade().unwrap();
     weir.client().get("/").expect_body("hello");
 }
@@ -296,7 +296,7 @@ fn a_refused_config_changes_nothing_and_is_told() {
     weir.write_config(&saying("new").replace("respond", "repsond"));
     let told = run_weir(weir.dir(), &["upgrade", "--admin", &weir.admin()]);
     told.expect_code(1).expect_text("repsond").expect_text("weir.yaml:");
-    weir.wait_log("not upgraded: this process serves on"); // else the next upgrade takes this line for its own
+    weir.wait_log("not upgraded: this process serves on"); // otherwise the next upgrade would take this line for its
     weir.client().get("/").expect_body("old");
     weir.write_config(&saying("new"));
     weir.upgrade().unwrap();
@@ -309,7 +309,7 @@ fn kill(pid: u32, signal: &str) {
     assert!(Command::new("kill").args([signal, &pid.to_string()]).status().unwrap().success());
 }
 
-/// Waits until a fresh process serves instead of one that died; its pid.
+/// Waits until a new process serves in place of one that died; returns its pid.
 fn taken_over(weir: &Weir, died: u32) -> u32 {
     let line = weir.wait_log("took over again");
     assert_eq!(line.field("died"), Some(died.to_string().as_str()));
@@ -321,10 +321,10 @@ fn a_successor_that_dies_is_replaced() {
     let upstream = Upstream::listen();
     let yaml = config_for(&upstream, "") + "watch: false\n";
     let mut weir = started_with(&yaml, &["--pid-file", "weir.pid"]);
-    let (mut client, mut conn) = tunnel(&weir, &upstream); // the old process drains as long as it is open
+    let (mut client, mut conn) = tunnel(&weir, &upstream); // the old process drains while it is open
     let dead = weir.upgrade().unwrap();
     kill(dead, "-KILL");
-    // It waits in the socket, which the old process keeps open, until another accepts.
+    // The request waits in the socket, which the old process keeps open, until another process accepts.
     let mut waiting = weir.client();
     waiting.send(GET);
     let mut service = upstream.accept();
@@ -337,7 +337,7 @@ fn a_successor_that_dies_is_replaced() {
     client.send("still here?");
     conn.expect("still here?");
 
-    // It is a gateway like any other, which can be replaced in its turn.
+    // It is a normal gateway, and can be upgraded in turn.
     let before = weir.stderr().len();
     run_weir(weir.dir(), &["upgrade", "--admin", &weir.admin()]).expect_code(0);
     let last = weir.wait_upgrade_after(before).unwrap();
@@ -370,7 +370,7 @@ fn one_that_ends_on_purpose_is_not_replaced() {
 
 // === Whoever watches the process ===
 
-/// A gateway in a folder with a link to the binary, run with these arguments more.
+/// A gateway in a folder with a link to the binary, with additional arguments.
 fn started_with(yaml: &str, more: &[&str]) -> Weir {
     Weir::start_by(yaml, |dir| {
         install(&dir.join("weir"));
@@ -386,7 +386,7 @@ fn the_pid_file_goes_to_the_new_process() {
     let path = weir.dir().join("weir.pid");
     let told = || fs::read_to_string(&path).unwrap().trim().parse::<u32>().unwrap();
     assert_eq!(told(), weir.pid());
-    // One that has another config does not get that far.
+    // With another config, the process does not get that far.
     let again = run_weir(weir.dir(), &["run", "-c", "weir.yaml", "--pid-file", "weir.pid"]);
     again.expect_code(1).expect_text(&format!("process {} holds it", weir.pid()));
     let new = weir.upgrade().unwrap();
@@ -400,7 +400,7 @@ fn the_pid_file_goes_to_the_new_process() {
 #[test]
 fn a_pid_file_that_was_left_behind_is_replaced() {
     let weir = Weir::start_by(&saying("hello"), |dir| {
-        fs::write(dir.join("weir.pid"), "1\n").unwrap(); // it runs, and is not Weir
+        fs::write(dir.join("weir.pid"), "1\n").unwrap(); // a running process, but not Weir
         let mut command = weir_testkit::weir_command(dir);
         command.args(["run", "-c", "weir.yaml", "--pid-file", "weir.pid"]);
         command
@@ -430,7 +430,7 @@ fn systemd_is_told_which_process_serves() {
     });
     assert_eq!(next(), "READY=1");
     let new = weir.upgrade().unwrap();
-    // systemd believes the old process about its successor, and the new one once it knows of it.
+    // systemd accepts the successor from the old process, and then messages from the new one.
     let mut seen = vec![next(), next(), next()];
     seen.sort();
     assert_eq!(seen, [format!("MAINPID={new}"), format!("MAINPID={new}"), "READY=1".to_owned()]);
@@ -464,7 +464,7 @@ fn sockets_of_systemd_are_served() {
     let address = socket.local_addr().unwrap();
     let config = saying("hello").replace("127.0.0.1:0 }", &format!("{address} }}"));
     let weir = Weir::start_by(&config, |dir| {
-        // What systemd does: descriptors from 3 on, and a pid that says whom they are for.
+        // As systemd does: descriptors from 3 on, and the pid that they are for.
         let mut command = command_for("/bin/sh".as_ref(), dir);
         let script = "exec 3<&0 0</dev/null; LISTEN_FDS=1 LISTEN_PID=$$ exec \"$0\" run -c weir.yaml";
         command.args(["-c", script]).arg(weir_testkit::weir_command(dir).get_program());

@@ -1,4 +1,4 @@
-//! Bodies: any size, both ways at once, re-framed, with trailers, early answers, and cut short.
+//! Bodies: any size, both ways concurrently, re-framed, with trailers, answered early, and truncated.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -96,7 +96,7 @@ fn trailers_never_frame_route_or_identify() {
     client.send("POST / HTTP/1.1\r\nHost: weir.test\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n");
     client.send("Host: evil\r\nContent-Length: 5\r\nX-Forwarded-For: 1.2.3.4\r\nAuthorization: x\r\nX-Good: y\r\n\r\n");
     let mut conn = upstream.accept();
-    // RFC 9110 §6.5.1. They may be dropped, or the whole message refused.
+    // RFC 9110 §6.5.1: trailers may be dropped, or the whole message refused.
     if let Some(request) = conn.next_request() {
         for (name, _) in &request.body.trailers {
             assert_eq!(name.to_ascii_lowercase(), "x-good");
@@ -155,7 +155,7 @@ fn a_body_cut_short_looks_cut_short() {
         let mut client = weir.client();
         client.send(GET);
         let broken = client.try_read_response().expect_err(answer);
-        // Closed before the end, or not even begun; never a whole message and never a wait.
+        // The response is truncated or never begins; it is never complete, and the client never waits.
         assert!(
             broken.why.starts_with("Closed") || broken.why.starts_with("Reset"),
             "{answer:?}: {broken:?}"
@@ -203,7 +203,7 @@ fn an_early_answer_and_a_body_that_still_comes() {
     conn.expect("half");
     conn.send(OK_BODY);
     client.read_response().expect_status(200).expect_body("ok");
-    // The client may go on, or be told to close; what it sends is never taken for a request.
+    // The connection may continue or close; the body is never taken for a request.
     if client.try_send("GET ").is_ok() {
         let _ = client.try_send(GET);
     }
@@ -220,7 +220,7 @@ fn an_unread_body_does_not_spoil_the_next_request() {
     let mut client = weir.client();
     let post = "POST / HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 18\r\n\r\nGET / HTTP/1.0\r\n\r\n";
     client.ask(post).expect_status(200).expect_body("no");
-    // Whether the connection goes on or closes: the body is never taken for a request.
+    // Whether the connection continues or closes, the body is never taken for a request.
     if client.try_send(GET).is_err() {
         return;
     }
@@ -239,7 +239,7 @@ fn large_bodies_both_ways_at_once() {
         conn.set_deadline(Duration::from_secs(30));
         conn.read_head();
         conn.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", 16 * MIB));
-        // Echo, piece by piece: it works only if both directions flow at the same time.
+        // Echo, piece by piece, works only if both directions flow concurrently.
         for _ in 0..256 {
             let piece = conn.read_n(MIB / 16);
             conn.send(piece);
@@ -264,7 +264,7 @@ fn large_bodies_both_ways_at_once() {
     upstream.verify();
 }
 
-/// 20 MiB in chunks of a size that no buffer is a multiple of.
+/// 20 MiB in chunks of a size that divides no buffer size.
 fn many_chunks() -> Vec<u8> {
     const CHUNK: usize = 10_007;
     let mut all = Vec::new();
@@ -277,7 +277,7 @@ fn many_chunks() -> Vec<u8> {
     all
 }
 
-/// Whether a body is that of [`many_chunks`].
+/// Panics unless the body is that of [`many_chunks`].
 #[track_caller]
 fn expect_many_chunks(body: &[u8]) {
     assert_eq!(body.len(), 20 * MIB / 10_007 * 10_007);
@@ -344,7 +344,7 @@ fn a_slow_reader_holds_the_upstream_back() {
     let mut client = weir.client();
     client.send("GET /body/256MiB HTTP/1.1\r\nHost: weir.test\r\n\r\n");
     client.read_head();
-    // Nothing is read: what the gateway holds must stop growing at its buffers, whatever the upstream would send.
+    // Nothing is read: the gateway's memory must stop growing at its buffers, however much the upstream sends.
     let mut last = weir.rss_kib();
     eventually("the memory stops growing", || std::mem::replace(&mut last, weir.rss_kib()) == last);
     assert!(last < before + 20 * 1024, "{before} KiB grew to {last} KiB");

@@ -1,4 +1,4 @@
-//! What browsers ask for and are told: preflights, fields of CORS, security headers.
+//! Requests and answers of browsers: preflights, CORS fields, security headers.
 
 use weir_testkit::{Response, Upstream, Weir};
 
@@ -7,7 +7,7 @@ use crate::support::{OK, WEB};
 
 const ORIGIN: &str = "https://app.example.com";
 
-/// `/api/*` takes GET and PUT with CORS, everything else goes to the same upstream without.
+/// `/api/*` accepts GET and PUT with CORS; all other requests go to the same upstream without.
 #[track_caller]
 fn start(upstream: &Upstream, more: &str) -> Weir {
     Weir::start(&format!(
@@ -44,11 +44,11 @@ fn a_preflight_takes_the_route_it_asks_about() {
             .expect_header("access-control-allow-origin", ORIGIN)
             .expect_no_header("content-length");
         preflight(&weir, "/api/a", "PUT", "Origin: https://evil.example\r\n").expect_cause(CORS_ORIGIN);
-        // Without an origin it is no browser's, and a route that leaves OPTIONS out does not take it.
+        // A request without an origin is not a browser's. A route that does not allow OPTIONS does not match it.
         preflight(&weir, "/api/a", "PUT", "").expect_cause(CORS_ORIGIN);
         assert_eq!(upstream.connections(), 0);
     }
-    // What the route does not take is asked of the route that does, or of none.
+    // If the route does not match a preflight's method, another route may, or none.
     let origin = format!("Origin: {ORIGIN}\r\n");
     preflight(&start(&upstream, ""), "/api/a", "DELETE", &origin).expect_cause(NO_ROUTE);
     preflight(&start(&upstream, all), "/api/a", "DELETE", &origin).expect_status(200);

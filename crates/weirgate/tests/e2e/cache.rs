@@ -1,6 +1,6 @@
-//! The filter `cache` as clients and an upstream meet it. Its rules are tested where they stand.
+//! The filter `cache` as clients and an upstream see it. Unit tests in the filter's files cover its rules.
 //!
-//! No test waits for something to become stale: an answer with `Age: 100` and `max-age=60` is stale when it comes.
+//! No test waits for staleness: an answer with `Age: 100` and `max-age=60` is stale on arrival.
 
 mod callers;
 mod hostile;
@@ -18,7 +18,7 @@ use weir_testkit::{Client, Upstream, Weir, eventually, run_weir, weir_command};
 use crate::cause::{CONNECT_REFUSED, NOT_CACHED};
 use crate::support::WEB;
 
-/// A gateway with two cores and this cache in front of one upstream.
+/// A two-core gateway with this cache in front of one upstream.
 fn weir_with(upstream: &Upstream, cache: &str) -> Weir {
     Weir::start(&config(&upstream.address().to_string(), cache))
 }
@@ -31,7 +31,7 @@ fn config(upstream: &str, cache: &str) -> String {
     )
 }
 
-/// An answer with these fields, whose body tells how many came before it.
+/// An answer with these fields; its body counts the answers before it.
 fn counting(fields: &str) -> Upstream {
     let (count, fields) = (AtomicUsize::new(0), fields.to_owned());
     Upstream::script(move |conn| {
@@ -64,7 +64,7 @@ fn what_is_fresh_is_served_again() {
     hit.expect_status(200).expect_body("answer 0").expect_header("x-own", "1").expect_header("age", "0");
     assert!(hit.header("cache-status").unwrap().starts_with("weir; hit; ttl="), "{hit:?}");
     assert_eq!(hit.header("date"), first.header("date"));
-    // The same by another connection, which another core may serve.
+    // The same over another connection, possibly on another core.
     weir.client().get("/a?b=1").expect_body("answer 0");
     ask(&mut client, "GET /a?b=1", "If-None-Match: \"x\", \"e\"\r\n")
         .expect_status(304)
@@ -81,7 +81,7 @@ fn what_is_fresh_is_served_again() {
     let head = head.read_response_to_head();
     head.expect_status(200).expect_header("content-length", "8").expect_body("");
     assert_eq!(upstream.requests().len(), 1);
-    // Another URL, another host, another object.
+    // Another URL or another host is another object.
     client.get("/a?b=2").expect_body("answer 1");
     client.get("/a").expect_body("answer 2");
     client.ask("GET /a HTTP/1.1\r\nHost: WEIR.test:80\r\n\r\n").expect_body("answer 2");
@@ -89,7 +89,8 @@ fn what_is_fresh_is_served_again() {
     client.get("/%61").expect_body("answer 2");
 }
 
-/// A client whose copy is what is fetched for it gets a 304, as nginx answers; what was fetched is kept, and those who follow get it.
+/// A client whose copy equals the fetched object gets a 304, as with nginx. The object is stored, and followers get
+/// it.
 #[test]
 fn who_has_what_is_fetched_does_not_get_it_again() {
     let body = "x".repeat(300_000);
@@ -121,7 +122,7 @@ fn who_has_what_is_fetched_does_not_get_it_again() {
     client.get("/3").expect_status(200).expect_body(&body);
     assert_eq!(upstream.requests().len(), 4);
 
-    // It has its answer before the body has come, and what follows on its connection comes behind that.
+    // The client has its answer before the body is complete, and the connection's next answer follows it.
     let upstream = Upstream::listen();
     let weir = weir_with(&upstream, "");
     let (begin, end) = body.split_at(100_000);
@@ -147,7 +148,7 @@ fn who_has_what_is_fetched_does_not_get_it_again() {
         follower.read_response().expect_status(200).expect_body(&body);
         drop(conn);
     }
-    // One that breaks off is not kept, and the client that had it all is none the worse.
+    // A truncated answer is not stored, and does not affect a client that got all of it.
     let mut client = weir.client();
     client.send("GET /broken HTTP/1.1\r\nHost: weir.test\r\nIf-None-Match: \"e\"\r\n\r\n");
     let mut conn = upstream.accept();
@@ -200,7 +201,7 @@ fn a_new_answer_takes_the_place_of_a_stale_one() {
     }
 }
 
-/// Everybody who asks meanwhile reads the same answer, and does not wait for its end.
+/// All requests meanwhile read the same answer, and do not wait for its end.
 #[test]
 fn one_fetch_for_all_who_ask_for_the_same() {
     const MANY: usize = 40;
@@ -234,7 +235,7 @@ fn one_fetch_for_all_who_ask_for_the_same() {
     weir.client().get("/big").expect_header("content-length", "11");
 }
 
-/// What cannot be shared is nobody's to wait for.
+/// No request waits for an answer that cannot be shared.
 #[test]
 fn an_answer_that_is_not_kept_lets_the_others_go() {
     let upstream = Upstream::listen();
@@ -262,7 +263,7 @@ fn an_answer_that_is_not_kept_lets_the_others_go() {
     assert_eq!(bodies, ["1", "2", "3"]);
 }
 
-/// An upstream that fails is asked by one after another, not by all at once.
+/// A failing upstream is asked by one request at a time, not by all.
 #[test]
 fn a_failure_sends_one_other_and_not_all() {
     let upstream = Upstream::listen();
@@ -282,7 +283,7 @@ fn a_failure_sends_one_other_and_not_all() {
     assert_eq!(upstream.requests().len(), 2);
 }
 
-/// Who leads a fetch may leave: another takes over.
+/// If the leader of a fetch leaves, another request takes over.
 #[test]
 fn a_leader_that_leaves_takes_nobody_with_it() {
     let upstream = Upstream::listen();
@@ -300,7 +301,7 @@ fn a_leader_that_leaves_takes_nobody_with_it() {
     follower.read_response().expect_status(200).expect_body("ok");
 }
 
-/// Neither does one that leaves in the middle of the answer: it is read to its end for the others.
+/// If it leaves in the middle of the answer, the rest is read for the others.
 #[test]
 fn a_leader_that_leaves_in_the_middle_cuts_nobody() {
     let upstream = Upstream::listen();
@@ -325,7 +326,7 @@ fn a_leader_that_leaves_in_the_middle_cuts_nobody() {
     assert_eq!(upstream.requests().len(), 1);
 }
 
-/// Nor one that does not read.
+/// Nor does a leader that does not read delay the others.
 #[test]
 fn a_leader_that_does_not_read_holds_nobody_up() {
     const LARGE: usize = 24 * 1024 * 1024;
@@ -371,7 +372,7 @@ fn half_an_answer_is_never_kept() {
     client.get("/").expect_body("whole");
 }
 
-/// What the upstream varies by tells answers apart, also where it is asked for at once.
+/// Answers differ by the fields in `Vary`, also for concurrent requests.
 #[test]
 fn variants_are_kept_apart() {
     let upstream = counting("Cache-Control: max-age=60\r\nVary: X-Lang\r\n");
@@ -385,7 +386,7 @@ fn variants_are_kept_apart() {
     ask(&mut client, "GET /", "").expect_body("answer 2");
 }
 
-/// A request that only a trick makes look like another one gets nothing of it, and leaves nothing for it.
+/// A request that only imitates another gets nothing of its answer, and leaves nothing for it.
 #[test]
 fn what_is_not_for_all_is_not_kept() {
     for (request, answer) in [
@@ -436,20 +437,20 @@ fn an_upstream_that_fails_is_covered_up_where_that_is_wanted() {
     stale.expect_status(200).expect_body("ok");
     stale.expect_header("cache-status", "weir; fwd=stale; fwd-status=503; detail=stale-if-error");
     assert!(stale.header("age").unwrap().parse::<u64>().unwrap() >= 100);
-    // The upstream is given a moment.
+    // The upstream gets a moment.
     let again = client.get("/");
     assert!(again.header("cache-status").unwrap().ends_with("detail=stale-if-error"), "{again:?}");
     assert_eq!(upstream.requests().len(), 2);
 }
 
-/// Our own errors are never kept, whatever lives by default.
+/// The gateway's own errors are never stored, whatever the default lifetimes.
 #[test]
 fn an_error_of_our_own_is_not_kept() {
     let (_held, refusing) = weir_testkit::refusing_address();
     let weir = Weir::start(&config(&refusing.to_string(), "ttl: 1h, negative: 1h"));
     let mut client = weir.client();
     client.get("/").expect_cause(CONNECT_REFUSED);
-    // The endpoint may be out of rotation by now: another cause, and no answer from the cache either.
+    // The endpoint may be out of rotation by now: another cause, but still no answer from the cache.
     let again = client.get("/");
     assert!(matches!(again.status, 502 | 503), "{again:?}");
     again.expect_no_header("age");
@@ -470,7 +471,7 @@ fn what_is_changed_is_fetched_anew() {
     client.get("/c").expect_body("answer 2");
 }
 
-/// Who calls tells answers apart, unless the config says that it does not.
+/// Callers have separate answers, unless the config says otherwise.
 #[test]
 fn consumers_have_answers_of_their_own() {
     for (key, second) in [("", "answer 1"), ("key: [ shared ]", "answer 0")] {
@@ -526,7 +527,7 @@ fn purges() {
     assert!(!other.status.success() && said.contains("those in use: pages"), "{said}");
 }
 
-/// A reload keeps what is kept, whatever else about the cache it changes.
+/// A reload keeps stored objects, whatever else it changes about the cache.
 #[test]
 fn a_reload_keeps_the_store() {
     let upstream = counting("Cache-Control: max-age=60\r\n");
@@ -536,7 +537,7 @@ fn a_reload_keeps_the_store() {
     weir.client().get("/").expect_body("answer 0");
 }
 
-/// Many who ask for different things hold no more than the store may, and lose nothing.
+/// Many requests for different objects stay within the store's limit, and none fails.
 #[test]
 fn memory_is_bounded() {
     const LARGE: usize = 256 * 1024;

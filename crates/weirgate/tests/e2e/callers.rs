@@ -1,4 +1,4 @@
-//! Who may call, as a client meets it. What each filter does in detail is tested in its own file.
+//! Which clients may call, as they see it. Each filter's own file tests its details.
 
 use weir_testkit::{Authority, Client, Pty, Tls, Upstream, Weir, eventually, weir_command};
 
@@ -8,7 +8,7 @@ use crate::cause::{
 };
 use crate::support::{OK, WEB};
 
-/// The file is watched: a change is in effect without anybody asking for it, and one with a mistake changes nothing.
+/// The file is watched: a change takes effect without a reload, and an invalid one changes nothing.
 #[test]
 fn ip_from_a_watched_file() {
     let upstream = Upstream::fixed(OK);
@@ -29,7 +29,7 @@ fn ip_from_a_watched_file() {
     weir.client().get("/").expect_cause(IP_DENIED);
 }
 
-/// Keys come and go with their file; one with a mistake changes nothing.
+/// Keys follow their file; an invalid file changes nothing.
 #[test]
 fn keys_from_a_watched_file() {
     let dir = tempfile::TempDir::new().unwrap();
@@ -55,7 +55,7 @@ fn keys_from_a_watched_file() {
     ask("another-key").expect_cause(KEY_UNKNOWN);
 }
 
-/// A key in the path is known to nobody behind the filter, and to no log; it opens no other route than it says.
+/// Nothing behind the filter, and no log, sees a key in the path; it opens only its own routes.
 #[test]
 fn a_key_in_the_path_stays_here() {
     let upstream = Upstream::fixed(OK);
@@ -74,7 +74,7 @@ fn a_key_in_the_path_stays_here() {
         client.get(target).expect_status(200);
         assert_eq!(upstream.take_request().head.line, "GET /spot/price?a=1 HTTP/1.1");
     }
-    // The route of /spot/admin takes no key from the path, so the one for everything below /spot finds none.
+    // The route of /spot/admin takes no key from the path, so the route for everything below /spot finds none.
     client.get("/spot/~the+key/admin").expect_cause(KEY_MISSING);
     client.get("/spot/price").expect_cause(KEY_MISSING);
     client.get("/spot/~wrong/price").expect_cause(KEY_UNKNOWN);
@@ -84,7 +84,7 @@ fn a_key_in_the_path_stays_here() {
     {
         weir.client().get(twice).expect_cause(KEY_TWICE); // which ends the connection
     }
-    // A browser tells where it comes from, key and all: also to routes that take none.
+    // A browser sends the key in its Referer, also to routes that take none.
     for (target, passes) in [("/spot/~the+key/price", true), ("/~bob/index.html", true), ("/typo/%00", false)]
     {
         let referer = "https://weir.test/spot/~the+key/price?key=the%2Bkey&b=1";
@@ -105,7 +105,7 @@ fn a_key_in_the_path_stays_here() {
     assert!(!log.contains("the+key") && !log.contains("the%2Bkey"), "{log}");
 }
 
-/// One of several is enough; wrong credentials are wrong, and none are none.
+/// One of several is enough; wrong credentials are reported as wrong, missing ones as missing.
 #[test]
 fn any_of_several() {
     let upstream = Upstream::fixed(OK);
@@ -127,7 +127,7 @@ fn any_of_several() {
     ask("").expect_cause(crate::cause::ACL_DENIED);
 }
 
-/// What `weir hash` makes is what the gateway takes.
+/// The gateway accepts the output of `weir hash`.
 #[test]
 fn basic_auth_with_a_hash_of_ours() {
     use std::io::Write as _;
@@ -167,10 +167,11 @@ fn basic_auth_with_a_hash_of_ours() {
     weir.client().get("/").expect_cause(BASIC_MISSING);
 }
 
-/// Passwords wait for the threads that hash them in a queue with an end; whoever finds it full is told so, and no other route waits.
+/// Passwords wait for the hashing threads in a bounded queue. A request that finds it full is told so, and no other
+/// route waits.
 #[test]
 fn more_passwords_than_can_be_hashed() {
-    // As many rounds as are taken: the queue is full long before it is worked off.
+    // The maximum number of rounds: the queue fills long before it is processed.
     let slow =
         "$argon2id$v=19$m=19456,t=64,p=1$c29tZXNhbHRzb21lc2FsdA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
     let weir = Weir::start(&format!(
@@ -193,7 +194,7 @@ fn more_passwords_than_can_be_hashed() {
     assert!(told.contains(&format!("\"status\":{status}")), "{told}");
 }
 
-/// What is typed at a terminal is not seen there, whether the command ends or is ended.
+/// Typed passwords are not echoed, whether the command exits or is killed.
 #[test]
 fn a_password_is_not_shown_as_it_is_typed() {
     let dir = tempfile::TempDir::new().unwrap();
@@ -219,7 +220,7 @@ fn a_password_is_not_shown_as_it_is_typed() {
     assert!(pty.echoes());
 }
 
-/// The body goes along, whole and with its length, and the request goes on with it.
+/// The service gets the whole body with its length, and so does the upstream.
 #[test]
 fn forward_auth_with_the_body() {
     let upstream = Upstream::fixed(OK);
@@ -242,7 +243,7 @@ fn forward_auth_with_the_body() {
     weir.client().ask(long).expect_status(413);
 }
 
-/// A decision that is remembered is not asked for again.
+/// A remembered decision is not requested again.
 #[test]
 fn forward_auth_remembers() {
     let (upstream, auth) = (Upstream::fixed(OK), Upstream::fixed("HTTP/1.1 204 No Content\r\n\r\n"));
@@ -262,7 +263,8 @@ fn forward_auth_remembers() {
     assert_eq!(auth.requests().len(), 2);
 }
 
-/// A certificate names its consumer over a real handshake, and goes on as RFC 9440 has it; a stranger's field does not.
+/// A certificate from a real handshake names its consumer, and is forwarded as in RFC 9440; a client's own field is
+/// not.
 #[test]
 fn mtls_auth_by_the_certificate_shown() {
     let (authority, clients) = (Authority::new(), Authority::new());

@@ -1,8 +1,8 @@
-//! The causes that tests expect, each with the status it comes with: the one place to look when a name changes.
+//! The causes that tests expect, each with its status: the only place to update when a name changes.
 //!
-//! The catalogue itself is `weir-upstream/src/error.rs`; a filter's causes stand in its file.
+//! The catalogue itself is `weir-upstream/src/error.rs`; a filter's causes are in its file.
 
-/// A status and the cause that `x-weir-cause` tells.
+/// A status, and the cause in `x-weir-cause`.
 pub(crate) type Cause = (u16, &'static str);
 
 // The client's fault.
@@ -23,7 +23,7 @@ pub(crate) const TARGET_TOO_LONG: Cause = (414, "target_too_long");
 pub(crate) const TOO_MANY_HEADERS: Cause = (431, "too_many_headers");
 pub(crate) const VERSION: Cause = (505, "version");
 
-// What the config says.
+// Decided by the config.
 pub(crate) const CONNECT_MALFORMED: Cause = (400, "connect_malformed");
 pub(crate) const CONNECT_NO_METHOD: Cause = (404, "connect_no_method");
 pub(crate) const CONNECT_WRONG_METHOD: Cause = (405, "connect_wrong_method");

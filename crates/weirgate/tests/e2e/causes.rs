@@ -1,4 +1,4 @@
-//! Answers that the gateway makes itself say why, in the form that the client asked for.
+//! The gateway's own answers state their cause, in the form that the client requested.
 
 use weir_testkit::{Upstream, Weir, refusing_address};
 
@@ -50,7 +50,7 @@ fn causes_are_shown_only_where_the_operator_says_so() {
     response.expect_status(BAD_HEAD.0).expect_no_header("x-weir-cause");
 }
 
-/// A body without the id of its request, which no two have in common.
+/// A body without its unique request id.
 fn without_id(body: &str) -> String {
     match serde_json::from_str::<serde_json::Value>(body) {
         Ok(mut problem) => {
@@ -65,7 +65,7 @@ fn without_id(body: &str) -> String {
     }
 }
 
-/// Whether the upstream refuses, hangs up or does not exist is nobody's business but the operator's.
+/// Only the operator may know whether the upstream refuses, hangs up or does not exist.
 #[test]
 fn strangers_do_not_learn_the_cause_from_words() {
     const ASKED: [(&str, &str); 3] = [
@@ -79,7 +79,7 @@ fn strangers_do_not_learn_the_cause_from_words() {
     let (_closed, refusing) = refusing_address();
     let hanging = Upstream::script(|conn| drop(conn.next_request()));
     let garbling = Upstream::fixed("garbage\r\n\r\n");
-    // A gateway of its own for each question: an endpoint that failed is not asked again at once.
+    // A new gateway for each request: a failed endpoint is not tried again immediately.
     let start = || {
         [refusing, hanging.address(), garbling.address()].map(|address| {
             Weir::start(&format!("{}expose_causes: false\n", config(&format!("endpoints: [{address}]"))))

@@ -1,4 +1,4 @@
-//! Changing the config of a running gateway, and going back: over the admin API and by the command line.
+//! Changing the config of a running gateway and reverting changes: over the admin API and by the command line.
 
 mod described;
 mod guard;
@@ -30,7 +30,7 @@ fn api(folder: &Path) -> Api {
     Api::of(Weir::start(&config(folder, "", "")), "")
 }
 
-/// A route that answers with this text.
+/// A route with this text as its answer.
 fn saying(path: &str, text: &str) -> String {
     format!("{{\"match\": {{\"path\": \"{path}\"}}, \"respond\": {{\"status\": 200, \"body\": \"{text}\"}}}}")
 }
@@ -76,7 +76,7 @@ fn a_thing_is_made_changed_and_taken_away() {
     assert_eq!(changed.json()["things"], serde_json::json!(["routes.a"]));
     api.weir.client().get("/a").expect_body("two");
 
-    // Whoever knows only the older one learns who was quicker.
+    // A client with the older ETag learns who was faster.
     let stale = api.ask(&format!("PUT {at}"), &if_match(&there), &saying("/a", "three"));
     stale.expect_status(412);
     assert_eq!(stale.json()["etag"].as_str(), changed.header("etag"));
@@ -84,7 +84,7 @@ fn a_thing_is_made_changed_and_taken_away() {
     assert_eq!(stale.json()["changed_by"][1]["message"], "as asked");
     api.weir.client().get("/a").expect_body("two");
 
-    // What says the same makes no revision.
+    // An identical value makes no revision.
     let same = api.ask(&format!("PUT {at}"), ANY, &saying("/a", "two"));
     assert_eq!((same.status, &same.json()["number"]), (200, &serde_json::Value::Null), "{}", same.text());
 
@@ -92,7 +92,7 @@ fn a_thing_is_made_changed_and_taken_away() {
     assert!(text.contains("  a:\n    match:\n      path: /a\n"), "{text}");
     drop(api);
 
-    // After a crash and a restart it is there.
+    // It survives a crash and a restart.
     let api = self::api(folder.path());
     api.weir.client().get("/a").expect_body("two");
     let there = api.ask(&format!("GET {at}"), "", "");
@@ -192,7 +192,7 @@ fn many_things_change_at_once() {
     weir(&api, &["apply", "more.yaml", "-m", "two more"]).expect_code(0).expect_text("applied: revision 2");
     api.weir.client().get("/b").expect_body("b");
 
-    // What others need does not go, and the answer says who.
+    // An entry that others need cannot be deleted, and the answer names them.
     let needed = api.ask("DELETE /api/v1/config/upstreams/up", ANY, "");
     needed.expect_status(409).expect_body_with("routes.a.upstream");
     fs::write(&file, "upstreams: { up: ~ }\nroutes: { a: ~ }\n").unwrap();
@@ -200,7 +200,7 @@ fn many_things_change_at_once() {
     fs::write(&file, "routes:\n  c: { match: { path: /c }, upstream: nowhere }\n").unwrap();
     weir(&api, &["apply", "more.yaml"]).expect_code(1).expect_text("more.yaml:2:").expect_text("nowhere");
 
-    // From a config that is no longer the one that runs.
+    // Based on a config that is no longer current.
     let stale = api.ask("POST /api/v1/config:apply", "If-Match: \"000000000000\"\r\n", "{}");
     stale.expect_status(412);
 }
@@ -221,7 +221,7 @@ fn nothing_that_reads_the_machine_can_be_written() {
         )
     };
     let (www, hidden) = (inside.display(), secret.display());
-    // Each for its own reason, and for no other: a mistake in the request itself would be refused as well.
+    // Each is refused for its own reason only: a mistake in the request itself would also be refused.
     let (variable, path, program) =
         ("`${…}` may not be written over the API", "admin.paths", "names a program");
     let refused = [
@@ -262,7 +262,7 @@ fn nothing_that_reads_the_machine_can_be_written() {
                 assert!(said.contains(why), "expected {why:?}: {}", answer.text());
             }
             assert!(!answer.text().contains("hunter2"), "{}", answer.text());
-            // Neither whether a file exists.
+            // Nor does the answer reveal whether a file exists.
             assert!(
                 !answer.text().contains("no such file") && !answer.text().contains("No such"),
                 "{}",
@@ -298,7 +298,7 @@ fn secrets_are_not_told() {
         answer.expect_status(200);
         assert!(!answer.text().contains("hunter2"), "{line}: {}", answer.text());
     }
-    // What is shown in its place is no key.
+    // The mask shown in its place is not a key.
     let there = read("GET /api/v1/config/consumers/app");
     api.ask("PUT /api/v1/config/consumers/app", &if_match(&there), &there.text()).expect_status(422);
     let log = api.weir.stderr();
@@ -340,7 +340,7 @@ fn the_history_leads_back() {
     assert!(all[2]["verdict"].as_str().unwrap().contains("left for revision 2"), "{revisions}");
     assert_eq!(all[1]["message"], "three was wrong");
     weir(&api, &["rollback", "99"]).expect_code(1).expect_text("no revision 99");
-    // The files of people were not concerned.
+    // The users' own files were not involved.
     assert_eq!(api.ask("GET /api/v1/drift", "", "").json()["drift"], false);
 }
 
@@ -364,7 +364,7 @@ fn files_that_were_left_do_not_run_until_they_change() {
     api.weir.client().get("/b").expect_body("good");
     assert!(fs::read_to_string(&hand).unwrap().contains("bad"), "files of people stay as they are");
 
-    // Said in status, log and check, whatever loads them again.
+    // Reported in status, log and check, whatever loads them again.
     weir(&api, &["status"]).expect_text("THE FILES DO NOT RUN").expect_text("it is bad");
     let metrics = api.weir.admin_client().ask(request(&api.weir.admin(), "GET /metrics", "", ""));
     metrics.expect_body_with("weir_config_drift{reason=\"rolled_back\"} 1");
@@ -373,7 +373,7 @@ fn files_that_were_left_do_not_run_until_they_change() {
     api.weir.reload().unwrap();
     api.weir.client().get("/b").expect_body("good");
     eventually("the log says so", || api.weir.stderr().contains("these files do not run"));
-    // What the API manages goes on.
+    // Entries that the API manages still work.
     api.ask("PUT /api/v1/config/routes/a", NEW, &saying("/a", "a")).expect_status(201);
     api.weir.client().get("/b").expect_body("good");
     drop(api);
@@ -382,7 +382,7 @@ fn files_that_were_left_do_not_run_until_they_change() {
     api.weir.client().get("/a").expect_body("a");
     assert_eq!(api.ask("GET /api/v1/drift", "", "").json()["drift"], true);
 
-    // A comment is no change of what they say.
+    // A comment does not change a file's meaning.
     fs::write(&hand, format!("# mended?\n{}", fs::read_to_string(&hand).unwrap())).unwrap();
     api.weir.reload().unwrap();
     api.weir.client().get("/b").expect_body("good");
@@ -402,7 +402,7 @@ fn a_bad_change_goes_back_by_itself() {
     let put = |text: &str| fs::write(api.weir.dir().join("a.yaml"), text).unwrap();
     put("routes: { a: { match: { path: /a }, respond: { status: 200 } } }\n");
     weir(&api, &["apply", "a.yaml"]).expect_code(0);
-    // Traffic, which the guard counts once a second: some seconds of before, and then until it has seen enough.
+    // Traffic, which the guard counts once a second: a few seconds before the change, then until it has seen enough.
     let mut client = api.weir.client();
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(5) {
@@ -453,7 +453,7 @@ fn a_change_that_is_confirmed_stays() {
     let verdict = api.ask("GET /api/v1/revisions/2", "", "").json();
     assert_eq!(verdict["verdict"], "confirmed by local");
 
-    // Another change ends a trial, and a reload of the same files does not.
+    // Another change ends a trial; a reload of the same files does not.
     apply("?confirm=1h", "two").expect_status(200);
     api.weir.reload().unwrap();
     assert_eq!(status()["trial"]["number"], 3);
@@ -490,7 +490,7 @@ fn of_two_writers_one_is_quicker() {
     assert_eq!(numbers["running"], 12);
 }
 
-/// Killed in the middle of writes, again and again: what was acknowledged is there after the restart, and the history agrees with it.
+/// Killed during writes, repeatedly: every acknowledged change survives, and the history agrees with it.
 #[test]
 fn what_was_acknowledged_survives_kill_9() {
     let folder = TempDir::new().unwrap();
@@ -509,7 +509,7 @@ fn what_was_acknowledged_survives_kill_9() {
         let drift = api.ask("GET /api/v1/drift", "", "").json();
         assert_eq!(history["revisions"][0]["hash"], drift["running"], "round {round}");
         assert_eq!(drift["drift"], false, "round {round}");
-        // A few writes that are answered, and one that may not be.
+        // A few answered writes, and one that may remain unanswered.
         for _ in 0..round % 4 {
             let answer = api.ask(
                 "POST /api/v1/config:apply",
@@ -524,7 +524,7 @@ fn what_was_acknowledged_survives_kill_9() {
         let mut client = Client::connect(api.weir.admin());
         client.send(request(&api.weir.admin(), "POST /api/v1/config:apply", "", &body));
         if round % 3 == 0 {
-            // As far as the managed file, at least.
+            // At least the managed file was written.
             let managed = folder.path().join("managed.yaml");
             let wanted = format!("v{next}v");
             eventually("the write is under way", || {
@@ -543,7 +543,7 @@ fn what_was_acknowledged_survives_kill_9() {
 fn a_full_disk_changes_nothing() {
     let folder = TempDir::new().unwrap();
     let config = config(folder.path(), "", "");
-    // No file may grow beyond 16 blocks; the signal for it is ignored, so that writing fails as on a full disk.
+    // No file may exceed 16 blocks. The signal for that is ignored, so writes fail as on a full disk.
     let weir = Weir::start_by(&config, |dir| {
         let weir = weir_command(dir);
         let program = weir.get_program().to_owned();
@@ -561,7 +561,7 @@ fn a_full_disk_changes_nothing() {
     assert_eq!(fs::read(folder.path().join("managed.yaml")).unwrap(), before);
     api.weir.client().get("/large").expect_status(404);
     api.weir.client().get("/a").expect_body("small");
-    // What is small enough is written again.
+    // Small writes succeed again.
     api.ask("PUT /api/v1/config/routes/b", NEW, &saying("/b", "b")).expect_status(201);
     let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left.len(), 2, "{left:?}");
@@ -610,12 +610,12 @@ fn every_call_is_guarded() {
         let answer = api.ask_raw(&line, read, body);
         assert_eq!(answer.status == 403, !is_question, "{line}: {}", answer.text());
         let answer = api.ask_raw(&line, &format!("{write}Host: gw1.internal:9180\r\n"), body);
-        // What belongs to people is for an administrator to give away.
+        // Only an administrator may give away entries of the users' files.
         let needs_admin = path.ends_with(":adopt") || path.ends_with(":release");
         assert_eq!(matches!(answer.status, 401 | 403), needs_admin, "{line}: {}", answer.text());
         assert!(answer.status != 500, "{line}: {}", answer.text());
     }
-    // An end of the process is for neither.
+    // Neither may stop the process.
     for line in ["POST /drain", "POST /upgrade"] {
         assert_eq!(api.ask_raw(line, write, "").status, 403);
     }
@@ -655,7 +655,7 @@ fn bodies_and_names_have_limits() {
     }
     api.ask("PUT /api/v1/config/workers/a", NEW, "{}").expect_status(404);
     assert!(!folder.path().join("managed.yaml").exists());
-    // What is no text, and what is no thing.
+    // A body that is not text, and an unknown entry.
     let mut client = Client::connect(api.weir.admin());
     client.send(format!("PUT /api/v1/config/routes/a HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\n{NEW}Content-Length: 2\r\n\r\n", api.weir.admin()));
     client.send(b"\xff\xfe");

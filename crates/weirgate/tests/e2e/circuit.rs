@@ -1,4 +1,4 @@
-//! `circuit_breaker`: an upstream that fails is left alone, and asked again by probes.
+//! `circuit_breaker`: a failing upstream gets no requests except probes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -11,7 +11,7 @@ use crate::support::{OK, WEB};
 
 const ERROR: &str = "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n";
 
-/// An upstream that answers with 500 until it is told to be well.
+/// An upstream that answers with 500 until it is told to recover.
 fn patient() -> (Upstream, Arc<AtomicBool>) {
     let well = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&well);
@@ -57,7 +57,7 @@ fn opens_for_all_cores_and_routes_and_closes_by_probes() {
     for target in ["/one", "/two", "/one", "/two", "/one", "/two"] {
         weir.client().get(target).expect_status(500);
     }
-    // Another connection, most likely on the other core.
+    // Another connection, probably on the other core.
     let refused = weir.client().get("/two");
     refused.expect_cause(CIRCUIT_OPEN).expect_header("retry-after", "1");
     assert_eq!(upstream.requests().len(), 6);
@@ -66,7 +66,7 @@ fn opens_for_all_cores_and_routes_and_closes_by_probes() {
     let status = told(&weir, "/status");
     assert!(status.contains("circuit_breaker"), "{status}");
 
-    // Still ill: each probe opens it again.
+    // It still fails: each probe reopens the circuit.
     eventually("a probe", || weir.client().get("/one").status == 500);
     weir.wait_log("the circuit is open again: a probe failed");
     well.store(true, Relaxed);
@@ -102,7 +102,7 @@ fn what_cannot_be_reached_counts() {
     });
 }
 
-/// A call of gRPC that fails says so in its trailers, behind a message and an answer of 200.
+/// A failed gRPC call reports it in its trailers, after a message and a 200.
 #[test]
 fn calls_of_grpc_count_by_their_trailers() {
     let origin = H2Origin::new(Options::default(), |peer, stream, _| {
@@ -137,7 +137,7 @@ fn calls_of_grpc_count_by_their_trailers() {
     assert_eq!(weir.wait_log("the circuit is open").field("failed"), Some("3"));
 }
 
-/// A route's open circuit is no failure of the upstream: the circuit of all routes must not open by it.
+/// Refusals by a route's circuit are no failures of the upstream: they must not open the circuit of all routes.
 #[test]
 fn what_one_circuit_refuses_is_no_failure_to_another() {
     let (upstream, well) = patient();

@@ -81,7 +81,7 @@ fn explain_tells_the_decision() {
     let explained = run(GOOD, &["explain", "GET", "http://api.test/orders/7"]);
     explained.expect_code(0).expect_text("orders").expect_text("request_id").expect_text("127.0.0.1:1");
     let explained = run(GOOD, &["explain", "GET", "http://other.test/orders/7"]);
-    // The winner, and why the near miss lost.
+    // The winning route, and why the near miss lost.
     explained.expect_code(0).expect_text("rest").expect_text("orders").expect_text("host");
 }
 
@@ -224,7 +224,7 @@ fn a_socket_file_that_was_left_behind_is_no_hindrance() {
     weir.wait_exit(weir_testkit::DEADLINE);
     assert!(weir.dir().join("weir.sock").exists());
     run_weir(weir.dir(), &["check"]).expect_code(0);
-    // Nobody listens behind it: the next one takes its place.
+    // Nothing listens on the stale socket: the next process replaces it.
     let again = Weir::start(&yaml.replace("{dir}", &weir.dir().display().to_string()));
     let address = format!("unix:{}", weir.dir().join("weir.sock").display());
     weir_testkit::Client::connect(address).get("/").expect_body("ok");
@@ -325,7 +325,7 @@ fn a_stdout_that_can_not_be_written_is_told() {
     let (code, said) = to(full.into());
     assert_eq!(code, Some(1), "{said}");
     assert!(said.starts_with("weir: stdout: No space left"), "{said}");
-    // A reader that has gone away.
+    // A closed pipe.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     assert_eq!(to(writer.into()), (Some(0), String::new()));

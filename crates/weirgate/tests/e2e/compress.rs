@@ -1,4 +1,4 @@
-//! Compression as clients meet it: every coding, streams that pause, and what must stay as it is.
+//! Compression from the client's side: every coding, streams that pause, and responses that must stay unchanged.
 
 use std::process::Command;
 use std::sync::{Mutex, mpsc};
@@ -8,7 +8,7 @@ use weir_testkit::{Framing, Response, Upstream, Weir, decoded, refusing_address}
 use crate::cause::{BAD_RESPONSE, CONNECT_REFUSED};
 use crate::support::WEB;
 
-/// A gateway that compresses what this upstream answers, with these settings.
+/// A gateway that compresses this upstream's answers, with these settings.
 #[track_caller]
 fn compressing(upstream: &Upstream, settings: &str) -> Weir {
     Weir::start(&format!(
@@ -20,12 +20,12 @@ fn compressing(upstream: &Upstream, settings: &str) -> Weir {
     ))
 }
 
-/// Text that compresses well and does not repeat itself within a window.
+/// Compressible text without repetitions within a window.
 fn page(lines: usize) -> String {
     (0..lines).map(|n| format!("<li>line {n} of the page, {}\n", n * n)).collect()
 }
 
-/// An upstream whose page has these fields beside its length.
+/// An upstream whose page has these fields in addition to its length.
 fn with_page(fields: &str, page: &str) -> Upstream {
     Upstream::fixed(format!("HTTP/1.1 200 OK\r\n{fields}Content-Length: {}\r\n\r\n{page}", page.len()))
 }
@@ -71,7 +71,7 @@ fn each_client_gets_what_it_reads() {
     }
 }
 
-/// Pieces that threads compress come out in order, whoever the client is, and a client that leaves stops nobody else.
+/// Pieces compressed by threads arrive in order, and a client that leaves affects nobody else.
 #[test]
 fn what_takes_long() {
     let page = page(20_000);
@@ -98,7 +98,7 @@ fn a_client_of_http_1_0_gets_it_until_the_end() {
     assert!(decoded("gzip", &response.body.bytes) == page.as_bytes());
 }
 
-/// What the upstream has sent goes out when it pauses, and not only when a buffer is full.
+/// Data goes out when the upstream pauses, not only when a buffer is full.
 #[test]
 fn events_arrive_when_they_are_sent() {
     for coding in ["gzip", "br", "zstd"] {
@@ -122,7 +122,7 @@ fn events_arrive_when_they_are_sent() {
         let (mut got, mut expected) = (Vec::new(), String::new());
         for n in 0..5 {
             expected.push_str(&format!("data: {n}\n\n"));
-            // Several chunks may bring one event: a pause can fall between its header and its text.
+            // An event may arrive in several chunks: a pause can fall between its header and its text.
             while decoded(coding, &got) != expected.as_bytes() {
                 let line = client.read_until("\r\n");
                 let size = usize::from_str_radix(String::from_utf8_lossy(&line).trim(), 16).unwrap();
@@ -190,7 +190,7 @@ fn heads_and_validators() {
     response.expect_status(304).expect_header("etag", "W/\"1\"").expect_no_header("content-encoding");
 }
 
-/// Where the body breaks before anything of it was sent, the error that takes its place is no part of it.
+/// If the body breaks before any of it was sent, the error answer replaces it and is not compressed as part of it.
 #[test]
 fn an_error_in_place_of_a_broken_body() {
     let head = "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -203,7 +203,7 @@ fn an_error_in_place_of_a_broken_body() {
         .expect_body_with("\"status\":502");
 }
 
-/// An error of the gateway is an answer like others.
+/// Errors of the gateway are answers like others.
 #[test]
 fn errors_of_the_gateway_pass() {
     let (_socket, gone) = refusing_address();

@@ -1,4 +1,4 @@
-//! `concurrency` and `timeout`: places are held, waited for and given back, however an exchange ends.
+//! `concurrency` and `timeout`: slots are taken, awaited and released, however an exchange ends.
 
 use weir_testkit::{Client, Conn, Upstream, Weir, eventually};
 
@@ -8,7 +8,7 @@ use crate::cause::{
 use crate::support::{GET, WEB};
 use crate::upgrade::tunnel_to;
 
-/// An answer after which the next request comes on a connection of its own, whatever core it is on.
+/// An answer that closes, so that the next request uses a new connection, whatever its core.
 const LAST: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
 
 #[track_caller]
@@ -20,7 +20,7 @@ fn start(upstream: &Upstream, filters: &str) -> Weir {
     ))
 }
 
-/// A request that its upstream has seen and not answered.
+/// A request that its upstream has received but not answered.
 fn under_way(weir: &Weir, upstream: &Upstream) -> (Client, Conn) {
     let mut client = weir.client();
     client.send(GET);
@@ -29,7 +29,7 @@ fn under_way(weir: &Weir, upstream: &Upstream) -> (Client, Conn) {
     (client, conn)
 }
 
-/// Asks until a request reaches the upstream: what happened on another connection is noticed a moment later.
+/// Retries until a request reaches the upstream: events on another connection are noticed with a delay.
 #[track_caller]
 fn reaches(weir: &Weir, upstream: &Upstream) {
     let mut clients = Vec::new();
@@ -97,7 +97,7 @@ fn a_client_that_leaves_gives_its_place_back() {
     reaches(&weir, &upstream);
 }
 
-/// Whether a client has closed its connection or only half of it looks the same, and others wait behind it.
+/// A closed connection looks the same as a half-closed one, and others queue behind it.
 #[test]
 fn a_client_that_sends_nothing_more_leaves_the_queue() {
     let upstream = Upstream::listen();
@@ -106,7 +106,7 @@ fn a_client_that_sends_nothing_more_leaves_the_queue() {
     first.send("POST / HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 0\r\n\r\n");
     let mut conn = upstream.accept();
     conn.read_head();
-    first.half_close(); // a POST that has a place keeps it, and its client may read
+    first.half_close(); // a POST that has a slot keeps it, and its client may still read
     let mut second = weir.client();
     second.send(GET);
     second.half_close();

@@ -1,5 +1,5 @@
-//! Clients of Connect before gRPC: the filter `connect`, before the built-in origin's greeter and before upstreams that misbehave.
-//! The protocol's own judge is `conformance/connect.py`.
+//! Connect clients for gRPC services: the filter `connect` in front of the built-in origin's greeter, and of
+//! upstreams that misbehave. `conformance/connect.py` runs the protocol's official conformance tests.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ use crate::cause::{
 };
 use crate::grpc_json::peer;
 
-/// The origin's greeter, of which one method changes nothing.
+/// The origin's greeter, with one method marked as having no side effects.
 const PROTO: &str = r#"syntax = "proto3";
 package helloworld.v1;
 service Greeter {
@@ -33,7 +33,7 @@ fn origin() -> Handle {
     Origin::start(OriginOptions { address, ..OriginOptions::default() }).unwrap()
 }
 
-/// A config whose route for everything has these filters, and the folder of the proto; `PROTO` stands for the setting.
+/// A config whose catch-all route has these filters, and the folder of the proto; `PROTO` stands for the setting.
 fn config(upstream: impl ToString, filters: &str) -> (TempDir, String) {
     let dir = TempDir::new().unwrap();
     let proto = dir.path().join("greeter.proto");
@@ -76,7 +76,7 @@ fn envelopes(body: &[u8]) -> Vec<(u8, Vec<u8>)> {
     all
 }
 
-/// The messages of a stream, and how it ended.
+/// The messages of a stream, and its end.
 fn stream(body: &[u8]) -> (Vec<Vec<u8>>, Value) {
     let mut all = envelopes(body);
     let (flags, end) = all.pop().unwrap_or_else(|| panic!("no end"));
@@ -93,7 +93,7 @@ const JSON: &str = "application/json";
 const STREAM: &str = "application/connect+proto";
 const JSON_STREAM: &str = "application/connect+json";
 
-/// `name: "Ann"`, and what the greeter says to it.
+/// `name: "Ann"`, and the greeter's answer.
 const ANN: &[u8] = b"\x0a\x03Ann";
 const HELLO: &[u8] = b"\x0a\x09hello Ann";
 
@@ -107,13 +107,13 @@ fn a_unary_call_in_either_codec() {
     let answer = call(&weir, "SayHello", JSON, "", b"{\"name\":\"Ann\"}");
     answer.expect_status(200).expect_header("content-type", JSON);
     assert_eq!(answer.json(), json!({ "message": "hello Ann" }));
-    // What the service gets: its own fields and the deadline, and none of the protocol's.
+    // The service gets its own fields and the deadline, but none of the protocol's fields.
     let fields = "X-Tenant: 7\r\nConnect-Timeout-Ms: 5000\r\n";
     let answer = call(&weir, "SayHello", JSON, fields, b"{\"name\":\"Ann\",\"echoMetadata\":true}");
     let text = answer.expect_status(200).text();
     assert!(text.contains("x-tenant: 7") && text.contains("grpc-timeout: 5000m"), "{text}");
     assert!(!text.contains("connect-"), "{text}");
-    // The same by HTTP/2: no trailers.
+    // The same over HTTP/2: no trailers.
     let mut h2 = weir.h2();
     let answer = call_h2(&mut h2, "SayHello", UNARY, ANN);
     answer.expect_status(200).expect_body(HELLO);
@@ -146,7 +146,7 @@ fn failures_are_told_as_connect_tells_them() {
     let answer = call(&weir, "SayHello", UNARY, "Connect-Timeout-Ms: 50\r\n", b"\x18\xe0\xd4\x03");
     answer.expect_status(504);
     assert_eq!(answer.json()["code"], "deadline_exceeded");
-    // Nobody is there: the gateway's own answer is told so too.
+    // Nobody listens: the gateway's own answer takes the same form.
     let (_dir, weir) = self::weir(unused_address(), "");
     let answer = call(&weir, "SayHello", UNARY, "", ANN);
     assert_eq!((answer.expect_status(503).json()["code"].as_str()), Some("unavailable"));
@@ -193,7 +193,7 @@ fn streams_in_either_codec() {
     let (messages, end) = stream(&answer.body.bytes);
     assert_eq!(messages, [b"{\"message\":\"hello Ann\"}", b"{\"message\":\"hello Ann\"}"]);
     assert_eq!(end["error"]["code"], "resource_exhausted");
-    // Several requests, and both at once.
+    // Several requests, and all of them together.
     let names = [framed(b"{\"name\":\"a\"}"), framed(b"{\"name\":\"b\"}")].concat();
     let (messages, _) = stream(&call(&weir, "LotsOfGreetings", JSON_STREAM, "", &names).body.bytes);
     assert_eq!(messages, [b"{\"message\":\"hello a, b\"}"]);
@@ -218,7 +218,7 @@ fn streams_in_either_codec() {
     assert_eq!((messages.len(), end["error"]["code"].as_str()), (0, Some("invalid_argument")));
 }
 
-/// A service that begins a stream with a whole message, or half of one, and then says nothing more, or resets it.
+/// A service that starts a stream with a whole or half a message, and then stays silent or resets it.
 pub(crate) fn breaks_off(half: bool, resets: bool) -> H2Origin {
     H2Origin::new(Options::default(), move |peer, stream, _| {
         let head = [(":status", "200"), ("content-type", "application/grpc")];
@@ -232,12 +232,12 @@ pub(crate) fn breaks_off(half: bool, resets: bool) -> H2Origin {
     })
 }
 
-/// A stream that breaks off ends with the message that says so: by the deadline of its client, or because the service reset it, at the deadline or
-/// long before. Whether its first message has come by then is a matter of time.
+/// A stream that breaks off ends with a message that says so. The cause is its client's deadline, or the service's
+/// reset, at the deadline or long before. Whether its first message has arrived by then depends on timing.
 #[test]
 fn a_stream_that_is_cut_has_an_end() {
     let late = "Connect-Timeout-Ms: 300\r\n";
-    let at_once = "Connect-Timeout-Ms: 5\r\n"; // so soon that any reset is due to it
+    let at_once = "Connect-Timeout-Ms: 5\r\n"; // so short that any reset is due to it
     for (resets, fields, told) in
         [(false, late, "deadline_exceeded"), (true, at_once, "deadline_exceeded"), (true, "", "unavailable")]
     {
@@ -268,7 +268,7 @@ fn a_stream_that_is_cut_has_an_end() {
     }
 }
 
-/// What follows half a message would be read as the rest of it.
+/// Data after half a message would be read as the rest of it.
 #[test]
 fn a_stream_that_is_cut_in_a_message_is_cut() {
     let upstream = breaks_off(true, false);
@@ -287,7 +287,7 @@ fn a_stream_that_is_cut_in_a_message_is_cut() {
     if let Ok(whole) = ask(STREAM, ANN) {
         assert_eq!(stream(&whole.body.bytes).0.len(), 0, "not even its head had come by then");
     }
-    // In JSON nothing was told of it, so that there is an end.
+    // In JSON nothing of it was sent, so the end message follows.
     let none = ask(JSON_STREAM, b"{\"name\":\"Ann\"}").ok().unwrap();
     let (messages, end) = stream(&none.body.bytes);
     assert_eq!((messages.len(), end["error"]["code"].as_str()), (0, Some("deadline_exceeded")));

@@ -1,5 +1,5 @@
-//! The console: who gets in, what a page may do in a browser, and that nothing from outside becomes a part of a page. What an operator
-//! does with it in a browser is judged by `conformance/console.mjs`.
+//! The console: who gets in, what a page may do in a browser, and that foreign text never becomes part of a page.
+//! `conformance/console.mjs` tests an operator's work in a browser.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use weir_testkit::{Client, Response, Upstream, Weir, eventually, table};
 
 use crate::support::{OK, WEB};
 
-/// Every screen, as a reader sees it.
+/// Every screen for a reader.
 const SCREENS: &[&str] = &[
     "/",
     "/routes",
@@ -39,7 +39,7 @@ fn config(folder: &Path, admin: &str, more: &str) -> String {
     )
 }
 
-/// Asks as a browser does that is told what fields to send.
+/// Sends a request with these fields, as a browser would.
 #[track_caller]
 fn ask(weir: &Weir, line: &str, fields: &str, body: &str) -> Response {
     let host = if fields.contains("Host:") { String::new() } else { format!("Host: {}\r\n", weir.admin()) };
@@ -48,7 +48,7 @@ fn ask(weir: &Weir, line: &str, fields: &str, body: &str) -> Response {
         .ask(format!("{line} HTTP/1.1\r\n{host}Content-Length: {length}\r\n{fields}\r\n{body}"))
 }
 
-/// Signs in; returns the field with the cookie.
+/// Signs in; returns the cookie field.
 #[track_caller]
 fn sign_in(weir: &Weir, token: &str) -> String {
     let fields =
@@ -62,7 +62,7 @@ fn sign_in(weir: &Weir, token: &str) -> String {
     format!("Cookie: theme=dark; {pair}\r\n")
 }
 
-/// What requests of a page carry that change something.
+/// The CSRF value that a page's modifying requests carry.
 fn csrf(page: &Response) -> String {
     let page = page.text();
     let (_, rest) = page.split_once("<meta name=\"csrf\" content=\"").unwrap();
@@ -91,7 +91,7 @@ fn every_screen_is_a_page_with_a_strict_policy() {
         assert!(text.contains("aria-current=\"page\""), "{screen}");
         assert!(!text.contains("name=\"csrf\""), "nobody has signed in");
     }
-    // An open page asks again and again for what changes, and for no more.
+    // An open page polls for changes, and for nothing else.
     let live = |screen: &str| ask(&weir, &format!("GET {screen}"), "X-Weir-Live: 1\r\n", "").text();
     assert!(live("/").contains("id=\"now\"") && !live("/").contains("<dt>Files"), "no file is read for it");
     assert!(live("/routes").contains("id=\"notices\"") && !live("/routes").contains("<table"));
@@ -153,7 +153,7 @@ fn a_token_is_exchanged_for_a_session() {
     let folder = TempDir::new().unwrap();
     let weir = Weir::start(&config(folder.path(), ", token: s3cret", ""));
     let admin = weir.admin();
-    // A browser is shown the way in, a program is told what it lacks.
+    // A browser gets the sign-in page, a program an error that says what is missing.
     ask(&weir, "GET /routes?q=a", HTML, "")
         .expect_status(303)
         .expect_header("location", "/sign-in?to=%2Froutes%3Fq%3Da");
@@ -175,7 +175,7 @@ fn a_token_is_exchanged_for_a_session() {
     let page = ask(&weir, "GET /", &cookie, "");
     page.expect_status(200).expect_body_with("Sign out");
     ask(&weir, "GET /status", &cookie, "").expect_status(200);
-    // From where somebody may go after signing in: pages of ours and nothing else.
+    // Redirect targets after signing in: only pages of ours.
     for to in
         ["//evil.example", "https://evil.example", "/\\evil.example", "/nothing", "%0d%0aX: y", "/sign-in"]
     {
@@ -184,7 +184,7 @@ fn a_token_is_exchanged_for_a_session() {
         answer.expect_status(303).expect_header("location", "/");
     }
 
-    // What changes something carries the value of the page, and a token needs none.
+    // A modifying request carries the page's value; with a token it needs none.
     let proof = csrf(&page);
     ask(&weir, "POST /reload", &cookie, "").expect_status(403).expect_body_with("x-weir-csrf");
     ask(&weir, "POST /reload", &format!("{cookie}X-Weir-Csrf: 0\r\n"), "").expect_status(403);
@@ -199,7 +199,7 @@ fn a_token_is_exchanged_for_a_session() {
     ask(&weir, "GET /status", &cookie, "").expect_status(401);
     ask(&weir, "GET /", &format!("{cookie}{HTML}"), "").expect_status(303);
 
-    // A session is worth what its token is worth now.
+    // A session has its token's current rights.
     ask(&weir, "GET /status", &two, "").expect_status(200);
     weir.reload_with(&config(folder.path(), ", token: another", "")).unwrap();
     eventually("the session is nobody's", || ask(&weir, "GET /status", &two, "").status == 401);
@@ -300,7 +300,7 @@ fn what_strangers_send_is_text() {
     assert!(ask(&weir, "GET /history", "", "").text().contains("&lt;script&gt;alert(1)"));
 }
 
-/// However fast somebody guesses, few tokens are looked at, and the right one is none of them.
+/// However fast an attacker guesses, few tokens are checked, and the right one is not among them.
 #[test]
 fn guesses_at_the_way_in_are_few() {
     let folder = TempDir::new().unwrap();
@@ -319,7 +319,7 @@ fn guesses_at_the_way_in_are_few() {
     assert!(refused.status == 429 && refused.header("set-cookie").is_none(), "{}", refused.status);
     let seconds: u64 = refused.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=2).contains(&seconds), "{seconds}");
-    // Programs are not slowed, and neither is somebody who waits.
+    // Programs are not slowed down, nor is a client that waits.
     ask(&weir, "GET /status", "Authorization: Bearer w\r\n", "").expect_status(200);
     eventually("the right token is looked at", || guess("w").status == 303);
 }
@@ -367,7 +367,7 @@ fn the_managed_file_is_edited_as_a_text() {
         "{page}"
     );
 
-    // A save that changes nothing touches nothing, whatever a browser makes of the ends of lines; a mask stands for its secret.
+    // Saving without a change modifies nothing, whatever a browser does to line ends; a mask keeps its secret.
     let shown = text.replace("hunter2", "\"***1\"");
     let written = || fs::metadata(&managed).and_then(|file| file.modified()).unwrap();
     let before: SystemTime = written();
@@ -381,14 +381,14 @@ fn the_managed_file_is_edited_as_a_text() {
     }
     assert_eq!(written(), before);
 
-    // A comment alone makes no revision, and is kept.
+    // A comment alone makes no revision, but is kept.
     let noted = lines.replace("# ours", "# ours, as agreed");
     assert!(put("", &etag, &noted).expect_status(200).json()["number"].is_null());
     assert_eq!(fs::read_to_string(&managed).unwrap(), text.replace("# ours", "# ours, as agreed"));
     put("", &etag, &noted).expect_status(412);
     let etag = ask(&weir, "GET /api/v1/managed", "", "").header("etag").unwrap().to_owned();
 
-    // Mistakes are told with their lines, and change nothing.
+    // Mistakes are shown with their lines, and change nothing.
     let wrong = put("", &etag, &noted.replace("path: /b", "paht: /b"));
     let diagnostic = wrong.expect_status(422).json()["diagnostics"][0].clone();
     assert_eq!(diagnostic["line"], 3, "{diagnostic}");
@@ -401,7 +401,7 @@ fn the_managed_file_is_edited_as_a_text() {
     ask(&weir, "PUT /api/v1/managed", "Content-Type: application/yaml\r\n", "x: 1").expect_status(428);
     assert_eq!(fs::read_to_string(&managed).unwrap(), text.replace("# ours", "# ours, as agreed"));
 
-    // A change is shown first and then made; the secret stays, and so does the comment.
+    // A change is first shown and then applied; the secret and the comment stay.
     let changed = noted.replace("body: b }", "body: more }");
     let dry = put("?dry_run", &etag, &changed).expect_status(200).json();
     assert_eq!(
@@ -440,7 +440,7 @@ fn explain_takes_the_listener_that_the_request_reaches() {
     const ROUTES: &str = "  inside: { match: { path: \"/*\", listeners: [a] }, respond: { status: 200, body: inside } }\n  \
                           outside: { match: { path: \"/*\", listeners: [b] }, respond: { status: 200, body: outside } }\n";
     let folder = TempDir::new().unwrap();
-    // The first by name is not the first of the config, so that either order taken for granted shows.
+    // The first by name is not the first of the config, so that assuming either order fails.
     let weir = Weir::start(&format!(
         "listeners: {{ b: {{ address: 127.0.0.1:0 }}, a: {{ address: 127.0.0.1:0 }} }}\nroutes:\n{ROUTES}\
          admin: {{ address: 127.0.0.1:0, writes: {}/managed.yaml }}\n",
@@ -451,7 +451,7 @@ fn explain_takes_the_listener_that_the_request_reaches() {
         let (_, port) = address.rsplit_once(':').unwrap();
         let answer = Client::connect(&address).ask(format!("GET /x HTTP/1.1\r\nHost: {address}\r\n\r\n"));
         assert_eq!(answer.text(), route, "the real request");
-        // As the form sends it, whose list of listeners stands on its first entry.
+        // As sent by the form, whose listener list has its first entry selected.
         let url = format!("http://{address}/x");
         let asked = format!("GET /routes?method=GET&url={}&fields=&listener=", url.replace(':', "%3A"));
         let page = ask(&weir, &asked, "", "").expect_status(200).text();

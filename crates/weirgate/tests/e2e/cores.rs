@@ -1,11 +1,11 @@
-//! Connections among cores: whoever accepts hands over to a core that has clearly fewer.
+//! Distribution of connections: a core that accepts hands over to one that has clearly fewer.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use weir_testkit::{Client, Weir, eventually};
 
-/// How many connections are open before one core loses all of its own, and how many come then.
+/// How many connections are open before one core loses all of its own, and how many open then.
 const BEFORE: usize = 64;
 const AFTER: usize = 24;
 
@@ -21,7 +21,7 @@ fn a_core_with_few_connections_is_given_those_of_another() {
         client
     };
     let mut clients: Vec<Client> = (0..BEFORE).map(|_| served()).collect();
-    // A connection is watched a moment after its first answer, so descriptors read one after another may differ.
+    // A connection is watched shortly after its first answer, so descriptors that are read in sequence may differ.
     eventually("all are watched", || watched(&by_core(&weir)) == BEFORE);
     let before = by_core(&weir);
     let most = before.iter().max_by_key(|ports| ports.len()).unwrap().clone();
@@ -29,7 +29,7 @@ fn a_core_with_few_connections_is_given_those_of_another() {
     eventually("one core has none", || watched(&by_core(&weir)) == clients.len());
     clients.extend((0..AFTER).map(|_| served()));
     eventually("the new ones are watched", || watched(&by_core(&weir)) == clients.len());
-    // By the kernel's hash alone each core would have taken half of the new ones, and the difference would be as large as before.
+    // By the kernel's hash alone, each core would take half of the new ones, and the difference would stay.
     let sizes: Vec<usize> = by_core(&weir).iter().map(Vec::len).collect();
     let least = if sizes.len() < 2 { 0 } else { *sizes.iter().min().unwrap() };
     let difference = sizes.iter().max().unwrap() - least;
@@ -40,7 +40,7 @@ fn watched(cores: &[Vec<u16>]) -> usize {
     cores.iter().map(Vec::len).sum()
 }
 
-/// The ports of the clients that each core serves, read off what each of its epolls watches.
+/// The client ports that each core serves, read from what its epolls watch.
 fn by_core(weir: &Weir) -> Vec<Vec<u16>> {
     let process = format!("/proc/{}", weir.pid());
     let listener = weir.address("web").rsplit_once(':').unwrap().1.parse::<u16>().unwrap();
@@ -48,7 +48,7 @@ fn by_core(weir: &Weir) -> Vec<Vec<u16>> {
     let ports: BTreeMap<String, u16> =
         sockets.lines().skip(1).filter_map(|line| port_of(line, listener)).collect();
     let link = |fd: &str| fs::read_link(format!("{process}/fd/{fd}")).ok();
-    // A runtime has more than one descriptor of its epoll: they watch the same.
+    // A runtime has several descriptors for its epoll, which watch the same.
     let mut cores: Vec<Vec<u16>> = Vec::new();
     for entry in fs::read_dir(format!("{process}/fd")).unwrap() {
         let fd = entry.unwrap().file_name().into_string().unwrap();
@@ -69,7 +69,7 @@ fn by_core(weir: &Weir) -> Vec<Vec<u16>> {
     cores
 }
 
-/// The socket of an established connection to this port, and the port of its client.
+/// The socket of an established connection to this port, and its client's port.
 fn port_of(line: &str, listener: u16) -> Option<(String, u16)> {
     let mut words = line.split_whitespace().skip(1);
     let (local, remote, state) = (words.next()?, words.next()?, words.next()?);

@@ -1,4 +1,4 @@
-//! Clients that leave before they have their answer: what becomes of the request, and what is told of it.
+//! Clients that leave before their answer: what happens to the request, and what is recorded.
 
 use weir_testkit::h2::code;
 use weir_testkit::{Authority, Client, Conn, Tls, Upstream, Weir, eventually};
@@ -8,8 +8,8 @@ use crate::support::{GET, OK_BODY};
 /// A POST without a body.
 const POST: &str = "POST / HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 0\r\n\r\n";
 
-/// An upstream with these settings; the route `/finish` lets requests go on, `/cancel` cancels them, and the rest
-/// says nothing.
+/// An upstream with these settings. The route `/finish` lets requests continue, `/cancel` cancels them, and the
+/// others use the default.
 fn start(upstream: &Upstream, settings: &str) -> Weir {
     Weir::start(&format!(
         "listeners: {{ web: {{ address: 127.0.0.1:0, protocols: [http1, h2] }} }}\nworkers: 1\n\
@@ -25,7 +25,7 @@ fn ask(method: &str, path: &str) -> String {
     format!("{method} {path} HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 0\r\n\r\n")
 }
 
-/// A request that its upstream has seen and not answered.
+/// A request that its upstream has received but not answered.
 fn under_way(weir: &Weir, upstream: &Upstream, request: &str) -> (Client, Conn) {
     let mut client = weir.client();
     client.send(request);
@@ -34,7 +34,7 @@ fn under_way(weir: &Weir, upstream: &Upstream, request: &str) -> (Client, Conn) 
     (client, conn)
 }
 
-/// What the log says of the request for this path.
+/// The log entry for this path.
 fn logged(weir: &Weir, path: &str) -> serde_json::Value {
     let line = weir.wait_stdout(&format!("\"uri\":\"{path}\""));
     serde_json::from_str(&line).unwrap()
@@ -106,7 +106,7 @@ fn a_reset_cancels_whatever_the_method() {
     expect_gone(&weir, "/");
 }
 
-/// The GET beside it tells when a client that has closed its side is taken for one that left.
+/// The GET beside it shows when a client that has closed its side counts as gone.
 #[test]
 fn a_post_goes_on_when_its_client_closes_unless_it_is_to_be_canceled() {
     let upstream = Upstream::listen();

@@ -1,7 +1,8 @@
-//! Endpoints that a registry lists: a real etcd that is changed, killed, compacted and emptied; Consul's blocking questions; SRV records; a file.
+//! Endpoints from a registry: a real etcd that is changed, killed, compacted and emptied; Consul's blocking queries;
+//! SRV records; a file.
 //!
-//! Where etcd is not installed its tests say so and pass; `make test` installs it. Consul is a server of our own that answers as its
-//! documentation says: it is in no Debian package, and its Go module holds `replace` directives, so that `go install` refuses it.
+//! Without etcd its tests print a note and pass; `make test` installs it. Consul is our own server, written after its
+//! documentation: no Debian package exists, and `go install` refuses its Go module because of `replace` directives.
 
 use std::fmt::Write;
 use std::fs;
@@ -18,7 +19,7 @@ use crate::fleet::Etcd;
 use crate::health::metric;
 use crate::support::{ALL_TO_UP, WEB, config};
 
-/// What another program may take on a busy machine.
+/// How long another program may take on a busy machine.
 const LONG: Duration = Duration::from_secs(40);
 
 fn discovery(weir: &Weir) -> Value {
@@ -30,7 +31,7 @@ fn status(weir: &Weir) -> Value {
     weir.admin_client().ask(asked).json()["upstreams"]["up"].clone()
 }
 
-/// The addresses that are endpoints now, sorted.
+/// The current endpoints' addresses, sorted.
 fn endpoints(weir: &Weir) -> Vec<String> {
     let status = status(weir);
     let mut all: Vec<String> = status["endpoints"]
@@ -55,7 +56,7 @@ fn comes_to_be_said(weir: &Weir, state: &str) {
     eventually_within(LONG, &format!("the registry is {state}"), || discovery(weir)["state"] == state);
 }
 
-/// What kratos and sponge register.
+/// The registration format of kratos and sponge.
 fn kratos(name: &str, http: SocketAddr, weight: u32) -> String {
     json!({
         "id": format!("id-{}", http.port()), "name": name, "version": "v1", "metadata": { "weight": weight.to_string() },
@@ -82,11 +83,11 @@ fn instances_in_etcd_come_and_go() {
     assert_eq!(status(&weir)["endpoints"][0]["weight"], 3);
     etcd.put("/microservices/orders/2", &kratos("orders", b.address(), 1));
     come_to_be(&weir, &[&a, &b]);
-    // What cannot be used is told, and takes nobody else out.
+    // An unusable entry is reported, and removes no other.
     etcd.put("/microservices/orders/3", "10.0.0.1:80");
     eventually("it is told", || discovery(&weir)["left_out"][0]["id"] == "3");
     assert_eq!(endpoints(&weir).len(), 2);
-    // One whose lease ends is gone as if it had been deleted.
+    // An entry whose lease ends is removed as if deleted.
     let lease = etcd.put_under_lease("/microservices/orders/4", &kratos("orders", other.address(), 1));
     come_to_be(&weir, &[&a, &b, &other]);
     etcd.revoke(&lease);
@@ -116,18 +117,18 @@ fn an_etcd_that_is_away_takes_nobody_out() {
         assert!(said[field].as_str().is_some_and(|text| !text.is_empty()), "{field} of {said}");
     }
     weir.client().get("/").expect_body("a");
-    // A reload that changes the upstream, while nobody can be asked, keeps what is known.
+    // A reload that changes the upstream while the registry is unreachable keeps the known endpoints.
     weir.reload_with(&etcd_config(&etcd, ", keepalive: 30s")).unwrap();
     weir.client().get("/").expect_body("a");
     come_to_be(&weir, &[&a]);
-    // While it is back, what has happened meanwhile is found, although its revisions are compacted.
+    // Once etcd is back, changes made meanwhile are found although their revisions are compacted.
     etcd.start_again();
     comes_to_be_said(&weir, "following");
     etcd.put("/microservices/orders/2", &kratos("orders", b.address(), 1));
     etcd.delete("/microservices/orders/1");
     etcd.compact();
     come_to_be(&weir, &[&b]);
-    // One that has lost its disk knows nobody. That is no reason to send everybody away.
+    // An etcd that lost its disk lists nothing. The endpoints stay.
     etcd.kill();
     etcd.start_empty();
     eventually_within(LONG, "it is told", || {
@@ -152,13 +153,13 @@ fn instances_of_go_zero() {
     etcd.put("greeter.rpc2/7587848943239472415", &b.address().to_string());
     come_to_be(&weir, &[&a]);
     weir.client().get("/").expect_body("a");
-    // Instances that register under this name with another format are told of.
+    // Instances registered under this name in another format are reported.
     etcd.put("greeter.rpc/8", &kratos("greeter.rpc", b.address(), 1));
     eventually("it is told", || discovery(&weir)["unusable"] == 1);
     assert_eq!(endpoints(&weir).len(), 1);
 }
 
-/// As much of Consul as is asked for: `/v1/health/service/NAME`, held back while the index is the one that the question names.
+/// The part of Consul that is used: `/v1/health/service/NAME`, blocking while the index equals the query's.
 struct Consul {
     server: Upstream,
     state: Arc<(Mutex<Catalogue>, Condvar)>,
@@ -167,7 +168,7 @@ struct Consul {
 struct Catalogue {
     index: u64,
     services: Vec<Value>,
-    /// How it answers instead.
+    /// A wrong answer to send instead.
     broken: Option<&'static str>,
 }
 
@@ -182,7 +183,7 @@ impl Consul {
             while let Some(request) = conn.next_request() {
                 let answer = answer(&request.head.line, &shared);
                 if conn.try_send(answer).is_err() {
-                    return; // who asked has been told to stop
+                    return; // the requester has been stopped
                 }
             }
         });
@@ -205,7 +206,7 @@ impl Consul {
 }
 
 impl Drop for Consul {
-    /// Whoever still waits for an answer has one.
+    /// Requests that still wait get an answer.
     fn drop(&mut self) {
         self.change(|catalogue| {
             catalogue.broken = Some("HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
@@ -257,7 +258,7 @@ fn services_of_consul_come_and_go() {
     come_to_be(&weir, &[&a, &b]);
     consul.change(|catalogue| drop(catalogue.services.remove(0)));
     come_to_be(&weir, &[&b]);
-    // An error is no list, and neither is a page of somebody else.
+    // Neither an error nor another service's page is a list.
     for broken in [
         "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 17\r\n\r\nNo cluster leader",
         "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",
@@ -269,7 +270,7 @@ fn services_of_consul_come_and_go() {
         consul.change(|catalogue| catalogue.broken = None);
         comes_to_be_said(&weir, "following");
     }
-    // It was restored from an old snapshot that knows nobody.
+    // Restored from an old snapshot that lists nothing.
     consul.change(|catalogue| {
         catalogue.index = 2;
         catalogue.services.clear();
@@ -282,7 +283,7 @@ fn services_of_consul_come_and_go() {
     come_to_be(&weir, &[&a]);
 }
 
-/// A name server: SRV records at every name that begins with `_`, and 127.0.0.1 for every other one.
+/// A name server: SRV records for every name that begins with `_`, and 127.0.0.1 for all others.
 struct Records {
     port: u16,
     /// Priority, weight, port; `None` answers with an error.
@@ -312,7 +313,7 @@ impl Records {
     }
 }
 
-/// The answer to a query of one question, with a time to live of 0. Source: RFC 1035 §4, RFC 2782.
+/// The answer to a query with one question, with a TTL of 0. Source: RFC 1035 §4, RFC 2782.
 fn dns_answer(query: &[u8], known: Option<&[[u16; 3]]>) -> Option<Vec<u8>> {
     let name = query.get(12..)?.iter().position(|b| *b == 0)? + 13;
     let question = query.get(12..name + 4)?;
@@ -388,7 +389,7 @@ fn a_file_is_watched() {
     }
     write(&list);
     come_to_be(&weir, &[&a, &b]);
-    // What cannot be read changes nothing, and is told with its place.
+    // An unreadable file changes nothing, and is reported with its position.
     write("- 127.0.0.1\n");
     comes_to_be_said(&weir, "away");
     let error = discovery(&weir)["error"].as_str().unwrap().to_owned();
@@ -401,7 +402,7 @@ fn a_file_is_watched() {
     write(&format!("[ \"{}\" ]", b.address()));
     come_to_be(&weir, &[&b]);
     weir.client().get("/").expect_body("b");
-    // None of this was a reload, and a reload leaves it alone.
+    // None of this was a reload, and a reload changes none of it.
     assert!(weir.logged("reloaded").is_empty());
     weir.reload().unwrap();
     weir.client().get("/").expect_body("b");

@@ -1,4 +1,4 @@
-//! The end: nobody is cut off who can be served, and it comes in time.
+//! Draining: no client is cut off that can still be served, and the process ends in time.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ fn sigterm_and_sigint_end_it() {
         client.get("/").expect_status(200);
         weir.signal(signal);
         weir.wait_exit(Duration::from_secs(5)).expect_code(0);
-        // An idle connection closes without a word.
+        // An idle connection closes silently.
         client.expect_eof();
         assert!(!Client::can_connect(address));
     }
@@ -101,7 +101,7 @@ fn readiness_turns_off_first() {
     admin.get("/readyz").expect_status(200);
     weir.signal(libc::SIGTERM);
     eventually("it says that it is not ready", || weir.admin_client().get("/readyz").status == 503);
-    // In the delay it still serves, for the load balancer that has not heard yet.
+    // During the delay it still serves, for load balancers that have not noticed yet.
     weir.client().get("/").expect_status(200);
     weir.admin_client().get("/healthz").expect_status(200);
     weir.wait_exit(Duration::from_secs(5)).expect_code(0);
@@ -155,7 +155,7 @@ fn what_the_deadline_cuts_is_told() {
         let line = weir.stdout().lines().find(|line| line.contains(uri)).map(str::to_owned);
         let line: serde_json::Value = serde_json::from_str(&line.expect(uri)).unwrap();
         assert_eq!(line["cause"], "shutdown", "{line}");
-        assert_eq!(line["status"].as_u64().unwrap_or(0), status, "{line}"); // 0 has no field
+        assert_eq!(line["status"].as_u64().unwrap_or(0), status, "{line}"); // status 0 has no field
         assert!(line["bytes_out"].as_u64() >= Some(bytes), "{line}");
     }
 }

@@ -1,11 +1,12 @@
-//! Escaped slashes and path parameters: no reading of a path gets around the route that guards it.
+//! Escaped slashes and path parameters: no interpretation of a path evades the route that guards it.
 
 use weir_testkit::{Upstream, Weir, table};
 
 use crate::cause::{AMBIGUOUS_PATH, BAD_PATH, Cause, KEY_MISSING, NO_ROUTE};
 use crate::support::OK;
 
-/// `/admin/*` asks for a key, everything else is open. `listener` and `open` are more keys of the listener and the open route.
+/// `/admin/*` requires a key, everything else is open. `listener` and `open` are further keys of the listener and the
+/// open route.
 #[track_caller]
 fn guarded(upstream: &Upstream, listener: &str, open: &str) -> Weir {
     Weir::start(&format!(
@@ -18,7 +19,7 @@ fn guarded(upstream: &Upstream, listener: &str, open: &str) -> Weir {
     ))
 }
 
-/// What a path leads to: the target that the upstream is sent, or a refusal.
+/// The outcome for a path: the target sent to the upstream, or a refusal.
 type Row = (&'static str, Result<&'static str, Cause>);
 
 #[track_caller]
@@ -102,7 +103,7 @@ fn kept_slashes_go_on_as_they_came() {
         ("/admin/x", Err(KEY_MISSING)),
     ];
     expect(&guarded(&upstream, ", escaped_slashes: keep", ""), &upstream, rows);
-    // A route alone: what takes it as it came.
+    // If only a route sets it: it matches the path as received.
     let rows: &[Row] = &[("/admin%2Fx", Ok("/admin%2Fx")), ("/one/a%2Fb", Err(AMBIGUOUS_PATH))];
     expect(&guarded(&upstream, "", ", escaped_slashes: keep"), &upstream, rows);
 }
@@ -114,7 +115,7 @@ fn decoded_slashes_are_slashes() {
         ("/admin%2Fx", Err(KEY_MISSING)),
         ("/%2Fadmin%2fx", Err(KEY_MISSING)),
         ("/a%2Fb%2F%2Fc%2F", Ok("/a/b/c/")),
-        ("/one/a%2Fb", Ok("/one/a/b")), // two segments: no more the route `one`
+        ("/one/a%2Fb", Ok("/one/a/b")), // two segments: no longer the route `one`
         ("/one%2Fa", Ok("/v2/a")),
         ("/admin%252Fx", Ok("/admin%252Fx")),
         ("/a%2F..%2Fb", Err(BAD_PATH)),

@@ -1,7 +1,7 @@
-//! The configs in `examples/`: each passes `weir check` as it is, and does what its comments promise.
+//! The configs in `examples/`: each passes `weir check` unchanged, and does what its comments promise.
 //!
-//! They listen on fixed ports and name fixed endpoints, so that people can try them. Here these are replaced, and nothing
-//! else. One more example needs its line in [`EXAMPLES`] and a test that shows its promise.
+//! They listen on fixed ports and name fixed endpoints, so that people can try them. The tests replace these and
+//! nothing else. A new example needs a line in [`EXAMPLES`] and a test of its promise.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ const EXAMPLES: &[&str] = &[
     "who-may-call.yaml",
 ];
 
-/// The key that `${SHOP_KEY}` stands for.
+/// The value of `${SHOP_KEY}`.
 const SHOP_KEY: &str = "a-key-from-the-environment";
 
 // === What all of them are ===
@@ -172,7 +172,7 @@ fn discovery() {
         list = list.replace(&format!("127.0.0.1:{port}"), &upstream.address().to_string());
     }
     fs::write(&file, list).unwrap();
-    // Nobody is at the registries: neither these endpoints nor the start wait for that.
+    // No registry is running: neither these endpoints nor the start wait for one.
     let (_held, nobody) = refusing_address();
     let yaml = example("discovery.yaml")
         .replace("endpoints.json", file.to_str().unwrap())
@@ -278,7 +278,7 @@ fn retries() {
     let mut client = weir.client();
     client.get("/orders/1").expect_status(200).expect_body("good");
     assert_eq!((bad.requests().len(), good.requests().len()), (1, 1), "the own zone first");
-    // Which of two endpoints is asked first is a matter of chance; what is asked of the stuck one is answered all the same.
+    // Which of two endpoints is tried first is random; requests to the stuck one are answered anyway.
     eventually("the stuck one was asked", || {
         client.get("/search/1").expect_status(200).expect_body("quick");
         stuck.connections() > 0
@@ -304,7 +304,7 @@ fn canary() {
         let asked = "GET /orders/1 HTTP/1.1\r\nHost: weir.test\r\nX-Canary: yes\r\n\r\n";
         client.ask(asked).expect_status(200).expect_body_with("next");
     }
-    // 5 %: of 300 requests none would take the new one in 1 run of 5 million, more than 60 in fewer.
+    // 5 %: in 1 of 5 million runs none of 300 requests reaches the new version; in fewer, more than 60 do.
     let new = (0..300).filter(|_| client.get("/orders/1").text().contains("next")).count();
     assert!((1..=60).contains(&new), "{new} of 300");
 }
@@ -455,7 +455,7 @@ fn shared_limits() {
     let yaml = example("shared-limits.yaml").replace("127.0.0.1:6379", &redis.address.to_string());
     let weirs = [(); 2].map(|()| start_text(&yaml, &[&orders]));
     let mut clients = [weirs[0].client(), weirs[1].client()];
-    // What comes back in the meantime: 1.7 a second.
+    // Tokens that return in the meantime: 1.7 per second.
     let began = std::time::Instant::now();
     let statuses: Vec<u16> = (0..150).map(|i| clients[i % 2].get("/orders/1").status).collect();
     let back = began.elapsed().as_secs_f64() * 100.0 / 60.0;
@@ -617,7 +617,7 @@ fn acme() {
 
 // === How they are started ===
 
-/// Starts an example with free ports for its listeners and these upstreams at 127.0.0.1:8000 and on.
+/// Starts an example with free ports for its listeners, and these upstreams for 127.0.0.1:8000 and following.
 #[track_caller]
 fn start(name: &str, upstreams: &[&Upstream]) -> Weir {
     start_text(&example(name), upstreams)
@@ -648,7 +648,7 @@ fn example(name: &str) -> String {
     fs::read_to_string(root().join("examples").join(name)).unwrap()
 }
 
-/// The workspace. Asked at run time: see tidy.rs.
+/// The workspace, determined at run time: see tidy.rs.
 fn root() -> PathBuf {
     let here = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").to_owned());
     Path::new(&here).ancestors().nth(2).unwrap().to_owned()

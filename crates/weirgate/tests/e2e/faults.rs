@@ -1,4 +1,4 @@
-//! Endpoints that die, hang and come back under load: real processes, real signals.
+//! Endpoints that die, hang and return under load: real processes, real signals.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -12,13 +12,14 @@ use weir_testkit::{Weir, alone, eventually, weir_command};
 use crate::cause::{CONNECT_REFUSED, NO_HEALTHY_ENDPOINT};
 use crate::support::config;
 
-/// Clients at a time. Enough for requests to be everywhere when the fault comes; few enough for a bound on how long one takes.
+/// Concurrent clients: enough for requests in every phase when the fault occurs, few enough to bound a request's
+/// duration.
 const CLIENTS: usize = 16;
 
-/// The same where nothing depends on time.
+/// The same for tests that do not depend on time.
 const MANY_CLIENTS: usize = 200;
 
-/// An origin in a process of its own, which can be killed and stopped.
+/// An origin in its own process, which can be killed and stopped.
 struct Origin {
     child: Child,
     address: SocketAddr,
@@ -65,7 +66,7 @@ fn three(more: &str) -> (Vec<Origin>, Weir) {
     (origins, weir)
 }
 
-/// What a load saw: each answer that was no 200, and how long the slowest took.
+/// A load's results: each answer other than 200, and the slowest duration.
 #[derive(Debug, Default)]
 struct Seen {
     requests: usize,
@@ -73,7 +74,7 @@ struct Seen {
     slowest: Duration,
 }
 
-/// Sends this many GETs on each of the connections, and more until `fault` is done; it comes when a quarter is answered.
+/// Sends this many GETs on each connection, and more until `fault` has run; it runs when a quarter is answered.
 fn load(weir: &Weir, clients: usize, each: usize, fault: impl FnOnce() + Send) -> Seen {
     let (answered, done) = (AtomicUsize::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
@@ -124,7 +125,7 @@ fn an_endpoint_that_is_stopped_costs_a_try_each() {
     );
     let seen = load(&weir, CLIENTS, 300, || origins[0].stop());
     assert!(seen.failed.is_empty(), "{seen:?}");
-    // Two tries at most: after the first another endpoint is asked.
+    // At most two tries: the second goes to another endpoint.
     assert!(seen.slowest < 2 * per_try, "{seen:?}");
     let ejected = weir.wait_log("endpoint out of rotation");
     assert_eq!(ejected.field("reason"), Some("ejected"));
@@ -138,7 +139,7 @@ fn where_all_are_killed_few_are_dialled_and_all_are_answered() {
     let (mut origins, weir) = three("");
     weir.client().get("/").expect_status(200);
     origins.iter_mut().for_each(Origin::kill);
-    weir.client().get("/"); // finds out
+    weir.client().get("/"); // notices it
     let began = Instant::now();
     let before = crate::health::metric(&weir, &["weir_upstream_connect_failures_total"]).unwrap();
     let seen = load(&weir, CLIENTS, 100, || {});
@@ -150,7 +151,7 @@ fn where_all_are_killed_few_are_dialled_and_all_are_answered() {
         let expected = if *status == 502 { CONNECT_REFUSED } else { NO_HEALTHY_ENDPOINT };
         assert!(*status == expected.0 && text.contains(expected.1), "{status} {text}");
     }
-    // Nobody waited for a dial: a second is how long an endpoint is avoided, three how long a connect may take.
+    // No request waited for a dial: an endpoint is avoided for a second, and a connect may take three.
     assert!(seen.slowest < Duration::from_millis(900), "{:?}", seen.slowest);
     assert!(seen.failed.iter().any(|(status, _)| *status == 503));
     eventually("it is said", || weir.stderr().contains("endpoint out of rotation"));

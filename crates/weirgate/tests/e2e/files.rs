@@ -1,4 +1,4 @@
-//! `files:` as clients meet it: files, ranges, applications; and everything that must not be given away.
+//! `files:` from the client's side: files, ranges, applications, and everything that must not be served.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,13 +10,13 @@ use weir_testkit::{Weir, run_weir};
 use crate::cause::{FILES_HIDDEN, FILES_METHOD, FILES_MISSING, FILES_NO_INDEX, FILES_OUTSIDE, FILES_RANGE};
 use crate::support::WEB;
 
-/// A folder with a site, a secret beside it, and a gateway that serves it.
+/// A folder with a site, a secret next to it, and a gateway that serves it.
 struct Site {
     dir: TempDir,
     weir: Weir,
 }
 
-/// Longer than any one buffer on the way.
+/// Longer than any buffer on the way.
 fn long() -> Vec<u8> {
     (0..3_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
 }
@@ -81,7 +81,7 @@ fn a_site() {
     client.get("/new.txt").expect_status(200).expect_body("new");
 }
 
-/// Every spelling that ever led out of somebody's root.
+/// Every known spelling for leaving a root.
 #[test]
 fn nothing_outside_the_root() {
     for listener in ["", ", escaped_slashes: keep", ", escaped_slashes: decode", ", slashes: keep"] {
@@ -154,7 +154,7 @@ fn the_log_tells_what_the_client_may_not_know() {
     client.get("/page.txt/").expect_cause(FILES_MISSING);
 }
 
-/// A redirect to a folder leads nowhere else, whatever the path.
+/// A redirect to a folder stays on this host, whatever the path.
 #[test]
 fn a_slash_is_added_on_this_host_only() {
     let site = Site::new("", "");
@@ -178,7 +178,8 @@ fn a_slash_is_added_on_this_host_only() {
     }
 }
 
-/// With `slashes: keep` a path with `//` takes another route than the one without: the disk must not make them one file again.
+/// With `slashes: keep`, a path with `//` takes a different route from the one without: the disk must not map both to
+/// one file.
 #[test]
 fn slashes_that_routing_keeps_lead_to_no_file() {
     let dir = TempDir::new().unwrap();

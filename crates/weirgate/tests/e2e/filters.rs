@@ -1,11 +1,11 @@
-//! Filters as a client meets them. What each does in detail is tested in its own file.
+//! Filters from the client's side. Each filter's own file tests its details.
 
 use weir_testkit::{Response, Upstream, Weir, eventually};
 
 use crate::cause::{BODY_TOO_LARGE, KEY_MISSING, KEY_UNKNOWN, QUOTA_EXCEEDED, RATE_LIMITED};
 use crate::support::{OK, OK_BODY, WEB};
 
-/// A gateway with these filters on its only route, and more top-level config.
+/// A gateway with these filters on its only route, and further top-level config.
 #[track_caller]
 fn filtered(upstream: &Upstream, filters: &str, more: &str) -> Weir {
     Weir::start(&format!(
@@ -104,7 +104,7 @@ fn several_limits_costs_and_quotas() {
     weir.client().get("/other").expect_status(200);
 }
 
-/// WSGI, CGI, PHP and Rack read `_` as `-`: what a route answers for has no second spelling.
+/// WSGI, CGI, PHP and Rack read `_` as `-`: a field that a route guarantees must have no second spelling.
 #[test]
 fn no_other_spelling_of_a_guarded_field_passes() {
     let consumers = "consumers: { shop: { key_auth: [ the-key ] } }";
@@ -165,7 +165,7 @@ fn a_plan_limits_its_consumers() {
     }
 }
 
-/// What a plan sets for its consumers, others do not say in another spelling, nor in a trailer.
+/// A field that a plan sets for its consumers cannot be sent by others in another spelling, nor in a trailer.
 #[test]
 fn a_field_of_a_plan_has_no_twin() {
     let upstream = Upstream::fixed(OK);

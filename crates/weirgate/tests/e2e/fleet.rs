@@ -1,6 +1,7 @@
-//! Gateways that have their config from a source: another Weir, and a real etcd that is changed, killed, emptied and compacted.
+//! Gateways that get their config from a source: another Weir, and a real etcd that is changed, killed, emptied and
+//! compacted.
 //!
-//! Where etcd is not installed those tests say so and pass; `make test` installs it.
+//! Without etcd, those tests print a note and pass; `make test` installs it.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -16,7 +17,7 @@ use weir_wire::base64::encode;
 
 use crate::support::WEB;
 
-/// Whether what takes long is wanted.
+/// Whether long tests should run.
 pub(crate) fn at_length() -> bool {
     let wanted = std::env::var_os("LONG_TESTS").is_some();
     if !wanted {
@@ -25,7 +26,7 @@ pub(crate) fn at_length() -> bool {
     wanted
 }
 
-/// etcd with its folder.
+/// etcd and its folder.
 pub(crate) struct Etcd {
     dir: TempDir,
     pub(crate) address: SocketAddr,
@@ -34,7 +35,7 @@ pub(crate) struct Etcd {
 }
 
 impl Etcd {
-    /// Starts it; nothing where it is not installed.
+    /// Starts it; `None` if it is not installed.
     pub(crate) fn start() -> Option<Self> {
         let path = std::env::var("PATH").unwrap_or_default();
         if !path.split(':').any(|folder| Path::new(folder).join("etcd").exists()) {
@@ -66,7 +67,7 @@ impl Etcd {
         self.wait();
     }
 
-    /// Its disk is lost.
+    /// Starts it with its disk lost.
     pub(crate) fn start_empty(&mut self) {
         fs::remove_dir_all(self.dir.path().join("data")).unwrap();
         self.start_again();
@@ -86,7 +87,7 @@ impl Etcd {
         self.post("/v3/kv/deleterange", &json!({ "key": base64(key) }).to_string());
     }
 
-    /// The lease that the key stands under from now on.
+    /// Returns the lease that the key is now attached to.
     pub(crate) fn put_under_lease(&self, key: &str, value: &str) -> String {
         let lease = self.post("/v3/lease/grant", r#"{"TTL":"600"}"#)["ID"].as_str().unwrap().to_owned();
         let put = json!({ "key": base64(key), "value": base64(value), "lease": lease });
@@ -107,20 +108,20 @@ impl Etcd {
         !self.read(key).is_null()
     }
 
-    /// The lease that a key stands under.
+    /// The lease of a key.
     #[track_caller]
     pub(crate) fn lease_of(&self, key: &str) -> String {
         self.read(key)["lease"].as_str().unwrap().to_owned()
     }
 
-    /// Forgets all revisions before now.
+    /// Discards all earlier revisions.
     pub(crate) fn compact(&self) {
         let now =
             self.post("/v3/kv/range", r#"{"key":"YQ=="}"#)["header"]["revision"].as_str().unwrap().to_owned();
         self.post("/v3/kv/compaction", &format!(r#"{{"revision":"{now}","physical":true}}"#));
     }
 
-    /// A node whose name is `name`, with these labels.
+    /// A node with this name and these labels.
     pub(crate) fn node(&self, name: &str, labels: &str) -> Weir {
         Weir::start(&self.bootstrap(name, labels, "{dir}/last-good"))
     }
@@ -133,7 +134,7 @@ impl Etcd {
         )
     }
 
-    /// `weir fleet` with these words.
+    /// Runs `weir fleet` with these arguments.
     pub(crate) fn fleet(&self, dir: &Path, words: &[&str]) -> Finished {
         let url = format!("http://{}", self.address);
         run_weir(dir, &[&["fleet"][..], words, &["--etcd", &url, "--prefix", "/weir/test"][..]].concat())
@@ -157,7 +158,7 @@ impl Drop for Etcd {
     }
 }
 
-/// etcd has keys and values in base64.
+/// etcd's API uses base64 for keys and values.
 fn base64(text: &str) -> String {
     encode(text.as_bytes())
 }
@@ -182,7 +183,7 @@ fn run_etcd(dir: &Path, address: SocketAddr, peers: SocketAddr) -> Child {
         .unwrap()
 }
 
-/// As `eventually`, for what another program takes its time for.
+/// Like `eventually`, for other programs that take longer.
 #[track_caller]
 pub(crate) fn within(what: &str, mut condition: impl FnMut() -> bool) {
     let until = Instant::now() + Duration::from_secs(40);
@@ -204,7 +205,7 @@ impl Config {
         config
     }
 
-    /// One file, as it is.
+    /// A single file with this text.
     pub(crate) fn of(yaml: &str) -> Self {
         let config = Self { dir: TempDir::new().unwrap() };
         fs::create_dir_all(config.folder()).unwrap();
@@ -212,7 +213,7 @@ impl Config {
         config
     }
 
-    /// The config's only route answers with this text, which stands in a file of its own.
+    /// Sets the answer of the config's only route, which is in a separate file.
     pub(crate) fn say(&self, text: &str) {
         let folder = self.folder();
         fs::create_dir_all(folder.join("routes")).unwrap();
@@ -230,7 +231,7 @@ impl Config {
         self.dir.path().join("config")
     }
 
-    /// The folder that its folder `config` is in.
+    /// The parent of its folder `config`.
     pub(crate) fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -253,7 +254,7 @@ pub(crate) fn status(weir: &Weir) -> Value {
     weir.admin_client().ask("GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n").json()["fleet"].clone()
 }
 
-/// The console's page about the fleet.
+/// The console's fleet page.
 fn screen(weir: &Weir) -> String {
     let page = weir.admin_client().ask("GET /fleet HTTP/1.1\r\nHost: localhost\r\n\r\n");
     page.expect_status(200).text()
@@ -263,7 +264,7 @@ fn runs(weir: &Weir) -> usize {
     weir.logged("bundle runs").len()
 }
 
-/// A config as YAML in one file, for a web server.
+/// A single-file config as YAML, for a web server.
 fn one_file(text: &str) -> String {
     format!(
         "{WEB}\nroutes: {{ all: {{ match: {{ path: \"/*\" }}, respond: {{ status: 200, body: {text} }} }} }}\n"
@@ -283,12 +284,12 @@ fn one_weir_follows_another() {
     assert_eq!(says(&second), "one");
     first.reload_with(&one_file("two")).unwrap();
     eventually("it says two", || says(&second) == "two");
-    // The one in the middle hands on what it runs.
+    // The node in the middle passes on the bundle that it runs.
     let third = Weir::start(&http_node(&format!("http://{}/bundle", second.admin()), "{dir}/last-good"));
     assert_eq!(says(&third), "two");
     let status = status(&second);
     assert_eq!((&status["state"], &status["cached"]), (&"following".into(), &true.into()), "{status}");
-    // The console shows it, and only where there is something to show.
+    // The console shows it, but only if there is something to show.
     let page = screen(&second);
     assert!(page.contains("follows its source") && page.contains("knows no nodes"), "{page}");
     let alone = first.admin_client().ask("GET /fleet HTTP/1.1\r\nHost: localhost\r\n\r\n");
@@ -331,7 +332,7 @@ fn a_damaged_cache_is_not_used() {
     assert_eq!(weir.logged("the last good config is damaged and not used").len(), 1);
 }
 
-/// Without a cache and without a source it waits, not ready, and does not end.
+/// Without a cache and a source it keeps waiting, not ready.
 #[test]
 fn without_any_config_it_waits() {
     let asked = std::sync::atomic::AtomicUsize::new(0);
@@ -353,7 +354,7 @@ fn without_any_config_it_waits() {
 
 #[test]
 fn a_hostile_server() {
-    // A bomb, a path that climbs, and what is nothing: what ran runs on.
+    // A bomb, a path that climbs, and garbage: the running config stays.
     let sent = std::sync::Arc::new(std::sync::Mutex::new(one_file("one").into_bytes()));
     let sends = std::sync::Arc::clone(&sent);
     let upstream = Upstream::script(move |conn| {
@@ -393,7 +394,7 @@ fn a_change_reaches_every_node() {
     etcd.publish(&config, &[]);
     let weirs = ["a", "b", "c"].map(|name| etcd.node(name, ""));
     weirs.iter().for_each(|weir| assert_eq!(says(weir), "one"));
-    // Connections stay, and no request fails.
+    // Connections stay open, and no request fails.
     let mut clients: Vec<Client> = weirs.iter().map(Weir::client).collect();
     for round in 0..5 {
         let text = format!("round {round}");
@@ -415,7 +416,7 @@ fn a_change_reaches_every_node() {
     weirs.iter().for_each(|weir| comes_to_say(weir, "round 3"));
 }
 
-/// Two nodes, of which one is a canary, and the config that says "one" at both.
+/// Two nodes, one of them a canary, with a config that answers "one" on both.
 fn canary_and_other(etcd: &Etcd) -> (Config, Weir, Weir) {
     let config = Config::saying("one");
     etcd.publish(&config, &[]);
@@ -442,7 +443,7 @@ fn a_canary_comes_first_and_the_rest_follows() {
 fn a_bundle_that_a_canary_refuses_comes_no_further() {
     let Some(etcd) = Etcd::start() else { return };
     let (config, canary, other) = canary_and_other(&etcd);
-    // It is good here, and wrong where a variable is missing.
+    // It is valid here, but wrong if a variable is missing.
     let folder = config.folder();
     fs::write(
         folder.join("routes/more.yaml"),

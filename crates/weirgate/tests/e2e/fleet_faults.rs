@@ -1,7 +1,7 @@
-//! A fleet by a real etcd, and what goes wrong: a network that is silent, a disk that is full, nodes that die in the middle of a rollout, a bundle
-//! that does badly, two canaries. And etcd as it should be run: with TLS, client certificates and users.
+//! A fleet with a real etcd, and faults: a silent network, a full disk, nodes that die during a rollout, a bad
+//! bundle, two canaries. Also etcd in production form, with TLS, client certificates and users.
 //!
-//! What takes long, and what measures, is left out unless `LONG_TESTS` is set, as the judge `fleet` of `make conformance` does.
+//! Long tests and measurements run only if `LONG_TESTS` is set, as `fleet` in `make conformance` does.
 
 use std::fs;
 use std::io::Write;
@@ -19,12 +19,12 @@ use weir_testkit::{
 use crate::fleet::{Config, Etcd, at_length, comes_to_say, readiness, says, status, within};
 use crate::support::{GET, WEB};
 
-/// How long is waited for what takes a while.
+/// How long to wait for slow events.
 const LONG: Duration = Duration::from_secs(120);
 
 // === TLS and users ===
 
-/// An etcd that speaks TLS alone, asks for certificates, and knows a user `root` with a password.
+/// An etcd that speaks only TLS, requires client certificates, and has a user `root` with a password.
 struct Locked {
     authority: Authority,
     address: SocketAddr,
@@ -35,7 +35,7 @@ struct Locked {
 
 impl Locked {
     fn start() -> Option<Self> {
-        drop(Etcd::start()?); // says so where it is not installed
+        drop(Etcd::start()?); // prints a note if it is not installed
         let authority = Authority::new();
         let (leaf, client) = (authority.leaf(&["127.0.0.1", "localhost"]), authority.client(""));
         let (dir, address, peers) = (TempDir::new().unwrap(), unused_address(), unused_address());
@@ -114,7 +114,7 @@ fn an_etcd_with_tls_certificates_and_users() {
         command.output().unwrap()
     };
     let publish = |password: &str| publish_as(&etcd.client, password);
-    // etcd takes a common name for the name of a user, and its gateway then takes none of a password.
+    // etcd takes a certificate's common name for a user name, and its gateway then accepts no password user.
     let named = publish_as(&etcd.authority.client("gw"), "open sesame");
     let said = String::from_utf8_lossy(&named.stderr);
     assert!(named.status.code() == Some(1) && said.contains("CommonName"), "{said}");
@@ -137,7 +137,7 @@ fn an_etcd_with_tls_certificates_and_users() {
 
 // === a network that is silent ===
 
-/// A relay to an etcd that can fall silent: nothing passes, and nobody is told.
+/// A relay to etcd that can fall silent: no data passes, and no connection closes.
 struct Relay {
     address: SocketAddr,
     silent: Arc<AtomicBool>,
@@ -166,7 +166,7 @@ impl Relay {
     }
 }
 
-/// What was silent once stays so: the packets are lost, and nobody sends them again.
+/// A silenced connection stays silent: its packets are lost and not sent again.
 fn pass(mut from: TcpStream, mut to: TcpStream, silent: &AtomicBool) {
     use std::io::Read;
     let (mut piece, mut is_lost) = ([0; 16 << 10], false);
@@ -214,7 +214,7 @@ fn a_disk_that_is_full() {
     let config = Config::saying("one");
     etcd.publish(&config, &[]);
     let own = etcd.bootstrap("a", "", "full/last-good");
-    // A disk of its own with 128 KiB, in a mount namespace of its own.
+    // A separate disk of 128 KiB, in a separate mount namespace.
     let mounts = "mount -t tmpfs -o size=128k none full";
     let tried = TempDir::new().unwrap();
     fs::create_dir(tried.path().join("full")).unwrap();
@@ -233,7 +233,7 @@ fn a_disk_that_is_full() {
         command
     });
     within("it is on the disk", || status(&weir)["cached"] == true);
-    // More than fits, and nothing that could be made smaller.
+    // More than fits, and incompressible.
     let mut chance = 7_u64;
     let noise: String = (0..400_000)
         .map(|_| {
@@ -282,11 +282,11 @@ fn of_two_canaries_the_second_takes_the_place_of_the_first() {
         comes_to_say(&canary, text);
         assert_eq!(says(&other), "one", "what was on its way is not what everybody runs");
     }
-    // Back means out of both.
+    // A rollback removes both.
     etcd.fleet(config.dir(), &["rollback"]).expect_code(0);
     comes_to_say(&canary, "one");
     assert_eq!(says(&other), "one");
-    // At the same moment: one of them is told, and the canary runs one or the other.
+    // Concurrently: one publisher gets an error, and the canary runs one bundle or the other.
     let both = ["left", "right"].map(|text| (text, Config::saying(text)));
     std::thread::scope(|scope| {
         for (_, config) in &both {
@@ -305,7 +305,7 @@ fn of_two_canaries_the_second_takes_the_place_of_the_first() {
     assert_eq!((says(&canary), says(&other)), (text, "one".to_owned()));
 }
 
-/// With traffic, and a bundle that answers 500: the guard on the canary sees it, and everybody goes back.
+/// With traffic and a bundle that answers 500: the canary's guard notices, and every node is rolled back.
 #[test]
 fn a_bundle_that_does_badly_is_halted_at_its_canary() {
     if !at_length() {
@@ -332,7 +332,7 @@ fn a_bundle_that_does_badly_is_halted_at_its_canary() {
                 }
             });
         }
-        std::thread::park_timeout(Duration::from_secs(6)); // what it was like before
+        std::thread::park_timeout(Duration::from_secs(6)); // the state before the change
         etcd.publish(&answers(500), &["--canary", "canary=true", "--hold", "40s"]);
         let halted = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             eventually_within(LONG, "it is halted", || pointer(&etcd)["rollout"]["state"] == "halted");
@@ -346,8 +346,8 @@ fn a_bundle_that_does_badly_is_halted_at_its_canary() {
     assert_eq!(other.client().ask(GET).status, 200);
 }
 
-/// Whoever opens the steps is killed while the first, the second and the last of them is open. Another one goes on, or halts: those that live run
-/// what the pointer says.
+/// The coordinator is killed in the first, the second and the last step. Another one continues or halts: the
+/// surviving nodes run the bundle in the pointer.
 #[test]
 fn a_coordinator_is_killed_in_each_step() {
     if !at_length() {
@@ -411,7 +411,7 @@ fn a_gateway_that_starts_without_etcd_serves_within_a_second() {
     assert!(took < Duration::from_secs(1), "{took:?}");
 }
 
-/// When a node's last bundle ran by its log, in milliseconds of the day.
+/// When a node's last bundle started running by its log, in milliseconds of the day.
 fn ran_at(weir: &Weir) -> Option<i64> {
     let log = weir.stderr();
     let line = log.lines().rfind(|line| line.contains(" bundle runs "))?;
@@ -422,7 +422,8 @@ fn ran_at(weir: &Weir) -> Option<i64> {
     Some(whole * 1000 + (seconds * 1000.0).round() as i64)
 }
 
-/// A hundred gateways that have nothing else to do, and the changes that reach them. They say themselves when, so that asking costs nothing.
+/// A hundred idle gateways, and the changes that reach them. They log the time themselves, so that measuring costs
+/// nothing.
 #[test]
 fn a_change_runs_on_a_hundred_nodes_within_a_second() {
     const NODES: usize = 100;
@@ -432,7 +433,7 @@ fn a_change_runs_on_a_hundred_nodes_within_a_second() {
     let Some(etcd) = Etcd::start() else { return };
     let config = Config::saying("one");
     etcd.publish(&config, &[]);
-    // One after the other: a process ends with the thread that started it.
+    // In sequence: a process ends with the thread that started it.
     let weirs: Vec<Weir> = (0..NODES).map(|number| etcd.node(&format!("n{number}"), "")).collect();
     knows(&etcd, NODES);
     let mut all = Vec::new();
@@ -444,7 +445,7 @@ fn a_change_runs_on_a_hundred_nodes_within_a_second() {
         eventually_within(LONG, "everybody runs it", || weirs.iter().all(runs));
         let last = weirs.iter().map(|weir| ran_at(weir).unwrap()).max().unwrap();
         let took = (last - i64::try_from(day).unwrap()).rem_euclid(86_400_000);
-        // Before `publish` has ended the last one may run it.
+        // The last node may run it before `publish` has ended.
         all.push(if took > 43_200_000 { 0 } else { took });
     }
     all.sort();

@@ -1,6 +1,6 @@
-//! Limits that the nodes of a fleet keep together, by a real etcd and without a store beside them.
+//! Limits that a fleet's nodes share through a real etcd, without a separate store.
 //!
-//! Where etcd is not installed those tests say so and pass; `make test` installs it.
+//! Without etcd, these tests print a note and pass; `make test` installs it.
 
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,13 @@ use crate::cause::{RATE_LIMITED, STORE_UNAVAILABLE};
 use crate::fleet::{Config, Etcd, at_length, within};
 use crate::support::{GET, WEB};
 
-/// Requests in a second, and at once; what `weir check` says that a node can be ahead.
+/// `LIMIT` is both the rate per second and the burst; `AHEAD` is how far a node can be ahead, as `weir check`
+/// reports.
 const LIMIT: usize = 100;
 const AHEAD: usize = LIMIT / 20;
 
-/// Answers of its own, within a limit for all that the fleet keeps. Without it nothing passes, and nothing before its first answer, so that what passes is
-/// counted there.
+/// Its own answers, within a limit for the whole fleet. No request passes without that limit, nor before the first
+/// answer of its keeper, so everything that passes is counted there.
 fn config() -> Config {
     Config::of(&format!(
         "{WEB}\nexpose_causes: true\nstores: {{ limits: {{ fleet: {{}}, timeout: 5s }} }}\nroutes:\n  all:\n    match: {{ path: \"/*\" }}\n    \
@@ -25,12 +26,12 @@ fn config() -> Config {
     ))
 }
 
-/// The one that keeps the limits.
+/// Whether this node keeps the limits.
 fn keeps(weir: &Weir) -> bool {
     !weir.logged("this node keeps the store of the fleet").is_empty()
 }
 
-/// How many pass of what these send at once for so long.
+/// How many requests pass if these gateways get them concurrently for this long.
 fn passed(weirs: &[&Weir], long: Duration) -> usize {
     let until = Instant::now() + long;
     let drive = |weir: &Weir| {
@@ -53,7 +54,7 @@ fn bound(began: Instant, processes: usize) -> usize {
     LIMIT + (LIMIT as f64 * began.elapsed().as_secs_f64()).ceil() as usize + processes * AHEAD
 }
 
-/// Waits until it lets something pass, which it does once somebody keeps the limits.
+/// Waits until a request passes, which requires a node that keeps the limits.
 fn passes(weir: &Weir) {
     within("it knows who keeps the limits, and something passes", || weir.client().ask(GET).status == 200);
 }
@@ -78,7 +79,7 @@ fn nodes_share_a_limit_without_a_store_beside_them() {
     refused.unwrap().expect_cause(RATE_LIMITED);
 }
 
-/// A fleet of one node, which keeps the limits, and when it began; none without etcd.
+/// A fleet of one node, which keeps the limits, and its start; `None` without etcd.
 fn first_node() -> Option<(Etcd, Instant, Weir)> {
     let etcd = Etcd::start()?;
     etcd.publish(&config(), &[]);
@@ -88,7 +89,7 @@ fn first_node() -> Option<(Etcd, Instant, Weir)> {
     Some((etcd, began, first))
 }
 
-/// Another one takes over, and begins with nothing left: no more passes than before.
+/// Another node takes over and starts with nothing left: no more requests pass than before.
 #[test]
 fn the_node_that_keeps_them_leaves() {
     if !at_length() {
@@ -118,7 +119,7 @@ fn the_node_that_keeps_them_leaves() {
     assert!(all <= bound(began, 3), "{all} in {:?}", began.elapsed());
 }
 
-/// etcd keeps its key for 15 s after it died.
+/// etcd keeps its key for 15 s after its death.
 #[test]
 fn the_node_that_keeps_them_is_killed() {
     if !at_length() {

@@ -1,4 +1,4 @@
-//! Nodes of a fleet that are replaced one after the other, behind a TCP balancer that asks each whether it is ready.
+//! Rolling replacement of a fleet's nodes behind a TCP balancer that checks their readiness.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -13,7 +13,8 @@ use crate::support::{ALL_TO_UP, GET, OK_BODY, WEB};
 /// How long a node may take to leave.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// A config whose upstream must have passed a probe before a node is ready. Nodes that leave say so for a while before they close their doors.
+/// A config whose upstream must pass a probe before a node is ready. A leaving node reports it for a while before it
+/// closes its listeners.
 fn config(upstream: SocketAddr) -> Config {
     Config::of(&format!(
         "{WEB}\nupstreams: {{ up: {{ endpoints: [{upstream}], health: {{ probe: {{ interval: 20ms, timeout: 5s, healthy: 1, readyz: true }} }} }} }}\n\
@@ -46,7 +47,7 @@ fn nodes_are_replaced_and_no_client_sees_an_error() {
     weirs.iter().for_each(|weir| joins(&balancer, weir));
     let (done, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
-        let ends = Ends(&done); // also where this fails
+        let ends = Ends(&done); // also on failure
         let clients: Vec<_> = (0..4)
             .map(|number| {
                 let (address, done, answered) = (balancer.address(), &done, &answered);
@@ -79,7 +80,8 @@ fn nodes_are_replaced_and_no_client_sees_an_error() {
     }
 }
 
-/// Twenty changes under load, an etcd that is killed and comes back in the middle of them, and a node that is replaced: every request is answered.
+/// Twenty changes under load, an etcd that is killed and restarted meanwhile, and a replaced node: every request is
+/// answered.
 #[test]
 fn no_request_fails_through_changes_a_killed_etcd_and_a_replaced_node() {
     const CHANGES: usize = 20;
@@ -154,7 +156,7 @@ fn runs(weir: &Weir, bundle: &str) -> bool {
     status(weir)["bundle"].as_str().is_some_and(|runs| runs == bundle)
 }
 
-/// Has the clients end.
+/// Stops the clients.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -163,7 +165,7 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// One client: a request after the other until it is done, over one connection as long as that lasts, or each over its own.
+/// One client: sends requests until it is done, over one connection while it lasts, or each over a new one.
 fn goes_on(address: SocketAddr, keeps: bool, done: &AtomicBool, answered: &AtomicUsize) {
     let mut connection: Option<TcpStream> = None;
     while !done.load(Relaxed) {
@@ -176,7 +178,8 @@ fn goes_on(address: SocketAddr, keeps: bool, done: &AtomicBool, answered: &Atomi
                 let closes = head.to_ascii_lowercase().contains("connection: close");
                 connection = (keeps && !closes).then_some(stream);
             }
-            // The connection was closed while it was idle, and not a byte came: every client asks again then (RFC 9112 §9.3.1).
+            // The connection was closed while idle, without a byte of an answer: every client retries then (RFC 9112
+            // §9.3.1).
             None if is_used => {}
             None => panic!("a new connection gives no answer"),
         }
@@ -189,7 +192,7 @@ fn connect(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// The head of the answer; `None` where the connection ends before its first byte.
+/// The head of the answer; `None` if the connection ends before its first byte.
 fn ask(stream: &mut TcpStream) -> Option<String> {
     if stream.write_all(GET.as_bytes()).is_err() {
         return None;
@@ -210,7 +213,7 @@ fn ask(stream: &mut TcpStream) -> Option<String> {
     }
 }
 
-/// With its bundle, and no upstream that has answered a probe, it gets no connections yet.
+/// A node with its bundle but without a probed upstream gets no connections yet.
 #[test]
 fn a_node_that_is_not_warm_is_not_ready() {
     let Some(etcd) = Etcd::start() else { return };
@@ -224,7 +227,8 @@ fn a_node_that_is_not_warm_is_not_ready() {
     within("it is ready once a probe has passed", || readiness(&weir) == 200);
 }
 
-/// An authority that is away: a node waits for its certificates, and a gateway of no fleet does not, because nobody serves in its place.
+/// If the authority is away, a fleet's node waits for its certificates. A single gateway does not, because no other
+/// serves in its place.
 #[test]
 fn a_node_waits_for_its_certificates() {
     let Some(etcd) = Etcd::start() else { return };

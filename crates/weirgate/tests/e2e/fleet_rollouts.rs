@@ -1,11 +1,12 @@
-//! Rollouts over a real etcd that go wrong: nodes and coordinators that are killed, people who press the wrong key, keys that are damaged.
+//! Failing rollouts over a real etcd: killed nodes and coordinators, operator errors, damaged keys.
 
 use serde_json::Value;
 use weir_testkit::Weir;
 
 use crate::fleet::{Config, Etcd, comes_to_say, says, within};
 
-/// A fleet of these nodes, of which those that begin with `canary` are canaries, and the config that says "one" everywhere.
+/// A fleet of these nodes, with a config that answers "one" everywhere. Nodes whose names begin with `canary` are
+/// canaries.
 fn fleet(etcd: &Etcd, names: &[&str]) -> (Config, Vec<Weir>) {
     let config = Config::saying("one");
     etcd.publish(&config, &[]);
@@ -29,7 +30,7 @@ fn silent(etcd: &Etcd) -> Vec<String> {
         .collect()
 }
 
-/// Killed, and its lease is over at once: nobody has to wait for that.
+/// Killed, with its lease ended, so that nobody has to wait for that.
 fn dies(etcd: &Etcd, weir: Weir, name: &str) {
     let lease = etcd.lease_of(&format!("/weir/test/nodes/{name}"));
     weir.signal(9);
@@ -51,12 +52,12 @@ fn who_is_silent_is_known_and_who_leaves_is_not_missed() {
     assert_eq!(silent(&etcd), ["b"]);
     let shown = etcd.fleet(config.dir(), &["status"]);
     shown.expect_text("SILENT nodes, which did not leave: 1").expect_text("silent for less than 2 min");
-    // It comes back.
+    // It returns.
     let _b = etcd.node("b", "");
     within("it is there again", || silent(&etcd).is_empty() && live(&etcd).len() == 1);
 }
 
-/// Whichever of the three coordinates, and may itself be the canary: the one that comes after it knows what the first one saw.
+/// Any of the three may coordinate, even the canary: the next coordinator knows what the first one saw.
 #[test]
 fn a_canary_that_dies_halts_the_rollout_whoever_coordinates() {
     let Some(etcd) = Etcd::start() else { return };
@@ -74,14 +75,14 @@ fn a_canary_that_dies_halts_the_rollout_whoever_coordinates() {
         live(&etcd).iter().filter(tries).count() == 2 && status["coordinator"].is_string()
     });
     within("it is remembered", || etcd.has("/weir/test/seen/canary-1"));
-    // Whoever coordinates has to be elected anew, and knows nothing of what it saw.
+    // The new coordinator must be elected first, and knows nothing of what the old one saw.
     dies(&etcd, one, "canary-1");
     etcd.delete("/weir/test/leader");
     within("it halts", || etcd.status()["pointer"]["rollout"]["state"] == "halted");
     etcd.fleet(config.dir(), &["status"]).expect_text("canary-1 took it and went silent");
     comes_to_say(&two, "one");
     assert_eq!(says(&other), "one");
-    // Somebody knows that it died of something else.
+    // An operator knows that it died for another reason.
     etcd.fleet(config.dir(), &["resume"]).expect_code(0);
     comes_to_say(&two, "two");
     assert_eq!(etcd.status()["pointer"]["rollout"]["state"], "running");
@@ -99,7 +100,7 @@ fn keys_pressed_in_odd_orders() {
     etcd.publish(&config, &["--canary", "canary=true", "--hold", "300s"]);
     comes_to_say(&weirs[0], "two");
     fleet(&["publish", "config"]).expect_code(1).expect_text("is being rolled out, step 1 of 2 is open");
-    // A second one while the first is under way: its canaries go back first, or on.
+    // A second rollout during the first: its canaries first return to the old bundle, or continue.
     config.say("three");
     etcd.publish(&config, &["--canary", "canary=true", "--hold", "300s"]);
     comes_to_say(&weirs[0], "three");
@@ -107,7 +108,7 @@ fn keys_pressed_in_odd_orders() {
     fleet(&["halt", "-m", "too warm"]).expect_code(0).expect_text("HALTED at step 1 of 2: too warm");
     fleet(&["rollback"]).expect_code(0).expect_text("is for everybody");
     comes_to_say(&weirs[0], "one");
-    // Once more, for luck: what was halted does not come back by that.
+    // Again: the halted bundle does not return.
     fleet(&["rollback"]).expect_code(1).expect_text("taken back from");
     assert_eq!(says(&weirs[0]), "one");
 }
@@ -120,7 +121,7 @@ fn keys_of_etcd_that_are_damaged() {
     config.say("two");
     etcd.publish(&config, &[]);
     comes_to_say(&weirs[0], "two");
-    // What is to be gone back to is another than its name says: nobody is told to run it.
+    // The bundle to return to does not match its name: no node is told to run it.
     let bundle = format!("/weir/test/configs/{first}");
     etcd.put(&bundle, "routes: {}");
     let back = etcd.fleet(config.dir(), &["rollback"]);

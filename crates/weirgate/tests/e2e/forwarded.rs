@@ -1,10 +1,10 @@
-//! X-Forwarded-* and Forwarded: built for the upstream, believed only from whom the config trusts.
+//! X-Forwarded-* and Forwarded: built for the upstream, accepted only from trusted peers.
 
 use weir_testkit::{Client, Head, Upstream, Weir};
 
 use crate::support::OK;
 
-/// Asks with these fields, and returns the head that reached the upstream.
+/// Sends a request with these fields; returns the head that reached the upstream.
 #[track_caller]
 fn seen(weir: &Weir, upstream: &Upstream, fields: &str) -> Head {
     weir.client().ask(format!("GET / HTTP/1.1\r\nHost: weir.test\r\n{fields}\r\n")).expect_status(200);
@@ -51,7 +51,7 @@ fn two_fields_of_a_stranger_are_not_believed_either() {
     assert_eq!(head.header("x_forwarded_for"), None, "many servers take _ for -");
 }
 
-/// Each is believed by some framework; WSGI, CGI, PHP and Rack read `_` as `-`.
+/// Some framework accepts each of these; WSGI, CGI, PHP and Rack read `_` as `-`.
 #[test]
 fn no_spelling_of_a_strangers_claim_passes() {
     let upstream = Upstream::fixed(OK);
@@ -107,7 +107,7 @@ fn a_trusted_proxy_that_says_nothing() {
     assert_eq!(head.all("x-forwarded-proto"), ["http"]);
 }
 
-/// By whose address access is decided is what the nearest proxy says, in either of its fields.
+/// Access is decided by the address that the nearest proxy reports, in either of its fields.
 #[test]
 fn access_goes_by_the_client_that_a_trusted_proxy_names() {
     let upstream = Upstream::fixed(OK);
@@ -126,7 +126,7 @@ fn access_goes_by_the_client_that_a_trusted_proxy_names() {
         ("Forwarded: for=203.0.113.5;proto=http\r\n", 200),
         ("Forwarded: for=203.0.113.5, for=\"198.51.100.7:80\"\r\n", 403),
         ("X-Forwarded-For: 198.51.100.7\r\nForwarded: for=203.0.113.5\r\n", 403),
-        // The proxy does not know its client: nobody may take the proxy's own place.
+        // The proxy does not know its client: the proxy's own address must not be used instead.
         ("X-Forwarded-For: 203.0.113.5, unknown\r\n", 403),
         ("X-Forwarded-For: 203.0.113.5, garbage\r\n", 403),
         ("Forwarded: for=203.0.113.5, for=_hidden\r\n", 403),
@@ -144,7 +144,7 @@ fn the_client_is_the_last_that_nobody_trusted_vouches_for() {
         &upstream,
         "trusted_proxies: [ 127.0.0.0/8, 10.0.0.0/8 ]\naccess_log: { output: stdout }",
     );
-    // The client wrote 1.1.1.1 itself; our proxy 10.0.0.9 added who connected to it.
+    // The client itself wrote 1.1.1.1; our proxy 10.0.0.9 appended its peer's address.
     seen(&weir, &upstream, "X-Forwarded-For: 1.1.1.1, 198.51.100.7, 10.0.0.9\r\n");
     let line = weir.wait_stdout("\"status\":200");
     assert!(line.contains("\"client\":\"198.51.100.7\""), "{line}");

@@ -1,4 +1,5 @@
-//! REST in front of gRPC: the filter `grpc_json`, before the built-in origin's greeter and before upstreams that misbehave.
+//! REST for gRPC services: the filter `grpc_json` in front of the built-in origin's greeter, and of upstreams that
+//! misbehave.
 
 use std::fs;
 use std::path::Path;
@@ -43,7 +44,7 @@ fn origin() -> Handle {
     Origin::start(OriginOptions { address, ..OriginOptions::default() }).unwrap()
 }
 
-/// A config whose route for everything has `grpc_json` with these settings, and the folder of its proto.
+/// A config whose catch-all route has `grpc_json` with these settings, and the folder of its proto.
 fn config(upstream: impl ToString, settings: &str, route: &str) -> (TempDir, String) {
     let dir = TempDir::new().unwrap();
     let proto = dir.path().join("greeter.proto");
@@ -81,7 +82,7 @@ fn one_service_as_rest() {
     hello.expect_no_header("grpc-status").expect_no_header("trailer");
     let hello = client.ask(post("/v1/hello", "{\"name\":\"Bob\"}"));
     assert_eq!(hello.expect_status(200).json(), json!({ "message": "hello Bob" }));
-    // The same by HTTP/2, and gRPC itself on the same route.
+    // The same over HTTP/2, and gRPC itself on the same route.
     let mut h2 = weir.h2();
     let stream = h2.get("/v1/hello/Ann");
     let answer = h2.message(stream);
@@ -158,7 +159,8 @@ fn a_stream_of_requests_from_an_array_or_lines() {
     assert!(answer.text().contains("has no field `nope`"), "{}", answer.text());
 }
 
-/// A method with streams both ways: its whole request is read, then sent, and its answers come as lines. As etcd's watch works.
+/// A method with streams both ways, such as etcd's watch: its whole request is read, then sent; answers arrive as
+/// lines.
 #[test]
 fn a_conversation_with_a_finite_request() {
     let origin = origin();
@@ -179,7 +181,7 @@ fn a_conversation_with_a_finite_request() {
     h2.message(stream).expect_status(200).expect_body("{\"message\":\"hello a\"}\n");
 }
 
-/// A rule for HEAD: the call is a POST, and nothing follows the head of its answer, or the next answer would be misread.
+/// A rule for HEAD: the call is a POST, and no body follows the answer's head, or the next answer would be misread.
 #[test]
 fn head_is_answered_without_a_body() {
     let origin = origin();
@@ -202,7 +204,7 @@ fn head_is_answered_without_a_body() {
         ("/v1/hello/Ann?code=x", 400),
     ] {
         client.request("HEAD", path).expect_status(status).expect_body("");
-        // The connection holds nothing of a body; one that was refused as malformed is closed.
+        // No body is left on the connection; one with a malformed request is closed.
         if status == 400 {
             client = weir.client();
         }
@@ -233,7 +235,7 @@ fn what_does_not_fit_is_told_with_its_path() {
         .ask(post("/v1/hello/a", "{}"))
         .expect_cause(GRPC_WRONG_METHOD)
         .expect_header("allow", "GET");
-    // Nobody is there: the gateway's own answer is JSON too.
+    // Nobody listens: the gateway's own answer is JSON too.
     let answer = weir.client().get("/v1/hello/a");
     answer.expect_cause((502, "connect_refused"));
     assert_eq!(answer.json()["code"], 14);
@@ -260,7 +262,7 @@ fn a_body_has_a_limit_and_may_be_compressed() {
     ask(&zip(&format!("{{\"name\":\"{}\"}}", "z".repeat(100_000)))).expect_cause(GRPC_REQUEST_MALFORMED);
     ask(b"no gzip").expect_cause(GRPC_REQUEST_MALFORMED);
     let long = format!("{{\"name\":\"{}\"}}", "z".repeat(2000));
-    // Refused before it became a call, it is told in the same words.
+    // A request refused before it became a call gets an answer in the same form.
     let refused = weir.client().ask(post("/v1/hello", &long));
     refused.expect_cause(BODY_TOO_LARGE).expect_header("content-type", "application/json");
     assert_eq!(refused.json()["code"], 8, "{}", refused.text());
@@ -314,7 +316,7 @@ fn a_stream_that_breaks_is_cut() {
 
 #[test]
 fn details_and_trailers_reach_the_client() {
-    // google.rpc.Status with code 5, message `no`, and an ErrorInfo whose reason is `R`.
+    // google.rpc.Status with code 5, message `no`, and an ErrorInfo with reason `R`.
     const DETAILS: &str = "CAUSAm5vGi8KKHR5cGUuZ29vZ2xlYXBpcy5jb20vZ29vZ2xlLnJwYy5FcnJvckluZm8SAwoBUg==";
     let failed = peer(
         b"",
@@ -365,7 +367,8 @@ fn deadlines_reach_the_service_and_hold() {
     assert_eq!(answer.json()["code"], 4);
 }
 
-/// A stream that breaks off ends with a line, or an event, that says so; a server that resets a call at its deadline has missed it.
+/// A stream that breaks off ends with a line or an event that says so. If a server resets a call at its deadline, the
+/// deadline was missed.
 #[test]
 fn a_stream_that_is_cut_tells_so() {
     for (resets, timeout, code) in [(false, "300m", 4), (true, "5m", 4), (true, "100S", 14)] {
@@ -378,7 +381,7 @@ fn a_stream_that_is_cut_tells_so() {
             weir.client().ask(head)
         };
         let answer = ask("*/*");
-        // Where not even its head had come by then, the answer is an error of its own.
+        // If not even its head had arrived by then, the answer is an error.
         if answer.status == 200 {
             let text = answer.text();
             let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
@@ -393,7 +396,7 @@ fn a_stream_that_is_cut_tells_so() {
     }
 }
 
-/// A unary call that its server resets at the deadline has missed it; one that is reset long before has not.
+/// A unary call that its server resets at the deadline missed it; one that is reset long before did not.
 #[test]
 fn a_reset_at_the_deadline_is_told_as_such() {
     let upstream = H2Origin::new(Options::default(), |peer, stream, _| peer.reset(stream, code::CANCEL));
@@ -404,7 +407,7 @@ fn a_reset_at_the_deadline_is_told_as_such() {
             .ask(format!("GET /v1/hello/a HTTP/1.1\r\nHost: weir.test\r\nGrpc-Timeout: {timeout}\r\n\r\n"));
         assert_eq!(answer.expect_status(status).json()["code"], told, "{timeout}");
     }
-    // The same by gRPC itself.
+    // The same over gRPC itself.
     let mut h2 = weir.h2();
     for (timeout, told) in [("5m", "4"), ("100S", "14")] {
         let fields = [
@@ -429,7 +432,7 @@ fn a_service_tells_of_itself() {
         weir(address, "reflection: true, unannotated: true, services: [ helloworld.v1.Greeter ]");
     let ask = |weir: &Weir| weir.client().ask(post("/helloworld.v1.Greeter/SayHello", "{\"name\":\"Ann\"}"));
     assert_eq!(ask(&weir).expect_status(200).json(), json!({ "message": "hello Ann" }));
-    // What it told is known when it is gone.
+    // Its description stays known after it has stopped.
     origin.stop();
     let answer = ask(&weir);
     assert!(matches!(answer.status, 502..=504), "{}", answer.status);
@@ -444,7 +447,8 @@ fn a_service_that_does_not_tell() {
     weir.wait_log("a service did not tell of itself");
 }
 
-/// Where causes are not exposed, a stranger learns the id of his request and nothing of what is behind, but what is wrong with his own message.
+/// If causes are not exposed, a client learns its request's id and the mistakes in its own message, but nothing about
+/// the upstream.
 #[test]
 fn strangers_get_neutral_words() {
     let start = |settings: &str, more: &str| {
@@ -470,7 +474,7 @@ fn strangers_get_neutral_words() {
     assert_eq!(message, neutral);
     let line = weir.wait_stdout("grpc_not_described");
     assert!(line.contains(&format!("\"request_id\":\"{id}\"")) && id.len() == 32, "{line}");
-    // Nobody is there, and what is asked for does not fit, or does not exist.
+    // Nobody listens, and the request does not fit, or its path does not exist.
     let (_dir, weir) = start("PROTO", "");
     let ask = |path: &str| told(&weir.client().get(path)).0;
     assert_eq!(ask("/v1/hello/a"), "The service gave no valid answer.");
@@ -518,14 +522,15 @@ fn a_refused_rule_costs_its_own_method_only() {
     weir.client().get("/v1/hello/Ann").expect_status(200);
     weir.client().get("/v1/replies/Ann").expect_cause(GRPC_RULE_REFUSED);
     weir.client().ask(post("/v1/greetings", "[]")).expect_cause(GRPC_RULE_REFUSED);
-    // Where nothing is left to call, the config is refused.
+    // If no method is left, the config is refused.
     fs::write(&proto, PROTO.replace("{name}", "{nope}").replace("\"*\"", "\"nope\"")).unwrap();
     run_weir(dir.path(), &["check", "-c", "weir.yaml"])
         .expect_code(1)
         .expect_text("helloworld.v1.Greeter/SayHello: GET /v1/hello/{nope}");
 }
 
-/// What a service says of itself is no config: its sound rules are served too, and the log and `weir status` name the others.
+/// A service's self-description is not config: its valid rules are served, and the log and `weir status` name the
+/// others.
 #[test]
 fn a_refused_rule_of_reflection_is_named() {
     let dir = TempDir::new().unwrap();
@@ -540,7 +545,7 @@ fn a_refused_rule_of_reflection_is_named() {
     let (set, mut files) = (compiler.encode_file_descriptor_set(), Vec::new());
     let mut rest = &set[..];
     while !rest.is_empty() {
-        // Each file of the set behind its tag and its length.
+        // Each file of the set follows its tag and its length.
         let digits = rest.iter().skip(1).take_while(|byte| **byte > 127).count() + 1;
         let length =
             rest.iter().skip(1).take(digits).rev().fold(0, |n, byte| n << 7 | usize::from(byte & 127));
@@ -557,7 +562,7 @@ fn a_refused_rule_of_reflection_is_named() {
     assert!(why.contains("t.G/B: GET /v1/{b}: t.M has no field `b`"), "{line:?}");
 }
 
-/// A service that tells of itself what the closure says; `None` where it does not. Every other call is answered.
+/// A service with the closure's descriptors; `None` makes reflection fail. Every other call is answered.
 fn telling(files: impl Fn() -> Option<Vec<Vec<u8>>> + Send + Sync + 'static) -> H2Origin {
     let field = |number: u8, bytes: &[u8]| {
         let mut out = vec![number << 3 | 2];
@@ -604,7 +609,7 @@ fn a_service_that_changes_under_load() {
         fs::write(&proto, text).unwrap();
         let mut compiler = protox::Compiler::new([dir.path()]).unwrap();
         let set = compiler.open_file(&proto).unwrap().encode_file_descriptor_set();
-        // The one file of the set, without its tag and its length.
+        // The set's only file, without tag and length.
         set.get(2..).unwrap().to_vec()
     };
     let files = [compiled("rpc A(M) returns (M);"), compiled("rpc A(M) returns (M); rpc B(M) returns (M);")];
@@ -616,7 +621,7 @@ fn a_service_that_changes_under_load() {
         weir(upstream.address(), "reflection: true, unannotated: true, refresh: 1s, services: [ t.G ]");
     weir.client().ask(post("/t.G/A", "{}")).expect_status(200).expect_body("{\"a\":\"a\"}");
     weir.client().ask(post("/t.G/B", "{}")).expect_cause(GRPC_NO_METHOD);
-    /// Ends the callers, also where an assertion fails.
+    /// Stops the callers, even if an assertion fails.
     struct Over<'a>(&'a AtomicBool);
     impl Drop for Over<'_> {
         fn drop(&mut self) {
@@ -642,11 +647,11 @@ fn a_service_that_changes_under_load() {
             assert!(matches!(status, 200 | 404), "{status}");
             status == 200
         });
-        // It tells no more: what was known stays.
+        // Reflection fails from now on: the known description stays.
         at.store(2, Ordering::SeqCst);
         weir.wait_log("a service did not tell of itself");
         weir.client().ask(post("/t.G/B", "{}")).expect_status(200);
-        // And less: the method is gone.
+        // And fewer methods: the method is gone.
         at.store(0, Ordering::SeqCst);
         eventually("the method is gone", || weir.client().ask(post("/t.G/B", "{}")).status == 404);
         drop(ends);

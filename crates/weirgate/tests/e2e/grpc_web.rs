@@ -1,4 +1,4 @@
-//! Browsers before gRPC: the filter `grpc_web`, before the built-in origin's greeter.
+//! Browsers as gRPC clients: the filter `grpc_web` in front of the built-in origin's greeter.
 
 use weir_origin::{Handle, Options as OriginOptions, Origin};
 use weir_testkit::h2::{Frame, H2Origin, Options, code};
@@ -48,7 +48,7 @@ fn a_call_whose_trailers_come_in_the_body() {
     let message = "\0\0\0\0\u{b}\n\thello Ann";
     assert!(text.starts_with(message), "{text:?}");
     assert!(text.contains("grpc-status: 0\r\n"), "{text:?}");
-    // The same by HTTP/2: no trailers there either.
+    // The same over HTTP/2: no trailers there either.
     let mut h2 = weir.h2();
     let fields = [
         (":method", "POST"),
@@ -71,7 +71,7 @@ fn a_call_as_text() {
     let weir = weir(origin.address());
     let answer = call(&weir, "SayHello", TEXT, ANN_TEXT);
     answer.expect_status(200).expect_header("content-type", TEXT);
-    // The message in base64, and the trailers behind it, in the same or another part.
+    // The message in base64, then the trailers, in the same or another part.
     assert!(answer.text().starts_with("AAAAAAsKCWhlbGxvIEFub"), "{}", answer.text());
     let answer = call(&weir, "SayHello", TEXT, b"****");
     answer.expect_header("grpc-status", "13").expect_header("x-weir-cause", GRPC_WEB_MALFORMED.1);
@@ -89,13 +89,13 @@ fn a_stream_and_a_failure() {
     let answer = call(&weir, "SayHello", BINARY, b"\0\0\0\0\x02\x10\x05");
     let text = answer.text();
     assert!(answer.header("grpc-status") == Some("5") || text.contains("grpc-status: 5\r\n"), "{text:?}");
-    // Nobody is there.
+    // Nobody listens.
     let weir = self::weir(unused_address());
     let answer = call(&weir, "SayHello", BINARY, ANN);
     answer.expect_status(200).expect_header("grpc-status", "14").expect_header("content-type", BINARY);
 }
 
-/// A stream that breaks off ends with the frame of trailers that says so.
+/// A stream that breaks off ends with a trailer frame that says so.
 #[test]
 fn a_stream_that_is_cut_has_its_trailers() {
     for (resets, timeout, told) in [(false, "300m", "4"), (true, "5m", "4"), (true, "100S", "14")] {
@@ -111,11 +111,11 @@ fn a_stream_that_is_cut_has_its_trailers() {
             let answer = weir.client().ask([head.as_bytes(), body].concat());
             answer.expect_status(200);
             let text = answer.text();
-            // Where not even its head had come by then, the answer is nothing but the status.
+            // If not even its head had arrived by then, the answer is only the status.
             let in_head = answer.header("grpc-status") == Some(told);
             let in_frame = match media {
                 BINARY => text.contains(&format!("grpc-status: {told}\r\n")),
-                // `grpc-status: 4` and `grpc-status: 14`, behind a flag and a length.
+                // `grpc-status: 4` and `grpc-status: 14`, after a flag and a length.
                 _ => {
                     text.contains("Z3JwYy1zdGF0dXM6ID")
                         || text.contains("cnBjLXN0YXR1czog")

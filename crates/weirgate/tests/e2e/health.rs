@@ -1,4 +1,4 @@
-//! Endpoints that cannot be connected to: what requests see, what an operator sees, and how they come back.
+//! Unreachable endpoints: their effect on requests, what an operator sees, and how they return.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -35,7 +35,7 @@ fn is_healthy(weir: &Weir, endpoint: SocketAddr) -> bool {
     metric(weir, &["weir_endpoint_healthy", &endpoint.to_string()]) == Some(1.0)
 }
 
-/// Two endpoints, the first of which is this.
+/// Two endpoints, this one first.
 fn beside(endpoint: SocketAddr, good: &Upstream, more: &str) -> String {
     config(&format!("endpoints: [{endpoint}, {}], {more}", good.address()))
 }
@@ -46,7 +46,7 @@ fn a_connect_that_times_out_goes_to_another_endpoint() {
     let good = Upstream::named("good");
     let weir = Weir::start(&beside(hole, &good, "balancer: round_robin, timeouts: { connect: 150ms }"));
     let mut client = weir.client();
-    // A POST as well: nothing of it was sent.
+    // A POST as well, because nothing of it was sent.
     for _ in 0..4 {
         client.ask(POST).expect_status(200).expect_body("good");
     }
@@ -64,7 +64,7 @@ fn the_deadline_of_an_exchange_ends_connecting_too() {
     assert!(is_healthy(&weir, hole), "it was our time that ended, not its");
 }
 
-/// Half of the deadline is kept for another endpoint, by either protocol and for any method.
+/// Half of the deadline is reserved for another endpoint, with either protocol and any method.
 #[test]
 fn a_deadline_shorter_than_a_connect_leaves_time_for_another_endpoint() {
     let (_full, hole) = black_hole();
@@ -79,7 +79,7 @@ fn a_deadline_shorter_than_a_connect_leaves_time_for_another_endpoint() {
              timeouts: {{ connect: 60s, exchange: 2s }}"
         )));
         let mut client = weir.client();
-        // One of two meets the black hole first.
+        // One of two requests tries the black hole first.
         for _ in 0..2 {
             client.ask(POST).expect_status(200).expect_body("good");
         }
@@ -87,7 +87,7 @@ fn a_deadline_shorter_than_a_connect_leaves_time_for_another_endpoint() {
     }
 }
 
-/// What a filter asks of an upstream leaves time for another endpoint too.
+/// A filter's call to an upstream also leaves time for another endpoint.
 #[test]
 fn a_call_of_a_filter_goes_to_another_endpoint_within_its_deadline() {
     let (_full, hole) = black_hole();
@@ -100,14 +100,14 @@ fn a_call_of_a_filter_goes_to_another_endpoint_within_its_deadline() {
         auth.address()
     ));
     let mut client = weir.client();
-    // One of two meets the black hole first.
+    // One of two requests tries the black hole first.
     for _ in 0..2 {
         client.get("/").expect_status(200).expect_body("up");
     }
     assert!(is_healthy(&weir, hole), "it may still answer");
 }
 
-/// Neither a deadline nor a client that leaves keeps the gateway from learning that nobody answers there.
+/// The gateway learns that an endpoint is unreachable even if a deadline is short or a client leaves.
 #[test]
 fn a_black_hole_is_found_though_no_request_waits_so_long() {
     let (_full, hole) = black_hole();
@@ -142,7 +142,7 @@ fn an_attempt_that_was_none_is_not_told() {
     client.get("/").expect_cause(CONNECT_REFUSED);
     let line = weir.wait_stdout(CONNECT_REFUSED.1);
     assert!(line.contains("\"attempts\":1") && line.contains("failed_attempts"), "{line}");
-    // Nobody dials it again at once.
+    // It is not dialed again immediately.
     eventually("it is avoided", || client.get("/").status == NO_HEALTHY_ENDPOINT.0);
     let line = weir.wait_stdout(NO_HEALTHY_ENDPOINT.1);
     for none in ["\"attempts\"", "failed_attempts", "\"endpoint\""] {
@@ -150,14 +150,14 @@ fn an_attempt_that_was_none_is_not_told() {
     }
 }
 
-/// Retries are counted as the log counts attempts: an endpoint that is avoided is neither.
+/// Retries are counted like attempts in the log: an avoided endpoint is neither.
 #[test]
 fn an_endpoint_that_is_avoided_is_no_retry() {
     let ((_closed, dead), (dying, address)) = (refusing_address(), refusing_address());
     dying.listen(16).unwrap();
     let upstream = config(&format!("endpoints: [{dead}, {address}], balancer: round_robin"));
     let weir = Weir::start(&format!("{upstream}access_log: {{ output: stdout }}\n"));
-    // One of two meets the dead endpoint first, which is avoided from then on.
+    // One of two requests tries the dead endpoint first, which is avoided from then on.
     for path in ["/1", "/2"] {
         let mut client = weir.client();
         client.send(format!("GET {path} HTTP/1.1\r\nHost: weir.test\r\n\r\n"));
@@ -188,7 +188,7 @@ fn an_endpoint_that_refuses_is_avoided() {
         client.ask(POST).expect_status(200).expect_body("good");
     }
     let failures = metric(&weir, &["weir_upstream_connect_failures_total"]).unwrap();
-    // Once, and again after 1 s, 2 s and so on, if this machine is that slow.
+    // One dial, and more after 1 s, 2 s and so on if this machine is that slow.
     assert!(failures <= 1.0 + began.elapsed().as_secs_f64(), "{failures} dials");
     assert!(!is_healthy(&weir, refusing) && is_healthy(&weir, good.address()));
     let line = weir.wait_log("endpoint out of rotation");
@@ -211,7 +211,7 @@ fn an_endpoint_that_comes_back_is_found_in_the_background() {
     assert!(!is_healthy(&weir, address));
     serve(closed, "back");
     eventually("it is in rotation again", || {
-        // No request waits for the trial, or fails by it.
+        // No request waits for the trial dial, or fails because of it.
         client.get("/").expect_status(200);
         is_healthy(&weir, address)
     });
@@ -249,7 +249,7 @@ fn a_dead_endpoint_is_never_due_for_long() {
         let dead = endpoints.into_iter().find(|endpoint| endpoint["address"] == address.to_string()).unwrap();
         let state = dead["state"].as_str().unwrap().to_owned();
         let until = dead["reasons"][0]["until"].as_str().map(str::to_owned);
-        // A time that is over is not shown: it is to be tried then, and will be at once.
+        // An expired time is not shown: the endpoint is to be tried now, and soon will be.
         assert_eq!(state == "to_be_tried", until.is_none(), "{dead}");
         until
     };
@@ -285,7 +285,7 @@ fn where_all_are_dead_few_are_dialled() {
     let failures = metric(&weir, &["weir_upstream_connect_failures_total"]).unwrap();
     assert!(failures <= most, "{failures} dials, {most} are allowed");
     assert!(refused > 0 && f64::from(dialled) <= failures, "{dialled} dialled, {refused} refused");
-    // One that comes back is found by the next request that may dial.
+    // An endpoint that returns is found by the next request that may dial.
     serve(one, "back");
     eventually("it answers", || client.get("/").status == 200);
     client.get("/").expect_body("back");
@@ -300,7 +300,7 @@ fn a_pooled_connection_serves_while_new_ones_are_refused() {
     one.send(crate::support::GET);
     let (mut conn, _) = closed.accept().unwrap();
     read_head(&mut conn);
-    stop_listening(closed); // what is open stays
+    stop_listening(closed); // open connections stay
     two.get("/").expect_cause(CONNECT_REFUSED);
     conn.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none").unwrap();
     one.read_response().expect_body("one");
@@ -338,7 +338,7 @@ fn a_lone_endpoint_that_times_out_is_said_so() {
     weir.client().get("/").expect_cause(CONNECT_TIMEOUT);
 }
 
-/// Begins to listen on a socket that refused until now, and answers each request with this.
+/// Starts listening on a socket that refused until now; answers each request with this.
 fn serve(socket: socket2::Socket, body: &'static str) {
     socket.listen(16).unwrap();
     let listener = TcpListener::from(socket);
@@ -368,7 +368,7 @@ fn read_head(conn: &mut impl Read) -> bool {
     true
 }
 
-/// What `weir endpoint` says and does.
+/// Runs `weir endpoint`.
 fn endpoint(weir: &Weir, args: &[&str]) -> weir_testkit::Finished {
     let admin = weir.admin();
     let args: Vec<&str> =
@@ -395,12 +395,12 @@ fn an_endpoint_is_drained_and_put_back_by_hand() {
     assert_eq!((line.field("reason"), line.field("cause")), (Some("draining"), Some("by_hand")));
     let since = metric(&weir, &["weir_endpoint_out_since_timestamp_seconds", &address, "draining"]);
     assert!(since > Some(1.7e9));
-    // Nothing of it is in the config, and a reload that changes the upstream changes nothing of it.
+    // This state is not in the config, and a reload that changes the upstream keeps it.
     weir.reload_with(&beside(one.address(), &two, "balancer: random, keepalive: 59s")).unwrap();
     assert_eq!(bodies(), ["two"; 4]);
     endpoint(&weir, &["out", "up", &address]).expect_code(0).expect_text("is out until 20");
     assert_eq!(bodies(), ["two"; 4]);
-    // Also where there is no other.
+    // Even without another endpoint.
     endpoint(&weir, &["out", "up", &two.address().to_string()]).expect_code(0);
     weir.client().get("/").expect_cause(NO_HEALTHY_ENDPOINT);
     endpoint(&weir, &["in", "up", &address]).expect_code(0).expect_text("is healthy\n");
@@ -439,7 +439,7 @@ fn what_is_wrong_with_a_change_by_hand_is_said() {
     weir.client().get("/").expect_body("good");
 }
 
-/// What an endpoint answers to probes and requests, to be changed while it runs.
+/// An endpoint whose answers to probes and requests change at runtime.
 fn switchable(name: &'static str) -> (Upstream, Arc<AtomicBool>) {
     let well = Arc::new(AtomicBool::new(true));
     let asked = Arc::clone(&well);
@@ -477,7 +477,7 @@ fn probes_take_an_endpoint_out_and_in_again() {
         .expect_text("probe    GET /healthz every 20ms")
         .expect_text("probe_failed (probe_status");
     assert!(admin(&weir, "/upstreams").contains("probe failed</span><small> <code>probe_status</code>"));
-    // A reload that changes the upstream leaves the state, and one that takes the probe away ends it.
+    // A reload that changes the upstream keeps the state; one that removes the probe ends it.
     weir.reload_with(&beside(one.address(), &good, &format!("{FAST}, keepalive: 59s"))).unwrap();
     assert!(!is_healthy(&weir, one.address()));
     well.store(true, Relaxed);
@@ -495,7 +495,7 @@ fn an_endpoint_is_probed_once_however_many_workers_there_are() {
     let yaml = format!("{}workers: 4\n", crate::support::config_for(&good, probe));
     let weir = Weir::start(&yaml);
     eventually("it was probed", || metric(&weir, &["weir_endpoint_probes_total"]) == Some(1.0));
-    // What did not change is not probed anew.
+    // Unchanged endpoints are not probed again.
     weir.reload_with(&format!("{yaml}expose_causes: false\n")).unwrap();
     weir.client().get("/").expect_body("good");
     assert_eq!(good.requests().len(), 2, "one probe and one request");
@@ -512,7 +512,7 @@ fn readiness_can_wait_for_probes() {
     eventually("it was probed", || metric(&weir, &["weir_endpoint_probes_total", "failed"]) > Some(0.0));
     ready().expect_status(503);
     assert!(ready().text().contains("waiting for the probes of 1 upstream"));
-    // Requests are served nevertheless: the only endpoint is used, well or not.
+    // Requests are served anyway: the only endpoint is used, healthy or not.
     weir.client().get("/").expect_body("one");
     assert_eq!(
         weir.wait_log("too few endpoints in rotation: unwell ones are used too").field("upstream"),
@@ -566,7 +566,7 @@ fn a_drain_goes_to_the_process_that_an_upgrade_starts() {
     assert!(bodies.contains(&"one".to_owned()), "{bodies:?}");
 }
 
-/// What of the upstream's TLS is different for probes; requests keep to the upstream's.
+/// TLS settings that differ for probes; requests use the upstream's.
 #[test]
 fn probes_may_have_tls_of_their_own() {
     let authority = Authority::new();

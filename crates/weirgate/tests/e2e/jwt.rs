@@ -1,5 +1,4 @@
-//! Signed tokens as a client meets them, with the keys of a provider. What the filter makes of each token is tested in its own
-//! file.
+//! Signed tokens from the client's side, with a provider's keys. The filter's own file tests its decisions on tokens.
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
 use std::fs;
@@ -10,7 +9,7 @@ use weir_wire::base64::encode_url;
 use crate::cause::{TOKEN_EXPIRED, TOKEN_KEY, TOKEN_KEYS, TOKEN_MISSING, TOKEN_SIGNATURE};
 use crate::support::{OK, WEB};
 
-/// Signs tokens as a provider does.
+/// Signs tokens like a provider.
 pub(crate) struct Signer {
     id: &'static str,
     pair: Ed25519KeyPair,
@@ -21,13 +20,13 @@ impl Signer {
         Self { id, pair: Ed25519KeyPair::generate().unwrap() }
     }
 
-    /// The public key, in a set.
+    /// The public key in a key set.
     pub(crate) fn jwks(&self) -> String {
         let x = encode_url(self.pair.public_key().as_ref());
         format!(r#"{{"keys":[{{"kty":"OKP","crv":"Ed25519","kid":"{}","x":"{x}"}}]}}"#, self.id)
     }
 
-    /// Who publishes the set.
+    /// A provider that publishes the set.
     pub(crate) fn provider(&self) -> Upstream {
         let set = self.jwks();
         Upstream::fixed(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{set}", set.len()))
@@ -84,11 +83,11 @@ fn keys_of_a_provider() {
         .get("/")
         .expect_cause(TOKEN_MISSING)
         .expect_header("www-authenticate", "Bearer realm=\"weir\"");
-    // One fetch for all cores and requests, whatever they brought.
+    // One fetch for all cores and requests, whatever their tokens.
     let fetched = provider.requests();
     assert_eq!(fetched.len(), 1, "{fetched:?}");
     assert_eq!(fetched[0].head.line, "GET /keys HTTP/1.1");
-    // A reload keeps the keys, also while the provider is down.
+    // A reload keeps the keys, even while the provider is down.
     drop(provider);
     weir.reload().unwrap();
     ask(&weir, &signer.good()).expect_status(200);
@@ -117,7 +116,7 @@ fn keys_of_a_file() {
     weir.reload().unwrap();
     ask(&weir, &new.good()).expect_status(200);
     ask(&weir, &old.good()).expect_cause(TOKEN_KEY);
-    // A file that is none is refused, and the one before serves on.
+    // An invalid file is refused, and the previous one stays in use.
     fs::write(&path, "{}").unwrap();
     weir.reload().unwrap_err();
     ask(&weir, &new.good()).expect_status(200);

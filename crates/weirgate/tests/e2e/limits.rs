@@ -1,4 +1,4 @@
-//! Every count and size has a limit, and its own cause.
+//! Every count and size has a limit, and each limit its own cause.
 
 use std::time::Duration;
 
@@ -46,11 +46,11 @@ fn connections_leave_descriptors_to_the_admin_listener() {
     let mut held: Vec<_> = (0..200).map(|_| weir.client()).collect();
     held.iter_mut().for_each(|client| client.send("GET / HT"));
     weir.wait_log("out of descriptors: accepting pauses");
-    // An eighth of them, less what waits in it.
+    // An eighth of them, less those that wait in the reserve.
     eventually("the reserve is left", || (130..=150).contains(&weir.open_files()));
     weir.admin_client().ask("GET /status HTTP/1.1\r\nHost: localhost\r\n\r\n").expect_status(200);
     weir.reload().unwrap();
-    // Who waited is served as soon as others go.
+    // Waiting clients are served as soon as others leave.
     let mut last = held.pop().unwrap();
     held.clear();
     last.send("TP/1.1\r\nHost: weir.test\r\n\r\n");
@@ -75,7 +75,7 @@ fn header_bytes_are_counted_while_they_come() {
     let upstream = Upstream::fixed(OK);
     let weir = Weir::in_front_of_with(&upstream, "limits: { header_bytes: 4KiB }");
     let mut client = weir.client();
-    // No end of the head in sight: the answer comes all the same.
+    // The head has no end in sight: it is answered anyway.
     client.send(format!("GET / HTTP/1.1\r\nHost: h\r\nA: {}", "b".repeat(5000)));
     client.read_response().expect_cause(HEADER_TOO_LARGE);
 }
@@ -194,7 +194,7 @@ fn connections_of_clients() {
     let (mut one, mut two) = (weir.client(), weir.client());
     one.get("/").expect_status(200);
     two.get("/").expect_status(200);
-    // The third is told so or waits to be let in: it is not served.
+    // The third is refused or waits; it is not served.
     let mut three = weir.client();
     three.set_deadline(Duration::from_millis(100));
     let _ = three.try_send(GET);
@@ -221,8 +221,8 @@ fn connections_to_an_upstream() {
     let mut conn = upstream.accept();
     conn.read_request();
     two.send(GET);
-    // The second waits. When it is in the queue the third finds no room; before that the third would wait itself,
-    // so whichever of the two is answered first is the one too many.
+    // The second waits. Once it is in the queue, the third finds no room; before that, the third would wait itself.
+    // Whichever of the two is answered first is the one too many.
     three.send(GET);
     let mut refused = 0;
     for client in [&mut two, &mut three] {
@@ -235,7 +235,7 @@ fn connections_to_an_upstream() {
     assert_eq!(refused, 1);
     conn.send(OK_BODY);
     one.read_response().expect_body("ok");
-    // The place goes to the one that waited.
+    // The waiting request gets the slot.
     conn.read_request();
     conn.send(OK_BODY);
     upstream.expect_no_connection();

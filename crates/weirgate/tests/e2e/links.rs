@@ -1,4 +1,4 @@
-//! What an upstream says of where things are, as the client sees it.
+//! Links in an upstream's answers, as the client sees them.
 
 use weir_testkit::{Upstream, Weir};
 
@@ -13,7 +13,7 @@ fn start(upstream: &Upstream, settings: &str, filters: &str) -> Weir {
     ))
 }
 
-/// An upstream that says these lines of itself, where `HERE` is the address that was asked.
+/// An upstream that answers with these lines; `HERE` is its own address.
 fn saying(lines: &'static str) -> Upstream {
     Upstream::script(move |conn| {
         while conn.next_request().is_some() {
@@ -48,7 +48,7 @@ fn an_upstream_that_names_itself() {
         let here = upstream.address().to_string();
         assert_eq!(request.head.header("host"), Some(if told.is_empty() { here.as_str() } else { told }));
     }
-    // A proxy before us that ends TLS says what the client sees.
+    // A proxy in front of us that terminates TLS reports what the client sees.
     let weir = start(&upstream, "", "");
     let answer = weir.client().ask(
         "GET / HTTP/1.1\r\nHost: weir.test\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: shop.test\r\n\r\n",
@@ -70,7 +70,7 @@ fn behind_a_prefix() {
         answer.head.all("set-cookie"),
         ["a=1; HttpOnly; Domain=weir.test", "b=2; Path=/shop/x", "c=3; Path=/"]
     );
-    // What does not stand below the prefix keeps its path, and so does what comes back.
+    // A path outside the prefix is unchanged, in both directions.
     let other = weir.client().get("/other");
     other.expect_header("content-location", "/x");
     assert_eq!(upstream.take_request().head.header("x-forwarded-prefix"), None);
@@ -89,7 +89,7 @@ fn what_is_kept() {
     let elsewhere = saying("Location: https://elsewhere.test/x\r\n");
     let weir = start(&elsewhere, "", "");
     weir.client().get("/").expect_header("location", "https://elsewhere.test/x");
-    // A client that is not trusted says nothing of prefixes.
+    // An untrusted client cannot set a prefix.
     let plain = Upstream::fixed(OK);
     let weir = Weir::in_front_of(&plain);
     weir.client()

@@ -1,5 +1,4 @@
-//! The load tester: what it sends, what it counts, and what its verdict notices. How it prints that is in `layouts`, how
-//! targets are compared in `compare`.
+//! The load tester: its requests, its counts, and its verdict. `layouts` tests its output, `compare` comparisons.
 
 mod bench;
 mod bench_file;
@@ -54,7 +53,7 @@ fn load(args: &[&str]) -> Finished {
     run_weir(TempDir::new().unwrap().path(), &[&["load"], args].concat())
 }
 
-/// Runs `weir load` to its JSON report.
+/// Runs `weir load` and returns its JSON report.
 #[track_caller]
 fn report(args: &[&str]) -> Report {
     let finished = load(&[args, &["--format", "json"]].concat());
@@ -217,7 +216,7 @@ fn what_a_polite_close_leaves_of_a_pipeline_is_sent_again() {
             all.lock().unwrap().push(request.head.line);
             conn.send(if left == 0 { close } else { OK });
         }
-        while conn.next_request().is_some() {} // what it looks at no more
+        while conn.next_request().is_some() {} // input that it ignores
     });
     let r = report(&["-n40", "-c1", "--pipeline", "16", &format!("{}{{{{counter}}}}", url(&upstream))]);
     assert_eq!((r.counts.responses, r.counts.errors.total()), (40, 0), "{:?}", r.counts);
@@ -344,7 +343,7 @@ fn every_request_of_a_count_is_made_and_counted_once() {
     ] {
         assert_eq!(h.count(), 1000);
     }
-    // k6: duration is sending, waiting and receiving; blocked is not in it.
+    // In k6, duration is sending, waiting and receiving, without blocked.
     assert_eq!(r.latency.service.sum(), p.sending.sum() + p.waiting.sum() + p.receiving.sum());
     assert_eq!(r.series.ticks.iter().map(|t| t.responses).sum::<u64>(), 1000);
     assert!(!codes(&r).contains(&"too_short"), "{:?}", r.verdict);
@@ -353,7 +352,7 @@ fn every_request_of_a_count_is_made_and_counted_once() {
 #[test]
 fn a_tail_that_is_served_is_the_tail_that_is_shown() {
     let (origin, fast) = origin("/body/1KiB");
-    // A second, so that what else this machine is busy with is small beside it.
+    // A second, so that other load on this machine matters little.
     let slow = format!("http://{}/delay/1000", origin.address());
     let r = report(&["-n1000", "-c20", "--threads=1", &format!("99@{fast}"), &slow]);
     let above = r.latency.service.buckets().filter(|(ns, _)| *ns >= 990_000_000).map(|(_, n)| n).sum::<u64>();
@@ -368,14 +367,15 @@ fn a_fixed_rate_starts_as_many_as_it_says_and_counts_from_the_plan() {
     let (_origin, url) = origin("/delay/20");
     let r = report(&["--rate", "200/s", "-d1s", "--threads=1", &url]);
     assert_eq!((r.counts.requests, r.counts.responses, r.counts.unsent), (200, 200, 0), "{:?}", r.counts);
-    // Of nearly each start: those that the machine slept through are planned and late, and not among them.
+    // Nearly every start: those that the machine slept through are planned and late, and do not count.
     assert!((100..=200).contains(&r.health.start_lag.count()), "{}", r.health.start_lag.count());
     assert!(r.latency.response.min() >= r.latency.service.min());
 }
 
 #[test]
 fn a_queue_before_the_target_is_in_the_response_time_only() {
-    // One connection, 20 ms each, 100 a second: half of the starts find it taken, and each waits longer than the one before.
+    // One connection, 20 ms each, at 100 per second: half of the starts find it busy, and each waits longer than the
+    // one before.
     let (_origin, url) = origin("/delay/20");
     let r = report(&["--rate", "100/s", "-c1", "-d1s", "--threads=1", &url]);
     let (service, response) = (r.latency.service.quantile(0.9), r.latency.response.quantile(0.9));

@@ -1,17 +1,17 @@
-//! The process's log while much goes wrong at once: a storm of one fault hides no other fault, and each line says whose it is.
+//! The process's log during many failures: a storm of one fault hides no other, and each line names its upstream.
 
 use std::time::Duration;
 use weir_testkit::{Upstream, Weir};
 
 use crate::support::WEB;
 
-/// How often there is a line about one upstream and one cause.
+/// Minimum interval between lines about one upstream and one cause.
 const INTERVAL: Duration = Duration::from_secs(5);
 
-/// How many requests make the storm.
+/// Number of requests in the storm.
 const STORM: usize = 60;
 
-/// A gateway with an upstream for each of these answers, each behind the path of its name.
+/// A gateway with an upstream for each of these answers, at the path with its name.
 fn in_front_of(upstreams: &[(&str, &Upstream)]) -> Weir {
     let lines = |line: &dyn Fn(&str, &Upstream) -> String| -> String {
         upstreams.iter().map(|(name, upstream)| line(name, upstream)).collect()
@@ -33,7 +33,7 @@ fn a_storm_hides_no_line_about_another_upstream() {
     for _ in 0..STORM {
         weir.client().get("/storm").expect_cause(crate::cause::UPSTREAM_CLOSED);
     }
-    // Within the same second, and once each.
+    // Within the same second, once each.
     weir.client().get("/malformed").expect_cause(crate::cause::BAD_RESPONSE);
     let mut cut = weir.client();
     cut.send("GET /broken HTTP/1.1\r\nHost: weir.test\r\n\r\n");
@@ -63,7 +63,7 @@ fn the_next_line_counts_those_left_out() {
     });
     let weir = in_front_of(&[("storm", &closing)]);
     let mut asked = 0_u64;
-    // A line about it may come once in five seconds.
+    // One line about it may appear every five seconds.
     weir_testkit::eventually_within(4 * INTERVAL, "a second line", || {
         weir.client().get("/storm").expect_cause(crate::cause::UPSTREAM_CLOSED);
         asked += 1;
@@ -72,6 +72,6 @@ fn the_next_line_counts_those_left_out() {
     let lines = weir.logged("upstream failed");
     assert_eq!(lines[0].field("suppressed"), None, "{lines:?}");
     let left_out: u64 = lines[1].field("suppressed").unwrap().parse().unwrap();
-    // What is asked between the second line and the look for it is left out again.
+    // Requests between the second line and this check are suppressed again.
     assert!(left_out > 0 && left_out <= asked - 2, "{left_out} of {asked}");
 }

@@ -1,4 +1,4 @@
-//! Logins of a browser through a provider that answers over sockets. What is refused is tested in the filter's own file.
+//! Browser logins through a provider on sockets. The filter's own file tests refusals.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,7 +11,8 @@ use crate::jwt::{Signer, in_an_hour};
 use crate::shared_limits::Redis;
 use crate::support::{OK, WEB};
 
-/// A provider. The code that it expects is the nonce that the ID token gets, and perhaps behind a dot who logs in: `ann` if nobody is named.
+/// A provider. The expected code is the ID token's nonce, optionally followed by a dot and the user: `ann` by
+/// default.
 pub(crate) fn provider() -> Upstream {
     let signer = Signer::new("a");
     Upstream::script(move |conn| {
@@ -45,7 +46,7 @@ pub(crate) fn provider() -> Upstream {
     })
 }
 
-/// The cookies that an answer sets, as a request sends them.
+/// The cookies that an answer sets, in request form.
 fn cookies(answer: &Response) -> String {
     let pairs = answer.head.all("set-cookie").into_iter().filter(|cookie| !cookie.contains("Max-Age=0"));
     pairs.map(|cookie| cookie.split(';').next().unwrap_or_default().to_owned()).collect::<Vec<_>>().join("; ")
@@ -57,12 +58,12 @@ fn open(client: &mut Client, target: &str, cookies: &str) -> Response {
     ))
 }
 
-/// Logs in, and gives the cookies of the session and where the browser is sent.
+/// Logs in; returns the session's cookies and the redirect target.
 pub(crate) fn log_in(weir: &Weir, target: &str, callback: &str) -> (String, String) {
     log_in_as(weir, target, callback, "ann")
 }
 
-/// The same for a user whom [`provider`] is to name.
+/// The same for a user that [`provider`] names.
 pub(crate) fn log_in_as(weir: &Weir, target: &str, callback: &str, user: &str) -> (String, String) {
     let mut client = weir.client();
     let begun = open(&mut client, target, "");
@@ -106,15 +107,16 @@ fn a_browser_logs_in() {
         let head = upstream.take_request().head;
         assert_eq!((head.all(name), head.header("cookie")), (vec![value], Some("theirs=1")));
     }
-    // What the provider sent along is worth a session, until it is used.
+    // The provider's answer grants a session, but only once.
     let log = weir.wait_stdout("/cb?");
     assert!(log.contains("/cb?code=***&state=***\""), "{log}");
-    // Another gateway with the same secret knows the session; one that was changed nobody does.
+    // Another gateway with the same secret accepts the session; none accepts a modified one.
     let changed = session.replacen("-0=", "-0=A", 1);
     open(&mut weir.client(), "/a", &changed).expect_status(302);
 }
 
-/// A provider whose tokens are over at once, and whose refresh tokens count once: a second use of one is refused. Counts those.
+/// A provider whose tokens expire immediately and whose refresh tokens work once: a second use is refused, and
+/// counted.
 fn strict_provider(refused: Arc<AtomicUsize>) -> Upstream {
     let (signer, current) = (Signer::new("a"), Mutex::new(0));
     Upstream::script(move |conn| {
@@ -141,7 +143,7 @@ fn strict_provider(refused: Arc<AtomicUsize>) -> Upstream {
                         let nonce =
                             value("code=").map_or_else(String::new, |code| format!(r#""nonce":"{code}","#));
                         let times = format!(r#""exp":{},"iat":{}"#, in_an_hour(), in_an_hour() - 3600);
-                        let groups = "g".repeat(11_600); // more than fits into cookies
+                        let groups = "g".repeat(11_600); // too large for cookies
                         let claims = format!(
                             r#"{{"iss":"{issuer}","aud":"app","sub":"ann","groups":"{groups}",{nonce}{times}}}"#
                         );
@@ -181,7 +183,7 @@ fn gateways_share_sessions_in_a_store() {
     let (one, other) = (gateway(), gateway());
     let (cookies, _) = log_in(&one, "/page", "/cb");
     assert!(cookies.len() < 400, "only a ticket: {cookies}");
-    // Its tokens are over at once, so each request must have them refreshed, by whichever gateway.
+    // Its tokens expire immediately, so each request needs a refresh, by whichever gateway.
     std::thread::scope(|scope| {
         for weir in [&one, &other, &one, &other] {
             let cookies = &cookies;
@@ -195,7 +197,7 @@ fn gateways_share_sessions_in_a_store() {
     });
     assert_eq!(refused.load(Relaxed), 0, "a refresh token was used twice");
     assert_eq!(upstream.requests()[0].head.header("x-user"), Some("ann"));
-    // Who logs out at one is logged out everywhere, also with the cookie.
+    // A logout at one gateway applies everywhere, even with the cookie.
     open(&mut other.client(), "/bye", &cookies).expect_status(302);
     for weir in [&one, &other] {
         open(&mut weir.client(), "/page", &cookies).expect_status(302);

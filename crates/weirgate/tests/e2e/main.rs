@@ -1,8 +1,8 @@
-//! Weir from outside: the binary between a scripted client and a scripted upstream.
+//! End-to-end tests: the binary between a scripted client and a scripted upstream.
 //!
-//! One binary, one room per topic. Every test starts its own gateway on its own ports and stands alone, so that they run
-//! side by side. What they share is below: [`cause`] names the causes in one place, [`support`] holds configs that more
-//! than one room needs.
+//! One binary, one module per topic. Every test starts its own gateway on its own ports, so that tests run in
+//! parallel. Shared code is below: [`cause`] names the causes in one place, [`support`] has configs for several
+//! modules.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "this is test code: a panic is how a test fails")]
 

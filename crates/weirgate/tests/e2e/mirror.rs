@@ -1,4 +1,4 @@
-//! `mirror`: copies of requests that nobody waits for.
+//! `mirror`: copies of requests that no client waits for.
 
 use weir_testkit::{Upstream, Weir, eventually};
 
@@ -13,7 +13,7 @@ fn start(upstream: &Upstream, next: &str, settings: &str) -> Weir {
     ))
 }
 
-/// A figure of the filter.
+/// A metric of the filter.
 fn reading(weir: &Weir, what: &str, of: &str) -> u64 {
     let metrics = weir.admin_client().ask("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").text();
     let line = metrics.lines().find(|line| {
@@ -42,7 +42,7 @@ fn a_copy_has_all_that_the_request_has() {
     client.send("POST / HTTP/1.1\r\nHost: weir.test\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n");
     client.read_response().expect_status(200);
     assert_eq!(next.take_request().body.bytes, b"abcde");
-    // A copy is not copied, wherever it comes from.
+    // A copy is never copied again, wherever it comes from.
     client.ask("GET / HTTP/1.1\r\nHost: weir.test\r\nX-Weir-Mirror: 1\r\n\r\n").expect_status(200);
     client.get("/last").expect_status(200);
     assert_eq!(next.take_request().head.line, "GET /last HTTP/1.1");
@@ -58,7 +58,7 @@ fn a_mirror_that_is_away_or_asleep_is_not_felt() {
     weir.client().get("/").expect_status(200);
     eventually("the failure is counted", || reading(&weir, "failed", "") == 1);
 
-    // It accepts, and never answers: the place is taken until the time is over, and what finds none is dropped.
+    // It accepts but never answers: the slot stays taken until the timeout, and copies without a slot are dropped.
     let asleep = Upstream::listen();
     let weir = start(&upstream, &asleep.address().to_string(), ", queue: 1, timeout: 5m, body: 1KiB");
     let mut client = weir.client();

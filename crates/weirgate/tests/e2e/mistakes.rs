@@ -1,4 +1,4 @@
-//! Mistakes that only a system shows: files that may not be read, ports that may not be taken.
+//! Mistakes that depend on the system: unreadable files, unavailable ports.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -7,11 +7,11 @@ use std::os::unix::process::CommandExt;
 use tempfile::TempDir;
 use weir_testkit::{Authority, Finished, run_weir, weir_command};
 
-/// The user without rights that every system has. Source: nobody of the Linux Standard Base.
+/// The unprivileged user of every system. Source: nobody of the Linux Standard Base.
 const NOBODY: u32 = 65534;
 
-/// Runs `weir` as a user without rights: as `nobody` where the tests run as root, else as who runs them. Nothing where that
-/// user may not run the binary.
+/// Runs `weir` without privileges: as `nobody` if the tests run as root, otherwise as the current user. `None` if
+/// that user may not run the binary.
 fn run_unprivileged(dir: &TempDir, args: &[&str]) -> Option<Finished> {
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = weir_command(dir.path());
@@ -87,7 +87,7 @@ fn what_filters_do_not_do_is_told() {
 fn a_low_port_says_what_it_needs() {
     let first = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap_or_default();
     if first.trim().parse().unwrap_or(1024) <= 81 {
-        return; // no port is low here
+        return; // unprivileged processes may bind any port here
     }
     let dir = TempDir::new().unwrap();
     let config = "listeners: { a: { address: 127.0.0.1:81 } }\nadmin: { address: off }\nroutes: { a: { respond: {} } }\n";

@@ -51,7 +51,7 @@ fn late_answers() {
     client.get("/late").expect_status(200).expect_body("late");
     assert!(began.elapsed() >= Duration::from_millis(50));
     client.get("/cut").expect_cause(EXCHANGE_TIMEOUT);
-    // A client that leaves while it waits takes its exchange with it; the drain at the end of the test would wait for it otherwise.
+    // A client that leaves ends its exchange; otherwise the drain at the end of the test would wait for it.
     let mut gone = weir.client();
     gone.send("GET /cut HTTP/1.1\r\nHost: weir.test\r\n\r\n");
     gone.close();
@@ -95,7 +95,7 @@ fn faults_by_share_and_by_header() {
     weir.client().get("/all").expect_cause((504, FAULT_ABORT.1));
     assert!(began.elapsed() >= Duration::from_millis(30));
     assert!(upstream.requests().is_empty(), "what fails is not sent on");
-    // Nobody can ask where the config does not say so; the field is one like any other.
+    // Clients cannot request a fault unless the config allows it; otherwise the field has no meaning.
     let mut client = weir.client();
     client
         .ask("GET /none HTTP/1.1\r\nHost: weir.test\r\nX-Weir-Fault: status=503\r\n\r\n")

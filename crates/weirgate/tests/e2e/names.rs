@@ -1,4 +1,4 @@
-//! Endpoints that are names: how long an answer is used, and which addresses are probed.
+//! Endpoints given as names: how long an answer is used, and which addresses are probed.
 
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,7 +10,7 @@ use weir_testkit::{Upstream, Weir, eventually};
 use crate::health::metric;
 use crate::support::{ALL_TO_UP, OK};
 
-/// A name server that knows every name, by these addresses, for so many seconds.
+/// A name server that resolves every name to these addresses, with this TTL in seconds.
 struct NameServer {
     port: u16,
     asked: Arc<AtomicUsize>,
@@ -37,7 +37,7 @@ impl NameServer {
         Self { port, asked, addresses }
     }
 
-    /// From now on every name has these addresses.
+    /// Resolves every name to these addresses from now on.
     fn know(&self, addresses: &[Ipv4Addr]) {
         *self.addresses.lock().unwrap() = addresses.to_vec();
     }
@@ -47,7 +47,7 @@ impl NameServer {
     }
 }
 
-/// The answer to a query of one question (RFC 1035 §4), and whether that was for addresses of IPv4: there are no others.
+/// The answer to a query with one question (RFC 1035 §4), and whether it was for IPv4 addresses, the only ones.
 fn answer(query: &[u8], ttl: u32, known: &[Ipv4Addr]) -> Option<(Vec<u8>, bool)> {
     let name = query.get(12..)?.iter().position(|b| *b == 0)? + 13;
     let question = query.get(12..name + 4)?;
@@ -79,7 +79,7 @@ fn an_answer_is_used_no_longer_than_max_ttl() {
     eventually("it is asked again, and again", || names.asked() >= 4);
 }
 
-/// Two listeners on one port of two addresses, which one name can have.
+/// Two listeners on the same port of two addresses, which one name can have.
 fn twins(addresses: [Ipv4Addr; 2]) -> [TcpListener; 2] {
     loop {
         let first = TcpListener::bind((addresses[0], 0)).unwrap();
@@ -120,7 +120,7 @@ fn an_address_that_dns_adds_is_probed_and_one_that_it_drops_is_not() {
     ));
     eventually("the only address is probed", || probed(0) > 1);
     assert_eq!(probed(1), 0);
-    // The new one is asked at once, and what its probe says keeps requests away from it.
+    // The new address is probed immediately, and the probe's result keeps requests away from it.
     names.know(&addresses);
     let healthy = |nth: usize| {
         metric(&weir, &["weir_endpoint_healthy", &format!("{}:{port}", addresses[nth])]) == Some(1.0)
@@ -129,7 +129,7 @@ fn an_address_that_dns_adds_is_probed_and_one_that_it_drops_is_not() {
     for _ in 0..6 {
         weir.client().get("/").expect_body("0");
     }
-    // One that is dropped is not asked any more; what stays is.
+    // A dropped address is no longer probed; a remaining one is.
     names.know(&addresses[..1]);
     let is_listed = || {
         let host = weir.admin();

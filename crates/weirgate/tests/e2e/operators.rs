@@ -1,7 +1,7 @@
-//! What operators load into their tools: the dashboard and the alert rules of `dist/`. Each rule fires for what it is for and for nothing
-//! else (promtool), and a real Prometheus that scrapes a running gateway answers each query of both.
+//! The dashboard and alert rules of `dist/`. promtool checks that each rule fires exactly when it should. A real
+//! Prometheus scrapes a running gateway and answers every query of both.
 //!
-//! Where Prometheus is not installed these tests say so and pass; `make test` installs it.
+//! Without Prometheus, these tests print a note and pass; `make test` installs it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,7 +17,8 @@ use crate::support::OK_BODY;
 const DASHBOARD: &str = include_str!("../../../../dist/grafana-gateway.json");
 const METRICS_PAGE: &str = include_str!("../../../../docs/reference/metrics.md");
 
-/// Families that a gateway alone cannot show: they need a registry, a fleet, an authority, certificates, a store or a second process.
+/// Families that a single gateway cannot show: they need a registry, a fleet, an authority, certificates, a store or
+/// a second process.
 const ELSEWHERE: &[&str] = &[
     "weir_acme_failures",
     "weir_acme_stand_in",
@@ -30,14 +31,14 @@ const ELSEWHERE: &[&str] = &[
     "weir_series_folded_total",
 ];
 
-/// Labels that Prometheus adds, or that queries make.
+/// Labels that Prometheus or queries add.
 const ADDED: &[&str] = &["class", "instance", "job"];
 
 fn dist(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dist").join(file)
 }
 
-/// Runs promtool; nothing where it is not installed.
+/// Runs promtool; does nothing if it is not installed.
 fn promtool(args: &[&str]) {
     match Command::new("promtool").args(args).stdin(Stdio::null()).output() {
         Err(_) => eprintln!("SKIPPED: promtool is not installed (scripts/ensure-tools.sh promtool)"),
@@ -62,7 +63,7 @@ fn each_alert_fires_for_what_it_is_for() {
     }
 }
 
-/// A gateway that has done one of what dashboards show.
+/// A gateway with at least one event of everything that dashboards show.
 fn busy() -> (Weir, Vec<Upstream>) {
     let well = Upstream::fixed("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 2\r\n\r\nok");
     let failing = Upstream::fixed("HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n");
@@ -91,7 +92,7 @@ fn traffic(weir: &Weir) {
     }
 }
 
-/// The queries of the dashboard, with its variables set to all; those of variables and annotations too.
+/// The queries of the dashboard, its variables and its annotations, with variables set to all.
 fn queries() -> Vec<String> {
     let dashboard: Value = serde_json::from_str(DASHBOARD).unwrap();
     let mut found = Vec::new();
@@ -127,7 +128,7 @@ fn queries() -> Vec<String> {
     found
 }
 
-/// The expressions of the alert rules.
+/// The alert rules' expressions.
 fn alerts() -> Vec<String> {
     let text = fs::read_to_string(dist("prometheus-alerts.yaml")).unwrap();
     let mut found = Vec::new();
@@ -139,7 +140,7 @@ fn alerts() -> Vec<String> {
     found
 }
 
-/// The metrics that a query names, each with the labels that it selects by; and the labels that it groups by.
+/// The metrics in a query, each with its selector labels; and the grouping labels.
 fn named(query: &str) -> (Vec<(String, BTreeSet<String>)>, BTreeSet<String>) {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let words = |list: &str| -> BTreeSet<String> {
@@ -172,7 +173,7 @@ fn named(query: &str) -> (Vec<(String, BTreeSet<String>)>, BTreeSet<String>) {
     (metrics, groups)
 }
 
-/// The labels of each metric that a scrape has.
+/// The labels of each metric in a scrape.
 fn scraped(page: &str) -> BTreeMap<String, BTreeSet<String>> {
     let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for line in page.lines().filter(|line| !line.starts_with('#')) {
@@ -185,7 +186,7 @@ fn scraped(page: &str) -> BTreeMap<String, BTreeSet<String>> {
     found
 }
 
-/// The labels that docs/reference/metrics.md tells of a metric.
+/// A metric's labels by docs/reference/metrics.md.
 fn documented(metric: &str) -> Option<BTreeSet<String>> {
     let row = METRICS_PAGE.lines().find(|line| line.starts_with(&format!("| `{metric}` |")))?;
     let labels = row.split('|').nth(3)?.split('`').skip(1).step_by(2).map(str::to_owned);
@@ -223,7 +224,7 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts it; nothing where it is not installed.
+    /// Starts it; `None` if it is not installed.
     fn start(weir: &Weir) -> Option<Self> {
         let dir = TempDir::new().unwrap();
         let address = unused_address();
@@ -259,7 +260,7 @@ impl Prometheus {
         (answer.status, answer.text())
     }
 
-    /// The answer to a query: how many series.
+    /// The number of series in the answer to a query.
     fn query(&self, query: &str) -> usize {
         let escaped: String = query.bytes().map(|byte| format!("%{byte:02X}")).collect();
         let (status, text) = self.ask(&format!("/api/v1/query?query={escaped}"));
@@ -281,7 +282,7 @@ fn a_real_prometheus_answers_every_query() {
     let (weir, _upstreams) = busy();
     let Some(prometheus) = Prometheus::start(&weir) else { return };
     let long = std::time::Duration::from_secs(30);
-    // Two scrapes with traffic between them, so that rates are more than nothing.
+    // Two scrapes with traffic in between, so that rates are above zero.
     eventually_within(long, "a rate", || {
         traffic(&weir);
         prometheus.query("sum(rate(weir_requests_total[1m])) > 0") == 1

@@ -1,4 +1,5 @@
-//! What `make dist` makes: unpacked, installed, run, upgraded and removed, in a root of its own and never on this machine.
+//! The packages of `make dist`: unpacked, installed, run, upgraded and removed, in a separate root and never on this
+//! machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use weir_testkit::{Weir, command_for, run_weir, weir_command};
 
 use crate::support::WEB;
 
-/// A route that answers by itself.
+/// A route with its own answer.
 const HELLO: &str = "routes: { all: { match: { path: \"/*\" }, respond: { body: hello } } }";
 
 fn has(program: &str) -> bool {
@@ -24,7 +25,7 @@ fn must(command: &mut Command) -> String {
     stdout.into_owned()
 }
 
-/// Packages this binary as that version; the paths of the packages.
+/// Packages this binary with that version; returns the packages' paths.
 #[track_caller]
 fn packaged(into: &Path, version: &str, kinds: &str) -> Vec<PathBuf> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/dist.sh");
@@ -35,7 +36,7 @@ fn packaged(into: &Path, version: &str, kinds: &str) -> Vec<PathBuf> {
     printed.lines().map(PathBuf::from).collect()
 }
 
-/// What every package holds.
+/// The content of every package.
 const FILES: [&str; 13] = [
     "etc/logrotate.d/weir",
     "etc/weir/weir.yaml",
@@ -71,7 +72,7 @@ fn a_tarball() {
     expect_files(&dir.path().join(folder));
 }
 
-/// `dpkg` with a database of its own below this root, whose scripts learn of it by `DPKG_ROOT`.
+/// `dpkg` with a separate database below this root, which its scripts see in `DPKG_ROOT`.
 fn dpkg(root: &Path) -> Command {
     for folder in ["var/lib/dpkg/updates", "var/lib/dpkg/info", "var/lib/dpkg/triggers"] {
         fs::create_dir_all(root.join(folder)).unwrap();
@@ -105,7 +106,7 @@ fn a_debian_package_from_install_to_purge() {
     let config = root.join("etc/weir/weir.yaml");
     must(command_for(&installed, dir.path()).arg("check").arg("-c").arg(&config));
 
-    // It runs, and gives way to the program that an upgrade unpacks.
+    // It runs, and is replaced by the binary that an upgrade unpacks.
     let weir = Weir::start_by(&format!("{WEB}\n{HELLO}\n"), |dir| {
         let mut command = command_for(&installed, dir);
         command.args(["run", "-c", "weir.yaml"]);
@@ -128,7 +129,7 @@ fn a_debian_package_from_install_to_purge() {
     }
 }
 
-/// A shell completes commands and options from the script.
+/// The completion script completes commands and options.
 #[test]
 fn bash_completes() {
     let dir = TempDir::new().unwrap();

@@ -44,7 +44,7 @@ fn pages_by_status_cause_and_accept() {
     client.get("/keyed").expect_cause(KEY_MISSING).expect_body("A key, please.\n");
     client.get("/closed").expect_cause(IP_DENIED).expect_body("403 Forbidden\n");
     client.get("/own").expect_status(404).expect_body("mine");
-    // The connection goes on behind each of them.
+    // The connection continues after each of them.
     client.get("/open").expect_status(200);
 }
 
@@ -83,7 +83,7 @@ fn pages_in_place_of_an_upstreams() {
     assert_eq!(upstream.connections(), 2, "what was not read is cut off");
     client.get("/teapot").expect_status(418).expect_body("t");
     weir.wait_stdout("\"cause\":\"upstream_error\"");
-    weir.wait_stdout(id); // the log has the id that the page tells
+    weir.wait_stdout(id); // the log has the id shown on the page
 }
 
 #[test]
@@ -139,7 +139,7 @@ fn maintenance_of_a_route_of_hosts_and_of_all() {
     ask("shop.test", "/a/x", "X-Preview: open\r\n").expect_status(200);
     ask("shop.test", "/a/x", "X-Preview: closed\r\n").expect_cause(MAINTENANCE);
     ask("other.test", "/a/x", "").expect_status(200);
-    // Without a page of its own it is an error like any other; one that it has is not replaced, also where an upstream's is.
+    // Without its own page it is an ordinary error; its own page is not replaced, even if upstream pages are.
     let page = ask("other.test", "/one", "");
     page.expect_cause(MAINTENANCE).expect_header("retry-after", "300").expect_body("Sorry.");
     weir.reload_with(&config(false)).unwrap();
@@ -173,7 +173,7 @@ fn maintenance_by_a_switch() {
     let reading = "weir_maintenance_on{place=\"routes.shop\",switch=\"shop\"} 1";
     let metrics = weir.admin_client().ask("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").text();
     assert!(metrics.contains(reading), "{metrics}");
-    // It is no part of the config: a reload leaves it as it is.
+    // The switch is not part of the config: a reload does not change it.
     weir.reload_with(&config("limits: { connections: 100 }\n")).unwrap();
     ask("/shop").expect_cause(MAINTENANCE);
     turn(&["off", "shop"]).expect_code(0).expect_text("shop is off");
@@ -187,7 +187,7 @@ fn maintenance_by_a_switch() {
     }
 }
 
-/// The switch is written down with the history: a process that is killed does not open what an operator closed.
+/// The switch is saved with the history: killing the process does not reopen what an operator closed.
 #[test]
 fn a_switch_outlives_a_crash() {
     let folder = tempfile::TempDir::new().unwrap();

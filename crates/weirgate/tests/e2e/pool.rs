@@ -1,4 +1,4 @@
-//! Connections to upstreams: reused, raced, refused, and what is tried again.
+//! Connections to upstreams: reuse, races, refusals, and retries.
 
 use weir_testkit::{Client, Conn, Upstream, Weir, eventually, refusing_address, table};
 
@@ -81,7 +81,7 @@ fn a_connection_that_the_upstream_closed_is_forgotten() {
     client.read_response().expect_status(200);
     conn.half_close();
     conn.expect_eof();
-    // A POST, which could not be tried again: it must find a fresh connection at once.
+    // A POST cannot be retried: it must find a fresh connection immediately.
     client.send(POST);
     let mut conn = upstream.accept();
     conn.read_request();
@@ -89,7 +89,7 @@ fn a_connection_that_the_upstream_closed_is_forgotten() {
     client.read_response().expect_body("ok");
 }
 
-/// A connection is looked at before it is used: also one that was good until this very moment, before anybody noticed.
+/// A connection is checked before use, even if it was good until this moment and nobody noticed its end.
 #[test]
 fn a_connection_that_is_no_longer_good_is_not_taken() {
     type End = fn(&mut Conn);
@@ -111,7 +111,7 @@ fn a_connection_that_is_no_longer_good_is_not_taken() {
             conn.send(OK);
             client.read_response().expect_status(200);
             end(&mut conn);
-            client.send(POST); // which cannot be tried again
+            client.send(POST); // which cannot be retried
             let mut fresh = upstream.accept();
             fresh.read_request();
             fresh.send(OK_BODY);
@@ -268,7 +268,7 @@ fn a_name_that_does_not_resolve_is_no_reason_not_to_start() {
 fn a_name_is_each_of_its_addresses() {
     let upstream = Upstream::named("here");
     let weir = Weir::start(&config(&format!("endpoints: [ \"localhost:{}\" ]", upstream.address().port())));
-    // ::1 may be among them, where nobody listens.
+    // ::1 may be among them, and nobody listens there.
     for _ in 0..4 {
         weir.client().get("/").expect_body("here");
     }

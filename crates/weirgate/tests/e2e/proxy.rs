@@ -1,4 +1,4 @@
-//! Plain proxying: what one side says, the other side hears.
+//! Plain proxying: each side receives what the other sends.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -64,7 +64,7 @@ fn options_for_the_server_itself() {
     let upstream = Upstream::fixed(OK);
     let weir = Weir::in_front_of(&upstream);
     let response = weir.client().request("OPTIONS", "*");
-    // Either it is forwarded as it is, or no route is for it; it never becomes a path.
+    // It is forwarded unchanged, or no route matches; it never becomes a path.
     match response.status {
         200 => assert_eq!(upstream.take_request().head.line, "OPTIONS * HTTP/1.1"),
         404 => {}
@@ -110,7 +110,7 @@ fn head_has_no_body() {
     assert_eq!(conn.read_request().head.line, "HEAD /h HTTP/1.1");
     conn.send("HTTP/1.1 200 OK\r\nContent-Length: 1234\r\n\r\n");
     client.read_response_to_head().expect_status(200).expect_header("content-length", "1234");
-    // Both connections go on: neither side waits for 1234 bytes.
+    // Both connections continue: neither side waits for 1234 bytes.
     client.send(GET);
     conn.read_request();
     conn.send(OK_BODY);
@@ -176,7 +176,7 @@ fn a_client_that_expects_100_gets_it_before_its_body() {
     let weir = Weir::in_front_of(&upstream);
     let mut client = weir.client();
     client.send("PUT /e HTTP/1.1\r\nHost: weir.test\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n");
-    // Whether Weir answers 100 itself or the upstream does: the upstream is ready to.
+    // Whether Weir or the upstream sends the 100: the upstream is ready to.
     let mut conn = upstream.accept();
     let head = conn.read_head();
     if head.header("expect").is_some() {
@@ -242,7 +242,7 @@ fn pipelined_requests_are_answered_in_order() {
     }
 }
 
-/// A client that has sent thousands of requests ahead takes turns with its neighbours.
+/// A client with thousands of pipelined requests takes turns with others.
 #[test]
 fn a_pipeline_leaves_others_their_turn() {
     const AHEAD: usize = 5_000;
@@ -295,7 +295,7 @@ fn empty_lines_before_a_request_are_skipped() {
     let upstream = Upstream::named("up");
     let weir = Weir::in_front_of(&upstream);
     let mut client = weir.client();
-    // RFC 9112 §2.2: at least one empty line.
+    // RFC 9112 §2.2: at least one empty line is ignored.
     client.ask(format!("\r\n{GET}")).expect_status(200);
 }
 
@@ -307,7 +307,7 @@ fn connection_close_closes() {
     client.send("GET / HTTP/1.1\r\nHost: weir.test\r\nConnection: close\r\n\r\n");
     client.read_response().expect_status(200).expect_header("connection", "close").expect_body("up");
     client.expect_eof();
-    // The wish was about the client's connection, not the upstream's.
+    // The option applied to the client's connection, not the upstream's.
     assert!(!upstream.take_request().head.has_line("connection: close"));
 }
 
@@ -379,7 +379,7 @@ fn a_client_that_leaves_in_its_body_cancels_its_request() {
     let mut conn = upstream.accept();
     conn.read_head();
     client.close();
-    // What there was may arrive; the rest never does, and no end is made up.
+    // The part that exists may arrive; the rest never does, and no end is invented.
     let rest = conn.read_to_close();
     assert!(b"half".starts_with(&rest[..]), "{rest:?}");
 }

@@ -1,6 +1,6 @@
-//! A real nginx as upstream, serving a small site: what it answers directly, it answers through the gateway.
+//! A real nginx as upstream with a small site: it answers through the gateway as it answers directly.
 //!
-//! Where nginx is not installed these tests say so and pass; `make test` installs it.
+//! Without nginx, these tests print a note and pass; `make test` installs it.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -13,10 +13,10 @@ use weir_testkit::{Client, Response, Weir, eventually, table, unused_address};
 use crate::cause::CONNECT_REFUSED;
 use crate::support::config;
 
-/// Longer than any one buffer on the way.
+/// Longer than any buffer on the way.
 const PAGE_BYTES: usize = 300_000;
 
-/// nginx with its folder.
+/// nginx and its folder.
 struct Nginx {
     dir: TempDir,
     address: SocketAddr,
@@ -24,7 +24,7 @@ struct Nginx {
 }
 
 impl Nginx {
-    /// Starts it; nothing where it is not installed.
+    /// Starts it; `None` if it is not installed.
     fn start() -> Option<Self> {
         let Some(binary) = binary() else {
             eprintln!("SKIPPED: nginx is not installed (scripts/ensure-tools.sh nginx)");
@@ -69,7 +69,8 @@ fn binary() -> Option<PathBuf> {
 }
 
 fn run(binary: &Path, dir: &Path, address: SocketAddr) -> Child {
-    // `user root` is ignored, with a warning, where we are not root; where we are, another user could not enter our folder.
+    // nginx ignores `user root`, with a warning, unless we are root; if we are, another user could not enter our
+    // folder.
     let text = format!(
         "daemon off; master_process off; user root; pid {d}/pid; error_log {d}/error.log;\n\
          events {{ }}\n\
@@ -88,7 +89,7 @@ fn run(binary: &Path, dir: &Path, address: SocketAddr) -> Child {
     child
 }
 
-/// Status, body, and the fields that say what the body is.
+/// Status, body, and the fields that describe the body.
 fn told(response: &Response) -> (u16, Vec<u8>, Vec<Option<String>>) {
     let names = [
         "accept-ranges",
@@ -130,7 +131,7 @@ fn what_it_serves_comes_through_unchanged() {
         |(method, target, fields, status)| {
             let body = if *method == "POST" { "hello" } else { "" };
             let request = format!("{method} {target} HTTP/1.1\r\nHost: site.test\r\n{fields}\r\n{body}");
-            // Twice through the gateway: what the first one left on the connections must not harm the second.
+            // Twice through the gateway: the first round's connections must not affect the second.
             let mut ours = weir.client();
             let mut answers = [&mut Client::connect(nginx.address), &mut ours].map(|client| {
                 client.send(&request);
@@ -140,7 +141,7 @@ fn what_it_serves_comes_through_unchanged() {
             let [direct, through] = &mut answers;
             direct.expect_status(*status);
             if *status == 206 && fields.contains(',') {
-                // The boundary of the parts is another one each time.
+                // The boundary of the parts differs each time.
                 assert_eq!(direct.body.bytes.len(), through.body.bytes.len());
                 through.expect_status(206);
             } else {
@@ -171,7 +172,7 @@ fn stopped_and_started_again() {
     nginx.stop();
     client.get("/small.html").expect_cause(CONNECT_REFUSED);
     nginx.start_again();
-    // It was dialled a moment ago: the next dial is due within 100 ms.
+    // It was dialed a moment ago: the next dial is due within 100 ms.
     eventually("it is found again", || client.get("/small.html").status == 200);
     client.get("/small.html").expect_status(200).expect_body("<p>small\n");
 }

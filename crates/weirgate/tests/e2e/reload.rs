@@ -1,4 +1,4 @@
-//! A reload never hurts: what did not change goes on, and a bad config changes nothing.
+//! A reload never hurts: unchanged parts keep running, and a bad config changes nothing.
 
 use weir_testkit::{
     Authority, Client, Tls, Upstream, Weir, eventually, own_network, run_weir, unused_address, weir_command,
@@ -45,11 +45,11 @@ fn by_a_changed_file_that_is_included() {
     std::fs::create_dir_all(weir.dir().join("more")).unwrap();
     let extra = "routes: { extra: { match: { path: /extra }, respond: { status: 200, body: extra } } }\n";
     std::fs::write(weir.dir().join("more/extra.yaml"), extra).unwrap();
-    // The folder was not there to be watched at the start; SIGHUP sees it in any case.
+    // The folder did not exist at startup and is not watched; SIGHUP sees it anyway.
     weir.reload().unwrap();
     weir.client().get("/extra").expect_body("extra");
     std::fs::write(weir.dir().join("more/extra.yaml"), extra.replace("body: extra", "body: again")).unwrap();
-    // The watcher may tell of the file's first text just now.
+    // The watcher may report the file's first text only now.
     eventually("the folder is watched", || weir.client().get("/extra").text() == "again");
 }
 
@@ -96,7 +96,7 @@ fn by_a_renewed_certificate() {
     before.get("/").expect_status(200);
 }
 
-/// What the greeting promises. The embedded default has fixed ports, so this takes a network of its own.
+/// The greeting promises it. The embedded default has fixed ports, so this needs a separate network namespace.
 #[test]
 fn by_a_config_written_beside_the_embedded_default() {
     if let Err(e) = own_network(&(32_768..=60_999)) {
@@ -114,14 +114,14 @@ fn by_a_config_written_beside_the_embedded_default() {
     weir.write_config(&format!("{}watch: true\n", saying("one")));
     weir.wait_reload_after(before).unwrap();
     weir.client().get("/").expect_body("one");
-    // From now on it is a file like any other.
+    // From now on it is a normal config file.
     let before = weir.stderr().len();
     weir.write_config(&format!("{}watch: true\n", saying("two")));
     weir.wait_reload_after(before).unwrap();
     weir.client().get("/").expect_body("two");
 }
 
-/// A renewal that went wrong must not take down what still works.
+/// A failed renewal must not disable a certificate that still works.
 #[test]
 fn an_expired_certificate_does_not_replace_a_valid_one() {
     let authority = Authority::new();
@@ -303,7 +303,7 @@ fn a_listener_comes_and_goes() {
     weir.reload_with(&saying("ok")).unwrap();
     eventually("the listener is gone", || !Client::can_connect(extra));
     stays.get("/").expect_status(200);
-    // Its idle connection goes with it; nobody is left hanging.
+    // Its idle connection is closed with it; no client is left hanging.
     client.read_to_close();
 }
 

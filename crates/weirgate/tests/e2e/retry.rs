@@ -1,4 +1,4 @@
-//! What a policy of retries sends again, counted at the origin; and endpoints that are ejected for their answers.
+//! The requests that a retry policy repeats, counted at the origin; and endpoints ejected for their answers.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ const POST: &str = "POST /order HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 4
 const PUT: &str = "PUT /order HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 4\r\n\r\nbody";
 const UNAVAILABLE: &str = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 3\r\n\r\nbad";
 
-/// A gateway that asks these two in turn, the first one first or second.
+/// A gateway that sends requests to these two in turn, starting with either.
 fn in_front_of(bad: &Upstream, good: &Upstream, more: &str) -> Weir {
     let (bad, good) = (bad.address(), good.address());
     Weir::start(&config(&format!("endpoints: [{bad}, {good}], balancer: round_robin, {more}")))
@@ -52,7 +52,7 @@ fn another_zone_is_asked_first() {
     for _ in 0..12 {
         weir.client().get("/").expect_status(200).expect_body("good");
     }
-    // A connect that is refused goes there too, and is no attempt.
+    // A refused connect also moves to the other endpoint, and is no attempt.
     let weir = weir_with(refusing);
     weir.client().get("/").expect_body("good");
 }
@@ -119,7 +119,7 @@ fn one_attempt_has_its_own_time() {
     for _ in 0..2 {
         client.get("/").expect_status(200).expect_body("good");
     }
-    // Without a retry left it is the response that was late.
+    // Without a retry left, the response was too late.
     let alone = Weir::start(&config(&format!(
         "endpoints: [{}], retry: {{ attempts: 1, per_try: 50ms }}",
         stuck.address()
@@ -145,13 +145,13 @@ fn a_reset_get_goes_elsewhere_without_a_policy() {
     let (bad, good) = (resets(), Upstream::named("good"));
     let weir = in_front_of(&bad, &good, "");
     for _ in 0..4 {
-        // Each time on a connection that was never used before: this is no keep-alive race.
+        // Each time on a new connection: this is not the keep-alive race.
         weir.client().get("/").expect_status(200).expect_body("good");
     }
     assert!((1..=4).contains(&bad.requests().len()));
     let statuses: Vec<u16> = (0..2).map(|_| weir.client().ask(POST).status).collect();
     assert!(statuses.contains(&502), "a POST may have been seen: {statuses:?}");
-    // Once, and not where the config says that nothing is repeated.
+    // Once, and not if the config disables retries.
     let all_bad = Weir::start(&config(&format!(
         "endpoints: [{}, {}, {}]",
         bad.address(),
@@ -239,7 +239,7 @@ fn after_an_outage_of_all_every_endpoint_is_asked_again() {
         client.get("/").expect_status(503);
         weir.logged("endpoint out of rotation").len() == 2
     });
-    // The other two fail as well: it is not those two that are unwell.
+    // The other two fail as well, so those two are not to blame.
     for _ in 0..20 {
         client.get("/").expect_status(503);
     }
@@ -254,14 +254,13 @@ fn after_an_outage_of_all_every_endpoint_is_asked_again() {
 
 // === The budget ===
 
-/// Answers well until `dead` is set, then as `fails` has it: with this answer, or none. Counts what arrives from then
-/// on.
+/// Answers well until `dead` is set, then fails with this answer, or none. Counts requests from then on.
 fn until_dead(dead: &Arc<AtomicBool>, arrived: &Arc<AtomicUsize>, fails: Option<&'static str>) -> Upstream {
     let (dead, arrived) = (Arc::clone(dead), Arc::clone(arrived));
     Upstream::script(move |conn| {
         while conn.next_request().is_some() {
             if !dead.load(Ordering::SeqCst) {
-                // A connection that has answered could race when the next request finds it closed, and races are free.
+                // A reused connection could be found closed, and retries after that race are free.
                 let _ = conn.try_send("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok");
                 return;
             }
@@ -327,7 +326,8 @@ fn hedges_and_retries_share_one_count_of_attempts() {
 
 // === Hedging ===
 
-/// Requests whose first endpoint says nothing until it is told to, in front of one that answers at once; `round_robin` begins with either.
+/// Two endpoints: the first stays silent until told to answer, the second answers immediately. `round_robin` starts
+/// with either.
 fn hedged(slow: &Upstream, good: &Upstream, more: &str) -> Weir {
     let (slow, good) = (slow.address(), good.address());
     let upstream = config(&format!("endpoints: [{slow}, {good}], balancer: round_robin, {more}"));
@@ -358,14 +358,14 @@ fn another_endpoint_answers_in_place_of_a_slow_one() {
     }
     let seen = good.requests();
     assert_eq!(seen.iter().filter(|request| request.body.bytes == b"body").count(), 2, "{seen:?}");
-    // What was asked in vain is dropped, and told.
+    // The superseded attempt is dropped and reported.
     let mut conn = slow.accept();
     conn.read_request();
     conn.expect_close();
     let line = weir.wait_stdout("canceled");
     assert!(line.contains(&format!("\"failed_attempts\":\"{} canceled ", slow.address())), "{line}");
     let metrics = metrics(&weir);
-    // Which requests met the slow one first is the balancer's affair.
+    // The balancer decides which requests try the slow one first.
     let hedges = sample(&metrics, "weir_upstream_hedges_total{upstream=\"up\"}");
     assert!((1..=4).contains(&hedges), "{hedges}");
     for (series, expected) in [
@@ -391,7 +391,7 @@ fn a_slow_answer_wins_over_a_bad_one() {
     let mut second = upstream.accept();
     second.read_request();
     second.send(UNAVAILABLE);
-    second.expect_close(); // it was read, and let go
+    second.expect_close(); // it was read, and dropped
     first.send(OK_BODY);
     client.read_response().expect_status(200).expect_body("ok");
     assert!(metrics(&weir).contains("weir_upstream_hedges_won_total{upstream=\"up\"} 0"));
@@ -414,7 +414,7 @@ fn an_error_that_loses_counts_at_its_endpoint() {
         let (bad, good) = if second_is_bad { (&mut second, &mut first) } else { (&mut first, &mut second) };
         bad.send(UNAVAILABLE);
         if second_is_bad {
-            bad.expect_close(); // it was read, and let go
+            bad.expect_close(); // it was read, and dropped
         }
         good.send(OK_BODY);
         client.read_response().expect_status(200).expect_body("ok");
@@ -428,7 +428,7 @@ fn an_error_that_loses_counts_at_its_endpoint() {
 fn a_post_is_never_hedged() {
     let (slow, good) = (Upstream::listen(), Upstream::named("good"));
     let weir = hedged(&slow, &good, "hedge: { after: 1ms, budget: 100% }, timeouts: { response: 100ms }");
-    // Without a body nothing but the method forbids it.
+    // Without a body, only the method forbids it.
     for (i, post) in
         [POST, "POST /order HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 0\r\n\r\n"].into_iter().enumerate()
     {
@@ -446,7 +446,7 @@ fn a_budget_bounds_the_second_attempts() {
     let late = (0..10).filter(|_| weir.client().get("/").status == 504).count();
     let metrics = metrics(&weir);
     let of = |name: &str| sample(&metrics, &format!("weir_upstream_{name}_total{{upstream=\"up\"}}"));
-    // Three are saved up at the start; at least half of the requests met the slow one first.
+    // Three tokens exist at the start; at least half of the requests tried the slow one first.
     assert!((1..=7).contains(&late), "{late}");
     assert_eq!(of("hedges"), 3);
     assert!(of("hedges_refused") >= late, "on a busy machine the good one is late for its millisecond too");

@@ -1,4 +1,5 @@
-//! What an endpoint is told beside the request: what is left of its time, who the client is; and from which address.
+//! What an endpoint learns besides the request: the remaining time and the client; and the source address of
+//! connections.
 
 use std::net::SocketAddr;
 use weir_testkit::{Client, Conn, Upstream, Weir};
@@ -7,7 +8,7 @@ use crate::support::{GET, OK_BODY, config, config_for, weir_with};
 
 // === The deadline ===
 
-/// What the endpoint was told of each deadline, in milliseconds.
+/// The deadlines that the endpoint received, in milliseconds.
 fn told(upstream: &Upstream) -> Vec<Option<u64>> {
     let number = |text: &str| text.parse().unwrap();
     upstream.requests().iter().map(|request| request.head.header("x-timeout-ms").map(number)).collect()
@@ -40,7 +41,7 @@ fn the_next_attempt_has_less_time() {
         stuck.address(),
         good.address()
     )));
-    // One of two requests meets the stuck one first.
+    // One of two requests tries the stuck one first.
     for _ in 0..2 {
         weir.client().get("/").expect_status(200);
     }
@@ -79,7 +80,7 @@ fn nobody_else_tells_the_deadline() {
 
 // === The PROXY header ===
 
-/// An endpoint that takes a line of version 1 before the requests.
+/// An endpoint that expects a PROXY line of version 1 before the requests.
 fn behind_proxy() -> Upstream {
     Upstream::script(|conn| {
         let line = conn.read_until("\r\n");
@@ -171,10 +172,10 @@ fn a_balancer_that_names_no_client_vouches_for_nobody() {
             let head = upstream.take_request().head;
             assert_eq!(head.all("x-forwarded-for"), ["127.0.0.1"]);
             assert!(!head.all("forwarded").concat().contains("203.0.113.5"), "{head:?}");
-            weir.reload().unwrap(); // which decides anew whom to trust
+            weir.reload().unwrap(); // which renews the decision whom to trust
         }
     }
-    // One that does name him passes on what he, a trusted proxy, says of his own client.
+    // A PROXY header that names the client passes on what this trusted proxy reports about it.
     let mut client = weir.client();
     client.send("PROXY TCP4 127.0.0.9 127.0.0.1 1 2\r\n");
     client.ask(ask).expect_status(200);

@@ -1,5 +1,6 @@
-//! The service as shipped: a gateway under the system call filter of dist/weir.service. `make test-unit-filter` runs all rooms so; this
-//! one has what needs calls of its own: files, TLS, disks, names, threads, a reload and an upgrade.
+//! The service as shipped: a gateway under the system call filter of dist/weir.service. `make test-unit-filter` runs
+//! all modules this way. This one covers features with special system calls: files, TLS, disks, names, threads, a
+//! reload and an upgrade.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,7 +12,7 @@ use weir_testkit::{Authority, Client, Tls, Upstream, Weir, command_for, eventual
 
 use crate::support::{GET, OK_BODY, WEB};
 
-/// A launcher that runs the binary under the filter of this unit; none where the tools for it are missing.
+/// A launcher that runs the binary under this unit's filter; `None` without the tools for it.
 fn under_filter(unit: &str, dir: &Path) -> Option<PathBuf> {
     let tools =
         "import seccomp, shutil, sys; sys.exit(not (shutil.which('systemd-analyze') and shutil.which('cc')))";
@@ -78,7 +79,8 @@ fn what_the_unit_allows_is_enough() {
     assert!(weir.dir().join("managed.yaml").exists());
     weir.reload().unwrap();
     weir.upgrade().unwrap();
-    // The new process reads the disk once the old one has let go of it. A request before that would go to the service.
+    // The new process reads the disk after the old one has released it. A request before that would go to the
+    // service.
     eventually("the disk is known again", || weir.logged("the disk of a cache is known").len() == 2);
     secure().get("/files/page").expect_status(200);
     weir.client().get("/").expect_body("ok");
@@ -120,7 +122,7 @@ fn a_file_that_the_api_may_not_write_is_told_of() {
     let check = || {
         let mut command = weir_command(&folder);
         command.args(["check", "-c", "weir.yaml"]);
-        // Root may write everywhere, so the service's user is played by another.
+        // Root may write everywhere, so another user plays the service's user.
         if fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0) {
             command.uid(NOBODY);
         }
@@ -159,7 +161,7 @@ fn lines_in_the_journal_have_a_priority() {
     assert_eq!((info.level.as_str(), warn.level.as_str()), ("info", "warn"));
     let text = weir.stderr();
     assert!(text.lines().all(|line| line.starts_with("<6>20") || line.starts_with("<4>20")), "{text}");
-    // Its stderr is no journal: somebody started it within a service, and looks at a file.
+    // Its stderr is not the journal: it was started within a service, with output to a file.
     let text = start("1:1").stderr();
     assert!(text.lines().all(|line| line.starts_with("20")), "{text}");
 }
@@ -192,7 +194,7 @@ fn the_watchdog_is_told_while_the_loops_turn() {
         ("READY=1".to_owned(), "WATCHDOG=1".to_owned(), "WATCHDOG=1".to_owned())
     );
     weir.upgrade().unwrap();
-    // Who tells systemd something waits where nobody reads.
+    // A process that notifies systemd blocks if nobody reads.
     let read_all = || {
         socket.set_nonblocking(true).unwrap();
         while socket.recv(&mut [0; 256]).is_ok() {}

@@ -1,6 +1,6 @@
-//! Limits that gateways keep together in a real Redis, also while it is killed, stopped, flushed and started again.
+//! Limits that gateways share in a real Redis, also while it is killed, stopped, flushed and restarted.
 //!
-//! Where Redis is not installed these tests say so and pass; `make test` installs it.
+//! Without Redis, these tests print a note and pass; `make test` installs it.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use weir_testkit::{Authority, Client, Upstream, Weir, eventually, run_weir, unus
 use crate::cause::{QUOTA_EXCEEDED, RATE_LIMITED, STORE_UNAVAILABLE};
 use crate::support::{GET, OK, WEB};
 
-/// redis-server with its folder.
+/// redis-server and its folder.
 pub(crate) struct Redis {
     dir: TempDir,
     pub(crate) address: SocketAddr,
@@ -22,7 +22,7 @@ pub(crate) struct Redis {
 }
 
 impl Redis {
-    /// Starts it; nothing where it is not installed.
+    /// Starts it; `None` if it is not installed.
     fn start() -> Option<Self> {
         Self::start_with(&[])
     }
@@ -41,7 +41,7 @@ impl Redis {
         Some(redis)
     }
 
-    /// Starts it with TLS alone, at an address that the arguments name.
+    /// Starts it with only TLS, at an address given in the arguments.
     fn start_tls(arguments: &[&str], address: SocketAddr) -> Option<Self> {
         let binary = binary("redis-server")?;
         let dir = TempDir::new().unwrap();
@@ -85,7 +85,7 @@ impl Redis {
 impl Drop for Redis {
     fn drop(&mut self) {
         if matches!(self.child.try_wait(), Ok(None)) {
-            self.signal("-CONT"); // one that is stopped would not be gone
+            self.signal("-CONT"); // a stopped process would not exit
             self.kill();
         }
     }
@@ -106,7 +106,7 @@ fn run(binary: &Path, dir: &Path, address: SocketAddr, arguments: &[String]) -> 
     command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// A gateway with this limit for all, kept in the store.
+/// A gateway with this limit for all requests, kept in the store.
 #[track_caller]
 fn gateway(upstream: &Upstream, store: &str, limit: &str) -> Weir {
     Weir::start(&format!(
@@ -130,12 +130,12 @@ fn reading(weir: &Weir, what: &str) -> u64 {
         .unwrap_or_else(|| panic!("no {what} in\n{metrics}"))
 }
 
-/// How many of so many requests pass.
+/// How many of this many requests pass.
 fn passed(client: &mut Client, requests: usize) -> usize {
     (0..requests).filter(|_| client.ask(GET).status == 200).count()
 }
 
-/// Waits until a gateway knows of so many.
+/// Waits until a gateway knows of this many.
 #[track_caller]
 fn knows(weir: &Weir, gateways: u64) {
     eventually("it knows the other gateways", || reading(weir, "gateways") == gateways);
@@ -146,19 +146,19 @@ fn two_gateways_share_one_limit() {
     let Some(redis) = Redis::start() else { return };
     let upstream = Upstream::fixed(OK);
     let store = format!("redis: \"{}\", timeout: 2s", redis.url());
-    // 60 at once, and next to none come back meanwhile. A lease is 3; one passes free.
+    // A burst of 60, with almost no refill meanwhile. A lease is 3; one passes free.
     let weirs = [(), ()].map(|()| gateway(&upstream, &store, "requests: 60, per: 24h"));
     let mut clients = [weirs[0].client(), weirs[1].client()];
     let passed: usize = (0..100).map(|_| clients.iter_mut().map(|c| passed(c, 1)).sum::<usize>()).sum();
     assert!((50..=60 + 2 * (1 + 3)).contains(&passed), "{passed}");
-    // Uneven, the limit is the same: one gateway has it all.
+    // An uneven load has the same limit: one gateway gets all of it.
     redis.cli(&["FLUSHALL"]);
     let third = gateway(&upstream, &store, "requests: 60, per: 24h");
     let alone = self::passed(&mut third.client(), 200);
     assert!((55..=60 + 2 * (1 + 3)).contains(&alone), "{alone}");
     let refused = third.client().ask(GET);
     refused.expect_cause(RATE_LIMITED).expect_header("ratelimit-policy", "\"default\";q=60;w=86400");
-    // What was lent and what was owed is counted once: nothing is left, and all of it comes back.
+    // Leases and debts are counted once: nothing is left, and everything is refilled.
     let left = redis.cli(&["--raw", "KEYS", "weir:routes.all:*"]);
     assert_eq!(left.lines().count(), 1, "{left}");
     let ttl: u64 = redis.cli(&["--raw", "TTL", left.trim()]).trim().parse().unwrap();
@@ -175,7 +175,8 @@ fn quotas_and_costs_are_kept_in_the_store_too() {
         let weir = gateway(&upstream, &store, &limit);
         let mut client = weir.client();
         let passed = passed(&mut client, 60);
-        // Each costs 4. How much was told to the store when the last ones asked decides about one or two.
+        // Each costs 4. One or two more or fewer pass, depending on how much was reported to the store before the
+        // last ones.
         assert!((9..=12).contains(&passed), "{per}: {passed}");
         let refused = client.ask(GET);
         refused.expect_cause(QUOTA_EXCEEDED);
@@ -213,7 +214,7 @@ fn without_the_store_each_counts_its_part() {
         assert!(reading(weir, "without_store") > 0);
         assert_eq!(reading(weir, "store_up"), 0);
     }
-    // It comes back empty and without its script: counted together again.
+    // It restarts empty and without its script: requests are counted together again.
     redis.start_again();
     for weir in &weirs {
         weir.wait_log("store is there");
@@ -274,7 +275,7 @@ fn a_flushed_store_counts_anew_and_needs_its_script_again() {
     assert!((38..=43).contains(&before), "{before}");
     redis.cli(&["FLUSHALL"]);
     redis.cli(&["SCRIPT", "FLUSH"]);
-    // What the gateway was told lasts as long as the store said; another one starts from nothing.
+    // A gateway's allowance lasts as long as the store said; another gateway starts from zero.
     let other =
         gateway(&upstream, &format!("redis: \"{}\", timeout: 2s", redis.url()), "requests: 40, per: 24h");
     let after = passed(&mut other.client(), 80);
@@ -312,7 +313,7 @@ fn tls_and_a_password() {
     assert!((18..=22).contains(&passed), "{passed}");
     assert_eq!(reading(&weir, "without_store"), 0);
     redis.kill();
-    // A wrong password is told, and not what it was.
+    // A wrong password is reported, but not shown.
     redis.start_again();
     let wrong = store.replace("sesame", "barley");
     let weir = gateway(&upstream, &wrong, "requests: 20, per: 24h, without_store: closed");
@@ -324,7 +325,7 @@ fn tls_and_a_password() {
     });
 }
 
-/// What was lent to a gateway that drains is not lost: the store counts what passed, and no more.
+/// A draining gateway returns its unused leases: the store counts exactly what passed.
 #[test]
 fn a_gateway_that_drains_gives_back_what_it_did_not_use() {
     let Some(redis) = Redis::start() else { return };
@@ -341,7 +342,7 @@ fn a_gateway_that_drains_gives_back_what_it_did_not_use() {
 
 #[test]
 fn a_cluster() {
-    // The port of the cluster's own talk is chosen here: 10,000 above the other, as Redis has it, may be none.
+    // The cluster bus port is chosen here: Redis's default, 10,000 above the other, may be invalid.
     let bus = unused_address().port().to_string();
     let Some(redis) = Redis::start_with(&["--cluster-enabled", "yes", "--cluster-port", &bus]) else {
         return;

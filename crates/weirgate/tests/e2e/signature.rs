@@ -1,5 +1,5 @@
-//! HTTP Message Signatures between clients, gateways and upstreams. What a signature covers is tested in the filters' own files,
-//! with the examples of RFC 9421.
+//! HTTP Message Signatures between clients, gateways and upstreams. The filters' own files test what a signature
+//! covers, with the examples of RFC 9421.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::encoding::{AsDer as _, Pkcs8V1Der, PublicKeyX509Der};
@@ -28,13 +28,13 @@ impl Signing {
         format!("-----BEGIN PUBLIC KEY-----\n{}\n-----END PUBLIC KEY-----\n", encode(der.as_ref()))
     }
 
-    /// A request by http with its body.
+    /// An http request with its body.
     pub(crate) fn request(&self, method: &str, host: &str, target: &str, body: &[u8]) -> Vec<u8> {
         let framing = format!("Content-Length: {}\r\n\r\n", body.len());
         [self.head(method, host, target, body).as_bytes(), framing.as_bytes(), body].concat()
     }
 
-    /// A head that is signed for this body, without its framing and its end.
+    /// A head signed for this body, without framing and end.
     pub(crate) fn head(&self, method: &str, host: &str, target: &str, body: &[u8]) -> String {
         let content_digest = format!("sha-256=:{}:", encode(digest(&SHA256, body).as_ref()));
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
@@ -54,7 +54,7 @@ impl Signing {
     }
 }
 
-/// A gateway that lets pass what this client signs.
+/// A gateway that accepts this client's signatures.
 #[track_caller]
 fn verifying(upstream: &Upstream, key: &Signing) -> Weir {
     let pem = key.public_pem().replace('\n', "\\n");
@@ -83,7 +83,7 @@ fn a_signed_request_passes_once() {
     assert_eq!(upstream.requests().len(), 0);
 }
 
-/// However long it is and however it is framed.
+/// Regardless of its length and framing.
 #[test]
 fn no_upstream_sees_the_whole_of_a_forged_body() {
     let key = Signing::new("k");
@@ -114,7 +114,7 @@ fn from_gateway_to_gateway() {
     pass_on(KEY, KEY);
 }
 
-/// The same by RSA, which is signed beside the core.
+/// The same with RSA, which signs off the core.
 #[test]
 fn from_gateway_to_gateway_by_rsa() {
     let pair = RsaKeyPair::generate(KeySize::Rsa2048).unwrap();
@@ -127,7 +127,7 @@ fn from_gateway_to_gateway_by_rsa() {
     pass_on(&key(pem("PRIVATE KEY", private.as_ref())), &key(pem("PUBLIC KEY", public.as_ref())));
 }
 
-/// A gateway that signs with one key passes requests on to one that verifies with the other.
+/// A gateway that signs with one key forwards requests to one that verifies with the other.
 #[track_caller]
 fn pass_on(signs: &str, verifies: &str) {
     let upstream = Upstream::fixed(OK);

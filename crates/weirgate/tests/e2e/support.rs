@@ -1,4 +1,4 @@
-//! Configs and answers that more than one room needs.
+//! Configs and answers for several modules.
 
 use weir_testkit::{Upstream, Weir};
 
@@ -22,7 +22,7 @@ pub(crate) fn config(upstream: &str) -> String {
     format!("{WEB}\nupstreams: {{ up: {{ {upstream} }} }}\n{ALL_TO_UP}\n")
 }
 
-/// As [`config`], with this one upstream and these settings beside its endpoint.
+/// Like [`config`], with this single upstream and these settings beside its endpoint.
 pub(crate) fn config_for(upstream: &Upstream, settings: &str) -> String {
     config(&format!("endpoints: [{}], {settings}", upstream.address()))
 }
@@ -33,8 +33,8 @@ pub(crate) fn weir_with(upstream: &Upstream, settings: &str) -> Weir {
     Weir::start(&config_for(upstream, settings))
 }
 
-/// Whether the upstream should see a request of which these are the lines, in any order and with no other lines than
-/// those that a gateway adds (`x-forwarded-*`, `forwarded`, `via`, `x-request-id`, `connection: keep-alive`).
+/// Asserts that the upstream received a request with exactly these lines, in any order, apart from lines that a
+/// gateway adds (`x-forwarded-*`, `forwarded`, `via`, `x-request-id`, `connection: keep-alive`).
 #[track_caller]
 pub(crate) fn expect_lines(raw: &[u8], expected: &[&str]) {
     let text = String::from_utf8_lossy(raw);
@@ -48,7 +48,7 @@ pub(crate) fn expect_lines(raw: &[u8], expected: &[&str]) {
     assert_eq!(lines, expected, "the fields of:\n{text}");
 }
 
-/// A field line in one form: how a name is written and how much space is before a value says nothing.
+/// A field line in normal form: the name's case and the space before a value do not matter.
 fn plain(line: &str) -> String {
     match line.split_once(':') {
         Some((name, value)) => format!("{}: {}", name.to_ascii_lowercase(), value.trim_start_matches(' ')),

@@ -1,4 +1,4 @@
-//! What the gateway tells of itself: the access log and the metrics.
+//! The gateway's output about itself: the access log and the metrics.
 
 use std::time::Instant;
 use weir_testkit::{Authority, ServerTls, Upstream, Weir, eventually};
@@ -13,7 +13,7 @@ fn metrics(weir: &Weir, accept: &str) -> weir_testkit::Response {
     weir.admin_client().ask(format!("GET /metrics HTTP/1.1\r\nHost: {host}\r\n{accept}\r\n"))
 }
 
-/// Whether a series whose name begins so, with these labels, has this value.
+/// Whether a series whose name begins like this, with these labels, has this value.
 fn has(text: &str, name: &str, labels: &[&str], value: &str) -> bool {
     text.lines().any(|line| {
         line.starts_with(name)
@@ -22,7 +22,7 @@ fn has(text: &str, name: &str, labels: &[&str], value: &str) -> bool {
     })
 }
 
-/// `/dev/full` is a disk on which nothing has room.
+/// `/dev/full` acts as a full disk.
 #[test]
 fn a_full_disk_is_told_with_what_it_cost() {
     const LOST: u64 = 5;
@@ -97,7 +97,7 @@ fn a_slow_upload_is_no_slow_upstream() {
     client.read_response().expect_status(200);
     let line: serde_json::Value = serde_json::from_str(&weir.wait_stdout("/slow")).unwrap();
     let us = |field: &str| line[field].as_u64().unwrap_or_default();
-    // However slow the machine: the pause is in the total, and not in the time to the first byte.
+    // On any machine, the pause is in the total and not in the time to first byte.
     assert!(us("first_byte_us") > 0 && us("total_us") - us("first_byte_us") >= pause, "{pause} in {line}");
 }
 
@@ -145,7 +145,7 @@ fn fields_of_messages() {
     assert_eq!(weir.wait_stdout("/t"), "/t a\\x22b 7");
 }
 
-/// Without the filter `request_id`: what the client is told finds the line.
+/// Without the filter `request_id`, the client's error still identifies its log line.
 #[test]
 fn a_problem_has_the_id_of_its_line() {
     let upstream = Upstream::fixed(OK_BODY);
@@ -396,7 +396,7 @@ fn lines_for_a_syslog_server_by_tls() {
             identity.key_file.display()
         )
     };
-    // One whose certificate nobody known has signed is told nothing.
+    // A server whose certificate no known authority signed gets no data.
     let refused = Upstream::script_tls(&tls, |conn| drop(conn.next_request()));
     let weir = Weir::in_front_of_with(&upstream, &section(&refused, &other));
     weir.client().get("/lost").expect_status(200);
@@ -413,7 +413,7 @@ fn lines_for_a_syslog_server_by_tls() {
     assert!(message.starts_with("<134>1 ") && message.contains(" weir "), "{message}");
     let line: serde_json::Value = serde_json::from_str(&message[message.find('{').unwrap()..]).unwrap();
     assert_eq!((&line["uri"], &line["status"]), (&"/t".into(), &200.into()));
-    // What cannot be used is told before it runs.
+    // Unusable settings are reported before it runs.
     let wrong = tempfile::tempdir().unwrap();
     std::fs::write(wrong.path().join("ca.pem"), "nothing").unwrap();
     let ca = wrong.path().join("ca.pem").display().to_string();
@@ -423,7 +423,7 @@ fn lines_for_a_syslog_server_by_tls() {
     );
     std::fs::write(wrong.path().join("weir.yaml"), text).unwrap();
     weir_testkit::run_weir(wrong.path(), &["check"]).expect_code(1).expect_text("access_log.syslog.ca");
-    // A server that hangs up is called again.
+    // After a server hangs up, it is connected again.
     conn.close();
     eventually("a line on a new connection", || {
         weir.client().get("/again").expect_status(200);

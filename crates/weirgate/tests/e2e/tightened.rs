@@ -1,4 +1,4 @@
-//! A listener whose policy changes ends the connections that were opened under the old one.
+//! A listener whose policy changes closes the connections opened under the old one.
 
 use std::time::Duration;
 use weir_testkit::h2::H2;
@@ -8,7 +8,7 @@ use crate::upgrade::{AGREE, ASK};
 
 const ROUTES: &str = "routes:\n  all: { match: { path: \"/*\" }, respond: { status: 200, body: ok } }\n";
 
-/// A listener with these settings beside its address.
+/// A listener with these settings besides its address.
 fn listening(settings: &str) -> String {
     format!(
         "workers: 1\ntrusted_proxies: [ 127.0.0.1/32 ]\nlisteners: {{ web: {{ address: 127.0.0.1:0{settings} }} }}\n{ROUTES}"
@@ -36,7 +36,7 @@ fn a_replaced_authority_ends_what_it_let_in() {
     let connect = || Client::connect_tls(weir.address("web"), &tls);
     let mut kept = connect();
     kept.get("/").expect_status(200);
-    let mut unused = connect(); // it has shown its certificate, and asked for nothing yet
+    let mut unused = connect(); // it has shown its certificate, but sent no request yet
     let mut h2 = H2::client(Client::connect_tls(
         weir.address("web"),
         &Tls::new(&authority, "weir.test").identity(&old.client("shop")).alpn(&["h2"]),
@@ -53,19 +53,19 @@ fn a_replaced_authority_ends_what_it_let_in() {
     weir.reload_with(&yaml(&new)).unwrap();
     kept.expect_close();
     unused.expect_close();
-    // A client that does not listen is refused: it may repeat the request on another connection.
+    // A client that ignores GOAWAY is refused: it may repeat the request on another connection.
     h2.peek_go_away();
     let late = h2.get("/");
     h2.message(late).expect_reset(7);
     h2.take_pings();
     h2.expect_end();
-    // A tunnel has the time of a drain, and no more.
+    // A tunnel has the drain timeout, and no more.
     tunnel.send("still here");
     conn.expect("still here");
     tunnel.expect_close();
     conn.expect_close();
 
-    // Nor does what was agreed then open anything now.
+    // Nor does an old TLS session open anything now.
     if let Ok(mut again) = Client::try_connect_tls(weir.address("web"), &tls) {
         assert!(!again.tls().resumed);
         let _ = again.try_send("GET / HTTP/1.1\r\nHost: weir.test\r\n\r\n");
@@ -80,7 +80,7 @@ fn a_replaced_authority_ends_what_it_let_in() {
     });
 }
 
-/// Every part of a policy counts; what is no part of it ends nobody's connection.
+/// Every part of a policy counts; other settings close no connection.
 #[test]
 fn what_a_policy_is() {
     let (authority, clients) = (Authority::new(), Authority::new());

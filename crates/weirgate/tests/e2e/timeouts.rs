@@ -1,4 +1,4 @@
-//! Every wait has an end, and its end has a cause.
+//! Every wait is limited, and each limit has a cause.
 
 use std::time::{Duration, Instant};
 
@@ -39,7 +39,7 @@ fn a_head_in_drops_has_no_more_time_than_one_at_rest() {
     let mut client = weir.client();
     client.set_deadline(Duration::from_millis(5));
     let started = Instant::now();
-    // A byte every 5 ms; the answer ends it.
+    // A byte every 5 ms, until the answer ends it.
     let answer = loop {
         let _ = client.try_send("G");
         if let Ok(response) = client.try_read_response() {
@@ -69,7 +69,7 @@ fn a_body_that_stops() {
     client.send("POST / HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 10\r\n\r\nhalf");
     client.read_response().expect_cause(BODY_TIMEOUT);
     client.expect_close();
-    // What the upstream heard of it is never a whole request.
+    // The upstream never sees a complete request.
     drop(weir);
     assert!(upstream.requests().iter().all(|request| !request.complete));
 }
@@ -211,7 +211,7 @@ fn the_whole_exchange() {
     conn.expect_close();
 }
 
-/// Whoever waits for a connection under the limit has no more time for it than the exchange has.
+/// A request that waits for a connection under the limit has only the exchange's time for it.
 #[test]
 fn the_whole_exchange_where_no_connection_is_free() {
     let upstream = Upstream::listen();

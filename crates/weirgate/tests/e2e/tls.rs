@@ -1,4 +1,4 @@
-//! TLS on both sides: which certificate, which version, who may come in, and whom we believe.
+//! TLS on both sides: which certificate, which version, who is admitted, and which peers are trusted.
 
 use weir_testkit::h2::H2;
 use weir_testkit::{Authority, Client, ServerTls, Tls, Upstream, Weir, eventually, table};
@@ -6,7 +6,7 @@ use weir_testkit::{Authority, Client, ServerTls, Tls, Upstream, Weir, eventually
 use crate::cause::{PLAIN_HTTP, UPSTREAM_TLS};
 use crate::support::{OK, config, expect_lines};
 
-/// A gateway that answers `ok` by itself, over TLS with these settings.
+/// A gateway that itself answers `ok`, over TLS with these settings.
 #[track_caller]
 fn listening(tls: &str) -> Weir {
     Weir::start(&format!(
@@ -59,10 +59,11 @@ fn the_name_chooses_the_certificate() {
         let client = Client::connect_tls(&address, &Tls::new(&authority, name));
         assert_eq!(client.tls().certificate, certificate.der, "{name}");
     }
-    // No name: the first.
+    // Without a name, the first.
     let client = Client::connect_tls(&address, &Tls::new(&authority, "first.test").without_sni());
     assert_eq!(client.tls().certificate, first.der);
-    // A name that no certificate has, two labels under the wildcard among them: the first, which the client refuses.
+    // A name without a certificate, including two labels under the wildcard, gets the first one, which the client
+    // refuses.
     for name in ["unknown.test", "x.y.wild.test"] {
         let refused = Client::try_connect_tls(&address, &Tls::new(&authority, name)).unwrap_err();
         assert!(refused.contains("not valid for name"), "{name}: {refused}");
@@ -101,7 +102,7 @@ fn the_protocol_is_negotiated() {
 fn sessions_are_resumed() {
     let authority = Authority::new();
     let leaf = authority.leaf(&["weir.test"]).yaml();
-    // Two workers: a ticket from one must be good at the other.
+    // Two workers: a ticket from one must be valid at the other.
     let weir = Weir::start(&format!(
         "workers: 2\nlisteners: {{ web: {{ address: 127.0.0.1:0, tls: {{ certificates: [ {leaf} ] }} }} }}\n\
          routes: {{ all: {{ match: {{ path: \"/*\" }}, respond: {{ status: 200, body: ok }} }} }}\n"
@@ -132,7 +133,7 @@ fn a_ticket_is_no_client_certificate() {
             client.get("/").expect_status(200);
             assert_eq!(client.tls().resumed, resumed);
         }
-        // TLS 1.3 tells the client only after its own handshake is done.
+        // With TLS 1.3 the client learns this only after its own handshake is complete.
         if let Ok(mut client) = Client::try_connect_tls(weir.address("closed"), &tls) {
             assert!(!client.tls().resumed, "over {}", client.tls().version);
             let _ = client.try_send("GET / HTTP/1.1\r\nHost: weir.test\r\n\r\n");
@@ -151,7 +152,7 @@ fn clear_text_on_a_tls_listener_is_told_so() {
     let browser = "GET /page HTTP/1.1\r\nHost: weir.test\r\nAccept: text/html\r\n\r\n";
     let page = weir.client().ask(browser);
     page.expect_cause(PLAIN_HTTP).expect_body_with("<h1>400");
-    // A request that is malformed too, and one that would be HTTP/2.
+    // Also a malformed request, and an HTTP/2 preface.
     weir.client().ask("GET / HTTP/1.1\r\n\r\n").expect_cause(PLAIN_HTTP);
     let mut client = weir.client();
     client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
@@ -187,7 +188,7 @@ fn a_handshake_that_fails_is_logged_with_its_reason() {
     not_served(&weir, &tls());
     not_served(&weir, &tls().identity(&Authority::new().client("shop")));
     not_served(&weir, &Tls::new(&clients, "weir.test").identity(&clients.client("shop")));
-    weir.client().close(); // says nothing: a balancer that looks whether somebody listens
+    weir.client().close(); // silent, like a balancer's connect check
     let mut halfway = weir.client();
     halfway.send(b"\x16\x03\x01");
     halfway.close();
@@ -257,7 +258,7 @@ fn a_certificate_is_optional() {
     Client::connect_tls(weir.address("web"), &tls().identity(&clients.client("shop")))
         .get("/")
         .expect_status(200);
-    // Shown, it must be good.
+    // If shown, it must be valid.
     not_served(&weir, &tls().identity(&Authority::new().client("shop")));
 }
 
@@ -301,14 +302,14 @@ fn what_a_certificate_says_is_passed_on_and_logged() {
         ));
     }
     assert_eq!(requests[2].head.all("x-subject"), ["CN=both"]);
-    // Who shows none cannot claim one.
+    // A client without a certificate cannot claim one.
     let mut client = Client::connect_tls(weir.address("web"), &Tls::new(&authority, "weir.test"));
     client.ask("GET /anonymous HTTP/1.1\r\nHost: weir.test\r\nX-Subject: CN=shop\r\n\r\n").expect_status(200);
     assert!(upstream.wait_requests(4)[3].head.all("x-subject").is_empty());
     assert!(!weir.wait_stdout("/anonymous").contains("tls_client"));
 }
 
-/// The handshake fails, or (in TLS 1.3, where the server says so afterwards) the first request does.
+/// The handshake fails, or with TLS 1.3, where the server reports it afterwards, the first request.
 #[track_caller]
 fn not_served(weir: &Weir, tls: &Tls) {
     if let Ok(mut client) = Client::try_connect_tls(weir.address("web"), tls) {
@@ -328,7 +329,7 @@ fn an_upstream_is_verified() {
     let forged = ServerTls::new(&Authority::new().leaf(&["orders.test", "127.0.0.1"]));
     let ca = authority.file();
     let ca = ca.display();
-    // Who answers, the settings, and whether it is believed.
+    // The server, the settings, and whether it is trusted.
     table(
         &[
             ("the address itself", &good, format!("ca: {ca}"), true),
@@ -399,7 +400,7 @@ fn an_upstream_that_demands_a_certificate() {
 
 #[test]
 fn an_upstream_that_speaks_tls_where_none_is_configured() {
-    // What servers of TLS answer to a request in the clear: an alert, "unexpected message".
+    // A TLS server's answer to a cleartext request: an alert, "unexpected message".
     let upstream = Upstream::script(|conn| {
         let _ = conn.try_send([21, 3, 1, 0, 2, 2, 10]);
         conn.read_to_close();

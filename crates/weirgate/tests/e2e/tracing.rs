@@ -1,4 +1,4 @@
-//! `tracing`: what upstreams, the log, the metrics and a collector are told.
+//! `tracing`: what upstreams, the log, the metrics and a collector receive.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ const CALLER: &str = "00f067aa0ba902b7";
 
 const TAKEN: &str = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
 
-/// A span as the collector read it.
+/// A span as decoded by the collector.
 #[derive(Debug, Default)]
 struct Span {
     trace: String,
@@ -34,7 +34,7 @@ impl Span {
     }
 }
 
-/// One field of a message of Protocol Buffers.
+/// A field of a Protocol Buffers message.
 enum Value<'a> {
     Bytes(&'a [u8]),
     Number(u64),
@@ -141,7 +141,7 @@ fn spans(request: &[u8]) -> Vec<Span> {
     scopes.flat_map(|scope| messages(scope, 2)).map(span).collect()
 }
 
-/// The spans of so many exchanges, once the collector has them.
+/// The spans of this many exchanges, once the collector has them.
 fn wait_spans(collector: &Upstream, exchanges: usize) -> Vec<Span> {
     let mut all = Vec::new();
     eventually("the spans arrive", || {
@@ -218,7 +218,7 @@ fn an_exchange_and_its_attempt() {
     assert_eq!((&*resource["service.name"], &*resource["team"]), ("edge", "a"));
 }
 
-/// A head that cannot be read is an exchange as well: it has a span, and its line in the log has the same ids.
+/// An unreadable head is an exchange as well: it has a span, and its log line has the same ids.
 #[test]
 fn what_cannot_be_read() {
     let (upstream, collector) = (Upstream::fixed(OK_BODY), Upstream::fixed(TAKEN));
@@ -252,7 +252,7 @@ fn what_is_not_sampled_is_told_to_upstreams_alone() {
     let line: serde_json::Value = serde_json::from_str(&weir.wait_stdout("/none")).unwrap();
     assert_eq!(line["trace_id"], own[3..35]);
     assert_eq!(line["span_id"], own[36..52]);
-    // The caller's word counts more than the share.
+    // The caller's decision takes precedence over the sampling share.
     let sampled = format!("traceparent: 00-{TRACE}-{CALLER}-01\r\n");
     client.ask(get("/sampled", &sampled)).expect_status(200);
     let all = wait_spans(&collector, 1);
@@ -292,7 +292,7 @@ routes:
     }
 }
 
-/// A second attempt that a filter refuses leaves no span, and takes the answer of the first from none.
+/// A second attempt that a filter refuses leaves no span, and does not discard the first one's answer.
 #[test]
 fn a_hedge_that_a_filter_refuses_is_no_attempt() {
     let (upstream, collector) = (Upstream::listen(), Upstream::fixed(TAKEN));
@@ -331,7 +331,7 @@ routes:
     assert_eq!(told, [("200", false)]);
 }
 
-/// Calls of gRPC: attributes of their own, and an error wherever the status is one, though HTTP says 200.
+/// gRPC calls have their own attributes, and an error wherever the status is one, although HTTP says 200.
 #[test]
 fn calls_of_grpc() {
     let origin =
@@ -352,7 +352,7 @@ routes: {{ all: {{ match: {{ path: \"/*\" }}, filters: [ {{ grpc_json: {{ proto:
         proto.display(),
         tracing(&collector, ""),
     ));
-    // REST: the client's span is one of HTTP, as it was received; the attempt is a call.
+    // REST: the client's span is an HTTP span, as received; the attempt's is a call.
     weir.client().ask(get("/v1/hello/a", "")).expect_status(200);
     weir.client().ask(get("/v1/hello/a?code=16", "")).expect_status(401);
     let mut h2 = weir.h2();
@@ -410,7 +410,7 @@ routes: {{ all: {{ match: {{ path: \"/*\" }}, filters: [ {{ grpc_json: {{ proto:
             call("GET", "16", (true, "UNAUTHENTICATED"), ("", "", false)),
             call("POST", "0", (false, ""), ("grpc", "0", false)),
             call("POST", "14", (true, "UNAVAILABLE"), ("grpc", "14", true)),
-            // What the client asked for does not exist: no error of the server.
+            // The client requested something that does not exist: no error of the server.
             call("POST", "5", (true, "NOT_FOUND"), ("grpc", "5", false)),
         ]
     );
@@ -473,7 +473,7 @@ fn a_collector_by_grpc() {
     ] {
         assert_eq!(asked.header(name), Some(value), "{name}");
     }
-    // gRPC over HTTP/2: not compressed, a length of four bytes, the message.
+    // gRPC over HTTP/2: uncompressed, a four-byte length, the message.
     let (prefix, message) = asked.body.split_at(5);
     assert_eq!((prefix[0], &prefix[1..]), (0, &u32::try_from(message.len()).unwrap().to_be_bytes()[..]));
     assert_eq!(spans(message).iter().filter(|span| span.get("url.path") == "/grpc").count(), 1);
@@ -494,7 +494,7 @@ fn the_end_sends_what_is_there_and_waits_for_no_one_forever() {
     weir.client().get("/last").expect_status(200);
     weir.stop().expect_code(0);
     assert_eq!(wait_spans(&collector, 1).len(), 2);
-    // One that takes the connection and never answers.
+    // It accepts the connection and never answers.
     let hangs = Upstream::listen();
     let mut weir = Weir::in_front_of_with(&upstream, &tracing(&hangs, ""));
     weir.client().get("/last").expect_status(200);
@@ -535,7 +535,8 @@ fn a_reload_turns_it_on_and_off() {
     assert_eq!([told(0), told(1), told(2)], [false, true, false]);
 }
 
-/// logs_service.proto nests as trace_service.proto does; logs.proto: LogRecord { time 1, severity 2, body 5, attributes 6, trace_id 9, span_id 10 }.
+/// logs_service.proto has the structure of trace_service.proto; logs.proto: LogRecord { time 1, severity 2, body 5,
+/// attributes 6, trace_id 9, span_id 10 }.
 #[test]
 fn lines_for_a_collector() {
     let (upstream, collector) = (Upstream::fixed(OK_BODY), Upstream::fixed(TAKEN));

@@ -19,7 +19,7 @@ pub(crate) fn tunnel(weir: &Weir, upstream: &Upstream) -> (Client, Conn) {
     tunnel_to(weir, upstream, "/ws")
 }
 
-/// As [`tunnel`], asked for by this target.
+/// Like [`tunnel`], opened by a request for this target.
 #[track_caller]
 pub(crate) fn tunnel_to(weir: &Weir, upstream: &Upstream, target: &str) -> (Client, Conn) {
     let mut client = weir.client();
@@ -91,7 +91,7 @@ fn a_refused_upgrade_stays_http() {
     conn.read_head();
     conn.send("HTTP/1.1 426 Upgrade Required\r\nContent-Length: 2\r\n\r\nno");
     client.read_response().expect_status(426).expect_body("no");
-    // What the client sends now is a request, and is read as one.
+    // The client's next bytes are a request, and are parsed as one.
     client.send("GET /next HTTP/1.1\r\nHost: weir.test\r\nX-A: b\x01\r\n\r\n");
     client.read_response().expect_status(400);
 }

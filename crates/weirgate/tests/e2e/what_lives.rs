@@ -1,4 +1,4 @@
-//! What a change of the config does to state that filters keep: walks the table in docs/guide/operations.md.
+//! How config changes affect the state that filters keep: walks the table in docs/guide/operations.md.
 
 use std::fs;
 use std::path::Path;
@@ -7,23 +7,23 @@ use weir_testkit::{Client, Upstream, Weir, eventually};
 use crate::signature::Signing;
 use crate::support::{OK, WEB};
 
-/// What a kind of state is tried with.
+/// The environment for testing a kind of state.
 struct World {
     upstream: Upstream,
     signing: Signing,
     signed: Vec<u8>,
 }
 
-/// A kind of state, as the table names it.
+/// A kind of state, as named in the table.
 struct Kind {
     row: &'static str,
-    /// The config with this name of the place, and these settings.
+    /// The config with this name for the place, and these settings.
     config: fn(&World, &str, &str) -> String,
-    /// The settings, and others.
+    /// The settings, and changed ones.
     settings: [&'static str; 2],
-    /// Makes state.
+    /// Creates state.
     begin: fn(&World, &mut Client),
-    /// Whether it is there.
+    /// Whether it is still there.
     is_kept: fn(&World, &mut Client) -> bool,
 }
 
@@ -121,7 +121,7 @@ const KINDS: [Kind; 6] = [
     },
 ];
 
-/// What happens to a config, by the columns of the table: whether the settings change, the name does, and whether by an upgrade.
+/// Changes to a config, by the table's columns: new settings, a new name, by an upgrade.
 const CHANGES: [(bool, bool, bool); 5] = [
     (true, false, false),
     (false, true, false),
@@ -130,7 +130,7 @@ const CHANGES: [(bool, bool, bool); 5] = [
     (false, true, true),
 ];
 
-/// The rows of the table: the state, and what becomes of it.
+/// The table's rows: the state, and what happens to it.
 fn table() -> Vec<(String, Vec<String>)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/operations.md");
     let page = fs::read_to_string(path).unwrap();
@@ -190,7 +190,7 @@ fn walk(kind: &Kind, change: (bool, bool, bool), cell: &str) {
     assert_eq!((kept, told()), expected, "{}, {change:?}:\n{}", kind.row, weir.stderr());
 }
 
-/// What was used stays used when a limit moves.
+/// The used part stays used when a limit moves.
 #[test]
 fn a_limit_that_moves_counts_on() {
     for (to, left) in [(19, 4), (40, 25), (15, 0), (10, 0)] {
@@ -210,7 +210,7 @@ fn a_limit_that_moves_counts_on() {
     }
 }
 
-/// What a request cost is told by the upstream's answer as it came, whatever filters behind the limit make of it.
+/// The cost comes from the upstream's unmodified answer, whatever filters behind the limit do to it.
 #[test]
 fn a_cost_is_read_from_the_answer_as_it_came() {
     for (behind, status) in [

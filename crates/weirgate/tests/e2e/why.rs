@@ -1,5 +1,5 @@
-//! Why a request ended as it did, asked afterwards: twenty provoked failures, of which each must be told with its real reason and the line of the
-//! config that would change it; and that nothing secret is told.
+//! `weir why`: twenty triggered failures, each of which must be explained with its real reason and the config line
+//! that would change it; and no secret may be revealed.
 
 use serde_json::Value;
 use weir_testkit::h2::{Frame, H2, H2Origin};
@@ -10,12 +10,12 @@ use weir_testkit::{
 
 use crate::support::{GET, OK, OK_BODY, WEB, config, config_for};
 
-/// What the admin listener answers.
+/// The admin listener's answer.
 fn ask(weir: &Weir, target: &str) -> weir_testkit::Response {
     weir.admin_client().ask(format!("GET {target} HTTP/1.1\r\nHost: {}\r\n\r\n", weir.admin()))
 }
 
-/// The last exchange that fits; it is kept a moment after the client has its answer.
+/// The last matching exchange; it is recorded shortly after the client has its answer.
 #[track_caller]
 fn last(weir: &Weir, query: &str) -> Value {
     let mut found = Value::Null;
@@ -28,7 +28,7 @@ fn last(weir: &Weir, query: &str) -> Value {
     found
 }
 
-/// The exchange with this cause is told with these words, this key, and the line that it stands on.
+/// Asserts that the exchange with this cause is explained with these words, this key, and its line.
 #[track_caller]
 fn expect(weir: &Weir, cause: &str, words: &[&str], key: Option<(&str, u32)>) -> Value {
     let told = last(weir, &format!("cause={cause}"));
@@ -46,7 +46,7 @@ fn expect(weir: &Weir, cause: &str, words: &[&str], key: Option<(&str, u32)>) ->
     told
 }
 
-/// A gateway in front of an upstream with these settings, the upstream on line 2 of the config.
+/// A gateway in front of an upstream with these settings, on line 2 of the config.
 #[track_caller]
 fn with(upstream: &Upstream, settings: &str) -> Weir {
     Weir::start(&config_for(upstream, settings))
@@ -64,7 +64,7 @@ fn refused() {
     let told =
         expect(&weir, "connect_refused", &["Nothing listens", &address.to_string(), "`up`"], Some(ENDPOINTS));
     assert_eq!((&told["status"], &told["route"]["name"]), (&502.into(), &"all".into()));
-    // Nobody tries it again at once.
+    // It is not tried again immediately.
     weir.client().get("/").expect_status(503);
     let first = format!("Now: {address} is out since");
     let words = ["out of rotation", &first, "(`connect_refused`)"];
@@ -104,7 +104,7 @@ fn no_answer_to_a_request() {
     assert!(attempt.flatten().is_some_and(|us| us >= 50_000), "{told:#}");
 }
 
-/// Of a route's own timeout and its upstream's, the one that counted is named.
+/// Between a route's timeout and its upstream's, the one that fired is named.
 #[test]
 fn the_routes_own_timeout() {
     let upstream = Upstream::listen();
@@ -117,7 +117,7 @@ fn the_routes_own_timeout() {
     expect(&weir, "response_timeout", &[], Some(("routes.all.timeouts.response", 6)));
 }
 
-/// An attempt may have less time than an answer.
+/// An attempt may have a shorter timeout than the answer.
 #[test]
 fn the_time_of_an_attempt() {
     let upstream = Upstream::listen();
@@ -153,7 +153,8 @@ fn the_deadline_of_a_grpc_client() {
     expect(&weir, "grpc_timeout", &["gRPC client", "grpc-timeout"], None);
 }
 
-/// Of an error of the upstream's own its code, reason and message are told, as service frameworks write them; and nothing else of its body.
+/// For an upstream's error, the report has its code, reason and message in the form of service frameworks, and
+/// nothing else of its body.
 #[test]
 fn what_the_upstream_said() {
     for (media, body, told) in [
@@ -189,7 +190,7 @@ fn what_the_upstream_said() {
     }
 }
 
-/// The same where a filter has made it of a status of gRPC.
+/// The same if a filter translated it from a gRPC status.
 #[test]
 fn what_a_service_of_grpc_said() {
     let upstream = H2Origin::new(weir_testkit::h2::Options::default(), |peer, stream, _| {
@@ -277,7 +278,7 @@ fn tls_that_is_not_believed() {
     expect(&weir, "upstream_tls", &["TLS with it failed", "expired"], Some(("upstreams.up.tls", 2)));
 }
 
-/// An answer of the upstream's own has no cause, and the operator asks about it all the same.
+/// An upstream's own error has no cause, but the operator asks about it anyway.
 #[test]
 fn its_own_error() {
     let upstream = Upstream::fixed("HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n");
@@ -339,7 +340,7 @@ fn the_runner_up_is_found_when_asked() {
     assert_eq!(told["route"]["runner_up"]["route"], "far", "{told:#}");
 }
 
-/// A gateway with one filter on its route, which stands on line 6.
+/// A gateway with one filter on its route, on line 6.
 #[track_caller]
 fn filtered(upstream: &Upstream, filter: &str, more: &str) -> Weir {
     Weir::start(&format!(
@@ -385,7 +386,7 @@ fn of_several_limits_the_one_that_refused_is_named() {
     assert!(sentence.contains("The limit is 1 in 1h"), "{sentence}");
 }
 
-/// The last attempt of an exchange often tells only what the first one began.
+/// The last attempt of an exchange is often only a consequence of the first.
 #[test]
 fn of_several_attempts_the_first_cause_is_named() {
     let closing = Upstream::script(|conn| {
@@ -397,7 +398,7 @@ fn of_several_attempts_the_first_cause_is_named() {
         closing.address(),
         malformed.address()
     )));
-    // Of two exchanges in a row one begins at the endpoint that closes.
+    // One of two consecutive exchanges begins at the endpoint that closes.
     let mut client = weir.client();
     client.get("/").expect_status(502);
     client.get("/").expect_status(502);
@@ -460,7 +461,7 @@ fn slow_clients() {
     expect(&weir, "body_timeout", &["stopped sending the body"], Some(("listeners.web.timeouts.body", 1)));
 }
 
-/// A stream of HTTP/2 that its client resets.
+/// An HTTP/2 stream that its client resets.
 #[test]
 fn a_client_that_leaves() {
     let upstream = Upstream::listen();
@@ -559,7 +560,7 @@ fn by_an_id_of_the_clients_own() {
     assert_eq!(ask(&weir, "/api/v1/why/mine-1").expect_status(200).json()["found"][0]["status"], 500);
 }
 
-/// What is kept has the id that the access log has.
+/// The record has the access log's id.
 #[test]
 fn the_access_log_names_the_same_id() {
     let upstream = Upstream::fixed("HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n");
@@ -586,7 +587,7 @@ fn the_cursor_tells_only_what_is_new() {
     assert_eq!(since("").as_array().unwrap().len(), 1);
 }
 
-/// The first exchange of a worker is a sample, whatever became of it.
+/// A worker's first exchange is sampled, whatever its outcome.
 #[test]
 fn one_that_was_well() {
     let upstream = Upstream::fixed(OK_BODY);
@@ -621,7 +622,7 @@ fn only_who_may_ask_is_told() {
     why(&weir, &["--token", "t0ken"]).expect_text("no such request");
 }
 
-/// A reload keeps what was kept, and what it tells of the config is marked.
+/// A reload keeps earlier records, and marks what they say about the config.
 #[test]
 fn after_a_reload() {
     let (_closed, address) = refusing_address();
@@ -637,7 +638,7 @@ fn after_a_reload() {
 
 // === What is secret stays so ===
 
-/// Puts a secret wherever one can stand, has each request fail, and looks for it in everything that is told.
+/// Puts a secret in every possible place, makes each request fail, and searches all reports for it.
 #[test]
 fn secrets_are_never_told() {
     const SECRET: &str = "s3cr3t";
@@ -681,7 +682,7 @@ fn secrets_are_never_told() {
             assert!(answer.status >= 400, "{target}: {}", answer.status);
         }
     }
-    // Heads that nobody understands, bodies that are none.
+    // Malformed heads and bodies.
     for broken in [
         "GET / HTTP/1.1\nHost: s3cr3t:s3cr3t@x\nCookie: s3cr3t\n\n",
         "GET /gone/ HTTP/1.1\r\nHost: weir.test\r\ns3cr3t\r\n\r\n",

@@ -1,4 +1,5 @@
-//! Answers that belong to one caller: a cache serves them to nobody else, whichever filter knows who calls and wherever it stands.
+//! Answers that belong to one caller: no cache serves them to another, whichever filter identifies callers and
+//! wherever it is.
 
 use std::fs;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -11,7 +12,7 @@ use weir_testkit::{Client, Response, Upstream, Weir};
 use super::ask;
 use crate::support::WEB;
 
-/// An upstream that shows the fields of the request that it got, with these fields, as a service does that knows its users.
+/// An upstream that returns the request's fields together with these, like a service that knows its users.
 fn echo(fields: &str) -> Upstream {
     let (count, fields) = (AtomicUsize::new(0), fields.to_owned());
     Upstream::script(move |conn| {
@@ -46,7 +47,7 @@ pub(super) fn secret() -> String {
     "a secret of more than thirty-two bytes".to_owned()
 }
 
-/// A token by that secret.
+/// A token signed with that secret.
 pub(super) fn token(claims: &serde_json::Value) -> String {
     let part = |value: &serde_json::Value| weir_wire::base64::encode_url(value.to_string().as_bytes());
     let signed = format!("{}.{}", part(&json!({ "alg": "HS256" })), part(claims));
@@ -59,7 +60,7 @@ fn is_hit(response: &Response) -> bool {
     response.header("cache-status").is_some_and(|said| said.contains("hit"))
 }
 
-/// What each of two users is told, twice: the second answer may be a hit, but never the other's.
+/// The answers to each of two users, asked twice: the second may be a hit, but never the other's.
 #[track_caller]
 fn stays_apart(weir: &Weir, alice: &str, bob: &str) -> [bool; 2] {
     let mut client = weir.client();
@@ -98,18 +99,18 @@ fn a_token_that_is_hidden_keeps_its_answers_apart() {
         let by_cookie = weir(&upstream, "", &format!("{}, {cache}", jwt("hide: true, cookie: session")));
         let of = |token: &str| format!("Cookie: session={token}\r\n");
         assert_eq!(stays_apart(&by_cookie, &of(&alice), &of(&bob)), [true; 2]);
-        // Another token of the same user is the same user.
+        // Another token of the same user counts as the same user.
         let again = token(&json!({ "sub": "alice", "exp": until - 1, "jti": "2" }));
         let again = ask(&mut by_cookie.client(), "GET /account", &of(&again));
         assert!(is_hit(&again), "{again:?}");
-        // One that the upstream sees too is for the upstream to allow (RFC 9111 §3.5).
+        // If the upstream sees the token too, the upstream must allow sharing (RFC 9111 §3.5).
         let shown = weir(&upstream, "", &format!("{}, {cache}", jwt("hide: false")));
         let of = |token: &str| format!("Authorization: Bearer {token}\r\n");
         assert_eq!(stays_apart(&shown, &of(&alice), &of(&bob)), [false; 2]);
     }
 }
 
-/// A claim that differs between two tokens of one user counts where the upstream is told of it.
+/// A claim that differs between two tokens of one user matters if the upstream gets it.
 #[test]
 fn a_claim_that_is_passed_on_is_part_of_the_caller() {
     let until = i64::MAX / 2;
@@ -121,7 +122,7 @@ fn a_claim_that_is_passed_on_is_part_of_the_caller() {
     assert_eq!(stays_apart(&weir, &of(&one), &of(&two)), [true; 2]);
 }
 
-/// The name of a consumer that is written behind the cache stands in no key but that of the caller.
+/// A consumer's name that is written behind the cache is in no key but the caller's.
 #[test]
 fn a_consumer_that_is_named_behind_the_cache_is_kept_out() {
     let upstream = echo("Cache-Control: public, max-age=60\r\n");
@@ -134,7 +135,7 @@ fn a_consumer_that_is_named_behind_the_cache_is_kept_out() {
     }
 }
 
-/// A service behind the cache may turn others away by what no credential tells.
+/// A service behind the cache may refuse requests for reasons other than a credential.
 #[test]
 fn what_an_auth_service_behind_the_cache_lets_pass_is_not_stored() {
     let upstream = echo("Cache-Control: public, max-age=60\r\n");
@@ -147,7 +148,7 @@ fn what_an_auth_service_behind_the_cache_lets_pass_is_not_stored() {
     }
 }
 
-/// A consumer may stand for many users.
+/// Many users may share a consumer.
 #[test]
 fn users_of_one_consumer_are_not_one_user() {
     let upstream = echo("Cache-Control: max-age=60\r\n");
@@ -163,7 +164,7 @@ fn users_of_one_consumer_are_not_one_user() {
     assert_eq!(stays_apart(&weir, &of("alice"), &of("bob")), [true; 2]);
 }
 
-/// A service that lets everybody pass who brings `x-session`, and says who that is.
+/// A service that admits every request with `x-session`, and names its user.
 fn sessions() -> Upstream {
     Upstream::script(|conn| {
         while let Some(request) = conn.next_request() {
@@ -192,14 +193,14 @@ fn who_an_auth_service_lets_pass_is_told_apart() {
     let remove = "{ headers: { request: { remove: [ x-session ] } } }";
     let before = Weir::start(&config(&format!("{auth}, {remove}, {cache}")));
     assert_eq!(stays_apart(&before, "X-Session: alice\r\n", "X-Session: bob\r\n"), [true; 2]);
-    // Behind the cache it has no say about hits, so nothing is kept of what it lets pass.
+    // Behind the cache it cannot refuse hits, so its answers are not stored.
     let behind = Weir::start(&config(&format!("{cache}, {auth}")));
     assert_eq!(stays_apart(&behind, "X-Session: alice\r\n", "X-Session: bob\r\n"), [false; 2]);
     let last = ask(&mut behind.client(), "GET /", "X-Session: alice\r\n");
     last.expect_header("cache-status", "weir; fwd=uri-miss; fwd-status=200; detail=caller");
 }
 
-/// RFC 9111 §3.5 speaks of the request as it came.
+/// RFC 9111 §3.5 refers to the request as received.
 #[test]
 fn a_credential_that_a_filter_removed_counts() {
     let upstream = echo("Cache-Control: max-age=60\r\n");
@@ -207,14 +208,14 @@ fn a_credential_that_a_filter_removed_counts() {
     let gateway = weir(&upstream, "", filters);
     let response = ask(&mut gateway.client(), "GET /", "Authorization: Basic YTpi\r\n");
     response.expect_header("cache-status", "weir; fwd=uri-miss; fwd-status=200; detail=authorization");
-    // Nor does the caller of one filter cover the credential of another.
+    // Nor does one filter's caller cover another filter's credential.
     let filters = "{ key_auth: {} }, { headers: { request: { remove: [ authorization ] } } }, { cache: { store: pages } }";
     let gateway = weir(&upstream, "consumers: { shop: { key_auth: [ key ] } }", filters);
     let response = ask(&mut gateway.client(), "GET /", "X-API-Key: key\r\nAuthorization: Basic YTpi\r\n");
     response.expect_header("cache-status", "weir; fwd=uri-miss; fwd-status=200; detail=authorization");
 }
 
-/// Without a part for the caller, an answer must say that it is for everybody; `shared` says it for all of them.
+/// Without the caller in the key, an answer must allow sharing explicitly; `shared` allows it for all answers.
 #[test]
 fn sharing_is_said() {
     let consumers = "consumers: { alice: { key_auth: [ a ] }, bob: { key_auth: [ b ] } }";
@@ -240,7 +241,7 @@ fn sharing_is_said() {
     }
 }
 
-/// What a trusted proxy says of the URL decides what an upstream answers.
+/// The URL reported by a trusted proxy determines the upstream's answer.
 #[test]
 fn tenants_of_a_trusted_proxy_are_told_apart() {
     let upstream = echo("Cache-Control: max-age=60\r\n");
@@ -257,13 +258,13 @@ fn tenants_of_a_trusted_proxy_are_told_apart() {
         ("X-Envoy-Original-Path: /c", ""),
         ("X-Envoy-Original-Host: a.test", "X-Envoy-Original-Host: b.test"),
         ("X-Envoy-Internal: true", "X-Envoy-Internal: false"),
-        // What one reads as a quote that does not end another reads as a host.
+        // One parser sees an unclosed quote where another sees a host.
         ("Forwarded: for=\"_a;host=a.test", "Forwarded: for=\"_a;host=b.test"),
     ] {
         let line = |field: &str| if field.is_empty() { String::new() } else { format!("{field}\r\n") };
         assert_eq!(stays_apart(&gateway, &line(a), &line(b)), [true; 2], "{a} {b}");
     }
-    // The address of the client is no part of the URL, or nobody behind a proxy would share anything.
+    // The client's address is not part of the URL; otherwise clients behind a proxy could share nothing.
     let mut client = gateway.client();
     let from = |address: &str| {
         let names = ["X-Forwarded-For", "X-Real-IP", "X-Envoy-External-Address"];
@@ -272,7 +273,7 @@ fn tenants_of_a_trusted_proxy_are_told_apart() {
     ask(&mut client, "GET /any", &from("192.0.2.1")).expect_status(200);
     let other = ask(&mut client, "GET /any", &from("192.0.2.2"));
     assert!(is_hit(&other), "{other:?}");
-    // So an answer that varies by one of these fields is kept for nobody.
+    // An answer that varies by one of these fields is therefore never stored.
     let varying = echo("Cache-Control: max-age=60\r\nVary: X-Envoy-External-Address\r\n");
     let gateway = weir(&varying, "trusted_proxies: [ 127.0.0.0/8 ]", "{ cache: { store: pages } }");
     for address in ["192.0.2.1", "192.0.2.1", "192.0.2.2"] {
@@ -281,7 +282,7 @@ fn tenants_of_a_trusted_proxy_are_told_apart() {
     }
 }
 
-/// None of these is believed from a client, so none of them can put an answer where others find it.
+/// None of these is accepted from a client, so none can place an answer where others find it.
 #[test]
 fn a_strangers_claims_reach_no_upstream() {
     let upstream = echo("Cache-Control: max-age=60\r\n");
@@ -305,7 +306,7 @@ fn a_strangers_claims_reach_no_upstream() {
     }
 }
 
-/// What a filter behind the cache writes of the client is in no key.
+/// Values of the client that a filter writes behind the cache are in no key.
 #[test]
 fn what_is_written_behind_the_cache_is_kept_out() {
     let clients = |gateway: &Weir, set: &str, hits: bool| {
@@ -334,11 +335,11 @@ fn what_is_written_behind_the_cache_is_kept_out() {
             clients(&before, set, hits);
         }
     }
-    // `Vary` is honoured by the value that was sent, which the next request cannot be compared with.
+    // `Vary` refers to the sent value, with which the next request cannot be compared.
     let upstream = echo("Cache-Control: max-age=60\r\nVary: x-request-id\r\n");
     let gateway = weir(&upstream, proxies, &format!("{cache}, {{ request_id: {{}} }}"));
     clients(&gateway, "request_id", false);
-    // An answer of the route itself that tells the address is one client's too.
+    // A route's own answer that contains the address also belongs to one client.
     let respond = format!(
         "{WEB}\n{proxies}\nstores: {{ pages: {{ memory: 4MiB }} }}\nroutes: {{ all: {{ match: {{ path: \"/*\" }}, \
          filters: [ {{ cache: {{ store: pages, ttl: 60s }} }} ], respond: {{ status: 200, body: \"you are {{client}}\" }} }} }}"
@@ -346,7 +347,7 @@ fn what_is_written_behind_the_cache_is_kept_out() {
     clients(&Weir::start(&respond), "respond", false);
 }
 
-/// Staff see what is not ready for everybody.
+/// Staff see content that is not public yet.
 #[test]
 fn what_staff_see_during_maintenance_is_not_for_everybody() {
     let upstream = echo("Cache-Control: max-age=60\r\n");
@@ -361,7 +362,7 @@ fn what_staff_see_during_maintenance_is_not_for_everybody() {
     assert!(is_hit(&again), "{again:?}");
 }
 
-/// A fetch that another caller leads is followed by nobody else.
+/// No request follows the fetch of another caller.
 #[test]
 fn nobody_follows_the_fetch_of_another_caller() {
     let upstream = Upstream::listen();
@@ -374,7 +375,7 @@ fn nobody_follows_the_fetch_of_another_caller() {
             client
         })
         .into();
-    // Both are there before either is answered: were one the follower of the other, it would not come.
+    // Both arrive before either is answered: a follower would not arrive.
     let mut both = [upstream.accept(), upstream.accept()];
     for conn in &mut both {
         conn.read_request();
@@ -387,7 +388,8 @@ fn nobody_follows_the_fetch_of_another_caller() {
     assert_eq!(bodies, ["0", "1"]);
 }
 
-/// A delay that the leader of a fetch asked for, in a filter behind the cache, is his alone: those who ask for the same do not wait for it.
+/// A delay that the leader requested from a filter behind the cache applies to it alone: requests for the same object
+/// do not wait for it.
 #[test]
 fn nobody_waits_for_the_delay_of_another() {
     let upstream = echo("Cache-Control: max-age=60\r\n");
@@ -397,7 +399,7 @@ fn nobody_waits_for_the_delay_of_another() {
     let mut slow = gateway.client();
     slow.send("GET / HTTP/1.1\r\nHost: weir.test\r\nX-Fault: delay=5m\r\n\r\n");
     weir_testkit::eventually("it waits", || slow_requests(&gateway) == 1);
-    // They come to the upstream as one, too.
+    // They reach the upstream as one request, too.
     let mut others: Vec<Client> = (0..20).map(|_| gateway.client()).collect();
     others.iter_mut().for_each(|client| client.send("GET / HTTP/1.1\r\nHost: weir.test\r\n\r\n"));
     for client in &mut others {
@@ -407,14 +409,14 @@ fn nobody_waits_for_the_delay_of_another() {
     drop(slow);
 }
 
-/// How many requests the filter `fault` has delayed.
+/// The number of requests that the filter `fault` has delayed.
 fn slow_requests(gateway: &Weir) -> u64 {
     let metrics = super::metrics(gateway);
     let delayed = metrics.lines().filter(|line| line.starts_with("weir_fault_delayed_total"));
     delayed.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
 }
 
-/// What an earlier build kept on a disk may stand under a key that does not hold its caller.
+/// An object stored on a disk by an earlier build may have a key without its caller.
 #[test]
 fn what_an_earlier_build_kept_is_never_served() {
     let upstream = echo("Cache-Control: max-age=600\r\n");
@@ -437,7 +439,7 @@ fn what_an_earlier_build_kept_is_never_served() {
     assert!(mark.starts_with("weir-cache 2\n"), "{mark}");
 }
 
-/// Whoever writes a config is told who shares the answers of a cache.
+/// The author of a config is told who shares a cache's answers.
 #[test]
 fn check_tells_who_shares_answers() {
     let dir = TempDir::new().unwrap();
@@ -463,7 +465,7 @@ fn check_tells_who_shares_answers() {
     }
 }
 
-/// What one client has left of its limit, and what the fetch cost, is not the next one's.
+/// One client's remaining limit and request cost are not the next client's.
 #[test]
 fn limits_and_costs_are_of_one_client() {
     let upstream = echo("Cache-Control: max-age=60\r\nX-Cost: 10\r\n");
@@ -492,7 +494,7 @@ fn limits_and_costs_are_of_one_client() {
     assert!(is_hit(&hit) && left(&hit).is_empty(), "{hit:?}");
 }
 
-/// The log tells a consumer with its own credential, not with that of a filter before.
+/// The log shows a consumer with its own credential, not with that of an earlier filter.
 #[test]
 fn the_log_tells_one_caller() {
     let upstream = echo("");

@@ -1,10 +1,10 @@
-//! Clients that try to leave something in a cache for others, or to be given what is not for them.
+//! Clients that try to poison a cache, or to read answers meant for others.
 
 use weir_testkit::{Client, Upstream, Weir};
 
 use super::{ask, config, metrics, weir_with};
 
-/// An upstream that says in its answer all that it was asked, as careless ones do.
+/// An upstream that repeats the whole request in its answer, as careless ones do.
 fn reflecting(fields: &'static str) -> Upstream {
     Upstream::script(move |conn| {
         while let Some(request) = conn.next_request() {
@@ -20,7 +20,7 @@ fn reflecting(fields: &'static str) -> Upstream {
     })
 }
 
-/// Fields that an upstream may take for its URL, its host, its method or its client, and that no key holds.
+/// Fields that an upstream may use for its URL, host, method or client, and that are in no key.
 #[test]
 fn fields_that_stand_in_no_key_poison_nothing() {
     let upstream = reflecting("Cache-Control: max-age=600\r\n");
@@ -56,7 +56,7 @@ fn fields_that_stand_in_no_key_poison_nothing() {
     }
 }
 
-/// A GET with a body is answered, and nothing is kept of that.
+/// A GET with a body is answered, but nothing is stored.
 #[test]
 fn a_fat_get_is_nobody_elses() {
     let upstream = reflecting("Cache-Control: max-age=600\r\n");
@@ -69,12 +69,12 @@ fn a_fat_get_is_nobody_elses() {
         assert_eq!(fat.header("cache-status"), Some("weir; fwd=bypass; detail=body"));
     }
     assert!(!client.get("/a").text().contains("evil"));
-    // Nor is what is there given to one that has a body.
+    // Nor does a GET with a body get a stored object.
     let fat = client.ask("GET /a HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 4\r\n\r\nevil");
     assert!(fat.text().contains("evil"));
 }
 
-/// What one person is answered is given to no other: by cookie, by what is set, by credentials.
+/// One person's answer never goes to another, whether cookies or credentials tell them apart.
 #[test]
 fn persons_are_not_confused() {
     let silent = reflecting("");
@@ -98,7 +98,7 @@ fn persons_are_not_confused() {
     assert!(!client.get("/login").text().contains("evil"));
 }
 
-/// Two spellings are one object exactly if the upstream is asked for the same.
+/// Two spellings are one object exactly if the upstream gets the same request.
 #[test]
 fn paths_are_not_confused() {
     const PATHS: [&str; 20] = [
@@ -156,7 +156,8 @@ fn paths_are_not_confused() {
     }
 }
 
-/// An upstream that varies by everything, and clients that use it: no more is held than may be, and nobody gets another's.
+/// An upstream that varies by everything, and clients that exploit it: memory stays bounded, and nobody gets
+/// another's answer.
 #[test]
 fn vary_is_no_way_to_fill_the_store() {
     let upstream = reflecting("Cache-Control: max-age=600\r\nVary: X-Any, X-Other\r\n");
@@ -166,7 +167,7 @@ fn vary_is_no_way_to_fill_the_store() {
         let told = ask(&mut client, "GET /a", &format!("X-Any: {n}\r\nX-Other: {}\r\n", n % 7)).text();
         assert!(told.to_ascii_lowercase().contains(&format!("x-any={n};")), "{told}");
     }
-    // A value that is two lines, and one that looks like two.
+    // A value in two lines, and one that looks like two.
     for fields in [
         "X-Any: 1\r\nX-Any: 2\r\n",
         "X-Any: 1,2\r\n",

@@ -1,4 +1,4 @@
-//! Answers that a route gives itself, from a folder or as written, and a cache before it.
+//! Answers that a route gives itself, from a folder or from the config, behind a cache.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use weir_testkit::Weir;
 use super::ask;
 use crate::support::WEB;
 
-/// A file is compressed once, and served from the cache from then on: also in part, and to who has it already.
+/// A file is compressed once and then served from the cache, including ranges and conditional requests.
 #[test]
 fn files_are_kept_as_they_were_compressed() {
     let dir = TempDir::new().unwrap();
@@ -25,7 +25,7 @@ fn files_are_kept_as_they_were_compressed() {
     first.expect_header("cache-status", "weir; fwd=uri-miss; fwd-status=200; stored");
     let plain = ask(&mut client, "GET /a.css", "");
     plain.expect_body(&sheet).expect_no_header("content-encoding");
-    // What is there now is another file, and nobody asks for it.
+    // The file differs now, but the cache does not check.
     fs::write(dir.path().join("a.css"), "changed").unwrap();
     let hit = ask(&mut client, "GET /a.css", "Accept-Encoding: gzip\r\n");
     hit.expect_status(200).expect_header("content-encoding", "gzip");
@@ -35,7 +35,7 @@ fn files_are_kept_as_they_were_compressed() {
     ask(&mut client, "GET /a.css", &format!("Accept-Encoding: gzip\r\nIf-None-Match: {etag}\r\n"))
         .expect_status(304);
     ask(&mut client, "GET /a.css", "Range: bytes=1-1\r\n").expect_status(206).expect_body("a");
-    // Refusals are the gateway's own, and never kept.
+    // Refusals are the gateway's own answers, and never stored.
     for _ in 0..2 {
         let missing = client.get("/b.css");
         missing.expect_status(404);
@@ -46,7 +46,7 @@ fn files_are_kept_as_they_were_compressed() {
     client.get("/b.css").expect_body("there");
 }
 
-/// A stale file is asked about as one of an upstream is.
+/// A stale file is revalidated like an upstream's object.
 #[test]
 fn a_stale_file_is_compared() {
     let dir = TempDir::new().unwrap();
@@ -69,7 +69,7 @@ fn a_stale_file_is_compared() {
         .expect_header("cache-status", "weir; fwd=uri-miss; fwd-status=200; stored");
 }
 
-/// What a config says itself is kept by the rules for all answers: where it says so, or `ttl` does.
+/// Answers in the config follow the rules for all answers: they are stored if they say so, or by `ttl`.
 #[test]
 fn written_answers() {
     let weir = Weir::start(&format!(

@@ -1,4 +1,4 @@
-//! A cache that has a disk: what it keeps outlives the process, however that ends; and what a disk does costs no request.
+//! A cache with a disk: its objects outlive the process, however it ends, and the disk never fails a request.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -13,7 +13,7 @@ use crate::support::WEB;
 
 const KILL: i32 = 9;
 
-/// The listener `web`, and one for HTTP/2 alone.
+/// The listener `web`, and one that speaks only HTTP/2.
 const TWO: &str =
     "listeners: { web: { address: 127.0.0.1:0 }, two: { address: 127.0.0.1:0, protocols: [h2] } }";
 
@@ -31,7 +31,7 @@ fn weir_with(upstream: &Upstream, folder: &Path) -> Weir {
     Weir::start(&config(&upstream.address().to_string(), folder, ""))
 }
 
-/// What the cache says of its store.
+/// A metric of the cache's store.
 fn reading(weir: &Weir, what: &str) -> u64 {
     let page = metrics(weir);
     let families = ["", "store_"].map(|part| format!("weir_cache_{part}{what}"));
@@ -45,7 +45,7 @@ fn wait_written(weir: &Weir, objects: u64) {
     eventually("it is on the disk", || reading(weir, "disk_written") >= objects);
 }
 
-/// Asks the cache alone, until it has read what lies on its disk.
+/// Asks only the cache, until it has read the object from its disk.
 fn from_cache(client: &mut Client, line: &str, fields: &str) -> Response {
     let mut found = None;
     eventually("it is in the cache", || {
@@ -57,7 +57,7 @@ fn from_cache(client: &mut Client, line: &str, fields: &str) -> Response {
     found.unwrap()
 }
 
-/// Whether it ends in peace, is killed, or another process takes its place.
+/// Whether it exits cleanly, is killed, or is replaced by an upgrade.
 #[test]
 fn what_is_kept_outlives_the_process() {
     let upstream = counting("Cache-Control: max-age=600\r\nETag: \"e\"\r\nVary: X-Lang\r\nX-Own: 1\r\n");
@@ -95,7 +95,7 @@ fn what_is_kept_outlives_the_process() {
     }
 }
 
-/// A body that no memory has room for goes through to all who ask while it is written, and is served from the disk from then on.
+/// A body too large for memory streams to all clients while it is written, and is served from the disk afterwards.
 #[test]
 fn large_objects_stream_while_they_are_stored() {
     const LARGE: usize = 8 * 1024 * 1024;
@@ -103,7 +103,7 @@ fn large_objects_stream_while_they_are_stored() {
         Arc::new((0..LARGE).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect());
     let upstream = Upstream::listen();
     let folder = TempDir::new().unwrap();
-    // Room for what waits to be written: how fast the disk is must not matter here.
+    // Room for data waiting to be written: the disk's speed must not matter here.
     let yaml = config(&upstream.address().to_string(), folder.path(), "");
     let weir = Weir::start(&yaml.replace("memory: 4MiB", "memory: 64MiB"));
     let address = weir.address("web");
@@ -146,7 +146,7 @@ fn large_objects_stream_while_they_are_stored() {
     assert_eq!(upstream.requests().len(), 1);
 }
 
-/// Killed while it writes, it leaves nothing that is served as if it were whole.
+/// Killed during a write, it leaves no truncated object that would be served as complete.
 #[test]
 fn half_an_answer_is_not_kept_by_a_process_that_is_killed() {
     let upstream = Upstream::listen();
@@ -172,7 +172,7 @@ fn half_an_answer_is_not_kept_by_a_process_that_is_killed() {
     client.read_response().expect_body("whole");
 }
 
-/// What was changed on the disk behind its back is fetched anew, and said.
+/// An object that was changed on the disk is fetched again, and logged.
 #[test]
 fn damage_costs_a_fetch() {
     let upstream = counting("Cache-Control: max-age=600\r\n");
@@ -199,7 +199,7 @@ fn damage_costs_a_fetch() {
     weir.client().get("/a").expect_body("answer 1");
 }
 
-/// A disk that takes no more: a limit on the size of files stands in for one that is full.
+/// A disk that accepts no more data: a file size limit simulates a full one.
 #[test]
 fn a_disk_that_takes_no_more_fails_no_request() {
     const LARGE: usize = 300_000;
@@ -275,7 +275,7 @@ fn a_purge_reaches_the_disk() {
         client.get("/x/2").expect_status(200);
         eventually("both are on the disk", || reading(&weir, "disk_objects") == 2);
         drop((client, weir));
-        weir = weir_with(&upstream, folder.path()); // memory knows nothing of it
+        weir = weir_with(&upstream, folder.path()); // memory is empty again
         eventually("both are known", || reading(&weir, "disk_objects") == 2);
         let admin = weir.admin();
         let done = run_weir(weir.dir(), &["purge", "pages", "--admin", &admin, way, value]);
@@ -287,7 +287,7 @@ fn a_purge_reaches_the_disk() {
     }
 }
 
-/// What a 304 says of an object counts for the next process too.
+/// A revalidation by a 304 also counts for the next process.
 #[test]
 fn what_was_found_good_stays_good() {
     let upstream = Upstream::listen();
@@ -319,7 +319,7 @@ fn what_was_found_good_stays_good() {
         .expect_header("x-new", "1");
 }
 
-/// Ten thousand who ask at once for what is not there make one request to the upstream.
+/// Ten thousand concurrent requests for an object that is not stored cause one request to the upstream.
 #[test]
 fn ten_thousand_ask_at_once() {
     let upstream = Upstream::listen();

@@ -1,8 +1,8 @@
-//! Every ordered pair of filters around a cache, and two users: whatever the filters do to a request, neither reads what was answered to
-//! the other.
+//! Every ordered pair of filters around a cache, with two users: whatever the filters do to a request, neither user
+//! reads the other's answer.
 //!
-//! The routes are generated: each pair before the cache, on both sides of it, and behind it. The upstream shows each request that it
-//! gets, and says that everything may be kept. All of one user's values have his name in them, or his address.
+//! The routes are generated: each pair in front of the cache, around it, and behind it. The upstream returns each
+//! request and declares everything cacheable. All values of a user contain the user's name or address.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -13,7 +13,7 @@ use super::ask;
 use super::callers::{secret, token};
 use crate::support::WEB;
 
-/// A filter as the routes have it, and the fields that a user sends because it is there.
+/// A filter in the routes, and the fields that users send for it.
 struct Subject {
     name: &'static str,
     settings: String,
@@ -30,7 +30,7 @@ struct User {
 const ALICE: User = User { name: "alice", address: "192.0.2.1", pair: "YWxpY2U6cGFzc3dvcmQ=" };
 const BOB: User = User { name: "bob", address: "192.0.2.2", pair: "Ym9iOnBhc3N3b3Jk" };
 
-/// Filters that are in no pair, and why.
+/// Filters that are in no pair, with the reason.
 const LEFT_OUT: [(&str, &str); 9] = [
     ("cache", "it is in all of them"),
     ("connect", "its calls are POST, or GET with all of the message in the query"),
@@ -103,7 +103,7 @@ fn subjects() -> Vec<Subject> {
     ]
 }
 
-/// Where the cache stands: before both, between them, behind both.
+/// Position of the cache: before both, between them, behind both.
 const PLACES: [usize; 3] = [0, 1, 2];
 
 fn config(subjects: &[Subject], upstreams: [&Upstream; 3]) -> String {
@@ -140,8 +140,8 @@ fn config(subjects: &[Subject], upstreams: [&Upstream; 3]) -> String {
     config
 }
 
-/// Shows the request, but for the client's address, which every upstream is told, and for `Origin`, which no filter vouches for: a service
-/// that answers by it says `Vary`.
+/// Returns the request without the client's address, which every upstream gets, and without `Origin`, which no filter
+/// verifies: a service that depends on it sends `Vary`.
 fn mirror_of_requests() -> Upstream {
     Upstream::script(|conn| {
         while let Some(request) = conn.next_request() {
@@ -164,7 +164,7 @@ fn mirror_of_requests() -> Upstream {
     })
 }
 
-/// Tells who brings a session.
+/// Admits requests with a session, and names its user.
 fn service() -> Upstream {
     Upstream::script(|conn| {
         while let Some(request) = conn.next_request() {
@@ -228,25 +228,27 @@ fn no_pair_of_filters_serves_one_user_to_another() {
         }
     }
     assert!(mixed.is_empty(), "{} of {answers}:\n{}", mixed.len(), mixed[..mixed.len().min(5)].join("\n\n"));
-    // It is no proof if nothing passes, or nothing is kept.
+    // The test proves nothing if no request passes, or nothing is stored.
     let all = subjects.len() * (subjects.len() - 1) * PLACES.len() * 4;
     assert!(answers * 100 > all * 85, "{answers} of {all} were answered");
     assert!(hits * 100 > all / 2 * 40, "{hits} of {} second requests were hits", all / 2);
 }
 
-/// Whether a config may have them in this order: no preflight would reach a `cors` behind a filter that asks for credentials.
+/// Whether a config may have them in this order: no preflight would reach a `cors` behind a filter that requires
+/// credentials.
 fn may_stand(first: &str, second: &str) -> bool {
     let asks = first.ends_with("_auth") || matches!(first, "acl" | "any" | "jwt");
     second != "cors" || !asks
 }
 
-/// Whether one of two filters turns bob away.
+/// Whether one of two filters refuses bob.
 fn refuses_bob(first: &str, second: &str) -> bool {
     let names = matches!(first, "basic_auth" | "key_auth");
     [first, second].iter().any(|name| matches!(*name, "ip" | "maintenance")) || (names && second == "acl")
 }
 
-/// Whoever adds a filter says here which fields a user sends because of it, or why it cannot mix two users up.
+/// A new filter must be listed here: with the fields that users send for it, or with the reason why it cannot mix up
+/// users.
 #[test]
 fn every_filter_is_in_a_pair_or_left_out_for_a_reason() {
     let dir = tempfile::TempDir::new().unwrap();

@@ -1,8 +1,9 @@
-//! Two users, a stranger, and every filter that verifies who calls, around caches in every place: of the whole config, of a plan and of
-//! the route, in memory and on a disk. Nobody reads another's answer, and who is refused reads none.
+//! Two users, a stranger, and every filter that verifies callers, with caches in every position: for the whole
+//! config, a plan or a route, in memory and on a disk. Nobody reads another's answer, and a refused caller reads
+//! none.
 //!
-//! The pairs of filters are the room `pairs`. Here stand the filters that need more than a field of a request, and what they cannot
-//! try: methods, ranges, stale answers, two users at one moment, several caches of one store.
+//! `pairs` covers pairs of filters. This file has the filters that need more than a request field, and the cases that
+//! `pairs` cannot try: methods, ranges, stale answers, concurrent users, several caches with one store.
 
 use std::fmt::Write as _;
 
@@ -16,7 +17,7 @@ use crate::login::{log_in_as, provider};
 use crate::signature::Signing;
 use crate::support::OK;
 
-/// Where the caches and the filters stand. `W` is the filter that verifies who calls, `G` one that turns bob away.
+/// Positions of caches and filters. `W` is the filter that verifies callers, `G` one that refuses bob.
 struct Layout {
     everywhere: &'static str,
     plan: &'static str,
@@ -29,7 +30,7 @@ const PUBLIC: &str = "{ cache: { store: pages, key: [] } }";
 const STALE: &str = "{ cache: { store: pages, stale_while_revalidate: 1h, stale_if_error: 1h } }";
 const NAMED: &str = "{ headers: { request: { set: { x-plan: \"{consumer}\" } } } }";
 
-/// A filter of the route takes the place of one of that name in a plan.
+/// A route's filter replaces the one of that name in a plan.
 const LAYOUTS: [Layout; 12] = [
     Layout { everywhere: "", plan: "", route: "W, CACHE" },
     Layout { everywhere: "", plan: "", route: "CACHE, W" },
@@ -62,7 +63,7 @@ impl Layout {
         filters.collect::<Vec<_>>().join(", ")
     }
 
-    /// Whether callers are to share.
+    /// Whether callers share answers.
     fn shares(&self) -> bool {
         matches!(self.everywhere, "SHARED" | "PUBLIC")
     }
@@ -72,7 +73,7 @@ impl Layout {
     }
 }
 
-/// The filters that verify who calls, by the paths of their routes.
+/// The filters that verify callers, by the paths of their routes.
 fn verifiers(provider: &Upstream) -> Vec<(&'static str, String)> {
     let oidc = |more: &str| {
         format!(
@@ -98,8 +99,8 @@ fn verifiers(provider: &Upstream) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Shows each request, and says that everybody may have the answer. What lies below `/old/` is stale as it comes, and an error when it is
-/// asked for again.
+/// Returns each request, cacheable by everyone. Answers below `/old/` are stale on arrival, and an error when
+/// requested again.
 fn shows_requests() -> Upstream {
     Upstream::script(|conn| {
         while let Some(request) = conn.next_request() {
@@ -132,7 +133,7 @@ fn shows_requests() -> Upstream {
 struct User {
     name: &'static str,
     key: Signing,
-    /// The fields of every request but those of a signature: a field that no filter reads tells whose request it is.
+    /// The fields of every request except those of a signature. One that no filter reads names the requesting user.
     fields: String,
 }
 
@@ -248,7 +249,7 @@ fn nobody_reads_what_was_answered_to_another() {
                     }
                 }
             }
-            // Both at one moment, and the stranger too.
+            // Both users and the stranger concurrently.
             let target = format!("/{who}/new/together");
             for (user, client) in clients.iter_mut().enumerate() {
                 match users.get(user) {
@@ -262,7 +263,7 @@ fn nobody_reads_what_was_answered_to_another() {
         }
     }
     assert!(wrong.is_empty(), "{} of {answers}:\n{}", wrong.len(), wrong[..wrong.len().min(6)].join("\n\n"));
-    // It is no proof if nothing passes, or nothing is kept.
+    // The test proves nothing if no request passes, or nothing is stored.
     let all = LAYOUTS.len() * verifiers.len() * 18;
     assert!(answers * 10 > all * 7, "{answers} of {all} were answered");
     assert!(hits * 10 > all * 2, "{hits} of {all} were hits");
@@ -274,7 +275,8 @@ fn text(response: &Response) -> String {
     format!("{}\n{}\n{}", response.status, head.join("\n"), response.text())
 }
 
-/// Two caches of one store: the one in front of a filter that turns callers away serves nothing that the one behind it keeps.
+/// Two caches with one store: the one in front of a filter that refuses callers never serves objects of the one
+/// behind it.
 #[test]
 fn a_cache_before_a_guard_serves_nothing_from_behind_it() {
     let upstream = shows_requests();
@@ -288,7 +290,7 @@ fn a_cache_before_a_guard_serves_nothing_from_behind_it() {
         )
     };
     let (ip, key) = ("{ ip: { allow: [ 192.0.2.1 ] } }", "{ key_auth: {} }");
-    // With coalescing, a cache that shares keys with one before it would wait for a fetch of its own request.
+    // With coalescing, a cache that shares keys with an earlier one would wait for a fetch by its own request.
     let alone = &*CACHE.replace("pages", "pages, coalesce: false");
     for (cache, guard) in [(CACHE, ip), (alone, ip), (SHARED, ip), (SHARED, key), (PUBLIC, key)] {
         for (everywhere, route) in [
@@ -304,7 +306,7 @@ fn a_cache_before_a_guard_serves_nothing_from_behind_it() {
             let stranger = ask(&mut client, "GET /", "X-Forwarded-For: 192.0.2.2\r\n");
             assert!(matches!(stranger.status, 401 | 403), "{cache} {guard}: {stranger:?}");
         }
-        // Nor what it kept itself while it stood behind the filter.
+        // Nor objects that it stored itself while it was behind the filter.
         let weir = Weir::start(&config("", &format!("{guard}, {cache}")));
         let known = "X-Forwarded-For: 192.0.2.1\r\nX-API-Key: alice-key\r\n";
         ask(&mut weir.client(), "GET /", known).expect_status(200);
@@ -316,7 +318,8 @@ fn a_cache_before_a_guard_serves_nothing_from_behind_it() {
     }
 }
 
-/// A cache of a plan may stand before a filter that another one stands behind, though as many filters let both requests pass.
+/// A plan's cache may be in front of a filter that another cache is behind, although both requests passed equally
+/// many filters.
 #[test]
 fn a_cache_of_a_plan_serves_nothing_from_behind_a_later_guard() {
     let upstream = shows_requests();

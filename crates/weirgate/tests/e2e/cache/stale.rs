@@ -1,4 +1,4 @@
-//! Answers that are stale and go out at once, while one request fetches what is new (RFC 5861).
+//! Stale answers that are served immediately while one request fetches a new one (RFC 5861).
 
 use weir_testkit::{Client, Upstream, Weir, eventually};
 
@@ -7,15 +7,15 @@ use super::{ask, config, metrics};
 const OLD: &str =
     "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nAge: 100\r\nETag: \"e\"\r\nContent-Length: 3\r\n\r\nold";
 
-/// A cache that serves what is stale for an hour, and behind it a filter that upstreams see.
+/// A cache that serves stale objects for an hour, with a filter behind it that upstreams see.
 fn weir_with(upstream: &Upstream) -> Weir {
     let behind = "{ headers: { request: { set: { x-behind: one } } } }";
     let cache = "stale_while_revalidate: 1h } }, ".to_owned() + behind + ", { timeout: { exchange: 1h";
-    // One core, so that what it fetches comes by the connection that is open.
+    // One core, so that its fetch uses the open connection.
     Weir::start(&config(&upstream.address().to_string(), &cache).replace("workers: 2", "workers: 1"))
 }
 
-/// Fills the cache with an answer that is stale as it comes; gives the upstream's end of the connection.
+/// Fills the cache with an answer that is stale on arrival; returns the upstream's end of the connection.
 fn fill(weir: &Weir, upstream: &Upstream) -> (Client, weir_testkit::Conn) {
     let mut client = weir.client();
     client.send("GET /a HTTP/1.1\r\nHost: weir.test\r\n\r\n");
@@ -26,7 +26,7 @@ fn fill(weir: &Weir, upstream: &Upstream) -> (Client, weir_testkit::Conn) {
     (client, conn)
 }
 
-/// Nobody waits, whoever asks; the origin sees one request.
+/// No client waits, and the origin sees one request.
 #[test]
 fn one_request_fetches_behind_the_answer() {
     let upstream = Upstream::listen();
@@ -44,7 +44,7 @@ fn one_request_fetches_behind_the_answer() {
             "{said}"
         );
     }
-    // Nor does the connection wait on which it was asked for: it takes the next request.
+    // Nor does the client's connection wait: it takes the next request.
     client.get("/a").expect_body("old");
     client.get("/a").expect_body("old");
     let fetch = conn.read_request();
@@ -57,7 +57,7 @@ fn one_request_fetches_behind_the_answer() {
     assert_eq!(upstream.requests().len(), 2);
     let counted = metrics(&weir);
     assert!(counted.contains("weir_cache_refreshed_total{place=\"routes.all\"} 1"), "{counted}");
-    // All that the clients asked are counted, the last one perhaps a moment after it was answered.
+    // All client requests are counted, the last one perhaps shortly after its answer.
     let requests = || -> u64 {
         let counted = metrics(&weir);
         let mine = counted
@@ -69,7 +69,7 @@ fn one_request_fetches_behind_the_answer() {
     assert_eq!(weir.logged("an exchange panicked").len(), 0);
 }
 
-/// A 304 makes what is there fresh again.
+/// A 304 makes the object fresh again.
 #[test]
 fn what_has_not_changed_is_fresh_again() {
     let upstream = Upstream::listen();
@@ -83,7 +83,7 @@ fn what_has_not_changed_is_fresh_again() {
     assert_eq!(upstream.requests().len(), 2);
 }
 
-/// An upstream that fails meanwhile changes nothing for anybody; it is asked again later.
+/// An upstream that fails meanwhile affects no client; it is asked again later.
 #[test]
 fn a_fetch_that_fails_harms_nobody() {
     let upstream = Upstream::listen();
@@ -108,7 +108,7 @@ fn a_fetch_that_fails_harms_nobody() {
     eventually("the new one is there", || client.get("/a").text() == "new");
 }
 
-/// A request that asks for the head alone gets it, and fetches nothing.
+/// A HEAD request is answered, and fetches nothing.
 #[test]
 fn a_head_fetches_nothing() {
     let upstream = Upstream::listen();

@@ -1,16 +1,16 @@
-//! The admin API as it describes itself: each answer that a test here gets is compared with `/api/v1/openapi.json`.
+//! The admin API against its own description: every answer in these tests is compared with `/api/v1/openapi.json`.
 
 use serde_json::Value;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use weir_testkit::{Client, Response, Weir};
 
-/// A gateway whose admin API is asked, and what it says of itself.
+/// A gateway's admin API, and its description.
 pub(super) struct Api {
     pub(super) weir: Weir,
     description: Value,
     token: String,
-    /// The calls that were asked and answered well, by method and path as they are described.
+    /// Calls that were answered successfully, by method and path as described.
     answered: RefCell<BTreeSet<(String, String)>>,
 }
 
@@ -25,7 +25,7 @@ impl Api {
         Self { weir, description, token, answered: RefCell::default() }
     }
 
-    /// Asks, and compares the answer with the description. `fields` are lines with their ends.
+    /// Sends a request and compares the answer with the description. `fields` are complete lines.
     #[track_caller]
     pub(super) fn ask(&self, line: &str, fields: &str, body: &str) -> Response {
         let response = self.ask_raw(line, &format!("{}{fields}", self.token), body);
@@ -35,13 +35,13 @@ impl Api {
         response
     }
 
-    /// Asks with these fields and no others.
+    /// Sends a request with exactly these fields.
     #[track_caller]
     pub(super) fn ask_raw(&self, line: &str, fields: &str, body: &str) -> Response {
         Client::connect(self.weir.admin()).ask(request(&self.weir.admin(), line, fields, body))
     }
 
-    /// Every call there is: method, and a path with something in place of the braces.
+    /// Every call: method, and a path with its placeholders filled in.
     pub(super) fn calls(&self) -> Vec<(String, String)> {
         let fill = |(method, path): (String, String)| {
             let path = path.replace("{section}", "routes").replace("{number}", "1");
@@ -50,13 +50,13 @@ impl Api {
         self.described().into_iter().map(fill).collect()
     }
 
-    /// The same with this name in place of all braces.
+    /// The same with this name for all placeholders.
     pub(super) fn calls_with(&self, name: &str) -> Vec<(String, String)> {
         let fill = |(method, path): (String, String)| (method, filled(&path, name));
         self.described().into_iter().map(fill).collect()
     }
 
-    /// Every call as it is described.
+    /// Every described call.
     pub(super) fn described(&self) -> BTreeSet<(String, String)> {
         let paths = self.description["paths"].as_object().unwrap();
         let calls = paths.iter().flat_map(|(path, methods)| {
@@ -66,7 +66,7 @@ impl Api {
         calls.collect()
     }
 
-    /// Those of them that an answer was compared with.
+    /// The calls whose answers were compared.
     pub(super) fn answered(&self) -> BTreeSet<(String, String)> {
         self.answered.borrow().clone()
     }
@@ -93,7 +93,7 @@ impl Api {
         assert!(wrong.is_empty(), "{method} {path}: {wrong:?}\n{}", response.text());
     }
 
-    /// What of JSON Schema the description uses.
+    /// The part of JSON Schema that the description uses.
     fn validate(&self, at: &str, schema: &Value, value: &Value, wrong: &mut Vec<String>) {
         if let Some(name) = schema["$ref"].as_str() {
             let schema = self.description.pointer(name.trim_start_matches('#')).unwrap();
@@ -137,7 +137,7 @@ impl Api {
     }
 }
 
-/// A request as it is sent.
+/// A request as sent.
 pub(super) fn request(host: &str, line: &str, fields: &str, body: &str) -> String {
     let host = if fields.contains("Host:") { String::new() } else { format!("Host: {host}\r\n") };
     let media = if body.is_empty() || fields.contains("Content-Type") {
@@ -151,7 +151,7 @@ pub(super) fn request(host: &str, line: &str, fields: &str, body: &str) -> Strin
     )
 }
 
-/// A path with this name in place of what is left of its braces.
+/// A path with this name for its remaining placeholders.
 fn filled(path: &str, name: &str) -> String {
     let mut out = String::new();
     let mut rest = path;

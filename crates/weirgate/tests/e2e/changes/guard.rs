@@ -1,4 +1,5 @@
-//! The guard never loosens: what restricts access stays, however many strangers are refused and whatever the upstream does.
+//! The guard never loosens access: restrictions stay, however many strangers are refused and whatever the upstream
+//! does.
 
 use super::{TempDir, api, fs, weir};
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ routes:
   b: { match: { path: /b }, filters: [ { key_auth: {} } ], respond: { status: 200 } }
 ";
 
-/// One change closes a route to strangers and revokes a key; both of them go on as if nothing had happened.
+/// One change closes a route to strangers and revokes a key; both clients continue as before.
 #[test]
 fn who_is_refused_cannot_take_a_change_back() {
     let folder = TempDir::new().unwrap();
@@ -57,7 +58,7 @@ fn who_is_refused_cannot_take_a_change_back() {
     api.weir.wait_log("CHANGE MAY DO BADLY, and is not taken back: `weir rollback` goes back");
 }
 
-/// A change that must be confirmed goes back, unless that would give somebody his key again.
+/// An unconfirmed change is reverted, unless that would restore a revoked key.
 #[test]
 fn what_nobody_confirms_gives_nothing_back() {
     let folder = TempDir::new().unwrap();
@@ -80,7 +81,7 @@ fn what_nobody_confirms_gives_nothing_back() {
 
     let warned = apply("?confirm=10s", two).expect_status(200).json()["text"].to_string();
     assert!(warned.contains("this change stays even if nobody confirms it"), "{warned}");
-    // What the config was warned of before is not told with each change.
+    // Earlier warnings on the config are not repeated with each change.
     assert!(warned.contains(" warnings as before") && !warned.contains("port 0"), "{warned}");
     eventually_within(Duration::from_secs(30), "the time is over", || {
         !api.weir.logged("CHANGE NOT TAKEN BACK: it is for an operator to do").is_empty()

@@ -1,4 +1,4 @@
-//! Every call of the admin API, asked well and asked by somebody who means harm.
+//! Every call of the admin API, made properly and by an attacker.
 
 use super::*;
 use std::time::Instant;
@@ -10,7 +10,7 @@ fn guarded(folder: &Path) -> Api {
 
 const TOKEN: &str = "Authorization: Bearer all\r\n";
 
-/// Each call of the description is asked, and each answer compared with it.
+/// Makes each call of the description and compares each answer with it.
 #[test]
 fn every_call_answers_as_it_is_described() {
     let folder = TempDir::new().unwrap();
@@ -98,7 +98,7 @@ fn hostile_bodies_harm_no_call() {
     let host = api.weir.admin();
     let head = |line: &str, fields: &str| format!("{line} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n");
     let json = "Content-Type: application/json\r\n";
-    // A body that never comes, to every call: whoever is not known is told so without waiting for it.
+    // A body that never arrives, for every call: an unauthenticated client is refused without waiting for it.
     for (method, path) in api.calls() {
         let line = format!("{method} {path}");
         for length in [10, 16 << 20, 1_u64 << 60] {
@@ -118,7 +118,7 @@ fn hostile_bodies_harm_no_call() {
     }
 }
 
-/// A body may take ten seconds. Those who are known and slow keep nobody else waiting so long.
+/// A body may take ten seconds. Slow authenticated clients do not delay others for that long.
 #[test]
 fn slow_bodies_keep_nobody_waiting() {
     let _alone = weir_testkit::alone();
@@ -146,19 +146,19 @@ fn slow_bodies_keep_nobody_waiting() {
     api.weir.client().get("/a").expect_body("a");
 }
 
-/// A body as large as a config may be, for whoever may apply one. That others are refused before they send it is asked above.
+/// A body of the largest size, from a client that may apply it. Above, others are refused before they send it.
 #[test]
 fn a_large_body_is_read_once_it_is_known_whose_it_is() {
     let folder = TempDir::new().unwrap();
     let api = guarded(folder.path());
-    // So many routes are more than a test should compile; as one comment they are read and left out.
+    // That many routes would take too long to compile in a test; as one comment they are read and skipped.
     let mut body = format!("routes: {{ a: {} }}\n# ", saying("/a", "large"));
     body.push_str(&"x".repeat((16 << 20) - body.len() - 1));
     body.push('\n');
     assert_eq!(body.len(), 16 << 20, "to the byte");
     let yaml = "Content-Type: application/yaml\r\n";
     let mut client = Client::connect(api.weir.admin());
-    client.set_deadline(Duration::from_secs(60)); // to read it takes a busy machine its time
+    client.set_deadline(Duration::from_secs(60)); // reading takes a while on a busy machine
     let fields = format!("{TOKEN}{yaml}");
     let line = "POST /api/v1/config:apply";
     client.ask(request(&api.weir.admin(), line, &fields, &body)).expect_status(200);

@@ -1,4 +1,4 @@
-//! What a crash, a restart, an upgrade and a full disk leave of a change, of the way back, and of a trial.
+//! Changes, reverts and trials across a crash, a restart, an upgrade and a full disk.
 
 use super::*;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
@@ -7,7 +7,8 @@ use std::fs;
 use std::process::Command;
 use weir_testkit::eventually_within;
 
-/// A gateway whose disk can become full: writing beyond a limit fails instead of ending it. It begins with a full one if asked to.
+/// A gateway whose disk can fill up: writes beyond a limit fail instead of ending it. `full` starts it with a full
+/// disk.
 fn start(config: &str, full: bool) -> Api {
     let limit = if full { "ulimit -S -f 0;" } else { "" };
     let weir = Weir::start_by(config, |dir| {
@@ -21,7 +22,7 @@ fn start(config: &str, full: bool) -> Api {
     Api::of(weir, "")
 }
 
-/// Fills the disk of a gateway, or makes room.
+/// Fills the gateway's disk, or makes room.
 fn fill(api: &Api, full: bool) {
     let pid = Pid::from_raw(i32::try_from(api.weir.pid()).unwrap());
     let limit = Rlimit { current: full.then_some(0), maximum: None };
@@ -32,7 +33,7 @@ fn status(api: &Api) -> Value {
     api.weir.admin_client().ask(request(&api.weir.admin(), "GET /status", "", "")).expect_status(200).json()
 }
 
-/// What the metrics tell of files that do not run.
+/// The metrics for files that do not run.
 fn drift(api: &Api) -> [bool; 2] {
     let metrics = api.weir.admin_client().ask(request(&api.weir.admin(), "GET /metrics", "", "")).text();
     ["rolled_back", "unsaved"]
@@ -66,24 +67,24 @@ fn the_way_back_does_not_wait_for_a_full_disk() {
     assert_eq!(drift(&api), [false, true]);
     let told = api.ask("GET /api/v1/drift", "", "").json();
     assert!(told["drift"] == true && told["unsaved"].is_string(), "{told}");
-    // Neither another change nor a reload brings back what was taken back.
+    // Neither another change nor a reload restores a reverted change.
     apply(&api, "", "more").expect_status(507);
     api.weir.reload().unwrap();
     api.weir.client().get("/a").expect_body("good");
     drop(api);
 
-    // Nor does a restart, even one on a disk that is full still.
+    // Nor does a restart, even with the disk still full.
     let api = start(&config, true);
     api.weir.client().get("/a").expect_body("good");
     assert!(status(&api)["unsaved"].is_string());
     run_weir(api.weir.dir(), &["check", "-c", "weir.yaml"]).expect_code(0).expect_text("rolled-back");
     assert!(managed().contains("bad"), "{}", managed());
 
-    // Once there is room it is written down, by itself.
+    // With room again, it is written automatically.
     fill(&api, false);
     let began = Instant::now();
     while status(&api)["unsaved"].is_string() {
-        // It is tried every minute at least.
+        // It is retried at least every minute.
         assert!(began.elapsed() < Duration::from_secs(90), "{}", api.weir.stderr());
         std::thread::park_timeout(Duration::from_millis(50));
     }
@@ -116,7 +117,7 @@ fn what_was_taken_back_stays_so_beside_files_that_people_change() {
         .expect_body_with("FROM MEMORY ONLY");
     drop(api); // SIGKILL
 
-    // Meanwhile somebody writes a file of their own anew: that runs, and the managed file still does not.
+    // Meanwhile a user replaces a file: it runs, and the managed file still does not.
     let changed = config(folder.path(), "", "").replace("body: hand", "body: written anew");
     let api = start(&changed, true);
     api.weir.client().get("/hand").expect_body("written anew");
@@ -125,7 +126,7 @@ fn what_was_taken_back_stays_so_beside_files_that_people_change() {
     run_weir(api.weir.dir(), &["check", "-c", "weir.yaml"]).expect_code(0).expect_text("rolled-back");
     drop(api);
 
-    // Where there is room it is written down, and holds.
+    // With room it is written, and persists.
     let api = start(&changed, false);
     api.weir.client().get("/a").expect_body("good");
     api.weir.wait_log("the config is written down now");
@@ -137,7 +138,7 @@ fn what_was_taken_back_stays_so_beside_files_that_people_change() {
     api.weir.client().get("/hand").expect_body("written anew");
 }
 
-/// Has a trial have begun so much earlier.
+/// Backdates a trial's start.
 fn age(folder: &Path, number: u64, ms: u64) {
     let path = folder.join(format!("state/revisions/{number:08}"));
     let text = fs::read_to_string(&path).unwrap();
@@ -165,7 +166,7 @@ fn a_trial_outlives_a_restart() {
     assert!(status(&api)["trial"].is_null(), "what was confirmed is on trial no more");
     api.weir.client().get("/a").expect_body("two");
 
-    // Only watched, and the time ended while nobody was there to watch: it stays.
+    // Only watched, and its time ended while the gateway was down: the change stays.
     apply(&api, "?watch=1h", "three").expect_status(200);
     drop(api);
     age(folder.path(), 4, 7_200_000);
@@ -185,7 +186,7 @@ fn what_nobody_confirmed_while_it_was_away_goes_back_at_the_start() {
     apply(&api, "?confirm=1h", "two").expect_status(200);
     drop(api);
     age(folder.path(), 3, 7_200_000);
-    // It goes back on a full disk too, and after that it stays back.
+    // It is reverted on a full disk too, and stays reverted.
     let api = start(&config, true);
     api.weir.client().get("/a").expect_body("one");
     api.weir.wait_log("change taken back");
@@ -196,7 +197,7 @@ fn what_nobody_confirmed_while_it_was_away_goes_back_at_the_start() {
     assert_eq!((&told["running"], &told["revisions"][0]["source"]), (&4.into(), &"guard".into()), "{told}");
     drop(api);
 
-    // With room it is a revision at once, which says why.
+    // With room it becomes a revision immediately, with its reason.
     let api = start(&config, false);
     apply(&api, "?confirm=1h", "three").expect_status(200);
     drop(api);
@@ -218,7 +219,7 @@ fn a_trial_outlives_an_upgrade() {
     weir(&api, &["confirm"]).expect_code(0).expect_text("revision 2 stays");
 }
 
-/// An unrelated edit while Weir is down makes nothing permanent that nobody confirmed, and is not lost either.
+/// An unrelated edit while Weir is down neither confirms an unconfirmed change nor gets lost.
 #[test]
 fn what_people_change_while_it_is_away_does_not_confirm_a_change() {
     let folder = TempDir::new().unwrap();
@@ -241,7 +242,8 @@ fn what_people_change_while_it_is_away_does_not_confirm_a_change() {
     api.weir.client().get("/a").expect_body("one");
 }
 
-/// The same while it runs: the trial goes on over a reload, another change, and a restart, and takes back only what it changed.
+/// The same at runtime: the trial continues over a reload, another change and a restart, and reverts only its own
+/// change.
 #[test]
 fn other_changes_do_not_confirm_a_change() {
     let folder = TempDir::new().unwrap();
@@ -274,7 +276,7 @@ fn other_changes_do_not_confirm_a_change() {
     assert!(status(&api)["trial"].is_null());
 }
 
-/// Of two changes of one thing that nobody confirmed, the older comes first: neither stays.
+/// Of two unconfirmed changes of one entry, the older is reverted first, and neither stays.
 #[test]
 fn of_changes_on_top_of_each_other_none_stays_unconfirmed() {
     let folder = TempDir::new().unwrap();
@@ -295,7 +297,7 @@ fn of_changes_on_top_of_each_other_none_stays_unconfirmed() {
     api.weir.client().get("/a").expect_body("one");
     drop(api);
 
-    // A change that replaces one on trial and is not on trial itself stays, and the history says what became of the other.
+    // A change that replaces one on trial without being on trial stays, and the history records the other's fate.
     let api = start(&config, false);
     apply(&api, "?confirm=1h", "four").expect_status(200);
     let number = status(&api)["trial"]["number"].as_u64().unwrap();

@@ -1,8 +1,8 @@
-//! `weir config adopt` and `release`: a thing moves between a file of people and the API, and is there all the time.
+//! `weir config adopt` and `release`: an entry moves between a user's file and the API without interruption.
 
 use super::*;
 
-/// A gateway with a file of its own for what people write.
+/// A gateway with a separate file for users.
 fn start(folder: &Path) -> (Api, std::path::PathBuf) {
     let hand = folder.join("hand.yaml");
     fs::write(&hand, "routes:\n  b: { match: { path: /b }, respond: { status: 200, body: by hand } }\n")
@@ -21,7 +21,7 @@ fn a_thing_moves_to_the_api_and_back() {
     };
     let put = |text: &str| api.ask("PUT /api/v1/config/routes/b", ANY, &saying("/b", text));
 
-    // As long as both have it, the file of people counts, and it is theirs.
+    // While both have it, the file takes precedence and owns it.
     let moved = weir(&api, &["config", "adopt", "routes.b"]);
     moved.expect_code(0).expect_text("hand.yaml:2:3 counts until you delete it there");
     assert!(managed().contains("yields") && managed().contains("by hand"), "{}", managed());
@@ -36,7 +36,7 @@ fn a_thing_moves_to_the_api_and_back() {
     put("api").expect_status(200);
     serves("api");
 
-    // Back: what is to be written is all of stdout.
+    // Back again: stdout has exactly the text to write.
     let moved = weir(&api, &["config", "release", "routes.b"]);
     moved.expect_code(0).expect_text("Write this into a file of your own");
     assert_eq!(
@@ -85,7 +85,7 @@ fn what_the_api_could_not_write_is_not_adopted() {
     }
     assert!(!folder.path().join("managed.yaml").exists());
 
-    // A path that is relative would mean another file.
+    // A relative path would refer to another file.
     let elsewhere = folder.path().join("elsewhere");
     fs::create_dir(&elsewhere).unwrap();
     let hand = elsewhere.join("hand.yaml");

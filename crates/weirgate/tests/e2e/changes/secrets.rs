@@ -1,14 +1,14 @@
-//! Secrets of a config, planted wherever one may stand, and looked for in whatever the gateway says to each role.
+//! Plants secrets in every place of a config that may hold one, and searches for them in every answer to each role.
 
 use super::*;
 use std::collections::BTreeSet;
 
-/// What is planted, with the name of its place behind it. Long enough for every place that asks for a length.
+/// The planted secret, followed by the name of its place. Long enough for every place with a minimum length.
 const PLANTED: &str = "zq9planted7f3e-0123456789abcdef0123456789abcdef";
 
 const ROLES: [&str; 4] = ["read", "operate", "write", "admin"];
 
-/// Credentials where people write: no role of the API may change these.
+/// Credentials in files: no role of the API may change them.
 fn by_hand(folder: &Path) -> String {
     let (folder, p) = (folder.display(), PLANTED);
     let tokens: Vec<String> = ROLES
@@ -55,7 +55,7 @@ watch: false
     )
 }
 
-/// What a caller with the role `write` sends.
+/// A request by a caller with the role `write`.
 fn by_api(version: u32) -> String {
     format!(
         "{{\"match\": {{\"path\": \"/api/*\", \"headers\": {{\"x-env\": \"{PLANTED}-own-match\"}}}}, \"respond\": {{\"status\": 200}}, \
@@ -86,7 +86,7 @@ fn run_command(dir: &Path) -> std::process::Command {
     command
 }
 
-/// Every question that any caller may ask, and those of people who look at pages.
+/// Every request that callers may make, and those of the console.
 fn questions(api: &Api) -> Vec<(String, String)> {
     let mut all: Vec<(String, String)> = Vec::new();
     let mut get = |path: &str| all.push((format!("GET {path}"), String::new()));
@@ -149,7 +149,7 @@ fn questions(api: &Api) -> Vec<(String, String)> {
     all
 }
 
-/// The secrets that a text tells, by what stands behind them; those that the question told already do not count.
+/// The secrets in a text, by the name after them, without those in the request itself.
 fn told(text: &str, question: &str) -> BTreeSet<String> {
     let names = |text: &str| -> BTreeSet<String> {
         let ends = |c: char| !c.is_ascii_alphanumeric() && c != '-';
@@ -163,7 +163,7 @@ fn told(text: &str, question: &str) -> BTreeSet<String> {
 fn nobody_is_told_a_secret_that_they_may_not_write() {
     let folder = TempDir::new().unwrap();
     let api = start(folder.path());
-    // Failures, and warnings of a start, are told too.
+    // Failures and warnings at startup are reported too.
     for path in ["/hand/a", "/near/a", "/api/a", "/none"] {
         api.weir.client().ask(format!("GET {path} HTTP/1.1\r\nHost: weir.test\r\nX-Env: x\r\n\r\n"));
     }
@@ -189,7 +189,7 @@ fn nobody_is_told_a_secret_that_they_may_not_write() {
     assert!(told(&log, "").is_empty(), "{log}");
 }
 
-/// What is wrong is told to whoever wrote it, and neither to others nor to the log.
+/// A mistake is shown to its author, but neither to others nor in the log.
 #[test]
 fn a_mistake_tells_no_secret() {
     let folder = TempDir::new().unwrap();
@@ -206,7 +206,7 @@ fn a_mistake_tells_no_secret() {
         ("token: zq9", "token: [zq9"),
         ("x-edge: zq9", "x-edge: zq9: {zq9"),
         ("near:\n", "near: &a\n    <<: *zq9planted\n"),
-        // A secret where a name, a key or a value of another kind belongs.
+        // A secret in place of a name, a key, or a value of another type.
         ("upstream: up\n", &format!("upstream: {PLANTED}-name\n")),
         ("upstream: up\n", &format!("upstream: {{ {PLANTED}-share: 1 }}\n")),
         ("upstream: up\n", &format!("upstream: up\n    {PLANTED}-unknown: x\n")),
@@ -263,7 +263,7 @@ fn a_mistake_tells_no_secret() {
     assert!(told(&api.weir.stderr(), "").is_empty(), "{}", api.weir.stderr());
 }
 
-/// A history that an earlier version wrote holds what people wrote, whole: it is masked when it is shown.
+/// A history written by an earlier version has the unmasked text: it is masked when shown.
 #[test]
 fn revisions_on_the_disk_are_masked_when_they_are_shown() {
     let folder = TempDir::new().unwrap();
@@ -280,7 +280,7 @@ fn revisions_on_the_disk_are_masked_when_they_are_shown() {
     }
 }
 
-/// A bundle is for `admin` alone, and even then nobody who has it can ask the gateways that run it.
+/// Only `admin` may read a bundle, and even then its holder cannot call the gateways that run it.
 #[test]
 fn a_bundle_holds_no_admin_token() {
     for token in ["hunter2", "\"${file:token}\""] {
@@ -314,7 +314,7 @@ fn a_bundle_holds_no_admin_token() {
         let packed = bundle("admin").expect_status(200).body.bytes.clone();
         let text = String::from_utf8_lossy(&weir_testkit::decoded("gzip", &packed)).into_owned();
         assert!(text.contains(&hash("hunter2")) && !text.contains("hunter2"), "{text}");
-        // Whoever knows the token is known to a gateway that runs the bundle.
+        // The token itself is accepted by a gateway that runs the bundle.
         let second = Weir::start(&main.replace(token, &hash("hunter2")));
         let status = |token: &str| {
             let fields = format!("Authorization: Bearer {token}\r\n");

@@ -1,4 +1,4 @@
-//! What an upstream may not say: 502, and its connection is dropped.
+//! Invalid responses of an upstream: the client gets 502, and the connection is dropped.
 
 use weir_testkit::{Upstream, Weir, table};
 
@@ -66,7 +66,7 @@ fn heads() {
             conn.send(bytes);
             client.read_response().expect_cause(BAD_RESPONSE);
             conn.expect_close();
-            // Nothing of it stays: the client goes on, by another connection.
+            // Nothing of it remains: the client continues, over another connection.
             client.send(GET);
             let mut conn = upstream.accept();
             conn.read_request();
@@ -148,7 +148,7 @@ fn an_answer_before_the_question_is_not_taken() {
     conn.read_request();
     conn.send(OK_BODY);
     client.read_response();
-    // Idle in the pool, it speaks: the connection closes, and the next request has another one.
+    // It sends data while idle in the pool: the connection closes, and the next request uses another.
     conn.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil");
     conn.expect_close();
     client.send(GET);

@@ -1,12 +1,12 @@
-//! Chunked bodies that are refused. The head before them is good, so the upstream may have heard of the request already:
-//! what counts is that it never takes it for a whole one.
+//! Chunked bodies that are refused. Their head is valid, so the upstream may already know the request. It must never
+//! see it as complete.
 
 use weir_testkit::{Upstream, Weir, table};
 
 use crate::cause::{BAD_CHUNK, BAD_RESPONSE};
 use crate::support::{GET, OK};
 
-/// What is wrong, and the body. Each is wrong from both sides.
+/// What is wrong, and the body. Each is refused from both sides.
 const ROWS: &[(&str, &[u8])] = &[
     ("no size", b"\r\na\r\n0\r\n\r\n"),
     ("a size that is no number", b"g\r\na\r\n0\r\n\r\n"),
@@ -74,7 +74,7 @@ fn from_an_upstream() {
             conn.read_request();
             conn.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
             let _ = conn.try_send(body);
-            // The head may be on its way already: then the body must look cut short.
+            // The head may already be on its way: then the body must look truncated.
             match client.try_read_response() {
                 Ok(response) => {
                     response.expect_cause(BAD_RESPONSE);

@@ -1,4 +1,4 @@
-//! Request heads that are refused: bytes in, cause out, the connection closes, and nothing has reached the upstream.
+//! Request heads that are refused: bytes in, cause out, the connection closes, and nothing reaches the upstream.
 
 use weir_testkit::{Upstream, Weir, table};
 
@@ -162,7 +162,7 @@ const TARGETS: &[Row] = &[
     ("a control byte in the query", b"GET /a?\x02 HTTP/1.1\r\nHost: h\r\n\r\n", BAD_TARGET),
 ];
 
-/// Paths of a request that is otherwise fine.
+/// Paths of an otherwise valid request.
 const PATHS: &[(&str, &str)] = &[
     ("above the root", "/.."),
     ("above the root on a way round", "/a/../../b"),
@@ -224,7 +224,7 @@ fn paths() {
         |(_, path)| {
             let mut client = weir.client();
             let response = client.ask(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n"));
-            // Which of the two says it is a matter of where it is found.
+            // Which of the two is reported depends on where the error is found.
             assert!(
                 [BAD_PATH, BAD_TARGET]
                     .contains(&(response.status, response.header("x-weir-cause").unwrap_or("")))
@@ -244,7 +244,7 @@ fn the_same_after_a_good_request() {
         |(what, ..)| *what,
         |(_, bytes, cause)| {
             upstream.forget();
-            // In the same packet, so that the bad one is read while the good one is under way.
+            // In the same packet, so that the bad request is read while the good one is in flight.
             let mut client = weir.client();
             client.send([b"GET /first HTTP/1.1\r\nHost: h\r\n\r\n", *bytes].concat());
             client.read_response().expect_status(200);
@@ -285,7 +285,7 @@ fn refused(rows: &[Row]) {
     nothing_arrived(&weir, &upstream);
 }
 
-/// Nothing has reached the upstream. A good request is the proof: it is the first, on the first connection.
+/// Nothing has reached the upstream. A good request proves it: it is the first, on the first connection.
 #[track_caller]
 fn nothing_arrived(weir: &Weir, upstream: &Upstream) {
     weir.client().get("/sentinel").expect_status(200);

@@ -1,7 +1,7 @@
-//! Where a message ends (RFC 9112): whatever is ambiguous is refused, and what is not is said anew in one form only.
+//! Message framing (RFC 9112): ambiguous messages are refused, all others are rewritten in one canonical form.
 //!
-//! `heads` are request heads that are refused, `chunks` chunked bodies that are, from both sides, `answers` what an
-//! upstream may not say; `passed` is what reaches the other side of what is accepted.
+//! `heads` are refused request heads, `chunks` refused chunked bodies from both sides, `answers` invalid responses of
+//! an upstream; `passed` is the form in which accepted messages arrive.
 
 mod answers;
 mod chunks;

@@ -1,10 +1,10 @@
-//! What is accepted, and what of it reaches the other side: one canonical form.
+//! Accepted messages, and their canonical form on the other side.
 
 use weir_testkit::{Upstream, Weir, table};
 
 use crate::support::{GET, OK, OK_BODY, expect_lines};
 
-/// What it is about, the request head without its empty line, and the lines that reach the upstream.
+/// The topic, the request head without its empty line, and the lines that reach the upstream.
 const HEADS: &[(&str, &str, &[&str])] = &[
     ("nothing to change", "GET / HTTP/1.1\r\nHost: h\r\nA: b", &["GET / HTTP/1.1", "Host: h", "A: b"]),
     (
@@ -148,7 +148,7 @@ fn an_http_1_0_request_without_a_host_is_served() {
     let upstream = Upstream::fixed(OK);
     let weir = Weir::in_front_of(&upstream);
     weir.client().ask("GET / HTTP/1.0\r\n\r\n").expect_status(200);
-    // HTTP/1.1 towards the upstream, where exactly one Host is due (RFC 9112 §3.2).
+    // HTTP/1.1 towards the upstream, which requires exactly one Host (RFC 9112 §3.2).
     assert_eq!(upstream.take_request().head.all("host").len(), 1);
 }
 

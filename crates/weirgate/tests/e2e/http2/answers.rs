@@ -8,7 +8,7 @@ use crate::support::GET;
 
 type Fields = &'static [(&'static str, &'static str)];
 
-/// An upstream of HTTP/2 that the test plays itself, and a gateway before it.
+/// An HTTP/2 upstream that the test plays, and a gateway in front of it.
 #[track_caller]
 fn before_h2() -> (Upstream, Weir) {
     let upstream = Upstream::listen();
@@ -39,7 +39,7 @@ fn a_head_becomes_one_of_http2() {
     }
 }
 
-/// How an answer of HTTP/1.1 comes in frames.
+/// HTTP/1.1 answers as frames.
 #[test]
 fn bodies_and_their_ends() {
     let rows: &[(&str, &str, u16, &str, &[&str])] = &[
@@ -171,7 +171,7 @@ fn an_h2_answer_becomes_one_of_http1() {
     let answer = client.read_response();
     answer.expect_status(201).expect_body("something");
     assert_eq!((answer.framing, answer.head.all("set-cookie")), (Framing::Chunked, vec!["a", "b"]));
-    // The client's connection is kept, and the upstream's.
+    // The client's connection and the upstream's are kept.
     client.send(GET);
     let (stream, _) = peer.accept_whole();
     peer.respond(stream, &[(":status", "200"), ("content-length", "2")], "ok");
@@ -261,7 +261,7 @@ fn an_upstream_that_breaks_its_length() {
         peer.headers(stream, &[(":status", "200"), ("content-length", "4")], false);
         client.read_until("\r\n\r\n");
         peer.data(stream, body, true);
-        // Whatever came, it is less than was promised, and the connection ends.
+        // Whatever arrived, it is less than announced, and the connection ends.
         let rest = client.read_to_close();
         assert!(rest.len() < 4, "{shows}: {rest:?}");
         weir.wait_stdout("truncated");
@@ -270,7 +270,7 @@ fn an_upstream_that_breaks_its_length() {
 
 #[test]
 fn a_reset_by_the_upstream() {
-    // Before the head: told. After it: cut.
+    // Before the head: an error. After it: cut.
     for front in ["h1", "h2"] {
         let (upstream, weir) = before_h2();
         let (mut plain, mut framed) = (weir.client(), weir.h2());

@@ -1,4 +1,4 @@
-//! Bodies from an HTTP/2 client: their length, their end, and that what is cut short never looks whole.
+//! Bodies from an HTTP/2 client: length, end, and that a truncated body never looks complete.
 
 use weir_testkit::h2::{End, Frame, H2, Kind, Options, code, flag};
 use weir_testkit::{Upstream, table};
@@ -54,11 +54,11 @@ fn no_body_is_no_body() {
         client.message(stream).expect_status(200);
         let head = upstream.take_request().head;
         assert_eq!(head.header("transfer-encoding"), None);
-        // RFC 9110 §8.6: a POST without a body says so where the client did, and should where it did not.
+        // RFC 9110 §8.6: a POST without a body states this if the client did, and should otherwise.
         let length = head.header("content-length");
         assert!(length == seen || (method == "POST" && length.is_none()), "{method}: {length:?}");
     }
-    // An end that comes in a frame of its own.
+    // An end in a separate frame.
     upstream.forget();
     let stream = client.post("/");
     client.data(stream, "", true);
@@ -82,7 +82,7 @@ fn padding_is_not_body() {
     assert_eq!(upstream.take_request().body.raw, b"body");
 }
 
-/// A request whose frames contradict what it said: refused, and at the upstream never whole.
+/// A request whose frames contradict its content-length: refused, and never complete at the upstream.
 #[test]
 fn lengths_that_lie() {
     type Fields = &'static [(&'static str, &'static str)];
@@ -120,7 +120,7 @@ fn lengths_that_lie() {
                 drop(client);
                 let stopped = weir.stop();
                 stopped.expect_code(0);
-                // What reached the upstream, if anything did, is not whole.
+                // If anything reached the upstream, it is incomplete.
                 while let Some(mut conn) = upstream.try_accept() {
                     if back.is_empty() {
                         assert!(conn.next_request().is_none());
@@ -171,7 +171,7 @@ fn a_body_that_the_client_resets() {
             client.reset(stream, code::CANCEL);
             let request = peer.message(seen);
             assert!(matches!(request.end, Some(End::Reset(_))), "{request:?}");
-            // The connection serves others.
+            // The connection serves other requests.
             let next = client.get("/next");
             let (seen, _) = peer.accept_whole();
             peer.respond(seen, &[(":status", "200")], "ok");
@@ -192,7 +192,7 @@ fn a_large_body_each_way() {
                     let mut peer = H2::server(conn, &Options::default());
                     let (stream, request) = peer.accept_whole();
                     peer.respond(stream, &[(":status", "200")], request.body);
-                    peer.message(stream + 2); // until weir is gone
+                    peer.message(stream + 2); // until weir exits
                 } else if let Some(request) = conn.next_request() {
                     conn.send(format!(
                         "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n",
@@ -238,7 +238,7 @@ fn a_body_that_stops() {
     client.message(stream).expect_cause(BODY_TIMEOUT);
     let mut conn = upstream.accept();
     assert!(conn.next_request().is_none());
-    // The connection serves others.
+    // The connection serves other requests.
     let stream = client.get("/");
     let mut conn = upstream.accept();
     conn.read_request();
@@ -259,7 +259,8 @@ fn weir_at(upstream: &Upstream, listener: &str) -> weir_testkit::Weir {
 
 #[test]
 fn an_answer_before_the_end_of_the_request() {
-    // The answer comes whole; then the client is told that nobody wants the rest (RFC 9113 §8.1), and the connection stays.
+    // The answer arrives complete; then the client learns that the rest is not needed (RFC 9113 §8.1). The connection
+    // stays.
     let upstream = Upstream::listen();
     let weir = weir(upstream.address(), "");
     let mut client = weir.h2();

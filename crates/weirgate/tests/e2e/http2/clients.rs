@@ -1,6 +1,6 @@
-//! Clients that others wrote: curl, nghttp, and gRPC's own for Python.
+//! Third-party clients: curl, nghttp, and gRPC's own for Python.
 //!
-//! Where one is not installed its tests say so and pass; `make test` installs it.
+//! Without one of them, its tests print a note and pass; `make test` installs it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
@@ -12,7 +12,7 @@ use weir_testkit::{Authority, Upstream, Weir};
 use super::H2C;
 use crate::support::ALL_TO_UP;
 
-/// What a program printed; nothing where it is not installed.
+/// A program's output; `None` if it is not installed.
 fn run(program: &str, args: &[&str]) -> Option<String> {
     let path = std::env::var("PATH").unwrap_or_default();
     if !path.split(':').any(|folder| Path::new(folder).join(program).exists()) {
@@ -27,14 +27,14 @@ fn run(program: &str, args: &[&str]) -> Option<String> {
     Some(text)
 }
 
-/// A file to be sent.
+/// A file to send.
 fn body_of(weir: &Weir) -> String {
     let file = weir.dir().join("body");
     std::fs::write(&file, [b'x'; 100_000]).unwrap();
     file.display().to_string()
 }
 
-/// curl's answer, and behind it the version and the status.
+/// curl's answer, followed by version and status.
 fn curl(args: &[&str]) -> Option<String> {
     run("curl", &[&["-s", "-S", "--max-time", "10", "-w", " %{http_version} %{http_code}"], args].concat())
 }
@@ -58,7 +58,7 @@ fn curl_by_prior_knowledge() {
         let text = curl(&[&["--http2-prior-knowledge"], args, &[&url]].concat()).unwrap();
         assert!(text.contains(end), "{args:?}: {text}");
     }
-    // Its upgrade by HTTP/1.1 (h2c) is not taken up: it stays where it is.
+    // Its upgrade from HTTP/1.1 (h2c) is declined: it stays with HTTP/1.1.
     let text = curl(&["--http2", &format!("{url}/")]).unwrap();
     assert!(text.ends_with(" 1.1 200"), "{text}");
 }
@@ -89,7 +89,7 @@ fn curl_over_tls() {
         let Some(text) = curl(&[args, &common, &[&url]].concat()) else { return };
         assert_eq!(text, expected, "{args:?}");
     }
-    // Many on one connection, side by side.
+    // Many concurrent requests on one connection.
     let many = format!("{url}[1-50]");
     let text = curl(&[&["--http2", "--parallel"], &common[..], &[&many]].concat()).unwrap();
     assert_eq!((text.matches("GET 0").count(), text.matches(" 2 200").count()), (50, 50), "{text}");
@@ -127,7 +127,7 @@ fn nghttp_with_its_priorities() {
 
 #[test]
 fn grpc_of_python_on_both_sides() {
-    const PYTHON: &str = "/usr/bin/python3"; // Debian's: its library is not seen by others
+    const PYTHON: &str = "/usr/bin/python3"; // Debian's: other interpreters do not see its library
     let known = Command::new(PYTHON).args(["-c", "import grpc"]).stderr(Stdio::null()).status();
     if !known.is_ok_and(|status| status.success()) {
         eprintln!("SKIPPED: grpcio is not installed (scripts/ensure-tools.sh grpcio)");
@@ -150,7 +150,7 @@ fn grpc_of_python_on_both_sides() {
     let mut text = String::new();
     said.read_to_string(&mut text).unwrap();
     assert!(python.wait().unwrap().success(), "{text}");
-    // At its deadline the client gives up by itself, unless the gateway's answer comes first.
+    // At its deadline the client itself gives up, unless the gateway's answer arrives first.
     let of_gateway = "grpc_timeout: The deadline that the client set (grpc-timeout) has passed.";
     let text = text.replace(of_gateway, "Deadline Exceeded");
     assert_eq!(
@@ -171,7 +171,7 @@ fn grpc_of_python_on_both_sides() {
     );
 }
 
-/// What a verbose client says it received.
+/// What a verbose client reports as received.
 fn seen(text: &str) -> String {
     text.lines().filter(|line| line.contains("recv") || line.contains("error")).collect::<Vec<_>>().join("\n")
 }

@@ -1,4 +1,4 @@
-//! What one protocol can say and the other can not, or says in another way.
+//! Features that only one protocol has, or that the other expresses differently.
 
 use weir_testkit::h2::{End, H2, H2Origin, Options, code};
 use weir_testkit::{Upstream, Weir};
@@ -12,7 +12,7 @@ fn server(upstream: &Upstream) -> H2<weir_testkit::Conn> {
 
 #[test]
 fn every_path_that_http1_may_send() {
-    // Passed on as it is, or refused: never left waiting.
+    // Passed on unchanged or refused, but never left waiting.
     let origin = H2Origin::answering(|request| request.header(":path").unwrap_or_default().into());
     let weir = weir(origin.address(), H2C);
     for byte in 0x21..=0xffu8 {
@@ -61,7 +61,7 @@ fn http10_to_http2() {
     client.send("GET / HTTP/1.0\r\nHost: weir.test\r\n\r\n");
     client.read_response().expect_status(200).expect_body("weir.test");
     client.expect_eof();
-    // Without a host there is nothing to preserve: the endpoint's own stands in.
+    // Without a host there is nothing to preserve: the endpoint's own is used.
     let mut client = weir.client();
     client.send("GET / HTTP/1.0\r\n\r\n");
     client.read_response().expect_status(200).expect_body(origin.address().to_string());
@@ -85,7 +85,7 @@ fn a_cut_body_for_http10_is_a_reset() {
 
 #[test]
 fn requests_in_a_row() {
-    // Three in one write, answered in order, over one connection of HTTP/2.
+    // Three in one write, answered in order, over one HTTP/2 connection.
     let origin = H2Origin::answering(|request| request.header(":path").unwrap_or_default().into());
     let weir = weir(origin.address(), H2C);
     let mut client = weir.client();
@@ -99,7 +99,7 @@ fn requests_in_a_row() {
 
 #[test]
 fn an_upstream_that_has_heard_enough() {
-    // RFC 9113 §8.1: a whole answer, then RST_STREAM with NO_ERROR, for what nobody needs to send any more.
+    // RFC 9113 §8.1: a complete answer, then RST_STREAM with NO_ERROR for the rest of the request.
     for front in ["h1", "h2"] {
         let upstream = Upstream::listen();
         let weir = weir(upstream.address(), H2C);
@@ -157,7 +157,7 @@ fn a_filter_that_asks_by_http2() {
 
 #[test]
 fn stalled_uploads_stall_no_neighbour() {
-    // Ten uploads of which the upstream takes nothing, and one that goes through, on the same connections.
+    // Ten uploads that the upstream does not read, and one that passes, on the same connections.
     let upstream = Upstream::listen();
     let weir = weir(upstream.address(), H2C);
     let mut client = weir.h2();

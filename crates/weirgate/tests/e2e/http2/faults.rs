@@ -1,4 +1,4 @@
-//! What goes wrong between HTTP/1.1 clients and HTTP/2 upstreams: who is told, and that nothing is left waiting.
+//! Failures between HTTP/1.1 clients and HTTP/2 upstreams: who gets an error, and that nothing keeps waiting.
 
 use std::time::{Duration, Instant};
 
@@ -61,7 +61,7 @@ fn an_upstream_that_does_not_answer() {
     let (seen, _) = peer.accept_whole();
     client.message(stream).expect_cause(RESPONSE_TIMEOUT);
     peer.message(seen).expect_reset(code::CANCEL);
-    // The connection is as good as before.
+    // The connection is still usable.
     let stream = client.get("/");
     let (seen, _) = peer.accept_whole();
     peer.respond(seen, &[(":status", "200")], "ok");
@@ -105,14 +105,14 @@ fn an_upstream_that_refuses_connections() {
     let mut client = weir.h2();
     let streams: Vec<u32> = (0..100).map(|_| client.get("/")).collect();
     let statuses: Vec<u16> = streams.into_iter().map(|stream| client.message(stream).status()).collect();
-    // Those that waited for the dial, and those that came behind it.
+    // Those that waited for the dial, and later ones.
     let known = [CONNECT_REFUSED.0, NO_HEALTHY_ENDPOINT.0];
     assert!(statuses[0] == CONNECT_REFUSED.0 && statuses.iter().all(|s| known.contains(s)), "{statuses:?}");
 }
 
 #[test]
 fn whoever_connects_may_leave() {
-    // The first request connects, and its client gives up; the others get what it began.
+    // The first request connects, and its client gives up; the others use that connection.
     let upstream = Upstream::listen();
     let weir = weir(upstream.address(), H2C);
     let mut first = weir.h2();

@@ -1,5 +1,5 @@
-//! Attackers by HTTP/2: cut by GOAWAY where they can be told from honest clients, held in bounded memory where not, and
-//! others are served meanwhile.
+//! HTTP/2 attackers: cut by GOAWAY if they can be told from honest clients, otherwise held in bounded memory. Others
+//! are served meanwhile.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,14 +11,14 @@ use weir_testkit::{Client, Upstream, Weir, alone, table};
 
 use super::{H2C, ask, counted, get, weir_with};
 
-/// Small enough to be reached by a handful of frames.
+/// Small enough to reach with a few frames.
 const SMALL: &str = "limits: { header_bytes: 1KiB, h2: { continuations: 8, empty_data: 20, errors: 20, pings: 20, priorities: 20, \
                      resets: 20, settings: 20, window_updates: 20 } }";
 
-/// How soon an attacker is cut.
+/// How soon an attacker must be cut.
 const CUT: Duration = Duration::from_millis(500);
 
-/// Somebody honest, who asks again and again until told to stop.
+/// An honest client that sends requests until told to stop.
 struct Honest {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<usize>,
@@ -37,7 +37,7 @@ impl Honest {
                 let stream = framed.get("/own");
                 framed.message(stream).expect_status(200);
                 plain.get("/own").expect_status(200);
-                // Not less: the machine may be busy with other tests.
+                // Not less: other tests may keep the machine busy.
                 assert!(
                     started.elapsed() < Duration::from_secs(3),
                     "somebody honest waited for {:?}",
@@ -52,7 +52,7 @@ impl Honest {
         Self { stop, thread }
     }
 
-    /// Everybody was answered, and in time.
+    /// Every request was answered, and in time.
     #[track_caller]
     fn end(self) {
         self.stop.store(true, Ordering::Relaxed);
@@ -60,7 +60,7 @@ impl Honest {
     }
 }
 
-/// A gateway with a route of its own, for the honest, and an upstream for the others.
+/// A gateway with a separate route for honest clients, and an upstream for the others.
 #[track_caller]
 fn target(endpoint: std::net::SocketAddr, settings: &str, limits: &str) -> Weir {
     Weir::start(&format!(
@@ -71,7 +71,7 @@ fn target(endpoint: std::net::SocketAddr, settings: &str, limits: &str) -> Weir 
     ))
 }
 
-/// Sends all of it, and sees the GOAWAY that it deserves.
+/// Sends everything, and expects the matching GOAWAY.
 #[track_caller]
 fn expect_cut(attacker: &mut H2<Client>, attack: &[u8]) {
     let started = Instant::now();
@@ -139,7 +139,7 @@ fn each_kind_has_its_limit_and_its_cause() {
                 ]
             })
         }),
-        // What follows makes us reset streams (CVE-2025-8671).
+        // The following frames make us reset streams (CVE-2025-8671).
         ("window overflow", "h2_error_flood", |attacker| {
             many(attacker, |stream| {
                 vec![Frame::headers(stream, &get(&[]), true), Frame::window(stream, 0x7fff_ffff)]
@@ -178,7 +178,7 @@ fn each_kind_has_its_limit_and_its_cause() {
     );
 }
 
-/// SETTINGS ask for an answer each, and this upstream reads none of them.
+/// Each SETTINGS requires an answer, and this upstream reads none.
 #[test]
 fn an_upstream_that_floods_is_cut() {
     let has_flooded = AtomicBool::new(false);
@@ -200,7 +200,7 @@ fn many(attacker: &mut H2<Client>, frames: impl Fn(u32) -> Vec<Frame>) -> Vec<u8
     (0..60).flat_map(|_| frames(attacker.next_stream())).flat_map(|frame| frame.bytes()).collect()
 }
 
-/// Breaks of a rule that end the connection at once, each in its own way.
+/// Protocol violations that end the connection immediately, each of a different kind.
 #[test]
 fn what_breaks_the_protocol_is_cut() {
     let rows: &[(&str, Attack)] = &[
@@ -253,7 +253,7 @@ fn pings_at_full_speed() {
     full_speed("h2_ping_flood", |_| Frame::ping([7; 8]).bytes().repeat(10));
 }
 
-/// With the limits that everybody has, and a client that writes as fast as it can.
+/// With the default limits, and a client that writes as fast as it can.
 #[track_caller]
 fn full_speed(cause: &str, frames: impl Fn(u32) -> Vec<u8>) {
     let _alone = alone();
@@ -271,7 +271,7 @@ fn full_speed(cause: &str, frames: impl Fn(u32) -> Vec<u8>) {
     assert_eq!(attacker.go_away(0).1, code::CALM);
     assert!(started.elapsed() < CUT, "cut after {:?}", started.elapsed());
     attacker.expect_end();
-    drop(writing); // what it could send does not matter
+    drop(writing); // how much it could send does not matter
     counted(&weir, cause);
     honest.end();
     let grown = weir.rss_kib().saturating_sub(before);
@@ -280,7 +280,7 @@ fn full_speed(cause: &str, frames: impl Fn(u32) -> Vec<u8>) {
 
 #[test]
 fn a_bomb_of_fields() {
-    // A field of 4 KiB goes into the table once; then a byte for each time it is meant again (CVE-2016-6581).
+    // A field of 4 KiB enters the table once; each further use takes one byte (CVE-2016-6581).
     let upstream = Upstream::listen();
     let weir = target(upstream.address(), "", "");
     let honest = Honest::begin(&weir);
@@ -307,10 +307,10 @@ fn a_bomb_of_fields() {
     upstream.expect_no_connection();
 }
 
-/// Heads of many times a field in the table, of clients that take no answers: a byte stands for 3,500.
+/// Heads that repeat a table entry many times, from clients that read no answers: one byte becomes 3,500.
 #[test]
 fn heads_that_are_held() {
-    // 15 of them are too large a head, 8 are one that an upstream is asked for.
+    // 15 of them exceed the head limit; 8 fit, and reach an upstream.
     for fields in [15, 8] {
         let upstream = Upstream::listen();
         let weir = target(upstream.address(), ", limits: { connections: 1 }", "");
@@ -343,7 +343,7 @@ fn heads_that_are_held() {
     }
 }
 
-/// What attackers held does not stay with the allocator when they are gone.
+/// The allocator returns the attackers' memory after they leave.
 #[test]
 fn memory_goes_back() {
     let upstream = Upstream::listen();
@@ -369,7 +369,7 @@ fn memory_goes_back() {
     let grown = weir.rss_kib().saturating_sub(before);
     assert!(grown > 8 * 1024, "{grown} KiB are no burden");
     drop(attackers);
-    // It takes some seconds of quiet, which `eventually` is too short for.
+    // This takes some seconds of quiet, longer than `eventually` waits.
     let until = Instant::now() + Duration::from_secs(20);
     while weir.rss_kib().saturating_sub(before) >= grown * 2 / 3 {
         assert!(
@@ -441,7 +441,7 @@ fn slow_bodies_on_many_streams() {
 
 #[test]
 fn honest_clients_are_no_attackers() {
-    // A page that is left, a download with small windows, gRPC that pings with its data, all within what is allowed.
+    // A page that is left, a download with small windows, gRPC with a ping per message: all within the limits.
     let origin = H2Origin::answering(|request| {
         vec![b'x'; if request.header(":path") == Some("/large") { 3_000_000 } else { 10 }]
     });
@@ -463,7 +463,7 @@ fn honest_clients_are_no_attackers() {
     let mut seen = 0;
     while seen < 3_000_000 {
         let now = reader.wait(stream, "more", |message| message.body.len() > seen).body.len();
-        // One update for each kibibyte: more than any client sends.
+        // One update per kibibyte: more than any client sends.
         for _ in 0..(now - seen).div_ceil(1024) {
             reader.send(&Frame::window(stream, 1024));
         }

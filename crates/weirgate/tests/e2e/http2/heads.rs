@@ -1,5 +1,5 @@
-//! Request heads from an HTTP/2 client to an HTTP/1.1 upstream: what passes, in which form, and what never does
-//! (RFC 9113 §8).
+//! Request heads from an HTTP/2 client to an HTTP/1.1 upstream: what passes, in which form, and what never does (RFC
+//! 9113 §8).
 
 use weir_testkit::{Upstream, table};
 
@@ -17,12 +17,12 @@ type Fields = Vec<(&'static str, &'static str)>;
 enum Refused {
     /// By an answer.
     Answer(Cause),
-    /// The stream, as a malformed one.
+    /// As a malformed stream.
     Stream,
 }
 use Refused::{Answer, Stream};
 
-/// Sends each of these, sees it refused, and sees that nothing of it arrived and that the connection still serves.
+/// Sends each head and expects a refusal. Nothing of it may arrive, and the connection must still work.
 #[track_caller]
 fn refused(rows: &[(&'static str, Fields, Refused)]) {
     let upstream = Upstream::fixed(OK_BODY);
@@ -42,7 +42,7 @@ fn refused(rows: &[(&'static str, Fields, Refused)]) {
                     answer.expect_malformed();
                 }
             }
-            // Whatever one stream did, the connection lives.
+            // Whatever happened on one stream, the connection survives.
             let next = client.get("/next");
             client.message(next).expect_status(200);
         },
@@ -54,7 +54,7 @@ fn refused(rows: &[(&'static str, Fields, Refused)]) {
     assert!(upstream.stray().is_empty());
 }
 
-/// GET with other pseudo-fields.
+/// A GET with different pseudo-fields.
 fn pseudo(fields: &[(&'static str, &'static str)]) -> Fields {
     fields.to_vec()
 }
@@ -273,7 +273,7 @@ fn heads_have_limits() {
     let weir = weir_with(upstream.address(), "", "limits: { header_bytes: 8KiB, headers: 20 }");
     let mut client = weir.h2();
     let long = "x".repeat(5000);
-    // Beyond what is allowed, and beyond what is decoded.
+    // More than is allowed, and more than is decoded.
     let stream = client.request(&get(&[("x-a", &long), ("x-b", &long)]), true);
     client.message(stream).expect_cause(HEADER_TOO_LARGE);
     let stream = client.request(&get(&[("x-a", &long), ("x-b", &long), ("x-c", &long)]), true);

@@ -9,7 +9,7 @@ use super::{BOTH, H2C, get, weir};
 use crate::cause::VERSION;
 use crate::support::{ALL_TO_UP, GET, OK_BODY};
 
-/// A gateway that answers `ok` by itself, whose listener has these settings.
+/// A gateway that itself answers `ok`; its listener has these settings.
 #[track_caller]
 fn listening(listener: &str) -> Weir {
     Weir::start(&saying(listener, "ok"))
@@ -59,7 +59,7 @@ fn what_begins_like_a_preface_may_be_http1() {
     }
     client.read_response().expect_status(200);
     assert_eq!(upstream.take_request().head.line, "PRINT / HTTP/1.1");
-    // And a preface behind a request is none.
+    // A preface after a request is not a preface.
     client.send(PREFACE);
     assert_eq!(client.read_response().status / 100, 4);
 }
@@ -176,7 +176,7 @@ fn a_drain_in_two_steps() {
     client.ping();
     weir.signal(libc::SIGTERM);
     assert_eq!(client.peek_go_away(), (0x7fff_ffff, code::NONE));
-    // It came before we could know: it is served all the same.
+    // It was sent before the client could know: it is served anyway.
     let second = client.get("/second");
     let mut other = upstream.accept();
     other.read_request();

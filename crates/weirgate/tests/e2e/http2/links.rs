@@ -1,4 +1,4 @@
-//! Connections to HTTP/2 upstreams: few, shared, and what becomes of requests when one of them ends.
+//! Connections to HTTP/2 upstreams: few, shared, and the fate of requests when one of them ends.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier};
@@ -49,7 +49,7 @@ fn a_burst_on_a_cold_pool_makes_few_connections() {
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
     assert_eq!(origin.requests(), 400);
-    // 256 at one time on each is our own limit: 205 are 80 % of it.
+    // Our own limit is 256 concurrent streams per connection: 205 are 80 % of it.
     assert!(origin.connections() <= 3, "{} connections", origin.connections());
 }
 
@@ -67,7 +67,7 @@ fn another_connection_above_80_percent() {
         first.accept();
     }
     upstream.expect_no_connection();
-    // The ninth finds eight of ten: it need not wait, but another is opened for those that follow.
+    // The ninth finds eight of ten: it need not wait, but another connection is opened for later requests.
     client.get("/8");
     first.accept();
     let mut second = server(&upstream, &settings);
@@ -82,7 +82,7 @@ fn another_connection_above_80_percent() {
 
 #[test]
 fn a_peer_that_takes_one_at_a_time() {
-    // The limit of the upstream and its own limit of connections: the others wait for their turn, and get it.
+    // The upstream's stream limit and its connection limit apply: the other requests wait their turn.
     let upstream = Upstream::listen();
     let weir = weir(upstream.address(), "protocol: h2c, limits: { connections: 1 }");
     let mut client = weir.h2();
@@ -91,7 +91,7 @@ fn a_peer_that_takes_one_at_a_time() {
     for n in 0..3 {
         let (seen, request) = peer.accept_whole();
         request.expect_header(":path", &format!("/{n}"));
-        peer.ping(); // nothing else has come meanwhile
+        peer.ping(); // nothing else has arrived meanwhile
         peer.respond(seen, &[(":status", "200")], format!("{n}"));
     }
     for (n, stream) in streams.iter().enumerate() {
@@ -117,7 +117,7 @@ fn who_waits_too_long_for_a_stream_is_told() {
 
 #[test]
 fn one_that_is_full_hides_none_with_room() {
-    // Few requests are many where the upstream takes few, or none any more.
+    // A few requests are many if the upstream allows few, or none any more.
     for limit in [0, 1] {
         let upstream = Upstream::listen();
         let weir = weir(upstream.address(), H2C);
@@ -139,7 +139,7 @@ fn one_that_is_full_hides_none_with_room() {
         request.expect_header(":path", "/3");
         second.respond(again, &[(":status", "200")], "ok");
         client.message(more).expect_body("ok");
-        // Which of the two came first is not said.
+        // Their order is unspecified.
         held.into_iter().for_each(|seen| second.respond(seen, &[(":status", "200")], "ok"));
         for asked in others {
             client.message(asked).expect_body("ok");
@@ -184,7 +184,7 @@ fn a_refused_stream_is_sent_again() {
         let mut peer = server(&upstream, &[]);
         let (seen, _) = peer.accept_whole();
         peer.reset(seen, code::REFUSED);
-        // On the same connection or on a new one: both would be right.
+        // The same connection or a new one would both be correct.
         let answered = Arc::new(AtomicUsize::new(0));
         loop {
             if let Some(conn) = upstream.try_accept() {
@@ -222,7 +222,7 @@ fn a_post_that_came_whole_is_sent_again_after_refused_stream() {
     let upstream = Upstream::listen();
     let weir = weir(upstream.address(), H2C);
     let mut client = weir.client();
-    // Of HTTP/1.1, in one piece: the body is here with the head.
+    // Over HTTP/1.1 in one piece: the body arrives with the head.
     client.send("POST / HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 4\r\n\r\nbody");
     let mut peer = server(&upstream, &[]);
     let (seen, request) = peer.accept_whole();
@@ -254,7 +254,7 @@ fn what_a_goaway_leaves_out_is_sent_again() {
     }
     client.message(post).expect_body("new");
     client.message(get).expect_body("new");
-    // What it took it finishes, and nothing else is sent there.
+    // It finishes the streams that it accepted, and gets no others.
     let next = client.get("/next");
     let (again, _) = new.accept_whole();
     new.respond(again, &[(":status", "200")], "new");
@@ -315,7 +315,7 @@ fn a_reset_after_the_head_is_not_sent_again() {
     peer.headers(seen, &[(":status", "200")], false);
     peer.reset(seen, code::REFUSED);
     assert!(matches!(client.message(stream).end, Some(End::Reset(_))));
-    // Nor for another code before it.
+    // Nor after another code.
     let stream = client.get("/");
     let (seen, _) = peer.accept_whole();
     peer.reset(seen, code::INTERNAL);
@@ -335,7 +335,7 @@ fn an_upstream_that_refuses_all_is_not_asked_for_ever() {
     assert_eq!(origin.requests(), 3);
 }
 
-/// Refuses every stream, or says of each that it had not come to it.
+/// Refuses every stream, or reports each as not processed.
 fn unwilling(leaves: bool) -> H2Origin {
     H2Origin::new(Options::default(), move |peer, stream, _| match leaves {
         true => peer.send(&Frame::go_away(0, code::NONE)),
@@ -364,7 +364,7 @@ fn what_refuses_all_sees_a_fifth_more() {
         for _ in 0..100 {
             client.ask(GET).expect_status(502);
         }
-        // A fifth of the requests of each second, or three where that is more.
+        // A fifth of the requests of each second, or three if that is more.
         let (seen, most) = (origin.requests(), 100 + 20 + 3 * began.elapsed().as_secs() as usize);
         assert!((110..=most).contains(&seen), "{seen} of {most}, leaves: {leaves}");
     }
@@ -403,7 +403,7 @@ fn a_connection_that_dies_takes_its_requests_along() {
         assert_eq!(answer.status(), 502, "{answer:?}");
     }
     upstream.expect_no_connection();
-    // The next finds a new one.
+    // The next request gets a new one.
     let stream = client.get("/");
     let mut peer = server(&upstream, &[]);
     let (seen, _) = peer.accept_whole();
@@ -458,7 +458,7 @@ fn a_ping_of_the_upstream_is_answered() {
 
 // === 500 at one time ===
 
-/// One stream stalls; the others are answered, all of them, and none waits for it.
+/// One stream stalls; all others are answered, and none waits for it.
 #[test]
 fn five_hundred_streams_and_one_that_stalls() {
     const STREAMS: usize = 500;
@@ -474,7 +474,7 @@ fn five_hundred_streams_and_one_that_stalls() {
     );
     let stalled = client.get("/stall");
     client.wait(stalled, "its head", |message| message.status() == 200);
-    // A machine that is busy with something else may be slow once; a stall comes each time.
+    // A busy machine may be slow once; a stall occurs each time.
     let took = [(); 3].map(|()| {
         let started = Instant::now();
         let streams: Vec<u32> = (0..STREAMS)
@@ -507,7 +507,7 @@ fn an_upstream_that_speaks_http1() {
     let mut client = weir.h2();
     let stream = client.get("/");
     client.message(stream).expect_cause((502, "upstream_protocol"));
-    // One that waits for a request of its own protocol closes, or says something in it.
+    // A server that waits for a request of its own protocol closes, or sends something in it.
     let upstream = Upstream::script(|conn| {
         conn.read_until("PRI * HTTP/2.0\r\n\r\n");
         let _ = conn.try_send("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");

@@ -24,7 +24,7 @@ use crate::support::ALL_TO_UP;
 /// A listener `web` for both protocols.
 const BOTH: &str = "listeners: { web: { address: 127.0.0.1:0, protocols: [http1, h2] } }";
 
-/// What is logged of each exchange.
+/// Logs each exchange.
 const LOG: &str = "access_log: { output: stdout }";
 
 /// An upstream that speaks HTTP/2 in cleartext.
@@ -45,12 +45,12 @@ fn weir_with(endpoint: SocketAddr, settings: &str, more: &str) -> Weir {
     ))
 }
 
-/// The fields of a GET, with others behind.
+/// The fields of a GET, followed by others.
 fn get<'a>(more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     ask("GET", "/", more)
 }
 
-/// The fields of a request to `weir.test`, with others behind.
+/// The fields of a request to `weir.test`, followed by others.
 fn ask<'a>(method: &'a str, path: &'a str, more: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     let mut fields =
         vec![(":method", method), (":scheme", "http"), (":authority", "weir.test"), (":path", path)];
@@ -69,7 +69,7 @@ fn counted(weir: &Weir, cause: &str) {
     });
 }
 
-/// What the gateway counts.
+/// The gateway's metrics.
 #[track_caller]
 fn metrics(weir: &Weir) -> String {
     weir.admin_client().ask(format!("GET /metrics HTTP/1.1\r\nHost: {}\r\n\r\n", weir.admin())).text()

@@ -1,4 +1,4 @@
-//! The same exchange through all four pairs of protocols: what a message means does not depend on what carries it.
+//! The same exchange through all four pairs of protocols: a message's meaning does not depend on the protocol.
 
 use weir_testkit::h2::{H2, Message, Options};
 use weir_testkit::{Body, Client, Conn, Head, Upstream, Weir, table};
@@ -15,12 +15,12 @@ use Spoken::{Http1, Http2};
 
 const PAIRS: [(Spoken, Spoken); 4] = [(Http1, Http1), (Http1, Http2), (Http2, Http1), (Http2, Http2)];
 
-/// What is the same in both protocols.
+/// The parts that both protocols have in common.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Said {
     /// The method, or the status.
     start: String,
-    /// Fields whose name begins with `x-` and a few others.
+    /// Fields with names that begin with `x-`, and a few others.
     fields: Vec<(String, String)>,
     body: String,
     trailers: Vec<(String, String)>,
@@ -28,7 +28,7 @@ struct Said {
 
 type Lines = &'static [(&'static str, &'static str)];
 
-/// One message to be sent.
+/// A message to send.
 #[derive(Clone, Copy, Default)]
 struct Say {
     start: &'static str,
@@ -45,7 +45,7 @@ impl Say {
         Said { start: self.start.to_owned(), fields, body: self.body.concat(), trailers: own(self.trailers) }
     }
 
-    /// As text, chunked unless its fields say its length.
+    /// As text, chunked unless its fields specify its length.
     fn text(&self, line: &str) -> String {
         let mut text = format!("{line}\r\n");
         for (name, value) in self.fields {
@@ -109,7 +109,7 @@ fn of_frames(start: &str, message: &Message) -> Said {
     }
 }
 
-/// Both ends of one pair.
+/// Both ends of a pair.
 struct Pair {
     upstream: Upstream,
     weir: Weir,
@@ -132,7 +132,7 @@ impl Pair {
         Self::with(spoken, "")
     }
 
-    /// With more top-level config.
+    /// With further top-level config.
     fn with((front, back): (Spoken, Spoken), more: &str) -> Self {
         let upstream = Upstream::listen();
         let weir = weir_with(upstream.address(), if back == Http2 { H2C } else { "" }, more);
@@ -155,7 +155,7 @@ impl Pair {
     }
 }
 
-/// One exchange; returns what the upstream and the client understood.
+/// Runs one exchange; returns what the upstream and the client understood.
 fn exchange(
     client: &mut Front,
     back: &mut Option<Back>,
@@ -303,7 +303,7 @@ fn trailers_name_nothing_that_a_filter_answers_for() {
 
 #[test]
 fn trailers_that_may_not_pass() {
-    // A trailer that would be a field of the message itself, or its framing, had it come first (RFC 9110 §6.5.1).
+    // A trailer that would be a field of the message itself, or its framing, if it came first (RFC 9110 §6.5.1).
     let rows: &[(&str, Lines)] = &[
         ("content-length", &[("content-length", "5")]),
         ("host", &[("host", "evil.test")]),
@@ -317,7 +317,7 @@ fn trailers_that_may_not_pass() {
             rows,
             |(name, _)| format!("{name} to {back:?}"),
             |(_, trailers)| {
-                // One for each row: no row's upstream connection is the next one's.
+                // One pair per row, so that rows do not share an upstream connection.
                 let pair = Pair::new((Http2, back));
                 let Front::Framed(mut client) = pair.client() else { panic!("it speaks HTTP/2") };
                 let stream = client.post("/");

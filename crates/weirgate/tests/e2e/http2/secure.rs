@@ -1,4 +1,4 @@
-//! Which protocol is spoken over TLS, on both sides, and whom we believe.
+//! The protocol chosen over TLS, on both sides, and which certificates are trusted.
 
 use weir_testkit::h2::{H2, H2Origin, Options};
 use weir_testkit::{Authority, Client, ServerTls, Tls, Upstream, Weir};
@@ -6,7 +6,7 @@ use weir_testkit::{Authority, Client, ServerTls, Tls, Upstream, Weir};
 use crate::cause::UPSTREAM_TLS;
 use crate::support::{ALL_TO_UP, GET, OK_BODY, WEB};
 
-/// A gateway in front of one endpoint over TLS, which it calls `up.test`.
+/// A gateway in front of one TLS endpoint, which it calls `up.test`.
 #[track_caller]
 fn before(endpoint: std::net::SocketAddr, authority: &Authority, protocol: &str) -> Weir {
     Weir::start(&format!(
@@ -124,7 +124,7 @@ fn h2_verifies_certificates() {
 fn h2_takes_nothing_else() {
     let authority = Authority::new();
     let tls = ServerTls::new(&authority.leaf(&["up.test"]));
-    // One that insists on HTTP/1.1 in ALPN, and one that knows no ALPN.
+    // One insists on HTTP/1.1 in ALPN, and one does not support ALPN.
     let insisting = Upstream::fixed_tls(&tls, OK_BODY);
     let weir = before(insisting.address(), &authority, "h2");
     let answer = weir.client().ask(GET);
@@ -137,7 +137,7 @@ fn h2_takes_nothing_else() {
 
 #[test]
 fn upstreams_of_different_protocols_at_one_address() {
-    // They share an endpoint, not a connection.
+    // They share an endpoint, but not a connection.
     let authority = Authority::new();
     let tls = ServerTls::new(&authority.leaf(&["up.test"])).alpn(&["h2", "http/1.1"]);
     let upstream = Upstream::listen_tls(&tls);

@@ -1,4 +1,4 @@
-//! Many requests on one client connection: side by side, and none in the way of another.
+//! Many concurrent requests on one client connection, none blocking another.
 
 use weir_testkit::h2::{H2, H2Origin, Options, code, setting};
 use weir_testkit::{Upstream, Weir};
@@ -6,10 +6,10 @@ use weir_testkit::{Upstream, Weir};
 use super::{H2C, weir, weir_with};
 use crate::support::OK_BODY;
 
-/// More than every buffer on the way of one response: the stream's window of 64 KiB, ours, and the sockets'.
+/// More than all buffers for one response: the stream's window of 64 KiB, ours, and the sockets'.
 const LARGE: usize = 1_000_000;
 
-/// A client that gives its streams no window.
+/// A client with zero windows for its streams.
 fn without_windows(weir: &Weir) -> H2<weir_testkit::Client> {
     let options = Options { settings: vec![(setting::WINDOW, 0)], ..Options::default() };
     H2::client_with(weir.client(), &options)
@@ -17,7 +17,7 @@ fn without_windows(weir: &Weir) -> H2<weir_testkit::Client> {
 
 #[test]
 fn slow_requests_are_answered_side_by_side() {
-    // Each is answered only once all have come, and the last one first.
+    // None is answered until all have arrived; the last is answered first.
     let upstream = Upstream::listen();
     let weir = weir(upstream.address(), "");
     let mut client = weir.h2();
@@ -43,7 +43,7 @@ fn more_than_the_limit_is_refused() {
     let streams = [client.get("/0"), client.get("/1"), client.get("/2")];
     client.message(streams[2]).expect_reset(code::REFUSED);
     for _ in 0..2 {
-        // Each has a connection of its own, in no particular order.
+        // Each has its own connection, in no particular order.
         let mut conn = upstream.accept();
         let first = conn.read_request().head.line.contains("/0 ");
         conn.send(OK_BODY);
@@ -90,7 +90,7 @@ fn a_stalled_stream_stalls_no_neighbour_of_a_client() {
             client.send(&weir_testkit::h2::Frame::window(stream, 100));
             client.message(stream).expect_status(200).expect_body("xx");
         }
-        // Another client of the same core, and of the same upstream connection.
+        // Another client on the same core and upstream connection.
         let mut other = weir.h2();
         for n in 0..50 {
             let stream = other.get(&format!("/{n}"));
@@ -108,7 +108,7 @@ fn a_stalled_stream_stalls_no_neighbour_of_a_client() {
 
 #[test]
 fn a_slow_reader_slows_its_own_upstream() {
-    // What nobody takes stays where it is: the upstream is stopped after the buffers on the way are full.
+    // Unread data stays at the upstream, which stops once the buffers on the way are full.
     let upstream = Upstream::listen();
     let weir = weir(upstream.address(), H2C);
     let mut client = without_windows(&weir);
@@ -118,7 +118,7 @@ fn a_slow_reader_slows_its_own_upstream() {
     peer.headers(seen, &[(":status", "200")], false);
     let taken = peer.fill(seen, &[b'x'; 4 * LARGE]);
     assert!(taken < LARGE, "{taken} bytes were taken for a client that reads nothing");
-    // A neighbour on the same upstream connection has all the room it wants.
+    // Another stream on the same upstream connection is not affected.
     let other = client.get("/other");
     let (seen_other, _) = peer.accept();
     client.send(&weir_testkit::h2::Frame::window(other, 4 * LARGE as u32));
@@ -157,7 +157,7 @@ fn a_reset_by_the_client_reaches_the_upstream() {
         let line = weir.wait_stdout(path);
         assert!(line.contains("client_closed"), "{line}");
     }
-    // The connections serve on.
+    // The connections keep working.
     let third = client.get("/third");
     let (seen, _) = peer.accept_whole();
     peer.respond(seen, &[(":status", "200")], "ok");

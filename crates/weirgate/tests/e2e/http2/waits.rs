@@ -1,4 +1,4 @@
-//! Exchanges that wait: for a connection, for a place, for a filter's answer; and clients that do not.
+//! Exchanges that wait for a connection, a slot or a filter's answer; and clients that do not wait.
 
 use std::time::Duration;
 
@@ -80,7 +80,7 @@ fn a_request_canceled_while_a_filter_asks_ends_at_once() {
     conn.read_request();
     client.reset(stream, code::CANCEL);
     conn.expect_close();
-    // A client of HTTP/1.1 too, once it has waited for a moment.
+    // An HTTP/1.1 client too, once it has waited a moment.
     let mut client = weir.client();
     client.send(GET);
     let mut conn = service.accept();
@@ -148,13 +148,13 @@ fn an_endpoint_that_takes_no_requests_is_as_one_that_cannot_be_connected_to() {
 
 #[test]
 fn every_worker_has_a_connection_below_its_limit() {
-    // One connection in all, and two workers: each may have one, or the second would never be served.
+    // One connection in total but two workers: each must get a turn, or the second would never be served.
     let origin = H2Origin::fixed("ok");
     let weir = Weir::start(&format!(
         "workers: 2\n{BOTH}\nupstreams: {{ up: {{ endpoints: [{}], {H2C}, limits: {{ connections: 1 }} }} }}\n{ALL_TO_UP}\n",
         origin.address()
     ));
-    // So many connections of clients that both workers have some.
+    // Enough client connections for both workers to have some.
     let clients: Vec<Client> = (0..32).map(|_| weir.client()).collect();
     for mut client in clients {
         client.ask(GET).expect_status(200).expect_body("ok");
@@ -217,7 +217,7 @@ fn of_a_long_body_nothing_is_sent_again() {
     let (seen, _) = peer.accept();
     peer.wait(seen, "the body", |message| message.body == body);
     peer.reset(seen, code::REFUSED);
-    // The beginning is gone: more than 16 KiB are not kept.
+    // The beginning is gone, because at most 16 KiB are kept.
     client.message(stream).expect_cause(UPSTREAM_RESET);
     upstream.expect_no_connection();
 }

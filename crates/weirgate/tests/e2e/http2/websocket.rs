@@ -37,7 +37,7 @@ fn from_http2_to_http1() {
     }
     client.data(stream, [0x81, 0x82, 0, 0, 0, 0, b'h', b'i'], false);
     client.wait(stream, "the echo", |message| message.body == [0x81, 2, b'h', b'i']);
-    // A neighbour meanwhile.
+    // Another stream meanwhile.
     let other = client.get("/");
     assert_ne!(client.message(other).status(), 0);
     client.data(stream, [0x88, 0x80, 0, 0, 0, 0], false);
@@ -65,21 +65,21 @@ fn what_http1_is_asked() {
     assert!(head.all("connection").iter().any(|value| value.eq_ignore_ascii_case("upgrade")));
     assert_eq!(head.header("sec-websocket-key").map(str::len), Some(24));
     assert_eq!((head.header("content-length"), head.header("transfer-encoding")), (None, None));
-    // No is no, with its body.
+    // A refusal passes, with its body.
     conn.send("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno");
     client.wait(stream, "the refusal", |message| message.status() == 403 && message.body == b"no");
 }
 
 #[test]
 fn a_length_that_no_body_follows() {
-    // An upstream that was told of it would take the next request on the connection for it.
+    // An upstream that learned of it would mistake the next request on the connection for its data.
     let upstream = Upstream::listen();
     let weir = weir(upstream.address(), "");
     let mut client = weir.h2();
     let stream = client.request(&[CONNECT, &[("content-length", "5")]].concat(), false);
     let mut conn = upstream.accept();
     assert_eq!(conn.read_head().header("content-length"), None);
-    // And only a 101 opens the tunnel: to the client any 2xx would.
+    // Only a 101 opens the tunnel; the client would take any 2xx for success.
     conn.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
     client.wait(stream, "the refusal", |message| message.status() == 502);
 }
@@ -152,7 +152,7 @@ fn an_upstream_that_does_not_know_it() {
     let stream = client.request(CONNECT, false);
     let answer = client.wait(stream, "the refusal", |message| message.status() != 0);
     assert_eq!(answer.status(), 502);
-    // It has seen neither, and serves others.
+    // The upstream has seen neither, and serves other requests.
     let stream = client.get("/");
     let (seen, request) = peer.accept_whole();
     request.expect_header(":method", "GET");

@@ -1,4 +1,4 @@
-//! `weir bench`: every route is asked what it answers, each filter is left out in turn, and nothing is left behind.
+//! `weir bench` sends a request to every route, leaves out each filter in turn, and cleans up.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use weir_report::Bench;
 use weir_testkit::{Authority, Finished, eventually, weir_command};
 
-/// Runs `weir bench` beside a `weir.yaml` with this text, with a folder for temporary files of its own.
+/// Runs `weir bench` next to a `weir.yaml` with this text, with its own folder for temporary files.
 #[track_caller]
 fn bench(yaml: &str, args: &[&str]) -> (Finished, TempDir) {
     let dir = TempDir::new().unwrap();
@@ -81,7 +81,7 @@ fn every_route_and_filter_has_its_cost() {
         "{:?}",
         found.notes
     );
-    // What it started has ended.
+    // Its processes have ended.
     for target in found.routes.iter().flat_map(|r| &r.comparison.targets) {
         let address = target.url.trim_start_matches("http://").split('/').next().unwrap();
         assert!(TcpStream::connect(address).is_err(), "{address} is still there");
@@ -148,7 +148,7 @@ fn who_asks_has_a_password_and_a_certificate() {
     assert!(told, "{:?}", found.notes);
 }
 
-/// A hash whose password nobody knows here, as a config has it.
+/// A hash in config form with an unknown password.
 fn unknown_hash() -> String {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("password");

@@ -1,4 +1,4 @@
-//! `weir compare -f`: what a bench file names is started, compared and ended, and its mistakes are told at once.
+//! `weir compare -f` starts, compares and stops the processes in a bench file, and reports all mistakes together.
 
 use std::fs;
 use std::net::TcpStream;

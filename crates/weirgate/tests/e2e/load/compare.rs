@@ -1,4 +1,4 @@
-//! `weir compare`: who is faster is told, with an interval, and noise fails nothing.
+//! `weir compare` reports which target is faster, with an interval, and noise fails nothing.
 
 use super::{origin, url};
 use crate::support::OK_BODY;
@@ -17,7 +17,7 @@ fn result(finished: &Finished) -> Comparison {
     serde_json::from_str(&finished.stdout).unwrap_or_else(|e| panic!("{e}: {finished:#?}"))
 }
 
-/// Names of two targets: one answers at once, the other after 10 ms.
+/// The names of two targets: one answers immediately, the other after 10 ms.
 fn quick_and_slow() -> (weir_origin::Handle, String, String) {
     let (handle, url) = origin("");
     (handle, format!("quick={url}/body/1KiB"), format!("slow={url}/delay/10"))
@@ -27,7 +27,7 @@ fn quick_and_slow() -> (weir_origin::Handle, String, String) {
 fn the_slower_one_is_told_and_fails_the_gate() {
     let (_origin, quick, slow) = quick_and_slow();
     let dir = TempDir::new().unwrap();
-    // Enough rounds for an interval also where a busy machine makes some of them slow.
+    // Enough rounds for an interval even if a busy machine slows some of them.
     let args = ["-d5s", "--block", "120ms", "--fail-if", "p50 worse 20%", "--fail-if", "p99 worse 900%"];
     let run = compare(&dir, &[&args[..], &["--format", "json", &quick, &slow]].concat());
     run.expect_code(1);
@@ -40,7 +40,7 @@ fn the_slower_one_is_told_and_fails_the_gate() {
     let ratio = slow_result.ratios["p50"];
     assert!(ratio.range.unwrap().0 > 1.0 && slow_result.ratios["rate"].value < 1.0, "{ratio:?}");
     assert!(!c.conditions[0].passed && c.conditions[0].target == "slow");
-    // The other way round it is better, not worse.
+    // In the other order it is better, not worse.
     let run = compare(
         &dir,
         &["-d2s", "--block", "120ms", "--fail-if", "p50 worse 20%", "--html", "c.html", &slow, &quick],
@@ -73,7 +73,7 @@ fn a_saved_result_is_a_gate() {
         .expect_text("BROKEN p50 worse 20%: slow");
     let lenient = ["--against", "before.json", "--fail-if", "rate worse 90%"];
     compare(&dir, &[&rounds[..], &lenient, &[&quick]].concat()).expect_code(0).expect_text("to before");
-    // A report of `weir load` is one value for each figure: something to look at, and no gate.
+    // A report of `weir load` has one value per figure: informative, but no basis for a gate.
     let url = quick.trim_start_matches("quick=");
     run_weir(dir.path(), &["load", "-n200", "-c1", "--save", "load.json", url]).expect_code(0);
     let gate = ["--against", "load.json", "--fail-if", "p50 worse 20%"];

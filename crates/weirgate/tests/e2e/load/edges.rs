@@ -1,4 +1,4 @@
-//! What counts at the two edges of a run: where the warm-up ends, and where the last requests begin.
+//! What counts at both edges of a run: where the warm-up ends, and where the last requests begin.
 
 use super::{expect_reason, load, origin, report, url};
 use crate::support::OK;
@@ -17,7 +17,7 @@ fn an_answer_long_after_the_end_lengthens_no_rate() {
     let window = r.window.unwrap();
     assert_eq!((window.length_ns, r.targets[1].in_window), (300_000_000, 0), "{window:?}");
     assert!(r.duration_ns >= 1_500_000_000 && r.targets[1].responses > 0, "{}", r.duration_ns);
-    // The slow ones, and at most one on each connection that was under way at the end.
+    // The slow ones, and at most one in flight on each connection at the end.
     let after = r.counts.responses - window.responses;
     assert!((r.targets[1].responses..=r.targets[1].responses + 4).contains(&after), "{after}");
     assert!((r.rate() - window.responses as f64 / 0.3).abs() < 1e-6, "{}", r.rate());
@@ -36,7 +36,8 @@ fn an_answer_long_after_the_end_lengthens_no_rate() {
 
 #[test]
 fn what_began_in_the_warm_up_stands_for_what_is_under_way_at_the_end() {
-    // Each connection is answered at 400 ms, 800 ms and so on: twice between 600 ms and 1.4 s, though what begins then is over at 1.6 s.
+    // Each connection is answered at 400 ms, 800 ms and so on: twice between 600 ms and 1.4 s. Requests that begin in
+    // that period end at 1.6 s.
     let (_origin, url) = origin("/delay/400");
     let dir = TempDir::new().unwrap();
     let saved = dir.path().join("run.json");
@@ -46,7 +47,7 @@ fn what_began_in_the_warm_up_stands_for_what_is_under_way_at_the_end() {
     let window = r.window.unwrap();
     assert_eq!((window.length_ns, window.responses, window.errors), (800_000_000, 8, 0), "{window:?}");
     assert_eq!(r.counts.responses, 8);
-    // What was under way when the warm-up ended leaves no client without a request.
+    // Requests in flight at the end of the warm-up leave no client idle.
     assert!(r.little_residual().unwrap() < 0.05, "{:?}", r.little_residual());
     assert!((r.rate() - 10.0).abs() < 1e-9, "{}", r.rate());
     assert_eq!((window.sent, window.received), (r.bytes.sent(), r.bytes.received()));
@@ -64,7 +65,8 @@ fn a_count_lasts_until_its_last_response() {
 
 #[test]
 fn a_thread_whose_users_are_gone_stops_no_look_at_the_run() {
-    // The second thread has the second user only, who goes after 200 ms. What ends the run comes in the third second.
+    // The second thread has only the second user, who leaves after 200 ms. The condition that ends the run is met in
+    // the third second.
     let begun = Instant::now();
     let upstream = Upstream::script(move |conn| {
         while conn.next_request().is_some() {
@@ -84,7 +86,8 @@ fn a_thread_whose_users_are_gone_stops_no_look_at_the_run() {
 
 #[test]
 fn a_count_does_not_forget_what_is_not_sent_after_a_warm_up() {
-    // 100 a second: 30 starts in the warm-up, which are answered, then 20 that count. The first of these gets no answer, and has the connection.
+    // 100 per second: 30 starts in the warm-up, which are answered, then 20 that count. The first of these gets no
+    // answer and occupies the connection.
     for (served, requests, unsent) in [(30, 1, 19), (10, 0, 20)] {
         let upstream = Upstream::script(move |conn| {
             for _ in 0..served {

@@ -1,4 +1,4 @@
-//! Targets that fail, and what the counts and the verdict make of it.
+//! Failing targets, and their effect on counts and verdict.
 
 use std::io::{Read, Write};
 use std::process::Command;
@@ -57,7 +57,7 @@ fn a_target_that_is_gone_is_a_stall_at_every_pace() {
         );
         expect_reason(&r, "stalled", Grade::Suspect);
         if pace.contains(&"--rate") {
-            // Each start that is due is tried, and none waits for a client that could not connect.
+            // Each due start is tried, and none waits for a client that could not connect.
             assert_eq!((r.counts.requests, r.counts.unsent), (300, 0), "{:?}", r.counts);
             assert!(r.counts.errors.connect > 280 && r.health.backlog_max < 100, "{:?}", r.counts);
         }
@@ -76,7 +76,7 @@ fn think_time_and_rare_errors_are_no_stall_and_no_idle_connections() {
         let told: Vec<_> = r.verdict.reasons.iter().filter(|r| r.code == "littles_law").collect();
         assert!(told.is_empty() && r.counts.responses > 0, "{plan:?} {told:?} {:?}", r.threads);
     }
-    // One fails, and the next is wanted 1.2 s later.
+    // One fails, and the next is due 1.2 s later.
     let turn = AtomicUsize::new(0);
     let upstream = Upstream::script(move |conn| {
         while conn.next_request().is_some() && turn.fetch_add(1, Ordering::Relaxed) != 1 {
@@ -90,7 +90,7 @@ fn think_time_and_rare_errors_are_no_stall_and_no_idle_connections() {
 
 #[test]
 fn an_address_that_refuses_is_passed_over() {
-    // ::1 refuses, or this machine has none; 127.0.0.3 is where nobody listens.
+    // ::1 refuses, or this machine lacks it; nobody listens on 127.0.0.3.
     let (origin, _) = origin("/");
     let port = origin.address().port();
     let (url, with) = (format!("http://peer.weir.test:{port}/"), format!("peer.weir.test:{port}"));
@@ -103,8 +103,8 @@ fn an_address_that_refuses_is_passed_over() {
         let run = || {
             report(&[&["-n40", "--threads=2", "--resolve", &format!("{with}:{others}"), &url], more].concat())
         };
-        // On a busy machine the other thread may have all answers before a client comes to its first: one that never passes on is
-        // without any in each run.
+        // On a busy machine, the other thread may get all answers before a client sends its first request. A client
+        // that never moves on gets none in any run.
         let all_had_some = |r: &Report| r.connections.responses_by_client.iter().all(|n| *n > 0);
         let mut runs = (0..20).map(|_| run());
         let r = runs.find(|r| all_had_some(r) || more.contains(&"400")).unwrap();
@@ -147,7 +147,7 @@ fn a_silent_target_times_out() {
 
 #[test]
 fn what_comes_after_the_timeout_is_no_response() {
-    // Far shorter over it than the sampler looks, so most of them are not ended before they come.
+    // The excess is far shorter than the sampler's interval, so most are not ended before their answer arrives.
     let (_origin, target) = origin("/delay/105");
     for options in [&["-c4"][..], &["-c4", "--rate", "97"], &["--http2", "-c1", "-m4"]] {
         let r = report(&[&["-n20", "--timeout", "100ms", &target], options].concat());
@@ -204,7 +204,7 @@ fn starved_connections_and_lost_responses_are_noticed() {
     expect_reason(&r, "starved_connections", Grade::Invalid);
     expect_reason(&r, "unfinished", Grade::Suspect);
     assert_eq!(r.counts.requests, r.counts.responses + 1);
-    // Whichever thread had the connection that was served.
+    // Whichever thread had the served connection.
     assert!(r.ledger.first_response_bytes > 0, "{:?}", r.ledger);
 }
 
@@ -239,8 +239,8 @@ fn a_target_that_stands_still_again_and_again_is_noticed_by_a_closed_loop() {
         }
     });
     let told = |r: &Report, code: &str| r.verdict.reasons.iter().find(|reason| reason.code == code).cloned();
-    // On a busy machine the target also answers slowly between its pauses, so they do not stand out. One run of five must be quiet enough,
-    // unless the generator had to wait for a processor in each of them.
+    // On a busy machine the target is also slow between its pauses, so they do not stand out. One run of five must be
+    // quiet enough, unless the generator had to wait for a processor in each.
     let mut always_waited = true;
     let noticed = (0..5).any(|_| {
         let r = report(&["-c8", "-d4500ms", &url(&upstream)]);
@@ -341,7 +341,7 @@ fn a_pause_follows_what_failed_and_nothing_else() {
         r.duration_ns
     );
 
-    // One client: of two, the first could take both requests before the other is awake, and would rightly pause.
+    // One client: of two, the first could take both requests before the other wakes, and would correctly pause.
     let r = report(&["-n1", "-c1", "--think", "20s", &good]);
     assert!(r.duration_ns < 10_000_000_000, "nothing comes after the last: {}", r.duration_ns);
 }

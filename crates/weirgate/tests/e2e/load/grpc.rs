@@ -1,4 +1,4 @@
-//! The load tester over gRPC: against the origin, against a peer that the test plays, and through the gateway.
+//! The load tester over gRPC: to the origin, to a peer that the test plays, and through the gateway.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -25,7 +25,7 @@ fn codes(report: &Report) -> Vec<(&str, u64)> {
     report.counts.grpc.iter().map(|(code, n)| (code.as_str(), *n)).collect()
 }
 
-/// Answers calls with this, then ends them with the trailers.
+/// Answers calls with this body, then ends them with these trailers.
 fn peer(body: &'static [u8], trailers: &'static [(&str, &str)]) -> H2Origin {
     H2Origin::new(Options::default(), move |peer, stream, _| {
         let head = [(":status", "200"), ("content-type", "application/grpc+proto")];
@@ -41,7 +41,7 @@ fn sayhello(peer: &H2Origin) -> String {
     greeter(&format!("http://{}", peer.address()), "SayHello")
 }
 
-/// Runs `weir load` with the greeter's file beside these arguments.
+/// Runs `weir load` with the greeter's file and these arguments.
 #[track_caller]
 fn with_proto(args: &[&str]) -> Report {
     let file = format!("{PROTO}/greeter.proto");
@@ -90,7 +90,7 @@ fn the_four_kinds_of_calls_by_reflection() {
     }
 }
 
-/// A field of bytes in Protocol Buffers.
+/// A bytes field in Protocol Buffers.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let mut out = vec![number << 3 | 2];
     let mut len = bytes.len();
@@ -102,7 +102,7 @@ fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     [&out[..], bytes].concat()
 }
 
-/// The files of a descriptor set, each by itself: its fields 1.
+/// The separate files of a descriptor set: its fields 1.
 fn files(mut set: &[u8]) -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     while set.first() == Some(&0x0a) {
@@ -146,7 +146,7 @@ fn an_older_reflection_is_asked_for_each_file() {
         if !path.starts_with("/grpc.reflection.v1alpha.") {
             return peer.send(&Frame::headers(stream, &[&head[..], &[("grpc-status", "12")]].concat(), true));
         }
-        // A frame holds one field, whose number says what is asked.
+        // A frame has one field, whose number identifies the question.
         let reply = match (request.body[5] >> 3, &request.body[7..]) {
             (3, b"m.proto") => field(4, &field(1, &m)),
             (4, b"a.v1.S") => field(4, &field(1, &s)),
@@ -296,7 +296,7 @@ fn a_deadline_is_told_and_kept() {
     let url = greeter(&http, "SayHello");
     let finished =
         load(&["-n6", "-c2", "-m3", "--timeout", "150ms", "--data", slow, "--format", "ghz", &url]);
-    // By the origin, or by us where it is slower than that.
+    // Reported by the origin, or by us if the origin is slower.
     finished.expect_text("[DeadlineExceeded]   6 responses");
 }
 
@@ -343,13 +343,13 @@ fn tls_must_choose_http2() {
     let url = |port: u16| format!("grpcs://localhost:{port}/helloworld.v1.Greeter/SayHello");
     let r = with_proto(&["-n10", "-c2", "--insecure", &url(new.address().port())]);
     assert_eq!((codes(&r), r.ledger.alpn.as_deref()), (vec![("OK", 10)], Some("h2")), "{r:#?}");
-    // Reflection goes the same way as the calls.
+    // Reflection takes the same path as the calls.
     let options = weir_origin::Options { tls: Tls::SelfSigned, ..weir_origin::Options::default() };
     let secure = Origin::start(options).unwrap();
     let r =
         report(&["-n10", "-c2", "-m2", "--insecure", "--check", "grpc=OK", &url(secure.address().port())]);
     assert_eq!((codes(&r), r.ledger.alpn.as_deref()), (vec![("OK", 10)], Some("h2")), "{r:#?}");
-    // One ends the handshake, the other goes on without a choice.
+    // One server aborts the handshake, the other continues without a choice.
     for (alpn, refuses) in [(&["http/1.1"][..], true), (&[], false)] {
         let old = Upstream::fixed_tls(&tls.clone().alpn(alpn), OK_BODY);
         let r = with_proto(&["-n2", "-c1", "--insecure", &url(old.address().port())]);

@@ -1,4 +1,4 @@
-//! The load tester over HTTP/2: against a peer that the test plays, and against Weir itself.
+//! The load tester over HTTP/2: to a peer that the test plays, and to Weir itself.
 
 use std::sync::{Arc, Mutex};
 
@@ -78,7 +78,8 @@ fn who_waits_for_a_stream_has_it_before_who_comes_anew() {
             });
         let r = report(&["--http2", "-n500", "-c1", "-m12", "--threads=1", &url(&origin, "/")]);
         assert_eq!((r.counts.responses, r.counts.errors.total()), (500, 0), "{:?}", r.counts);
-        // Each waits for those before it. When the last that came was served first, most waited for nobody, and some for ever.
+        // Each waits for earlier ones. If the queue were last in, first out, most would not wait at all, and some
+        // forever.
         let (service, response) = (r.latency.service.quantile(0.5), r.latency.response.quantile(0.5));
         assert!(response > 2 * service, "{limit}: {service} {response}");
         let rest = r.latency.response.quantile(0.1);
@@ -92,7 +93,7 @@ fn a_limit_that_rises_lets_all_go_that_wait() {
         let mut peer = H2::server(conn, &Options::default().with(&[(setting::STREAMS, 2)]));
         let Some((first, _)) = peer.next_whole() else { return };
         peer.send(&Frame::settings(&[(setting::STREAMS, 1000)]));
-        // Nobody is answered before all have asked: no stream is free meanwhile.
+        // No request is answered until all are sent, so no stream is free meanwhile.
         let mut streams = vec![first];
         while streams.len() < 150 {
             let Some((stream, _)) = peer.next_whole() else { return };
@@ -165,7 +166,7 @@ fn what_a_target_closes_is_sent_again_only_where_it_was_not_looked_at() {
 
 #[test]
 fn what_a_target_refuses_is_sent_again_but_not_for_ever() {
-    // The limit comes after twenty streams: fifteen are too many.
+    // The limit arrives after twenty streams, which is fifteen too many.
     let upstream = Upstream::script(|conn| {
         let mut peer = H2::server(conn, &Options::default());
         let first: Vec<u32> = (0..20).map_while(|_| peer.next_whole()).map(|(stream, _)| stream).collect();

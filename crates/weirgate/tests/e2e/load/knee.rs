@@ -9,17 +9,17 @@ use weir_testkit::{Upstream, refusing_address, weir_command};
 
 #[test]
 fn a_queue_gives_the_knee_away() {
-    // One connection and 5 ms each: not more than 200 a second, whatever the machine.
+    // One connection and 5 ms each: at most 200 per second on any machine.
     let (_origin, url) = origin("/delay/5");
     let dir = TempDir::new().unwrap();
     let search = ["load", "--find-knee", "p50<20ms, errors<5%", "-c1", "--threads=1", "--warmup", "0"];
     let files = ["--format", "json", "--html", "knee.html", "--save", "knee.json"];
-    // As long as it takes: how many rates are tried is not ours to say.
+    // However long it takes: the number of rates to try is not fixed.
     let run = |step: &str| {
         let length = ["-d", step, "--graceful-stop", "300ms", &url];
         weir_command(dir.path()).args(search).args(files).args(length).output().unwrap()
     };
-    // A machine that stands still for 100 ms breaks a short step at any rate; of a long one that is a small part.
+    // A machine that pauses for 100 ms breaks a short step at any rate; in a long step this is a small part.
     let mut runs = ["500ms", "1s", "2s", "4s"].into_iter().map(run);
     let run = runs.find(|run| run.status.code() == Some(0)).unwrap();
     let knee: Knee = serde_json::from_slice(&run.stdout).unwrap();
@@ -27,7 +27,7 @@ fn a_queue_gives_the_knee_away() {
     let rate = knee.rate.unwrap();
     let step = |held: bool| knee.steps.iter().filter(move |s| s.held == held);
     assert!(step(true).filter(|s| (s.rate - rate).abs() < 1e-9).count() == 2, "it held twice: {knee:?}");
-    // What the generator could not make is tried again, and may hold then.
+    // A load that the generator could not produce is tried again, and may hold then.
     let mut broken = step(false).filter(|s| s.limit == Some(Limit::Target));
     assert!(broken.all(|s| s.rate > rate) && step(false).count() > 0, "{knee:?}");
     let kept = |name: &str| std::fs::read(dir.path().join(name)).unwrap();
@@ -46,7 +46,7 @@ fn no_rate_holds_what_cannot_be() {
     let run =
         load(&["--find-knee", "failed<1%", "-c1", "--threads=1", "-d20ms", "--warmup", "0", &url(&upstream)]);
     run.expect_code(1).expect_text("no rate holds failed<1%").expect_text("BROKEN");
-    // A condition on latency alone says nothing of refusals, nor of what a check finds.
+    // A condition on latency alone covers neither refusals nor failed checks.
     let quick = ["-c1", "--threads=1", "-d20ms", "--warmup", "0"];
     let run = load(&[&["--find-knee", "p50<10s"], &quick[..], &[&url(&upstream)]].concat());
     run.expect_code(1).expect_text("no rate holds p50<10s").expect_text("mostly_refused");

@@ -1,4 +1,4 @@
-//! Where a report goes: every layout, files, Prometheus, and a saved report read again.
+//! Destinations of a report: every layout, files, Prometheus, and a saved report that is read again.
 
 use super::{load, origin, url};
 use crate::support::OK_BODY;
@@ -16,7 +16,7 @@ fn weir(dir: &TempDir, args: &[&str]) -> Finished {
 #[test]
 fn stdout_holds_only_the_layout_and_stderr_the_verdict() {
     let (_origin, url) = origin("/body/1KiB");
-    // How each of the real tools begins.
+    // The first lines of the real tools.
     let begins = [
         ("ab", "Benchmarking 127.0.0.1 (be patient)"),
         ("csv", "unix_ms,end_s,"),

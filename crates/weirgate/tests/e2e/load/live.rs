@@ -1,4 +1,4 @@
-//! The live view, on a terminal of the test's own.
+//! The live view, on a pseudo-terminal.
 
 use super::{origin, url};
 use crate::support::OK;
@@ -7,12 +7,12 @@ use tempfile::TempDir;
 use weir_report::Report;
 use weir_testkit::{Pty, Upstream, weir_command};
 
-/// What a terminal is told when a program takes it, and when it gives it back.
+/// Sequences that switch to the alternate screen and back.
 const TAKEN: &str = "\x1b[?1049h";
 const GIVEN_BACK: &str = "\x1b[?1049l";
 const CURSOR_SHOWN: &str = "\x1b[?25h";
 
-/// `weir load` with these arguments, with stdout and stderr on this terminal.
+/// Runs `weir load` with these arguments, with stdout and stderr on this terminal.
 fn start(pty: &Pty, args: &[&str]) -> Child {
     let dir = TempDir::new().unwrap();
     pty.spawn(weir_command(dir.path()).arg("load").args(args), true, true).unwrap()
@@ -22,7 +22,7 @@ fn signal(child: &Child, name: &str) {
     assert!(Command::new("kill").args([name, &child.id().to_string()]).status().unwrap().success());
 }
 
-/// The terminal is as it was, and this is what was printed after.
+/// Checks that the terminal is restored; returns what was printed after that.
 #[track_caller]
 fn given_back(pty: &Pty) -> String {
     assert!(pty.echoes(), "no echo");
@@ -84,7 +84,8 @@ fn a_termination_gives_the_terminal_back() {
 
 #[test]
 fn a_second_ctrl_c_ends_it_at_once() {
-    // The first prints the report; then a Prometheus that takes what it is told and never answers would be waited for.
+    // The first Ctrl-C prints the report. Otherwise it would wait for a Prometheus that accepts data but never
+    // answers.
     let upstream = Upstream::fixed(OK);
     let silent = Upstream::script(|conn| while conn.next_request().is_some() {});
     let output = format!("prometheus=http://{}", silent.address());

@@ -1,15 +1,16 @@
-//! Bad input: each is told with its place and what was expected, with exit code 2, before anything is sent.
+//! Bad input: each mistake is reported with its option and the expected form, with exit code 2, before anything is
+//! sent.
 
 use super::load;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use weir_testkit::{run_weir, table, unused_address};
 
-/// Nobody listens there, and nobody is asked: what is tested is told before.
+/// Nobody listens there, and nothing is sent: the mistakes are reported first.
 const URL: &str = "http://127.0.0.1:1/";
 const TLS_URL: &str = "https://127.0.0.1:1/";
 
-/// Arguments, and what is said of them.
+/// Arguments, and the message.
 type Case = (&'static [&'static str], &'static str);
 
 #[test]
@@ -112,7 +113,7 @@ fn each_mistake_is_told_with_its_place() {
 
 #[test]
 fn one_mistake_is_told_as_one() {
-    // Nothing that only follows from it.
+    // No mistakes that only follow from it.
     let dir = TempDir::new().unwrap();
     let file = |name: &str, text: &[u8]| std::fs::write(dir.path().join(name), text).unwrap();
     file("few.csv", b"id,name\n1,a\n2\n");
@@ -168,7 +169,7 @@ fn more_connections_than_descriptors_are_refused() {
         let text = format!("{} 1000: this process may have 256 descriptors open (ulimit -n)", args[0]);
         assert!(told.contains(&text), "{args:?}: {told}");
     }
-    // What nobody wrote is not held against anybody: 1,000 is the default of a fixed rate.
+    // A default is never a mistake: a fixed rate has 1,000 connections by default.
     assert_eq!(run(&["--rate", "5/s", "-n1"]).0, Some(1), "nobody answers there");
 }
 

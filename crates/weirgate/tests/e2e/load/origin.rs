@@ -1,4 +1,4 @@
-//! What a load is made against: `weir origin`, and the sink of `weir bench --self`.
+//! Targets of a load: `weir origin`, and the sink of `weir bench --self`.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command};
@@ -33,7 +33,7 @@ fn it_says_where_and_what_and_ends_when_told() {
     run_weir(dir.path(), &["origin", "--http", "here"]).expect_code(2);
 }
 
-/// Starts `weir origin` with these arguments: the child and its URL.
+/// Starts `weir origin` with these arguments; returns the child and its URL.
 fn start(args: &[&str]) -> (Child, String) {
     let dir = TempDir::new().unwrap();
     let mut origin =
@@ -70,7 +70,7 @@ fn it_speaks_tls_with_a_certificate_made_or_given() {
     origin(&["--cert", "/no/such", "--key", key]).expect_code(2).expect_text("/no/such");
 }
 
-/// A protobuf message in a frame of gRPC.
+/// A protobuf message in a gRPC frame.
 fn framed(message: &[u8]) -> Vec<u8> {
     [&[0, 0, 0, 0, message.len() as u8], message].concat()
 }
@@ -104,7 +104,7 @@ fn it_speaks_http2_and_grpc_over_tls() {
     let answer = h2.message(call);
     answer.expect_status(200).expect_body(framed(b"\x0a\x09hello Ann"));
     assert_eq!(answer.trailers, [("grpc-status".to_owned(), "0".to_owned())]);
-    // What is cut resets its stream alone, behind what was sent.
+    // A truncated answer resets only its stream, after the data sent.
     for (path, status, length) in [
         ("/reset/3", 200, 3),
         ("/truncated/8", 200, 4),
@@ -193,7 +193,7 @@ fn what_was_not_measured_is_not_printed() {
     let dir = TempDir::new().unwrap();
     let mut run = weir_command(dir.path());
     let child = run.args(["bench", "--self", "-d60s"]).stdout(std::process::Stdio::piped()).spawn().unwrap();
-    // Its sink has a thread of its own: by then signals are taken.
+    // Once its sink's thread exists, signals are handled.
     let threads = format!("/proc/{}/task", child.id());
     let named = |name: &str| {
         let tasks = std::fs::read_dir(&threads).into_iter().flatten().flatten();

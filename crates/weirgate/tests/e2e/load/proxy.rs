@@ -1,4 +1,4 @@
-//! The load tester by way of a proxy: when it takes one, what it says to it, and that the report says so.
+//! The load tester through a proxy: when it uses one, its requests to it, and the report.
 
 use tempfile::TempDir;
 use weir_origin::{Origin, Tls};

@@ -1,4 +1,4 @@
-//! A fixed rate: what is open before it begins, and what a generator that stands still makes of it.
+//! A fixed rate: connections that are open before it begins, and the effect of a generator that pauses.
 
 use super::{codes, expect_reason, report, url};
 use crate::support::OK;
@@ -54,7 +54,7 @@ fn the_last_interval_of_a_rate_is_waited_out() {
         let window = r.window.unwrap();
         assert_eq!((r.counts.responses, window.responses, window.length_ns), (n, n, 500_000_000), "{rate}");
     }
-    // Where a number is asked for, it is over with the last of them.
+    // With a request count, the run ends with the last of them.
     let r = report(&["--rate", "10/s", "-n2", "-d20s", &url(&upstream)]);
     assert_eq!(r.counts.responses, 2);
     assert!(r.duration_ns < 2_000_000_000, "{}", r.duration_ns);

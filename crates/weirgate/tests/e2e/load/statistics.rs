@@ -1,26 +1,29 @@
-//! Whether the figures are right: distributions that the origin serves by count and not by chance, against what the report says of them.
+//! Whether the figures are correct: the origin serves distributions by count and not at random, and the report must
+//! match.
 //!
-//! A busy machine makes responses later and never earlier. So lower bounds hold in every run, and upper ones as far as there is a
-//! quiet moment: 2 % in the quietest of a few runs, and where there is none, what a machine that is shared can do.
+//! A busy machine makes responses later, never earlier. Lower bounds therefore hold in every run; upper ones need a
+//! quiet moment. The quietest of a few runs must be within 2 %; without a quiet run, within what a shared machine
+//! achieves.
 
 use weir_report::{Histogram, Report};
 
 use super::{origin, report};
 
-/// How often a run may be made again for want of a quiet moment.
+/// How often a run is repeated in search of a quiet moment.
 const RUNS_MOST: usize = 4;
 
-/// How far above what was served a figure may be: on a quiet machine, and on any. The latter is wide: 13 ms were seen as 17 on two cores that had
-/// fifteen programs to run.
+/// How far a figure may exceed the served one, on a quiet machine and on any. The latter is wide: with fifteen
+/// programs on two cores, 13 ms were measured as 17.
 const QUIET: f64 = 0.02;
 const BUSY: f64 = 1.0;
 
-/// Runs the load on this path until `excess`, which asserts itself what has to hold in every run, is that of a quiet machine.
+/// Repeats the load on this path until `excess` is that of a quiet machine. `excess` itself asserts what must hold in
+/// every run.
 #[track_caller]
 fn in_the_quietest_run(path: &str, args: &[&str], excess: impl Fn(&Report) -> f64) {
     let mut least = f64::INFINITY;
     for _ in 0..RUNS_MOST {
-        // A new one each time: it serves by count, and other numbers have other percentiles.
+        // A new origin each time: it serves by count, and continuing would shift the percentiles.
         let (_origin, url) = origin(path);
         let r = report(&[args, &[&url]].concat());
         assert_eq!(
@@ -41,8 +44,8 @@ fn at_least(h: &Histogram, ns: u64) -> u64 {
     h.buckets().filter(|(from, _)| *from >= ns).map(|(_, n)| n).sum()
 }
 
-/// How far a percentile is above what was served; never below, but for what the spread (1 in the number of requests) and the buckets
-/// (0.1 %) allow.
+/// How far a percentile exceeds the served one. Never below, except for the spread (1 in the number of requests) and
+/// the buckets (0.1 %).
 fn excess(h: &Histogram, quantile: f64, served_ms: f64) -> f64 {
     let found = h.quantile(quantile) as f64 / 1e6;
     assert!(found > served_ms * 0.99, "p{}: {found} ms where {served_ms} were served", quantile * 100.0);
@@ -58,7 +61,7 @@ fn one_percent_at_100_ms_shows_as_exactly_that() {
             assert!(at_least(h, 99_900_000) >= 20, "{}", at_least(h, 99_900_000));
             assert!(h.quantile(0.5) < 100_000_000, "{}", h.quantile(0.5));
         }
-        // 20 responses, neither more nor less, between 50 ms and 102 ms.
+        // Exactly 20 responses between 50 ms and 102 ms.
         let slow = at_least(service, 50_000_000) as f64;
         (slow / 20.0 - 1.0).max(excess(service, 0.995, 100.0)).max(excess(response, 0.995, 100.0))
     });
@@ -78,7 +81,7 @@ fn percentiles_are_those_that_were_served() {
 #[test]
 fn percentiles_of_a_fixed_rate_are_those_that_were_served() {
     in_the_quietest_run("/delay/60?dist=exponential", &["--rate", "1000/s", "-n400", "--threads=1"], |r| {
-        // Not further up: there the 400 values are more than 1 % apart.
+        // No higher, because there the 400 values are more than 1 % apart.
         let all = [0.2_f64, 0.3, 0.5, 0.75].map(|q| {
             let served = -60.0 * (1.0 - q).ln();
             excess(&r.latency.service, q, served).max(excess(&r.latency.response, q, served))

@@ -1,4 +1,4 @@
-//! What is told of a run that failed: its exit code, where the time went, what is wrong with a certificate.
+//! Output after a failed run: exit code, where the time went, certificate problems.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
@@ -36,12 +36,12 @@ fn a_timeout_says_what_was_waited_for() {
         while conn.next_request().is_some() {}
     });
     assert_eq!(texts(&[&url(&half)]), ["timeout in the middle of a response"]);
-    // It takes connections and says nothing.
+    // It accepts connections and stays silent.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     assert_eq!(texts(&["--insecure", &format!("https://{address}/")]), ["timeout in the TLS handshake"]);
     #[allow(unsafe_code)]
-    // SAFETY: a plain system call on a socket that listens already: what is in its queue fills it from now on.
+    // SAFETY: a plain system call on a socket that already listens; its queue is now full.
     unsafe {
         libc::listen(listener.as_raw_fd(), 0);
     }
@@ -87,7 +87,7 @@ fn a_certificate_that_is_its_own_authority_is_trusted_by_name() {
     let target = format!("https://localhost:{}/", upstream.address().port());
     let given = own.cert_file.to_str().unwrap();
     assert_eq!(report(&["-n2", "-c1", "--cacert", given, &target]).counts.responses, 2);
-    // Another one of the same name, and the same one under another name.
+    // Another authority with the same name, and the same one under another name.
     let other = authority.self_signed(&["localhost"]);
     let r = report(&["-n2", "-c1", "--cacert", other.cert_file.to_str().unwrap(), &target]);
     assert_eq!((r.counts.responses, r.counts.errors.tls), (0, 2), "{:?}", r.counts);
@@ -98,7 +98,7 @@ fn a_certificate_that_is_its_own_authority_is_trusted_by_name() {
 
 #[test]
 fn what_comes_before_the_request_is_not_its_answer() {
-    // It answers whoever connects. With many connections at a time some answers are there before their requests.
+    // It answers on connect. With many connections, some answers arrive before their requests.
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = format!("http://{}/", listener.local_addr().unwrap());
     std::thread::spawn(move || {

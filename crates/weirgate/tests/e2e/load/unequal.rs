@@ -1,4 +1,4 @@
-//! Work that is not what was meant: targets that answer differently, redirects, values that were not filled in, connections that had to ask twice.
+//! Unintended work: targets that answer differently, redirects, unset variables, connections with a second SYN.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -22,7 +22,7 @@ fn targets_at_two_places_that_do_unequal_work_are_noticed() {
     assert_eq!(r.targets[1].received_body, 10 * 65_536);
     let meant = report(&["-n20", "-c2", "--unequal", "ok", &small, &large]);
     assert!(!codes(&meant).contains(&"unequal_work"), "{:?}", meant.verdict);
-    // Several at one place are a mix.
+    // Several targets at one place are a mix.
     let mixed = report(&["-n20", "-c2", &small, &format!("http://{}/body/64KiB", one.address())]);
     assert!(!codes(&mixed).contains(&"unequal_work"), "{:?}", mixed.verdict);
 }
@@ -119,13 +119,13 @@ fn a_connection_that_had_to_ask_twice_is_noticed() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     #[allow(unsafe_code)]
-    // SAFETY: a plain system call on a socket that listens already: room for one connection that nobody has taken.
+    // SAFETY: a plain system call on a socket that already listens: room for one unaccepted connection.
     unsafe {
         libc::listen(listener.as_raw_fd(), 0);
     }
     let first = TcpStream::connect(address).unwrap();
     let serve = std::thread::spawn(move || {
-        // A SYN that finds the queue full is dropped, and its sender waits for a second before it asks again.
+        // A SYN that finds the queue full is dropped, and its sender repeats it after a second.
         let remote = format!(":{:04X} 02 ", address.port());
         eventually("a connection that is not answered", || {
             std::fs::read_to_string("/proc/net/tcp").unwrap().contains(&remote)

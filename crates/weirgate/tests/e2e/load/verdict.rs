@@ -1,5 +1,5 @@
-//! Reasons of the verdict that take more than an odd target: a generator without ports, descriptors or a processor of its own. The
-//! others are provoked where their targets are.
+//! Reasons of the verdict that need more than an odd target: a generator without ports, descriptors or its own
+//! processor. The others are triggered where their targets are.
 
 use std::io::Read;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use weir_testkit::{Authority, ServerTls, Upstream, own_network, unused_address, 
 use super::{codes, expect_reason, origin, report};
 use crate::support::OK;
 
-/// Reasons that no end-to-end test provokes, each with why.
+/// Reasons that no end-to-end test triggers, with the explanation.
 const NOT_PROVOKED: &[(&str, &str)] = &[
     ("clock_step", "a test may not move the clock of the machine; engine.rs and verdict/tests.rs have tests"),
     ("shared_cores", "it takes a machine that nobody else uses; verdict/contention.rs has tests"),
@@ -93,7 +93,7 @@ fn a_generator_out_of_descriptors_is_noticed() {
 
 #[test]
 fn a_generator_out_of_ports_is_noticed() {
-    // This thread and what it starts, the origin among it, are alone in there.
+    // Only this thread and its children, including the origin, are in this namespace.
     if let Err(e) = own_network(&(40_000..=40_009)) {
         eprintln!("not tried: a network of its own takes CAP_SYS_ADMIN: {e}");
         return;
@@ -107,7 +107,7 @@ fn a_generator_out_of_ports_is_noticed() {
 
 #[test]
 fn connections_that_can_not_be_made_leave_clients_idle() {
-    // Each second request finds nobody and makes its client pause, ever longer.
+    // Every second request fails to connect, and its client's pause doubles.
     let (_origin, good) = origin("/body/1KiB");
     let dead = format!("http://{}/", unused_address());
     let r = report(&["-c4", "-d500ms", "--threshold", "p99.999<10s", &good, &dead]);
@@ -118,7 +118,7 @@ fn connections_that_can_not_be_made_leave_clients_idle() {
 
 #[test]
 fn a_generator_that_is_slow_between_requests_is_noticed() {
-    // Half a megabyte of JSON to check: no request is under way meanwhile.
+    // Half a megabyte of JSON to check, during which no request is in flight.
     let body = format!("[{}0]", "[1],".repeat(120_000));
     let upstream =
         Upstream::fixed(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()));
@@ -135,7 +135,7 @@ fn a_rate_above_what_the_generator_can_do_is_noticed() {
     for _ in 0..5 {
         let r = report(&["--rate", "500000/s", "-d400ms", "--threads=1", "--graceful-stop", "1s", &url]);
         expect_reason(&r, "rate_missed", Grade::Invalid);
-        // On a machine that others use it has less than 80 % of a core: then it says that.
+        // On a shared machine it gets less than 80 % of a core, and reports that instead.
         let waited = ["generator_waited", "shared_cores"].iter().any(|code| codes(&r).contains(code));
         if waited && !codes(&r).contains(&"generator_busy") {
             continue;
@@ -161,7 +161,7 @@ fn a_generator_that_shares_its_core_starts_late_and_says_so() {
     assert!(told.text.contains("cores the target used") && told.text.contains("its own threads"), "{told:?}");
 }
 
-/// Runs the load on one core, of which something that spins takes its half.
+/// Runs the load on one core that a busy loop shares equally.
 fn beside_a_spinner(args: &[&str]) -> Report {
     let allowed = std::fs::read_to_string("/proc/self/status").unwrap();
     let allowed = allowed.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:")).unwrap().trim();
@@ -171,7 +171,7 @@ fn beside_a_spinner(args: &[&str]) -> Report {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    spinner.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap(); // it spins from here on
+    spinner.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap(); // the loop is running now
     let weir = weir_command("/".as_ref()).get_program().to_owned();
     let output = Command::new("taskset")
         .args(["-c", core])
@@ -186,7 +186,7 @@ fn beside_a_spinner(args: &[&str]) -> Report {
 
 #[test]
 fn connections_of_two_kinds_are_noticed() {
-    // One name, two addresses: an old server at one, a new one at the other.
+    // One name with two addresses: an old server at one, a new one at the other.
     let authority = Authority::new();
     let old = ServerTls::only_1_2(&authority.leaf(&["peer.weir.test"]));
     let old = Upstream::fixed_tls(&old, "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nold");

@@ -1,4 +1,4 @@
-//! The load tester over WebSocket: against the built-in origin, and against peers that the test plays.
+//! The load tester over WebSocket: to the built-in origin, and to peers that the test plays.
 
 use std::time::Duration;
 
@@ -15,12 +15,12 @@ fn ws(upstream: &Upstream, path: &str) -> String {
     format!("ws://{}{path}", upstream.address())
 }
 
-/// Answers a handshake; its head. Nothing when the client is done.
+/// Answers a handshake; returns its head, or `None` when the client is done.
 fn shake(conn: &mut Conn) -> Option<weir_testkit::Head> {
     shake_and_say(conn, b"")
 }
 
-/// The same, with more in the same write.
+/// The same, with more data in the same write.
 fn shake_and_say(conn: &mut Conn, more: &[u8]) -> Option<weir_testkit::Head> {
     let head = conn.next_request()?.head;
     let accept = accept(head.header("sec-websocket-key").unwrap().as_bytes());
@@ -32,7 +32,7 @@ fn shake_and_say(conn: &mut Conn, more: &[u8]) -> Option<weir_testkit::Head> {
     Some(head)
 }
 
-/// The next frame of a client, which has to be masked, and short: its first byte and its payload.
+/// The client's next frame, which must be masked and short: first byte and payload.
 fn frame(conn: &mut Conn) -> (u8, Vec<u8>) {
     let head = conn.read_n(6);
     assert!(head[1] & 0x80 != 0 && head[1] & 0x7f < 126, "{head:?}");
@@ -40,7 +40,7 @@ fn frame(conn: &mut Conn) -> (u8, Vec<u8>) {
     (head[0], payload.iter().zip(head[2..].iter().cycle()).map(|(byte, mask)| byte ^ mask).collect())
 }
 
-/// A short frame of a server.
+/// A short frame from a server.
 fn send(conn: &mut Conn, first: u8, payload: impl AsRef<[u8]>) {
     let payload = payload.as_ref();
     conn.send([&[first, payload.len() as u8], payload].concat());
@@ -75,7 +75,7 @@ fn messages_are_counted_as_requests() {
     assert_eq!((ws.handshake.count(), ws.session_duration.count()), (3, 3), "{ws:?}");
     assert!(ws.handshake.min() > 0 && ws.connecting.sum() >= ws.handshake.sum());
     assert_eq!((r.connections.opened, r.connections.reused), (3, 197));
-    // A head of two bytes from the origin, one of six to it.
+    // A frame head has two bytes from the origin and six to it.
     assert_eq!((r.bytes.received_body, r.bytes.received_framing, r.bytes.sent_body), (1000, 400, 1000));
     assert!(r.bytes.received_head > 300 && r.bytes.sent_head > 1200, "{:?}", r.bytes);
     assert!(r.ledger.first_request.starts_with("GET /ws HTTP/1.1\\r\\n"), "{}", r.ledger.first_request);
@@ -147,7 +147,8 @@ fn fragments_are_put_together_and_pings_answered_within_and_between_messages() {
 
 #[test]
 fn what_comes_before_the_question_is_no_answer() {
-    // A greeting with the handshake, and two replies to each message: the second is there before the next message is written.
+    // A greeting with the handshake, and two replies to each message: the second arrives before the next message is
+    // written.
     let upstream = Upstream::script(|conn| {
         let is_open = shake_and_say(conn, b"\x81\x08greeting").is_some();
         while is_open && frame(conn).0 == 0x81 {
@@ -157,7 +158,7 @@ fn what_comes_before_the_question_is_no_answer() {
     let r = report(&["-n50", "-c1", "--check", "body~hello", &ws(&upstream, "/")]);
     let s = r.websocket.as_ref().unwrap();
     assert_eq!((r.counts.responses, r.checks[0].passed, r.failed()), (50, 50, 0), "{r:#?}");
-    assert_eq!((s.sent, s.received, s.unsolicited), (50, 100, 50), "{s:?}"); // the last one came after the end
+    assert_eq!((s.sent, s.received, s.unsolicited), (50, 100, 50), "{s:?}"); // the last one arrived after the end
     assert!(r.ledger.first_response.ends_with("\\x81\\x05hello"), "{}", r.ledger.first_response);
     expect_reason(&r, "unsolicited", Grade::Suspect);
     assert_eq!(r.bytes.received_framing, 4 * 50, "{:?}", r.bytes);
@@ -165,13 +166,13 @@ fn what_comes_before_the_question_is_no_answer() {
 
 #[test]
 fn a_target_that_does_not_listen_gives_no_answers() {
-    // It ends after a mebibyte, half a message of which is left.
+    // It ends after a mebibyte, which leaves half a message.
     let upstream = Upstream::script(|conn| {
         let flood = b"\x81\x05hello".repeat(150_000);
         if shake_and_say(conn, &flood[..flood.len() - 3]).is_some() {
             conn.read_n(11);
             conn.send("llo");
-            conn.read_n(1); // for ever: nothing comes
+            conn.read_n(1); // forever: nothing arrives
         }
     });
     let r = report(&["-n1", "-c1", "--timeout", "1s", &ws(&upstream, "/")]);
@@ -249,7 +250,7 @@ fn what_is_no_websocket_says_so() {
     let late = Upstream::script(|conn| {
         if shake(conn).is_some() {
             let (_, payload) = frame(conn);
-            conn.expect_silence(Duration::from_millis(103)); // or the client has left, as it may
+            conn.expect_silence(Duration::from_millis(103)); // or the client has left, which is allowed
             send(conn, 0x82, payload);
         }
     });
