@@ -9,8 +9,9 @@
 //!
 //! Cost of a lookup: one hash of the path unless it is longer than the longest literal, and one hash per segment as
 //! deep as the patterns go. In addition, one run of each regex whose literal prefix fits, and the conditions of each
-//! candidate with a matching path. A longer path costs no more, and neither do routes with other paths. If patterns mix `{name}` and
-//! literals in one place, a level holds every node that fits: at most as many as there are such patterns.
+//! candidate with a matching path. A longer path costs no more, and neither do routes with other paths. If patterns
+//! mix `{name}` and literals in one place, a level holds every node that fits: at most as many as there are such
+//! patterns.
 
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroU32;
