@@ -1,5 +1,5 @@
-//! Golden tests of the config: each `config/*.case` holds a config, a line of dashes, and the diagnostics it gives.
-//! Adding a case is adding a file. `WEIR_BLESS=1` rewrites what is expected, and docs/reference/config.md.
+//! Golden tests of the config: each `config/*.case` has a config, a line of dashes, and the expected diagnostics. To
+//! add a case, add a file. `WEIR_BLESS=1` rewrites the expectations and docs/reference/config.md.
 
 #![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
 
@@ -28,7 +28,7 @@ fn folder() -> PathBuf {
 fn each_mistake_is_told_as_written() {
     let files = tempfile::tempdir().unwrap();
     lay_out(files.path());
-    // Configs name their files relative to this folder, so that no path of this machine is in what is expected.
+    // Configs name their files relative to this folder, so that expectations contain no path of this machine.
     std::env::set_current_dir(files.path()).unwrap();
     let mut cases: Vec<PathBuf> =
         std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -54,12 +54,13 @@ fn each_mistake_is_told_as_written() {
     assert!(failures.is_empty(), "{failures}");
 }
 
-/// The files that configs name: those of `config/files`, and certificates, which are made anew because they expire.
+/// The files that configs name: those of `config/files`, and certificates, which are created anew because they
+/// expire.
 fn lay_out(to: &Path) {
     copy(&folder().join("files"), to);
     let day = Duration::from_secs(24 * 60 * 60);
     let now = SystemTime::now();
-    let half = day / 2; // in the middle between two numbers of days, whatever the time of this run
+    let half = day / 2; // halfway between two numbers of days, whenever this test runs
     pair(to, "api", now - 300 * day, now + 300 * day);
     pair(to, "other", now - 300 * day, now + 300 * day);
     pair(to, "expired", now - 300 * day, now - 3 * day - half);
@@ -86,7 +87,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Writes `NAME.pem` and `NAME.key`, a certificate that signs itself and the key that only its owner may read.
+/// Writes `NAME.pem`, a self-signed certificate, and `NAME.key`, a key that only its owner may read.
 fn pair(folder: &Path, name: &str, from: SystemTime, to: SystemTime) {
     let key = KeyPair::generate().unwrap();
     let mut params = CertificateParams::new([format!("{name}.example.com")]).unwrap();
@@ -112,7 +113,7 @@ fn diagnose(input: &str) -> String {
     if text.is_empty() { GOOD.to_owned() } else { text }
 }
 
-/// What a variable puts into a longer value is not told, whoever finds fault with the value: `check` and what it compiles.
+/// A variable within a longer value is never shown, whether `check` or compilation rejects the value.
 #[test]
 fn no_part_of_a_secret_is_told() {
     const SECRET: &str = "zq9-hxdden{wqrd}-txil%zz-mqre";
@@ -162,7 +163,7 @@ fn no_part_of_a_secret_is_told() {
     }
 }
 
-/// Values that are hard to keep out of a message, and what of them must not be in one, lower-cased.
+/// Values that are hard to keep out of a message, each with the parts that a message must not contain, in lower case.
 const NASTY: [(&str, &[&str]); 11] = [
     ("q8Zr/7+LmT0xW2kPd==", &["q8zr", "lmt0", "xw2k", "kpd="]),
     ("qz\"Hxnter\\er'XZQ", &["hxnt", "xnte", "er'xz", "xzq"]),
@@ -177,7 +178,8 @@ const NASTY: [(&str, &[&str]); 11] = [
     ("70917", &["70917"]),
 ];
 
-/// Each value of each case takes a variable in, and whatever is wrong then, nothing of the variable is told.
+/// Replaces part of each value in each case by a variable. Whatever the mistake, no diagnostic shows the variable's
+/// value.
 #[test]
 fn no_diagnostic_tells_what_came_from_outside() {
     let files = tempfile::tempdir().unwrap();
@@ -208,7 +210,7 @@ fn no_diagnostic_tells_what_came_from_outside() {
             let changed = format!("{}\"{inner}\"{}", &input[..from], &input[from + raw.len()..]);
             let checked = weir_gateway::check(&source(&changed).with_variable("SECRET", secret), &[]);
             let told = format!("{}{}", checked.diagnostics.to_text(), checked.diagnostics.to_json());
-            // The name of the folder is drawn by lot: any letters may be in it.
+            // The folder's name is random and may contain any letters.
             let told = told.replace(&here, "").to_lowercase();
             for part in parts {
                 assert!(!told.contains(part), "{part} of {secret} is told:\n{changed}\n{told}");
@@ -219,7 +221,7 @@ fn no_diagnostic_tells_what_came_from_outside() {
     assert!(tries > 300, "only {tries} values found");
 }
 
-/// The unquoted scalars of a tree, with where they begin in the text.
+/// A tree's unquoted scalars, with their offsets in the text.
 fn collect<'t>(node: &Node, text: &'t str, out: &mut Vec<(usize, &'t str)>) {
     node.elements().iter().for_each(|node| collect(node, text, out));
     node.entries().iter().for_each(|(_, node)| collect(node, text, out));
@@ -234,7 +236,7 @@ fn collect<'t>(node: &Node, text: &'t str, out: &mut Vec<(usize, &'t str)>) {
     }
 }
 
-/// What `explain` tells of the routes of others shows the variable, not what it held.
+/// `explain` shows a route's variables as written, not their values.
 #[test]
 fn explain_shows_variables_as_written() {
     let text = "listeners: { web: { address: 127.0.0.1:0 } }\nroutes:\n  \
@@ -251,7 +253,7 @@ fn explain_shows_variables_as_written() {
     }
 }
 
-/// Nor does it show what filters have made of a variable, under whatever name and in whatever shape.
+/// Nor does it show a variable's value after a filter has processed it, under whatever name and in whatever form.
 #[test]
 fn explain_hides_variables_in_settings() {
     for filter in [
@@ -284,7 +286,7 @@ fn explain_hides_variables_in_settings() {
     }
 }
 
-/// Half a file, a file without one of its lines, a file with a strange character: mistakes, never a panic.
+/// Half a file, a file with a line missing, a file with an odd character: mistakes, never a panic.
 #[test]
 fn no_slip_of_the_keyboard_panics() {
     let case = std::fs::read_to_string(folder().join("good-full.case")).unwrap();

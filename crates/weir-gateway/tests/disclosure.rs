@@ -1,5 +1,6 @@
-//! What views of the config may show (`disclosure.txt` of weir-config), compared with the JSON Schema of the config and of all filters: each
-//! setting is declared, and whatever is not public is in no view, difference or diagnostic.
+//! What views of the config may show (`disclosure.txt` of weir-config), checked against the JSON Schema of the config
+//! and all filters. Each setting is declared, and settings that are not public appear in no view, difference or
+//! diagnostic.
 
 #![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
 
@@ -15,7 +16,7 @@ use weir_gateway::history::diff::{diff, shown};
 #[test]
 fn every_setting_is_declared() {
     let (leaves, declared): (_, BTreeMap<&str, Rule>) = (leaves(), declared().collect());
-    // Filters of an embedding program may know consumers by credentials of their own.
+    // Filters of an embedding program may identify consumers by their own credentials.
     let lists = |path: &str| declared.get(path) == Some(&Rule::Filters) || path == "consumers.*.*";
     let mut wrong = String::new();
     for path in leaves.keys().filter(|path| !declared.contains_key(path.as_str())) {
@@ -61,7 +62,7 @@ fn what_is_not_public_is_told_nowhere() {
     }
 }
 
-/// A secret that stands in the wrong place: as a value that is refused there, as a key, or in a map where a value is expected.
+/// A secret in a wrong place: as a value that is refused there, as a key, or in a map where a value is expected.
 fn misplaced(full: &str) -> Vec<String> {
     let path = match full.strip_prefix("filter.") {
         Some(path) => format!("routes.x.filters.-{path}"),
@@ -79,7 +80,7 @@ fn misplaced(full: &str) -> Vec<String> {
         format!("{head}[ [ {PLANTED} ] ]\n"),
         format!("{above}{PLANTED}:\n"),
     ];
-    // Where people choose names, a name is no secret.
+    // A name that a user chooses is not secret.
     let chosen = full.rsplit_once('.').map_or_else(|| "*".to_owned(), |(parent, _)| format!("{parent}.*"));
     let is_chosen = |(path, _): (&str, Rule)| path == chosen || path.starts_with(&format!("{chosen}."));
     if !declared().any(is_chosen) {
@@ -104,7 +105,7 @@ fn what_was_refused_is_told_to_no_reader() {
             for output in [told.to_text(), told.to_json().to_string()] {
                 assert!(!output.contains("plant+"), "{path} is told:\n{text}\n{output}");
             }
-            // What was refused is hidden in views too, and what is sound and public is not.
+            // Views also hide refused parts, but not valid public ones.
             mark_secrets(&mut tree);
             let names = |d: &&Diagnostic| {
                 d.severity == Severity::Error && (d.message.contains("plant+") || d.path.contains("plant+"))

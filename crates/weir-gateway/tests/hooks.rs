@@ -1,4 +1,4 @@
-//! A gateway with filters of a test's own, asked over sockets: what no filter that comes with Weir would show.
+//! A gateway with the test's own filters, over sockets: cases that no filter shipped with Weir covers.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "this is test code: a panic is how a test fails")]
 
@@ -75,7 +75,7 @@ impl Filter for Panics {
     }
 }
 
-/// Counts the hooks that ran under a name, and sums what `on_end` told.
+/// Counts the hooks that ran under a name, and sums the arguments of `on_end`.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Counts {
@@ -83,7 +83,7 @@ struct Counts {
     name: String,
 }
 
-/// What was counted, by name: responses, and the ends with status and cause.
+/// Counts by name: responses, and the ends with status and cause.
 static COUNTED: Mutex<Option<HashMap<String, Counted>>> = Mutex::new(None);
 
 #[derive(Clone, Default, Debug, PartialEq, Eq)]
@@ -120,7 +120,7 @@ impl Filter for Counts {
 
 static BLOCKS: FilterKind = FilterKind::of::<Blocks>("blocks");
 
-/// Blocks its core until the test lets go.
+/// Blocks its core until the test releases it.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 #[derive(Default)]
@@ -174,7 +174,7 @@ fn a_panic_in_a_filter_ends_one_exchange() {
         ("attempt end", 500),
         ("response", 500),
         ("wait response", 500),
-        ("response body", 200), // its head may have left by then
+        ("response body", 200), // its head may have been sent by then
         ("end", 200),
     ] {
         let upstream = Upstream::fixed(OK);
@@ -211,7 +211,7 @@ fn a_panic_in_a_filter_ends_one_exchange() {
     }
 }
 
-/// A place that a panic took away for good would refuse the second request.
+/// If a panic lost a slot for good, the second request would be refused.
 #[test]
 fn a_panic_gives_a_place_back() {
     for at in ["request", "wait", "attempt", "response", "end"] {
@@ -229,7 +229,7 @@ fn a_panic_gives_a_place_back() {
 
 #[test]
 fn response_filters_run_once() {
-    // The head is good, what follows it is not: an answer of our own takes its place.
+    // The head is valid, its body is not: an error answer replaces it.
     let upstream = Upstream::fixed("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n");
     let gateway = gateway(&upstream, "{ counts: { name: once } }");
     client(&gateway).ask("GET / HTTP/1.1\r\nHost: h\r\n\r\n").expect_status(502);
@@ -240,7 +240,7 @@ fn response_filters_run_once() {
 
 // === Bodies ===
 
-/// Upper-cases both bodies, and lets go of what it holds back only at a pause or the end.
+/// Upper-cases both bodies, and holds bytes back until a pause or the end.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Shouts {}
@@ -262,7 +262,7 @@ impl Filter for Shouts {
     }
 }
 
-/// Counts the bytes of both bodies, and refuses those that hold a word.
+/// Counts the bytes of both bodies, and refuses those that contain a word.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Listens {
@@ -299,17 +299,17 @@ impl Filter for Listens {
     }
 }
 
-/// Lets the first piece of a response pass, and no more of it until somebody says so.
+/// Passes the first piece of a response, and no more until it is released.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Holds {
-    /// Under which name that is said.
+    /// The name for releasing it.
     name: String,
 }
 
 static HOLDS: FilterKind = FilterKind::of::<Holds>("holds");
 
-/// Which may go on, and who is to be told.
+/// The released names, and the tasks to wake.
 static GATES: Mutex<(Vec<String>, Vec<std::task::Waker>)> = Mutex::new((Vec::new(), Vec::new()));
 
 fn let_go(name: &str) {
@@ -342,13 +342,13 @@ impl Filter for Holds {
     }
 }
 
-/// Has both bodies whole before it lets anything pass, and says in a field what it read.
+/// Buffers both bodies completely before passing anything on, and puts their text in a field.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Reads {
     /// Longest body, in bytes.
     limit: usize,
-    /// What it makes of both bodies, if anything.
+    /// The replacement for both bodies, if any.
     #[serde(default)]
     instead: Option<String>,
 }
@@ -357,7 +357,7 @@ static READS: FilterKind = FilterKind::of::<Reads>("reads");
 
 impl Reads {
     fn told(&self, cx: &mut Cx) -> Vec<u8> {
-        let told = cx.whole().trim_ascii().to_vec(); // a field ends in no newline
+        let told = cx.whole().trim_ascii().to_vec(); // a field must not end in a newline
         if let Some(instead) = &self.instead {
             cx.set_whole(instead.clone().into_bytes());
         }
@@ -409,7 +409,7 @@ fn only_a_filter_that_changes_bodies_takes_the_length_away() {
 #[test]
 fn a_watching_filter_refuses_before_the_last_piece_leaves() {
     let upstream = Upstream::listen();
-    // No hexadecimal digits: the answer has a random id, and the filter looks at bodies of responses too.
+    // No hexadecimal digits: the answer has a random id, and the filter also inspects response bodies.
     let gateway = gateway(&upstream, "{ listens: { word: xyz } }");
     let mut client = client(&gateway);
     client.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 6\r\n\r\nabc");
@@ -466,7 +466,7 @@ fn a_body_stands_still_while_a_filter_holds_it() {
             "\r\n",
             "\r\n0\r\n\r\n",
         ),
-        // One before it and one behind it change what it looks at.
+        // One filter in front of it and one behind it change its input.
         (
             "changed",
             "{ shouts: {} }, { holds: { name: changed } }, { shouts: {} }",
@@ -484,7 +484,7 @@ fn a_body_stands_still_while_a_filter_holds_it() {
         let size = if middle.is_empty() { String::new() } else { format!("{chunk:x}\r\n") };
         conn.send(format!("HTTP/1.1 200 OK\r\n{head}\r\n\r\n{size}"));
         conn.send(&body[..10]);
-        // What it let pass has left.
+        // The part that it passed on has been sent.
         client.read_until(if name == "changed" { "X" } else { "x" });
         let rest = std::thread::spawn({
             let body = body.clone();
@@ -529,7 +529,7 @@ fn a_body_is_had_whole_and_goes_on() {
 #[test]
 fn filters_around_one_that_has_it_whole_see_it_in_turn() {
     let upstream = Upstream::fixed(OK);
-    // Outside in: the request as the client sent it, then as SHOUTS left it; the response the other way about.
+    // From outside in: the request as the client sent it, then as SHOUTS left it; the response in reverse.
     let filters = "{ reads: { limit: 9 } }, { shouts: {} }, { reads: { limit: 9, instead: Word } }";
     let gateway = gateway(&upstream, filters);
     client(&gateway).ask(POST).expect_status(200).expect_body("WORD").expect_header("x-read", "WORD");
@@ -565,7 +565,7 @@ fn who_waits_to_be_told_is_told_to_send_the_body() {
 
 #[test]
 fn a_whole_body_is_sent_again() {
-    // The first connection ends as soon as it has been used once: the keep-alive race.
+    // The first connection ends after one use: the keep-alive race.
     let upstream = Upstream::listen();
     let gateway = gateway(&upstream, "{ reads: { limit: 100000 } }");
     let body = "x".repeat(60_000); // more than is kept of a body that is only passed on
@@ -588,13 +588,13 @@ fn a_whole_body_is_sent_again() {
 
 // === Responses ===
 
-/// Answers in the place of upstreams.
+/// Answers instead of upstreams.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Answers {
     /// `bytes`, `file`, `stream`, `endless`, `short`, `refuse`, or `call` (the upstream again, with a body).
     with: String,
-    /// Already on the request.
+    /// Answers in the request hook already.
     #[serde(default)]
     at_once: bool,
 }
@@ -693,7 +693,7 @@ fn an_answer_is_bytes_a_file_or_a_stream() {
             ("call", &"ok".to_owned(), "content-length"),
         ] {
             if at_once && with == "call" {
-                continue; // the request has a hook of its own to wait in
+                continue; // the request has its own hook for waiting
             }
             let upstream = Upstream::fixed(OK);
             let filters = format!(
@@ -742,7 +742,7 @@ fn a_response_filter_refuses() {
 
 // === Attempts ===
 
-/// Writes the number of the attempt on the request, and remembers how each ended.
+/// Writes the attempt's number to the request, and records how each attempt ended.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Numbers {}
@@ -783,7 +783,7 @@ fn each_attempt_is_shown() {
 
 // === The core ===
 
-/// Counts requests on each core, and beside the exchange.
+/// Counts requests per core, and in the exchange.
 #[derive(Deserialize, Serialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct TalliesSettings {}

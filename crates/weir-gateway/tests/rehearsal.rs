@@ -1,4 +1,5 @@
-//! A rehearsal of a config with the filters that come with the gateway: what is made of it can run, and asks what its routes answer.
+//! A rehearsal of a config with the gateway's own filters: its result can run, and has requests that its routes
+//! answer.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "this is test code: a panic is how a test fails")]
 
@@ -241,6 +242,6 @@ fn credentials_are_made_where_the_config_has_only_hashes() {
     ] {
         assert_eq!(at(path).as_deref(), Some(raised), "{path}");
     }
-    // Without a certificate the listener cannot be asked.
+    // Without a certificate, no request can be sent to the listener.
     assert!(new(None).routes[1].ask.as_ref().unwrap_err().contains("asks for a client certificate"));
 }

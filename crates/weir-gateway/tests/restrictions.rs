@@ -1,5 +1,5 @@
-//! What a change can do to access (`access.txt` of weir-control), compared with the JSON Schema of the config and of all filters: whatever
-//! the list does not call harmless restricts, and secrets and files are never given back.
+//! How a change affects access (`access.txt` of weir-control), checked against the JSON Schema of the config and all
+//! filters. Settings that the list does not call harmless restrict access; secrets and files are never restored.
 
 #![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
 
@@ -13,10 +13,10 @@ use weir_gateway::filters::KINDS;
 use weir_gateway::history::Restriction;
 use weir_gateway::history::access::{Effect, declared};
 
-/// Texts that every client is answered with: a page that was another before is no secret.
+/// Texts that every client receives: an earlier page is not secret.
 const PAGES: &[&str] = &["filter.errors.*.file", "filter.maintenance.page.file"];
 
-/// Names of settings that are files, folders or lists of credentials.
+/// Names of settings that hold files, folders or lists of credentials.
 const FILES: &[&str] = &[
     "allow_file",
     "ca",
@@ -35,7 +35,7 @@ const FILES: &[&str] = &[
     "writes",
 ];
 
-/// The same names where they are something else.
+/// The same names where they mean something else.
 const NO_FILES: &[&str] = &[
     "filter.grpc_json.openapi.path",
     "filter.rewrite.path",
@@ -44,7 +44,7 @@ const NO_FILES: &[&str] = &[
     "upstreams.*.health.probe.path",
 ];
 
-/// Itself, and what it stands below.
+/// The path itself and its parents.
 fn with_parents(path: &str) -> impl Iterator<Item = &str> {
     let ends = path.match_indices('.').map(|(at, _)| at).chain([path.len()]);
     ends.map(|end| &path[..end])

@@ -1,4 +1,5 @@
-//! Where a config is looked for without `-c`. A test executable of its own, because it changes the folder of its process.
+//! The search for a config without `-c`. A separate test executable, because it changes its process's working
+//! directory.
 
 use weir_gateway::config::{Source, load};
 
@@ -7,7 +8,7 @@ fn a_file_that_appears_is_taken_and_kept() {
     let folder = tempfile::tempdir().unwrap();
     std::env::set_current_dir(folder.path()).unwrap();
     if std::path::Path::new("/etc/weir/weir.yaml").exists() {
-        return; // this machine runs a Weir of its own
+        return; // this machine has its own Weir
     }
     let source = Source::find(None);
     let files = load(&source).unwrap().files;
@@ -22,7 +23,7 @@ fn a_file_that_appears_is_taken_and_kept() {
     assert!(load(&source).unwrap().config.listeners.get("mine").is_some());
     assert!(!source.is_embedded());
 
-    // The embedded default must not take the place of a config that ran.
+    // The embedded default must not replace a config that ran.
     std::fs::remove_file("weir.yaml").unwrap();
     assert!(load(&source).is_err());
 }

@@ -1,5 +1,5 @@
-//! Thousands of configs, made from the cases and examples by mistakes that people make. Each is either good or refused with an
-//! error that says where: nothing is refused silently, and nothing panics.
+//! Thousands of configs, generated from the cases and examples with typical human mistakes. Each is either accepted
+//! or refused with a located error: no silent refusal and no panic.
 
 use serde_json::{Map, Value as Json};
 use weir_gateway::config::{Mistakes, Node, Severity, Source, Value, load};
@@ -7,13 +7,13 @@ use weir_gateway::config::{Mistakes, Node, Severity, Source, Value, load};
 use super::{DASHES, folder, lay_out};
 use std::path::PathBuf;
 
-/// How many are made.
+/// Number of generated configs.
 const CONFIGS: usize = 2_000;
 
-/// Rust's debug text has no business in a message.
+/// Rust's debug output does not belong in a message.
 const DEBUG_TEXT: &[&str] = &["Some(", "None)", "Err(", "Ok(", "Custom {", "kind: ", "Os {", "Error("];
 
-/// Small, fast and the same everywhere: a failure comes again.
+/// Small, fast and deterministic: failures are reproducible.
 struct Random(u64);
 
 impl Random {
@@ -33,7 +33,7 @@ impl Random {
     }
 }
 
-/// Prints the config that was being looked at when a test panicked.
+/// Prints the config under test if a test panics.
 struct Shown<'a>(usize, &'a str);
 
 impl Drop for Shown<'_> {
@@ -85,7 +85,7 @@ fn no_config_is_refused_without_a_reason() {
             assert!(debug.is_none(), "debug text: {}", error.message);
         }
     }
-    // Mistakes that nobody notices, or nothing but mistakes, would test half of it.
+    // If nearly all configs were accepted, or nearly all refused, half of the code would go untested.
     assert!(good > CONFIGS / 50 && refused > CONFIGS / 3, "{good} good, {refused} refused");
 }
 
@@ -123,7 +123,7 @@ fn json(node: &Node) -> Json {
     }
 }
 
-/// The keys and values that configs have, to be put where they do not belong.
+/// Keys and values from configs, to put in wrong places.
 #[derive(Default)]
 struct Pool {
     keys: Vec<String>,
@@ -143,7 +143,7 @@ impl Pool {
         self.values.push(value.clone());
     }
 
-    /// A value of another place, or one that no setting expects.
+    /// A value from another place, or one that no setting expects.
     fn value(&self, random: &mut Random) -> Json {
         match random.below(12) {
             0 => Json::Null,
@@ -165,7 +165,7 @@ impl Pool {
 /// Makes one mistake somewhere in a config.
 fn spoil(config: &mut Json, pool: &Pool, random: &mut Random) {
     let mut here = config;
-    // Down to a map or list, with a chance to stop on the way.
+    // Descends to a map or list, and may stop at any level.
     loop {
         let children = match &*here {
             Json::Object(entries) => entries.values().filter(|v| v.is_object() || v.is_array()).count(),

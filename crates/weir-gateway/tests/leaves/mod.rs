@@ -1,4 +1,4 @@
-//! Each setting of the config and of all filters by their JSON Schema, and configs in which one of them is written.
+//! Every setting of the config and all filters by their JSON Schema, and configs that set a single one of them.
 
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -7,10 +7,10 @@ use weir_gateway::config::secrecy::mark_secrets;
 use weir_gateway::config::{Diagnostics, Node, parse};
 use weir_gateway::filters::KINDS;
 
-/// What stands where a secret may stand.
+/// A value to put wherever a secret may be.
 pub(super) const PLANTED: &str = "Zq9/plant+7f3e";
 
-/// A setting of the schema: its path, without places in lists, and whether a text may stand there.
+/// The settings of the schema: each path, without list positions, and whether text is allowed there.
 pub(super) type Leaves = BTreeMap<String, bool>;
 
 pub(super) fn leaves() -> Leaves {
@@ -28,7 +28,7 @@ fn walk(root: &Value, schema: &Value, path: &str, found: &mut Leaves, depth: usi
     assert!(depth < 50, "{path}: the schema has no end");
     let mut walk = |schema: &Value, path: &str| walk(root, schema, path, found, depth + 1);
     if let Some(name) = schema["$ref"].as_str() {
-        // Filters within filters have the rules of filters.
+        // Filters within filters follow the same rules.
         if name != "#/$defs/Filter" {
             walk(root.pointer(name.trim_start_matches('#')).unwrap_or(&Value::Null), path);
         }
@@ -65,7 +65,7 @@ fn walk_each<'s>(schema: Option<&'s Value>, each: impl FnMut(&'s Value)) {
     schema.into_iter().for_each(each);
 }
 
-/// A config with the planted text at a path, in every place where such a setting may stand.
+/// Configs with the planted text at a path, one per place where such a setting may be.
 pub(super) fn configs(path: &str) -> Vec<String> {
     let filter = |name: &str, rest: &str| {
         [
@@ -85,7 +85,7 @@ pub(super) fn configs(path: &str) -> Vec<String> {
     }
 }
 
-/// The path as YAML, its last value alone and in a list, in quotes and without.
+/// The path as YAML, with its last value alone and in a list, quoted and unquoted.
 pub(super) fn written(path: &str) -> Vec<String> {
     let mut head = String::new();
     let mut indent = 0;
