@@ -1,9 +1,9 @@
-//! What `cache` reads of requests and answers, made here of its own files: `Cache-Control`, `Vary`, dates and ages, ranges and
-//! conditions. Whatever stands in them, nothing is kept longer or given to more clients than they allow.
+//! The parsers of `cache`, compiled from its own files: `Cache-Control`, `Vary`, dates and ages, ranges and
+//! conditions. Whatever the input, nothing is kept longer, or given to more clients, than the fields allow.
 //!
-//! An input is lines: each target says what each of them is.
+//! An input consists of lines; each target documents their meaning.
 
-#![allow(dead_code)] // what only the filter uses
+#![allow(dead_code)] // only the filter uses the rest
 
 #[path = "../../crates/weir-cache/src/filter/conditional.rs"]
 mod conditional;
@@ -14,7 +14,7 @@ mod freshness;
 #[path = "../../crates/weir-cache/src/filter/vary.rs"]
 mod vary;
 
-/// A request as it came, which no filter changes here.
+/// A request as received, which no filter changes here.
 mod caller {
     use weir_h1::{FieldName, Fields};
 
@@ -29,7 +29,7 @@ mod caller {
     }
 }
 
-/// The weight of a coding in thousandths, read in another way than the gateway does.
+/// A coding's weight in thousandths, parsed differently from the gateway.
 fn quality<'a>(mut parameters: impl Iterator<Item = &'a [u8]>) -> u16 {
     let weight = parameters.find_map(|p| p.strip_prefix(b"q=").or(p.strip_prefix(b"Q=")));
     let number = |text| str::from_utf8(text).ok().and_then(|text| text.parse::<f32>().ok());
@@ -38,7 +38,7 @@ fn quality<'a>(mut parameters: impl Iterator<Item = &'a [u8]>) -> u16 {
     })
 }
 
-/// No field of these requests tells an address.
+/// No field of these requests contains an address.
 fn is_address(_: &str) -> bool {
     false
 }
@@ -51,8 +51,8 @@ use std::time::{Duration, SystemTime};
 use vary::Variant;
 use weir_h1::{FieldName, Fields};
 
-/// Two lines of `Cache-Control`: together they forbid what either forbids, and allow no longer a lifetime than either. The same two as
-/// `CDN-Cache-Control` are read, or not, without harm.
+/// Two lines of `Cache-Control`: together they forbid what either forbids, and allow no longer lifetime than either.
+/// The same lines as `CDN-Cache-Control` must not panic.
 pub fn control(data: &[u8]) {
     let lines = lines::<2>(data);
     let Some(both) = fields(&[("cache-control", lines[0]), ("cache-control", lines[1])]) else { return };
@@ -79,12 +79,12 @@ pub fn control(data: &[u8]) {
         assert!(least.is_none_or(|seconds| seconds <= 1 << 31));
     }
     if let Some(fields) = fields(&[("cdn-cache-control", lines[0]), ("cdn-cache-control", lines[1])]) {
-        let _ = Control::targeted(&fields); // what it is made of has a target of its own
+        let _ = Control::targeted(&fields); // its parser has its own target
     }
 }
 
-/// A status, and lines of `Date`, `Expires`, `Age`, `Last-Modified` and `Cache-Control`: a date that is read is written and read again as the
-/// same, and no answer lives longer than it says, nor is younger than it says.
+/// A status, and lines of `Date`, `Expires`, `Age`, `Last-Modified` and `Cache-Control`. A parsed date survives
+/// writing and parsing. No answer lives longer, or is younger, than it says.
 pub fn freshness(data: &[u8]) {
     let Some((status, data)) = data.split_first_chunk::<2>() else { return };
     let status = 200 + u16::from_be_bytes(*status) % 400;
@@ -121,8 +121,8 @@ pub fn freshness(data: &[u8]) {
     }
 }
 
-/// A length in the first byte, and lines of `Range`, `If-Range` and `If-None-Match`: a part lies within the body and is not empty; a tag that was
-/// not named is not had.
+/// A length in the first byte, and lines of `Range`, `If-Range` and `If-None-Match`. A part lies within the body and
+/// is not empty; an unlisted tag never matches.
 pub fn range(data: &[u8]) {
     let Some((&length, data)) = data.split_first() else { return };
     let lines = lines::<3>(data);
@@ -147,8 +147,8 @@ pub fn range(data: &[u8]) {
     }
 }
 
-/// A line of `Vary` and two requests of two lines each: a variant answers the request it was made for, and another one exactly if
-/// that would make the same variant.
+/// A line of `Vary` and two requests of two lines each. A variant answers the request that it was made for. It
+/// answers another one exactly if that would make the same variant.
 pub fn vary(data: &[u8]) {
     let lines = lines::<5>(data);
     let request = |a: &[u8], b: &[u8]| fields(&[("accept-encoding", a), ("x-lang", b)]);
@@ -168,13 +168,13 @@ pub fn vary(data: &[u8]) {
     }
 }
 
-/// The first lines of an input; those that it has not are empty.
+/// The first lines of an input; missing ones are empty.
 fn lines<const N: usize>(data: &[u8]) -> [&[u8]; N] {
     let mut rest = data.split(|&b| b == b'\n');
     std::array::from_fn(|_| rest.next().unwrap_or_default())
 }
 
-/// Fields of a message, if they can be.
+/// The fields of a message, if they are valid.
 fn fields(lines: &[(&str, &[u8])]) -> Option<Fields> {
     let mut fields = Fields::default();
     for (name, value) in lines {

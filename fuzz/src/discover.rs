@@ -1,10 +1,11 @@
-//! weir-discover: what registries hold, which anybody may write who may write there.
+//! weir-discover: registry contents, which anyone with write access there controls.
 
 use crate::Random;
 use weir_discover::etcd::{Applied, Format, Table};
 use weir_discover::{Book, Choice, INSTANCES, Listing, Verdict, consul, place, srv};
 
-/// The first byte says what the rest is: an answer of etcd and lines of its watch, an answer of Consul, records of DNS, or a host with its port.
+/// The first byte selects the rest: an etcd answer and lines of its watch, a Consul answer, DNS records, or a host
+/// with a port.
 pub fn discover(data: &[u8]) {
     let Some((&what, rest)) = data.split_first() else { return };
     let choice = Choice {
@@ -26,7 +27,7 @@ pub fn discover(data: &[u8]) {
     }
 }
 
-/// Lines: the first one is what was read, the others come by the watch.
+/// Lines: the first is the initial read, the others come from the watch.
 fn etcd(text: &[u8], format: Format, choice: Choice) {
     let mut table = Table::new("/microservices/orders", format, choice);
     let mut book = Book::new(1);
@@ -68,7 +69,7 @@ fn records(bytes: &[u8]) {
     sound(&srv::listing(&records.collect::<Vec<_>>()));
 }
 
-/// What an upstream is made of holds nothing that was not asked for.
+/// An upstream gets only endpoints that were asked for.
 fn sound(listing: &Listing) {
     assert!(listing.instances.len() <= INSTANCES && listing.left_out.len() <= listing.unusable);
     for pair in listing.instances.windows(2) {
@@ -84,7 +85,7 @@ fn sound(listing: &Listing) {
     }
 }
 
-/// The last good list stays unless the answer says that everybody has left.
+/// The last good list stays, unless the answer says that all instances have left.
 fn follow(book: &mut Book, listing: Listing, went_back: bool) {
     let (before, empty) = (book.good().map(|good| good.instances.len()), listing.instances.is_empty());
     match book.answered(listing, went_back) {

@@ -1,7 +1,7 @@
-//! The filters' readers of tokens and structured fields, made here of their own files: so they stay what needs no key and no
-//! socket. A token has one spelling, and says what it says by one reading only; a structured field has one form.
+//! weir-filters' parsers of tokens and structured fields, compiled from their own files, so that they stay free of
+//! keys and sockets. A token has one spelling and one interpretation; a structured field has one form.
 
-#![allow(dead_code)] // what settings and keys use
+#![allow(dead_code)] // settings and keys use the rest
 
 #[path = "../../crates/weir-identity/src/shared/jose/algorithm.rs"]
 mod algorithm;
@@ -16,8 +16,8 @@ pub(crate) mod sfv;
 
 use serde_json::Value;
 
-/// A compact token: what is read of it makes the same bytes again, and its header and claims are what any other reader of
-/// JSON takes them for.
+/// A compact token: its parts encode to the same bytes again, and any other JSON parser reads the same header and
+/// claims.
 pub fn token(data: &[u8]) {
     let Ok(token) = jws::parse(data) else { return };
     let again = [token.signed, b".", base64::encode_url(&token.signature).as_bytes()].concat();
@@ -40,7 +40,7 @@ pub fn token(data: &[u8]) {
     }
 }
 
-/// A dictionary: what is read of it, written and read again, is the same.
+/// A dictionary survives parsing, writing and parsing.
 pub fn structured_field(data: &[u8]) {
     let Some(members) = sfv::dictionary(data) else { return };
     let mut text = String::new();

@@ -1,16 +1,16 @@
-//! weir-h1: a message must read the same in one piece and in two, and what is written must read as what was meant.
+//! weir-h1: a message must parse the same in one piece and in two, and written messages must parse as intended.
 //!
-//! The first byte of an input says where the rest is cut.
+//! The first byte of an input is the position of the cut.
 
 use weir_h1::{
     BodyKind, BodyReader, Fields, Kind, Limits, Method, Progress, RequestHead, ResponseHead, Step,
     parse_request, parse_response, write_chunk, write_last_chunk,
 };
 
-/// Small, so that a fuzzer reaches them.
+/// Small enough for a fuzzer to reach.
 const LIMITS: Limits = Limits { head_bytes: 512, fields: 12, target_bytes: 64 };
 
-/// A head, whole and cut; and what is sent on of it, read again.
+/// A head, whole and cut; then its forwarded form, parsed again.
 pub fn request(data: &[u8]) {
     let Some((wire, cut)) = cut(data) else { return };
     let whole = read_request(&[wire], &LIMITS);
@@ -42,7 +42,7 @@ pub fn request(data: &[u8]) {
     assert!(again.headers.iter().eq(head.headers.iter().chain(host)), "{told}");
 }
 
-/// A head, whole and cut; and its fields, written and read again.
+/// A head, whole and cut; then its fields, written and parsed again.
 pub fn response(data: &[u8]) {
     let Some((wire, cut)) = cut(data) else { return };
     let whole = read_response(&[wire]);
@@ -66,7 +66,7 @@ pub fn response(data: &[u8]) {
     }
 }
 
-/// A chunked body, whole and in pieces; and what it holds, written and read again.
+/// A chunked body, whole and in pieces; then its content, written and parsed again.
 pub fn chunked(data: &[u8]) {
     let Some((wire, cut)) = cut(data) else { return };
     let whole = read_chunks(&[wire]);
@@ -89,20 +89,20 @@ pub fn chunked(data: &[u8]) {
     assert_eq!(again, Chunks { used, ..whole }, "{}", sent.escape_ascii());
 }
 
-/// The bytes without the first one, and the place that it names.
+/// The bytes after the first, and the position that the first names.
 fn cut(data: &[u8]) -> Option<(&[u8], usize)> {
     let (&at, wire) = data.split_first()?;
     Some((wire, usize::from(at) * (wire.len() + 1) / 256))
 }
 
-/// How a reading ended; `Complete` with all that was read of the head, told in words.
+/// The outcome of parsing; `Complete` has the whole head as text.
 enum Read<H> {
     Complete(H, String),
     Partial,
     Refused,
 }
 
-/// Whole and cut must agree, but that a refusal may come later in pieces.
+/// Both must agree, except that a refusal may come later in pieces.
 fn agree<H>(whole: &Read<H>, pieces: &Read<H>, len: usize) {
     match (whole, pieces) {
         (Read::Complete(_, a), Read::Complete(_, b)) => assert_eq!(a, b),
@@ -177,7 +177,7 @@ fn tell(told: &mut String, fields: &Fields) {
     }
 }
 
-/// What was read of a chunked body.
+/// The result of parsing a chunked body.
 #[derive(Debug, PartialEq, Eq)]
 struct Chunks {
     data: Vec<u8>,
@@ -214,7 +214,7 @@ fn read_chunks(pieces: &[&[u8]]) -> Chunks {
                 }
                 Err(e) => {
                     assert!(e.at() < input.len());
-                    // How much was used before is told only of messages that can be read on.
+                    // The used length is reported only for messages that can be continued.
                     return Chunks { used: 0, end: Err(e.kind()), ..read };
                 }
             }

@@ -1,10 +1,10 @@
-//! weir-wire's codec of HTTP/2, both roles, made here of its own files: so it stays what needs no socket, no TLS and no
-//! runtime. What comes must read the same in one piece and byte by byte, and whatever streams do meanwhile, nothing panics,
-//! all that leaves is whole frames, and no more is held than windows let.
+//! weir-wire's HTTP/2 codec in both roles, compiled from its own files, so that it stays free of sockets, TLS and
+//! runtime. Input must parse the same in one piece and byte by byte. Whatever streams do meanwhile, nothing panics,
+//! output consists of whole frames, and no more is buffered than windows allow.
 //!
-//! The first byte of an input says what the streams do; the rest are the peer's frames.
+//! The first byte of an input decides what the streams do; the rest are the peer's frames.
 
-#![allow(dead_code, unused_imports)] // parts that only sockets use
+#![allow(dead_code, unused_imports)] // only sockets use the rest
 
 #[path = "../../crates/weir-wire/src/h2/codec/mod.rs"]
 mod codec;
@@ -29,11 +29,11 @@ use flood::FloodLimits;
 use frame::{FRAME_MOST, HEADER, Header, Kind, PREFACE};
 use std::task::{Context, Poll, Waker};
 
-/// Small, so that a fuzzer reaches them.
+/// Small enough for a fuzzer to reach.
 const BOUNDS: Bounds =
     Bounds { streams: 4, text: 512, heads: 1024, window: 128 * 1024, floods: FloodLimits::NONE };
 
-/// A request, streams of ours that carry it, and its answers.
+/// A request, the streams that send it, and their answers.
 const REQUEST: &[u8] = b"POST /p HTTP/1.1\r\nHost: h\r\nX-A: b\r\n\r\n";
 const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nX-A: b\r\n\r\n";
 
@@ -68,7 +68,7 @@ fn quiet_task() -> Context<'static> {
     Context::from_waker(Waker::noop())
 }
 
-/// Streams that are not touched; returns all that was sent.
+/// Streams that are left alone; returns all output.
 fn quiet(role: Role, pieces: &[&[u8]]) -> Vec<u8> {
     let mut codec = begin(role);
     if role == Role::Client {
@@ -100,7 +100,7 @@ fn ask(codec: &mut TextCodec) -> Option<usize> {
     }
 }
 
-/// Streams that read, write, end and go between pieces; what they do is decided by the first byte.
+/// Streams that read, write, end and are dropped between pieces; the first byte decides which.
 fn busy(role: Role, how: u8, wire: &[u8]) {
     let mut random = Random(u64::from(how) * 0x9e37_79b9 + 1);
     let mut codec = begin(role);
@@ -124,7 +124,7 @@ fn busy(role: Role, how: u8, wire: &[u8]) {
             streams.extend(ask(&mut codec).map(|slot| (slot, true)));
         }
         act(role, &mut codec, &mut streams, &mut random);
-        // Now and then the socket takes some of it.
+        // Sometimes the socket accepts part of it.
         let sent = random.below(codec.pending().len() + 1);
         out.extend_from_slice(&codec.pending()[..sent]);
         drop(codec.sent(sent));

@@ -1,7 +1,8 @@
-//! What is fuzzed: plain functions of bytes that panic when a property is broken.
+//! Fuzz targets: plain functions of bytes that panic if a property is violated.
 //!
-//! To add a target: its function here (one module per crate), a line in [`TARGETS`], `fuzz_targets/<name>.rs`, a `[[bin]]`
-//! in `Cargo.toml` and some seeds in `seeds/<name>/`. libFuzzer and the smoke runner call the same function.
+//! To add a target: its function here (one module per crate), a line in [`TARGETS`], `fuzz_targets/<name>.rs`, a
+//! `[[bin]]` in `Cargo.toml` and some seeds in `seeds/<name>/`. libFuzzer and the smoke runner call the same
+//! function.
 
 pub mod cache;
 pub mod discover;
@@ -11,12 +12,12 @@ pub mod h2;
 pub mod transcode;
 mod websocket;
 
-/// Where the readers of `cache` look for what filters share.
+/// The path at which the parsers of `cache` expect the filters' shared code.
 mod shared {
     pub(crate) use crate::filters::sfv;
 }
 
-/// A fuzz target: its name and what it does with an input.
+/// A fuzz target: its name and its function.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// Every target, by name.
@@ -36,7 +37,7 @@ pub static TARGETS: &[Target] = &[
     ("transcode", transcode::transcode),
 ];
 
-/// xorshift64: the same numbers in every run. Never begun with 0, which it would not leave.
+/// xorshift64: the same numbers in every run. Never seeded with 0, which it would not leave.
 pub struct Random(pub u64);
 
 impl Random {

@@ -1,4 +1,4 @@
-//! weir-transcode: JSON, Protocol Buffers, paths, frames and streams, each of bytes that anybody may send.
+//! weir-transcode: JSON, Protocol Buffers, paths, frames and streams, from arbitrary bytes.
 
 use std::sync::OnceLock;
 use weir_transcode::frames::{FrameError, Messages};
@@ -17,7 +17,7 @@ fn api() -> &'static Api {
     })
 }
 
-/// The first byte says what the rest is: JSON, a message, a request line with a body, frames, or a row of values.
+/// The first byte selects the rest: JSON, a message, a request line with a body, frames, or a sequence of values.
 pub fn transcode(data: &[u8]) {
     let Some((&what, rest)) = data.split_first() else { return };
     match what % 5 {
@@ -29,17 +29,17 @@ pub fn transcode(data: &[u8]) {
     }
 }
 
-/// What was read of JSON can be written, and reads the same again.
+/// Parsed JSON can be written, and parses to the same again.
 fn json(text: &[u8]) {
     let mut bytes = Vec::new();
     if api().parse(EVERYTHING, text, &mut bytes).is_err() {
         return;
     }
-    // An unpaired key of a mask, a type of Any that is no message: what is written may be refused, but nothing else may happen.
+    // An unpaired mask key or an `Any` without a message may be refused when parsed again, but must do nothing else.
     message(&bytes);
 }
 
-/// What was written of a message can be read, and writes the same again.
+/// A written message can be parsed, and is written the same again.
 fn message(bytes: &[u8]) {
     let mut text = Vec::new();
     if api().print(EVERYTHING, bytes, &mut text).is_err() {
@@ -69,7 +69,7 @@ fn request(text: &[u8]) {
     }
 }
 
-/// Messages are the same in whatever pieces they come.
+/// Messages are the same however the input is split.
 fn frames(body: &[u8]) {
     let read = |size: usize| {
         let (mut all, mut messages) = (Vec::new(), Messages::new(64, true));
@@ -87,7 +87,7 @@ fn frames(body: &[u8]) {
     assert_eq!(read(1), read(body.len().max(1)));
 }
 
-/// Values are the same in whatever pieces they come.
+/// Values are the same however the input is split.
 fn values(body: &[u8]) {
     let read = |size: usize| {
         let (mut all, mut values) = (Vec::new(), Values::new(64));

@@ -1,4 +1,4 @@
-//! Stands in for weir-wire's handshake of a WebSocket, which wants a digest: the same answer to everybody.
+//! Replaces weir-wire's WebSocket handshake, which needs a digest: the same answer for everyone.
 
 pub(crate) fn accept(_: &[u8]) -> String {
     "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=".to_owned()

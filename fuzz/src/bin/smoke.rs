@@ -1,14 +1,14 @@
 //! Runs fuzz targets without a fuzzer: every seed, then mutations of seeds. Deterministic, on any toolchain.
 //!
-//! `smoke [--runs N] [TARGET…]`: all targets and 50 000 mutations each by default. An input that breaks a property is kept
-//! in `artifacts/TARGET/` as libFuzzer would, and the exit code is 1.
+//! `smoke [--runs N] [TARGET…]`: by default all targets, with 50 000 mutations each. An input that violates a
+//! property is saved in `artifacts/TARGET/` as by libFuzzer, and the exit code is 1.
 
 use std::panic::catch_unwind;
 use std::path::Path;
 use std::process::ExitCode;
 use weir_fuzz::{Random, TARGETS, Target};
 
-/// Longest input, in bytes: beyond the small limits that the targets set.
+/// Longest input, in bytes: more than the small limits that the targets set.
 const INPUT_BYTES: usize = 1024;
 
 fn main() -> ExitCode {
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(broken > 0))
 }
 
-/// Runs one target; tells whether every property held.
+/// Runs one target; returns whether every property held.
 fn smoke((name, run): &Target, runs: usize) -> bool {
     let home = Path::new(env!("CARGO_MANIFEST_DIR"));
     let seeds = seeds(&home.join("seeds").join(name));
@@ -58,7 +58,7 @@ fn smoke((name, run): &Target, runs: usize) -> bool {
     fine
 }
 
-/// The seeds of a target in the order of their names.
+/// A target's seeds, sorted by name.
 fn seeds(folder: &Path) -> Vec<Vec<u8>> {
     let files = std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
     let mut paths: Vec<_> = files.map(|f| f.expect("a readable folder").path()).collect();
@@ -67,7 +67,7 @@ fn seeds(folder: &Path) -> Vec<Vec<u8>> {
     paths.iter().map(|p| std::fs::read(p).expect("a readable seed")).collect()
 }
 
-/// A seed with a few places damaged, or with a part of another in it.
+/// A seed with a few bytes damaged, or with part of another seed inserted.
 fn mutate(seeds: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
     const BYTES: &[u8] = b"\0\t\n\x0b\r\r\n  ,:;?*/@[]_-0159aAfFgxX\x7f\x80\xff";
     let mut input = seeds[random.below(seeds.len())].clone();
