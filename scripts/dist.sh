@@ -1,10 +1,12 @@
 #!/bin/sh
-# Packages weir: a tarball and a Debian package, with systemd unit, logrotate snippet, manual pages and shell completions.
+# Packages weir: a tarball and a Debian package, with systemd unit, logrotate snippet, manual pages and shell
+# completions.
 #
 #   scripts/dist.sh [FOLDER]      default: target/dist/packages
 #
-# Environment: WEIR_BIN packages that binary instead of building one by the profile dist; WEIR_VERSION says another version than the binary
-# does; WEIR_PACKAGES is `tar`, `deb` or both (the default); WEIR_COMPRESS is what dpkg-deb -Z takes (default xz; none is quick).
+# Environment: WEIR_BIN packages that binary instead of building one with the profile dist. WEIR_VERSION replaces the
+# binary's version. WEIR_PACKAGES is `tar`, `deb` or both (the default). WEIR_COMPRESS is the value of dpkg-deb -Z
+# (default xz; none is quick).
 set -eu
 cd "$(dirname "$0")/.."
 out=${1:-target/dist/packages}
@@ -48,7 +50,7 @@ install -D -m 644 dist/weir.yaml "$tree/etc/weir/weir.yaml"
 
 wanted=${WEIR_PACKAGES:-tar deb}
 name=weir-$version-linux-$machine
-# The same input gives the same bytes: sorted, owned by root, dated by the last change.
+# Reproducible: sorted, owned by root, dated by the last commit.
 date=@$(git log -1 --format=%ct 2>/dev/null || echo 0)
 case $wanted in *tar*)
     level=-9

@@ -1,15 +1,16 @@
 #!/bin/sh
-# Installs the programs that tests, benchmarks and conformance runs speak to, where they are missing.
+# Installs missing programs that tests, benchmarks and conformance runs need.
 #
 # usage: ensure-tools.sh TOOL...        (the names are the rows of `package_of` below)
 #
-# Programs in Go are built into ~/.cache/weir-conformance (CONF_TOOLS); where there is no Go, that is told, and tests that need them are skipped.
+# Go programs are built into ~/.cache/weir-conformance (CONF_TOOLS). Without Go, it says so, and the tests that need
+# them are skipped.
 #
-# Says nothing when nothing is missing. As root on Debian or Ubuntu it installs from the distribution's packages and starts
-# no service; anywhere else it prints the one command to run and ends with 1.
+# Prints nothing if nothing is missing. As root on Debian or Ubuntu it installs the distribution's packages and starts
+# no service; elsewhere it prints the one command to run and exits with 1.
 set -eu
 
-# The Debian package that brings a tool.
+# The Debian package with a tool.
 package_of() {
   case $1 in
     cc) echo gcc libc6-dev ;;
@@ -27,7 +28,7 @@ package_of() {
   esac
 }
 
-# sbin is where Debian puts servers, and is not on everybody's path.
+# Debian puts servers in sbin, which is not in every PATH.
 has() {
   case $1 in
     grpcio) /usr/bin/python3 -c 'import grpc' 2>/dev/null ;; # Debian's, whatever stands before it on the path
@@ -37,7 +38,7 @@ has() {
   esac
 }
 
-# The Go programs of a tool: a folder named after it and its version, then what is built.
+# A tool's Go programs: a folder named after the tool and its version, then the packages to build.
 PEBBLE=2.10.1
 CONNECT=1.0.7
 go_programs() {
@@ -50,7 +51,7 @@ go_programs() {
   esac
 }
 
-# Built beside and moved, so that a build that was interrupted is begun again.
+# Builds elsewhere and moves the result, so that an interrupted build starts again.
 build_go() {
   folder=${CONF_TOOLS:-${HOME:-/tmp}/.cache/weir-conformance}/$1
   shift
@@ -94,7 +95,7 @@ if [ "$(id -u)" != 0 ]; then
   exit 1
 fi
 
-# A package must not start its server here: it would take port 80 and outlive us. policy-rc.d is how Debian lets us say so.
+# A package must not start its server here: it would take port 80 and outlive us. Debian's policy-rc.d prevents that.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e "$policy" ]; then
   trap 'rm -f "$policy"' EXIT INT TERM

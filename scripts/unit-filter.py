@@ -20,9 +20,9 @@ from seccomp import ALLOW, EQ, GE, KILL_PROCESS, MASKED_EQ, NE, Arg, ERRNO, Sysc
 PROT_WRITE, PROT_EXEC, SHM_EXEC = 2, 4, 0o100000
 # CLONE_NEWNS and the seven others (linux/sched.h).
 NAMESPACES = [0x00020000, 0x02000000, 0x04000000, 0x08000000, 0x10000000, 0x20000000, 0x40000000, 0x00000080]
-# The first number that no address family has had so far.
+# The first number not used by any address family so far.
 FAMILIES = 64
-# Calls that a libseccomp may be too old to name, with the number that all architectures share.
+# Calls that an older libseccomp cannot name, with the number that all architectures share.
 NUMBERS = {"cachestat": 451}
 
 LAUNCHER = """
