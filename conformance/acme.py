@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""ACME with a real authority, Pebble: what takes longer than a test should. Two nodes with one storage order once, and whichever is asked answers;
-a renewal by ARI under load fails no handshake; an authority that is away for days, by a turned clock, leaves the last certificate, and a clock that is
-wrong by months orders no more than one an hour.
+"""ACME with a real authority, Pebble: scenarios too long for a test. Two nodes with one storage order once, and
+either of them answers challenges. A renewal by ARI under load fails no handshake. If the authority is away for days
+(simulated by the clock), the last certificate stays. A clock that is wrong by months orders at most once an hour.
 
 usage: acme.py [--weir BINARY]
 """
@@ -70,7 +70,7 @@ def end(process):
 
 
 class Authority:
-    """Pebble with its DNS server, which says that every name is here."""
+    """Pebble and its DNS server, which resolves every name to this machine."""
 
     def __init__(self, work, http, tls):
         self.work, self.acme, self.management, self.dns, self.records = work, *(free_port() for _ in range(4))
@@ -103,7 +103,7 @@ class Authority:
 
 
 class Node:
-    """A weir, with its own ports and a storage that others may share."""
+    """A weir with its own ports, and a storage that may be shared."""
 
     def __init__(self, weir, work, name, authority, challenge, http, tls):
         self.weir, self.work, self.name, self.tls, self.admin = weir, work, name, tls, free_port()
@@ -126,7 +126,7 @@ class Node:
         return [line for line in self.log.read_text(errors="replace").splitlines() if text in line]
 
     def shown(self):
-        """The certificate that clients see, whether they believe it or not."""
+        """The certificate that clients see, trusted or not."""
         return ssl.get_server_certificate(("127.0.0.1", self.tls), timeout=10)
 
     def status(self):
@@ -135,7 +135,7 @@ class Node:
 
 
 def faketime():
-    """The library itself: its command would stay as a parent, and be ended in the place of weir."""
+    """Preloads the library: its command would stay as a parent, and be killed instead of weir."""
     return glob.glob("/usr/lib/*/faketime/libfaketime.so.1")[0]
 
 
@@ -144,7 +144,7 @@ def state_of(work):
 
 
 def forget(work, *keys):
-    """What a later moment would do, without waiting for it."""
+    """Simulates the passing of time."""
     path = state_of(work)
     state = json.loads(path.read_text())
     state.update({key: 0 for key in keys})
@@ -155,7 +155,7 @@ def forget(work, *keys):
 def two_nodes(weir, work):
     http, tls = free_port(), free_port()
     authority = Authority(work, http, tls)
-    # The authority asks the first one only, whoever has the lock. It comes when both are there.
+    # The authority asks only the first node, whichever has the lock. It comes once both are there.
     nodes = [Node(weir, work, "one", authority, "http-01", http, tls), Node(weir, work, "two", authority, "http-01", free_port(), free_port())]
     for node in nodes:
         node.start()
@@ -207,7 +207,7 @@ def renewal_under_load(authority, nodes, work):
 
 
 def away_for_days(authority, nodes, work):
-    """The clock is turned by libfaketime. The authority keeps the real time."""
+    """libfaketime changes weir's clock. The authority keeps the real time."""
     for node in nodes:
         node.stop()
     authority.stop()
@@ -224,7 +224,7 @@ def away_for_days(authority, nodes, work):
     node.stop()
     forget(work, "next_try", "failures", "issued_at")
     authority.start()
-    # Its certificate would end 5 days from this clock's now, so it is due again at once: once an hour is enough.
+    # By this clock its certificate ends in 5 days, so it is due again immediately: once an hour is enough.
     node.start("+85d")
     wait("a new one came", lambda: certificate_file(work).read_bytes() != before)
     wait("it is shown", lambda: node.status()["acme"]["state"] == "issued")

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Headless Chromium loads a page by HTTP/2 and opens a WebSocket on the same connection (Extended CONNECT, RFC 8441).
+# Headless Chromium loads a page over HTTP/2 and opens a WebSocket on the same connection (Extended CONNECT, RFC
+# 8441).
 . "$(dirname "$0")/lib.sh"
 ensure chromium openssl python3
 
@@ -29,11 +30,11 @@ start "$VENV/bin/python" "$WORK/echo.py" "$ORIGIN_PORT"
 wait_for_port "$ORIGIN_PORT"
 start_weir browser
 
-# The DOM is printed when the page's time is up or its network is still; the page then says what it heard.
+# Chromium prints the DOM when the page's time is up or its network is idle; by then the page shows what it received.
 timeout 60 chromium --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$WORK/profile" --ignore-certificate-errors \
   --virtual-time-budget=10000 --dump-dom "https://localhost:$PORT/page" >"$WORK/dom" 2>"$WORK/chromium.log" </dev/null || true
 expect "browser: the page heard its echo" grep -q 'heard: hello from the page' "$WORK/dom"
-# The log is written in pieces: its end comes with weir's.
+# The log is written in pieces; its end is complete after weir exits.
 for pid in $STARTED; do kill "$pid" 2>/dev/null || true; wait "$pid" 2>/dev/null || true; done
 STARTED=
 expect "browser: the page came by HTTP/2" grep -q '"uri":"/page","protocol":"HTTP/2"' "$LOG"

@@ -1,7 +1,9 @@
 #!/bin/sh
-# http-cache-tests: what a cache must do by RFC 9111, asked of weir with the filter `cache` and, in the same run, without it.
+# http-cache-tests: what RFC 9111 requires of a cache, tested on weir with the filter `cache` and, in the same run,
+# without it.
 #
-# 157 of its tests are required; with no cache at all 90 of them pass. What fails is listed in cache.expected with its reason.
+# 157 of its tests are required; with no cache at all 90 of them pass. cache.expected lists the failures with their
+# reasons.
 . "$(dirname "$0")/lib.sh"
 VERSION=0.4.5 LEAST=138
 command -v npm >/dev/null 2>&1 || { echo "SKIPPED cache: there is no npm here"; exit 0; }

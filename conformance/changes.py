@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Tries to lose a config: what was acknowledged over the admin API must be there, whatever happens meanwhile.
+"""Tries to lose a config: everything acknowledged by the admin API must survive, whatever happens meanwhile.
 
-  killed    500 writes, SIGKILL at random moments of some of them: before, within and after. What runs after the restart is what was
-            acknowledged last, or the write that was under way, and the history says the same.
-  writers   two writers with ETags count up one number: as many increments as acknowledgements, and as many revisions.
-  full      writes while the disk is full now and then (no file may grow): each is either acknowledged and there, or refused with 507 and
-            nothing has changed; going back works on a full disk, and lasts.
+  killed    500 writes, with SIGKILL at random moments: before, during and after some of them. After the restart, the
+            last acknowledged write runs, or the one in flight, and the history agrees.
+  writers   two writers with ETags increment one number: as many increments, and revisions, as acknowledgements.
+  full      writes while the disk is sometimes full (no file may grow): each is either acknowledged and present, or
+            refused with 507 and without effect; a rollback works on a full disk, and persists.
 
 `changes.py --writes 60` is shorter. --seed N repeats a run.
 """
@@ -28,7 +28,7 @@ child = None
 
 
 def run():
-    """Starts weir, whose disk can be filled: writing beyond a limit fails instead of ending it."""
+    """Starts weir with a disk that can be filled: writes beyond a limit fail instead of ending it."""
     global child
     env = {"PORT": str(PORT), "ADMIN_PORT": str(ADMIN), "STATE": str(STATE)}
     child = start("sh", "-c", "trap '' XFSZ; exec \"$0\" \"$@\"", weir_bin(), "run", "-c", HERE / "changes.yaml", name="weir", env=env)
@@ -47,7 +47,7 @@ def fill(full):
 
 
 def ask(method, path, body=None, fields=None, port=None):
-    """Status, ETag and document; None where the connection broke."""
+    """Status, ETag and document; None if the connection broke."""
     connection = http.client.HTTPConnection("127.0.0.1", port or ADMIN, timeout=20)
     try:
         connection.request(method, path, json.dumps(body) if body is not None else None, {"Content-Type": "application/json", **(fields or {})})
@@ -83,7 +83,7 @@ def killed(writes):
                 wrong.append(f"write {value} was not acknowledged: {answer}")
             acknowledged = value
             continue
-        # Killed at a moment between the first byte of the request and some time after its answer.
+        # Killed between the first byte of the request and some time after its answer.
         seen = []
         writer = threading.Thread(target=lambda: seen.append(ask("POST", "/api/v1/config:apply", say(value))))
         writer.start()
@@ -106,7 +106,7 @@ def killed(writes):
             wrong.append(f"after {value} the numbers of the history are {numbers}")
     left = sorted(p.name for p in STATE.iterdir())
     if left != ["managed.yaml", "state"]:
-        # A file beside is what a killed write leaves: the next process with its number takes it away.
+        # A killed write leaves a temporary file: the next process with the same number removes it.
         stray = [name for name in left if not name.startswith(".managed.yaml.")]
         if stray != ["managed.yaml", "state"]:
             wrong.append(f"left over: {left}")

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""The conformance runner of the Connect project, for Connect, gRPC-Web and gRPC, by HTTP/1.1 and HTTP/2, with and without TLS.
+"""The conformance runner of the Connect project, for Connect, gRPC-Web and gRPC, over HTTP/1.1 and HTTP/2, with and
+without TLS.
 
-It is run twice: `pass` has the reference server behind Weir, so that calls pass as they are; `translate` has a server that speaks gRPC alone, so that
-Connect and gRPC-Web are translated. connect/NAME.yaml says what is asked, connect/NAME.failing and connect/NAME.flaky which cases
-are known to fail, always or by chance, and why.
+It runs twice. `pass` has the reference server behind Weir, so calls pass unchanged. `translate` has a server that
+speaks only gRPC, so Connect and gRPC-Web are translated. connect/NAME.yaml selects the cases. connect/NAME.failing
+and connect/NAME.flaky list those known to fail always or sometimes, with the reason.
 
 usage: connect.py [--weir BINARY] [pass|translate] [-- OPTIONS OF connectconformance]
        connect.py --serve pass|translate      (what the runner starts: asked on stdin, answers on stdout)
@@ -140,13 +141,13 @@ admin: {{ address: "127.0.0.1:0" }}
 
 
 def protos():
-    """The module's protos: they come with the programs."""
+    """The module's protos, which come with the programs."""
     known = json.loads(subprocess.run(["go", "mod", "download", "-json", f"connectrpc.com/conformance@v{VERSION}"], check=True, stdout=subprocess.PIPE).stdout)
     return pathlib.Path(known["Dir"]) / "proto"
 
 
 def listening(log, process):
-    """The port that it says it has."""
+    """The port that it reports."""
     until = time.monotonic() + 20
     while time.monotonic() < until and process.poll() is None:
         told = log.read_text(errors="replace")

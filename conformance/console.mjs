@@ -1,4 +1,4 @@
-// What console.sh has a browser do. Prints PASS and FAIL lines; ends with 1 if there was a FAIL.
+// The browser's part of console.sh. Prints PASS and FAIL lines; exits with 1 after a FAIL.
 import { mkdirSync, mkdtempSync, readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import http from "node:http";
@@ -18,7 +18,7 @@ function expect(text, holds, more = "") {
   failed ||= !holds;
 }
 
-/// Waits until something holds in the page, at most ten seconds.
+/// Waits until the test holds in the page, at most ten seconds.
 async function until(text, page, test, ...args) {
   try {
     await page.waitForFunction(test, { timeout: 10_000, polling: 50 }, ...args);
@@ -93,7 +93,7 @@ async function main() {
   await page.setViewport(DESK);
   listen(page);
 
-  // The way in.
+  // Signing in.
   await page.goto(`${BASE}/routes?q=mail`);
   expect("who has not signed in is shown the way in", page.url().endsWith("/sign-in?to=%2Froutes%3Fq%3Dmail"), page.url());
   await page.type("#token", "wrong");
@@ -119,7 +119,7 @@ async function main() {
   await withoutScript();
   await roles();
 
-  // A browser says so itself when it was refused, and that was meant.
+  // The browser itself logs these refusals, which are expected.
   const meant = (line) => /status of 403/.test(line) || (/status of 401/.test(line) && line.includes("/sign-in"));
   const said = noise.filter((line) => !meant(line));
   expect("nothing was said on the console", said.length === 0, said.join("\n"));
@@ -135,7 +135,7 @@ async function filter(page) {
       const start = performance.now();
       field.value = text;
       field.dispatchEvent(new Event("input"));
-      document.body.getBoundingClientRect(); // the layout counts
+      document.body.getBoundingClientRect(); // forces a layout
       took.push(performance.now() - start);
     }
     return took;
@@ -169,7 +169,7 @@ async function keys(page) {
 }
 
 async function drain(page) {
-  // By keys alone: to the button, the choice, and the end.
+  // By keyboard alone: to the button, the choice, and the end.
   const reach = async (test) => {
     for (let n = 0; n < 60; n += 1) {
       await page.keyboard.press("Tab");
@@ -180,7 +180,7 @@ async function drain(page) {
   expect("the keyboard reaches the button", await reach(() => document.activeElement.dataset.fillUrl?.includes("/orders/127.0.0.2")));
   await page.keyboard.press("Enter");
   expect("the dialog says which endpoint", await page.evaluate(() => document.querySelector("#take-out[open]")?.textContent.includes("127.0.0.2")));
-  await page.keyboard.press("Enter"); // on the choice that is made already
+  await page.keyboard.press("Enter"); // on the choice that is already made
   await until("it drains", page, () => document.querySelector("#upstreams").innerText.includes("draining"));
   await until("it says until when", page, () => /ends in (59 min|1 h)/.test(document.querySelector("#upstreams").innerText));
   await until("the navigation counts it", page, () => document.querySelector('nav [href="/upstreams"] .badge')?.textContent.startsWith("2"));
@@ -247,7 +247,7 @@ async function editor(page) {
   await click(page, ".trial button", "Confirm");
   await until("confirmed, it stays", page, () => !document.querySelector(".trial"));
 
-  // The same text again: not a byte of the file moves.
+  // The same text again: not a byte of the file changes.
   await page.goto(`${BASE}/config/edit`);
   const now = managed();
   await edit("# until", "# Until");

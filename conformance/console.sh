@@ -1,7 +1,8 @@
 #!/bin/sh
-# The console in headless Chromium, used as an operator uses it, on a desk and on a phone; axe-core looks at every screen.
+# The console in headless Chromium, used like an operator does, on a desktop and on a phone; axe-core checks every
+# screen.
 #
-# SHOTS=DIR  keeps pictures of every screen: desk and phone, light and dark
+# SHOTS=DIR  saves screenshots of every screen: desktop and phone, light and dark
 . "$(dirname "$0")/lib.sh"
 ensure chromium etcd openssl python3
 command -v node >/dev/null && command -v npm >/dev/null || { echo "SKIPPED console: there is no node"; exit 0; }
@@ -39,7 +40,7 @@ start "$WEIR_BIN" origin --http "127.0.0.2:$ORIGIN_PORT"
 "$WEIR_BIN" run -c "$WORK/console.yaml" >"$WORK/weir.log" 2>&1 </dev/null &
 STARTED="$STARTED $!"
 wait_for_port "$PORT" || { cat "$WORK/weir.log" >&2; exit 1; }
-# A fleet of two, whose canary refuses what the other one would take.
+# A fleet of two, whose canary refuses a config that the other would accept.
 ETCD_PORT=$(free_port) PEER_PORT=$(free_port) FLEET_PORT=$(free_port)
 export FLEET_PORT
 start etcd --data-dir "$WORK/etcd" --listen-client-urls "http://127.0.0.1:$ETCD_PORT" --advertise-client-urls "http://127.0.0.1:$ETCD_PORT" \

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Headless Chromium and curl read compressed and ranged content: files as they are, compressed on the way, and from a cache.
+# Headless Chromium and curl read compressed and partial content: files as they are, compressed on the fly, and from a
+# cache.
 . "$(dirname "$0")/lib.sh"
 ensure chromium curl openssl python3
 
@@ -8,7 +9,7 @@ export CERT KEY SITE
 openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 90 -subj /CN=localhost -addext subjectAltName=DNS:localhost,IP:127.0.0.1 \
   -keyout "$KEY" -out "$CERT" 2>/dev/null
 mkdir -p "$SITE/plain" "$SITE/packed" "$SITE/cached"
-# 300 KB that compress well, each line another.
+# 300 KB of compressible text with distinct lines.
 python3 -c 'print("".join(f"line {n} of a text that says {n * n}\n" for n in range(9000)), end="")' >"$SITE/plain/text.txt"
 cp "$SITE/plain/text.txt" "$SITE/packed/"
 cp "$SITE/plain/text.txt" "$SITE/cached/"
@@ -53,7 +54,7 @@ for path in plain packed cached; do
   done
 done
 
-# The same for curl, by both protocols; what a curl was built without is left out.
+# The same for curl, over both protocols, if this curl supports them.
 for protocol in http1.1 http2; do
   ask() { curl -sS -k "--$protocol" "$@"; }
   for path in plain packed cached; do
@@ -77,7 +78,7 @@ sys.stdout.buffer.write(part)
 P
       expect "content: curl reads bytes $range of $path by $protocol" cmp -s "$WORK/got" "$WORK/expected"
     done
-    # A download that was cut is taken up again.
+    # An interrupted download resumes.
     head -c 123456 "$SITE/plain/text.txt" >"$WORK/got"
     ask -C - -o "$WORK/got" "$url"
     expect "content: curl takes up a download of $path by $protocol" cmp -s "$WORK/got" "$SITE/plain/text.txt"

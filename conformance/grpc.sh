@@ -1,5 +1,5 @@
 #!/bin/sh
-# The interop cases of the gRPC project, by its Go client and server, through weir on cleartext.
+# The interop cases of the gRPC project, with its Go client and server, through weir in cleartext.
 . "$(dirname "$0")/lib.sh"
 ensure python3
 VERSION=v1.85.0 BIN=$TOOLS/grpc

@@ -1,4 +1,4 @@
-// What grpc_browser.sh has a browser do. Prints PASS and FAIL lines; ends with 1 if there was a FAIL.
+// The browser's part of grpc_browser.sh. Prints PASS and FAIL lines; exits with 1 after a FAIL.
 import { createRequire } from "node:module";
 
 const { MODULES, PORT, TLS_PORT, PAGE_PORT, CHROMIUM, WORK } = process.env;

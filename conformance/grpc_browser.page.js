@@ -1,4 +1,4 @@
-// What a page does with the public clients: `run(base)` calls the greeter at that origin, and gives a list of what was seen.
+// A page with the public clients: `run(base)` calls the greeter at that origin, and returns a list of results.
 import { create, createFileRegistry, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { FieldDescriptorProto_Label as Label, FieldDescriptorProto_Type as Type, FileDescriptorProtoSchema, MethodOptions_IdempotencyLevel as Level } from "@bufbuild/protobuf/wkt";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";

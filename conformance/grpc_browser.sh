@@ -1,6 +1,7 @@
 #!/bin/sh
-# Pages in headless Chromium call a gRPC service through Weir alone, from another origin, by HTTP/1.1 and HTTP/2: with the public clients of Connect
-# (@connectrpc/connect-web, for Connect and gRPC-Web) and of the gRPC project (grpc-web, binary and text).
+# Pages in headless Chromium call a gRPC service on another origin with only Weir in between, over HTTP/1.1 and
+# HTTP/2. They use the public clients of Connect (@connectrpc/connect-web, for Connect and gRPC-Web) and of the gRPC
+# project (grpc-web, binary and text).
 . "$(dirname "$0")/lib.sh"
 ensure chromium openssl python3
 command -v node >/dev/null && command -v npm >/dev/null || { echo "SKIPPED grpc_browser: there is no node"; exit 0; }

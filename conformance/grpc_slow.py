@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""10,000 streams of a gRPC service, by REST, gRPC-Web and Connect, whose readers are slow: each takes a little now and then, of far more than it ever reads.
+"""10,000 streams of a gRPC service over REST, gRPC-Web and Connect, with slow readers: each takes a little now and
+then, of far more than it ever reads.
 
-They may cost a bounded amount of memory, and ordinary calls are answered all along. Half of those go to the service that also fills 10,000 windows, and wait
-for it; the others go to one of their own, so that how long they take is weir's doing. Both figures are printed, with the processor time of each process.
+They may use a bounded amount of memory, and ordinary calls must be answered throughout. Half of those calls go to the
+service that also fills 10,000 windows, and wait for it. The others go to a separate service, so their duration
+depends only on weir. Both durations are printed, with the processor time of each process.
 
 usage: grpc_slow.py [STREAMS]
 """
@@ -21,11 +23,11 @@ import time
 
 from judge import HERE, WORK, failed, free_port, start, start_weir, verdict, wait_for_port, weir_bin
 
-# What one stream may cost weir: what its two connections hold, and one piece of the body.
+# Memory that one stream may cost weir: its two connections, and one piece of the body.
 STREAM_KIB = 96
 NAME = "x" * 500
 REPLIES = 100_000  # 50 MB of each stream
-# How long they read when all are open, in seconds.
+# How long the streams read once all are open, in seconds.
 READING = 20
 PROTO = """syntax = "proto3";
 package helloworld.v1;
@@ -73,13 +75,13 @@ def rss_kib(pid):
 
 
 def processor_seconds(child):
-    """What a process has used."""
+    """A process's processor time."""
     fields = pathlib.Path(f"/proc/{child.pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def ordinary(port, host="slow.test"):
-    """How long an ordinary call takes, in seconds; None where it is not answered as it should be."""
+    """The duration of an ordinary call, in seconds; None if the answer is wrong."""
     began = time.monotonic()
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
     try:
@@ -118,7 +120,8 @@ def main():
     slowest = {"slow.test": 0.0, "own.test": 0.0}
 
     def take_a_little():
-        """64 bytes of every stream that has some. Whoever takes nothing for a minute is cut, as it should be."""
+        """Reads 64 bytes of every stream that has data. A reader that takes nothing for a minute is cut, as
+        intended."""
         ended = 0
         for key, _ in readers.select(0):
             try:
@@ -135,7 +138,7 @@ def main():
         return ended
 
     def call():
-        """One call of each service: how many were answered."""
+        """One call to each service; returns how many were answered."""
         good = 0
         for host in slowest:
             took = ordinary(port, host)

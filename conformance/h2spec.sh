@@ -1,5 +1,5 @@
 #!/bin/sh
-# h2spec: HTTP/2 and HPACK, 145 cases each, on a cleartext listener that speaks HTTP/2 alone and over TLS.
+# h2spec: HTTP/2 and HPACK, 145 cases each, on a cleartext listener that speaks only HTTP/2, and over TLS.
 . "$(dirname "$0")/lib.sh"
 ensure openssl python3
 [ -x "$TOOLS/h2spec" ] || GOBIN=$TOOLS go install github.com/summerwind/h2spec/cmd/h2spec@v2.2.1+incompatible || { fail "h2spec: cannot be installed"; exit 1; }

@@ -1,4 +1,5 @@
-"""What the Python runners share: free ports, children that end with us, PASS and FAIL. lib.sh is its twin for the shell."""
+"""Shared by the Python runners: free ports, children that end with us, PASS and FAIL. lib.sh is the same for the
+shell."""
 
 import atexit
 import os
@@ -19,7 +20,7 @@ _children = []
 
 
 def verdict(good, text):
-    """Prints PASS or FAIL and remembers the latter."""
+    """Prints PASS or FAIL and remembers failures."""
     print(("PASS " if good else "FAIL ") + text, flush=True)
     if not good:
         failed.append(text)
@@ -33,7 +34,7 @@ def free_port():
 
 
 def start(*command, name=None, env=None):
-    """A child that is ended with us, its output in a log of its own."""
+    """Starts a child that ends with us, with its output in a separate log."""
     log = open(WORK / f"{name or pathlib.Path(command[0]).name}.log", "wb")
     child = subprocess.Popen([str(c) for c in command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=dict(os.environ, **(env or {})))
     _children.append(child)
@@ -54,7 +55,7 @@ def wait_for_port(port, seconds=20):
 
 
 def weir_bin():
-    """The binary to judge: WEIR_BIN, or one built here."""
+    """The binary under test: WEIR_BIN, or one built here."""
     if "WEIR_BIN" in os.environ:
         return os.environ["WEIR_BIN"]
     subprocess.run(["cargo", "build", "--locked", "--release", "--bin", "weir"], cwd=ROOT, check=True, stdin=subprocess.DEVNULL)
@@ -64,7 +65,7 @@ def weir_bin():
 def start_weir(config, origin_port):
     """Runs weir on a config that reads ${PORT}, ${ADMIN_PORT} and ${ORIGIN_PORT}. Returns (port, admin port, child).
 
-    With GATEWAY_PORT something else is judged: what already listens there, whose upstream must be ORIGIN_PORT.
+    With GATEWAY_PORT, tests the program that already listens there; its upstream must be ORIGIN_PORT.
     """
     if "GATEWAY_PORT" in os.environ:
         return int(os.environ["GATEWAY_PORT"]), None, None

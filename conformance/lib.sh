@@ -1,8 +1,8 @@
-# What the runners share: a free port, weir started and ended, PASS and FAIL. Sourced, never run.
+# Shared by the runners: a free port, starting and stopping weir, PASS and FAIL. Sourced, never run.
 #
-# CONF_TOOLS    where public suites are installed; default ~/.cache/weir-conformance
-# WEIR_BIN      the weir to judge; default: built here with the release profile
-# GATEWAY_PORT  judge what already listens there instead (a stand-in such as nginx), with ORIGIN_PORT as its upstream
+# CONF_TOOLS    where public suites are installed; default ~/.cache/weir-conformance WEIR_BIN      the weir to test;
+# default: built here with the release profile GATEWAY_PORT  test the program that already listens there instead (such
+# as nginx), with ORIGIN_PORT as its upstream
 
 set -eu
 HERE=$(cd "$(dirname "$0")" && pwd)
@@ -13,7 +13,7 @@ FAILED=0
 STARTED=
 mkdir -p "$TOOLS"
 
-# Ends what we started, by pid, and nothing else.
+# Ends the processes that we started, by pid, and nothing else.
 finish() {
   for pid in $STARTED; do kill "$pid" 2>/dev/null || true; done
   for pid in $STARTED; do wait "$pid" 2>/dev/null || true; done
@@ -26,7 +26,7 @@ ensure() { "$ROOT/scripts/ensure-tools.sh" "$@"; }
 
 free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
 
-# wait_for_port PORT: until something accepts there; 20 s
+# wait_for_port PORT: until it accepts connections; 20 s
 wait_for_port() {
   python3 - "$1" <<'P'
 import socket, sys, time
@@ -41,7 +41,7 @@ sys.exit(f"nothing listens on port {sys.argv[1]}")
 P
 }
 
-# weir_bin: prints the binary to judge
+# weir_bin: prints the binary to test
 weir_bin() {
   if [ -z "${WEIR_BIN:-}" ]; then
     (cd "$ROOT" && cargo build --locked --release --bin weir >&2 </dev/null)
@@ -62,7 +62,7 @@ start_weir() {
   wait_for_port "$PORT" || { cat "$WORK/weir.log" >&2; exit 1; }
 }
 
-# start COMMAND...: in the background, ended with us
+# start COMMAND...: in the background, until we exit
 start() {
   "$@" >"$WORK/$(basename "$1").log" 2>&1 </dev/null &
   STARTED="$STARTED $!"

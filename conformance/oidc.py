@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""The filter `oidc` against a certified provider (oidc-provider, npm): login, refresh, logout, new keys, a redirect that nobody registered.
+"""The filter `oidc` with a certified provider (oidc-provider, npm): login, refresh, logout, new keys, an unregistered
+redirect.
 
-The browser is ours: it keeps cookies by host, follows redirects and fills in the forms of the provider. It believes that https://app.test is the
-gateway, which gets plain HTTP from it, as from a proxy that ends TLS.
+The browser is ours: it keeps cookies by host, follows redirects and fills in the provider's forms. It takes the
+gateway for https://app.test, and sends it plain HTTP as a proxy that terminates TLS would.
 """
 
 import concurrent.futures
@@ -34,7 +35,7 @@ def install():
 
 
 class Origin(http.server.BaseHTTPRequestHandler):
-    """Tells what it got."""
+    """Returns the request that it received."""
 
     protocol_version = "HTTP/1.1"
 
@@ -50,7 +51,7 @@ class Origin(http.server.BaseHTTPRequestHandler):
 
 
 class Form(html.parser.HTMLParser):
-    """The first form of a page: where it goes, and what its fields hold."""
+    """A page's first form: its target and its fields."""
 
     def __init__(self, page):
         super().__init__()
@@ -96,7 +97,8 @@ class Browser:
         return answer.status, answer.headers, text
 
     def follow(self, url, until=lambda url: False):
-        """Follows redirects and answers forms. Returns (status, headers, text, url) of the last answer; `until`: of the last URL, not asked any more."""
+        """Follows redirects and submits forms. Returns (status, headers, text, url) of the last answer; stops before
+        a URL that matches `until`."""
         for _ in range(20):
             if until(url):
                 return None, None, "", url
@@ -205,7 +207,7 @@ def main():
     provider = start_provider(module, issuer, log, "b")
     status, headers, _ = browser.ask("https://app.test/start")
     verdict(status == 302 and noted("refused refresh_token invalid_grant") == 1, f"oidc: a refresh that is refused ends the session: {status}")
-    # Unknown keys are asked for at most every 30 s.
+    # Unknown keys are fetched at most every 30 s.
     began, status = time.monotonic(), 0
     while status != 200 and time.monotonic() < began + 45:
         status, _, _, _ = Browser(port).follow("https://app.test/start")

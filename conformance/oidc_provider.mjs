@@ -1,9 +1,9 @@
-// A provider for oidc.py, by oidc-provider (npm), which is certified by the OpenID Foundation.
+// A provider for oidc.py, with oidc-provider (npm), which the OpenID Foundation has certified.
 //
 // usage: oidc_provider.mjs MODULE PORT LOG KID
 //
-// Anybody logs in by any name. Access tokens last two seconds, refresh tokens count once, and keys are new with each start. What is granted, and what is
-// refused, goes to LOG line by line.
+// Any user name may log in. Access tokens last two seconds, refresh tokens work once, and each start makes new keys.
+// Grants and refusals are written to LOG, one per line.
 import { generateKeyPairSync } from "node:crypto";
 import { appendFileSync } from "node:fs";
 import { pathToFileURL } from "node:url";

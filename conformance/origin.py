@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The plain origin of the conformance runs: asyncio, keep-alive, counts what it sees.
+"""The plain origin of the conformance runs: asyncio, keep-alive, counts its requests.
 
-    GET|POST /...     200, 4 KiB body with Content-Length; a request body is read and thrown away
+    GET|POST /...     200, 4 KiB body with Content-Length; a request body is read and discarded
     GET /chunked      the same, chunked
-    GET /close        the same, ended by the close of the connection
+    GET /close        the same, ended by closing the connection
     GET /big          8 MiB, more than sockets hold
-    GET /seen/ID      how often a request with `x-id: ID` was seen
+    GET /seen/ID      how many requests with `x-id: ID` have arrived
 
 usage: origin.py PORT
 """
@@ -31,7 +31,8 @@ async def serve(reader, writer):
             if "x-id" in fields:
                 seen[fields["x-id"]] += 1
             if path == "/big":
-                # The kernel would take megabytes of each, and giving them to hundreds would keep us from all others.
+                # The kernel would buffer megabytes of each. Filling hundreds of such buffers would delay all other
+                # connections.
                 writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, len(BIG[0]))
                 writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (len(BIG[0]) * BIG[1]))
                 for _ in range(BIG[1]):

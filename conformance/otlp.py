@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""A collector that reads spans by gRPC and log records by HTTP, and the judge of what it read.
+"""A collector that receives spans over gRPC and log records over HTTP, and checks them.
 
-usage: otlp.py GATEWAY_PORT GRPC_PORT HTTP_PORT      (run by otlp.sh, in the environment that it makes)
+usage: otlp.py GATEWAY_PORT GRPC_PORT HTTP_PORT      (run by otlp.sh, in its environment)
 """
 
 import http.client

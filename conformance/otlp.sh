@@ -1,5 +1,6 @@
 #!/bin/sh
-# What is told by OTLP, read by OpenTelemetry's own definitions (PyPI: opentelemetry-proto) and by gRPC's own server (PyPI: grpcio).
+# Checks OTLP exports with OpenTelemetry's own definitions (PyPI: opentelemetry-proto) and gRPC's own server (PyPI:
+# grpcio).
 . "$(dirname "$0")/lib.sh"
 ensure python3 venv
 VENV=$TOOLS/otlp

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Headless Chromium opens the page of `weir load --html`, as a file: nothing is asked of any network, nothing is said on the console, and what a
-# reader looks for is there.
+# Headless Chromium opens the page of `weir load --html` as a file. The page must make no request, log nothing to the
+# console, and contain what readers need.
 . "$(dirname "$0")/lib.sh"
 ensure chromium python3
 
@@ -10,18 +10,18 @@ start "$WEIR_BIN" origin --http "127.0.0.1:$PORT"
 wait_for_port "$PORT"
 "$WEIR_BIN" load -d 3s -c 8 --pid auto --check status=200 --threshold 'p99<10s' --threshold 'rate>1' --html "$WORK/page.html" \
   "http://127.0.0.1:$PORT/body/1KiB" "http://127.0.0.1:$PORT/status/404" >/dev/null 2>"$WORK/load.log"
-# What the same looks see in a page that does what ours must not.
+# The same checks on a page that breaks the rules.
 cat >"$WORK/control.html" <<'P'
 <!DOCTYPE html><title>control</title><img src="http://127.0.0.1:1/asked"><script>console.error("said"); nothing.here</script>
 P
 
-# open_page NAME: its DOM in NAME.dom, what the console heard in NAME.console, what it asked for in NAME.asked
+# open_page NAME: its DOM in NAME.dom, its console output in NAME.console, its requests in NAME.asked
 open_page() {
   timeout 60 chromium --headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --user-data-dir="$WORK/profile-$1" --disable-background-networking \
     --disable-component-update --disable-sync --no-first-run --enable-logging=stderr --log-net-log="$WORK/$1.net" --virtual-time-budget=3000 \
     --dump-dom "file://$WORK/$1.html" >"$WORK/$1.dom" 2>"$WORK/$1.log" </dev/null || true
   grep CONSOLE "$WORK/$1.log" >"$WORK/$1.console" || true
-  # The browser asks its maker this and that by itself; what a page asks for has an origin.
+  # The browser makes requests of its own; a page's requests have an origin.
   python3 - "$WORK/$1.net" >"$WORK/$1.asked" <<'P'
 import json, sys
 text = open(sys.argv[1]).read()

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Limits kept in a Redis cluster of three nodes: while a slot moves (ASK, then MOVED), and while a node is gone.
+"""Limits in a Redis cluster of three nodes: while a slot moves (ASK, then MOVED), and while a node is gone.
 
-Two gateways share 60 requests a day. Whatever the cluster does, no request fails, and all of them together are not more than the bound of
-docs/guide/limits.md.
+Two gateways share 60 requests a day. Whatever the cluster does, no request fails, and their total stays within the
+bound of docs/guide/limits.md.
 """
 
 import http.client
@@ -56,7 +56,7 @@ def eventually(what, holds, seconds=30):
 
 
 def owner(nodes, route="few"):
-    """The node that has the key of a route's limit, and the key."""
+    """The node with the key of a route's limit, and the key."""
     for node in nodes:
         for key in node.ask("KEYS", f"judge:routes.{route}:*").split():
             return node, key

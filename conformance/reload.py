@@ -1,32 +1,32 @@
 #!/usr/bin/env python3
-"""Reloads under load, every request accounted for in the manner of a Jepsen history.
+"""Reloads under load, with every request accounted for as in a Jepsen history.
 
-Clients on keep-alive connections send GETs and POSTs with ids of their own through weir to origins that write every id
-down, while something is done again and again, in turn (--steps):
+Clients on keep-alive connections send GETs and POSTs with unique ids through weir to origins that record every id.
+Meanwhile these steps repeat in turn (--steps):
 
-  same       SIGHUP, the config as it was
-  changed    SIGHUP, a config with another route each time
+  same       SIGHUP, the same config
+  changed    SIGHUP, a config with a new route each time
   broken     SIGHUP, a config that does not parse
   absent     SIGHUP, no config at all
-  upstream   SIGTERM of one of two origins, which closes its idle connections, finishes what it does and is started again
+  upstream   SIGTERM to one of two origins, which closes idle connections, finishes its requests and is restarted
 
 Afterwards each request is accounted for:
 
   failed     no 200, or a connection lost after the request was sent         must be 0
   lost       200 for a request the origin never saw                          must be 0
-  mixed      the answer of somebody else                                     must be 0
+  mixed      the answer to another request                                   must be 0
   doubled    a POST seen twice                                               must be 0
   idleclose  an idle connection closed; a client may repeat, but had to      must be 0
   refused    a new connection not accepted                                   must be 0
   asleep     a connection idle for the whole run that does not answer at its end   must be 0
-  raced      a POST answered 502 that no origin saw, with `upstream`: the origin closed the reused connection as the POST was
-             written, and nobody may repeat it (RFC 9110 §9.2.2)             few
-  tunnels    an upgraded connection that did not echo through the whole run  must be 0 (not asked with `upstream`)
+  raced      a POST answered 502 that no origin saw, with `upstream`: the origin closed the reused connection as the
+             POST was written, and nobody may repeat it (RFC 9110 §9.2.2)    few
+  tunnels    an upgraded connection that did not echo through the whole run  must be 0 (not tested with `upstream`)
 
-Each good config must have taken effect and each bad one must have been refused, by weir's own counters; the last changed
-one must answer.
+By weir's own counters, each good config must have taken effect and each bad one must have been refused. The last
+changed config must answer.
 
-Another gateway is judged in the same way with --gateway PORT --origin PORT --reload COMMAND, or --steps upstream.
+--gateway PORT --origin PORT --reload COMMAND tests another gateway in the same way; so does --steps upstream.
 """
 
 import argparse
@@ -49,7 +49,7 @@ latencies = []
 
 
 async def read_message(reader, first=b""):
-    """A head and a Content-Length or chunked body."""
+    """Reads a head and a Content-Length or chunked body."""
     head = first + await reader.readuntil(b"\r\n\r\n")
     length = 0
     for line in head.lower().split(b"\r\n")[1:]:
@@ -71,8 +71,8 @@ async def read_chunks(reader):
 
 
 class Origin:
-    """A process of its own. Writes the id down, thinks for a moment so that requests are in flight at a reload, answers with
-    the path. At SIGTERM it does what a good server does."""
+    """Runs as a separate process. Records the id, waits a moment so that requests are in flight at a reload, and
+    answers with the path. At SIGTERM it shuts down gracefully."""
 
     def __init__(self, port, ids, delay):
         self.port, self.delay = port, delay
@@ -121,7 +121,7 @@ class Origin:
 
 
 class Origins:
-    """The origins as processes, and what they wrote down."""
+    """The origin processes, and their records."""
 
     def __init__(self, ports, delay):
         self.ports, self.delay = ports, delay
@@ -133,7 +133,7 @@ class Origins:
         return start(sys.executable, pathlib.Path(__file__), "--serve", port, self.ids, self.delay, name=f"origin-{port}")
 
     def restart(self, n):
-        """Ends one with SIGTERM and, when it is gone, starts it anew."""
+        """Ends one with SIGTERM, waits, and starts it again."""
         k = n % len(self.ports)
         self.children[k].terminate()
         self.children[k].wait(10)
@@ -203,7 +203,8 @@ class Client:
             self.drop()
 
     def lost(self, method, path, error):
-        """A reused connection that closes before any byte may be an idle close: if nobody saw the request. All else failed."""
+        """A reused connection that closes before any byte may be an idle close, if no origin saw the request.
+        Everything else failed."""
         silent = isinstance(error, OSError) or (isinstance(error, asyncio.IncompleteReadError) and not error.partial)
         if self.used and silent and not isinstance(error, asyncio.TimeoutError):
             self.silent.append((method, path))
@@ -259,7 +260,7 @@ async def tunnel(port, end):
 
 
 class Steps:
-    """What is done, in turn."""
+    """The steps, in turn."""
 
     def __init__(self, names, origins):
         self.names, self.origins = names, origins
@@ -279,7 +280,7 @@ class Steps:
             os.kill(self.pid, signal.SIGHUP)
 
     def write(self, text):
-        """As an editor does: another file takes the place of the old one."""
+        """Writes as an editor does: a new file replaces the old one."""
         new = self.path.with_suffix(".new")
         new.write_text(text)
         new.rename(self.path)
@@ -299,7 +300,8 @@ class Steps:
         self.path.unlink(missing_ok=True)
 
     def account(self, port, admin):
-        """Whether weir did what it was told: it may have noticed a changed file before and after the signal, so at least."""
+        """Whether weir followed every step, at least: it may notice a changed file both before and after the
+        signal."""
         with urllib.request.urlopen(f"http://127.0.0.1:{admin}/metrics", timeout=5) as r:
             text = r.read().decode()
         told = {result: int(n) for result, n in re.findall(r'^weir_reloads_total\{result="(\w+)"\} (\d+)', text, re.M)}

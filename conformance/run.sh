@@ -1,7 +1,7 @@
 #!/bin/sh
-# Public test suites pointed at weir. usage: run.sh [NAME]...   (all of them without a name)
+# Runs public test suites on weir. usage: run.sh [NAME]...   (all of them without a name)
 #
-# Each runner starts weir itself on a config of its name, prints PASS and FAIL lines, and ends within the minutes given here.
+# Each runner starts weir on a config of its name, prints PASS and FAIL lines, and ends within the minutes given here.
 set -u
 cd "$(dirname "$0")" || exit 1
 

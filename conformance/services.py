@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""The greeters of examples/services, each on a framework of its own, called as REST, gRPC and gRPC-Web through weir; then found in etcd by discovery.
+"""The greeters of examples/services, each in its own framework, called as REST, gRPC and gRPC-Web through weir, and
+then found in etcd by discovery.
 
-Builds them (Go from its modules, tonic by cargo) into the folder of tools. What cannot be built or is not installed is SKIPPED with the reason. The keys of
-examples/services/weir.yaml, its limit, its repeats, its probes and its traces are asked for too. How long an instance takes to come and to go is printed.
+Builds them (Go from its modules, tonic by cargo) into the tools folder. Services that cannot be built or are not
+installed are SKIPPED with the reason. Also tests the keys, limit, retries, probes and traces of
+examples/services/weir.yaml. Prints how long an instance takes to appear and to disappear.
 """
 
 import http.client
@@ -24,13 +26,13 @@ HERE = ROOT / "examples/services"
 BUILT = TOOLS / "services"
 GO = {"kratos": "kratos", "gozero": "go-zero", "sponge": "sponge"}
 KEY = "try-me"
-# Where weir.yaml has them.
+# As in weir.yaml.
 ADDRESSES = {"kratos": "127.0.0.1:9501", "gozero": "127.0.0.1:9502", "sponge": "127.0.0.1:9503", "tonic": "127.0.0.1:9504"}
 METHOD = "/helloworld.v1.Greeter/SayHello"
 
 
 def run(*command, cwd, env=None):
-    """The last line of what it said where it failed, else None."""
+    """Runs a command; returns its last line of output if it failed, else None."""
     done = subprocess.run(command, cwd=cwd, env=dict(os.environ, **(env or {})), stdin=subprocess.DEVNULL, capture_output=True, text=True)
     said = (done.stderr or done.stdout).strip().splitlines()
     return None if done.returncode == 0 else (said[-1] if said else f"exit {done.returncode}")
@@ -77,7 +79,7 @@ class Greeter:
 
 
 def weir(name, replaced, called=None, env=None):
-    """Runs a config of the examples with other addresses. Its port, its admin port and the process."""
+    """Runs an example config with other addresses. Returns its port, its admin port and the process."""
     port, admin = free_port(), free_port()
     text = (HERE / name).read_text()
     for old, new in {"127.0.0.1:8080": f"127.0.0.1:{port}", **replaced}.items():
@@ -109,12 +111,12 @@ def status(admin):
 
 
 def message(name):
-    """HelloRequest and HelloReply: one string with number 1."""
+    """HelloRequest and HelloReply: one string in field 1."""
     return b"\x0a" + bytes([len(name)]) + name.encode()
 
 
 def by_grpc_web(port, host, name, key=KEY):
-    """Message and status of a call by gRPC-Web."""
+    """Message and status of a gRPC-Web call."""
     body = b"\0" + struct.pack(">I", len(message(name))) + message(name)
     headers = {"content-type": "application/grpc-web+proto", "x-grpc-web": "1", "apikey": key}
     code, fields, data = ask(port, "POST", METHOD, host, headers, body)
@@ -130,7 +132,7 @@ def by_grpc_web(port, host, name, key=KEY):
 
 
 def by_grpc(port, host, name, expected, key=KEY):
-    """Whether a call by gRPC over HTTP/2, which `weir load` makes, ends with this status."""
+    """Whether a gRPC call over HTTP/2, made by `weir load`, ends with this status."""
     proto = ROOT / "crates/weir-origin/proto/greeter.proto"  # the same service, without the rules for REST
     command = [weir_bin(), "load", "-n", "1", "-c", "1", "--proto", proto, "--data", json.dumps({"name": name}), "-H", f"apikey: {key}"]
     command += ["-H", f"host: {host}", "--check", f"grpc={expected}", "--threshold", "checks>99%", f"grpc://127.0.0.1:{port}{METHOD}"]
@@ -173,7 +175,7 @@ def called(name, port, admin, greeter):
 
 
 def limited(built, addresses):
-    """Five requests an hour, of all services together, whatever they speak."""
+    """Five requests an hour for all services together, whatever the protocol."""
     port, admin, child = weir("weir.yaml", {**addresses, "requests: 1000, per: 1s": "requests: 5, per: 1h"}, "limited")
     name = sorted(built)[0]
     host, key = f"{name}.localhost", {"apikey": KEY}
@@ -192,10 +194,10 @@ def limited(built, addresses):
 
 
 def repeated(built, addresses):
-    """Of two endpoints one refuses connections: every call is answered all the same, by another attempt."""
+    """One of two endpoints refuses connections: every call is answered anyway, by another attempt."""
     nobody = {name: free_port() for name in built}
     two = {old: f"127.0.0.1:{nobody[name]}, {addresses[old]}" for name, old in ADDRESSES.items() if name in built}
-    # No probe takes the one out before it was tried.
+    # The probe must not remove the endpoint before it was tried.
     two["    health: { probe: { kind: grpc, interval: 1s, timeout: 500ms, unhealthy: 2 } }\n"] = ""
     port, admin, child = weir("weir.yaml", {**addresses, **two}, "repeated")
     for name in sorted(built):
@@ -211,7 +213,7 @@ def repeated(built, addresses):
 
 
 class Collector(http.server.BaseHTTPRequestHandler):
-    """Takes what is exported by OTLP over HTTP, as it is."""
+    """Accepts OTLP exports over HTTP, and keeps them raw."""
 
     exported = []
 
@@ -226,7 +228,7 @@ class Collector(http.server.BaseHTTPRequestHandler):
 
 
 def traced(built, greeters, addresses):
-    """A call is a span of the caller's trace, its attempt another one; and the service continues that trace."""
+    """A call is a span in the caller's trace, and its attempt another; the service continues that trace."""
     collector = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Collector)
     threading.Thread(target=collector.serve_forever, daemon=True).start()
     replaced = dict(addresses)
@@ -261,7 +263,7 @@ def traced(built, greeters, addresses):
 
 
 def found(name, admin, count, what, within=20):
-    """Waits until so many instances are listed; how long that took."""
+    """Waits until this many instances are listed; returns how long that took."""
     began = time.monotonic()
     while time.monotonic() < began + within:
         if len(status(admin)[name]["endpoints"]) == count:
@@ -296,7 +298,7 @@ def discovered(built):
         found(name, admin, 1, "one that deregisters is gone")
         second.child.kill()
         second.child.wait()
-        # Its lease has at most 15 s.
+        # Its lease lasts at most 15 s.
         found(name, admin, 0, "one that is killed is gone with its lease", 30)
 
 

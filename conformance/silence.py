@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Peers of HTTP/2 that fall silent, on both sides of weir, and slow ones that do not.
+"""HTTP/2 peers that fall silent on either side of weir, and slow ones that do not.
 
-Who answers no PING is given up within 20 s; who answers is waited for, however long the message takes. Frames are built by
-hand, and sockets stay open: only the silence can tell. All cases run side by side, so that the whole takes half a minute.
+A peer that answers no PING is dropped within 20 s; one that answers is waited for, however long the message takes.
+The frames are hand-made and sockets stay open, so silence is the only sign. All cases run concurrently, in half a
+minute.
 """
 
 import os
@@ -25,7 +26,7 @@ def frame(kind, flags, stream, payload=b""):
 
 
 def literal(name, value):
-    """A field that is in no table, and not packed (RFC 7541 §6.2.2)."""
+    """A field outside the tables, without Huffman coding (RFC 7541 §6.2.2)."""
     return b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value
 
 
@@ -35,7 +36,7 @@ def request(path):
 
 
 class Peer:
-    """One connection; frames come from `read`, and PINGs are answered by who asks for it."""
+    """One connection; `read` returns frames, and the caller decides whether to answer PINGs."""
 
     def __init__(self, sock, answers):
         self.sock, self.answers, self.pings, self.rest = sock, answers, 0, b""
@@ -63,7 +64,7 @@ class Peer:
 
 
 def client(port, path, answers):
-    """Asks, and reads until the answer or the end. Returns (status or body seen, seconds, PINGs)."""
+    """Sends a request, and reads until the answer or the end. Returns (status or body seen, seconds, PINGs)."""
     peer = Peer(socket.create_connection(("127.0.0.1", port), 5), answers)
     peer.sock.settimeout(60)
     peer.sock.sendall(PREFACE + frame(SETTINGS, 0, 0) + request(path))
@@ -83,7 +84,7 @@ def client(port, path, answers):
 
 
 def upstream(port, answers, serve):
-    """Serves every connection in a thread of its own."""
+    """Serves every connection in a separate thread."""
     listener = socket.create_server(("127.0.0.1", port))
 
     def one(sock):
@@ -106,7 +107,7 @@ def upstream(port, answers, serve):
 
 
 def slowly(peer, stream):
-    """The head and a word at once, the rest much later; PINGs are answered meanwhile."""
+    """The head and a word immediately, the rest much later; PINGs are answered meanwhile."""
     peer.sock.sendall(frame(HEADERS, 0x4, stream, b"\x88") + frame(DATA, 0, stream, b"begun "))
 
     def end():

@@ -1,7 +1,7 @@
 #!/bin/sh
 # TLS posture: sslyze (PyPI) against Mozilla's 'intermediate' profile, testssl.sh (Debian) for known vulnerabilities.
 #
-# Passes when nothing is found but the self-signed chain, which is ours.
+# Passes if the only finding is the self-signed chain, which is ours.
 . "$(dirname "$0")/lib.sh"
 ensure testssl openssl python3 venv
 VENV=$TOOLS/sslyze
@@ -20,7 +20,7 @@ start_weir tls
 
 "$VENV/bin/sslyze" --mozilla_config=intermediate "localhost:$PORT" >"$WORK/sslyze" 2>&1 </dev/null || true
 expect "tls: sslyze ran" grep -q 'COMPLIANCE AGAINST' "$WORK/sslyze"
-# One line per complaint, each with a star; a self-signed chain is complained of as an untrusted one.
+# One line per complaint, each with a star; a self-signed chain is reported as untrusted.
 complaints=$(sed -n '/COMPLIANCE AGAINST/,$p' "$WORK/sslyze" | grep '^ *\* ' | grep -vi 'certificate path validation\|path_validation\|not trusted' || true)
 expect "tls: Mozilla intermediate${complaints:+: $complaints}" [ -z "$complaints" ]
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Upstream faults by toxiproxy (Go): what the client sees of a slow, hanging, cut or absent upstream.
+"""Upstream faults by toxiproxy (Go): a slow, hanging, cut or absent upstream, as the client sees it.
 
-The config gives 1 s to connect, 2 s to a response, 4 s between body bytes. A deadline must be kept within 50 ms; a body
-that was cut must look cut to the client; a POST must never reach the origin twice.
+The config gives 1 s to connect, 2 s to a response, 4 s between body bytes. A deadline must be kept within 50 ms; a
+truncated body must look truncated to the client; a POST must never reach the origin twice.
 """
 
 import json
@@ -50,7 +50,7 @@ class Toxiproxy:
 
 
 def ask(port, path="/", method="GET", request_id=None):
-    """One request on a connection of its own. Returns (status, complete, seconds): status 0 when none came, and whether
+    """One request on a new connection. Returns (status, complete, seconds): status 0 without an answer, and whether
     the message ended as its framing says."""
     body = b"b" * 64 if method == "POST" else b""
     fields = [f"{method} {path} HTTP/1.1", "Host: faults.test"]
@@ -143,7 +143,7 @@ def main():
     toxi.enable(False)
     row("down", {502, 503}, most=1.5)
     toxi.enable(True)
-    # It is dialled again 100 ms after it refused; who comes before that is told at once.
+    # It is dialed again 100 ms after a refusal; earlier requests are refused immediately.
     began = time.monotonic()
     while ask(port)[0] != 200 and time.monotonic() < began + 2:
         time.sleep(0.02)

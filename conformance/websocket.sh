@@ -1,11 +1,11 @@
 #!/bin/sh
-# Autobahn|Testsuite through weir. A proxy passes when its line equals that of the echo server asked directly.
+# Autobahn|Testsuite through weir. A proxy passes if its results equal those of the echo server without a proxy.
 #
 # wstest needs Python 2.7: PY2=/path/to/python2.7, or pyenv with 2.7.18. ALL=1 adds the slow cases (9.*, 12.*, 13.*);
-# CASES='6.4.*, 7.1.5' asks only those.
+# CASES='6.4.*, 7.1.5' runs only those.
 . "$(dirname "$0")/lib.sh"
 ensure python3 venv
-# A pyenv shim called python2.7 may stand for nothing, so each is tried.
+# A pyenv shim called python2.7 may point to nothing, so each is tried.
 for python in "${PY2:-}" python2.7 "$(PYENV_VERSION=2.7.18 pyenv which python2.7 2>/dev/null || true)"; do
   [ -z "$python" ] || ! "$python" -c '' 2>/dev/null || { PY2=$python; break; }
 done
@@ -57,7 +57,7 @@ for k in sorted(cases, key=lambda k: [int(n) for n in k.split(".")]):
 P
 }
 
-# line NAME: how many behaved how, and which of them badly
+# line NAME: how many cases had which result, and which failed
 line() {
   awk '{ n[$2]++; if ($2 !~ /^(OK|NON-STRICT|INFORMATIONAL)$/) bad = bad " " $1 }
     END { printf "%d cases:", NR; for (k in n) printf " %s %d", k, n[k]; print "; bad:" (bad ? bad : " none") }' "$WORK/$1.cases"
@@ -69,7 +69,8 @@ echo "direct  $(line direct)"
 echo "through $(line weir)"
 expect "websocket: the echo server was asked" [ -s "$WORK/direct.cases" ]
 differ=$(diff "$WORK/direct.cases" "$WORK/weir.cases" || true)
-# Some cases look at which of two packets comes first: what differs is asked again, twice, and counts when it differs thrice.
+# Some cases depend on which of two packets arrives first. A difference is repeated twice, and counts if it differs
+# three times.
 for again in 1 2; do
   [ -n "$differ" ] || break
   echo "$differ" | sed -n 's/^</  direct /p; s/^>/  through/p'
