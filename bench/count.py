@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
-"""Counts what a request costs: instructions, cache misses and system calls, which hardly differ between runs and machines.
+"""Counts the cost of a request: instructions, cache misses and system calls, which hardly differ between runs and
+machines.
 
-Each program is run under `valgrind --tool=cachegrind` and under strace, for two lengths of load; the difference is divided by the requests
-between them. The table of it is committed, bench/counts.json and bench/counts.md: docs/dev/benchmarks.md says how to read it.
+Each program runs under `valgrind --tool=cachegrind` and under strace, for two lengths of load; the difference is
+divided by the additional requests. The resulting table is committed, bench/counts.json and bench/counts.md:
+docs/dev/benchmarks.md says how to read it.
 
-  bench/count.py                   every row with the profile dist, nginx and wrk beside, compared with the table; ten minutes
-  bench/count.py --row h1-64       one of them
-  bench/count.py --gate            what CI does: the rows of HTTP/1.1 with the profile release; a figure that has grown exits 1
-  bench/count.py --gate --bless    the same, and takes what was measured into the table
-  bench/count.py --bless           the whole table anew: first the gate, then every row
+  bench/count.py                   every row with the profile dist, with nginx and wrk, compared with the table; ten minutes
+  bench/count.py --row h1-64       one row
+  bench/count.py --gate            what CI does: the HTTP/1.1 rows with the profile release; exits with 1 if a figure grew
+  bench/count.py --gate --bless    the same, and updates the table with the results
+  bench/count.py --bless           renews the whole table: first the gate, then every row
 """
 
 import argparse
@@ -32,7 +34,7 @@ TABLE = BENCH / "counts.json"
 
 @dataclass
 class Row:
-    """A load, and what is counted under it: a gateway, or the load generator itself."""
+    """A load, and the program counted under it: a gateway, or the load generator itself."""
 
     name: str
     about: str
@@ -42,11 +44,12 @@ class Row:
     config: dict = field(default_factory=dict)
     peer: str | None = "nginx"
     gate: bool = False
-    # Requests of the two runs. The first must do all that is done once: open each connection, fill each pool.
+    # Requests of the two runs. The first must include everything that happens once: opening each connection, filling
+    # each pool.
     short: int = 4_000
     long: int = 12_000
     loader: bool = False
-    # Bytes of the origin's answers, where they are not those that the load asks for.
+    # Size of the origin's answers, if it is not what the load requests.
     size: int | None = None
 
 
@@ -74,7 +77,7 @@ ROWS = [
             variant="routes", config=each.config(written), peer=None)
         for name, (written, _) in each.FILTERS.items()
     ),
-    # What is remembered of each exchange for `weir why` is the difference between these two: at most 150 instructions.
+    # The difference between these two is what `weir why` records of each exchange: at most 150 instructions.
     Row("autopsy", "64 connections, with the memory that `weir why` asks", {"connections": 64}, variant="routes", config={"consumers": "", "routes": ALL}, peer=None),
     Row("autopsy-off", "the same without it: `limits: { autopsy: 0B }`", {"connections": 64}, variant="routes", config={"consumers": "limits: { autopsy: 0B }", "routes": ALL}, peer=None),
     Row("cache-hit", "an answer of 1 KB from the cache, 64 connections", {"connections": 64}, variant="routes", config=CACHED, peer=None, size=1000),
@@ -106,7 +109,8 @@ def main():
 
 
 def stage(args, profile, chosen, gate):
-    """Measures the rows with one profile; compares them, or keeps them. True when a figure has grown that must not."""
+    """Measures the rows with one profile, then compares or saves them. Returns True if a figure grew beyond its
+    limit."""
     gateways = {g.name: g for g in gateway.all_gateways() if g.name == "weir" or not gate}
     peers = set() if gate else {r.peer for r in chosen} & {"h2load", "nginx", "wrk"}
     nginx = {"nginx"} if any(r.origin == "h2c" for r in chosen) else set()
@@ -136,7 +140,7 @@ def stage(args, profile, chosen, gate):
 
 
 def again(measured, known, env, gateways):
-    """What seems to have grown is measured twice more: a gate that trips by chance stops everybody."""
+    """Measures growth twice more, because a gate that fails by chance blocks everyone."""
     for _ in range(2):
         grown = {c.row for c in counts.changes(known, measured) if c.grown}
         for row in (r for r in ROWS if r.name in grown):
@@ -145,7 +149,7 @@ def again(measured, known, env, gateways):
 
 
 def judge(known, here, measured, bless):
-    """Says how the figures compare with the table; True when one has grown."""
+    """Compares the figures with the table; returns True if one has grown."""
     how = f"Take them into the table, and commit it with what changed them: make bench-count BENCH_COUNT='{bless}'"
     differing = counts.differences(known.get("made_with", {}), here)
     if differing:
@@ -162,7 +166,7 @@ def judge(known, here, measured, bless):
 
 
 def measure(row, env, gateways):
-    """Every figure of a row, of weir and of what is measured beside it."""
+    """Every figure of a row, for weir and for the programs compared with it."""
     env.say(f"{row.name}: {row.about}")
     counters = [counting.Cachegrind] + ([counting.Strace] if counting.Strace.works() else [])
     origin = env.answer(row.size) if row.size else getattr(env, row.origin)()
@@ -176,7 +180,8 @@ def measure(row, env, gateways):
 
 
 def loader(name, row, env, port):
-    """How a generator of load is asked for so many requests, and where it says how many it made. wrk knows durations only."""
+    """How a load generator is given a number of requests, and where it reports the number it made. wrk supports only
+    durations."""
     connections, streams, url = str(row.load["connections"]), row.load.get("streams"), f"http://127.0.0.1:{port}/"
     h2 = ["--http2", "-m", str(streams)] if streams else []
 

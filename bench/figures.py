@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Lays every figure that another load tester prints beside what `weir load` prints in that tool's layout.
+"""Compares every figure that another load tester prints with the output of `weir load` in that tool's layout.
 
-Each tool and weir run in turn, for the same time, on the same target: nginx with 1 KiB from memory, where rates are compared, and `weir origin` with
-a delay, where latencies are (ab without keep-alive there: it speaks HTTP/1.0). The generator has one core, the target another. A line of the output with its numbers cut out
-is its key, so that a line which only one of the two prints is seen too. Printed is Markdown: medians over the rounds with the smallest and the
-largest, and requests per second of the generator's own processor time (whole process, starting and printing included).
+Each tool and weir run in turn, for the same time, on the same target: nginx with 1 KiB from memory for rates, and
+`weir origin` with a delay for latencies (there ab runs without keep-alive, because it speaks HTTP/1.0). The generator
+has one core, the target another. Each output line is identified by its text without numbers, so a line that only one
+of the two prints is noticed. Prints Markdown: medians over the rounds with minimum and maximum, and requests per
+second of the generator's processor time (whole process, including start and output).
 
-Tools that are not installed are left out: wrk, ab (apache2-utils), h2load, k6, oha.
+Skips tools that are not installed: wrk, ab (apache2-utils), h2load, k6, oha.
 """
 
 import argparse
@@ -55,7 +56,7 @@ def main():
 
 
 def targets(scratch, core, weir):
-    """The name and URL of each target, while it runs."""
+    """Each target's name and URL while it runs."""
     port = process.free_port()
     (scratch / "nginx.conf").write_text(NGINX % {"folder": scratch, "port": port, "body": "x" * 1024})
     one = process.Process("nginx", ["taskset", "-c", str(core), "nginx", "-c", str(scratch / "nginx.conf"), "-e", "stderr"], scratch / "nginx.log")
@@ -123,7 +124,7 @@ def rate_of(pattern):
 
 
 def text(out):
-    """The numbers of each line, by the line without them. A line that comes again gets a number."""
+    """The numbers of each line, keyed by the line without them. A repeated line gets a number."""
     if "TOTAL RESULTS" in out:
         out = out.split("TOTAL RESULTS", 1)[1]
     figures = {}
@@ -131,7 +132,7 @@ def text(out):
         line = re.sub(r"\$Revision: \d+ \$", "", line)
         values = [float(n.replace(",", "")) * UNITS[u or None] for n, u in NUMBER.findall(line)]
         key = re.sub(r"\s+", " ", NUMBER.sub("#", line)).strip()
-        # The first number of such a line is its name.
+        # The first number of such a line is part of its name.
         if re.match(r"^#", key) and values and ("%" in line.split("#")[0][:8] or re.match(r"\s+\d+(\.\d+)?%", line)):
             key = f"{values.pop(0):g}% {key[1:].strip()}"
         if not values or not re.search(r"[A-Za-z%]", key):
@@ -155,7 +156,7 @@ def oha(out):
 
 
 def h2load(out):
-    """The figures that both have; of weir those of its JSON."""
+    """The figures that both have; weir's come from its JSON."""
     if out.startswith("{"):
         r = json.loads(out)
         f, service = r["figures"], r["figures"]["service"]

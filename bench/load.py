@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Measures what a request costs the load tester, beside wrk, in one interleaved run.
+"""Measures the load tester's cost per request, together with wrk's, in one interleaved run.
 
-All generators are pinned to one core and load the cheapest origin (tools/answer.c, 1 KiB) on another. Each round runs each, in an order
-that alternates. Printed are the medians over rounds of requests per second of the generator's own processor time, and the median over
-rounds of weir's over each other's in the same round. Processor time is that of the whole process, starting and printing included.
+All generators are pinned to one core and load the cheapest origin (tools/answer.c, 1 KiB) on another. Each round runs
+each of them, in alternating order. Prints the median over rounds of requests per second of the generator's processor
+time, and the median of weir's ratio to each other's in the same round. Processor time is the whole process's,
+including start and output.
 
-With --http2 the origin is `weir origin` by prior knowledge, and the peer h2load. With --grpc it is ghz, and both make unary calls of one short message on an echo in
-Go (tools/greeter). Both have --connections with --streams requests at a time on each.
+With --http2 the origin is `weir origin` by prior knowledge, and the peer is h2load. With --grpc the peer is ghz, and
+both make unary calls of one short message to an echo server in Go (tools/greeter). Both use --connections with
+--streams concurrent requests on each.
 """
 
 import argparse
@@ -52,7 +54,7 @@ def main():
 
 
 def http(args, weir, scratch, core):
-    """wrk, those asked for beside it, and weir against the cheapest origin."""
+    """wrk, further requested tools, and weir on the cheapest origin."""
     tool = scratch / "answer"
     subprocess.run(["cc", "-O2", "-o", tool, BENCH / "tools/answer.c"], check=True)
     url = f"http://127.0.0.1:{start(tool, ['1024'], scratch, core)}/"
@@ -70,7 +72,7 @@ def http(args, weir, scratch, core):
 
 
 def http2(args, weir, scratch, core):
-    """h2load and weir against `weir origin`, by prior knowledge."""
+    """h2load and weir on `weir origin`, by prior knowledge."""
     port = process.free_port()
     command = ["taskset", "-c", core, str(weir), "origin", "--http", f"127.0.0.1:{port}", "--threads", "1", "--fixed", "1KiB"]
     process.Process("origin", command, scratch / "origin.log").wait_for_port(port)
@@ -81,7 +83,7 @@ def http2(args, weir, scratch, core):
 
 
 def grpc(args, weir, scratch, core):
-    """ghz and weir against an echo in Go."""
+    """ghz and weir on an echo server in Go."""
     tool = scratch / "greeter"
     subprocess.run(["go", "build", "-o", tool, "."], cwd=BENCH / "tools/greeter", check=True)
     port = start(tool, [], scratch, core)
@@ -114,7 +116,7 @@ def wrk_requests(out):
 
 
 def ghz_requests(out):
-    """Those that were answered, as weir counts them."""
+    """The answered requests, counted as weir does."""
     return int(re.search(r"\[OK\]\s+(\d+) responses", out)[1])
 
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Measures what a request costs through weir, nginx, HAProxy and a bare relay, in one interleaved run.
+"""Measures the cost of a request through weir, nginx, HAProxy and a bare relay, in one interleaved run.
 
-Builds weir with `--profile dist`, installs what is missing, starts every gateway with one worker and the same duties in
-front of the same origin, and writes a table and every sample of it to bench/results/. How to read the figures, and how
-not to: docs/dev/benchmarks.md. Everything listens on loopback, on ports that were free.
+Builds weir with `--profile dist`, installs missing tools, starts every gateway with one worker and the same duties in
+front of the same origin, and writes a table and every sample to bench/results/. docs/dev/benchmarks.md explains how
+to read the figures, and how not to. Everything listens on loopback, on free ports.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def run(suite, env, args, versions):
 
 
 def command_line(suite, args):
-    """What somebody else types to repeat this suite. The path of a binary is left out: it says nothing elsewhere."""
+    """The command that repeats this suite. A binary's path is left out, because it means nothing elsewhere."""
     words = ["bench/run.py", "--suite", suite, "--rounds", str(args.rounds), "--seconds", str(args.seconds)]
     for name in args.without:
         words += ["--without", name]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Puts the figures of the newest results into the README, between its `cost-table` markers. usage: bench/table.py [RESULTS]"""
+"""Puts the newest results into the README, between its `cost-table` markers. usage: bench/table.py [RESULTS]"""
 
 import json
 import pathlib
@@ -8,13 +8,13 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COMPARED = ("h1-64", "h1-1000", "post-144", "nokeepalive", "tls13", "h2-h1", "h2-h2c", "grpc")
-# What else a newcomer asks for. The rest is in bench/results/.
+# Other questions of newcomers. The rest is in bench/results/.
 OTHERS = ("body-1g", "idle-10k", "filters", "workers-2", "routes", "slow-1000")
 NAMES = {"weir": "Weir", "nginx": "nginx", "haproxy": "HAProxy", "relay": "bare relay"}
 
 
 def newest(folder):
-    """The last result of each suite that is shown: date first, then when it was written."""
+    """The latest result of each displayed suite, by date and then by time of writing."""
     found = {}
     for path in sorted(folder.glob("*.json"), key=lambda p: (p.name[:10], p.stat().st_mtime)):
         result = json.loads(path.read_text())
@@ -24,7 +24,7 @@ def newest(folder):
 
 
 def table(results):
-    """µs per request of the suites that compare gateways, and the targets of the others."""
+    """µs per request for the suites that compare gateways, and the targets of the others."""
     lines = ["| µs per request | " + " | ".join(NAMES.values()) + " | Weir × best peer | suite |", "|---" * (len(NAMES) + 3) + "|"]
     for suite in COMPARED:
         if suite not in results:
@@ -46,7 +46,7 @@ def main():
     results = newest(pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "bench/results")
     if not results:
         return "no results yet: make bench"
-    # Another machine or commit for another suite is said, not hidden: only the ratios can be compared between them.
+    # If suites ran on different machines or commits, say so: only their ratios are comparable.
     runs = {}
     for suite, r in results.items():
         m = r["machine"]

@@ -1,7 +1,7 @@
-"""What a request costs in figures that hardly move: instructions, misses of a cache of stated size, system calls.
+"""The cost of a request in figures that hardly vary: instructions, misses of a cache of fixed size, system calls.
 
-A program is run twice, for a short load and for a long one. What it did in the second beyond the first, divided by the requests beyond
-the first, is what one request costs: start, end and the opening of connections are in both and drop out.
+A program runs twice, for a short and for a long load. The additional cost of the second run, divided by its
+additional requests, is the cost of one request: start, end and opening connections occur in both and cancel out.
 """
 
 import platform
@@ -11,18 +11,19 @@ import subprocess
 from . import load
 from .process import Process
 
-# Size, ways, bytes of a line. The last level is what a core may call its own on a machine that is shared.
+# Size, ways, bytes per line. The last level is one core's share on a shared machine.
 CACHE = {"I1": "32768,8,64", "D1": "32768,8,64", "LL": "1048576,16,64"}
 
-# What valgrind passes on of the processor, and libraries choose their code by. It hides all else, SHA and AVX-512 instructions among it.
+# The processor features that valgrind reports, by which libraries choose their code. It hides all others, including
+# SHA and AVX-512.
 FEATURES = ("abm", "aes", "avx", "avx2", "bmi1", "bmi2", "cx16", "f16c", "fma", "pclmulqdq", "rdrand", "rdseed", "sse4_2")
 
-# One wait finds as many ready as the machine was quick to bring: what a request has of them is chance.
+# The number of ready sockets per wait depends on the machine's speed, so counting waits per request would be random.
 WAITS = ("epoll_pwait", "epoll_pwait2", "epoll_wait", "futex", "poll", "restart_syscall", "sched_yield")
 
 
 class Cachegrind:
-    """Instructions in user space, and lines fetched from memory because the last level did not hold them."""
+    """Instructions in user space, and cache lines fetched from memory because the last level did not hold them."""
 
     patience = 120
 
@@ -37,7 +38,7 @@ class Cachegrind:
         return Process(name, self.command(command), log, patience=self.patience)
 
     def read(self):
-        """The totals of all processes there were."""
+        """The totals of all processes."""
         files = list(self.folder.glob("cachegrind.*"))
         if not files:
             raise RuntimeError(f"valgrind wrote nothing into {self.folder}: did the program end in time?")
@@ -46,7 +47,7 @@ class Cachegrind:
 
 
 class Strace:
-    """Calls of the kernel that do something. Needs ptrace, which some containers forbid."""
+    """System calls that do something. Needs ptrace, which some containers forbid."""
 
     patience = 60
 
@@ -68,7 +69,7 @@ class Strace:
 
 
 def cachegrind_totals(text):
-    """Instructions and misses of the last level from what cachegrind wrote."""
+    """Instructions and last-level misses from cachegrind's output."""
     events = re.search(r"(?m)^events: (.*)$", text)
     summary = re.search(r"(?m)^summary: (.*)$", text)
     if not events or not summary:
@@ -78,7 +79,7 @@ def cachegrind_totals(text):
 
 
 def strace_total(text):
-    """The sum of the column `calls` of strace's summary, but for those that wait."""
+    """The sum of the column `calls` in strace's summary, without calls that wait."""
     lines = [line.split() for line in text.splitlines()]
     calls = {words[-1]: int(words[3]) for words in lines if len(words) >= 5 and re.fullmatch(r"[\d.]+", words[0])}
     if "total" not in calls:
@@ -87,13 +88,13 @@ def strace_total(text):
 
 
 def per_request(short, long):
-    """What each figure grew by between two runs, for each request more. A run is a pair: requests, figures."""
+    """The growth of each figure between two runs, per additional request. A run is a pair: requests, figures."""
     (few, before), (many, after) = short, long
     return {figure: (after[figure] - before[figure]) / (many - few) for figure in after}
 
 
 def of_gateway(gateway, env, origin, row, counter):
-    """What a request through the gateway costs, as this counter sees it."""
+    """The cost of a request through the gateway, by this counter."""
 
     def once(requests):
         folder = _folder(env)
@@ -107,7 +108,8 @@ def of_gateway(gateway, env, origin, row, counter):
 
 
 def of_loader(command, row, env, counter):
-    """What a request costs the load generator. `command` makes its command line of a length, and reads the requests of its output."""
+    """The load generator's cost per request. `command` makes its command line for a length, and reads the number of
+    requests from its output."""
 
     def once(length):
         folder = _folder(env)
@@ -120,7 +122,7 @@ def of_loader(command, row, env, counter):
 
 
 def _folder(env):
-    """A new one, where processes that gave up their rights may write too."""
+    """A new folder that processes without privileges may also write to."""
     folder = env.scratch / f"count-{sum(1 for _ in env.scratch.glob('count-*'))}"
     folder.mkdir()
     folder.chmod(0o777)
@@ -128,7 +130,7 @@ def _folder(env):
 
 
 def made_with():
-    """All that must be the same for two counts to be comparable."""
+    """Everything that must be equal for two counts to be comparable."""
 
     def first_line(*command):
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0]

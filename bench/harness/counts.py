@@ -1,8 +1,10 @@
-"""The committed table of counts: bench/counts.json, its picture bench/counts.md, and what a new measurement is held to.
+"""The committed table of counts: bench/counts.json, its readable form bench/counts.md, and the comparison with new
+results.
 
     {"release": {"commit": …, "made_with": {…}, "rows": {"h1-64": {"weir": {"instructions": …, "misses": …, "syscalls": …}}}}}
 
-A figure may grow by GROWTH, and by its floor where it is small. One that shrinks is told: a new table keeps the gain.
+A figure may grow by GROWTH, or by its floor if it is small. A figure that shrinks is reported, so that a new table
+records the gain.
 """
 
 import json
@@ -10,13 +12,13 @@ from dataclasses import dataclass
 
 GROWTH = 0.02
 
-# Growth below this is never told: of figures that are nearly nothing, two percent are chance. In the order they are shown in.
+# Growth below this is not reported: for tiny figures, two percent are chance. In display order.
 FLOOR = {"instructions": 20, "misses": 2, "syscalls": 0.25}
 
 
 @dataclass
 class Change:
-    """A figure against the committed one."""
+    """A figure compared with the committed one."""
 
     row: str
     program: str
@@ -42,7 +44,7 @@ def amount(figure, value):
 
 
 def changes(committed, measured):
-    """Every figure that is in both. Rows and programs that only one of them has are not compared."""
+    """Every figure in both tables. Rows and programs in only one of them are not compared."""
     return [
         Change(row, program, figure, committed[row][program][figure], now)
         for row, programs in measured.items()
@@ -53,17 +55,17 @@ def changes(committed, measured):
 
 
 def missing(committed, measured):
-    """Rows that were measured and are not in the table."""
+    """Measured rows that the table lacks."""
     return [row for row in measured if row not in committed]
 
 
 def least(one, other):
-    """The lower of each figure: what disturbs a measurement makes it grow."""
+    """The minimum of each figure, because disturbances only increase it."""
     return {figure: min(value, other.get(figure, value)) for figure, value in one.items()}
 
 
 def differences(committed, here):
-    """What two measurements were made with, where it differs: then their figures are not to be compared."""
+    """Differences in the setup of two measurements; if there are any, their figures are not comparable."""
     return [f"{what}: {committed.get(what, 'nothing')} in the table, {value} here" for what, value in here.items() if committed.get(what) != value]
 
 
@@ -72,7 +74,7 @@ def read(path):
 
 
 def keep(table, profile, commit, made_with, measured):
-    """Puts what was measured into the table. Rows that were not stay, unless they were made with something else."""
+    """Adds results to the table. Other rows stay, unless they were made with a different setup."""
     old = table.get(profile, {})
     rows = dict(old.get("rows", {})) if old.get("made_with") == made_with else {}
     for row, programs in measured.items():
@@ -81,7 +83,7 @@ def keep(table, profile, commit, made_with, measured):
 
 
 def write(table, path, about):
-    """The table, and beside it the same to be read. `about` says what each row is, in the order they are shown in."""
+    """Writes the table and its readable form. `about` describes each row, in display order."""
     order = list(about)
     for profile in table.values():
         profile["rows"] = dict(sorted(profile["rows"].items(), key=lambda r: order.index(r[0]) if r[0] in order else len(order)))
@@ -101,7 +103,7 @@ def picture(table, about):
 
 
 def columns(rows, about):
-    """The lines of a table: Weir's figures, those of the program beside it, and the ratio of instructions."""
+    """The lines of a table: Weir's figures, those of the compared program, and the ratio of instructions."""
     lines = ["| row | load | instructions | misses | system calls | beside it | instructions | misses | system calls | Weir × it |"]
     lines += ["|---|---|---:|---:|---:|---|---:|---:|---:|---:|"]
     for row, programs in rows.items():

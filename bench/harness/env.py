@@ -1,4 +1,4 @@
-"""One run: what is built for it, the origins it starts, and what every gateway's config is filled with."""
+"""One run: its builds, its origins, and the values for every gateway's config."""
 
 import os
 import pathlib
@@ -13,13 +13,14 @@ ROOT = BENCH.parent
 
 
 class Env:
-    """One run: what is built, where it may write, how long and how often it measures."""
+    """One run: its builds, its scratch folder, and the length and number of measurements."""
 
     def __init__(self, scratch, gateways, weir, descriptors, *, rounds=0, seconds=0):
         self.scratch, self.gateways, self.weir, self.rounds, self.seconds = scratch, gateways, weir, rounds, seconds
         self.tools = build_tools(scratch)
         cert, key, pem = certificate(scratch)
-        # Three quarters for connections: idle ones hold one descriptor, busy ones two, and the suites stay below either.
+        # Three quarters are for connections: idle ones hold one descriptor, busy ones two, and the suites stay below
+        # both limits.
         self.values = {"bin": weir, "tools": self.tools, "cert": cert, "key": key, "pem": pem, "descriptors": descriptors, "connections": descriptors * 3 // 4}
         self._origins = {}
 
@@ -32,7 +33,7 @@ class Env:
         return self._origin("blob", size)
 
     def h2c(self):
-        """The port of an origin of HTTP/2 in cleartext for small answers: nginx, from memory."""
+        """The port of a cleartext HTTP/2 origin for small answers: nginx, from memory."""
         if "h2c" not in self._origins:
             port, folder = free_port(), self.scratch / "h2c"
             folder.mkdir()
@@ -44,7 +45,7 @@ class Env:
         return self._origins["h2c"]
 
     def greeter(self):
-        """The port of a gRPC server in Go: it knows every method, and echoes the message."""
+        """The port of a gRPC server in Go, which accepts every method and echoes the message."""
         if "greeter" not in self._origins:
             port, binary = free_port(), self.tools / "greeter"
             subprocess.run(["go", "build", "-o", str(binary), "."], cwd=BENCH / "tools/greeter", check=True)
@@ -54,7 +55,7 @@ class Env:
         return self._origins["greeter"]
 
     def builtin(self):
-        """The port of Weir's own origin: HTTP/1.1, HTTP/2 and gRPC in cleartext, by code that it shares with no gateway."""
+        """The port of Weir's own origin: HTTP/1.1, HTTP/2 and gRPC in cleartext, with code that no gateway uses."""
         if "builtin" not in self._origins:
             port = free_port()
             p = Process("origin", [str(self.weir), "origin", "--http", f"127.0.0.1:{port}", "--threads", "1"], self.scratch / "origin.log")
@@ -91,7 +92,7 @@ def build_tools(scratch):
 
 
 def certificate(scratch):
-    """One ECDSA P-256 certificate for all: certificate, key, and both in one file, which is how HAProxy wants them."""
+    """One ECDSA P-256 certificate for all: certificate, key, and both in one file, as HAProxy requires."""
     cert, key, pem = (scratch / n for n in ("cert.pem", "key.pem", "both.pem"))
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30", "-subj", "/CN=localhost",

@@ -47,7 +47,8 @@ class Gateway:
         return (out.stdout + out.stderr).strip().splitlines()[0]
 
     def start(self, variant, env, origin_port, label=None, workers=1, under=None, **extra):
-        """Starts one instance and waits until it accepts. `env` is the run's environment; `under` is what counts it, if anything does."""
+        """Starts an instance and waits until it accepts. `env` is the run's environment; `under` is a counter to run
+        it under, if any."""
         label = label or self.name
         directory = env.scratch / re.sub(r"\W+", "-", f"{label}-{variant}")  # commands are split at spaces
         directory.mkdir(exist_ok=True)
@@ -78,13 +79,13 @@ class Instance:
 
 
 def all_gateways():
-    """Every folder there is, subjects first, then peers, then the floor."""
+    """Every folder: subjects first, then peers, then the floor."""
     found = [Gateway(f.parent) for f in sorted(FOLDER.glob("*/gateway.ini"))]
     return sorted(found, key=lambda g: (("subject", "peer", "floor").index(g.role), g.name))
 
 
 def fill(text, values):
-    """Replaces @name@, also inside replaced text; a name that nobody defined is an error here, not in the gateway."""
+    """Replaces @name@, also inside replaced text. An undefined name is an error here, not in the gateway."""
     for _ in range(3):
         text = re.sub(r"@([a-z_]+)@", lambda m: str(values[m[1]]), text)
     return text

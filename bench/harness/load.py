@@ -48,9 +48,11 @@ def h2load(port, *, seconds, connections, streams, path="/", data=None, headers=
 
 
 def weir(env, port, requests, *, connections, streams=None, scheme="http", headers=(), post=0, keepalive=True, routes=0, call=None):
-    """Exactly so many requests, by `weir load` of the binary under test; raises unless each was answered with 200. Returns how many.
+    """Makes exactly this many requests with `weir load` of the binary under test; raises unless each got a 200.
+    Returns the number.
 
-    `routes` asks for each of so many in an order that was shuffled before, as `routes_script` does. `call` is one of the suite `transcode`.
+    `routes` requests each of that many routes in a shuffled order, as `routes_script` does. `call` is one of the
+    suite `transcode`.
     """
     path, kept = "/", env.scratch / "load.json"
     command = [str(env.weir), "load", "--threads", "1", "-n", str(requests), "-c", str(connections), "--timeout", "120s", "--no-live", "--save", str(kept)]
@@ -90,7 +92,8 @@ def _routes_feed(folder, count):
 
 
 def grpc_call(folder):
-    """How h2load makes a unary call: one message, `HelloRequest { name: "weir" }`, behind its five bytes of framing."""
+    """How h2load makes a unary call: one message, `HelloRequest { name: "weir" }`, after its five bytes of
+    framing."""
     path = folder / "hello.grpc"
     message = b"\x0a\x04weir"
     path.write_bytes(b"\0" + len(message).to_bytes(4, "big") + message)
@@ -128,7 +131,7 @@ def post_script(folder, size):
 
 
 def routes_script(folder, count):
-    """A wrk script that asks for each of `count` routes in a shuffled order, prepared before the load begins."""
+    """A wrk script that requests each of `count` routes in a shuffled order, prepared before the load begins."""
     path = folder / f"routes-{count}.lua"
     path.write_text(f"""local n, at, asked = {count}, 0, {{}}
 function init()
@@ -142,7 +145,7 @@ function request() at = at % n + 1; return asked[at] end
 
 
 def download(port):
-    """GET / and throw the body away in the kernel. Returns (bytes, seconds)."""
+    """GET / and discard the body in the kernel. Returns (bytes, seconds)."""
     with socket.create_connection(("127.0.0.1", port), 30) as s:
         started = time.monotonic()
         s.sendall(b"GET / HTTP/1.1\r\nHost: bench.test\r\nConnection: close\r\n\r\n")
@@ -174,9 +177,9 @@ def upload(port, size):
 
 
 def idle_connections(port, count):
-    """Opens up to `count` keep-alive connections, lets each do one request, and returns them, idle and open.
+    """Opens up to `count` keep-alive connections, makes one request on each, and returns them idle and open.
 
-    Fewer when the gateway refuses one: then there is no use in asking for more.
+    Returns fewer if the gateway refuses one: asking for more would be pointless.
     """
     held = []
     while len(held) < count:

@@ -1,4 +1,4 @@
-"""Processes we start: their ports, their end, and what they cost.
+"""Processes that we start: their ports, their end, and their cost.
 
 Invariant: only processes started through `Process` are ever signalled, by pid.
 """
@@ -72,7 +72,7 @@ def cpu_us(pids):
 
 
 def rss_mib(pids):
-    """Resident memory of the given processes together. Pages shared between them are counted once for each."""
+    """Resident memory of the given processes together. Shared pages count once per process."""
     kib = 0
     for p in pids:
         try:
@@ -84,13 +84,14 @@ def rss_mib(pids):
 
 
 class Bystanders:
-    """How much of the machine other processes used meanwhile: above a few percent, the absolute figures mean little."""
+    """The share of the machine that other processes used meanwhile: above a few percent, absolute figures mean
+    little."""
 
     def __init__(self):
         self.started, self.busy, self.own = time.monotonic(), self._busy(), self._own()
 
     def share(self):
-        """Processor time of others since the beginning, over all there was; 0 to 1."""
+        """Processor time of other processes since the start, as a share of all, 0 to 1."""
         seconds = (time.monotonic() - self.started) * len(os.sched_getaffinity(0))
         others = (self._busy() - self.busy) - (self._own() - self.own)
         return max(0.0, min(1.0, others / seconds))
@@ -103,16 +104,17 @@ class Bystanders:
 
     @staticmethod
     def _own():
-        # Our own clock, children that ended, and descendants that still run.
+        # Our own clock, ended children, and running descendants.
         t = os.times()
         living = [p for p in tree(os.getpid()) if p != os.getpid()]
         return sum(t[:4]) + cpu_us(living) / 1e6
 
 
 class Process:
-    """A child that is ended with us. Its output goes to a log file, which is shown when it fails to start.
+    """A child that ends with us. Its output goes to a log file, which is shown if it fails to start.
 
-    `traced` says that the command is a tracer (strace) and what matters its only child. `patience` is how many seconds it has to end.
+    `traced` says that the command is a tracer (strace) whose only child matters. `patience` is how many seconds it
+    gets to end.
     """
 
     def __init__(self, name, command, log, *, traced=False, patience=5):
@@ -130,7 +132,8 @@ class Process:
         return tree(self.pid)
 
     def wait_for_port(self, port, seconds=20):
-        """Returns when something accepts on the port; raises with the tail of the log when the child ends or time is up."""
+        """Returns when something accepts on the port; raises with the end of the log if the child exits or time is
+        up."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             if self.child.poll() is not None:
@@ -146,14 +149,14 @@ class Process:
         raise RuntimeError(f"{self.name} did not start listening on port {port}:\n{tail}")
 
     def stop(self):
-        """SIGTERM, some patience, then SIGKILL to it and to the children it had."""
+        """SIGTERM, then after `patience` SIGKILL, to it and to its children."""
         if self in _running:
             _running.remove(self)
         if self.child.poll() is not None:
             return
         family = self.pids()
         try:
-            # A tracer that is told to end lets go of what it traces; it ends by itself when that has ended.
+            # A tracer that is told to end detaches from its child; it ends by itself once the child has.
             os.kill(family[1] if self.traced and len(family) > 1 else self.pid, signal.SIGTERM)
         except ProcessLookupError:
             pass
@@ -169,7 +172,7 @@ class Process:
 
 
 def stop_all():
-    """Ends whatever is still running. Registered for every way this program can end, SIGKILL excepted."""
+    """Ends everything that is still running. Registered for every way this program can end, except SIGKILL."""
     for p in list(_running):
         p.stop()
 

@@ -1,4 +1,4 @@
-"""Writes a result down with what is needed to believe it: machine, kernel, versions, commit, command, every round."""
+"""Writes a result with everything needed to trust it: machine, kernel, versions, commit, command, every round."""
 
 import dataclasses
 import datetime
@@ -9,7 +9,7 @@ import subprocess
 
 
 def machine():
-    """Processor, cores, memory and kernel of this machine. No host name."""
+    """Processor, cores, memory and kernel of this machine, without its host name."""
     model = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
     memory_kib = int(open("/proc/meminfo").readline().split()[1])
     return {
@@ -29,7 +29,7 @@ def _system():
 
 
 def commit(root):
-    """Short commit, with `-dirty` when files that can change a figure are not committed."""
+    """Short commit, with `-dirty` if files that can affect a figure are not committed."""
     def git(*args):
         return subprocess.run(["git", "-C", str(root), *args], capture_output=True, text=True).stdout.strip()
 
@@ -38,7 +38,8 @@ def commit(root):
 
 
 def write(result, folder, context):
-    """Writes <date>-<commit>-<suite>.json and .md in place of what the same suite left on such a machine; returns the text of the latter."""
+    """Writes <date>-<commit>-<suite>.json and .md, replacing the same suite's results on such a machine. Returns the
+    .md text."""
     day = datetime.date.today().isoformat()
     stem = folder / f"{day}-{context['commit']}-{result.suite}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -55,7 +56,8 @@ def write(result, folder, context):
 
 
 def superseded(folder, data, kept):
-    """The other results of this suite on a machine of this kind: the same processor, and as many cores. History is in git."""
+    """This suite's other results on the same kind of machine: same processor and number of cores. Older ones are in
+    git."""
 
     def kind(result):
         return result.get("suite"), result["machine"]["processor"], result["machine"]["cores"]

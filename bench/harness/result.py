@@ -1,4 +1,4 @@
-"""What a suite found: rows of a table, and the targets it was held to."""
+"""A suite's results: the rows of a table, and targets."""
 
 from dataclasses import dataclass, field
 
@@ -18,7 +18,7 @@ REQUEST_COLUMNS = [
 
 @dataclass
 class Target:
-    """A figure that must not be above (or below) a bound."""
+    """A figure with an upper (or lower) limit."""
 
     what: str
     value: float | None
@@ -43,7 +43,7 @@ class Target:
 
 @dataclass
 class Result:
-    """Everything a suite reports. `rounds` keeps each sample, so that any figure can be computed again."""
+    """A suite's report. `rounds` keeps each sample, so that any figure can be recomputed."""
 
     suite: str
     about: str

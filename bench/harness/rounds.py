@@ -1,7 +1,7 @@
-"""Rounds: every arm once per round, in an order that rotates, so that what disturbs the machine disturbs all alike.
+"""Rounds: every arm once per round, in rotating order, so that disturbances affect all equally.
 
-Ratios are taken within a round and their median over the rounds is what we report: absolute figures drift by a quarter
-between runs on a shared machine, ratios of neighbours by a few percent.
+We report the median over rounds of ratios taken within a round. On a shared machine, absolute figures drift by a
+quarter between runs, ratios of neighbors by a few percent.
 """
 
 import statistics as st
@@ -10,7 +10,7 @@ import statistics as st
 def interleave(arms, rounds, sample, progress=print):
     """Calls `sample(arm, warm_up)` for each arm in each round and returns a list of {arm: sample}.
 
-    Round 0 is a warm-up and is not kept: it fills the pools and the caches.
+    Round 0 is a warm-up and is discarded: it fills the pools and the caches.
     """
     kept = []
     for r in range(rounds + 1):
@@ -23,7 +23,7 @@ def interleave(arms, rounds, sample, progress=print):
 
 
 def drop_disturbed(rows, key="rate"):
-    """Sets to None each sample under half of its arm's own median rate: the machine was busy elsewhere."""
+    """Sets to None each sample under half of its arm's median rate: the machine was busy elsewhere."""
     for arm in rows[0]:
         half = st.median(row[arm][key] for row in rows) / 2
         for row in rows:
@@ -33,7 +33,7 @@ def drop_disturbed(rows, key="rate"):
 
 
 def medians(rows, arm):
-    """The median of each number of an arm over its undisturbed rounds; errors are added up."""
+    """The median of each of an arm's numbers over its undisturbed rounds; errors are summed."""
     samples = [row[arm] for row in rows if row[arm]]
     out = {k: st.median(s[k] for s in samples) for k in samples[0]}
     if "errors" in out:
@@ -43,9 +43,10 @@ def medians(rows, arm):
 
 
 def ratio(rows, arm, others, key):
-    """Median, lowest and highest over rounds of the arm's `key` over the least `key` of `others` in the same round.
+    """Median, minimum and maximum over rounds of the arm's `key`, relative to the least `key` of `others` in the same
+    round.
 
-    None when no round holds all of them.
+    None if no round has all of them.
     """
     others = [o for o in others if o != arm]
     if not others:

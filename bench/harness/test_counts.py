@@ -1,4 +1,4 @@
-"""Tests of what the gate of CI decides by, without a gateway: `python3 -m unittest discover -s bench/harness -t bench`."""
+"""Tests of CI's gate decisions, without a gateway: `python3 -m unittest discover -s bench/harness -t bench`."""
 
 import pathlib
 import tempfile

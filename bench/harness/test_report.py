@@ -1,4 +1,4 @@
-"""Tests of what is kept of results: the newest of each suite and kind of machine."""
+"""Tests of which results are kept: the newest of each suite and kind of machine."""
 
 import json
 import pathlib

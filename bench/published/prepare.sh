@@ -1,5 +1,5 @@
 #!/bin/sh
-# What the bench files need besides programs: certificates, bodies and a page, once, in .build/.
+# Files that the bench files need besides programs: certificates, bodies and a page, made once in .build/.
 set -eu
 cd "$(dirname "$0")"
 mkdir -p .build/www .build/cache
@@ -16,7 +16,7 @@ awk 'BEGIN { s = "{\"orders\":\""; while (length(s) < 764) s = s "x"; printf "%s
 awk 'BEGIN { while (length(s) < 4096) s = s "x"; printf "%s", s }' > .build/www/4k.txt
 printf 'Hello, this is 27 bytes it.' > .build/www/27.txt
 awk 'BEGIN { s = "{\"data\":\""; while (length(s) < 105) s = s "y"; printf "%s\"}", s }' > .build/www/107.json
-# About 230 KB that compress about eightfold, as a style sheet does.
+# About 230 KB that compress about eightfold, like a style sheet.
 awk 'BEGIN {
     srand(7);
     while (n < 230000) {

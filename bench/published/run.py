@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Runs the bench files of this folder, keeps the results, and writes the table of README.md.
+"""Runs this folder's bench files, saves the results, and writes the table in README.md.
 
-usage: run.py [--bin WEIR] [-d TIME] [--commit C] [FILE.yaml ...]     runs the files, or all, each workload for TIME (default 30s)
-       run.py --table                                     writes the table anew from the newest results
+usage: run.py [--bin WEIR] [-d TIME] [--commit C] [FILE.yaml ...]     runs these files, or all, each workload for TIME
+(default 30s)
+       run.py --table                                     rewrites the table from the newest results
 
-The generator has the last core to itself where there is more than one; what the files start runs on the first (`taskset` in each of them). So a
-result says what one core of gateway and origin carries, and the generator never waits for them.
+With several cores, the generator has the last one to itself, and the files' processes run on the first (`taskset` in
+each file). A result thus shows what one core of gateway and origin carries, and the generator never waits for them.
 
-Results go to ../results/published/DATE-COMMIT-FILE.json (every round) and .md (what was printed), in place of older ones of the same file and processor.
+Results go to ../results/published/DATE-COMMIT-FILE.json (every round) and .md (the output), replacing older ones of
+the same file and processor.
 """
 import argparse, datetime, glob, json, os, re, subprocess, sys
 
@@ -35,14 +37,14 @@ def run(binary, file, duration, commit):
     command = [binary, "compare", "-f", file, "--save", base + ".json"] + (["-d", duration] if duration else [])
     command = ["taskset", "-c", str(max(os.sched_getaffinity(0)))] + command
     print(f"== {name}", flush=True)
-    # What `taskset` starts in the files is found by PATH.
+    # The files' `taskset` finds programs through PATH.
     path = os.pathsep.join([os.path.dirname(binary)] * ("/" in binary) + [os.environ.get("PATH", "")])
     done = subprocess.run(command, capture_output=True, text=True, cwd=HERE, env=dict(os.environ, PATH=path))
     if done.returncode not in (0, 1) or not done.stdout:
         print(done.stderr, file=sys.stderr)
         os.path.exists(base + ".json") and os.remove(base + ".json")
         return
-    # Histograms of every target would be most of the file; figures and rounds stay.
+    # Every target's histograms would be most of the file; figures and rounds stay.
     with open(base + ".json") as f:
         result = json.load(f)
     for workload in result["workloads"]:

@@ -1,4 +1,4 @@
-"""The suites, one object each: `name`, `about`, `run(env) -> Result`. Adding one is adding a line to SUITES."""
+"""The suites, one object each: `name`, `about`, `run(env) -> Result`. To add one, add a line to SUITES."""
 
 from . import body, cached, each, filters, hit_rate, http2, idle, limits, pick, requests, routes, slow, stylesheet, traced, transcode, watched, workers
 

@@ -1,4 +1,5 @@
-"""What each arm costs beyond the arm `none`: the difference within each round, so that what disturbs a round is in both."""
+"""Each arm's cost beyond the arm `none`: the difference within each round, so that a round's disturbance affects
+both."""
 
 import statistics as st
 
@@ -9,7 +10,7 @@ COLUMNS = REQUEST_COLUMNS[:-2] + [("added", "µs added", "{:.2f}"), ("low", "lea
 
 
 def table(rows, arms):
-    """A row for each arm; those that were measured beside `none` have what they added, its least and its most."""
+    """A row per arm; arms measured together with `none` have their added cost, with minimum and maximum."""
     out = []
     for arm in arms:
         row = dict(rounds.medians(rows, arm), name=arm)

@@ -1,4 +1,4 @@
-"""A large body, down and up: how fast it streams, what it costs, and how much memory grows while it does."""
+"""A large body, down and up: throughput, cost, and memory growth meanwhile."""
 
 import threading
 
@@ -21,7 +21,7 @@ class Body:
     def run(self, env):
         origin = env.blob(GIB)
         instances = {g.name: g.start("plain", env, origin) for g in env.gateways if g.has("plain")}
-        # Before anything was streamed: what the warm-up adds is growth too.
+        # Before any streaming, because growth in the warm-up counts too.
         bases = {name: process.rss_mib(i.pids()) for name, i in instances.items()}
         arms = [f"{name} {way}" for name in instances for way in ("down", "up")]
         rows = rounds.interleave(arms, env.rounds, lambda arm, _: self.once(instances, bases, arm), env.say)

@@ -1,4 +1,5 @@
-"""What an answer from the cache costs, beside nginx's proxy_cache and beside a server that does nothing but send those bytes."""
+"""The cost of an answer from the cache, compared with nginx's proxy_cache and with a server that only sends those
+bytes."""
 
 from harness import rounds
 from harness.gateway import Instance
@@ -7,14 +8,14 @@ from harness.result import REQUEST_COLUMNS, Result, Target
 from .requests import sample
 from .stylesheet import PATH, body_size, style_sheet
 
-# Bytes of a body, and at most how many times nginx and the floor a hit may cost.
+# Bytes of a body, and the maximum cost of a hit relative to nginx and to the floor.
 SIZES = {"1 KB": (1000, 0.7, None), "28 KB": (28_000, 0.75, 1.3)}
 STORE = "stores: { pages: { memory: 64MiB } }"
 COLUMNS = REQUEST_COLUMNS[:-2] + [("vs_floor", "× floor", "{:.3f}"), ("vs_nginx", "× nginx", "{:.3f}")]
 
 
 def cached(gateway, env, origin, label):
-    """A gateway that keeps every answer of the origin for an hour."""
+    """A gateway that stores every answer of the origin for an hour."""
     if gateway.role == "subject":
         route = '{ all: { match: { path: "/*" }, filters: [ { cache: { store: pages, ttl: 1h } } ], upstream: origin } }'
         return gateway.start("routes", env, origin, label=label, consumers=STORE, routes=route)
@@ -64,7 +65,7 @@ class CacheHit:
 
 
 class CachedVariant:
-    """A style sheet that was compressed once, and a file of as many bytes: both come from the cache."""
+    """A compressed style sheet, and a file of the same size: both come from the cache."""
 
     name, about = "cache-variant", "the gzip variant of a style sheet from the cache, against a plain hit of as many bytes"
 

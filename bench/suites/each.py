@@ -1,4 +1,4 @@
-"""What each filter costs: one route with it minus the same route without, interleaved round by round."""
+"""Each filter's cost: one route with it minus the same route without, interleaved round by round."""
 
 import base64
 import hashlib
@@ -28,14 +28,14 @@ def token():
 
 
 def signature():
-    """The fields of a request for / that was signed (RFC 9421) when this module was read."""
+    """The fields of a request for /, signed (RFC 9421) when this module was loaded."""
     params = f'("@method" "@path");created={int(time.time())};keyid="bench";alg="hmac-sha256"'
     base = f'"@method": GET\n"@path": /\n"@signature-params": {params}'
     made = base64.b64encode(hmac.new(SECRET.encode(), base.encode(), hashlib.sha256).digest()).decode()
     return [f"signature-input: sig={params}", f"signature: sig=:{made}:"]
 
 
-# Every arm sends all of it, so that all read the same bytes.
+# Every arm sends all of it, so that all parse the same bytes.
 HEADERS = [
     f"x-api-key: {API_KEY}",
     "origin: https://app.example",
@@ -45,7 +45,8 @@ HEADERS = [
     *signature(),
 ]
 
-# A filter as written, and what it may cost: 0.25 µs or 1,000 instructions for those that most routes have. None: no target.
+# A filter as written, and its maximum cost: 0.25 µs or 1,000 instructions for filters that most routes have. None: no
+# target.
 FILTERS = {
     "acl, with key_auth": ("{ key_auth: {} }, { acl: { allow: [ bench ] } }", None),
     "any, the second of two": ("{ any: [ { key_auth: { header: x-other } }, { key_auth: {} } ] }", None),
@@ -87,9 +88,10 @@ FILTERS = {
     "timeout": ("{ timeout: { exchange: 1m } }", None),
 }
 
-# No rows: `mtls_auth` needs TLS on every arm, `redirect` and a `maintenance` that is on answer without the origin, `oidc` needs a provider.
+# No rows: `mtls_auth` needs TLS on every arm, `redirect` and an active `maintenance` answer without the origin,
+# `oidc` needs a provider.
 
-# What a consumer is known by, for the filters that ask.
+# A consumer's credentials, for the filters that need them.
 CREDENTIALS = {
     "key_auth": f'"{API_KEY}"',
     "signature_auth": f'{{ key_id: bench, algorithm: hmac-sha256, key: "{SECRET}" }}',
@@ -97,13 +99,13 @@ CREDENTIALS = {
 
 
 def password_hash(weir):
-    """What `weir hash` makes of the password: as slow as it should be, which a verified pair does not pay again."""
+    """The output of `weir hash` for the password: deliberately slow to verify, but only once per pair."""
     made = subprocess.run([str(weir), "hash", "--user", "bench"], input=SECRET + "\n", capture_output=True, text=True, check=True)
     return f'"{made.stdout.strip()}"'
 
 
 def config(filters, credentials=CREDENTIALS):
-    """What a gateway's config is filled with: one route with these filters."""
+    """The values for a gateway's config: one route with these filters."""
     chain = f", filters: [ {filters} ]" if filters else ""
     known = ", ".join(f"{name}: [ {value} ]" for name, value in credentials.items() if f"{name}:" in filters)
     consumers = f"consumers: {{ bench: {{ {known} }} }}" if known else ""

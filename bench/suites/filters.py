@@ -1,4 +1,5 @@
-"""What two filters cost: key_auth and rate_limit on every request, metrics read once a second, against none of it."""
+"""The cost of two filters: key_auth and rate_limit on every request, with metrics read once a second, compared with
+none."""
 
 import threading
 
@@ -6,7 +7,7 @@ from harness import load, rounds
 from harness.result import REQUEST_COLUMNS, Result, Target
 from .requests import sample
 
-# Both arms send it, so that both read the same bytes.
+# Both arms send it, so that both parse the same bytes.
 KEY = "x-api-key: bench-key-of-plain-length-0123456789"
 
 

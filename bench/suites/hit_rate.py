@@ -1,4 +1,5 @@
-"""How many of a million requests a store answers, by our policy and by that of the crate moka. No gateway runs: it is counted, not timed."""
+"""The hit rate over a million requests, with our policy and with the crate moka. Counted, not timed; no gateway
+runs."""
 
 import subprocess
 

@@ -1,4 +1,4 @@
-"""HTTP/2 over TLS through every gateway that speaks it: what one request costs."""
+"""The cost of a request by HTTP/2 over TLS, through every gateway that supports it."""
 
 from harness import load, rounds
 from harness.result import Result, Target

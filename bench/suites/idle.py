@@ -1,4 +1,4 @@
-"""Idle connections: what ten thousand of them, open and silent after one request each, weigh."""
+"""The memory of ten thousand idle connections, each silent after one request."""
 
 from harness import load, process
 from harness.result import Result, Target

@@ -1,5 +1,5 @@
-"""How exact a limit is that gateways keep together, in a Redis and without one, in a node of their fleet: what passes, against what may, for 2 and
-4 gateways. And what either store adds to p50 and p99 where a limit is never reached."""
+"""The accuracy of a shared limit, in a Redis and in a fleet without one: requests that pass, compared with the limit,
+for 2 and 4 gateways. Also the latency that either store adds at p50 and p99 if a limit is never reached."""
 
 import os
 import shutil
@@ -14,21 +14,21 @@ from harness.process import Process, free_port
 from harness.result import Result, Target
 
 LIMIT, CONNECTIONS = 1_000, 8
-# A twentieth of the burst, and the free request: what `weir check` prints.
+# A twentieth of the burst, plus the free request: what `weir check` prints.
 AHEAD = LIMIT // 20 + 1
 # Milliseconds that the store may add at p99.
 ADDED = 1.0
-# Seconds of the limit.
+# The limit's period in seconds.
 PER = 1
 # Seconds until the nodes of a fleet agree on who keeps their limits.
 PATIENCE = 20
 
-# The arms that differ by the store alone.
+# The arms that differ only in the store.
 WITHOUT, WITH, WITH_FLEET = "1, without a store", "1, with a store", "1, with the fleet"
 
 NEVER = "requests: 10000000, per: 1s, by: address"
 
-# What a node of the fleet runs: as bench/gateways/weir/weir.yaml, without what belongs to the node.
+# The config of a fleet's node: like bench/gateways/weir/weir.yaml, without the node's own keys.
 BUNDLE = """
 listeners: {{ web: {{ address: "127.0.0.1:${{BENCH_PORT}}", protocols: [http1] }} }}
 upstreams: {{ origin: {{ endpoints: [ "127.0.0.1:{origin}" ] }} }}
@@ -46,13 +46,13 @@ workers: 1
 
 
 def config(limit, port):
-    """What a gateway's config is filled with: one route with this limit, and a Redis there, if any."""
+    """The values for a gateway's config: one route with this limit, and a Redis if any."""
     stores = f'stores: {{ limits: {{ redis: "redis://127.0.0.1:{port}" }} }}' if port else ""
     return {"consumers": stores, "routes": f'{{ all: {{ match: {{ path: "/*" }}, upstream: origin, filters: [ {limit} ] }} }}'}
 
 
 class Redis:
-    """Gateways that keep a limit in a Redis."""
+    """Gateways that share a limit in a Redis."""
 
     def __init__(self, env, gateway, name):
         self.env, self.gateway, self.name, self.port = env, gateway, name, free_port()
@@ -69,7 +69,7 @@ class Redis:
 
 
 class Fleet:
-    """Nodes of a fleet, of which one keeps the limit. The first of them joins first, so it is that one."""
+    """Nodes of a fleet, one of which keeps the limit: the first, because it joins first."""
 
     def __init__(self, env, gateway, name):
         self.env, self.folder, self.port = env, env.scratch / f"fleet-{name}", free_port()
@@ -90,7 +90,7 @@ class Fleet:
         nodes = []
         for n in range(count):
             nodes.append(self.node(f"n{n}", n + 1))
-        # Whoever keeps the limits begins with nothing left: the burst is there once it has come back.
+        # The keeper of the limits starts with an empty burst, which must first refill.
         time.sleep(PER)
         return nodes
 
@@ -102,7 +102,7 @@ class Fleet:
         process = Process(f"weir-{name}", command, folder / "log")
         process.wait_for_port(port)
         instance = Instance(f"weir-{name}", "subject", process, port, admin)
-        # It looks for whoever keeps the limits when it first needs one.
+        # A node looks for the keeper of the limits when it first needs it.
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5) as answer:
             answer.read()
         until = time.monotonic() + PATIENCE
@@ -117,7 +117,7 @@ class Fleet:
 
 
 def metric(instance, begins, holds=""):
-    """The sum of the samples whose line begins so and holds this."""
+    """The sum of the samples whose line starts with `begins` and contains `holds`."""
     with urllib.request.urlopen(f"http://127.0.0.1:{instance.admin_port}/metrics", timeout=5) as page:
         lines = page.read().decode().splitlines()
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(begins) and holds in line)
@@ -150,7 +150,8 @@ class Limits:
 
     @staticmethod
     def latency(env, gateway, origin, kinds):
-        """One gateway with a limit that is never reached: without a store, and with each, in turn. In a fleet it is one that asks another."""
+        """A gateway with a limit that is never reached: without a store, and with each, in turn. In a fleet it is a
+        node that asks another."""
         plain = gateway.start("routes", env, origin, label=f"weir {WITHOUT}", **config(f"{{ rate_limit: {{ {NEVER} }} }}", None))
         asked, running, stores = {WITHOUT: plain}, [plain], []
         for kind in kinds:

@@ -1,4 +1,4 @@
-"""What choosing an endpoint costs: every balancer with 3 endpoints and with 3,000, without a gateway around it."""
+"""The cost of choosing an endpoint: every balancer with 3 and with 3,000 endpoints, without a gateway."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Small requests through every gateway: what one request costs."""
+"""Small requests through every gateway: the cost of one request."""
 
 import subprocess
 import sys
@@ -8,13 +8,13 @@ from harness.result import REQUEST_COLUMNS, Result, Target
 
 
 def sample(instance, seconds, client=load.wrk, **how):
-    """One run of a client against one gateway, and the processor time its processes used meanwhile."""
+    """One client run on one gateway, with the processor time of the gateway's processes."""
     pids = instance.pids()
     before = process.cpu_us(pids)
     try:
         got = client(instance.port, seconds=seconds, **how)
     except subprocess.TimeoutExpired as e:
-        # h2load waits for ever for a connection that was not made within its time.
+        # h2load waits forever for a connection that was not established in time.
         sys.exit(f"{instance.label}: the client did not end, on a machine that is too busy? {e}")
     used = process.cpu_us(pids) - before
     return dict(got, us=used / max(got["requests"], 1), rss_mib=process.rss_mib(pids))

@@ -1,4 +1,4 @@
-"""Ten thousand routes against ten: what looking a route up costs. Every route is asked for, in a shuffled order."""
+"""Ten thousand routes compared with ten: the cost of a route lookup. Every route is requested, in shuffled order."""
 
 from harness import load, rounds
 from harness.result import REQUEST_COLUMNS, Result, Target
@@ -8,7 +8,7 @@ FEW, MANY = 10, 10_000
 
 
 def table_of(count):
-    """Routes with a literal, a capture and a literal behind it, as an API has them."""
+    """Routes with a literal, a capture and another literal, as in an API."""
     lines = [f'  r{i}: {{ match: {{ path: "/api/v{i % 7}/thing{i}/{{id}}/detail" }}, upstream: origin }}' for i in range(count)]
     return "{\n" + ",\n".join(lines) + "\n}"
 

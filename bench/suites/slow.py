@@ -1,4 +1,4 @@
-"""Slow clients: does a crowd that sends a byte now and then make the others wait?"""
+"""Slow clients: does a crowd that sends a byte now and then delay the others?"""
 
 import signal
 import time

@@ -1,4 +1,5 @@
-"""A style sheet of 230 KB from a folder, as it is and compressed on the way, beside nginx: processor time and size."""
+"""A style sheet of 230 KB from a folder, plain and compressed on the fly, compared with nginx: processor time and
+size."""
 
 import random
 import socket
@@ -7,7 +8,7 @@ from harness import rounds
 from harness.result import REQUEST_COLUMNS, Result, Target
 from .requests import sample, table_rows
 
-# What a request asks for, and the filter that answers it. gzip is what Debian's nginx knows.
+# The requested coding, and the filter for it. Debian's nginx supports gzip.
 ARMS = {
     "plain": ("identity", ""),
     "gzip 6": ("gzip", "{ compress: { algorithms: [gzip], memory: 1GiB } }"),
@@ -19,7 +20,7 @@ PATH = "/style.css"
 
 
 def style_sheet():
-    """About 230 KB of rules; the same on every run, as large compressed as a real one."""
+    """About 230 KB of rules; the same on every run, and as compressible as a real one."""
     pick = random.Random(7)
     lines, size = [], 0
     while size < 230_000:
@@ -33,7 +34,7 @@ def style_sheet():
 
 
 def body_size(port, accept):
-    """How many bytes of body one answer has, without its chunks' framing."""
+    """An answer's body size, without chunk framing."""
     request = f"GET {PATH} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nAccept-Encoding: {accept}\r\nConnection: close\r\n\r\n"
     with socket.create_connection(("127.0.0.1", port), 10) as s:
         s.sendall(request.encode())

@@ -1,11 +1,11 @@
-"""What tracing costs: one request of a hundred is told a collector, against none."""
+"""The cost of tracing: one request in a hundred is exported to a collector, compared with none."""
 
 from harness import rounds
 from harness.process import Process, free_port
 from harness.result import REQUEST_COLUMNS, Result, Target
 from .requests import sample
 
-# A collector that takes everything and says nothing.
+# A collector that accepts everything silently.
 ARMS = {"weir": "", "weir + tracing 1 %": 'tracing: {{ otlp: "http://127.0.0.1:{port}", share: 1%, protocol: http }}'}
 
 

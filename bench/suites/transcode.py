@@ -1,4 +1,5 @@
-"""What translating a unary call costs: REST, gRPC-Web and Connect before a gRPC server, against calls that pass as they are, and grpc-gateway beside."""
+"""The cost of translating a unary call: REST, gRPC-Web and Connect in front of a gRPC server, compared with calls
+that pass unchanged and with grpc-gateway."""
 
 import base64
 import json
@@ -18,7 +19,8 @@ MESSAGE = b"\x0a\x04weir"
 FRAMED = b"\0" + len(MESSAGE).to_bytes(4, "big") + MESSAGE
 JSON = json.dumps({"service": "weir"}, separators=(",", ":")).encode()
 
-# A filter as written, and how a client calls: path, type, body. The first passes as it is: plain HTTP/1.1 to HTTP/2, and the sizes are the same.
+# A filter as written, and a client's call: path, type, body. The first passes unchanged: plain HTTP/1.1 to HTTP/2,
+# with the same sizes.
 WAYS = {
     "none": ("", CALL, "application/grpc", FRAMED),
     "grpc_json": (f"{{ grpc_json: {{ proto: [ {PROTO} ] }} }}", REST, "application/json", JSON),
@@ -30,7 +32,7 @@ WAYS = {
 
 
 def config(filters):
-    """What Weir's config is filled with: one route to HTTP/2 with these filters."""
+    """The values for Weir's config: one route to HTTP/2 with these filters."""
     chain = f", filters: [ {filters} ]" if filters else ""
     return {"upstream": "h2c", "routes": f'{{ all: {{ match: {{ path: "/*" }}, upstream: origin{chain} }} }}'}
 
@@ -69,7 +71,7 @@ class Transcode:
 
     @staticmethod
     def grpc_gateway(env, origin):
-        """grpc-gateway's runtime, on one core as Weir is."""
+        """grpc-gateway's runtime, on one core like Weir."""
         binary, port = env.tools / "rest", free_port()
         subprocess.run(["go", "build", "-o", str(binary), "."], cwd=BENCH / "tools/rest", check=True)
         process = Process("grpc-gateway", ["env", "GOMAXPROCS=1", str(binary), str(port), str(origin)], env.scratch / "grpc-gateway.log")

@@ -1,4 +1,4 @@
-"""What an open console costs the data plane: its pages asked for ten times a second, against nobody who looks."""
+"""The cost of an open console for the data plane: its pages requested ten times a second, compared with none."""
 
 import http.client
 import threading
@@ -8,16 +8,16 @@ from harness.result import REQUEST_COLUMNS, Result, Target
 from .requests import sample
 from .routes import table_of
 
-# What a page that is open asks for, and the longest page there is.
+# The requests of an open page, and the longest page.
 PAGES = ("/", "/upstreams", "/failures", "/routes")
 HERTZ, ROUTES = 10, 1000
 PATH = "/api/v0/thing0/7/detail"
-# The second arm is the first once more: what the two differ by is chance.
+# The second arm repeats the first: their difference is chance.
 ARMS = {"weir": False, "weir again": False, f"weir, console at {HERTZ} Hz": True}
 
 
 class Eyes:
-    """Asks for pages until it is closed; counts them."""
+    """Requests pages until it is closed, and counts them."""
 
     def __init__(self, port):
         self.port, self.seen, self.shut = port, 0, threading.Event()

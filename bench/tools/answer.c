@@ -1,9 +1,9 @@
-// The cheapest upstream: one canned answer for each request it has read whole.
+// The cheapest upstream: one canned answer for each complete request.
 //
-// It understands what the load sends and no more: request heads up to 64 KiB and Content-Length bodies. Chunked request
-// bodies are not understood. It always keeps connections alive.
+// It understands only what the load sends: request heads up to 64 KiB and Content-Length bodies, but no chunked
+// request bodies. It always keeps connections alive.
 //
-// With `pages` the body lies in pages of the kernel and leaves by sendfile, as it does from a file.
+// With `pages` the body is in pages of the kernel and is sent by sendfile, as from a file.
 //
 // usage: answer PORT BODY_BYTES [pages]
 #define _GNU_SOURCE
@@ -22,7 +22,7 @@
 
 enum { EVENTS = 512, FDS = 1 << 16, HEAD = 65536 };
 
-// What a connection still owes us: body bytes to skip, or the beginning of a head.
+// What to expect on a connection: body bytes to skip, or the rest of a head.
 static struct conn { size_t skip, have; char *part; } conns[FDS];
 static char buf[2 * HEAD + 1];
 static char *answer;
@@ -81,7 +81,7 @@ int main(int argc, char **argv) {
   if (argc < 3) return fprintf(stderr, "usage: answer PORT BODY_BYTES [pages]\n"), 2;
   int body = atoi(argv[2]);
   answer = malloc(body + 512);
-  // When it was started: to a cache an old date is an old answer.
+  // The start time: to a cache, an old date means an old answer.
   char date[64];
   time_t now = time(0);
   strftime(date, sizeof date, "%a, %d %b %Y %H:%M:%S GMT", gmtime(&now));

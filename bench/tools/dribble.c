@@ -1,7 +1,7 @@
-// Slow clients: COUNT connections, half of them sending a request head, half a request body, a byte at a time.
+// Slow clients: COUNT connections that send one byte at a time, half of them a request head, half a request body.
 //
-// Each connection sends one byte every INTERVAL_MS, spread evenly over that time. One that the gateway closes is opened
-// again, as an attacker would. Prints how often that happened when it is told to end (SIGTERM).
+// Each connection sends one byte every INTERVAL_MS, spread evenly over that time. If the gateway closes one, it is
+// opened again, as an attacker would. On SIGTERM, prints how often that happened.
 //
 // usage: dribble PORT COUNT INTERVAL_MS
 #define _GNU_SOURCE
@@ -23,7 +23,7 @@ static int port, one = 1;
 
 static void on_term(int s) { (void)s; over = 1; }
 
-// Heads begin with their first byte; bodies send their head at once and dribble from there.
+// Heads dribble from the first byte; bodies send their head immediately and dribble from there.
 static int open_one(int body) {
   struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   int fd = socket(AF_INET, SOCK_STREAM, 0);

@@ -1,7 +1,7 @@
-// The floor under any proxy: a single-threaded epoll TCP relay that parses nothing.
+// The lower bound for any proxy: a single-threaded epoll TCP relay that parses nothing.
 //
-// One upstream connection per client connection; one read and one write per message and direction. Whatever a gateway
-// costs above this is its own work; what this costs is the kernel's.
+// One upstream connection per client connection; one read and one write per message and direction. Costs of a gateway
+// above this are its own work; this part is the kernel's.
 //
 // usage: relay LISTEN_PORT UPSTREAM_PORT
 #define _GNU_SOURCE
@@ -51,7 +51,8 @@ int main(int argc, char **argv) {
       int fd = evs[i].data.fd;
       if (fd == l) {
         int c;
-        // Both sides stay blocking for send: a full socket buffer makes the relay wait, which is all the flow control it has.
+        // Both sides stay blocking for send: a full socket buffer makes the relay wait, which is its only flow
+        // control.
         while ((c = accept4(l, 0, 0, 0)) >= 0) {
           int u = socket(AF_INET, SOCK_STREAM, 0);
           if (u < 0 || u >= FDS || c >= FDS || connect(u, (void *)&ua, sizeof ua)) { close(u); close(c); continue; }

@@ -1,4 +1,4 @@
-// A gRPC server for benchmarks: every unary method answers with the message it was sent.
+// A gRPC server for benchmarks: every unary method returns the message that it received.
 package main
 
 import (

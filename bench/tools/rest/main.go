@@ -1,4 +1,5 @@
-// grpc-gateway before a gRPC server, as its generator would write it for one unary method: POST /v1/hello with a body of JSON.
+// grpc-gateway in front of a gRPC server, as its generator would write it for one unary method: POST /v1/hello with a
+// JSON body.
 package main
 
 import (
