@@ -1,10 +1,10 @@
-# What a developer types. Everything else is cargo.
+# The developer's commands. Everything else is cargo.
 
 .DEFAULT_GOAL := help
 SHELL := /bin/sh
 
 TARGET := $(abspath $(or $(CARGO_TARGET_DIR),target))
-# What the tests speak to. scripts/ensure-tools.sh knows the package of each.
+# Programs that the tests need. scripts/ensure-tools.sh knows the package of each.
 TEST_TOOLS := cc curl etcd grpcio nghttp nginx openssl pebble prometheus promtool python3 redis-server seccomp systemd-analyze
 FUZZ_SECONDS ?= 30
 SOAK_SECONDS ?= 600
@@ -20,10 +20,10 @@ MUTANTS ?= -p weir-admin -p weir-cache -p weir-config -p weir-control -p weir-en
 help:          ## this list
 	@sed -n 's/^\([a-z-]*\): *## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{ printf "make %-16s %s\n", $$1, $$2 }'
 
-run:           ## the gateway, on ./weir.yaml or on its embedded default
+run:           ## runs the gateway with ./weir.yaml or the embedded default
 	cargo run --release --locked
 
-test:          ## installs the servers that tests speak to where missing, then runs every test
+test:          ## installs missing servers that the tests need, then runs every test
 	@scripts/ensure-tools.sh $(TEST_TOOLS)
 	python3 -B -m unittest discover -q -s bench/harness -t bench
 	cargo build --locked --profile ci --workspace --bins
@@ -45,17 +45,17 @@ check:         ## all that CI asks: format, lints, tests, documents, dependencie
 bench:         ## µs per request against nginx, HAProxy and a bare relay; BENCH='--suite h1-64'
 	bench/run.py $(BENCH)
 
-bench-count:   ## instructions, cache misses and system calls a request, against bench/counts.md; BENCH_COUNT='--row h1-64'
+bench-count:   ## instructions, cache misses and system calls per request, against bench/counts.md; BENCH_COUNT='--row h1-64'
 	bench/count.py $(BENCH_COUNT)
 
-bench-load:    ## requests per core-second of the load tester, beside wrk; BENCH_LOAD='--rounds 15'
+bench-load:    ## requests per core-second of the load tester and of wrk; BENCH_LOAD='--rounds 15'
 	bench/load.py $(BENCH_LOAD)
 
-fuzz:          ## each fuzz target for FUZZ_SECONDS (30)
+fuzz:          ## runs each fuzz target for FUZZ_SECONDS (30)
 	@cargo fuzz --version >/dev/null 2>&1 || { echo 'Missing cargo-fuzz. Run: cargo install cargo-fuzz --locked' >&2; exit 1; }
 	@for t in $$(cargo fuzz list | grep -v smoke); do echo "fuzz $$t"; mkdir -p fuzz/corpus/$$t; RUSTC_BOOTSTRAP=1 cargo fuzz run --sanitizer none $$t fuzz/corpus/$$t fuzz/seeds/$$t -- -max_total_time=$(FUZZ_SECONDS) -verbosity=0 || exit 1; done
 
-soak:          ## all faults at once for SOAK_SECONDS (600), every request accounted for; the report goes to bench/results
+soak:          ## injects all faults together for SOAK_SECONDS (600) and accounts for every request; reports to bench/results
 	cargo build --locked --profile ci --workspace --bins
 	WEIR_BIN='$(TARGET)/ci/weir' '$(TARGET)/ci/weir-soak' --seconds $(SOAK_SECONDS) --report bench/results
 
@@ -64,7 +64,7 @@ upgrade-storm: ## 200 upgrades under 128 short connections, with a slow exec, on
 	cargo build --locked --profile ci --workspace --bins
 	WEIR_BIN='$(TARGET)/ci/weir' cargo test --locked --profile ci -p weirgate --test upgrade_storm -- --nocapture --test-threads 1
 
-test-unit-filter: ## every end-to-end test with weir under the system call filter of dist/weir.service
+test-unit-filter: ## runs every end-to-end test under the system call filter of dist/weir.service
 	@scripts/ensure-tools.sh $(TEST_TOOLS)
 	cargo build --locked --profile ci --workspace --bins
 	scripts/unit-filter.py dist/weir.service '$(TARGET)/ci/weir' '$(TARGET)/unit-filter/weir'
@@ -74,7 +74,7 @@ mutants:       ## breaks the functions named in mutants.toml one by one and list
 	@cargo mutants --version >/dev/null 2>&1 || { echo 'Missing cargo-mutants. Run: cargo install cargo-mutants --locked' >&2; exit 1; }
 	CARGO_INCREMENTAL=1 cargo mutants --config mutants.toml --in-place --profile ci --timeout 60 --baseline skip $(MUTANTS) -- --lib
 
-conformance:   ## public test suites pointed at weir; CONFORMANCE='websocket tls'
+conformance:   ## runs public test suites on weir; CONFORMANCE='websocket tls'
 	conformance/run.sh $(CONFORMANCE)
 
 dist:          ## a tarball and a Debian package with unit, logrotate, manual pages and completions, in target/dist/packages

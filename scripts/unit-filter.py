@@ -1,11 +1,12 @@
 #!/usr/bin/python3
-"""Builds a launcher that runs a program under the system call restrictions of a systemd unit, so that tests see what the service sees.
+"""Builds a launcher that runs a program under a systemd unit's system call restrictions, so that tests see what the
+service sees.
 
 usage: unit-filter.py UNIT PROGRAM LAUNCHER
 
-The groups (@system-service, …) are those of this machine's `systemd-analyze`. Understood are SystemCallFilter, SystemCallErrorNumber,
-RestrictAddressFamilies, MemoryDenyWriteExecute and RestrictNamespaces; what else a unit restricts needs more than a filter.
-Debian's packages: python3-seccomp, systemd, gcc.
+The groups (@system-service, …) are those of this machine's `systemd-analyze`. Supports SystemCallFilter,
+SystemCallErrorNumber, RestrictAddressFamilies, MemoryDenyWriteExecute and RestrictNamespaces; a unit's other
+restrictions need more than a filter. Debian packages: python3-seccomp, systemd, gcc.
 """
 
 import errno
@@ -66,7 +67,7 @@ def settings(unit):
 
 
 def groups():
-    """The groups of system calls that systemd knows."""
+    """The groups of system calls that systemd defines."""
     printed = subprocess.run(["systemd-analyze", "--no-pager", "syscall-filter"], check=True, capture_output=True, text=True).stdout
     members = {}
     for line in printed.splitlines():
@@ -81,14 +82,14 @@ def groups():
 
 
 def expand(name, known):
-    """The calls that a name of a filter stands for."""
+    """The system calls for a name in a filter."""
     if not name.startswith("@"):
         return {name}
     return set().union(*(expand(member, known) for member in known[name]))
 
 
 def allowed(lines, known):
-    """The calls that these lines allow. The first line decides that it is a list of what is allowed; a tilde takes away."""
+    """The calls that these lines allow. The first line makes it an allow list; a tilde removes calls."""
     if not lines or lines[0].startswith("~"):
         sys.exit("unit-filter.py: SystemCallFilter must begin with what is allowed")
     calls = expand("@default", known)
