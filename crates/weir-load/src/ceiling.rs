@@ -166,7 +166,7 @@ async fn answer(mut stream: TcpStream) -> io::Result<()> {
 /// The end of a head.
 const END: &[u8] = b"\r\n\r\n";
 
-/// How many bytes of [`END`] are matched after this byte.
+/// How many bytes of the end of a head are matched after this byte.
 fn seen(matched: usize, byte: u8) -> usize {
     match END.get(matched) {
         Some(next) if *next == byte => matched + 1,

@@ -1,4 +1,5 @@
-//! JSON and Protocol Buffers, each made of the other, compared with prost-reflect, which passes the conformance tests of Protocol Buffers.
+//! JSON and Protocol Buffers, converted both ways and compared with prost-reflect, which passes the Protocol Buffers
+//! conformance tests.
 
 #![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
 
@@ -12,7 +13,7 @@ use weir_transcode::{Api, Choice, JsonOptions, Limits, sources};
 
 const EVERYTHING: &str = "library.v1.Everything";
 
-/// One for all: messages of two pools cannot be compared.
+/// A single pool: messages of two pools cannot be compared.
 fn pool() -> DescriptorPool {
     static POOL: OnceLock<DescriptorPool> = OnceLock::new();
     POOL.get_or_init(|| sources::from_source("library.proto", include_str!("library.proto")).unwrap()).clone()
@@ -30,7 +31,7 @@ fn everything() -> MessageDescriptor {
     pool().get_message_by_name(EVERYTHING).unwrap()
 }
 
-/// What the oracle makes of JSON, as bytes.
+/// The oracle's message for this JSON.
 fn expected(json: &str) -> Result<DynamicMessage, String> {
     let mut from = serde_json::Deserializer::from_str(json);
     let options = DeserializeOptions::new();
@@ -45,7 +46,7 @@ fn printed(api: &Api, bytes: &[u8]) -> Result<Value, String> {
     Ok(serde_json::from_slice(&out).unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&out))))
 }
 
-/// JSON without what the oracle writes in another way: it has `1.0` for `1`, and leaves out messages that are not set.
+/// JSON without the oracle's peculiarities: it writes `1.0` for `1`, and omits unset messages.
 fn comparable(json: Value) -> Value {
     match json {
         Value::Number(n) => n.as_f64().filter(|n| n.fract() == 0.0).map_or(Value::Number(n), Value::from),
@@ -106,7 +107,7 @@ fn parsed(api: &Api, json: &str) -> Result<Vec<u8>, String> {
     Ok(out)
 }
 
-/// Texts that both must take.
+/// Texts that both must accept.
 const GOOD: &[&str] = &[
     "{}",
     r#"{"aBool":true,"a_bytes":"_-8","aDouble":1.5,"anEnum":"PROSE","aFixed32":7,"aFixed64":"18446744073709551615","aFloat":-0.1}"#,
@@ -150,7 +151,7 @@ fn json_becomes_the_message_it_means() {
         let bytes = parsed(&api, text).unwrap_or_else(|e| panic!("{text}: {e}"));
         let found =
             DynamicMessage::decode(everything(), &bytes[..]).unwrap_or_else(|e| panic!("{text}: {e}"));
-        // Messages of many types cannot be compared as they are: comparing their types does not end.
+        // Compared as JSON: comparing messages also compares their types, which does not terminate for so many.
         let json = |m: &DynamicMessage| serde_json::to_value(m).unwrap();
         assert_eq!(json(&found), json(&want), "{text}");
     }
@@ -277,7 +278,7 @@ fn limits_hold() {
     };
     assert!(parsed(&api, &any(1)).is_ok());
     assert!(parsed(&api, &any(2)).unwrap_err().contains("more than 2 Any"));
-    // The same on the way back.
+    // The same in the other direction.
     let wide = api_with(JsonOptions::default(), Limits::default());
     for (text, wrong) in [
         (deep(30), "deeper than 20"),
@@ -289,7 +290,7 @@ fn limits_hold() {
         let told = printed(&api, &bytes).unwrap_err();
         assert!(told.contains(wrong), "{text}: {told}");
     }
-    // As deep as it gets, in the smallest stack that a thread of the gateway has.
+    // The deepest nesting, on the smallest stack that a gateway thread has.
     let deepest = std::thread::Builder::new().stack_size(2 * 1024 * 1024).spawn(move || {
         let api = api_with(JsonOptions::default(), Limits::default());
         let bytes = parsed(&api, &deep(96)).unwrap();
@@ -314,14 +315,14 @@ fn bytes_that_are_no_message() {
     ] {
         assert!(printed(&api, bytes).is_err(), "{bytes:?}");
     }
-    // Numbers of a field that has another type, and fields that nobody knows, are passed over.
+    // Numbers in fields of another type, and unknown fields, are skipped.
     assert_eq!(printed(&api, b"\x0a\x01a\xf8\x3f\x01\x08\x01").unwrap(), json!({"aBool": true}));
 }
 
 #[test]
 fn fields_that_come_again() {
     let api = api();
-    // bool twice; inner in two parts; a oneof whose second member wins; a key of a map twice; packed and not.
+    // bool twice; inner in two parts; a oneof whose second member wins; a map key twice; packed and not.
     let bytes = [
         &b"\x08\x01\x08\x00"[..],
         b"\x8a\x01\x03\x0a\x01a\x8a\x01\x02\x12\x00",

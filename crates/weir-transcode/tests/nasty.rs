@@ -1,5 +1,5 @@
-//! Rules and fields at the edges of `google.api.http`: values of every type in a path and a query, bodies and answers of every shape, names that collide with others,
-//! a file without a package.
+//! Rules and fields at the edges of `google.api.http`: values of every type in a path and a query, bodies and answers
+//! of every shape, colliding names, a file without a package.
 
 #![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
 
@@ -58,7 +58,7 @@ fn api() -> Api {
     Api::new(&pool, &Choice::default(), JsonOptions::default(), Limits::default()).unwrap()
 }
 
-/// What the service gets, as JSON.
+/// The message that the service gets, as JSON.
 fn sent(api: &Api, method: &str, target: &str, body: &str) -> Result<Value, String> {
     let (path, query) = target.split_once('?').map_or((target, None), |(p, q)| (p, Some(q)));
     let Lookup::Call(call) = api.find(method, path.as_bytes()) else { return Err("no call".to_owned()) };
@@ -104,7 +104,7 @@ fn values_in_a_path() {
         ("/bytes/!", None),
         ("/deep/_-8", Some(json!({ "deep": { "inner": { "raw": "/+8=" } } }))),
         ("/enum/ONE", Some(json!({ "type": "ONE" }))),
-        ("/enum/UNO", Some(json!({ "type": "ONE" }))), // of several names the first is told
+        ("/enum/UNO", Some(json!({ "type": "ONE" }))), // of several names, the first is reported
         ("/enum/1", Some(json!({ "type": "ONE" }))),
         ("/enum/-2", Some(json!({ "type": "TWO" }))),
         ("/enum/77", Some(json!({ "type": 77 }))),

@@ -1,4 +1,4 @@
-//! What is described is what is matched.
+//! The OpenAPI description agrees with the router.
 
 #![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
 

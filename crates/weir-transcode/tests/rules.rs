@@ -1,4 +1,4 @@
-//! The rules of `google.api.http`: which call a request is, what it carries, and which rules are refused.
+//! The rules of `google.api.http`: how requests map to calls and messages, and which rules are refused.
 
 #![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
 
@@ -22,7 +22,7 @@ fn call(api: &Api, method: &str, path: &str) -> Call {
     }
 }
 
-/// What the service gets for a request: the method, and the message as JSON.
+/// The method and the message, as JSON, that the service gets for a request.
 fn sent(api: &Api, method: &str, target: &str, body: &str) -> Result<(String, Value), String> {
     let (path, query) = target.split_once('?').map_or((target, None), |(p, q)| (p, Some(q)));
     let call = call(api, method, path);
@@ -76,7 +76,7 @@ fn every_form_of_annotation() {
             "UpdateBook",
             json!({"book": {"name": "shelves/1/books/2", "title": "N"}, "updateMask": "title,pages"}),
         ),
-        // Fields that the client left out are not to be wiped.
+        // Fields that the client omitted must not be cleared.
         (
             "PATCH",
             "/v1/shelves/1/books/2",
@@ -173,10 +173,10 @@ fn parameters_of_every_kind() {
         let told = sent(&api, "GET", &format!("/v1/books?{query}"), "").unwrap_err();
         assert!(told.contains(wrong), "{query}: {told}");
     }
-    // The path says it, whatever the query repeats.
+    // The path takes precedence over repeated query parameters.
     let (_, found) = sent(&api, "GET", "/v1/books/x?name=y&name=z", "").unwrap();
     assert_eq!(found, json!({ "name": "x" }));
-    // A name goes no deeper than a message may, so that none of them fills a stack.
+    // A name is limited to the depth of messages, so that none overflows a stack.
     let deep = |levels: usize| format!("/v1/books?filter.{}title=x", "not.".repeat(levels));
     assert!(sent(&api, "GET", &deep(97), "").is_ok());
     for levels in [99, 10_000] {
@@ -284,7 +284,7 @@ fn rules_that_contradict_are_refused_with_their_line() {
     }
 }
 
-/// A service may give its fields names of any length: what is told of them is short.
+/// A service may have field names of any length: reports shorten them.
 #[test]
 fn what_is_told_is_short() {
     let api = with_rules(&[&format!("get: \"/a/{{{}}}\"", "n".repeat(100_000))]);
@@ -312,9 +312,9 @@ fn the_other_rules_are_served() {
         ("GET", "/a/1:x", "R1"),
         ("GET", "/a/1", "refused t.S/R0"),
         ("DELETE", "/c/7", "R2"),
-        // Not R2 with `default` as its id: that is not what the author of R3 meant.
+        // Not R2 with `default` as its id: the author of R3 did not intend that.
         ("DELETE", "/c/default", "refused t.S/R3"),
-        // The handler that grpc-gateway registers last answers.
+        // The handler that grpc-gateway registers last wins.
         ("POST", "/same", "R5"),
     ] {
         assert_eq!(found(method, path), want, "{method} {path}");
@@ -324,7 +324,7 @@ fn the_other_rules_are_served() {
     assert_eq!(api.bindings(), 4);
 }
 
-/// The fields that the body of a PATCH sets are its mask, as grpc-gateway makes it.
+/// A PATCH's mask lists the fields that its body sets, as in grpc-gateway.
 #[test]
 fn a_mask_names_what_the_body_sets() {
     let proto = "syntax = \"proto3\"; package t; import \"google/api/annotations.proto\"; import \"google/protobuf/field_mask.proto\";
@@ -362,7 +362,7 @@ fn a_mask_names_what_the_body_sets() {
         assert_eq!(mask("PATCH", "/a", body, "t.Update", "what"), want, "{body}");
         assert_eq!(mask("PUT", "/a", body, "t.Update", "what"), Value::Null, "{body}");
     }
-    // A mask has a limit, since each path may repeat many names.
+    // A mask is limited, since each path may repeat many names.
     let pool = sources::from_source("t.proto", proto).unwrap();
     let limits = Limits { message: 30, ..Limits::default() };
     let small = Api::new(&pool, &Choice::default(), JsonOptions::default(), limits).unwrap();

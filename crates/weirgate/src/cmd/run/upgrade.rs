@@ -42,7 +42,7 @@ const REASON_BYTES: u64 = 64 * 1024;
 const FORGETS_BYTES: u32 = 1024 * 1024;
 
 const READY: u8 = b'R';
-/// Before `READY`, if the process before asks for it: which state is forgotten, as JSON with its length before it (u32).
+/// Sent before `READY` if the predecessor asks for it: the lost state, as JSON preceded by its length (u32).
 const FORGETS: u8 = b'N';
 const FAILED: u8 = b'F';
 /// Sent after `READY`: the new process runs another config, so its sockets may differ from those it was given.
@@ -52,12 +52,12 @@ pub(super) const LEAVING: u8 = b'L';
 
 // === the side of the process that serves ===
 
-/// What an upgrade came to.
+/// The result of an upgrade.
 #[derive(Debug)]
 pub(super) struct Upgraded {
     /// The process that serves now.
     pub(super) pid: u32,
-    /// What became of what lived in this one.
+    /// What happened to this process's connections and state.
     pub(super) consequences: Consequences,
 }
 
@@ -229,7 +229,7 @@ fn wait_ready(stream: &UnixStream, limit: Duration) -> Result<Vec<String>, Strin
     }
 }
 
-/// Reads what stands behind [`FORGETS`]. Names that cannot be understood are no reason to serve on.
+/// Reads the message after [`FORGETS`]. Unreadable names do not stop the upgrade.
 fn read_forgets(mut stream: &UnixStream) -> Result<Vec<String>, String> {
     let mut length = [0; 4];
     stream.read_exact(&mut length).map_err(|_| String::new())?;
@@ -264,10 +264,10 @@ fn ended(child: &mut Child, program: &Path, why: &str) -> String {
 
 // === the side of the process that begins ===
 
-/// The process whose place this one takes.
+/// The process that this one replaces.
 pub(super) struct Predecessor {
     stream: UnixStream,
-    /// It wants to know which of its state is forgotten.
+    /// Whether it wants to know which of its state is lost.
     asks: bool,
 }
 
@@ -308,7 +308,7 @@ impl Predecessor {
             said.extend_from_slice(&names);
         }
         said.push(READY);
-        let _ = self.stream.write_all(&said); // one that is gone needs no telling
+        let _ = self.stream.write_all(&said); // if it has exited, it need not know
         Bond(self.stream)
     }
 
