@@ -84,7 +84,7 @@ pub struct Options {
     pub timeout: Option<String>,
     /// One request per connection.
     pub no_keepalive: bool,
-    /// Targets with different schemes, hosts or paths may be given unequal work.
+    /// Targets with different schemes, hosts or ports may do unequal work.
     pub unequal: bool,
     /// `host:port:address[,address]`, as in curl.
     pub resolve: Vec<String>,

@@ -11,7 +11,7 @@ use crate::report::CoreUse;
 /// Share of its time that a thread may wait for a processor.
 pub const WAITED: f64 = 0.05;
 
-/// Share of the clients' idle time at which Little's law may be off. S2's published run was off by 0.15.
+/// Share of the clients' time that may be without a request, by Little's law. S2's published run reached 0.15.
 pub const LITTLE: f64 = 0.05;
 
 /// Whether the wait affects what the run should show.
