@@ -411,7 +411,7 @@ impl Reader<'_> {
         self.options.http2 || self.speaks_grpc()
     }
 
-    // === reading values ===
+    // === parsing values ===
 
     fn wrong(&mut self, place: &str, hint: &str) {
         self.mistakes.push(Mistake::new(place, hint));

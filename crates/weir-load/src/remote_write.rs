@@ -223,7 +223,7 @@ fn answer(mut stream: TcpStream) -> io::Result<(u16, String)> {
     Ok((response.status, String::from_utf8_lossy(reader.body()).into_owned()))
 }
 
-// === what is sent ===
+// === series ===
 
 /// The figures of one moment.
 #[derive(Default)]

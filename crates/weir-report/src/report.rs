@@ -246,7 +246,7 @@ pub struct Reason {
     pub text: String,
 }
 
-// === what layouts compute ===
+// === derived values ===
 
 impl Report {
     /// Seconds from the start of measuring until the last response; never 0.

@@ -562,7 +562,7 @@ fn is_filter(path: &Path) -> bool {
     fs::read_to_string(file).is_ok_and(|text| text.contains("static KIND: FilterKind"))
 }
 
-// === What the rules look at ===
+// === Helpers ===
 
 /// Collects violations of a rule, and fails with advice.
 #[track_caller]

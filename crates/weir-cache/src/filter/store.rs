@@ -281,7 +281,7 @@ impl Place {
     }
 }
 
-// === What is purged ===
+// === Purging ===
 
 impl Purgeable for Pages {
     fn open(&self, successor: bool) -> Result<(), String> {

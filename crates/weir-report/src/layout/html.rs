@@ -40,7 +40,7 @@ fn print(r: &Report) -> String {
     document(r.verdict.grade, &title, &sections.concat())
 }
 
-// === judgement ===
+// === verdict ===
 
 fn verdict(r: &Report) -> String {
     let reasons = r.verdict.reasons.iter();

@@ -255,7 +255,7 @@ fn the_command_says_which_process_serves() {
     weir.client().get("/").expect_body("hello");
 }
 
-// === What goes wrong changes nothing ===
+// === A failed upgrade changes nothing ===
 
 #[test]
 fn a_program_that_does_not_come_up_changes_nothing() {
@@ -368,7 +368,7 @@ fn one_that_ends_on_purpose_is_not_replaced() {
     assert!(weir.logged("took over again").is_empty());
 }
 
-// === Whoever watches the process ===
+// === Supervisors ===
 
 /// A gateway in a folder with a link to the binary, with additional arguments.
 fn started_with(yaml: &str, more: &[&str]) -> Weir {

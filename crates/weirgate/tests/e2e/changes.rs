@@ -48,7 +48,7 @@ fn weir(api: &Api, args: &[&str]) -> Finished {
     run_weir(api.weir.dir(), &args)
 }
 
-// === one thing ===
+// === one entry ===
 
 #[test]
 fn a_thing_is_made_changed_and_taken_away() {
@@ -141,7 +141,7 @@ fn without_a_managed_file_nothing_is_written() {
         .expect_body_with("admin.writes");
 }
 
-// === many things ===
+// === several entries ===
 
 #[test]
 fn all_mistakes_are_told_and_nothing_happens() {
@@ -305,7 +305,7 @@ fn secrets_are_not_told() {
     assert!(!log.contains("hunter2"), "{log}");
 }
 
-// === the way back ===
+// === rollback ===
 
 #[test]
 fn the_history_leads_back() {
@@ -393,7 +393,7 @@ fn files_that_were_left_do_not_run_until_they_change() {
     assert!(api.ask("GET /api/v1/revisions", "", "").json()["pinned"].is_null());
 }
 
-// === on trial ===
+// === trials ===
 
 #[test]
 fn a_bad_change_goes_back_by_itself() {
@@ -461,7 +461,7 @@ fn a_change_that_is_confirmed_stays() {
     assert!(status()["trial"].is_null());
 }
 
-// === trying to lose something ===
+// === attempts to lose a change ===
 
 #[test]
 fn of_two_writers_one_is_quicker() {
@@ -567,7 +567,7 @@ fn a_full_disk_changes_nothing() {
     assert_eq!(left.len(), 2, "{left:?}");
 }
 
-// === who may ===
+// === permissions ===
 
 #[test]
 fn every_call_is_guarded() {

@@ -198,7 +198,7 @@ fn a_bad_config_does_not_run() {
     run(BAD, &["run"]).expect_code(1).expect_text("weir.yaml:2:10");
 }
 
-// === Two of them ===
+// === Two processes ===
 
 #[test]
 fn a_second_one_on_the_same_address_is_refused() {
@@ -312,7 +312,7 @@ fn every_option_stands_in_the_reference() {
     }
 }
 
-// === where it is printed ===
+// === unwritable output ===
 
 #[test]
 fn a_stdout_that_can_not_be_written_is_told() {

@@ -59,7 +59,7 @@ const EXAMPLES: &[&str] = &[
 /// The value of `${SHOP_KEY}`.
 const SHOP_KEY: &str = "a-key-from-the-environment";
 
-// === What all of them are ===
+// === All examples ===
 
 #[test]
 fn every_example_is_tested_here() {
@@ -105,7 +105,7 @@ fn the_readme_explains_its_ten_lines() {
     explained.expect_code(0).expect_text("orders");
 }
 
-// === What each of them promises ===
+// === Each example ===
 
 #[test]
 fn ten_lines() {
@@ -615,7 +615,7 @@ fn acme() {
     plain.expect_status(308).expect_header("location", "https://www.example.com/a?b=c");
 }
 
-// === How they are started ===
+// === Starting an example ===
 
 /// Starts an example with free ports for its listeners, and these upstreams for 127.0.0.1:8000 and following.
 #[track_caller]

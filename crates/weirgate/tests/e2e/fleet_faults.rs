@@ -135,7 +135,7 @@ fn an_etcd_with_tls_certificates_and_users() {
     assert!(weir.logged("the node cannot report itself").is_empty(), "{}", weir.stderr());
 }
 
-// === a network that is silent ===
+// === a silent network ===
 
 /// A relay to etcd that can fall silent: no data passes, and no connection closes.
 struct Relay {
@@ -388,7 +388,7 @@ fn killed_in(step: u64) {
     }
 }
 
-// === how long it takes ===
+// === durations ===
 
 /// With etcd away: from the start of the process to the first answer.
 #[test]

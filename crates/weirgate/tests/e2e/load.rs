@@ -72,7 +72,7 @@ fn expect_reason(report: &Report, code: &str, grade: Grade) {
     assert!(report.verdict.grade >= grade, "{:?}", report.verdict);
 }
 
-// === what it sends ===
+// === requests ===
 
 #[test]
 fn a_request_is_what_was_asked_for() {
@@ -301,7 +301,7 @@ fn tls_is_verified_and_told() {
     assert_eq!(report(&["-n1", "--insecure", &target]).counts.responses, 1);
 }
 
-// === what it counts ===
+// === counts ===
 
 #[test]
 fn a_request_that_finds_nobody_after_a_response_is_an_error() {

@@ -14,7 +14,7 @@ fn saying(text: &str) -> String {
     )
 }
 
-// === What sets it off ===
+// === Triggers ===
 
 #[test]
 fn by_sighup() {
@@ -222,7 +222,7 @@ fn an_address_that_cannot_be_had_changes_nothing() {
     weir.client().get("/").expect_body("one");
 }
 
-// === What did not change goes on ===
+// === Unchanged parts keep running ===
 
 #[test]
 fn an_idle_connection_stays() {
@@ -285,7 +285,7 @@ fn a_limit_remembers() {
     weir.client().get("/").expect_status(200);
 }
 
-// === What did change ===
+// === Changed parts ===
 
 #[test]
 fn a_listener_comes_and_goes() {

@@ -309,7 +309,7 @@ fn no_place_in_the_pool() {
     first.read_response().expect_status(200);
 }
 
-// === The client's fault, and the config's word ===
+// === The client's fault, and decisions of the config ===
 
 #[test]
 fn no_route_and_the_nearest() {
@@ -522,7 +522,7 @@ fn a_flood() {
     );
 }
 
-// === How it is asked ===
+// === Queries ===
 
 #[track_caller]
 fn why(weir: &Weir, args: &[&str]) -> Finished {
@@ -636,7 +636,7 @@ fn after_a_reload() {
     assert!(told["key"]["note"].as_str().unwrap().contains("has changed since"), "{told:#}");
 }
 
-// === What is secret stays so ===
+// === Secrets ===
 
 /// Puts a secret in every possible place, makes each request fail, and searches all reports for it.
 #[test]

@@ -63,7 +63,7 @@ impl Connection {
         &mut self.codec.sink
     }
 
-    // === its life ===
+    // === lifecycle ===
 
     /// How many waiting requests may begin here now. If none may any more, returns all, so that they go elsewhere.
     pub(crate) fn room(&self) -> usize {
@@ -160,7 +160,7 @@ impl Connection {
         (key, response)
     }
 
-    // === what is sent ===
+    // === output ===
 
     /// Bytes to write.
     pub(crate) fn pending(&self) -> &[u8] {
@@ -207,7 +207,7 @@ impl Connection {
         None
     }
 
-    // === what comes ===
+    // === input ===
 
     /// Takes the next piece of input, read at `now`, and appends the answers that it completes to `answers`.
     ///

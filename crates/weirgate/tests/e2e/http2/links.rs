@@ -431,7 +431,7 @@ fn a_get_that_lost_the_race_is_sent_again() {
     client.message(stream).expect_body("ok");
 }
 
-// === Age and life ===
+// === Age and lifetime ===
 
 #[test]
 fn an_old_connection_takes_nothing_new() {
@@ -456,7 +456,7 @@ fn a_ping_of_the_upstream_is_answered() {
     drop(weir);
 }
 
-// === 500 at one time ===
+// === 500 concurrent streams ===
 
 /// One stream stalls; all others are answered, and none waits for it.
 #[test]

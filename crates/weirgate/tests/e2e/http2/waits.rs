@@ -90,7 +90,7 @@ fn a_request_canceled_while_a_filter_asks_ends_at_once() {
     upstream.expect_no_connection();
 }
 
-// === Upstreams that let wait ===
+// === Slow upstreams ===
 
 #[test]
 fn an_upstream_that_takes_no_requests_is_not_dialled_for_each() {
