@@ -302,8 +302,8 @@ mod tests {
         }
     }
 
-    /// The figures of docs/guide/limits.md, which `--nocapture` shows. 16 workers of 10 ms can handle 1,600 requests per
-    /// second; twice as many arrive for a minute.
+    /// The figures of bench/results/2026-11-24-adaptive-concurrency.md, which `--nocapture` shows. 16 workers of 10 ms
+    /// can handle 1,600 requests per second; twice as many arrive for a minute.
     #[test]
     fn a_saturating_upstream_is_protected() {
         let without = Upstream::new(16, 10.0, false).load(3200.0, 60.0);
