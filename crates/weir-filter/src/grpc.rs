@@ -71,11 +71,6 @@ pub fn read_status(text: &[u8]) -> Option<u8> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// The status with this name in a config.
-pub fn number(name: &str) -> Option<u8> {
-    NAMES.iter().position(|known| *known == name).and_then(|at| u8::try_from(at).ok())
-}
-
 /// The status that reports a cause to a gRPC client.
 pub const fn status(cause: &Cause) -> u8 {
     const INTERNAL: u8 = 13;
@@ -94,32 +89,6 @@ pub const fn status(cause: &Cause) -> u8 {
         0 => UNAVAILABLE,
         _ => INTERNAL,
     }
-}
-
-/// The names of the statuses, by number.
-const NAMES: [&str; 17] = [
-    "ok",
-    "cancelled",
-    "unknown",
-    "invalid_argument",
-    "deadline_exceeded",
-    "not_found",
-    "already_exists",
-    "permission_denied",
-    "resource_exhausted",
-    "failed_precondition",
-    "aborted",
-    "out_of_range",
-    "unimplemented",
-    "internal",
-    "unavailable",
-    "data_loss",
-    "unauthenticated",
-];
-
-/// The name of a status in a config.
-pub fn name(status: u8) -> &'static str {
-    NAMES.get(usize::from(status)).copied().unwrap_or("unknown")
 }
 
 /// `grpc-message`: the cause and its meaning, escaped as the protocol requires.

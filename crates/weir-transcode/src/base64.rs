@@ -1,34 +1,25 @@
 //! Bytes in JSON: writes standard base64, and reads every variant (RFC 4648 §4 and §5, padded or not).
 
-const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+use ::base64::Engine;
+use ::base64::alphabet::STANDARD as ALPHABET;
+use ::base64::engine::general_purpose::STANDARD;
+use ::base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use std::borrow::Cow;
 
-/// The digit value of each byte, in either alphabet; 64 for a byte that is not a digit.
-const VALUES: [u8; 256] = {
-    let mut values = [64; 256];
-    let mut at = 0;
-    while at < 64 {
-        values[DIGITS[at] as usize] = at as u8;
-        at += 1;
-    }
-    values[b'-' as usize] = 62;
-    values[b'_' as usize] = 63;
-    values
-};
+/// Reads digits without padding, whatever the bits behind the last byte are.
+const DIGITS: GeneralPurpose = GeneralPurpose::new(
+    &ALPHABET,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::RequireNone)
+        .with_decode_allow_trailing_bits(true),
+);
 
 /// Appends the bytes with padding.
 pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
-    out.reserve(bytes.len().div_ceil(3) * 4);
-    let digit =
-        |group: u32, at: u32| DIGITS.get((group >> (18 - 6 * at) & 63) as usize).copied().unwrap_or(b'=');
-    for chunk in bytes.chunks(3) {
-        let mut group = 0;
-        for at in 0..3 {
-            group = group << 8 | u32::from(chunk.get(at).copied().unwrap_or(0));
-        }
-        for at in 0..4 {
-            out.push(if at as usize <= chunk.len() { digit(group, at) } else { b'=' });
-        }
-    }
+    let from = out.len();
+    out.resize(from + bytes.len().div_ceil(3) * 4, 0);
+    let written = out.get_mut(from..).and_then(|room| STANDARD.encode_slice(bytes, room).ok());
+    out.truncate(from + written.unwrap_or_default()); // it fits: that is how much there is
 }
 
 /// Appends the decoded bytes; `None` if the text is not base64.
@@ -36,21 +27,17 @@ pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
 pub fn decode(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let padding = text.iter().rev().take_while(|&&b| b == b'=').count();
     let digits = text.get(..text.len() - padding)?;
-    if padding > 2 || digits.len() % 4 == 1 || (padding > 0 && !text.len().is_multiple_of(4)) {
+    if padding > 2 || (padding > 0 && !text.len().is_multiple_of(4)) {
         return None;
     }
-    out.reserve(digits.len() / 4 * 3 + 2);
-    for chunk in digits.chunks(4) {
-        let mut group = 0u32;
-        for &digit in chunk {
-            let value = VALUES.get(usize::from(digit)).copied().filter(|v| *v < 64)?;
-            group = group << 6 | u32::from(value);
-        }
-        group <<= 6 * (4 - chunk.len());
-        let [_, bytes @ ..] = group.to_be_bytes();
-        out.extend_from_slice(bytes.get(..chunk.len() * 3 / 4)?);
-    }
-    Some(())
+    let standard = |digit: &u8| match digit {
+        b'-' => b'+',
+        b'_' => b'/',
+        digit => *digit,
+    };
+    let for_urls = digits.iter().any(|digit| b"-_".contains(digit));
+    let digits: Cow<'_, [u8]> = if for_urls { digits.iter().map(standard).collect() } else { digits.into() };
+    DIGITS.decode_vec(digits, out).ok()
 }
 
 #[cfg(test)]

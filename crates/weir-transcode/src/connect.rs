@@ -10,6 +10,7 @@ use crate::template::{Slashes, unescape};
 use crate::wire::{self, Value};
 use serde_json::{Map, Value as Json, json};
 use std::borrow::Cow;
+use weir_h1::grpc;
 
 /// The flag of the last message of a stream, which contains the outcome.
 pub const END_STREAM: u8 = 2;
@@ -17,31 +18,14 @@ pub const END_STREAM: u8 = 2;
 /// Most error details that we write.
 const DETAILS: usize = 100;
 
-/// The names of the codes, by number.
-const NAMES: [&str; 17] = [
-    "unknown", // OK is no error
-    "canceled",
-    "unknown",
-    "invalid_argument",
-    "deadline_exceeded",
-    "not_found",
-    "already_exists",
-    "permission_denied",
-    "resource_exhausted",
-    "failed_precondition",
-    "aborted",
-    "out_of_range",
-    "unimplemented",
-    "internal",
-    "unavailable",
-    "data_loss",
-    "unauthenticated",
-];
-
 /// The Connect name of a code.
 #[must_use]
-pub fn code_name(code: u32) -> &'static str {
-    NAMES.get(code as usize).copied().unwrap_or("unknown")
+fn code_name(code: u32) -> &'static str {
+    match code {
+        0 => "unknown", // OK is no error
+        1 => "canceled",
+        code => grpc::name(code),
+    }
 }
 
 /// An error as a response body: `{"code":"not_found","message":"..","details":[..]}`.

@@ -5,6 +5,7 @@
 use crate::api::Api;
 use crate::wire::{self, Value};
 use serde_json::{Map, Value as Json, json};
+use weir_h1::grpc;
 
 /// The format of errors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,31 +34,10 @@ pub struct Status {
     pub request_id: Option<String>,
 }
 
-/// The names of the codes, by number.
-const NAMES: [&str; 17] = [
-    "OK",
-    "CANCELLED",
-    "UNKNOWN",
-    "INVALID_ARGUMENT",
-    "DEADLINE_EXCEEDED",
-    "NOT_FOUND",
-    "ALREADY_EXISTS",
-    "PERMISSION_DENIED",
-    "RESOURCE_EXHAUSTED",
-    "FAILED_PRECONDITION",
-    "ABORTED",
-    "OUT_OF_RANGE",
-    "UNIMPLEMENTED",
-    "INTERNAL",
-    "UNAVAILABLE",
-    "DATA_LOSS",
-    "UNAUTHENTICATED",
-];
-
 /// The name of a code.
 #[must_use]
-pub fn code_name(code: u32) -> &'static str {
-    NAMES.get(code as usize).copied().unwrap_or("UNKNOWN")
+pub fn code_name(code: u32) -> String {
+    grpc::name(code).to_ascii_uppercase()
 }
 
 /// The HTTP status of a code.
@@ -230,7 +210,7 @@ const DETAILS: usize = 64 * 1024;
 const MOST: usize = 100;
 
 fn title(code: u32) -> String {
-    let mut title = code_name(code).replace('_', " ").to_ascii_lowercase();
+    let mut title = grpc::name(code).replace('_', " ");
     if let Some(first) = title.get_mut(..1) {
         first.make_ascii_uppercase();
     }

@@ -389,15 +389,7 @@ super::values::text_schema!(
 // === impl RetryOn ===
 
 /// The statuses of gRPC that may mean that another try helps.
-const GRPC: &[(&str, u8)] = &[
-    ("cancelled", 1),
-    ("unknown", 2),
-    ("deadline_exceeded", 4),
-    ("resource_exhausted", 8),
-    ("aborted", 10),
-    ("internal", 13),
-    ("unavailable", 14),
-];
+const GRPC: &[u8] = &[1, 2, 4, 8, 10, 13, 14];
 
 impl<'de> Deserialize<'de> for RetryOn {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -411,8 +403,9 @@ impl<'de> Deserialize<'de> for RetryOn {
             (_, Ok(status @ (429 | 500..=599))) => Ok(Self::Status(status)),
             (text, _) => text
                 .strip_prefix("grpc:")
-                .and_then(|name| GRPC.iter().find(|(known, _)| *known == name))
-                .map(|(_, status)| Self::Grpc(*status))
+                .and_then(weir_h1::grpc::number)
+                .filter(|status| GRPC.contains(status))
+                .map(Self::Grpc)
                 .ok_or_else(|| de::refuse(EXPECTED, None)),
         }
     }
