@@ -13,6 +13,7 @@ use aws_lc_rs::digest::{SHA256, digest};
 use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use weir_wire::Chain;
 use weir_wire::base64::encode_url;
 use weir_wire::tls::Proofs;
 
@@ -88,7 +89,7 @@ impl Stage {
         params.custom_extensions = vec![CustomExtension::new_acme_identifier(seen.as_ref())];
         let made = params.self_signed(&key).map_err(|e| unmade(&e))?;
         let expected = self.proofs.expect(&name.server_name(), made.der().to_vec(), key.serialize_der());
-        expected.map_err(|e| unmade(&e))
+        expected.map_err(|e| unmade(&Chain(&e)))
     }
 
     pub(crate) fn hide(&self, proof: &Proof) {

@@ -25,6 +25,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use weir_wire::Chain;
 use weir_wire::hex;
 use weir_wire::tls::Certificate;
 
@@ -131,7 +132,7 @@ impl Storage {
 
 /// Parses a certificate and its key from one text.
 pub(crate) fn certificate_of(pem: &str) -> Result<Certificate, String> {
-    Certificate::of_pem(pem, pem).map_err(|e| e.to_string())
+    Certificate::of_pem(pem, pem).map_err(|e| Chain(&e).to_string())
 }
 
 pub(crate) fn make_folder(folder: &Path) -> Result<(), Failure> {

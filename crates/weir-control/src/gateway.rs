@@ -14,6 +14,7 @@ use crate::history::{By, History, Origin, Pin, TakenBack};
 use crate::reload::{self, AdminTls, Books, Consequences, Control, Refused, Reloaded, Watching};
 use crate::status::{self, CauseCount, EndpointStatus, ListenerStatus, Status, UpstreamStatus};
 use std::collections::HashSet;
+use std::error::Error;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -90,7 +91,7 @@ pub enum StartError {
     /// The config has errors.
     Config(Mistakes),
     /// The system refused something: an address is in use, a file cannot be written.
-    System(String),
+    System(Box<dyn Error + Send + Sync>),
 }
 
 /// A config as checked, for `weir check`, `weir explain` and tests.
@@ -105,12 +106,19 @@ impl fmt::Display for StartError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Config(mistakes) => mistakes.fmt(f),
-            Self::System(text) => f.write_str(text),
+            Self::System(error) => error.fmt(f),
         }
     }
 }
 
-impl std::error::Error for StartError {}
+impl Error for StartError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Config(_) => None,
+            Self::System(error) => error.source(),
+        }
+    }
+}
 
 /// Everything that `start` would refuse with these kinds of filters, without starting: loads, checks and compiles.
 pub fn check(source: &Source, kinds: &[&'static FilterKind]) -> Checked {
@@ -181,7 +189,6 @@ impl Builder {
     /// # Errors
     /// See [`StartError`]. Then nothing runs.
     pub fn start(mut self) -> Result<Gateway, StartError> {
-        let system = |e: &dyn fmt::Display| StartError::System(e.to_string());
         let source = self.source.clone();
         let mut books = Books::default();
         let unreadable = |e: Unreadable| StartError::Config(e.diagnostics);
@@ -220,9 +227,9 @@ impl Builder {
         let snapshot = compile(&mut loaded, &self.kinds, &mut carry).map_err(StartError::Config)?;
         let (telemetry_, config) = (Arc::clone(&telemetry), loaded.config.clone());
         let control = Control::new(self.source, self.kinds, carry, telemetry_, config, self.inherited, books);
-        let mut control = control.map_err(|e| system(&e))?;
+        let mut control = control.map_err(|e| StartError::System(e.into()))?;
         let diagnostics = loaded.diagnostics.clone();
-        let prepared = control.prepare(loaded, snapshot, cores).map_err(|e| system(&e))?;
+        let prepared = control.prepare(loaded, snapshot, cores).map_err(|e| StartError::System(e.into()))?;
 
         let shared = Arc::new(Shared::new(cores));
         let (senders, mailboxes): (Vec<_>, Vec<_>) = (0..cores).map(|_| mpsc::unbounded_channel()).unzip();
@@ -237,7 +244,7 @@ impl Builder {
                 snapshot: Arc::clone(&prepared.snapshot),
                 seed: seed(index),
             };
-            threads.push(listener::spawn(start).map_err(|e| system(&e))?);
+            threads.push(listener::spawn(start).map_err(|e| StartError::System(e.into()))?);
         }
         control.commit(prepared, &senders, true);
         Control::log_warnings(&diagnostics);
@@ -278,7 +285,7 @@ impl Builder {
                 Ok(handle) => drop(gateway.inner.fleet.set(handle)), // only set here
                 Err(e) => {
                     gateway.stop();
-                    return Err(system(&format!("source: {e}")));
+                    return Err(StartError::System(format!("source: {e}").into()));
                 }
             }
         }

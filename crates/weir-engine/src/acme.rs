@@ -65,7 +65,7 @@ impl Transport for Wire {
                 request.headers.push((name, b"application/jose+json".to_vec()));
                 request.body = ask.body.into();
             }
-            let answer = self.0.fetch(request).await.map_err(|e| e.to_string())?;
+            let answer = self.0.fetch(request).await.map_err(|e| weir_wire::Chain(&e).to_string())?;
             let text = |value: Vec<u8>| String::from_utf8_lossy(&value).into_owned();
             let headers =
                 answer.headers.into_iter().map(|(name, value)| (name.as_str().to_owned(), text(value)));

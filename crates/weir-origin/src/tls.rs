@@ -46,7 +46,7 @@ fn self_signed(address: IpAddr) -> Result<ServerTls, TlsError> {
         names.push(address.to_string());
     }
     let made = rcgen::generate_simple_self_signed(names)
-        .map_err(|e| TlsError::policy(format!("no certificate could be made: {e}")))?;
+        .map_err(|e| TlsError::policy("no certificate could be made").because(e))?;
     policy_of(Certificate::of_pem(&made.cert.pem(), &made.signing_key.serialize_pem())?)
 }
 

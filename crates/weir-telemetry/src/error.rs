@@ -1,5 +1,6 @@
 //! The only error of this crate: a problem with a log's settings or its file.
 
+use std::error::Error as StdError;
 use std::fmt;
 
 /// The result type of this crate.
@@ -8,7 +9,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// A log cannot be set up as configured.
 ///
 /// `Display` names the file or the template and the expected form; `source()` is the operating system's error, if
-/// there is one.
+/// there is one, which `Display` does not repeat.
 #[derive(Debug)]
 pub struct Error {
     message: String,
@@ -31,8 +32,8 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
         self.source.as_ref().map(|e| e as _)
     }
 }

@@ -57,7 +57,7 @@ impl Output {
             Self::Stdout => io::stdout().as_fd().try_clone_to_owned(),
             Self::Syslog(_) => Err(io::Error::other("it is no file")), // `Sink::start` only opens files
         };
-        opened.map(File::from).map_err(|e| Error::io(format!("cannot use {self}: {e}"), e))
+        opened.map(File::from).map_err(|e| Error::io(format!("cannot use {self}"), e))
     }
 }
 
@@ -79,17 +79,13 @@ fn open_file(path: &Path) -> Result<File> {
     let pipe = std::fs::metadata(path).is_ok_and(|m| m.file_type().is_fifo());
     OpenOptions::new().read(pipe).append(true).create(!pipe).open(path).map_err(|e| {
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty() && !parent.is_dir());
-        let message = match directory {
+        let message = format!("cannot open log file {}", path.display());
+        match directory {
             Some(directory) => {
-                format!(
-                    "cannot open log file {}: there is no directory {}",
-                    path.display(),
-                    directory.display()
-                )
+                Error::new(format!("{message}: there is no directory {}", directory.display()))
             }
-            None => format!("cannot open log file {}: {e}", path.display()),
-        };
-        Error::io(message, e)
+            None => Error::io(message, e),
+        }
     })
 }
 
@@ -187,7 +183,7 @@ impl Sink {
         std::thread::Builder::new()
             .name(thread.to_owned())
             .spawn(move || writer.run(&receiver))
-            .map_err(|e| Error::io(format!("cannot start the thread that writes to {output}: {e}"), e))?;
+            .map_err(|e| Error::io(format!("cannot start the thread that writes to {output}"), e))?;
         Ok(Self { sender, output, rotation: rotation.map(|(rotation, _)| rotation), reopened })
     }
 

@@ -194,7 +194,7 @@ impl Client {
         let request = self.request(server, question, token, limit);
         match tokio::time::timeout(WAIT_ONE, fetch(&request, &self.environment)).await {
             Ok(Ok(answer)) => sorted(answer.status, answer.body),
-            Ok(Err(e)) => Asked::Away(e.to_string()),
+            Ok(Err(e)) => Asked::Away(weir_wire::Chain(&e).to_string()),
             Err(_) => Asked::Away("no answer in time".to_owned()),
         }
     }
@@ -215,7 +215,8 @@ impl Client {
             Err(Asked::Answer(_) | Asked::Stale) => return Err("etcd takes no token of this user".to_owned()),
         };
         let request = self.request(&server, question, token.as_deref(), SMALL);
-        let opened = Following::open(&request, &self.environment).await.map_err(|e| e.to_string());
+        let opened =
+            Following::open(&request, &self.environment).await.map_err(|e| weir_wire::Chain(&e).to_string());
         let following = opened.inspect_err(|_| self.next_server())?;
         match following.status {
             200 => Ok(Watch { following, read: Vec::new(), at: 0, longest }),
@@ -247,7 +248,7 @@ impl Watch {
             match self.following.piece().await {
                 Ok(Some(piece)) => self.read.extend_from_slice(&piece),
                 Ok(None) => return Err("etcd ended the watch".to_owned()),
-                Err(e) => return Err(e.to_string()),
+                Err(e) => return Err(weir_wire::Chain(&e).to_string()),
             }
         };
         let begin = std::mem::replace(&mut self.at, end);

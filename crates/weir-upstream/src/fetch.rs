@@ -17,6 +17,7 @@ use crate::talk::{self, CallAnswer, CallRequest, render, talk};
 use crate::upstream::discover::dns;
 use bytes::Bytes;
 use hickory_resolver::TokioResolver;
+use std::error::Error;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -25,9 +26,10 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use weir_config::schema::FilePath;
 use weir_h1::{FieldName, Limits};
-use weir_wire::dial::{Dialled, dial};
+use weir_wire::Chain;
+use weir_wire::dial::{DialError, Dialled, dial};
 use weir_wire::listen::Address;
-use weir_wire::tls::ClientTls;
+use weir_wire::tls::{ClientTls, TlsError};
 
 /// Most requests that wait to start; one more is refused.
 const WAITING: usize = 256;
@@ -90,14 +92,14 @@ struct Policies {
 }
 
 /// Why there is no answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum FetchError {
     /// 256 requests wait already, or the gateway ends.
     Busy,
     /// The answer is not HTTP, or ended in the middle.
     BadAnswer,
     /// No address could be connected to, with the last reason.
-    Connect(String),
+    Connect(Arc<dyn Error + Send + Sync>),
     /// The name has no address, with the reason.
     Name(String),
     /// It took too long.
@@ -175,7 +177,7 @@ impl Trust {
     /// Trusts the certificates of a PEM file, or the system's. May have a certificate and key to present if the
     /// server asks.
     pub(crate) fn files(ca: Option<&Path>, identity: Option<(&Path, &Path)>) -> Result<Self, String> {
-        let policies = Policies::new(ca, identity)?;
+        let policies = Policies::new(ca, identity).map_err(|e| Chain(&e).to_string())?;
         let read = |path: &Path| std::fs::read(path).map_err(|e| format!("{}: {e}", path.display()));
         let mut pem = Vec::new();
         for path in ca.into_iter().chain(identity.map(|(cert, _)| cert)) {
@@ -193,10 +195,8 @@ impl PartialEq for Trusted {
 }
 
 impl Policies {
-    fn new(ca: Option<&Path>, identity: Option<(&Path, &Path)>) -> Result<Self, String> {
-        let policy = |protocol: &[u8]| {
-            ClientTls::new(ca, identity, None, true, &[protocol]).map_err(|e| e.to_string())
-        };
+    fn new(ca: Option<&Path>, identity: Option<(&Path, &Path)>) -> Result<Self, TlsError> {
+        let policy = |protocol: &[u8]| ClientTls::new(ca, identity, None, true, &[protocol]);
         Ok(Self { http1: policy(b"http/1.1")?, h2: policy(b"h2")? })
     }
 
@@ -213,7 +213,7 @@ impl fmt::Display for FetchError {
         match self {
             Self::Busy => f.write_str("too many requests of the gateway's own are under way"),
             Self::BadAnswer => f.write_str("the answer is not HTTP, or it ended in the middle"),
-            Self::Connect(why) => write!(f, "no connection: {why}"),
+            Self::Connect(_) => f.write_str("no connection"),
             Self::Name(why) => write!(f, "the name did not resolve: {why}"),
             Self::Timeout => f.write_str("no answer in time"),
             Self::TooLong(limit) => write!(f, "the answer is longer than {limit} bytes"),
@@ -222,7 +222,30 @@ impl fmt::Display for FetchError {
     }
 }
 
-impl std::error::Error for FetchError {}
+impl Error for FetchError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Connect(why) => Some(&**why),
+            _ => None,
+        }
+    }
+}
+
+/// The last address that was tried, and what it said.
+#[derive(Debug)]
+struct Unreached(Address, DialError);
+
+impl fmt::Display for Unreached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Error for Unreached {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        Some(&self.1)
+    }
+}
 
 // === impl Fetcher ===
 
@@ -278,7 +301,9 @@ impl Environment {
         let mut system = self.system.lock().unwrap_or_else(PoisonError::into_inner);
         let policies = match &*system {
             Some(known) => known.clone(),
-            None => system.insert(Policies::new(None, None).map_err(FetchError::Connect)?).clone(),
+            None => system
+                .insert(Policies::new(None, None).map_err(|e| FetchError::Connect(Arc::new(e)))?)
+                .clone(),
         };
         Ok(policies.of(version))
     }
@@ -359,7 +384,7 @@ async fn connect(request: &FetchRequest, environment: &Environment) -> Result<Di
         let address = Address::Tcp(SocketAddr::new(ip, url.port()));
         match dial(&address, tls, CONNECT).await {
             Ok(dialled) => return Ok(dialled),
-            Err(e) => last = FetchError::Connect(format!("{address}: {e}")),
+            Err(e) => last = FetchError::Connect(Arc::new(Unreached(address, e))),
         }
     }
     Err(last)
@@ -399,27 +424,28 @@ mod tests {
         {
             let upstream = Upstream::fixed(format!("HTTP/1.1 200 OK\r\n{body}"));
             let url = format!("http://{}/", upstream.address());
-            assert_eq!(ask(get(&url, 3)).await, Err(FetchError::TooLong(3)));
+            assert!(matches!(ask(get(&url, 3)).await, Err(FetchError::TooLong(3))));
             assert_eq!(&ask(get(&url, 4)).await.unwrap().body[..], b"abcd");
         }
         let silent = Upstream::listen();
         let mut request = get(&format!("http://{}/", silent.address()), 3);
         request.timeout = Duration::from_millis(50);
-        assert_eq!(ask(request).await, Err(FetchError::Timeout));
+        assert!(matches!(ask(request).await, Err(FetchError::Timeout)));
     }
 
     #[tokio::test]
     async fn what_is_no_answer() {
         let (_held, nobody) = refusing_address();
-        let refused = ask(get(&format!("http://{nobody}/"), 3)).await;
-        assert!(matches!(refused, Err(FetchError::Connect(_))), "{refused:?}");
+        let refused = ask(get(&format!("http://{nobody}/"), 3)).await.unwrap_err();
+        let told = Chain(&refused).to_string();
+        assert!(told.starts_with(&format!("no connection: {nobody}: Connection refused")), "{told}");
         for bytes in ["SSH-2.0\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"] {
             let upstream = Upstream::script(move |conn| {
                 let _ = conn.read_request();
                 conn.send(bytes);
             });
             let answer = ask(get(&format!("http://{}/", upstream.address()), 99)).await;
-            assert_eq!(answer, Err(FetchError::BadAnswer), "{bytes}");
+            assert!(matches!(answer, Err(FetchError::BadAnswer)), "{bytes}");
         }
     }
 

@@ -37,7 +37,15 @@ impl fmt::Display for DialError {
     }
 }
 
-impl std::error::Error for DialError {}
+/// The error within speaks for itself: its source is ours.
+impl std::error::Error for DialError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Failed(e) | Self::Refused(e) | Self::Tls(e) => e.source(),
+            Self::TimedOut => None,
+        }
+    }
+}
 
 /// A new connection and how long it took.
 #[derive(Debug)]

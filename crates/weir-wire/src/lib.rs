@@ -9,6 +9,7 @@
 //! *Architecture Invariant:* nothing here knows routes, filters or configs.
 
 pub mod base64;
+mod chain;
 pub mod deadline;
 pub mod dial;
 mod driver;
@@ -31,6 +32,7 @@ pub mod timer;
 pub mod tls;
 pub mod websocket;
 
+pub use chain::Chain;
 pub use deadline::Deadline;
 pub use driver::{Driver, yield_now};
 pub use peer::Peer;

@@ -100,7 +100,9 @@ impl Http {
     async fn ask(&self, url: &Url, wait: Duration) -> Result<bool, String> {
         let request = self.request(url, wait);
         let answer = tokio::time::timeout(wait, fetch(&request, &self.environment)).await;
-        let answer = answer.map_err(|_| "no answer in time".to_owned())?.map_err(|e| e.to_string())?;
+        let answer = answer
+            .map_err(|_| "no answer in time".to_owned())?
+            .map_err(|e| weir_wire::Chain(&e).to_string())?;
         match answer.status {
             200 => {
                 let etag = answer.field("etag");

@@ -80,7 +80,7 @@ impl Control {
             return Ok(Change::Keep);
         }
         let writer = AccessLogWriter::open_rotated(&self.telemetry, output, format, rotation);
-        let writer = writer.map_err(|e| format!("access_log: {e}"))?;
+        let writer = writer.map_err(|e| format!("access_log: {}", weir_wire::Chain(&e)))?;
         Ok(Change::New(Some(LogWriter { writer, exporter: None })))
     }
 
@@ -194,5 +194,6 @@ pub(super) fn configure_log(written: &schema::Log) -> Result<(), String> {
         schema::LogFormat::Text => log::Format::Text,
     };
     let Some(output) = output(&written.output) else { return Ok(()) };
-    log::configure(&log::Settings { level, format, output }).map_err(|e| format!("log: {e}"))
+    log::configure(&log::Settings { level, format, output })
+        .map_err(|e| format!("log: {}", weir_wire::Chain(&e)))
 }

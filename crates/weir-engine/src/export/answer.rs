@@ -28,7 +28,7 @@ pub(super) fn judge(protocol: Protocol, answer: &Result<CallAnswer, FetchError>,
         Ok(answer) => answer,
         // Sending the same bytes again would fail again.
         Err(e @ (FetchError::TooLong(_) | FetchError::Unsendable)) => return Verdict::Refused(e.to_string()),
-        Err(e) => return Verdict::Again { after: None, why: e.to_string() },
+        Err(e) => return Verdict::Again { after: None, why: weir_wire::Chain(e).to_string() },
     };
     match protocol {
         Protocol::Grpc => grpc(answer, now),

@@ -151,7 +151,7 @@ impl Provider {
             trust: trust.clone(),
             version: weir_filter::fetch::Version::default(),
         };
-        let answer = fetcher.fetch(request).await.map_err(|e| self.failed(&e))?;
+        let answer = fetcher.fetch(request).await.map_err(|e| self.failed(&weir_wire::Chain(&e)))?;
         let answered: Option<Map<String, Value>> = serde_json::from_slice(&answer.body).ok();
         match (answer.status, answered) {
             (200, Some(answered)) => self.read(answered, &known).await,
@@ -207,7 +207,7 @@ impl Provider {
         let url: Url = place.parse().map_err(|e| format!("{place}: {e}"))?;
         let mut request = FetchRequest::get(url, ANSWER_BYTES, TIMEOUT);
         request.trust = trust.clone();
-        let answer = fetcher.fetch(request).await.map_err(|e| e.to_string())?;
+        let answer = fetcher.fetch(request).await.map_err(|e| weir_wire::Chain(&e).to_string())?;
         if answer.status != 200 {
             return Err(format!("{place} has the status {}", answer.status));
         }

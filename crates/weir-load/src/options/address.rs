@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::FileTypeExt;
 use std::time::Instant;
+use weir_wire::Chain;
 use weir_wire::listen::Address;
 use weir_wire::tls::ClientTls;
 
@@ -33,7 +34,7 @@ impl Reader<'_> {
         ) {
             Ok(tls) => Some(tls),
             Err(e) => {
-                self.wrong("TLS", &e.to_string());
+                self.wrong("TLS", &Chain(&e).to_string());
                 None
             }
         }

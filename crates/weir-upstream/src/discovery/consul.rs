@@ -50,7 +50,8 @@ async fn once(
         request.headers.push((name, token.reveal().as_bytes().to_vec()));
     }
     let answer = tokio::time::timeout(WAIT, fetch(&request, &around.environment)).await;
-    let answer = answer.map_err(|_| "no answer in time".to_owned())?.map_err(|e| e.to_string())?;
+    let answer =
+        answer.map_err(|_| "no answer in time".to_owned())?.map_err(|e| weir_wire::Chain(&e).to_string())?;
     if answer.status != 200 {
         let said: String = String::from_utf8_lossy(&answer.body).chars().take(200).collect();
         return Err(format!("Consul answers {}: {}", answer.status, said.trim()));

@@ -68,7 +68,7 @@ impl Certificate {
     /// When they are unusable.
     pub fn of_pem(cert: &str, key: &str) -> Result<Self, TlsError> {
         let wrong =
-            |e: rustls::pki_types::pem::Error| TlsError::policy(format!("the certificate in memory: {e}"));
+            |e: rustls::pki_types::pem::Error| TlsError::policy("the certificate in memory").because(e);
         let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(cert.as_bytes()).collect();
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(wrong)?;
         let place = "the certificate in memory";
@@ -88,7 +88,7 @@ impl Certificate {
             .map_err(|e| of_cert(format!("{cert_place} holds no valid certificate: {}", why_unusable(&e))))?;
         let (names, validity) = (dns_names(leaf), der::validity(leaf));
         let key = aws_lc_rs::sign::any_supported_type(&key)
-            .map_err(|e| of_key(format!("{key_place} holds no key that can be used: {e}")))?;
+            .map_err(|e| of_key(format!("{key_place} holds no key that can be used")).because(e))?;
         let certified = CertifiedKey::new(chain, key);
         certified.keys_match().map_err(|_| of_key(format!("{key_place} is not the key of {cert_place}")))?;
         Ok(Self { certified: Arc::new(certified), names: names.into(), validity })

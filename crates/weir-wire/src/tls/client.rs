@@ -49,7 +49,7 @@ impl ClientTls {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(super::server::versions(false))
-            .map_err(|e| TlsError::policy(e.to_string()))?;
+            .map_err(|e| TlsError::policy("no policy of TLS").because(e))?;
         let builder = match (verify, ca) {
             (false, _) => {
                 builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
@@ -58,7 +58,7 @@ impl ClientTls {
             (true, Some(path)) => {
                 let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots(ca)?), provider)
                     .build()
-                    .map_err(|e| TlsError::of(Part::Authority, format!("{}: {e}", path.display())))?;
+                    .map_err(|e| TlsError::of(Part::Authority, path.display().to_string()).because(e))?;
                 let certificates = read_certificates(path, Part::Authority)?;
                 builder.dangerous().with_custom_certificate_verifier(Arc::new(Given { usual, certificates }))
             }
@@ -86,7 +86,7 @@ impl ClientTls {
         let any = AnyCertificate(Arc::clone(&provider));
         let builder = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(super::server::versions(false))
-            .map_err(|e| TlsError::policy(e.to_string()))?
+            .map_err(|e| TlsError::policy("no policy of TLS").because(e))?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(Pinned { any, leaves }));
         let (config, validity) = with_identity(builder, identity)?;
@@ -178,7 +178,7 @@ fn with_identity(
     let mismatch = format!("{} is not the key of {}", key.display(), cert.display());
     let config = builder.with_client_auth_cert(chain, read_key(key)?).map_err(|e| match e {
         rustls::Error::InconsistentKeys(_) => TlsError::of(Part::Key, mismatch),
-        e => TlsError::of(Part::Certificate, format!("{}: {e}", cert.display())),
+        e => TlsError::of(Part::Certificate, cert.display().to_string()).because(e),
     })?;
     Ok((config, validity))
 }
@@ -274,7 +274,7 @@ fn roots(ca: Option<&Path>) -> Result<RootCertStore, TlsError> {
             for cert in read_certificates(path, Part::Authority)? {
                 roots
                     .add(cert)
-                    .map_err(|e| TlsError::of(Part::Authority, format!("{}: {e}", path.display())))?;
+                    .map_err(|e| TlsError::of(Part::Authority, path.display().to_string()).because(e))?;
             }
         }
         None => {

@@ -27,11 +27,13 @@ use crate::sockets::PolledSocket;
 use rustls::ProtocolVersion;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::io;
 use std::path::Path;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
@@ -49,12 +51,13 @@ pub(crate) enum Socket {
 }
 
 /// Why TLS could not be set up: the file, and what is wrong with it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct TlsError {
     /// What is wrong, with the file if there is one.
-    pub text: String,
+    text: String,
     /// The part of the policy at fault.
     pub part: Part,
+    source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
 /// A part of a TLS policy.
@@ -79,7 +82,13 @@ impl TlsError {
     }
 
     fn of(part: Part, text: impl Into<String>) -> Self {
-        Self { text: text.into(), part }
+        Self { text: text.into(), part, source: None }
+    }
+
+    /// The same, because of another error, which `Display` does not repeat.
+    #[must_use]
+    pub fn because(self, source: impl Error + Send + Sync + 'static) -> Self {
+        Self { source: Some(Arc::new(source)), ..self }
     }
 }
 
@@ -89,7 +98,11 @@ impl fmt::Display for TlsError {
     }
 }
 
-impl std::error::Error for TlsError {}
+impl Error for TlsError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_deref().map(|source| source as _)
+    }
+}
 
 impl TlsStream {
     pub(crate) fn poll_read(
@@ -221,26 +234,26 @@ fn socket_of(stream: crate::Stream) -> io::Result<Socket> {
 
 /// Reads a PEM file of certificates, leaf first.
 fn read_certificates(path: &Path, part: Part) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let wrong = |text: String| TlsError::of(part, format!("{} {text}", path.display()));
-    let pem = std::fs::read(path).map_err(|e| wrong(format!("cannot be read: {e}")))?;
+    let wrong = |text: &str| TlsError::of(part, format!("{} {text}", path.display()));
+    let pem = std::fs::read(path).map_err(|e| wrong("cannot be read").because(e))?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-    let chain = chain.map_err(|e| wrong(format!("is no valid PEM: {e}")))?;
+    let chain = chain.map_err(|e| wrong("is no valid PEM").because(e))?;
     if chain.is_empty() {
         let text = "holds no certificate; expected PEM with `-----BEGIN CERTIFICATE-----`";
-        return Err(wrong(text.to_owned()));
+        return Err(wrong(text));
     }
     Ok(chain)
 }
 
 /// Reads the first private key of a PEM file.
 fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    let wrong = |text: String| TlsError::of(Part::Key, format!("{} {text}", path.display()));
-    let pem = std::fs::read(path).map_err(|e| wrong(format!("cannot be read: {e}")))?;
+    let wrong = |text: &str| TlsError::of(Part::Key, format!("{} {text}", path.display()));
+    let pem = std::fs::read(path).map_err(|e| wrong("cannot be read").because(e))?;
     PrivateKeyDer::from_pem_slice(&pem).map_err(|e| match e {
         rustls::pki_types::pem::Error::NoItemsFound => {
             let text = "holds no private key; expected PEM with `-----BEGIN PRIVATE KEY-----`";
-            wrong(text.to_owned())
+            wrong(text)
         }
-        e => wrong(format!("is no valid PEM: {e}")),
+        e => wrong("is no valid PEM").because(e),
     })
 }

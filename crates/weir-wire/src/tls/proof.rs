@@ -44,7 +44,7 @@ impl Proofs {
     pub fn expect(&self, name: &str, certificate: Vec<u8>, key: Vec<u8>) -> Result<(), TlsError> {
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key));
         let key = aws_lc_rs::sign::any_supported_type(&key)
-            .map_err(|e| TlsError { text: format!("the key of a proof: {e}"), part: Part::Key })?;
+            .map_err(|e| TlsError::of(Part::Key, "the key of a proof").because(e))?;
         let certified = CertifiedKey::new(vec![CertificateDer::from(certificate)], key);
         let mut by_name = self.0.by_name.write().unwrap_or_else(PoisonError::into_inner);
         by_name.insert(name.to_owned(), Arc::new(certified));

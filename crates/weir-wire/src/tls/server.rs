@@ -79,22 +79,21 @@ impl ServerTls {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(versions)
-            .map_err(|e| TlsError::policy(e.to_string()))?;
+            .map_err(|e| TlsError::policy("no policy of TLS").because(e))?;
         let builder = match client_auth {
             ClientAuth::Off => builder.with_no_client_auth(),
             ClientAuth::Optional(ca) | ClientAuth::Required(ca) => {
                 let mut roots = RootCertStore::empty();
-                let unusable =
-                    |e: &dyn fmt::Display| TlsError::of(Part::Authority, format!("{}: {e}", ca.display()));
+                let unusable = || TlsError::of(Part::Authority, ca.display().to_string());
                 for cert in read_certificates(ca, Part::Authority)? {
-                    roots.add(cert).map_err(|e| unusable(&e))?;
+                    roots.add(cert).map_err(|e| unusable().because(e))?;
                 }
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
                 let verifier = match client_auth {
                     ClientAuth::Optional(_) => verifier.allow_unauthenticated(),
                     _ => verifier,
                 };
-                builder.with_client_cert_verifier(verifier.build().map_err(|e| unusable(&e))?)
+                builder.with_client_cert_verifier(verifier.build().map_err(|e| unusable().because(e))?)
             }
         };
         let mut config = builder.with_cert_resolver(Arc::new(Certificates::new(shown)?));

@@ -225,7 +225,7 @@ impl AdminArgs {
             None if !own.is_empty() => ClientTls::pinned(own, identity),
             cacert => ClientTls::new(cacert.as_deref(), identity, None, true, &[]),
         };
-        made.map_err(|e| anyhow!("{e}"))
+        Ok(made?)
     }
 
     /// Sends a request to the admin listener. A refusal is an error.

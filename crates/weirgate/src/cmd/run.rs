@@ -85,7 +85,7 @@ fn serve(args: &Run, inherited: Inheritance, predecessor: &mut Option<Predecesso
             let _ = write!(std::io::stderr(), "{}", log::diagnostics(&text));
             return Err(Told(text).into());
         }
-        Err(e) => return Err(anyhow!("{e}")),
+        Err(e) => return Err(e.into()),
     };
     // Registered early, since a signal that arrives before the runtime listens would kill the process.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -3,6 +3,7 @@
 use super::Compiler;
 use super::listeners::{client_auth, tickets_key};
 use weir_config::schema::Protocol;
+use weir_wire::Chain;
 use weir_wire::tls::{self, ClientAuth, Part, ServerTls, Shown};
 
 impl Compiler<'_> {
@@ -26,7 +27,8 @@ impl Compiler<'_> {
             .tickets(key)
             .and_then(|tickets| ServerTls::new(shown, &client_auth, &alpn, tls::versions(false), &tickets));
         let place = |part| if part == Part::Authority { "admin.tls.client_auth.ca" } else { path };
-        let made = made.map_err(|e| self.error(place(e.part), "tls-unusable", e.text, None)).ok();
+        let made =
+            made.map_err(|e| self.error(place(e.part), "tls-unusable", Chain(&e).to_string(), None)).ok();
         if made.is_none() && self.found.errors() == 0 {
             self.error(path, "tls-unusable", "TLS could not be set up", None);
         }

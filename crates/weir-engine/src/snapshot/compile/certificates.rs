@@ -6,6 +6,7 @@ use super::Compiler;
 use std::path::Path;
 use std::time::SystemTime;
 use weir_config::{Diagnostic, schema};
+use weir_wire::Chain;
 use weir_wire::tls::{self, Certificate, Identity, Part, Validity};
 
 /// How long before its end a certificate draws a warning. ACME renews 30 days before the end, so one renewal has
@@ -53,7 +54,12 @@ impl Compiler<'_> {
                 let swapped = swapped && !both(&identity.cert) && !both(&identity.key);
                 let hint = swapped
                     .then(|| "`cert` names the key and `key` the certificate: swap the two".to_owned());
-                self.error(&format!("{path}.{at}"), "tls-unusable", e.text, hint.map(Into::into));
+                self.error(
+                    &format!("{path}.{at}"),
+                    "tls-unusable",
+                    Chain(&e).to_string(),
+                    hint.map(Into::into),
+                );
                 return None;
             }
         };

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use weir_acme::Entry;
 use weir_config::schema;
 use weir_route::{EscapedSlashes, Slashes};
+use weir_wire::Chain;
 use weir_wire::h2::{FloodLimits, ServerLimits};
 use weir_wire::listen::Address;
 use weir_wire::tls::{self, Certificate, ClientAuth, Part, ServerTls, Shown, Slot};
@@ -92,7 +93,7 @@ impl Compiler<'_> {
             .map(|tls| if by_handshake { tls.with_proofs(self.carry.acme.proofs().clone()) } else { tls });
         let place =
             |part| if part == Part::Authority { format!("{path}.client_auth.ca") } else { path.clone() };
-        made.map_err(|e| self.error(&place(e.part), "tls-unusable", e.text, None)).ok()
+        made.map_err(|e| self.error(&place(e.part), "tls-unusable", Chain(&e).to_string(), None)).ok()
     }
 }
 

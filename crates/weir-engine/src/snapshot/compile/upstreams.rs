@@ -16,6 +16,7 @@ use weir_upstream::upstream::{
     Budget, ClientGone, Conditions, Endpoint, Gate, Hedge, HostPolicy, Outlier, Place, Probe, ProbeKind,
     ProbeTls, Protocol, Published, Retry, Sticky, Timeouts, Upstream, Way,
 };
+use weir_wire::Chain;
 use weir_wire::hex;
 use weir_wire::listen::Address;
 use weir_wire::proxy_protocol;
@@ -177,7 +178,7 @@ impl Compiler<'_> {
             Ok(tls) => Some(tls),
             Err(e) => {
                 let key = client_tls_key(e.part);
-                self.error(&format!("{path}{key}"), "tls-unusable", e.text, None);
+                self.error(&format!("{path}{key}"), "tls-unusable", Chain(&e).to_string(), None);
                 None
             }
         }

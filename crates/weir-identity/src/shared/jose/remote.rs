@@ -103,7 +103,7 @@ impl Remote {
     async fn fetch(&self, fetcher: &Fetcher, last: &mut Bytes) -> Result<(), String> {
         let mut request = FetchRequest::get(self.keeping.url.clone(), KEY_SET_BYTES, TIMEOUT);
         request.trust = self.keeping.trust.clone();
-        let answer = fetcher.fetch(request).await.map_err(|e| e.to_string())?;
+        let answer = fetcher.fetch(request).await.map_err(|e| weir_wire::Chain(&e).to_string())?;
         if answer.status != 200 {
             return Err(format!("the answer has the status {}", answer.status));
         }

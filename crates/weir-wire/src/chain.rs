@@ -1,0 +1,43 @@
+//! How errors are printed, those of all crates: each with what it came from.
+
+use std::error::Error;
+use std::fmt;
+
+/// An error and the errors that it came from, outermost first: `{}: {}`. No message of ours repeats its source.
+#[derive(Debug)]
+pub struct Chain<'e>(pub &'e (dyn Error + 'static));
+
+impl fmt::Display for Chain<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)?;
+        let mut source = self.0.source();
+        while let Some(error) = source {
+            write!(f, ": {error}")?;
+            source = error.source();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dial::DialError;
+    use crate::tls::TlsError;
+    use std::io;
+
+    #[test]
+    fn a_chain_tells_each_error_once() {
+        let refused = || io::Error::other("refused");
+        let file = TlsError::policy("a.pem cannot be read").because(refused());
+        for (error, told) in [
+            (&file as &dyn Error, "a.pem cannot be read: refused"),
+            (&DialError::Refused(refused()), "refused"),
+            (&DialError::Failed(io::Error::other(file.clone())), "a.pem cannot be read: refused"),
+            (&DialError::TimedOut, "connecting took too long"),
+        ] {
+            assert_eq!(Chain(error).to_string(), told);
+        }
+        assert_eq!(file.to_string(), "a.pem cannot be read");
+    }
+}
