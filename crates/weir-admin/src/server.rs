@@ -16,7 +16,8 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 use weir_telemetry::log;
-use weir_wire::listen::{self, Accepted, Address, BoundSocket, Listener};
+use weir_wire::Peer;
+use weir_wire::listen::{self, Address, BoundSocket, Listener};
 use weir_wire::tls::ServerTls;
 
 /// Most concurrent connections. A further one replaces the oldest idle connection, so that idle ones cannot keep
@@ -141,7 +142,7 @@ async fn accept(listener: Arc<Listener>, api: Arc<Api>, mut closing: watch::Rece
             Some(_) = connections.join_next() => continue,
             accepted = listener.accept() => accepted,
         };
-        let (stream, peer) = match accepted {
+        let (socket, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(e) => {
                 // Out of descriptors, or the peer left early; neither is a reason to stop.
@@ -158,15 +159,15 @@ async fn accept(listener: Arc<Listener>, api: Arc<Api>, mut closing: watch::Rece
         }
         let busy = Arc::new(AtomicBool::new(false));
         let (api, closing, working) = (Arc::clone(&api), closing.clone(), Arc::clone(&busy));
-        let task = match stream {
-            Accepted::Tcp(stream) => TcpStream::from_std(stream).map(|stream| {
+        let task = match peer {
+            Peer::Address(_) => TcpStream::from_std(socket.into()).map(|stream| {
                 let from = Remote { peer, uid: None, certificate: None, secure: false };
                 match api.tls() {
                     Some(tls) => connections.spawn(secured(stream, tls, from, api, working, closing)),
                     None => connections.spawn(connection(stream, from, api, working, closing)),
                 }
             }),
-            Accepted::Unix(stream) => UnixStream::from_std(stream).map(|stream| {
+            Peer::Local => UnixStream::from_std(socket.into()).map(|stream| {
                 let uid = stream.peer_cred().ok().map(|credentials| credentials.uid());
                 let from = Remote { peer, uid, certificate: None, secure: false };
                 connections.spawn(connection(stream, from, api, working, closing))

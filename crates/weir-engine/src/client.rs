@@ -76,7 +76,7 @@ impl Client {
     /// Whether the client may have departed, without a system call: for an exchange that has just begun to wait.
     #[inline]
     pub(crate) fn may_tell(&self) -> bool {
-        self.handle.is_watched() || self.stream.h2().is_some() || self.stream.is_told_of_end()
+        self.handle.is_watched() || self.stream.h2().is_some() || self.stream.is_half_closed()
     }
 
     /// Whether the client closed its side during a longer exchange.

@@ -28,7 +28,7 @@ use weir_h1::{FieldName, RequestHead};
 use weir_telemetry::{Closed, Protocol, log};
 use weir_upstream::error::{self, Cause};
 use weir_wire::tls::Handshake;
-use weir_wire::{Deadline, Peer, Stream, proxy_protocol, time, tls};
+use weir_wire::{Deadline, Peer, Socket, Transport, proxy_protocol, time, tls};
 
 /// How long to read from a client that got its answer before it had sent everything: in total, and without a byte.
 /// RFC 9112 §9.6; the times are nginx's `lingering_time` and `lingering_timeout`.
@@ -68,7 +68,7 @@ pub(crate) async fn serve_lane(core: Rc<Core>, lane: Rc<Lane<Arrived>>) {
 
 /// Serves a connection from accept to close. `deadline` is borrowed from the lane.
 async fn serve(core: &Rc<Core>, arrived: Arrived, deadline: &mut Deadline) {
-    let Arrived { listener, stream, peer } = arrived;
+    let Arrived { listener, socket, peer } = arrived;
     let waker = poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
     // The connection may have waited for its turn, so the listener's current settings apply.
     let (now, most) = {
@@ -87,28 +87,28 @@ async fn serve(core: &Rc<Core>, arrived: Arrived, deadline: &mut Deadline) {
     if held >= most {
         core.lost(&error::CONNECTION_LIMIT, &listener.spec.name, peer, "");
         complain_of_limit();
-        turn_away(stream, &listener, core.local().snapshot.expose_causes).await;
+        turn_away(Transport::Plain(socket), &listener, core.local().snapshot.expose_causes).await;
         left.closed = Some(Closed::Limit);
         return;
     }
     let greeted = if listener.spec.proxy_protocol || listener.spec.tls.is_some() {
         // Boxed: a handshake's future is large, and the connection far outlives it.
-        Box::pin(greet(&listener, stream, peer, core)).await
+        Box::pin(greet(&listener, socket, peer, core)).await
     } else {
-        Ok(Greeted::Client { stream, peer, plain: false, named: true })
+        Ok(Greeted::Client { transport: Transport::Plain(socket), peer, plain: false, named: true })
     };
     left.closed = Some(match greeted {
         Ok(Greeted::Authority) => Closed::Finished,
-        Ok(Greeted::Client { stream, peer, plain, named }) => {
-            let tls = stream.tls().is_some();
+        Ok(Greeted::Client { transport, peer, plain, named }) => {
+            let tls = transport.tls().is_some();
             let forwarding = Rc::new(Forwarding::new(peer.ip(), tls, named));
             let trusted = forwarding.believes(&core.local().snapshot, peer.ip());
-            let chose_h2 = stream.chose_h2();
-            let certificate = stream.peer_certificate().map(Rc::new);
+            let chose_h2 = transport.chose_h2();
+            let certificate = transport.peer_certificate().map(Rc::new);
             let mut client = Client {
                 core: Rc::clone(core),
                 listener,
-                stream,
+                stream: transport.into(),
                 peer,
                 tls,
                 certificate,
@@ -158,7 +158,7 @@ enum Greeted {
     Authority,
     /// A client, ready for its first request.
     Client {
-        stream: Stream,
+        transport: Transport,
         peer: Peer,
         /// The client speaks plain HTTP on a TLS port.
         plain: bool,
@@ -173,7 +173,7 @@ type Ungreeted = (&'static Cause, Option<String>);
 /// Does what the listener requires before HTTP: a trusted balancer's PROXY header, a TLS handshake.
 async fn greet(
     listener: &LocalListener,
-    mut stream: Stream,
+    socket: Socket,
     mut peer: Peer,
     core: &Rc<Core>,
 ) -> Result<Greeted, Ungreeted> {
@@ -186,26 +186,26 @@ async fn greet(
                     Some("its address is not one of trusted_proxies".to_owned()),
                 ));
             }
-            let said = proxy_protocol::read(&mut stream).await;
+            let said = proxy_protocol::read(&socket).await;
             match said.map_err(|e| (&error::PROXY_HEADER, Some(e.to_string())))? {
                 Some(said) => peer = Peer::Address(said),
                 None => named = false,
             }
         }
         let Some(tls) = &listener.spec.tls else {
-            return Ok(Greeted::Client { stream, peer, plain: false, named });
+            return Ok(Greeted::Client { transport: Transport::Plain(socket), peer, plain: false, named });
         };
         // A TLS record begins with 22, an HTTP request with a letter.
-        let first = poll_fn(|cx| stream.poll_first(cx)).await;
+        let first = poll_fn(|cx| socket.poll_first(cx)).await;
         if matches!(first, Ok(Some(letter)) if letter.is_ascii_alphabetic()) {
             handshake_failed(listener, peer, &"the client speaks plain HTTP");
-            return Ok(Greeted::Client { stream, peer, plain: true, named });
+            return Ok(Greeted::Client { transport: Transport::Plain(socket), peer, plain: true, named });
         }
         let silent = matches!(first, Ok(None));
-        match tls.accept(stream).await {
+        match tls.accept(socket).await {
             Ok(Handshake::Client(stream)) => {
                 listener.cells.handshakes_ok.inc();
-                Ok(Greeted::Client { stream, peer, plain: false, named })
+                Ok(Greeted::Client { transport: stream.into(), peer, plain: false, named })
             }
             Ok(Handshake::Proof) => {
                 listener.cells.handshakes_ok.inc();
@@ -243,7 +243,7 @@ fn handshake_failed(listener: &LocalListener, peer: Peer, reason: &dyn Display) 
 }
 
 /// Answers with the reason and closes. Not over TLS: the handshake would cost what the limit is meant to save.
-async fn turn_away(mut stream: Stream, listener: &LocalListener, expose: bool) {
+async fn turn_away(mut transport: Transport, listener: &LocalListener, expose: bool) {
     if listener.spec.tls.is_some() {
         return;
     }
@@ -256,10 +256,10 @@ async fn turn_away(mut stream: Stream, listener: &LocalListener, expose: bool) {
     exchange::write_answer(&mut response.head, Some(body.len()), b"connection: close\r\n", &mut out);
     out.extend_from_slice(&body);
     // The client may be gone already. Its request stays unread, so shut down first: a reset would discard the answer.
-    let _ = poll_fn(|cx| stream.poll_write(cx, &out)).await;
-    let _ = poll_fn(|cx| stream.poll_shutdown(cx)).await;
+    let _ = poll_fn(|cx| transport.poll_write(cx, &out)).await;
+    let _ = poll_fn(|cx| transport.poll_shutdown(cx)).await;
     out.clear();
-    let _ = time::timeout(TURNED_AWAY, poll_fn(|cx| stream.poll_read(cx, &mut out))).await;
+    let _ = time::timeout(TURNED_AWAY, poll_fn(|cx| transport.poll_read(cx, &mut out))).await;
 }
 
 fn complain_of_limit() {

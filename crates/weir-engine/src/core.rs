@@ -12,6 +12,7 @@ use slab::Slab;
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
+use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,12 +27,12 @@ use weir_telemetry::{AccessLog, ConsumerCells, CoreCells, ListenerCells, RouteCe
 use weir_upstream::upstream::balance::Random;
 use weir_upstream::upstream::{LocalUpstream, Resources};
 use weir_wire::listen::{Address, BoundSocket};
-use weir_wire::{Peer, Sockets, Stream};
+use weir_wire::{Peer, Socket, Sockets};
 
 /// An accepted connection.
 pub(crate) struct Arrived {
     pub(crate) listener: Rc<LocalListener>,
-    pub(crate) stream: Stream,
+    pub(crate) socket: Socket,
     pub(crate) peer: Peer,
 }
 
@@ -40,7 +41,7 @@ pub enum Message {
     /// A connection that another core accepted but has no room for.
     Accepted {
         /// The connection.
-        stream: std::net::TcpStream,
+        socket: OwnedFd,
         /// Who opened it.
         peer: Peer,
         /// The listener that accepted it.

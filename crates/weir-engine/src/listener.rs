@@ -7,6 +7,7 @@ use crate::lane::Lane;
 use crate::snapshot::Snapshot;
 use std::cell::RefCell;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,9 +16,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use weir_telemetry::{Telemetry, log};
-use weir_wire::listen::{Accepted, Address, BoundSocket};
+use weir_wire::listen::{Address, BoundSocket};
 use weir_wire::time::sleep;
-use weir_wire::{Class, CoreListener, Driver, Peer, Sockets, Stream, yield_now};
+use weir_wire::{Class, CoreListener, Driver, Peer, Sockets, yield_now};
 
 /// What a core starts with.
 pub struct Start {
@@ -97,7 +98,7 @@ async fn run(start: Start, sockets: Rc<Sockets>) {
             }
         };
         match message {
-            Some(Message::Accepted { stream, peer, listener }) => take_over(&core, stream, peer, &listener),
+            Some(Message::Accepted { socket, peer, listener }) => take_over(&core, socket, peer, &listener),
             Some(Message::Adopt { snapshot, sockets, log, spans, done }) => {
                 core.adopt(snapshot);
                 if let Some(log) = log {
@@ -231,17 +232,17 @@ async fn accept(core: Rc<Core>, address: Address, listener: Rc<CoreListener>, be
 }
 
 /// Serves a new connection here or on the core with the fewest.
-fn admit(core: &Rc<Core>, listener: &Rc<LocalListener>, accepted: Accepted, peer: Peer) {
+fn admit(core: &Rc<Core>, listener: &Rc<LocalListener>, socket: OwnedFd, peer: Peer) {
     core.shared.arrive();
-    match (accepted, lighter(core)) {
-        (Accepted::Tcp(stream), Some(lightest)) => {
+    // Every core accepts from the one queue of a Unix socket: there is nothing to even out.
+    match lighter(core).filter(|_| peer != Peer::Local) {
+        Some(lightest) => {
             let listener = listener.spec.address.clone();
-            if core.siblings[lightest].send(Message::Accepted { stream, peer, listener }).is_err() {
-                core.shared.arrived(); // closed: the whole process is ending
+            if core.siblings[lightest].send(Message::Accepted { socket, peer, listener }).is_err() {
+                core.shared.arrived(); // closed: the whole process ends
             }
         }
-        // All cores accept from a Unix socket's single queue, so nothing needs evening out.
-        (accepted, _) => serve(core, listener, accepted, peer),
+        None => serve(core, listener, socket, peer),
     }
 }
 
@@ -258,21 +259,17 @@ fn lighter(core: &Core) -> Option<usize> {
     (here >= least + HAND_OVER_AT && here * 4 > least * 5).then_some(lightest)
 }
 
-fn take_over(core: &Rc<Core>, stream: std::net::TcpStream, peer: Peer, address: &Address) {
+fn take_over(core: &Rc<Core>, socket: OwnedFd, peer: Peer, address: &Address) {
     match core.local().listener(address) {
-        Some(listener) => serve(core, listener, Accepted::Tcp(stream), peer),
+        Some(listener) => serve(core, listener, socket, peer),
         None => core.shared.arrived(),
     }
 }
 
 /// Serves a connection that has [arrived](Shared::arrive). Its lane counts it from the first poll.
-fn serve(core: &Rc<Core>, listener: &Rc<LocalListener>, accepted: Accepted, peer: Peer) {
-    let stream = match accepted {
-        Accepted::Tcp(socket) => core.sockets.add(socket, Class::Client),
-        Accepted::Unix(socket) => core.sockets.add_local(socket, Class::Client),
-    };
-    let stream = Stream::Polled(stream);
-    let arrived = Arrived { listener: Rc::clone(listener), stream, peer };
+fn serve(core: &Rc<Core>, listener: &Rc<LocalListener>, socket: OwnedFd, peer: Peer) {
+    let socket = core.sockets.add(socket, peer, Class::Client);
+    let arrived = Arrived { listener: Rc::clone(listener), socket, peer };
     let idle = core.lanes.borrow_mut().pop();
     if let Some(lane) = idle {
         return lane.give(arrived);

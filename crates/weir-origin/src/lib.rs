@@ -66,24 +66,22 @@ pub use pages::{PATHS, list};
 pub use tls::Tls;
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, Socket, Type};
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::watch;
+use weir_wire::listen::{self, Address, Beside, BoundSocket, Listener};
 use weir_wire::tls::Handshake;
+use weir_wire::{Socket, Transport};
 
 use crate::connection::Connection;
 use crate::fixed::Fixed;
 use crate::site::{Shared, Site};
 use crate::stream::Stream;
-
-/// Most connections that wait to be accepted. The kernel lowers it to `net.core.somaxconn`.
-const BACKLOG: i32 = 4096;
 
 /// How long a TLS handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -93,8 +91,7 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 pub struct Options {
     /// The address to listen on. Port 0 lets the system choose; [`Handle::address`] returns the chosen one.
     pub address: SocketAddr,
-    /// Number of threads, each with its own listening socket and runtime. With one thread, the socket does not share
-    /// its address, so a second origin on the address fails.
+    /// Number of threads, each with its own listening socket and runtime.
     pub threads: NonZeroUsize,
     /// Whether to use TLS, and with which certificate.
     pub tls: Tls,
@@ -131,14 +128,15 @@ impl Origin {
     /// If the address cannot be bound, the certificate is unusable, or a thread or its runtime cannot be created.
     pub fn start(options: Options) -> io::Result<Handle> {
         let (stop, stopped) = watch::channel(false);
+        let bound = listen::bind(&Address::Tcp(options.address), options.threads.get(), Beside::Nobody)?;
         let mut handle = Handle { address: options.address, stop, threads: Vec::new() };
-        let share = options.threads.get() > 1;
+        if let Address::Tcp(address) = bound.address {
+            handle.address = address;
+        }
         let fixed = options.fixed.map(|length| Fixed::new(length.min(FIXED_MOST)));
         let tls = options.tls.policy(options.address.ip())?;
         let shared = Shared::new(options.threads.get(), tls, fixed);
-        for number in 0..options.threads.get() {
-            let listener = bind(handle.address, share)?;
-            handle.address = listener.local_addr()?;
+        for (number, listener) in bound.sockets.into_iter().enumerate() {
             let (stopped, site) = (stopped.clone(), shared.site(number));
             let (tell, told) = mpsc::channel();
             let thread = thread::Builder::new().name(format!("origin-{number}")).spawn(move || {
@@ -185,20 +183,8 @@ impl Drop for Handle {
     }
 }
 
-fn bind(address: SocketAddr, share: bool) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    socket.set_reuse_address(true)?;
-    if share {
-        socket.set_reuse_port(true)?;
-    }
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    socket.set_nonblocking(true)?;
-    Ok(socket.into())
-}
-
 /// Runs until told to stop. Dropping the runtime then drops every connection.
-fn run(runtime: &LocalRuntime, listener: TcpListener, site: Arc<Site>, mut stopped: watch::Receiver<bool>) {
+fn run(runtime: &LocalRuntime, listener: BoundSocket, site: Arc<Site>, mut stopped: watch::Receiver<bool>) {
     runtime.block_on(async move {
         tokio::select! {
             () = accept(listener, site) => {}
@@ -207,14 +193,11 @@ fn run(runtime: &LocalRuntime, listener: TcpListener, site: Arc<Site>, mut stopp
     });
 }
 
-async fn accept(listener: TcpListener, site: Arc<Site>) {
-    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+async fn accept(listener: BoundSocket, site: Arc<Site>) {
+    let Ok(listener) = Listener::new(listener) else { return };
     loop {
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let _ = stream.set_nodelay(true);
-                drop(tokio::task::spawn_local(serve(weir_wire::Stream::Tcp(stream), Arc::clone(&site))));
-            }
+        match listener.accept().await.and_then(|(socket, peer)| Socket::of_runtime(socket, peer)) {
+            Ok(socket) => drop(tokio::task::spawn_local(serve(socket, Arc::clone(&site)))),
             // Probably out of descriptors. Let some connections end instead of spinning.
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
         }
@@ -222,17 +205,17 @@ async fn accept(listener: TcpListener, site: Arc<Site>) {
 }
 
 /// Serves one connection, from its handshake to its end.
-async fn serve(stream: weir_wire::Stream, site: Arc<Site>) {
-    let stream = match site.tls() {
-        None => stream,
+async fn serve(socket: Socket, site: Arc<Site>) {
+    let transport = match site.tls() {
+        None => Transport::Plain(socket),
         Some(tls) => {
             // Boxed: the state of a handshake is large, and most origins use no TLS.
-            let handshake = Box::pin(tokio::time::timeout(HANDSHAKE, tls.accept(stream)));
+            let handshake = Box::pin(tokio::time::timeout(HANDSHAKE, tls.accept(socket)));
             let Ok(Ok(Handshake::Client(stream))) = handshake.await else { return };
-            stream
+            stream.into()
         }
     };
-    Connection::new(Stream::wire(stream, Arc::clone(&site.cells)), site).serve().await;
+    Connection::new(Stream::wire(transport, Arc::clone(&site.cells)), site).serve().await;
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The transport of a connection: a `weir_wire::Stream` with tokio's traits, which the crate `h2` requires, or the
+//! The transport of a connection: a `weir_wire::Transport` with tokio's traits, which the crate `h2` requires, or the
 //! memory that an HTTP/2 page writes to. Counts the bytes of clients for every protocol.
 
 use std::io;
@@ -22,7 +22,7 @@ pub(crate) enum Stream {
 /// A client's connection, with the counters for its bytes.
 #[derive(Debug)]
 pub(crate) struct Counted {
-    stream: weir_wire::Stream,
+    transport: weir_wire::Transport,
     cells: Arc<Cells>,
 }
 
@@ -35,20 +35,20 @@ pub(crate) struct Begun {
 }
 
 impl Stream {
-    pub(crate) const fn wire(stream: weir_wire::Stream, cells: Arc<Cells>) -> Self {
-        Self::Wire(Counted { stream, cells })
+    pub(crate) const fn wire(transport: weir_wire::Transport, cells: Arc<Cells>) -> Self {
+        Self::Wire(Counted { transport, cells })
     }
 
     /// Whether the client chose HTTP/2 in the TLS handshake.
     pub(crate) fn chose_h2(&self) -> bool {
-        matches!(self, Self::Wire(s) if s.stream.chose_h2())
+        matches!(self, Self::Wire(s) if s.transport.chose_h2())
     }
 
     /// Turns the coming close into a reset. For HTTP/2, the stream of a page that ends early is reset anyway.
     pub(crate) fn abort(&mut self) {
         match self {
             Self::Memory(_) => {}
-            Self::Wire(s) => s.stream.abort(),
+            Self::Wire(s) => s.transport.abort(),
         }
     }
 }
@@ -65,7 +65,7 @@ impl AsyncRead for Stream {
             Self::Memory(s) => Pin::new(s).poll_read(cx, buf),
             Self::Wire(s) => {
                 let before = buf.filled().len();
-                ready!(s.stream.poll_read_buf(cx, buf))?;
+                ready!(s.transport.poll_read_buf(cx, buf))?;
                 s.cells.received.add((buf.filled().len() - before) as u64);
                 Poll::Ready(Ok(()))
             }
@@ -78,7 +78,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Self::Memory(s) => Pin::new(s).poll_write(cx, bytes),
             Self::Wire(s) => {
-                let n = ready!(s.stream.poll_write(cx, bytes))?;
+                let n = ready!(s.transport.poll_write(cx, bytes))?;
                 s.cells.sent.add(n as u64);
                 Poll::Ready(Ok(n))
             }
@@ -88,14 +88,14 @@ impl AsyncWrite for Stream {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Memory(s) => Pin::new(s).poll_flush(cx),
-            Self::Wire(s) => s.stream.poll_flush(cx),
+            Self::Wire(s) => s.transport.poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Memory(s) => Pin::new(s).poll_shutdown(cx),
-            Self::Wire(s) => s.stream.poll_shutdown(cx),
+            Self::Wire(s) => s.transport.poll_shutdown(cx),
         }
     }
 }

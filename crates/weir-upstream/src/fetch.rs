@@ -341,11 +341,11 @@ pub async fn serve(mut asked: mpsc::Receiver<Asked>, environment: Arc<Environmen
 /// Sends a request on this thread and reads the whole answer. The caller limits the time.
 pub async fn fetch(request: &FetchRequest, environment: &Environment) -> Result<CallAnswer, FetchError> {
     let (call, out) = rendered(request)?;
-    let Dialled { mut stream, round_trip, .. } = connect(request, environment).await?;
+    let Dialled { transport, round_trip, .. } = connect(request, environment).await?;
     if request.version == Version::Http2 {
-        return h2::talk(stream, round_trip, &out, request.limit).await;
+        return h2::talk(transport, round_trip, &out, request.limit).await;
     }
-    let talked = talk(&mut stream, &call, &out, &mut 0, &Limits::default()).await;
+    let talked = talk(&mut transport.into(), &call, &out, &mut 0, &Limits::default()).await;
     talked.map(|(answer, _)| answer).map_err(|failed| match failed {
         talk::Failed::Closed | talk::Failed::Malformed => FetchError::BadAnswer,
         talk::Failed::TooLong => FetchError::TooLong(request.limit),

@@ -4,8 +4,8 @@
 
 use crate::listen::{Address, keep_alive};
 use crate::tls::ClientTls;
-use crate::{Stream, driver, time};
-use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
+use crate::{Socket, Transport, driver, time};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Type};
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
@@ -13,7 +13,6 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
-use tokio::net::{TcpSocket, UnixStream};
 
 /// Why connecting to an endpoint failed. No part of a request was sent.
 #[derive(Debug)]
@@ -51,7 +50,7 @@ impl std::error::Error for DialError {
 #[derive(Debug)]
 pub struct Dialled {
     /// The connection.
-    pub stream: Stream,
+    pub transport: Transport,
     /// Time to connect.
     pub connect: Duration,
     /// The round-trip time to the peer; zero if unknown.
@@ -94,27 +93,29 @@ pub async fn dial_as(
 ) -> Result<Dialled, DialError> {
     let start = Instant::now();
     let work = async {
-        let mut stream = match address {
+        let socket = match address {
             Address::Tcp(address) => tcp(*address, how.source).await?,
             Address::Unix(path) => unix(path).await.map_err(refused_or_failed)?,
         };
-        say(&mut stream, how.preface).await.map_err(refused_or_failed)?;
+        say(&socket, how.preface).await.map_err(refused_or_failed)?;
         let connect = start.elapsed();
-        let round_trip = stream.round_trip().unwrap_or_default();
+        let round_trip = socket.round_trip().unwrap_or_default();
         match tls {
-            None => Ok(Dialled { stream, connect, round_trip, tls: Duration::ZERO }),
+            None => {
+                Ok(Dialled { transport: Transport::Plain(socket), connect, round_trip, tls: Duration::ZERO })
+            }
             Some((policy, name)) => {
-                let stream = policy.connect(stream, name).await.map_err(DialError::Tls)?;
-                Ok(Dialled { stream, connect, round_trip, tls: start.elapsed() - connect })
+                let transport = policy.connect(socket, name).await.map_err(DialError::Tls)?.into();
+                Ok(Dialled { transport, connect, round_trip, tls: start.elapsed() - connect })
             }
         }
     };
     time::timeout(timeout, work).await.unwrap_or(Err(DialError::TimedOut))
 }
 
-async fn say(stream: &mut Stream, mut preface: &[u8]) -> io::Result<()> {
+async fn say(socket: &Socket, mut preface: &[u8]) -> io::Result<()> {
     while !preface.is_empty() {
-        let wrote = poll_fn(|cx| stream.poll_write(cx, preface)).await?;
+        let wrote = poll_fn(|cx| socket.poll_write(cx, preface)).await?;
         match preface.get(wrote..) {
             Some(rest) if wrote > 0 => preface = rest,
             _ => return Err(io::ErrorKind::WriteZero.into()),
@@ -123,36 +124,32 @@ async fn say(stream: &mut Stream, mut preface: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-async fn tcp(address: SocketAddr, source: Option<IpAddr>) -> Result<Stream, DialError> {
+async fn tcp(address: SocketAddr, source: Option<IpAddr>) -> Result<Socket, DialError> {
     let socket = socket_for(address).map_err(DialError::Failed)?;
     if let Some(source) = source {
         bind(&socket, address, source).map_err(|e| {
             DialError::Failed(io::Error::new(e.kind(), format!("from the source address {source}: {e}")))
         })?;
     }
-    let connected = match driver::sockets() {
-        Some(sockets) => sockets.connect(socket, &address.into()).await.map(Stream::Polled),
-        None => TcpSocket::from_std_stream(socket.into()).connect(address).await.map(Stream::Tcp),
-    };
-    connected.map_err(refused_or_failed)
+    Socket::connect(driver::sockets(), socket, &address.into()).await.map_err(refused_or_failed)
 }
 
-async fn unix(path: &Path) -> io::Result<Stream> {
-    let Some(sockets) = driver::sockets() else { return UnixStream::connect(path).await.map(Stream::Unix) };
-    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
-    sockets.connect(socket, &SockAddr::unix(path)?).await.map(Stream::Polled)
+async fn unix(path: &Path) -> io::Result<Socket> {
+    let socket = socket2::Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
+    Socket::connect(driver::sockets(), socket, &SockAddr::unix(path)?).await
 }
 
 /// A non-blocking socket, as all connections to endpoints are.
-fn socket_for(address: SocketAddr) -> io::Result<Socket> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+fn socket_for(address: SocketAddr) -> io::Result<socket2::Socket> {
+    let socket =
+        socket2::Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
     socket.set_tcp_nodelay(true)?;
     keep_alive(&SockRef::from(&socket))?;
     Ok(socket)
 }
 
 /// Binds a socket to `source`.
-fn bind(socket: &Socket, to: SocketAddr, source: IpAddr) -> io::Result<()> {
+fn bind(socket: &socket2::Socket, to: SocketAddr, source: IpAddr) -> io::Result<()> {
     if to.is_ipv4() != source.is_ipv4() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the endpoint is of the other family"));
     }
@@ -163,7 +160,7 @@ fn bind(socket: &Socket, to: SocketAddr, source: IpAddr) -> io::Result<()> {
 /// Lets `connect` choose the port, which may then be in use towards other peers. `bind` would need a port that is
 /// entirely free, and would run out after some 28,000 connections (ip(7), IP_BIND_ADDRESS_NO_PORT).
 #[cfg(target_os = "linux")]
-fn choose_port_late(socket: &Socket) -> io::Result<()> {
+fn choose_port_late(socket: &socket2::Socket) -> io::Result<()> {
     let on: libc::c_int = 1;
     // SAFETY: the descriptor is open, and the kernel reads `len` bytes of `on`, which is `len` bytes long.
     let set = unsafe {

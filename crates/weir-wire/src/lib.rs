@@ -1,10 +1,12 @@
 //! HTTP over sockets, both roles: accepting, dialling, reading and writing for every core.
 //!
-//! *Layout.* `stream` is one connection of any kind; `listen` binds and accepts, `dial` connects. `tls` is the only
-//! module that uses rustls; `h2` is the HTTP/2 codec. `relay` moves one body, or a tunnel, between two connections.
-//! `driver` is the event loop of a core; `sockets` and `time` are what its tasks wait for. `deadline` is the one
-//! timer of a connection, `timer` an exact kernel timer. `handover` passes sockets to another process; `port_owner` finds
-//! the process that owns an address. `limits` raises the descriptor limit; `random` prepares a thread for handshakes.
+//! *Layout.* `listen` binds and accepts, `dial` connects. `sockets` has the one type of socket; `tls` is the only
+//! module that uses rustls; `transport` is a connection with or without TLS. `h2` runs HTTP/2 over a transport.
+//! `stream` is what an exchange uses: a transport, or a stream of `h2`. `relay` moves one body, or a tunnel, between
+//! two streams. `driver` is the event loop of a core; `sockets` and `time` are what its tasks wait for. `deadline` is
+//! the one timer of a connection, `timer` an exact kernel timer. `handover` passes sockets to another process;
+//! `port_owner` finds the process that owns an address. `limits` raises the descriptor limit; `random` prepares a
+//! thread for handshakes.
 //!
 //! *Architecture Invariant:* nothing here knows routes, filters or configs.
 
@@ -26,15 +28,18 @@ pub mod random;
 pub mod relay;
 mod round_trip;
 mod sockets;
-pub mod stream;
+mod stream;
 pub mod time;
 pub mod timer;
 pub mod tls;
+mod transport;
 pub mod websocket;
 
 pub use chain::Chain;
 pub use deadline::Deadline;
 pub use driver::{Driver, yield_now};
 pub use peer::Peer;
-pub use sockets::{Class, CoreListener, PolledSocket, Sockets};
-pub use stream::{Stream, TlsInfo, TlsKeys};
+pub use sockets::{Class, CoreListener, Socket, Sockets};
+pub use stream::Stream;
+pub use tls::{TlsInfo, TlsKeys};
+pub use transport::Transport;

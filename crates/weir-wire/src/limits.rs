@@ -3,7 +3,7 @@
 #![allow(unsafe_code)] // system calls, and one of libc, that no safe crate of ours wraps
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 /// Descriptors that client and endpoint connections leave to other users: the admin listener, a reload, an upgrade.
@@ -49,9 +49,9 @@ pub(crate) fn is_reserved(descriptor: &impl AsRawFd) -> bool {
 ///
 /// # Errors
 /// An out-of-descriptors error, with the descriptor given back, when only the reserve is left.
-pub(crate) fn leave_reserve<T: AsFd + From<OwnedFd>>(of: T) -> Result<T, (T, io::Error)> {
-    match of.as_fd().try_clone_to_owned().map(T::from) {
-        Ok(moved) if !is_reserved(&moved.as_fd()) => Ok(moved),
+pub(crate) fn leave_reserve(of: OwnedFd) -> Result<OwnedFd, (OwnedFd, io::Error)> {
+    match of.try_clone() {
+        Ok(moved) if !is_reserved(&moved) => Ok(moved),
         _ => Err((of, out_of_descriptors())),
     }
 }

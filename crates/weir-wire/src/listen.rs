@@ -3,7 +3,7 @@
 #![allow(unsafe_code)] // the runtime must know that a descriptor stays open
 
 use crate::{Peer, limits, port_owner};
-use rustix::net::{SocketFlags, acceptfrom_with};
+use rustix::net::{AddressFamily, SocketFlags, acceptfrom_with};
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use std::fmt;
 use std::io;
@@ -55,25 +55,11 @@ pub struct Bound {
 
 /// A listening socket that belongs to no runtime yet.
 #[derive(Debug)]
-pub enum BoundSocket {
-    /// TCP.
-    Tcp(std::net::TcpListener),
-    /// Unix.
-    Unix(UnixListener),
-}
+pub struct BoundSocket(OwnedFd);
 
 /// A listening socket in the current thread's runtime. A core uses a [`CoreListener`](crate::CoreListener) instead.
 #[derive(Debug)]
 pub struct Listener(AsyncFd<BoundSocket>);
-
-/// An accepted connection that has not joined a poll set yet. It is non-blocking.
-#[derive(Debug)]
-pub enum Accepted {
-    /// TCP.
-    Tcp(std::net::TcpStream),
-    /// A Unix socket.
-    Unix(UnixStream),
-}
 
 /// Whether we may bind an address that one of our own sockets already covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +119,7 @@ fn bind_tcp(asked: SocketAddr, cores: usize, beside: Beside) -> io::Result<Bound
         socket.listen(BACKLOG).map_err(taken)?;
         let listener: std::net::TcpListener = socket.into();
         address = listener.local_addr()?;
-        sockets.push(BoundSocket::Tcp(listener));
+        sockets.push(BoundSocket(listener.into()));
     }
     Ok(Bound { address: Address::Tcp(address), sockets })
 }
@@ -174,9 +160,10 @@ fn bind_unix(path: &Path, cores: usize) -> io::Result<Bound> {
     let listener = UnixListener::bind(path)
         .map_err(|e| io::Error::new(e.kind(), format!("cannot listen on unix:{}: {e}", path.display())))?;
     listener.set_nonblocking(true)?;
-    let sockets: io::Result<Vec<_>> =
-        (0..cores.max(1)).map(|_| listener.try_clone().map(BoundSocket::Unix)).collect();
-    Ok(Bound { address: Address::Unix(path.to_owned()), sockets: sockets? })
+    let first = BoundSocket(listener.into());
+    let others: io::Result<Vec<_>> = (1..cores).map(|_| first.try_clone()).collect();
+    let sockets = std::iter::once(first).chain(others?).collect();
+    Ok(Bound { address: Address::Unix(path.to_owned()), sockets })
 }
 
 /// Sets keepalive so that we detect a dead peer of an idle connection within 20 s.
@@ -197,22 +184,20 @@ impl BoundSocket {
         let socket = Socket::from(descriptor);
         let address = socket.local_addr()?;
         socket.set_nonblocking(true)?;
-        if let Some(tcp) = address.as_socket() {
-            // The options `bind` sets; the process that opened the socket may not have set them.
-            keep_alive(&SockRef::from(&socket))?;
-            socket.set_tcp_nodelay(true)?;
-            return Ok((Self::Tcp(socket.into()), Address::Tcp(tcp)));
-        }
-        match address.as_pathname() {
-            Some(path) => {
-                let path = path.to_owned();
-                Ok((Self::Unix(UnixListener::from(OwnedFd::from(socket))), Address::Unix(path)))
+        let address = match (address.as_socket(), address.as_pathname()) {
+            (Some(tcp), _) => {
+                // The options `bind` sets; the process that opened the socket may not have set them.
+                keep_alive(&SockRef::from(&socket))?;
+                socket.set_tcp_nodelay(true)?;
+                Address::Tcp(tcp)
             }
-            None => Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "it is neither a TCP socket nor a Unix socket with a path",
-            )),
-        }
+            (None, Some(path)) => Address::Unix(path.to_owned()),
+            (None, None) => {
+                let text = "it is neither a TCP socket nor a Unix socket with a path";
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            }
+        };
+        Ok((Self(socket.into()), address))
     }
 
     /// Duplicates the socket.
@@ -220,19 +205,13 @@ impl BoundSocket {
     /// # Errors
     /// When no descriptor is left.
     pub fn try_clone(&self) -> io::Result<Self> {
-        match self {
-            Self::Tcp(s) => s.try_clone().map(Self::Tcp),
-            Self::Unix(s) => s.try_clone().map(Self::Unix),
-        }
+        self.0.try_clone().map(Self)
     }
 }
 
 impl AsFd for BoundSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Tcp(s) => s.as_fd(),
-            Self::Unix(s) => s.as_fd(),
-        }
+        self.0.as_fd()
     }
 }
 
@@ -258,7 +237,7 @@ pub fn spread(sockets: Vec<BoundSocket>, cores: usize) -> io::Result<Vec<Vec<Bou
 
 impl AsRawFd for BoundSocket {
     fn as_raw_fd(&self) -> RawFd {
-        self.as_fd().as_raw_fd()
+        self.0.as_raw_fd()
     }
 }
 
@@ -284,48 +263,24 @@ impl Listener {
     ///
     /// # Errors
     /// The system's error; see [`crate::limits::ran_out`].
-    pub async fn accept(&self) -> io::Result<(Accepted, Peer)> {
+    pub async fn accept(&self) -> io::Result<(OwnedFd, Peer)> {
         self.0.async_io(Interest::READABLE, accept).await
     }
 }
 
-impl Accepted {
-    /// Whether the descriptor is in the reserve; see [`crate::limits`].
-    #[inline]
-    pub(crate) fn is_reserved(&self) -> bool {
-        match self {
-            Self::Tcp(stream) => limits::is_reserved(stream),
-            Self::Unix(stream) => limits::is_reserved(stream),
-        }
-    }
-
-    pub(crate) fn leave_reserve(self) -> Result<Self, (Self, io::Error)> {
-        match self {
-            Self::Tcp(stream) => {
-                limits::leave_reserve(stream).map(Self::Tcp).map_err(|(s, e)| (Self::Tcp(s), e))
-            }
-            Self::Unix(stream) => {
-                limits::leave_reserve(stream).map(Self::Unix).map_err(|(s, e)| (Self::Unix(s), e))
-            }
-        }
-    }
-}
-
-/// Accepts a connection if one is queued.
-pub(crate) fn accept(listener: &BoundSocket) -> io::Result<(Accepted, Peer)> {
-    // Accepted as non-blocking, which saves a system call.
+/// Accepts a connection if one is queued. It is non-blocking, which saves a system call.
+pub(crate) fn accept(listener: &BoundSocket) -> io::Result<(OwnedFd, Peer)> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let (socket, peer) = acceptfrom_with(listener, flags)?;
-    if let BoundSocket::Unix(_) = listener {
-        return Ok((Accepted::Unix(socket.into()), Peer::Local));
-    }
-    let peer = peer.and_then(|peer| SocketAddr::try_from(peer).ok());
     let peer = peer.ok_or(io::ErrorKind::AddrNotAvailable)?; // the kernel reports every peer
-    Ok((Accepted::Tcp(socket.into()), Peer::Address(peer)))
+    if peer.address_family() == AddressFamily::UNIX {
+        return Ok((socket, Peer::Local));
+    }
+    Ok((socket, Peer::Address(SocketAddr::try_from(peer)?)))
 }
 
 /// Accepts connections until the queue is empty or no descriptor is left.
-pub(crate) fn queued(accept: impl Fn() -> io::Result<(Accepted, Peer)>) -> Vec<(Accepted, Peer)> {
+pub(crate) fn queued(accept: impl Fn() -> io::Result<(OwnedFd, Peer)>) -> Vec<(OwnedFd, Peer)> {
     let mut all = Vec::new();
     for _ in 0..BACKLOG {
         match accept() {

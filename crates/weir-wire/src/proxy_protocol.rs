@@ -5,7 +5,7 @@
 //! endpoint. Reads never go past the header, so nothing that follows it is lost. Source: HAProxy, "The PROXY
 //! protocol", versions 1 & 2, 2020.
 
-use crate::Stream;
+use crate::Socket;
 use std::future::poll_fn;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -80,24 +80,24 @@ fn same_family(a: SocketAddr, b: SocketAddr) -> (SocketAddr, SocketAddr) {
 ///
 /// # Errors
 /// `InvalidData` if the header is missing or malformed; else the read error.
-pub async fn read(stream: &mut Stream) -> io::Result<Option<SocketAddr>> {
+pub async fn read(socket: &Socket) -> io::Result<Option<SocketAddr>> {
     let mut header = Vec::with_capacity(16);
-    read_exactly(stream, &mut header, 8).await?;
+    read_exactly(socket, &mut header, 8).await?;
     if header == V2_SIGNATURE[..8] {
-        read_exactly(stream, &mut header, 8).await?;
+        read_exactly(socket, &mut header, 8).await?;
         let length = usize::from(u16::from_be_bytes([at(&header, 14)?, at(&header, 15)?]));
         if header.get(..12) != Some(V2_SIGNATURE) || length > V2_BYTES {
             return Err(bad());
         }
         let mut body = Vec::with_capacity(length);
-        read_exactly(stream, &mut body, length).await?;
+        read_exactly(socket, &mut body, length).await?;
         return version2(at(&header, 12)?, at(&header, 13)?, &body);
     }
     while !header.ends_with(b"\r\n") {
         if header.len() >= V1_BYTES {
             return Err(bad());
         }
-        read_exactly(stream, &mut header, 1).await?;
+        read_exactly(socket, &mut header, 1).await?;
     }
     version1(&header)
 }
@@ -168,10 +168,10 @@ fn version2(command: u8, family: u8, body: &[u8]) -> io::Result<Option<SocketAdd
 }
 
 /// Reads exactly `count` more bytes.
-async fn read_exactly(stream: &mut Stream, into: &mut Vec<u8>, count: usize) -> io::Result<()> {
+async fn read_exactly(socket: &Socket, into: &mut Vec<u8>, count: usize) -> io::Result<()> {
     let mut left = count;
     while left > 0 {
-        let read = poll_fn(|cx| stream.poll_read_at_most(cx, into, left)).await?;
+        let read = poll_fn(|cx| socket.poll_read_at_most(cx, into, left)).await?;
         if read == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }

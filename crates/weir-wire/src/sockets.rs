@@ -3,22 +3,21 @@
 //! A socket here costs one cache line and no lock. It joins the poll set only when its task first has to wait. A
 //! client whose request has arrived by the time we accept it, and whose response is ready immediately, never joins.
 
-mod connection;
+mod socket;
 #[cfg(test)]
 mod tests;
 
+pub use socket::Socket;
+
 use crate::Peer;
-use crate::limits::{is_reserved, out_of_descriptors};
-use crate::listen::{Accepted, BoundSocket, accept, queued};
+use crate::limits::{is_reserved, leave_reserve};
+use crate::listen::{BoundSocket, accept, queued};
 use slab::Slab;
-use socket2::{SockAddr, SockRef, Socket};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
-use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
@@ -55,23 +54,13 @@ pub enum Class {
     Upstream,
 }
 
-/// A TCP or Unix connection among [`Sockets`]. One task reads and one task writes; they may be the same.
-pub struct PolledSocket {
-    /// Of the standard library, whose accessors are inlined here.
-    socket: OwnedFd,
-    /// It is closed before it loses its place.
-    place: Place,
-    /// Whether it is a Unix socket.
-    is_local: bool,
-}
-
 /// A listening socket of one core.
 pub struct CoreListener {
     socket: BoundSocket,
     place: Place,
     /// An accepted connection whose descriptor is in the [reserve](crate::limits). It waits for an ordinary
     /// descriptor.
-    held: RefCell<Option<(Accepted, Peer)>>,
+    held: RefCell<Option<(OwnedFd, Peer)>>,
 }
 
 /// The place of a socket among [`Sockets`].
@@ -128,44 +117,14 @@ impl Sockets {
         }
     }
 
-    /// Adds a TCP connection. The socket must be non-blocking.
-    pub fn add(self: &Rc<Self>, socket: TcpStream, class: Class) -> PolledSocket {
-        PolledSocket { socket: socket.into(), place: self.place(class, READ | WRITE), is_local: false }
-    }
-
-    /// Adds a Unix connection. The socket must be non-blocking.
-    pub fn add_local(self: &Rc<Self>, socket: UnixStream, class: Class) -> PolledSocket {
-        PolledSocket { socket: socket.into(), place: self.place(class, READ | WRITE), is_local: true }
+    /// Adds a connection to this peer. The socket must be non-blocking.
+    pub fn add(self: &Rc<Self>, socket: impl Into<OwnedFd>, peer: Peer, class: Class) -> Socket {
+        Socket::of_core(self.place(class, READ | WRITE), socket.into(), peer == Peer::Local)
     }
 
     /// Adds a listening socket.
     pub fn listen(self: &Rc<Self>, socket: BoundSocket) -> CoreListener {
         CoreListener { socket, place: self.place(Class::Client, READ), held: RefCell::default() }
-    }
-
-    /// Connects a socket, which must be non-blocking.
-    ///
-    /// # Errors
-    /// The system's error; also an out-of-descriptors error when only the [reserve](crate::limits) is left.
-    pub(crate) async fn connect(self: &Rc<Self>, socket: Socket, to: &SockAddr) -> io::Result<PolledSocket> {
-        if is_reserved(&socket) {
-            return Err(out_of_descriptors());
-        }
-        let ready = match socket.connect(to) {
-            Ok(()) => READ | WRITE,
-            Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => 0,
-            Err(e) => return Err(e),
-        };
-        let polled = PolledSocket {
-            socket: socket.into(),
-            place: self.place(Class::Upstream, ready),
-            is_local: to.is_unix(),
-        };
-        poll_fn(|cx| polled.place.poll_by(cx, &polled.socket, WRITE, || Ok(()))).await?;
-        match SockRef::from(&polled.socket).take_error()? {
-            None => Ok(polled),
-            Some(e) => Err(e),
-        }
     }
 
     fn place(self: &Rc<Self>, class: Class, ready: u8) -> Place {
@@ -354,8 +313,14 @@ impl Place {
                 done => return Poll::Ready(done),
             }
         }
-        self.wait(socket, bits, cx)?;
+        self.wait_apart(socket, bits, cx)?;
         Poll::Pending
+    }
+
+    /// Apart, because a socket nearly always has room, and what is never called should save no registers.
+    #[cold]
+    fn wait_apart(&self, socket: &impl AsFd, bits: u8, cx: &Context<'_>) -> io::Result<()> {
+        self.wait(socket, bits, cx)
     }
 }
 
@@ -375,13 +340,13 @@ impl CoreListener {
     ///
     /// # Errors
     /// The system's error; see [`crate::limits::ran_out`].
-    pub async fn accept(&self) -> io::Result<(Accepted, Peer)> {
+    pub async fn accept(&self) -> io::Result<(OwnedFd, Peer)> {
         poll_fn(|cx| {
             if self.held.borrow().is_some() {
                 return Poll::Ready(self.leave_reserve(None));
             }
             self.place.poll_by(cx, &self.socket, READ, || match accept(&self.socket) {
-                Ok((accepted, peer)) if accepted.is_reserved() => self.leave_reserve(Some((accepted, peer))),
+                Ok((accepted, peer)) if is_reserved(&accepted) => self.leave_reserve(Some((accepted, peer))),
                 accepted => accepted,
             })
         })
@@ -391,9 +356,9 @@ impl CoreListener {
     /// Moves a connection out of the [reserve](crate::limits) of descriptors: this one, or the one that is held. Where there is no room it
     /// is held, and the caller told so.
     #[cold]
-    fn leave_reserve(&self, fresh: Option<(Accepted, Peer)>) -> io::Result<(Accepted, Peer)> {
+    fn leave_reserve(&self, fresh: Option<(OwnedFd, Peer)>) -> io::Result<(OwnedFd, Peer)> {
         let (accepted, peer) = fresh.or_else(|| self.held.take()).ok_or(io::ErrorKind::WouldBlock)?;
-        match accepted.leave_reserve() {
+        match leave_reserve(accepted) {
             Ok(accepted) => Ok((accepted, peer)),
             Err((accepted, e)) => {
                 *self.held.borrow_mut() = Some((accepted, peer));
@@ -412,7 +377,7 @@ impl CoreListener {
 
     /// Stops listening and returns the connections in the kernel's accept queue, which closing would reset. Accepts
     /// from the kernel directly, because the driver may not have seen the last ones yet.
-    pub fn close(self) -> Vec<(Accepted, Peer)> {
+    pub fn close(self) -> Vec<(OwnedFd, Peer)> {
         let mut all = queued(|| accept(&self.socket));
         all.extend(self.held.take());
         all

@@ -90,10 +90,11 @@ pub(super) async fn serve(client: Client, early: Vec<u8>) -> Closed {
         mut deadline,
         generation,
     } = client;
+    let Stream::Direct(transport) = stream else { return Closed::Error }; // a stream carries no connection
     let cells = std::sync::Arc::clone(&listener.cells);
     let limits = core.local().snapshot.h2;
     deadline.set(Instant::now(), listener.spec.timeouts.head);
-    let begin = Server::begin(stream, early, &limits);
+    let begin = Server::begin(transport, early, &limits);
     let begun = tokio::select! {
         begun = begin => begun,
         () = poll_fn(|cx| deadline.poll_passed(cx)) => {

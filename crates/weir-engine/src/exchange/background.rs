@@ -19,7 +19,7 @@ use std::task::Waker;
 use std::time::Instant;
 use weir_filter::filter::Cx;
 use weir_h1::RequestHead;
-use weir_wire::{Class, Deadline, Stream};
+use weir_wire::{Class, Deadline, Peer, Transport};
 
 /// How many bytes of the answer are read at a time.
 const PIECE_BYTES: usize = 16 * 1024;
@@ -42,15 +42,15 @@ impl Exchange<'_> {
             return;
         }
         let client = &*self.client;
-        let [ours, other] =
-            [ends.0, ends.1].map(|end| Stream::Polled(client.core.sockets.add_local(end, Class::Upstream)));
-        let _ = client.owner(); // the client's own socket knows the address
+        let [ours, other] = [ends.0, ends.1]
+            .map(|end| Transport::Plain(client.core.sockets.add(end, Peer::Local, Class::Upstream)));
+        let _ = client.owner(); // what both have of it is told by the client's own socket
         // Nobody tells it to end.
         let handle = ConnectionHandle::new(&client.listener.spec, false, Waker::noop().clone());
         let client = Client {
             core: Rc::clone(&client.core),
             listener: Rc::clone(&client.listener),
-            stream: ours,
+            stream: ours.into(),
             peer: client.peer,
             tls: client.tls,
             certificate: client.certificate.clone(),
@@ -70,7 +70,7 @@ impl Exchange<'_> {
 }
 
 /// Runs the exchange to its end.
-async fn run(mut client: Client, other: Stream, what: (Rc<Local>, Cx, Box<RequestHead>, Resumed)) {
+async fn run(mut client: Client, other: Transport, what: (Rc<Local>, Cx, Box<RequestHead>, Resumed)) {
     let (local, cx, head, resumed) = what;
     let work = async {
         let mut exchange = Exchange::new(&mut client, head, Instant::now());
@@ -93,7 +93,7 @@ async fn run(mut client: Client, other: Stream, what: (Rc<Local>, Cx, Box<Reques
 }
 
 /// Reads and discards the answer. Never ends.
-async fn read_off(mut other: Stream) {
+async fn read_off(mut other: Transport) {
     let mut piece = Vec::with_capacity(PIECE_BYTES);
     while poll_fn(|cx| other.poll_read(cx, &mut piece)).await.is_ok_and(|read| read > 0) {
         piece.clear();

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_report::Histogram;
-use weir_wire::Stream;
+use weir_wire::Transport;
 
 /// Total time limit: the run waits for this, and so does Ctrl-C.
 const LONGEST: Duration = Duration::from_secs(1);
@@ -25,7 +25,7 @@ const AT_A_TIME: usize = 32;
 #[derive(Debug, Default)]
 pub(super) struct Ahead {
     /// By origin.
-    streams: Vec<Vec<Stream>>,
+    streams: Vec<Vec<Transport>>,
     /// How long each took to open.
     pub(super) dial: Histogram,
 }
@@ -69,7 +69,7 @@ impl Ahead {
     }
 
     /// Takes a connection to this origin that the target has not closed meanwhile.
-    pub(super) fn take(&mut self, origin: usize) -> Option<Stream> {
+    pub(super) fn take(&mut self, origin: usize) -> Option<Transport> {
         let streams = self.streams.get_mut(origin)?;
         while let Some(mut stream) = streams.pop() {
             if stream.is_quiet() {
@@ -99,8 +99,8 @@ async fn lane(opening: Rc<RefCell<Opening>>) {
         let dialled = proxy::open(to, connection, plan.timeout.min(rest)).await;
         let Ok(dialled) = dialled else { return };
         let mut opening = opening.borrow_mut();
-        opening.shared.saw(&dialled.stream, to.proxy.as_ref());
+        opening.shared.saw(&dialled.transport, to.proxy.as_ref());
         opening.ahead.dial.record(clock::nanos(begun.elapsed()));
-        opening.ahead.streams[origin].push(dialled.stream);
+        opening.ahead.streams[origin].push(dialled.transport);
     }
 }

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
-use weir_wire::Stream;
+use weir_wire::Transport;
 
 mod session;
 mod stream;
@@ -268,7 +268,7 @@ impl Client {
     }
 
     /// Opens a connection; returns it with its times: blocked, connecting, TLS.
-    async fn dial(&mut self, origin: usize) -> Result<(Stream, [u64; 3]), Failure> {
+    async fn dial(&mut self, origin: usize) -> Result<(Transport, [u64; 3]), Failure> {
         let worker = Rc::clone(&self.worker);
         let open = worker.ahead.borrow_mut().take(origin);
         if let Some(stream) = open {
@@ -292,12 +292,12 @@ impl Client {
         if worker.counts(worker.clock.now()) {
             worker.tally.borrow_mut().opened += 1;
         }
-        worker.shared.saw(&dialled.stream, to.proxy.as_ref());
-        if dialled.connect >= SYN_AGAIN && dialled.stream.has_retransmitted() {
+        worker.shared.saw(&dialled.transport, to.proxy.as_ref());
+        if dialled.connect >= SYN_AGAIN && dialled.transport.socket().has_retransmitted() {
             worker.tally.borrow_mut().syn_again += u64::from(worker.counts(worker.clock.now()));
         }
         let times = [blocked, clock::nanos(dialled.connect), clock::nanos(dialled.tls)];
-        Ok((dialled.stream, times))
+        Ok((dialled.transport, times))
     }
 
     /// Sends the batch over its connection and reads the responses. `turned` is when the client turned to it.
@@ -346,7 +346,7 @@ impl Client {
 }
 
 /// Lets the target close, as it announced. Beyond [`CLOSING_MOST`] we close.
-fn close(worker: &Rc<Worker>, mut stream: Stream) {
+fn close(worker: &Rc<Worker>, mut stream: Transport) {
     let closing = worker.closing.get();
     if closing >= CLOSING_MOST {
         return;

@@ -11,7 +11,7 @@ use crate::transport::failure::{Failure, Wait};
 use crate::transport::reader::{Fed, Reader, Response};
 use std::io;
 use std::task::{Context, Poll};
-use weir_wire::Stream;
+use weir_wire::Transport;
 
 /// The error for bytes that arrived before a request was written.
 const EARLY: &str = "the target answered before it was asked: what came is the answer to nothing";
@@ -23,7 +23,7 @@ const SURPLUS: &str =
 /// A connection.
 #[derive(Debug)]
 pub(super) struct Conn {
-    stream: Stream,
+    stream: Transport,
     reader: Reader,
     /// Dial times until the first request is counted: blocked, connecting, TLS.
     dialled: Option<[u64; 3]>,
@@ -95,7 +95,7 @@ impl Batch {
 }
 
 impl Conn {
-    pub(super) fn new(stream: Stream, keeps_bodies: bool, dialled: [u64; 3]) -> Self {
+    pub(super) fn new(stream: Transport, keeps_bodies: bool, dialled: [u64; 3]) -> Self {
         Self { stream, reader: Reader::new(keeps_bodies), dialled: Some(dialled), may_be_stale: false }
     }
 
@@ -115,7 +115,7 @@ impl Conn {
     }
 
     /// Returns the socket for closing.
-    pub(super) fn into_stream(self) -> Stream {
+    pub(super) fn into_stream(self) -> Transport {
         self.stream
     }
 
@@ -146,7 +146,7 @@ impl Conn {
         }
         // The runtime has not polled sockets since, so readable data arrived before the request. After a read that
         // filled its buffer this is unknown.
-        let is_early = unwritten && !self.may_be_stale && !matches!(self.stream, Stream::Tls(_));
+        let is_early = unwritten && !self.may_be_stale && !matches!(self.stream, Transport::Tls(_));
         self.poll_responses(cx, worker, slot, batch, is_early)
     }
 

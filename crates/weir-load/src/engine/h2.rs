@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
-use weir_wire::Stream;
+use weir_wire::Transport;
 
 /// A request for a connection.
 pub(super) struct Ask<'a> {
@@ -63,7 +63,7 @@ pub(super) struct Link {
 }
 
 struct Io {
-    stream: Stream,
+    stream: Transport,
     connection: Connection,
     /// Keys of requests that are not completely written.
     unsent: Vec<usize>,

@@ -147,7 +147,7 @@ impl Shared {
     }
 
     /// Records a new connection.
-    pub(super) fn saw(&self, stream: &weir_wire::Stream, proxy: Option<&Proxy>) {
+    pub(super) fn saw(&self, stream: &weir_wire::Transport, proxy: Option<&Proxy>) {
         if let Some(proxy) = proxy {
             let mut proxies = self.proxies.lock().unwrap_or_else(PoisonError::into_inner);
             *proxies.entry(proxy.name.clone()).or_default() += 1;

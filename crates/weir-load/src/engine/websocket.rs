@@ -21,7 +21,7 @@ use std::task::{Context, Poll};
 use weir_h1::{Limits, Progress, ResponseHead, parse_response};
 use weir_report::report::Protocol;
 use weir_report::units::shown;
-use weir_wire::Stream;
+use weir_wire::Transport;
 use weir_wire::websocket;
 
 /// Longest handshake response, and how much of a refusal is read.
@@ -30,7 +30,7 @@ const HANDSHAKE_MOST: usize = 64 * 1024;
 /// An open WebSocket.
 #[derive(Debug)]
 pub(super) struct Socket {
-    stream: Stream,
+    stream: Transport,
     frames: Frames,
     mask: Mask,
     out: Vec<u8>,
@@ -78,7 +78,7 @@ impl Socket {
     /// Performs the handshake on a new connection, whose opening started at `began` and took `dialled`. `head` is the
     /// request without its key.
     pub(super) async fn open(
-        stream: Stream,
+        stream: Transport,
         worker: &Worker,
         slot: &Slot,
         head: &[u8],
@@ -431,7 +431,7 @@ impl Socket {
 
     /// Ends the session with a close frame, if it can be written immediately; returns the stream for the target to
     /// close.
-    pub(super) fn close(mut self, worker: &Worker) -> Stream {
+    pub(super) fn close(mut self, worker: &Worker) -> Transport {
         let lasted = worker.clock.now().saturating_sub(self.begun);
         worker.tally.borrow_mut().sessions.duration.record(lasted);
         self.say_close(1000);

@@ -9,7 +9,7 @@ use std::cell::Cell;
 use std::future::poll_fn;
 use std::time::{Duration, Instant};
 use weir_h1::{Limits, Progress, ResponseHead, parse_response};
-use weir_wire::Stream;
+use weir_wire::Transport;
 use weir_wire::dial::Dialled;
 
 /// Longest answer to CONNECT.
@@ -32,30 +32,33 @@ pub(crate) async fn open(to: &Origin, number: usize, timeout: Duration) -> Resul
     let (rest, lost) = (timeout.saturating_sub(begun.elapsed()), begun.elapsed() - dialled.connect);
     let wait = Cell::new(if asked.is_some() { Wait::Connect } else { Wait::Tls });
     let through = async {
-        let stream = match asked {
-            None => dialled.stream,
-            Some((proxy, connect)) => tunnel(dialled.stream, proxy, connect).await?,
-        };
+        let mut transport = dialled.transport;
+        if let Some((proxy, connect)) = asked {
+            tunnel(&mut transport, proxy, connect).await?;
+        }
         wait.set(Wait::Tls);
         let connected = begun.elapsed();
-        let stream = match to.tls() {
-            None => stream,
-            Some((policy, name)) => policy.connect(stream, name).await.map_err(|e| Failure::of_tls(&e))?,
+        let transport = match (to.tls(), transport) {
+            (Some((policy, name)), Transport::Plain(socket)) => {
+                policy.connect(socket, name).await.map_err(|e| Failure::of_tls(&e))?.into()
+            }
+            (_, transport) => transport,
         };
-        Ok((stream, connected))
+        Ok((transport, connected))
     };
-    let (stream, connected) =
+    let (transport, connected) =
         tokio::time::timeout(rest, through).await.unwrap_or_else(|_| Err(Failure::Timeout(wait.get())))?;
-    (dialled.stream, dialled.connect, dialled.tls) = (stream, connected - lost, begun.elapsed() - connected);
+    (dialled.transport, dialled.connect, dialled.tls) =
+        (transport, connected - lost, begun.elapsed() - connected);
     Ok(dialled)
 }
 
 /// Asks the proxy for a tunnel; the stream then is the tunnel.
-async fn tunnel(mut stream: Stream, proxy: &Proxy, connect: &[u8]) -> Result<Stream, Failure> {
+async fn tunnel(transport: &mut Transport, proxy: &Proxy, connect: &[u8]) -> Result<(), Failure> {
     let lost = |text: &str| Failure::Connect(format!("the proxy {}: {text}", proxy.name));
     let mut written = 0;
     while let Some(rest) = connect.get(written..).filter(|r| !r.is_empty()) {
-        match poll_fn(|cx| stream.poll_write(cx, rest)).await {
+        match poll_fn(|cx| transport.poll_write(cx, rest)).await {
             Ok(0) => return Err(lost("the connection was closed")),
             Ok(n) => written += n,
             Err(e) => return Err(lost(&e.to_string())),
@@ -71,14 +74,14 @@ async fn tunnel(mut stream: Stream, proxy: &Proxy, connect: &[u8]) -> Result<Str
             }
             Ok(Progress::Partial) => {}
         }
-        match poll_fn(|cx| stream.poll_read(cx, answer.buffer_mut())).await {
+        match poll_fn(|cx| transport.poll_read(cx, answer.buffer_mut())).await {
             Ok(0) => return Err(lost("the connection was closed before CONNECT was answered")),
             Ok(_) => {}
             Err(e) => return Err(lost(&e.to_string())),
         }
     }
     match answer.status() {
-        200..=299 if answer.rest().is_empty() => Ok(stream),
+        200..=299 if answer.rest().is_empty() => Ok(()),
         // In TLS, WebSocket and HTTP/2 the client speaks first, so the server cannot have sent anything yet.
         200..=299 => Err(lost("it sent more than its answer to CONNECT")),
         status => Err(lost(&format!("CONNECT was answered {status}"))),

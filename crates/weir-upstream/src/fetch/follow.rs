@@ -21,7 +21,7 @@ impl Following {
     /// Sends an HTTP/1.1 request on this thread and reads the head of its answer. The caller limits the time.
     pub(crate) async fn open(request: &FetchRequest, environment: &Environment) -> Result<Self, FetchError> {
         let (_, out) = rendered(request)?;
-        let mut stream = connect(request, environment).await?.stream;
+        let mut stream = connect(request, environment).await?.transport.into();
         let bad = |_| FetchError::BadAnswer;
         talk::send(&mut stream, &out, &mut 0).await.map_err(bad)?;
         let head = talk::receive_head(&mut stream, &Limits::default()).await.map_err(bad)?;

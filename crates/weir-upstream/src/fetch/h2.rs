@@ -5,22 +5,22 @@ use crate::talk::{CallAnswer, End, Failed, answer, read_body, receive_head, send
 use std::pin::pin;
 use std::time::Duration;
 use weir_h1::{FieldName, Limits, Method};
-use weir_wire::Stream;
 use weir_wire::h2::{Link, window_for};
+use weir_wire::{Stream, Transport};
 
 /// Most trailer fields kept.
 const TRAILERS: usize = 32;
 
 /// Sends a request, which is given in HTTP/1.1 form, and reads the whole answer. Trailers follow its fields.
 pub(super) async fn talk(
-    stream: Stream,
+    transport: Transport,
     round_trip: Duration,
     out: &[u8],
     limit: usize,
 ) -> Result<CallAnswer, FetchError> {
     let limits = Limits::default();
     let head_bytes = u32::try_from(limits.head_bytes).unwrap_or(u32::MAX);
-    let greeting = Link::begin(stream, window_for(round_trip), head_bytes, Box::new(|| {}));
+    let greeting = Link::begin(transport, window_for(round_trip), head_bytes, Box::new(|| {}));
     let (link, mut driver) = greeting.await.map_err(|_| FetchError::BadAnswer)?;
     let mut stream = Stream::H2(Box::new(link.stream()));
     let talked = pin!(async {

@@ -109,11 +109,11 @@ async fn try_open(
         Err(e) => return Err(Failed::to_dial(&e)),
     };
     upstream.cells.connects.inc();
-    let dial::Dialled { stream, connect, round_trip, tls } = dialled;
+    let dial::Dialled { transport, connect, round_trip, tls } = dialled;
     let expires = spec.max_age.map(|age| Instant::now() + upstream.resources.jittered(age));
     let mut opened = Opened::new(expires, &upstream.cells, permit);
     opened.owner = owner.map(Rc::downgrade);
-    match (spec.protocol, stream.chose_h2()) {
+    match (spec.protocol, transport.chose_h2()) {
         (Protocol::Http2, false) if spec.tls.is_some() => {
             return Err(Failed::no_http2(
                 "it did not choose h2 in the TLS handshake (ALPN)",
@@ -126,12 +126,16 @@ async fn try_open(
             if spec.protocol == Protocol::Negotiated {
                 pool.shared.choose_http1(true);
             }
-            return Ok(Opening { exclusive: Some(Connection::exclusive(stream, opened)), connect, tls });
+            return Ok(Opening {
+                exclusive: Some(Connection::exclusive(transport.into(), opened)),
+                connect,
+                tls,
+            });
         }
     }
     let keepalive = Keepalive::new(spec.keepalive);
     let freed = pool.shared.freed(keepalive.ended());
-    let greeting = Link::begin(stream, window_for(round_trip), spec.head_bytes, freed);
+    let greeting = Link::begin(transport, window_for(round_trip), spec.head_bytes, freed);
     let rest = timeout.saturating_sub(started.elapsed());
     match time::timeout(rest, greeting).await {
         // All waiting requests would find it closed, and the first would dial it again, over and over.

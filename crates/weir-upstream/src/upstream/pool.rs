@@ -98,11 +98,11 @@ impl Drop for Pool {
 mod tests {
     use super::*;
     use crate::upstream::connection::{Opened, Owner};
+    use std::os::unix::net::UnixStream;
     use std::rc::Weak;
-    use tokio::net::UnixStream;
     use weir_telemetry::{Setup, Telemetry, UpstreamCells};
-    use weir_wire::Stream;
     use weir_wire::proxy_protocol::Ends;
+    use weir_wire::{Peer, Socket, Transport};
 
     /// A pool and the cells that count its connections.
     struct Test {
@@ -122,9 +122,11 @@ mod tests {
         /// upstream's end.
         fn give(&self, expires: Option<Instant>, owner: Option<Weak<Owner>>) -> (*const (), UnixStream) {
             let (ours, theirs) = UnixStream::pair().unwrap();
+            ours.set_nonblocking(true).unwrap();
+            let ours = Transport::Plain(Socket::of_runtime(ours, Peer::Local).unwrap());
             let mut opened = Opened::new(expires, &self.cells, None);
             opened.owner = owner;
-            let connection = Connection::exclusive(Stream::Unix(ours), opened);
+            let connection = Connection::exclusive(ours.into(), opened);
             let place = place(&connection);
             self.pool.give(connection, self.now);
             (place, theirs)

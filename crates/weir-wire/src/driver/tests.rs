@@ -1,7 +1,7 @@
 //! The driver wakes tasks for sockets, timers and other threads.
 
 use super::*;
-use crate::Class;
+use crate::{Class, Peer};
 use std::cell::Cell;
 use std::io::Write;
 use std::sync::mpsc;
@@ -54,7 +54,7 @@ fn clients_are_told_also_beside_work_that_never_ends() {
         });
         let (ours, mut peer) = std::os::unix::net::UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
-        let ours = sockets().unwrap().add_local(ours, Class::Client);
+        let ours = sockets().unwrap().add(ours, Peer::Local, Class::Client);
         let mut read = Vec::with_capacity(8);
         let mut reading = std::pin::pin!(poll_fn(|cx| ours.poll_read(cx, &mut read)));
         assert!(poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await.is_pending());
@@ -70,7 +70,7 @@ fn who_rests_waits_for_a_look_and_no_longer() {
     on_a_core(async {
         let (ours, mut peer) = std::os::unix::net::UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
-        let ours = sockets().unwrap().add_local(ours, Class::Upstream);
+        let ours = sockets().unwrap().add(ours, Peer::Local, Class::Upstream);
         let mut read = Vec::with_capacity(8);
         let mut reading = std::pin::pin!(poll_fn(|cx| ours.poll_read(cx, &mut read)));
         assert!(poll_fn(|cx| Poll::Ready(reading.as_mut().poll(cx))).await.is_pending());

@@ -3,9 +3,9 @@
 use super::codec::{Bounds, Role, TextCodec};
 use super::flood::{Fault, FloodLimits};
 use super::pulse::Pulse;
+use super::session::{Came, Session, Shared};
 use super::stream::H2Stream;
-use super::transport::{Came, Shared, Transport};
-use crate::Stream;
+use crate::Transport;
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::rc::Rc;
@@ -78,7 +78,7 @@ impl Link {
     /// # Errors
     /// When the upstream speaks another protocol or is gone.
     pub async fn begin(
-        stream: Stream,
+        transport: Transport,
         window: u32,
         header_bytes: u32,
         freed: Box<dyn Fn() + Send + Sync>,
@@ -91,7 +91,7 @@ impl Link {
             window,
             floods: FloodLimits::UPSTREAM,
         };
-        let shared = Transport::new(stream, Vec::new(), TextCodec::new(Role::Client, bounds));
+        let shared = Session::new(transport, Vec::new(), TextCodec::new(Role::Client, bounds));
         let state = Rc::new(State { streams: Cell::new(0), abandoned: Cell::new(false), freed });
         let driver = Driver {
             shared: Rc::clone(&shared),
@@ -146,22 +146,22 @@ impl Driver {
 
     /// Drives the connection. Ready when it has ended.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
-        let transport = &mut *self.shared.borrow_mut();
-        transport.drive(cx);
-        transport.lend();
+        let session = &mut *self.shared.borrow_mut();
+        session.drive(cx);
+        session.lend();
         loop {
-            let came = transport.poll_receive(cx);
+            let came = session.poll_receive(cx);
             let is_idle = self.state.streams.get() == 0;
-            if is_idle && (self.state.abandoned.get() || transport.codec.is_over()) {
-                transport.codec.end(Fault::Closed);
+            if is_idle && (self.state.abandoned.get() || session.codec.is_over()) {
+                session.codec.end(Fault::Closed);
             }
-            let sent = transport.poll_send(cx);
-            if let Some(fault) = transport.codec.ended() {
+            let sent = session.poll_send(cx);
+            if let Some(fault) = session.codec.ended() {
                 return Poll::Ready(fault); // the upstream got the GOAWAY, if it still reads
             }
             match (came, sent) {
                 (Poll::Ready(Came::End), _) | (_, Poll::Ready(Err(_))) => {
-                    transport.codec.gone();
+                    session.codec.gone();
                     return Poll::Ready(Fault::Closed);
                 }
                 (Poll::Ready(_), Poll::Ready(Ok(()))) => {} // there is room again

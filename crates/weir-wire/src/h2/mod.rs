@@ -6,7 +6,7 @@
 //! by.
 //!
 //! *Layout.* `server` and `client` are the two roles of a connection; `stream` is one stream, as the gateway sees it.
-//! Below them, `transport` is a socket with a codec, and `codec` (with its folder) is the protocol: bytes in, bytes
+//! Below them, `session` is a connection with a codec, and `codec` (with its folder) is the protocol: bytes in, bytes
 //! out. `head` turns received heads into text, and `render` turns text into heads to send, both over `hpack` (with
 //! `huffman` and `tables`) and `frame`. `flood` detects attackers by counting frames, `pulse` detects a dead peer by
 //! its silence.
@@ -23,9 +23,9 @@ mod huffman;
 mod pulse;
 mod render;
 mod server;
+mod session;
 mod stream;
 mod tables;
-mod transport;
 
 pub use client::{Driver, Link, window_for};
 pub use codec::{Block, Bounds, Codec, Failed, Flow, Part, Piece, Role, Sink, Taken};

@@ -1,6 +1,6 @@
 //! Liveness of a peer while requests are in progress.
 
-use super::transport::Transport;
+use super::session::Session;
 use std::time::Duration;
 
 /// How often we check a connection.
@@ -21,17 +21,17 @@ pub(super) struct Pulse {
 
 impl Pulse {
     /// Runs a check, every [`LOOK`]. False means: give the peer up.
-    pub(super) fn look(&mut self, transport: &mut Transport) -> bool {
-        self.quiet = if transport.take_heard() {
+    pub(super) fn look(&mut self, session: &mut Session) -> bool {
+        self.quiet = if session.take_heard() {
             0
-        } else if self.quiet > 0 || transport.take_spoke() {
+        } else if self.quiet > 0 || session.take_spoke() {
             self.quiet + 1
         } else {
             0 // neither side has sent anything: a silent stream is not a dead peer
         };
         if self.quiet >= ASK_AFTER {
-            transport.lend().ask_alive();
-            transport.call();
+            session.lend().ask_alive();
+            session.call();
         }
         self.quiet < GIVE_UP_AFTER
     }

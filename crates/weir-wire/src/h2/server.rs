@@ -4,9 +4,9 @@ use super::client::window_for;
 use super::codec::{Bounds, LEFT_OUT_MOST, Role, TextCodec};
 use super::flood::{Fault, FloodLimits};
 use super::pulse::Pulse;
+use super::session::{Came, Session, Shared};
 use super::stream::H2Stream;
-use super::transport::{Came, Shared, Transport};
-use crate::Stream;
+use crate::Transport;
 use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
@@ -58,15 +58,15 @@ impl Server {
     ///
     /// # Errors
     /// When the client's preface is wrong, or the client is gone.
-    pub async fn begin(stream: Stream, early: Vec<u8>, limits: &ServerLimits) -> Result<Self, Fault> {
+    pub async fn begin(transport: Transport, early: Vec<u8>, limits: &ServerLimits) -> Result<Self, Fault> {
         let bounds = Bounds {
             streams: limits.streams,
             text: limits.header_bytes.saturating_mul(2) as usize,
             heads: limits.heads as usize,
-            window: window_for(stream.round_trip().unwrap_or_default()),
+            window: window_for(transport.socket().round_trip().unwrap_or_default()),
             floods: limits.floods,
         };
-        let shared = Transport::new(stream, early, TextCodec::new(Role::Server, bounds));
+        let shared = Session::new(transport, early, TextCodec::new(Role::Server, bounds));
         let server = Self { shared, pulse: Pulse::default(), discarded: 0 };
         server.shared.borrow_mut().take_early();
         poll_fn(|cx| server.shared.borrow_mut().poll_greeting(cx)).await?;
@@ -79,32 +79,32 @@ impl Server {
     /// # Errors
     /// Why the connection ended otherwise.
     pub fn poll_accept(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Arrival>, Fault>> {
-        let transport = &mut *self.shared.borrow_mut();
-        transport.drive(cx);
+        let session = &mut *self.shared.borrow_mut();
+        session.drive(cx);
         loop {
-            if let Some(slot) = transport.lend().next_arrival() {
-                return Poll::Ready(Ok(Some(Arrival(H2Stream::server(&self.shared, slot, transport.tls)))));
+            if let Some(slot) = session.lend().next_arrival() {
+                return Poll::Ready(Ok(Some(Arrival(H2Stream::server(&self.shared, slot, session.tls)))));
             }
-            let came = transport.poll_receive(cx);
+            let came = session.poll_receive(cx);
             if came == Poll::Ready(Came::Arrivals) {
                 continue;
             }
-            let sent = transport.poll_send(cx);
-            if let Some(fault) = transport.codec.ended() {
+            let sent = session.poll_send(cx);
+            if let Some(fault) = session.codec.ended() {
                 // The client gets the GOAWAY, if it still reads.
                 return sent.map(|_| Err(fault));
             }
             if came == Poll::Ready(Came::End) {
-                transport.codec.gone();
+                session.codec.gone();
                 return Poll::Ready(Ok(None));
             }
             match sent {
                 Poll::Ready(Err(_)) => {
-                    transport.codec.gone();
+                    session.codec.gone();
                     return Poll::Ready(Err(Fault::Closed));
                 }
-                Poll::Ready(Ok(())) if transport.codec.is_over() => {
-                    return transport.poll_shutdown(cx).map(|_| Ok(None));
+                Poll::Ready(Ok(())) if session.codec.is_over() => {
+                    return session.poll_shutdown(cx).map(|_| Ok(None));
                 }
                 Poll::Ready(Ok(())) if came == Poll::Ready(Came::Full) => {} // there is room again
                 _ => return Poll::Pending,
@@ -114,16 +114,16 @@ impl Server {
 
     /// Ends the connection now with GOAWAY; a flooding client gets ENHANCE_YOUR_CALM.
     pub fn end(&mut self, fault: Fault) {
-        let transport = &mut *self.shared.borrow_mut();
-        transport.lend().end(fault);
-        transport.call();
+        let session = &mut *self.shared.borrow_mut();
+        session.lend().end(fault);
+        session.call();
     }
 
     /// Counts an answered request that should not have been sent against the client's error limit.
     pub fn count_error(&mut self) {
-        let transport = &mut *self.shared.borrow_mut();
-        transport.lend().count_error();
-        transport.call();
+        let session = &mut *self.shared.borrow_mut();
+        session.lend().count_error();
+        session.call();
     }
 
     /// Why the connection ended, once it has.
@@ -133,9 +133,9 @@ impl Server {
 
     /// Accepts no further requests and ends after the last one: GOAWAY in two steps (RFC 9113 §6.8).
     pub fn drain(&mut self) {
-        let transport = &mut *self.shared.borrow_mut();
-        transport.lend().leave();
-        transport.call();
+        let session = &mut *self.shared.borrow_mut();
+        session.lend().leave();
+        session.call();
     }
 
     /// Checks whether the client is alive, and sends a PING after a silence. Call it every [`LOOK`](super::LOOK)

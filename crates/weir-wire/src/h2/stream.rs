@@ -4,7 +4,7 @@ use super::client::Place;
 use super::codec::Failed;
 use super::frame::code;
 use super::render;
-use super::transport::{Shared, Transport};
+use super::session::{Session, Shared};
 use std::cell::RefMut;
 use std::fmt;
 use std::io;
@@ -46,26 +46,26 @@ impl H2Stream {
 
     pub(super) fn client(shared: &Shared, place: Place) -> Self {
         let (slot, tls) = {
-            let mut transport = shared.borrow_mut();
-            (transport.codec.reserve(), transport.tls)
+            let mut session = shared.borrow_mut();
+            (session.codec.reserve(), session.tls)
         };
         let mut stream = Self::server(shared, slot, tls);
         stream.place = Some(place);
         stream
     }
 
-    fn transport(&self) -> RefMut<'_, Transport> {
+    fn session(&self) -> RefMut<'_, Session> {
         self.shared.borrow_mut()
     }
 
     fn failed(&self) -> Option<Failed> {
-        self.transport().codec.failed(self.slot)
+        self.session().codec.failed(self.slot)
     }
 
     /// Whether no more of the message will arrive: its body is complete or absent. Tunnel data does not count as a
     /// body.
     pub fn is_over(&self) -> bool {
-        self.transport().codec.is_over_at(self.slot)
+        self.session().codec.is_over_at(self.slot)
     }
 
     /// Whether the peer said that it did not process the request. We may then resend it, whatever its method
@@ -87,17 +87,17 @@ impl H2Stream {
 
     /// Takes the head of a request.
     pub(super) fn take_head(&self, text: &mut Vec<u8>) {
-        self.transport().codec.take_head(self.slot, text);
+        self.session().codec.take_head(self.slot, text);
     }
 
     /// Releases the head's share of the connection's limit, after the head itself was freed.
     pub fn forget_head(&self) {
-        self.transport().codec.forget_head(self.slot);
+        self.session().codec.forget_head(self.slot);
     }
 
     /// The trailers that followed the body, as field lines.
     pub fn take_trailers(&mut self) -> Vec<u8> {
-        self.transport().codec.take_trailers(self.slot)
+        self.session().codec.take_trailers(self.slot)
     }
 
     /// Reads. From an upstream, heads come first, as text, then the body. 0 means the end.
@@ -109,18 +109,18 @@ impl H2Stream {
         if let Some(kind) = self.unsent {
             return Poll::Ready(Err(kind.into()));
         }
-        let mut transport = self.transport();
-        let read = transport.lend().read(self.slot, buffer, cx);
-        transport.call();
+        let mut session = self.session();
+        let read = session.lend().read(self.slot, buffer, cx);
+        session.call();
         read.map_err(io::Error::from)
     }
 
     /// Writes: first a head, then the body.
     pub(crate) fn poll_write(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         if self.headed {
-            let mut transport = self.transport();
-            let wrote = transport.lend().send_data(self.slot, data, cx);
-            transport.call();
+            let mut session = self.session();
+            let wrote = session.lend().send_data(self.slot, data, cx);
+            session.call();
             return wrote.map_err(io::Error::from);
         }
         let Some(len) = render::end_of_head(data) else {
@@ -145,21 +145,21 @@ impl H2Stream {
     /// Returns whether it was the final head.
     fn poll_write_head(&mut self, cx: &mut Context<'_>, head: &[u8]) -> Poll<io::Result<bool>> {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
-        let mut transport = self.transport();
-        let codec = transport.lend();
+        let mut session = self.session();
+        let codec = session.lend();
         let outcome = if self.place.is_some() {
             ready!(codec.may_begin(self.slot, cx))?;
             codec.send_request(self.slot, head, scheme).map(|()| true)
         } else {
             ready!(codec.send_response(self.slot, head, cx))
         };
-        transport.call();
+        session.call();
         Poll::Ready(outcome)
     }
 
     /// Ends the message. A tunnel request leaves the stream open for the tunnel data that follows.
     pub(crate) fn finish(&mut self, trailers: &[u8]) -> io::Result<()> {
-        if self.place.is_some() && self.transport().codec.asked_for_tunnel(self.slot) {
+        if self.place.is_some() && self.session().codec.asked_for_tunnel(self.slot) {
             return Ok(());
         }
         self.end(trailers)
@@ -170,40 +170,40 @@ impl H2Stream {
         if std::mem::replace(&mut self.finished, true) {
             return Ok(());
         }
-        let mut transport = self.transport();
-        let ended = transport.lend().send_end(self.slot, trailers);
-        transport.call();
+        let mut session = self.session();
+        let ended = session.lend().send_end(self.slot, trailers);
+        session.call();
         ended
     }
 
     /// Whether the peer has abandoned the stream; if not, wakes the task when it does.
     pub(crate) fn is_reset(&mut self, cx: &mut Context<'_>) -> bool {
-        self.transport().codec.is_reset(self.slot, cx)
+        self.session().codec.is_reset(self.slot, cx)
     }
 
     /// Refuses an unprocessed request: the client may retry it on another connection.
     pub fn refuse(&mut self) {
-        let mut transport = self.transport();
-        transport.lend().reset(self.slot, code::REFUSED);
-        transport.call();
+        let mut session = self.session();
+        session.lend().reset(self.slot, code::REFUSED);
+        session.call();
     }
 
     /// Resets the stream, for a truncated response.
     pub(crate) fn abort(&mut self) {
-        let mut transport = self.transport();
-        transport.lend().reset(self.slot, code::INTERNAL);
-        transport.call();
+        let mut session = self.session();
+        session.lend().reset(self.slot, code::INTERNAL);
+        session.call();
     }
 }
 
 impl Drop for H2Stream {
     fn drop(&mut self) {
-        let mut transport = self.shared.borrow_mut();
-        transport.lend().release(self.slot);
-        if self.place.as_ref().is_some_and(Place::is_last_of_all) || !transport.codec.is_open() {
-            transport.call_always(); // it may be time to end the connection
+        let mut session = self.shared.borrow_mut();
+        session.lend().release(self.slot);
+        if self.place.as_ref().is_some_and(Place::is_last_of_all) || !session.codec.is_open() {
+            session.call_always(); // it may be time to end the connection
         }
-        transport.call();
+        session.call();
     }
 }
 

@@ -1,6 +1,7 @@
 //! Bodies that a watcher changes asynchronously, and ends that the relay makes for the sender.
 
 use super::*;
+use crate::{Peer, Socket, Transport};
 use std::future::poll_fn;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -50,11 +51,18 @@ impl Watch for Slow {
     }
 }
 
+/// A connection, and its other end.
+fn pair() -> (Stream, UnixStream) {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    theirs.set_nonblocking(true).unwrap();
+    let ours = Transport::Plain(Socket::of_runtime(ours, Peer::Local).unwrap());
+    (ours.into(), UnixStream::from_std(theirs).unwrap())
+}
+
 /// What the receiver gets of a body whose first bytes `rest` came with the head, and what is left over.
 async fn relayed(kind: BodyKind, framing: Framing, rest: &[u8]) -> (String, usize) {
-    let (_, from) = UnixStream::pair().unwrap();
-    let (to, mut receiver) = UnixStream::pair().unwrap();
-    let (mut from, mut to) = (Stream::Unix(from), Stream::Unix(to));
+    let ((mut from, _), (mut to, mut receiver)) = (pair(), pair());
     let mut slow = Slow::default();
     let mut relay = Relay::new(kind, framing, b"head|".to_vec());
     relay.prime(rest, Some(&mut slow)).unwrap();
@@ -77,9 +85,7 @@ async fn pieces_that_are_owed_come_in_order() {
 
 #[tokio::test]
 async fn what_is_owed_at_a_pause_goes_out_before_more_comes() {
-    let (mut sender, from) = UnixStream::pair().unwrap();
-    let (to, mut receiver) = UnixStream::pair().unwrap();
-    let (mut from, mut to) = (Stream::Unix(from), Stream::Unix(to));
+    let ((mut from, mut sender), (mut to, mut receiver)) = (pair(), pair());
     let mut slow = Slow::default();
     let mut relay = Relay::new(BodyKind::Length(6), Framing::Close, Vec::new());
     let relaying = poll_fn(|cx| relay.poll(cx, &mut from, &mut to, Some(&mut slow)));
@@ -97,9 +103,7 @@ async fn what_is_owed_at_a_pause_goes_out_before_more_comes() {
 
 #[tokio::test]
 async fn a_body_is_ended_for_a_sender_that_does_not() {
-    let (_, from) = UnixStream::pair().unwrap();
-    let (to, mut receiver) = UnixStream::pair().unwrap();
-    let (mut from, mut to) = (Stream::Unix(from), Stream::Unix(to));
+    let ((mut from, _), (mut to, mut receiver)) = (pair(), pair());
     let mut slow = Slow::default();
     let mut relay = Relay::new(BodyKind::UntilClose, Framing::Chunked, Vec::new());
     assert!(relay.end_for_sender(b"a: b\r\n".to_vec(), Some(&mut slow)).unwrap());
@@ -117,8 +121,7 @@ async fn a_body_is_ended_for_a_sender_that_does_not() {
 
 #[tokio::test]
 async fn a_body_that_is_gathered_waits_for_what_is_owed() {
-    let (_, from) = UnixStream::pair().unwrap();
-    let mut from = Stream::Unix(from);
+    let (mut from, _) = pair();
     let mut slow = Slow::default();
     let mut relay = Relay::new(BodyKind::Chunked, Framing::Close, Vec::new());
     relay.gather(100);

@@ -6,27 +6,33 @@ use super::*;
 use crate::driver;
 use crate::driver::tests::on_a_core;
 use std::io::{IoSlice, Read, Write};
-use std::net::{Shutdown, TcpListener};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// A connection of this core, and its peer, which has already sent `sent`.
-fn pair_after(sent: &[u8]) -> (PolledSocket, TcpStream) {
+fn pair_after(sent: &[u8]) -> (Socket, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut peer = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (accepted, _) = listener.accept().unwrap();
+    let (accepted, address) = listener.accept().unwrap();
     if !sent.is_empty() {
         peer.write_all(sent).unwrap();
         accepted.peek(&mut [0]).unwrap();
     }
     accepted.set_nonblocking(true).unwrap();
-    (driver::sockets().unwrap().add(accepted, Class::Client), peer)
+    (driver::sockets().unwrap().add(accepted, Peer::Address(address), Class::Client), peer)
 }
 
-fn pair() -> (PolledSocket, TcpStream) {
+async fn connect(to: std::net::SocketAddr) -> io::Result<Socket> {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM.nonblocking(), None)?;
+    Socket::connect(driver::sockets(), socket, &to.into()).await
+}
+
+fn pair() -> (Socket, TcpStream) {
     pair_after(b"")
 }
 
-async fn read(socket: &PolledSocket, room: usize) -> Vec<u8> {
+async fn read(socket: &Socket, room: usize) -> Vec<u8> {
     let mut buffer = Vec::with_capacity(room);
     poll_fn(|cx| socket.poll_read(cx, &mut buffer)).await.unwrap();
     buffer
@@ -56,9 +62,9 @@ fn only_who_waits_is_watched() {
         let (socket, mut peer) = pair_after(b"first");
         assert_eq!(read(&socket, 64).await, b"first");
         poll_fn(|cx| socket.poll_write(cx, b"answer")).await.unwrap();
-        assert!(!socket.place.watched.get());
+        assert!(!socket.place().unwrap().watched.get());
         let waits = poll_fn(|cx| Poll::Ready(socket.poll_read(cx, &mut Vec::with_capacity(8)))).await;
-        assert!(waits.is_pending() && socket.place.watched.get());
+        assert!(waits.is_pending() && socket.place().unwrap().watched.get());
         peer.write_all(b"second").unwrap();
         assert_eq!(read(&socket, 64).await, b"second");
     });
@@ -100,7 +106,10 @@ fn a_writer_waits_for_room() {
 fn an_idle_connection_is_quiet_until_something_comes() {
     on_a_core(async {
         let (socket, mut peer) = pair();
-        assert!(socket.is_quiet() && !socket.place.slot.is_ready(READ), "the kernel was asked once");
+        assert!(
+            socket.is_quiet() && !socket.place().unwrap().slot.is_ready(READ),
+            "the kernel was asked once"
+        );
         let waits = poll_fn(|cx| Poll::Ready(socket.poll_read(cx, &mut Vec::with_capacity(8)))).await;
         assert!(waits.is_pending());
         peer.write_all(b"unasked").unwrap();
@@ -116,7 +125,7 @@ fn one_that_was_never_watched_is_asked_whether_it_is_quiet() {
     on_a_core(async {
         let (ours, mut peer) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
-        let ours = driver::sockets().unwrap().add_local(ours, Class::Upstream);
+        let ours = driver::sockets().unwrap().add(ours, Peer::Local, Class::Upstream);
         peer.write_all(b"answer").unwrap();
         assert_eq!(read(&ours, 64).await, b"answer");
         assert!(ours.is_quiet());
@@ -132,7 +141,7 @@ fn others_have_their_turn_beside_what_never_ends() {
         let room = RUN as usize / 4;
         for _ in 0..3 {
             let reads = poll_fn(|cx| {
-                let full = || socket.poll_read_by(cx, room, || Ok(room)).is_ready();
+                let mut full = || socket.poll_read_by(cx, room, || Ok(room)).is_ready();
                 Poll::Ready((0..100).take_while(|_| full()).count())
             });
             assert_eq!(reads.await, 4);
@@ -152,13 +161,13 @@ fn a_client_stands_in_line_once() {
     on_a_core(async {
         let sockets = driver::sockets().unwrap();
         let (socket, _peer) = pair();
-        socket.place.slot.forget(READ | WRITE);
-        sockets.queue(socket.place.name, READ);
-        sockets.queue(socket.place.name, WRITE);
+        socket.place().unwrap().slot.forget(READ | WRITE);
+        sockets.queue(socket.place().unwrap().name, READ);
+        sockets.queue(socket.place().unwrap().name, WRITE);
         assert_eq!(sockets.line.borrow().len(), 1);
         sockets.tell_line(TAKEN);
-        assert!(socket.place.slot.is_ready(READ) && socket.place.slot.is_ready(WRITE));
-        sockets.queue(socket.place.name, READ);
+        assert!(socket.place().unwrap().slot.is_ready(READ) && socket.place().unwrap().slot.is_ready(WRITE));
+        sockets.queue(socket.place().unwrap().name, READ);
         assert_eq!(sockets.line.borrow().len(), 1, "it may stand there again");
     });
 }
@@ -167,7 +176,7 @@ fn a_client_stands_in_line_once() {
 fn an_upstream_is_told_before_clients() {
     on_a_core(async {
         let told: Rc<RefCell<Vec<&str>>> = Rc::default();
-        let wait = |name, socket: PolledSocket| {
+        let wait = |name, socket: Socket| {
             let told = Rc::clone(&told);
             tokio::task::spawn_local(async move {
                 read(&socket, 8).await;
@@ -177,8 +186,7 @@ fn an_upstream_is_told_before_clients() {
         let (client, mut its_peer) = pair();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let to = listener.local_addr().unwrap();
-        let socket = Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM.nonblocking(), None).unwrap();
-        let upstream = driver::sockets().unwrap().connect(socket, &to.into()).await.unwrap();
+        let upstream = connect(to).await.unwrap();
         let (mut its_end, _) = listener.accept().unwrap();
         let (client, upstream) = (wait("client", client), wait("upstream", upstream));
         tokio::task::yield_now().await; // both wait
@@ -195,15 +203,15 @@ fn nobody_learns_of_an_earlier_socket_of_its_place() {
     on_a_core(async {
         let sockets = driver::sockets().unwrap();
         let (first, _peer) = pair();
-        let name = first.place.name;
+        let name = first.place().unwrap().name;
         drop(first);
         let (second, _peer) = pair();
-        assert_eq!(second.place.name.key(), name.key());
-        second.place.slot.forget(READ | ENDED | WRITE);
+        assert_eq!(second.place().unwrap().name.key(), name.key());
+        second.place().unwrap().slot.forget(READ | ENDED | WRITE);
         sockets.tell(name, READ | ENDED);
-        assert!(!second.place.slot.is_ready(READ | ENDED));
-        sockets.tell(second.place.name, READ);
-        assert!(second.place.slot.is_ready(READ));
+        assert!(!second.place().unwrap().slot.is_ready(READ | ENDED));
+        sockets.tell(second.place().unwrap().name, READ);
+        assert!(second.place().unwrap().slot.is_ready(READ));
     });
 }
 
@@ -213,11 +221,11 @@ fn a_copy_of_a_closed_socket_does_not_silence_the_next_one_of_its_place() {
         let (first, its_peer) = pair();
         let pending = poll_fn(|cx| Poll::Ready(first.poll_read(cx, &mut Vec::with_capacity(8)))).await;
         assert!(pending.is_pending());
-        let copy = first.socket.try_clone().unwrap(); // like the copy a child process has between fork and exec
-        let key = first.place.name.key();
+        let copy = first.fd.try_clone().unwrap(); // like the copy a child process has between fork and exec
+        let key = first.place().unwrap().name.key();
         drop(first);
         let (second, mut peer) = pair();
-        assert_eq!(second.place.name.key(), key);
+        assert_eq!(second.place().unwrap().name.key(), key);
         let reading = tokio::task::spawn_local(async move { read(&second, 8).await });
         driver::yield_now().await; // it waits
         drop(its_peer); // its FIN is reported under the first socket's name
@@ -233,8 +241,7 @@ fn a_copy_of_a_closed_socket_does_not_silence_the_next_one_of_its_place() {
 fn a_refused_connect_says_so() {
     on_a_core(async {
         let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let socket = Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM.nonblocking(), None).unwrap();
-        let refused = driver::sockets().unwrap().connect(socket, &gone.into()).await.unwrap_err();
+        let refused = connect(gone).await.unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
     });
 }

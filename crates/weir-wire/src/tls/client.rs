@@ -1,8 +1,8 @@
 //! TLS towards upstreams, verified by default.
 
 use super::fault::{explained, is_authority};
-use super::{Part, TlsError, TlsStream, Validity, der, read_certificates, read_key, socket_of};
-use crate::Stream;
+use super::{Part, TlsError, TlsStream, Validity, der, read_certificates, read_key};
+use crate::Socket;
 use rustls::client::WantsClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{WebPkiServerVerifier, verify_server_name};
@@ -128,10 +128,10 @@ impl ClientTls {
     ///
     /// # Errors
     /// The rustls error, including a failed verification.
-    pub async fn connect(&self, stream: Stream, name: &str) -> io::Result<Stream> {
+    pub async fn connect(&self, socket: Socket, name: &str) -> io::Result<TlsStream> {
         let name = self.name_of(name)?;
-        let stream = self.connector.connect(name, socket_of(stream)?).await.map_err(explained)?;
-        Ok(Stream::Tls(Box::new(TlsStream(stream.into()))))
+        let stream = self.connector.connect(name, socket).await.map_err(explained)?;
+        Ok(TlsStream(stream.into()))
     }
 }
 

@@ -23,7 +23,7 @@ pub use proof::Proofs;
 pub use server::{ClientAuth, Handshake, ServerTls, Shown, versions};
 pub use tickets::Tickets;
 
-use crate::sockets::PolledSocket;
+use crate::Socket;
 use rustls::ProtocolVersion;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -35,19 +35,28 @@ use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::io::AsyncReadExt;
 
 /// A TLS connection in either role.
 #[derive(Debug)]
 pub struct TlsStream(tokio_rustls::TlsStream<Socket>);
 
-/// The transport under TLS.
-#[derive(Debug)]
-pub(crate) enum Socket {
-    Polled(PolledSocket),
-    Tcp(TcpStream),
-    Unix(UnixStream),
+/// The version and cipher a TLS handshake negotiated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TlsInfo {
+    /// `TLSv1.3` or `TLSv1.2`.
+    pub version: &'static str,
+    /// The cipher suite, such as `TLS13_AES_256_GCM_SHA384`.
+    pub cipher: &'static str,
+}
+
+/// The keys of a TLS handshake.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TlsKeys {
+    /// The key exchange group, such as `X25519`; `None` for a resumed session without a key exchange.
+    pub group: Option<&'static str>,
+    /// Key size in bits of the peer's certificate; `None` without a certificate or for an unknown kind of key.
+    pub certificate_bits: Option<u32>,
 }
 
 /// Why TLS could not be set up: the file, and what is wrong with it.
@@ -117,13 +126,11 @@ impl TlsStream {
         self.0.get_ref().0
     }
 
-    /// See [`crate::Stream::is_quiet`]. Session tickets may arrive while a connection is idle, so we feed arrived
+    /// See [`Stream::is_quiet`](crate::Stream::is_quiet). Session tickets may arrive while a connection is idle, so we feed arrived
     /// bytes to rustls, and only data or the end count. Runs unconstrained and with a fresh read quota. Otherwise a
     /// task that has read enough of this socket, or spent its budget, would have to wait and take that for silence.
     pub(crate) fn is_quiet(&mut self, cx: &mut Context<'_>) -> bool {
-        if let Socket::Polled(socket) = self.socket() {
-            socket.begin_run();
-        }
+        self.socket().begin_run();
         pin!(tokio::task::unconstrained(self.0.read(&mut [0]))).poll(cx).is_pending()
     }
 
@@ -132,7 +139,7 @@ impl TlsStream {
     }
 
     /// The negotiated version and cipher.
-    pub(crate) fn info(&self) -> crate::TlsInfo {
+    pub(crate) fn info(&self) -> TlsInfo {
         let session = self.0.get_ref().1;
         let version = match session.protocol_version() {
             Some(ProtocolVersion::TLSv1_3) => "TLSv1.3",
@@ -140,13 +147,13 @@ impl TlsStream {
             _ => "TLS",
         };
         let cipher = session.negotiated_cipher_suite().and_then(|s| s.suite().as_str()).unwrap_or("");
-        crate::TlsInfo { version, cipher }
+        TlsInfo { version, cipher }
     }
 
     /// The keys of the handshake.
-    pub(crate) fn keys(&self) -> crate::TlsKeys {
+    pub(crate) fn keys(&self) -> TlsKeys {
         let session = self.0.get_ref().1;
-        crate::TlsKeys {
+        TlsKeys {
             group: session.negotiated_key_exchange_group().and_then(|g| g.name().as_str()),
             certificate_bits: session.peer_certificates().and_then(|c| der::key_bits(c.first()?)),
         }
@@ -161,74 +168,6 @@ impl TlsStream {
     /// The negotiated protocol.
     pub(crate) fn alpn(&self) -> Option<&[u8]> {
         self.0.get_ref().1.alpn_protocol()
-    }
-}
-
-impl AsyncRead for Socket {
-    fn poll_read(
-        self: std::pin::Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Polled(s) => s.poll_read_buf(cx, buf),
-            Self::Tcp(s) => std::pin::Pin::new(s).poll_read(cx, buf),
-            Self::Unix(s) => std::pin::Pin::new(s).poll_read(cx, buf),
-        }
-    }
-}
-
-impl AsyncWrite for Socket {
-    fn poll_write(
-        self: std::pin::Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        data: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Polled(s) => s.poll_write(cx, data),
-            Self::Tcp(s) => std::pin::Pin::new(s).poll_write(cx, data),
-            Self::Unix(s) => std::pin::Pin::new(s).poll_write(cx, data),
-        }
-    }
-
-    fn poll_write_vectored(
-        self: std::pin::Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        data: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Self::Polled(s) => s.poll_write_vectored(cx, data),
-            Self::Tcp(s) => std::pin::Pin::new(s).poll_write_vectored(cx, data),
-            Self::Unix(s) => std::pin::Pin::new(s).poll_write_vectored(cx, data),
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(self: std::pin::Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: std::pin::Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Self::Polled(s) => Poll::Ready(s.shutdown()),
-            Self::Tcp(s) => std::pin::Pin::new(s).poll_shutdown(cx),
-            Self::Unix(s) => std::pin::Pin::new(s).poll_shutdown(cx),
-        }
-    }
-}
-
-/// Turns a cleartext connection into the transport of a TLS session.
-fn socket_of(stream: crate::Stream) -> io::Result<Socket> {
-    match stream {
-        crate::Stream::Polled(s) => Ok(Socket::Polled(s)),
-        crate::Stream::Tcp(s) => Ok(Socket::Tcp(s)),
-        crate::Stream::Unix(s) => Ok(Socket::Unix(s)),
-        crate::Stream::H2(_) | crate::Stream::Tls(_) => {
-            Err(io::Error::other("TLS within TLS is not supported"))
-        }
     }
 }
 

@@ -2,9 +2,8 @@
 
 use super::{
     Certificate, Part, PeerCertificate, Proofs, Slot, Tickets, TlsError, TlsStream, read_certificates,
-    socket_of,
 };
-use crate::Stream;
+use crate::Socket;
 use rustls::crypto::aws_lc_rs;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
@@ -42,7 +41,7 @@ pub struct ServerTls {
 #[derive(Debug)]
 pub enum Handshake {
     /// A client.
-    Client(Stream),
+    Client(TlsStream),
     /// A certificate authority that received the proof it asked for. The connection has ended.
     Proof,
 }
@@ -115,8 +114,7 @@ impl ServerTls {
     ///
     /// # Errors
     /// The rustls error.
-    pub async fn accept(&self, stream: Stream) -> io::Result<Handshake> {
-        let socket = socket_of(stream)?;
+    pub async fn accept(&self, socket: Socket) -> io::Result<Handshake> {
         let stream = match self.proofs.as_deref().filter(|proofs| proofs.any()) {
             None => self.acceptor.accept(socket).await?,
             Some(proofs) => {
@@ -129,7 +127,7 @@ impl ServerTls {
                 start.into_stream(Arc::clone(self.acceptor.config())).await?
             }
         };
-        Ok(Handshake::Client(Stream::Tls(Box::new(TlsStream(stream.into())))))
+        Ok(Handshake::Client(TlsStream(stream.into())))
     }
 }
 

@@ -14,12 +14,12 @@ use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use weir_wire::Stream;
+use weir_wire::Transport;
 
 impl Link {
     /// A connection for `keys` clients of this thread, starting with `first_client`.
     pub(in crate::engine) fn new(
-        stream: Stream,
+        stream: Transport,
         worker: &Worker,
         dialled: [u64; 3],
         first_client: usize,

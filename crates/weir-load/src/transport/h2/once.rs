@@ -12,11 +12,11 @@ use std::io;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use weir_wire::Stream;
+use weir_wire::Transport;
 
 /// A connection.
 pub(crate) struct Once {
-    stream: Stream,
+    stream: Transport,
     connection: Connection,
     /// Longest response body.
     most: usize,
@@ -44,12 +44,12 @@ impl Once {
             Failure::Cut | Failure::Timeout(_) => "no connection in time".to_owned(),
             Failure::Tls(text) => format!("TLS: {text}"),
         })?;
-        if dialled.stream.tls().is_some() && !dialled.stream.chose_h2() {
+        if dialled.transport.tls().is_some() && !dialled.transport.chose_h2() {
             return Err(weir_report::verdict::CHOSE_OLD.to_owned());
         }
         let mut counter = Counter::new(true);
         (counter.kept_most, counter.is_grpc) = (most, true);
-        Ok(Self { stream: dialled.stream, connection: Connection::new(counter), most })
+        Ok(Self { stream: dialled.transport, connection: Connection::new(counter), most })
     }
 
     /// Makes a call and waits for its end. The error is readable text.

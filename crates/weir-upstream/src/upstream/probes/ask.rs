@@ -83,18 +83,18 @@ impl Question {
         let how = How { source: self.way.source, preface: told.as_deref().unwrap_or_default() };
         // The connect may use the probe's whole time: the caller ends the probe.
         let dialled = dial_as(how, &self.address, tls, self.probe.timeout * 2).await;
-        let Dialled { stream, round_trip, .. } = dialled.map_err(not_dialled)?;
+        let Dialled { transport, round_trip, .. } = dialled.map_err(not_dialled)?;
         let Some((out, limit)) = self.request() else { return Ok(()) };
         let by_http2 = match self.protocol {
             Protocol::Http1 => false,
             Protocol::Http2 => true,
-            Protocol::Negotiated => stream.chose_h2(),
+            Protocol::Negotiated => transport.chose_h2(),
         };
         if !by_http2 {
-            let mut stream = stream;
+            let mut stream = transport.into();
             return self.talk(&mut stream, &out, limit).await;
         }
-        let greeting = Link::begin(stream, window_for(round_trip), self.head_bytes, Box::new(|| {}));
+        let greeting = Link::begin(transport, window_for(round_trip), self.head_bytes, Box::new(|| {}));
         let (link, mut driver) =
             greeting.await.map_err(|_| NotPassed::failed("probe_protocol", "it does not speak HTTP/2"))?;
         let mut stream = Stream::H2(Box::new(link.stream()));

@@ -59,13 +59,13 @@ async fn connect(upstream: &Upstream, endpoint: &Endpoint) -> Result<(), Option<
     let by_http2 = match upstream.protocol {
         Protocol::Http1 => false,
         Protocol::Http2 => true,
-        Protocol::Negotiated => dialled.stream.chose_h2(),
+        Protocol::Negotiated => dialled.transport.chose_h2(),
     };
     if !by_http2 {
         return Ok(());
     }
     let window = window_for(dialled.round_trip);
-    let greeting = Link::begin(dialled.stream, window, upstream.head_bytes, Box::new(|| {}));
+    let greeting = Link::begin(dialled.transport, window, upstream.head_bytes, Box::new(|| {}));
     match tokio::time::timeout(timeout, greeting).await {
         Ok(Ok((link, _))) if link.capacity() == 0 => Err(Some(&error::UPSTREAM_NO_STREAMS)),
         Ok(Ok((link, _))) if !link.is_open() => Err(Some(&error::UPSTREAM_CLOSED)),

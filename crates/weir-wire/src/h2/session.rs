@@ -1,9 +1,9 @@
-//! Joins the codec and the socket. The driver of a connection reads what has arrived. It sends the output of all
+//! Joins the codec and the transport. The driver of a connection reads what has arrived. It sends the output of all
 //! streams in one write, after the ready streams have run.
 
 use super::codec::TextCodec;
 use super::flood::Fault;
-use crate::Stream;
+use crate::Transport;
 use std::cell::{Cell, RefCell};
 use std::io;
 use std::rc::Rc;
@@ -27,14 +27,14 @@ thread_local! {
 }
 
 /// A connection, shared by its streams and its driver.
-pub(super) type Shared = Rc<RefCell<Transport>>;
+pub(super) type Shared = Rc<RefCell<Session>>;
 
-/// A socket and its codec.
+/// A connection and its codec.
 #[derive(Debug)]
-pub(super) struct Transport {
+pub(super) struct Session {
     pub(super) codec: TextCodec,
     /// `None` once the driver is gone.
-    stream: Option<Stream>,
+    transport: Option<Transport>,
     pub(super) tls: Option<crate::TlsInfo>,
     /// The start of an incomplete frame.
     partial: Vec<u8>,
@@ -60,13 +60,13 @@ pub(super) enum Came {
     Full,
 }
 
-impl Transport {
+impl Session {
     /// `early`: bytes read before the connection was known to be HTTP/2.
-    pub(super) fn new(stream: Stream, early: Vec<u8>, codec: TextCodec) -> Shared {
-        let tls = stream.tls();
+    pub(super) fn new(transport: Transport, early: Vec<u8>, codec: TextCodec) -> Shared {
+        let tls = transport.tls();
         Rc::new(RefCell::new(Self {
             codec,
-            stream: Some(stream),
+            transport: Some(transport),
             tls,
             partial: early,
             heard: false,
@@ -141,9 +141,9 @@ impl Transport {
 
     fn read_into(&mut self, input: &mut Vec<u8>, cx: &mut Context<'_>) -> Poll<Came> {
         while self.codec.wants_more() {
-            let Some(stream) = &mut self.stream else { return Poll::Ready(Came::End) };
+            let Some(transport) = &mut self.transport else { return Poll::Ready(Came::End) };
             input.reserve(READ_BYTES);
-            match ready!(stream.poll_read(cx, input)) {
+            match ready!(transport.poll_read(cx, input)) {
                 Ok(0) | Err(_) => return Poll::Ready(Came::End),
                 Ok(_) => {}
             }
@@ -159,12 +159,12 @@ impl Transport {
 
     /// Sends the collected output.
     pub(super) fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let Some(stream) = &mut self.stream else {
+        let Some(transport) = &mut self.transport else {
             return Poll::Ready(Err(io::ErrorKind::NotConnected.into()));
         };
         while !self.codec.pending().is_empty() {
             self.spoke = true;
-            match stream.poll_write(cx, self.codec.pending()) {
+            match transport.poll_write(cx, self.codec.pending()) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 Poll::Ready(Ok(n)) => {
                     self.blocked = None;
@@ -181,7 +181,7 @@ impl Transport {
                 }
             }
         }
-        stream.poll_flush(cx)
+        transport.poll_flush(cx)
     }
 
     /// Lends the codec a grown buffer. Call this before writing.
@@ -194,8 +194,8 @@ impl Transport {
 
     /// Closes the write side.
     pub(super) fn poll_shutdown(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.stream {
-            Some(stream) => stream.poll_shutdown(cx),
+        match &mut self.transport {
+            Some(transport) => transport.poll_shutdown(cx),
             None => Poll::Ready(Ok(())),
         }
     }
@@ -206,8 +206,8 @@ impl Transport {
         scratch: &mut Vec<u8>,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        match &mut self.stream {
-            Some(stream) => stream.poll_read(cx, scratch),
+        match &mut self.transport {
+            Some(transport) => transport.poll_read(cx, scratch),
             None => Poll::Ready(Ok(0)),
         }
     }
@@ -215,7 +215,7 @@ impl Transport {
     /// The driver is gone: closes the socket and fails all streams.
     pub(super) fn close(&mut self) {
         self.codec.gone();
-        self.stream = None;
+        self.transport = None;
     }
 
     /// Whether something was received since the last call.

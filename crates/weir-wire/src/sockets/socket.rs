@@ -1,0 +1,401 @@
+//! One connection: reading, writing, waiting, and queries about its peer.
+
+#![allow(unsafe_code)] // the runtime must know that a descriptor stays open
+
+use super::{Class, ENDED, Place, READ, RUN, Sockets, WRITE};
+use crate::Peer;
+use crate::limits::{is_reserved, out_of_descriptors};
+use crate::round_trip::{has_retransmitted, round_trip};
+use rustix::buffer::spare_capacity;
+use rustix::fs::sendfile;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send, sendmsg};
+use socket2::{SockAddr, SockRef};
+use std::fs::File;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+
+/// A TCP or Unix connection, among the [`Sockets`] of a core or registered with a runtime. One task reads and one task
+/// writes; they may be the same.
+pub struct Socket {
+    /// Before the descriptor: the runtime forgets it while it is open.
+    pub(super) readiness: Readiness,
+    pub(super) fd: OwnedFd,
+    /// Whether it is a Unix socket.
+    is_local: bool,
+}
+
+/// What wakes the tasks of a socket.
+pub(super) enum Readiness {
+    /// The driver of a core.
+    Core(Place),
+    /// The runtime of the thread.
+    Runtime(AsyncFd<RawFd>),
+}
+
+impl Socket {
+    pub(super) const fn of_core(place: Place, fd: OwnedFd, is_local: bool) -> Self {
+        Self { readiness: Readiness::Core(place), fd, is_local }
+    }
+
+    /// A connection to this peer, in the runtime of the calling thread. The socket must be non-blocking.
+    ///
+    /// # Errors
+    /// When the runtime cannot register it.
+    pub fn of_runtime(socket: impl Into<OwnedFd>, peer: Peer) -> io::Result<Self> {
+        let fd = socket.into();
+        Ok(Self { readiness: Readiness::of_runtime(&fd)?, fd, is_local: peer == Peer::Local })
+    }
+
+    /// Connects a socket, which must be non-blocking, on a core or else in the runtime of the calling thread.
+    ///
+    /// # Errors
+    /// The system's error; on a core also an out-of-descriptors error when only the [reserve](crate::limits) is left.
+    pub(crate) async fn connect(
+        core: Option<Rc<Sockets>>,
+        socket: socket2::Socket,
+        to: &SockAddr,
+    ) -> io::Result<Self> {
+        if core.is_some() && is_reserved(&socket) {
+            return Err(out_of_descriptors());
+        }
+        let ready = match socket.connect(to) {
+            Ok(()) => READ | WRITE,
+            Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => 0,
+            Err(e) => return Err(e),
+        };
+        let fd = OwnedFd::from(socket);
+        let readiness = match core {
+            Some(core) => Readiness::Core(core.place(Class::Upstream, ready)),
+            None => Readiness::of_runtime(&fd)?,
+        };
+        let connected = Self { readiness, fd, is_local: to.is_unix() };
+        poll_fn(|cx| connected.poll_write_by(cx, 0, || Ok(0))).await?;
+        match connected.os().take_error()? {
+            None => Ok(connected),
+            Some(e) => Err(e),
+        }
+    }
+
+    /// Reads into the spare capacity of `buffer`, which must have some. 0 means the end.
+    pub(crate) fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Poll<io::Result<usize>> {
+        let room = buffer.capacity() - buffer.len();
+        self.poll_read_by(cx, room, || Ok(recv(&self.fd, spare_capacity(buffer), RecvFlags::empty())?.1))
+    }
+
+    /// Like `poll_read`, but into a `ReadBuf`.
+    pub(crate) fn poll_read_buf(
+        &self,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let room = buffer.initialize_unfilled();
+        let read =
+            self.poll_read_by(cx, room.len(), || Ok(recv(&self.fd, &mut *room, RecvFlags::empty())?.1));
+        read.map_ok(|n| buffer.advance(n))
+    }
+
+    pub(super) fn poll_read_by(
+        &self,
+        cx: &mut Context<'_>,
+        room: usize,
+        mut read: impl FnMut() -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        let place = match &self.readiness {
+            Readiness::Core(place) => place,
+            Readiness::Runtime(fd) => return poll_in_runtime(|| fd.poll_read_ready(cx), room, read),
+        };
+        let slot = &place.slot;
+        if slot.run.get() >= RUN {
+            slot.run.set(0);
+            place.sockets.rest(cx.waker());
+            return Poll::Pending;
+        }
+        if slot.is_ready(READ | ENDED) {
+            match read() {
+                Ok(n) if n >= room => {
+                    slot.run.set(slot.run.get().saturating_add(u32::try_from(n).unwrap_or(RUN)));
+                    return Poll::Ready(Ok(n));
+                }
+                Ok(n) => {
+                    slot.run.set(0);
+                    // A short read emptied the socket; the kernel reports the next bytes as a new event.
+                    if n > 0 {
+                        slot.forget(READ);
+                    }
+                    return Poll::Ready(Ok(n));
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => slot.forget(READ | ENDED),
+                Err(e) => {
+                    slot.run.set(0);
+                    return Poll::Ready(Err(e));
+                }
+            }
+        }
+        slot.run.set(0);
+        place.wait(&self.fd, READ, cx)?;
+        Poll::Pending
+    }
+
+    /// Lets the next read proceed regardless of earlier reads, for a caller that would take a forced wait for
+    /// silence.
+    pub(crate) fn begin_run(&self) {
+        if let Readiness::Core(place) = &self.readiness {
+            place.slot.run.set(0);
+        }
+    }
+
+    /// Writes part of `data`.
+    pub(crate) fn poll_write(&self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        self.poll_write_by(cx, data.len(), || Ok(send(&self.fd, data, SendFlags::NOSIGNAL)?))
+    }
+
+    /// Writes part of several consecutive pieces.
+    pub(crate) fn poll_write_vectored(
+        &self,
+        cx: &mut Context<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let all = data.iter().map(|piece| piece.len()).sum();
+        self.poll_write_by(cx, all, || {
+            Ok(sendmsg(&self.fd, data, &mut Default::default(), SendFlags::NOSIGNAL)?)
+        })
+    }
+
+    /// A write of fewer than `all` bytes took what the socket had room for.
+    fn poll_write_by(
+        &self,
+        cx: &mut Context<'_>,
+        all: usize,
+        mut write: impl FnMut() -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        match &self.readiness {
+            Readiness::Core(place) => place.poll_by(cx, &self.fd, WRITE, || {
+                let n = write()?;
+                if n < all {
+                    place.slot.forget(WRITE);
+                }
+                Ok(n)
+            }),
+            Readiness::Runtime(fd) => poll_in_runtime(|| fd.poll_write_ready(cx), all, write),
+        }
+    }
+
+    /// Sends part of a file that is in memory; the kernel sends the pages without copying them.
+    pub(crate) fn poll_send_file(
+        &self,
+        cx: &mut Context<'_>,
+        file: &File,
+        offset: u64,
+        length: usize,
+    ) -> Poll<io::Result<usize>> {
+        let mut offset = offset;
+        // A short result does not mean that the socket buffer is full: only EAGAIN does.
+        self.poll_write_by(cx, 0, || Ok(sendfile(&self.fd, file, Some(&mut offset), length)?))
+    }
+
+    /// Whether a read could return something, an error included, as far as we know without reading. If not, wakes the
+    /// task when it could.
+    pub(crate) fn may_read(&self, cx: &Context<'_>) -> bool {
+        match &self.readiness {
+            Readiness::Core(place) => {
+                place.slot.is_ready(READ | ENDED) || place.wait(&self.fd, READ, cx).is_err()
+            }
+            Readiness::Runtime(_) => true,
+        }
+    }
+
+    /// Appends at most `most` bytes to the buffer and leaves the rest for the next reader.
+    pub(crate) fn poll_read_at_most(
+        &self,
+        cx: &mut Context<'_>,
+        buffer: &mut Vec<u8>,
+        most: usize,
+    ) -> Poll<io::Result<usize>> {
+        let start = buffer.len();
+        buffer.resize(start + most, 0);
+        let room = &mut buffer[start..];
+        let read = self.poll_read_by(cx, most, || Ok(recv(&self.fd, &mut *room, RecvFlags::empty())?.1));
+        buffer.truncate(if let Poll::Ready(Ok(n)) = read { start + n } else { start });
+        read
+    }
+
+    /// Peeks at the first byte and leaves it for the next reader; `None` at the end. For a socket that nothing has
+    /// read yet.
+    pub fn poll_first(&self, cx: &mut Context<'_>) -> Poll<io::Result<Option<u8>>> {
+        let mut byte = [0];
+        let came = self.poll_read_by(cx, 0, || Ok(self.peek(&mut byte)?));
+        came.map_ok(|came| byte.first().copied().filter(|_| came > 0))
+    }
+
+    /// See [`Stream::is_reset`](crate::Stream::is_reset). Always false in a runtime.
+    pub(crate) fn is_reset(&self, cx: &Context<'_>) -> bool {
+        let Some(place) = self.place().filter(|_| !self.is_local) else { return false };
+        if place.slot.is_ready(READ | ENDED) {
+            match self.peek(&mut [0]) {
+                Ok(_) => {}
+                Err(Errno::AGAIN) => place.slot.forget(READ | ENDED),
+                Err(_) => return true,
+            }
+        }
+        place.wait(&self.fd, READ, cx).is_err()
+    }
+
+    /// Peeks at the next bytes without consuming them; returns how many there are.
+    pub(crate) fn peek(&self, seen: &mut [u8]) -> Result<usize, Errno> {
+        Ok(recv(&self.fd, seen, RecvFlags::PEEK)?.1)
+    }
+
+    /// See [`Stream::is_half_closed`](crate::Stream::is_half_closed). The poll set reports the end even behind unread
+    /// bytes. Always false in a runtime.
+    pub(crate) fn is_half_closed(&self) -> bool {
+        !self.is_local && self.place().is_some_and(|place| place.slot.is_ready(ENDED))
+    }
+
+    /// Whether this is a Unix socket.
+    pub(crate) const fn is_local(&self) -> bool {
+        self.is_local
+    }
+
+    /// See [`Stream::is_quiet`](crate::Stream::is_quiet).
+    pub(crate) fn is_quiet(&self) -> bool {
+        let place = match &self.readiness {
+            Readiness::Core(place) => place,
+            Readiness::Runtime(fd) => {
+                let probe = fd.try_io(Interest::READABLE, |_| Ok(self.peek(&mut [0])?));
+                return matches!(probe, Err(e) if e.kind() == io::ErrorKind::WouldBlock);
+            }
+        };
+        if place.watched.get() && !place.slot.is_ready(READ | ENDED) {
+            return true;
+        }
+        let is_quiet = self.peek(&mut [0]) == Err(Errno::AGAIN);
+        if is_quiet {
+            place.slot.forget(READ); // still set after a read that exactly filled its buffer
+        }
+        is_quiet
+    }
+
+    /// Closes the write side.
+    pub(crate) fn shutdown(&self) -> io::Result<()> {
+        match self.os().shutdown(Shutdown::Write) {
+            Err(e) if e.kind() == io::ErrorKind::NotConnected => Ok(()), // the peer is gone
+            done => done,
+        }
+    }
+
+    /// Turns the coming close into a reset. If setting it fails, the close is an ordinary one.
+    pub(crate) fn abort(&self) {
+        drop(self.os().set_linger(Some(Duration::ZERO)));
+    }
+
+    /// Our own address; `None` for a Unix socket.
+    pub fn local_address(&self) -> Option<SocketAddr> {
+        self.os().local_addr().ok()?.as_socket()
+    }
+
+    /// The round-trip time to the peer, if the kernel reports one. It does not for Unix sockets.
+    pub fn round_trip(&self) -> Option<Duration> {
+        round_trip(&self.fd)
+    }
+
+    /// Whether the kernel has retransmitted anything on this connection, including its first packet (one system
+    /// call).
+    pub fn has_retransmitted(&self) -> bool {
+        has_retransmitted(&self.fd)
+    }
+
+    /// The socket, for system calls.
+    fn os(&self) -> SockRef<'_> {
+        SockRef::from(&self.fd)
+    }
+
+    pub(super) const fn place(&self) -> Option<&Place> {
+        match &self.readiness {
+            Readiness::Core(place) => Some(place),
+            Readiness::Runtime(_) => None,
+        }
+    }
+}
+
+impl Readiness {
+    fn of_runtime(fd: &OwnedFd) -> io::Result<Self> {
+        // SAFETY: the one owner is a `Socket`, which owns the descriptor too and closes it after it has dropped this.
+        Ok(Self::Runtime(unsafe { AsyncFd::register(fd.as_raw_fd()) }?))
+    }
+}
+
+/// Tries the operation once the runtime reports the socket ready. A result shorter than `full` used the readiness up.
+fn poll_in_runtime<'a>(
+    mut poll_ready: impl FnMut() -> Poll<io::Result<AsyncFdReadyGuard<'a, RawFd>>>,
+    full: usize,
+    mut attempt: impl FnMut() -> io::Result<usize>,
+) -> Poll<io::Result<usize>> {
+    loop {
+        let mut ready = ready!(poll_ready())?;
+        match attempt() {
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => ready.clear_ready(),
+            Ok(n) if 0 < n && n < full => {
+                ready.clear_ready();
+                return Poll::Ready(Ok(n));
+            }
+            done => return Poll::Ready(done),
+        }
+    }
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.poll_read_buf(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
+        Self::poll_write(&self, cx, data)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        data: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Self::poll_write_vectored(&self, cx, data)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.shutdown())
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl std::fmt::Debug for Socket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.fd.fmt(f)
+    }
+}
