@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use upgrade::{CHANGED, LEAVING, Predecessor, Upgrader};
 use weir_admin::{Admin, Process};
@@ -37,8 +38,14 @@ pub(crate) struct Run {
 
 /// Runs until a signal or the admin API ends it.
 pub(super) fn run(args: &Run) -> Result<ExitCode> {
+    // Before anything slow: until they have handlers, these signals kill the process.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let requests = {
+        let _in_runtime = runtime.enter();
+        Requests::new()?
+    };
     let (mut predecessor, inherited) = Predecessor::find()?;
-    let outcome = serve(args, inherited, &mut predecessor);
+    let outcome = serve(args, (runtime, requests), inherited, &mut predecessor);
     // A predecessor that is still here has not been told that this process is ready.
     if let (Some(predecessor), Err(e)) = (predecessor, &outcome) {
         predecessor.failed(&format!("{e:#}"));
@@ -61,7 +68,12 @@ impl std::fmt::Display for Told {
 
 impl std::error::Error for Told {}
 
-fn serve(args: &Run, inherited: Inheritance, predecessor: &mut Option<Predecessor>) -> Result<ExitCode> {
+fn serve(
+    args: &Run,
+    (runtime, requests): (Runtime, Requests),
+    inherited: Inheritance,
+    predecessor: &mut Option<Predecessor>,
+) -> Result<ExitCode> {
     let descriptors = weir_wire::limits::raise_descriptors();
     if let (Some(path), None) = (&args.pid_file, &predecessor) {
         PidFile::check(path)?;
@@ -87,11 +99,9 @@ fn serve(args: &Run, inherited: Inheritance, predecessor: &mut Option<Predecesso
         }
         Err(e) => return Err(e.into()),
     };
-    // Registered early, since a signal that arrives before the runtime listens would kill the process.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let signals = {
         let _in_runtime = runtime.enter();
-        Signals::new()?
+        Signals::new(requests)?
     };
     let upgrader = Arc::new(Upgrader::new(gateway.clone()));
     let upgrade: weir_admin::Upgrade = {
@@ -218,23 +228,34 @@ fn notify(state: &str) {
     }
 }
 
-struct Signals {
+/// The signals that ask something of a running gateway. Those that arrive while it starts are answered once it runs.
+struct Requests {
     hangup: Signal,
-    interrupt: Signal,
-    terminate: Signal,
     user1: Signal,
     user2: Signal,
 }
 
-impl Signals {
+impl Requests {
     fn new() -> std::io::Result<Self> {
         Ok(Self {
             hangup: signal(SignalKind::hangup())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
             user1: signal(SignalKind::user_defined1())?,
             user2: signal(SignalKind::user_defined2())?,
         })
+    }
+}
+
+/// All signals of a running gateway. The other two end a process that is still starting, as is the default.
+struct Signals {
+    requests: Requests,
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new(requests: Requests) -> std::io::Result<Self> {
+        let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        Ok(Self { requests, interrupt, terminate })
     }
 
     /// SIGHUP reloads, SIGUSR1 reopens logs, SIGUSR2 upgrades, SIGTERM and SIGINT drain; a second SIGINT exits
@@ -251,15 +272,15 @@ impl Signals {
         loop {
             tokio::select! {
                 Ok(()) = configs.changed() => say(CHANGED),
-                _ = self.hangup.recv() => {
+                _ = self.requests.hangup.recv() => {
                     notify("RELOADING=1");
                     let gateway = gateway.clone();
                     // `reload` logs its result. A refused config changes nothing.
                     let _ = tokio::task::spawn_blocking(move || gateway.reload().is_ok()).await;
                     notify("READY=1");
                 }
-                _ = self.user1.recv() => gateway.reopen_logs(),
-                _ = self.user2.recv() => {
+                _ = self.requests.user1.recv() => gateway.reopen_logs(),
+                _ = self.requests.user2.recv() => {
                     let upgrader = Arc::clone(upgrader);
                     drop(tokio::task::spawn_blocking(move || drop(upgrader.upgrade()))); // `upgrade` logs its result
                 }

@@ -1,5 +1,9 @@
 //! A reload never hurts: unchanged parts keep running, and a bad config changes nothing.
 
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+
 use weir_testkit::{
     Authority, Client, Tls, Upstream, Weir, eventually, own_network, run_weir, unused_address, weir_command,
 };
@@ -26,6 +30,32 @@ fn by_sighup() {
     client.get("/").expect_body("two");
     weir.client().get("/").expect_body("two");
     assert_eq!(weir.address("web"), address, "an unchanged listener keeps its socket");
+}
+
+/// The config is a pipe, which can be opened without waiting only while the gateway reads it.
+#[test]
+fn by_a_sighup_during_the_start() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let (config, log) = (dir.path().join("weir.yaml"), dir.path().join("log"));
+    rustix::fs::mkfifoat(rustix::fs::CWD, &config, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
+    let mut command = weir_command(dir.path());
+    let mut child =
+        command.args(["run", "-c", "weir.yaml"]).stderr(File::create(&log).unwrap()).spawn().unwrap();
+    let tell =
+        |signal| rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).unwrap();
+    let text = format!("{}admin: {{ address: 127.0.0.1:0 }}\n", saying("one"));
+    let mut told = false;
+    eventually("it starts and reloads", || {
+        if let Ok(mut pipe) = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&config) {
+            if !std::mem::replace(&mut told, true) {
+                tell(rustix::process::Signal::HUP);
+            }
+            let _ = pipe.write_all(text.as_bytes()); // it may have read enough
+        }
+        std::fs::read_to_string(&log).unwrap().contains(" reloaded ")
+    });
+    tell(rustix::process::Signal::TERM);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[test]
