@@ -48,9 +48,6 @@ impl Serve {
             let _in_runtime = runtime.enter();
             (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
         };
-        if let Some(code) = self.taken() {
-            return Ok(code);
-        }
         let cores = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         let _ = weir_wire::limits::raise_descriptors(); // if it fails, fewer connections fit and more wait
         let (scheme, tls) = match (&self.cert, &self.key) {
@@ -67,7 +64,10 @@ impl Serve {
                 errln!("weir origin: {e}");
                 return Ok(ExitCode::from(2));
             }
-            Err(e) => return Ok(self.wrong(&e.to_string())),
+            Err(e) => {
+                errln!("weir origin: --http: {e}");
+                return Ok(ExitCode::from(1));
+            }
         };
         let mut text = format!("It flows on {scheme}://{}\n\n", origin.address());
         if self.fixed.is_none() {
@@ -87,23 +87,5 @@ impl Serve {
         });
         origin.stop();
         Ok(ExitCode::SUCCESS)
-    }
-
-    /// Fails if something listens there already: with several threads, SO_REUSEPORT would share the address with
-    /// it.
-    fn taken(&self) -> Option<ExitCode> {
-        let free = self.http.port() == 0 || std::net::TcpListener::bind(self.http).is_ok();
-        (!free).then(|| {
-            let owner = weir_wire::port_owner::of(self.http);
-            self.wrong(&owner.map_or_else(
-                || "the address is taken".to_owned(),
-                |pid| format!("process {pid} listens there"),
-            ))
-        })
-    }
-
-    fn wrong(&self, hint: &str) -> ExitCode {
-        errln!("weir origin: --http {}: {hint}", self.http);
-        ExitCode::from(1)
     }
 }

@@ -25,7 +25,7 @@ fn it_says_where_and_what_and_ends_when_told() {
     load.expect_code(0).expect_text("status       200: 20");
     run_weir(dir.path(), &["origin", "--http", address])
         .expect_code(1)
-        .expect_text(&format!("--http {address}: process {} listens there", origin.id()));
+        .expect_text(&format!("--http: {address} is taken by process {}", origin.id()));
     assert!(Command::new("kill").args(["-TERM", &origin.id().to_string()]).status().unwrap().success());
     assert_eq!(origin.wait().unwrap().code(), Some(0));
     let (_bound, taken) = refusing_address();
