@@ -146,9 +146,64 @@ pub(crate) struct Seen {
     pub(crate) scanned: usize,
 }
 
+/// The methods that both kinds of head share.
+macro_rules! of_any_head {
+    () => {
+        /// The version of the sender's message.
+        pub const fn version(&self) -> Version {
+            self.common.version
+        }
+
+        /// Whether the sender keeps its connection open.
+        pub const fn connection(&self) -> Connection {
+            self.common.connection
+        }
+
+        /// The protocols in `Upgrade`, if `Connection` nominated it.
+        #[inline]
+        pub fn upgrade(&self) -> Option<&[u8]> {
+            self.common.upgrade.map(|t| self.headers.text(t))
+        }
+
+        /// Marks the message as HTTP/2, whose streams frame the body. `over`: there is no body.
+        pub const fn came_by_http2(&mut self, over: bool) {
+            self.common.outside = Some(if over { BodyKind::Empty } else { BodyKind::UntilClose });
+            self.common.version = Version::Http2;
+        }
+
+        /// The Content-Length field, even of a response without a body (HEAD, 304).
+        pub const fn content_length(&self) -> Option<u64> {
+            self.common.content_length
+        }
+
+        /// Bytes of the head on the wire.
+        pub const fn wire_len(&self) -> usize {
+            self.common.len
+        }
+
+        /// All bytes received and not yet recycled: the head, if complete, and everything after it.
+        pub fn buffer(&self) -> &[u8] {
+            &self.headers.base
+        }
+
+        /// The buffer to read into. Callers must only append.
+        pub const fn buffer_mut(&mut self) -> &mut Vec<u8> {
+            &mut self.headers.base
+        }
+
+        /// The bytes received after the head.
+        #[inline]
+        pub fn rest(&self) -> &[u8] {
+            self.headers.base.get(self.common.len..).unwrap_or_default()
+        }
+    };
+}
+
 // === impl RequestHead ===
 
 impl RequestHead {
+    of_any_head!();
+
     /// The method's name, as received or as changed since.
     #[inline]
     pub fn method_name(&self) -> &[u8] {
@@ -267,22 +322,6 @@ impl RequestHead {
         Ok(())
     }
 
-    /// The version of the client's message.
-    pub const fn version(&self) -> Version {
-        self.common.version
-    }
-
-    /// Whether the client keeps its connection open.
-    pub const fn connection(&self) -> Connection {
-        self.common.connection
-    }
-
-    /// The protocols in `Upgrade`, if `Connection` nominated it.
-    #[inline]
-    pub fn upgrade(&self) -> Option<&[u8]> {
-        self.common.upgrade.map(|t| self.headers.text(t))
-    }
-
     /// Whether the client waits for `100 Continue` before it sends the body (RFC 9110 §10.1.1).
     pub const fn expects_continue(&self) -> bool {
         self.expects_continue
@@ -291,17 +330,6 @@ impl RequestHead {
     /// Whether the client sent `TE: trailers` (RFC 9110 §10.1.4).
     pub const fn accepts_trailers(&self) -> bool {
         self.accepts_trailers
-    }
-
-    /// Marks the message as HTTP/2, whose streams frame the body. `over`: there is no body.
-    pub const fn came_by_http2(&mut self, over: bool) {
-        self.common.outside = Some(if over { BodyKind::Empty } else { BodyKind::UntilClose });
-        self.common.version = Version::Http2;
-    }
-
-    /// The length of the body, if the client announced it.
-    pub const fn content_length(&self) -> Option<u64> {
-        self.common.content_length
     }
 
     /// How the body is delimited (RFC 9112 §6.3). Without either field, a request has no body.
@@ -324,30 +352,9 @@ impl RequestHead {
         self.expects_continue = false;
     }
 
-    /// Bytes of the head on the wire.
-    pub const fn wire_len(&self) -> usize {
-        self.common.len
-    }
-
     /// Records how many bytes of a refused head arrived, for accounting: it is not parsed further.
     pub const fn set_wire_len(&mut self, bytes: usize) {
         self.common.len = bytes;
-    }
-
-    /// All bytes received and not yet recycled: the head, if complete, and everything after it.
-    pub fn buffer(&self) -> &[u8] {
-        &self.headers.base
-    }
-
-    /// The buffer to read into. Callers must only append.
-    pub const fn buffer_mut(&mut self) -> &mut Vec<u8> {
-        &mut self.headers.base
-    }
-
-    /// The bytes received after the head.
-    #[inline]
-    pub fn rest(&self) -> &[u8] {
-        self.headers.base.get(self.common.len..).unwrap_or_default()
     }
 
     /// A copy of this head, as received and edited, without the bytes after it: for another request like it.
@@ -394,6 +401,8 @@ impl RequestHead {
 // === impl ResponseHead ===
 
 impl ResponseHead {
+    of_any_head!();
+
     /// A response made by the gateway, with no bytes after it.
     pub fn made(status: u16) -> Self {
         Self { status, ..Self::default() }
@@ -416,28 +425,6 @@ impl ResponseHead {
         self.headers.text(self.reason)
     }
 
-    /// The version of the upstream's message.
-    pub const fn version(&self) -> Version {
-        self.common.version
-    }
-
-    /// Whether the upstream keeps its connection open.
-    pub const fn connection(&self) -> Connection {
-        self.common.connection
-    }
-
-    /// The protocols in `Upgrade`, if `Connection` nominated it.
-    #[inline]
-    pub fn upgrade(&self) -> Option<&[u8]> {
-        self.common.upgrade.map(|t| self.headers.text(t))
-    }
-
-    /// Marks the message as HTTP/2, whose streams frame the body. `over`: there is no body.
-    pub const fn came_by_http2(&mut self, over: bool) {
-        self.common.outside = Some(if over { BodyKind::Empty } else { BodyKind::UntilClose });
-        self.common.version = Version::Http2;
-    }
-
     /// How the received body is delimited, given the request's method (RFC 9112 §6.3). `set_status` does not change
     /// it.
     ///
@@ -452,32 +439,6 @@ impl ResponseHead {
             (_, _, Common { content_length: Some(n), .. }) => BodyKind::Length(n),
             _ => BodyKind::UntilClose,
         }
-    }
-
-    /// The Content-Length field, even if there is no body (HEAD, 304).
-    pub const fn content_length(&self) -> Option<u64> {
-        self.common.content_length
-    }
-
-    /// Bytes of the head on the wire.
-    pub const fn wire_len(&self) -> usize {
-        self.common.len
-    }
-
-    /// All bytes received and not yet recycled: the head, if complete, and everything after it.
-    pub fn buffer(&self) -> &[u8] {
-        &self.headers.base
-    }
-
-    /// The buffer to read into. Callers must only append.
-    pub const fn buffer_mut(&mut self) -> &mut Vec<u8> {
-        &mut self.headers.base
-    }
-
-    /// The bytes received after the head.
-    #[inline]
-    pub fn rest(&self) -> &[u8] {
-        self.headers.base.get(self.common.len..).unwrap_or_default()
     }
 
     /// Ends this message: removes the head and the first `used` bytes after it. The rest belongs to the next message
