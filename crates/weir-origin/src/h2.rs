@@ -11,10 +11,10 @@ use bytes::Bytes;
 use h2::RecvStream;
 use h2::server::{Builder, SendResponse};
 use http::Request;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::grpc;
 use crate::site::Site;
-use crate::stream::Begun;
 
 /// The client connection preface (RFC 9113 §3.4).
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -30,7 +30,7 @@ const WINDOW_OF_CONNECTION: u32 = 16 * WINDOW;
 const FIELDS_MOST: u32 = 64 * 1024;
 
 /// Serves a connection until either side closes. An error only ends it: nobody is left to report it to.
-pub(crate) async fn serve(stream: Begun, site: Arc<Site>) {
+pub(crate) async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, site: Arc<Site>) {
     let handshake = Builder::new()
         .max_concurrent_streams(STREAMS)
         .initial_window_size(WINDOW)

@@ -4,10 +4,11 @@
 use std::io;
 use std::sync::Arc;
 
+use tokio::io::AsyncReadExt;
+
 use crate::connection::{Body, Connection, Request, Version};
 use crate::fixed::{self, Fixed};
 use crate::request::{Framing, Head, MAX_HEAD, Parsed};
-use crate::stream::Begun;
 use crate::{h2, pages, response, websocket};
 
 /// Responses are collected up to this size before they are written.
@@ -19,8 +20,12 @@ impl Connection {
         let site = Arc::clone(&self.site);
         site.cells.accepted.add(1);
         match self.is_h2().await {
-            // Boxed: its state is large, and HTTP/1.1 connections do not need it.
-            Ok(true) => Box::pin(h2::serve(Begun::new(self.input, self.stream), self.site)).await,
+            Ok(true) => {
+                let (rest, writer) = tokio::io::split(self.stream);
+                let begun = tokio::io::join(io::Cursor::new(self.input).chain(rest), writer);
+                // Boxed: its state is large, and HTTP/1.1 connections do not need it.
+                Box::pin(h2::serve(begun, self.site)).await;
+            }
             Ok(false) => {
                 let _ = self.run().await;
             }

@@ -1,4 +1,4 @@
-//! The transport of a connection: a `weir_wire::Transport` with tokio's traits, which the crate `h2` requires, or the
+//! The stream below a connection: a `weir_wire::Transport` with tokio's traits, which the crate `h2` requires, or the
 //! memory that an HTTP/2 page writes to. Counts the bytes of clients for every protocol.
 
 use std::io;
@@ -26,14 +26,6 @@ pub(crate) struct Counted {
     cells: Arc<Cells>,
 }
 
-/// A stream with bytes that were already read; they come first.
-#[derive(Debug)]
-pub(crate) struct Begun {
-    begin: Vec<u8>,
-    used: usize,
-    stream: Stream,
-}
-
 impl Stream {
     pub(crate) const fn wire(transport: weir_wire::Transport, cells: Arc<Cells>) -> Self {
         Self::Wire(Counted { transport, cells })
@@ -50,12 +42,6 @@ impl Stream {
             Self::Memory(_) => {}
             Self::Wire(s) => s.transport.abort(),
         }
-    }
-}
-
-impl Begun {
-    pub(crate) const fn new(begin: Vec<u8>, stream: Stream) -> Self {
-        Self { begin, used: 0, stream }
     }
 }
 
@@ -97,33 +83,5 @@ impl AsyncWrite for Stream {
             Self::Memory(s) => Pin::new(s).poll_shutdown(cx),
             Self::Wire(s) => s.transport.poll_shutdown(cx),
         }
-    }
-}
-
-impl AsyncRead for Begun {
-    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        let rest = this.begin.get(this.used..).unwrap_or_default();
-        if rest.is_empty() {
-            return Pin::new(&mut this.stream).poll_read(cx, buf);
-        }
-        let piece = rest.get(..buf.remaining()).unwrap_or(rest);
-        buf.put_slice(piece);
-        this.used += piece.len();
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Begun {
-    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
     }
 }
