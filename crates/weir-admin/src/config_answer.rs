@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use weir_gateway::config::Diagnostics;
 use weir_gateway::config::schema::Role;
-use weir_gateway::history::Revision;
+use weir_gateway::history::RevisionStatus;
 use weir_gateway::{Changed, Gateway, NotChanged, request_file};
 
 /// Most revisions listed in an answer about a conflicting change.
@@ -24,23 +24,6 @@ pub(crate) struct Trail {
 }
 
 pub(crate) type Outcome = Result<Answer, Answer>;
-
-/// A revision as JSON, without the paths of its files, which readers need not know.
-pub(crate) fn about(gateway: &Gateway, revision: &Revision) -> Value {
-    // The stored verdict is `accepted` until another replaces it.
-    let on_trial = gateway.is_on_trial(revision.number);
-    json!({
-        "number": revision.number,
-        "hash": revision.hash,
-        "parent": revision.parent,
-        "time": revision.time,
-        "author": revision.author,
-        "source": revision.source,
-        "message": revision.message,
-        "verdict": if on_trial { "on trial" } else { revision.verdict.as_str() },
-        "changed": revision.changed,
-    })
-}
 
 /// The result of a change, as JSON.
 pub(crate) fn document(gateway: &Gateway, changed: &Changed, who: &Identity, dry_run: bool) -> Value {
@@ -137,10 +120,10 @@ pub(crate) fn refuse(not: &NotChanged, who: &Identity, gateway: &Gateway) -> Ans
 }
 
 /// The latest revisions that changed an entry, newest first.
-fn meanwhile(thing: &str, gateway: &Gateway) -> Vec<Value> {
+fn meanwhile(thing: &str, gateway: &Gateway) -> Vec<RevisionStatus> {
     let revisions = gateway.revisions().unwrap_or_default();
-    let changed = revisions.iter().rev().filter(|revision| revision.changed.iter().any(|name| name == thing));
-    changed.take(MEANWHILE).map(|revision| about(gateway, revision)).collect()
+    let changed = revisions.into_iter().rev();
+    changed.filter(|revision| revision.changed.iter().any(|name| name == thing)).take(MEANWHILE).collect()
 }
 
 pub(crate) fn extend(document: &mut Value, members: Value) {

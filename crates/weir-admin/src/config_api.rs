@@ -4,9 +4,7 @@
 
 use crate::answer::{self, Answer};
 use crate::calls::Do;
-use crate::config_answer::{
-    Outcome, about, document, extend, members_for, mistakes, refuse, tagged, told_to, with_trail,
-};
+use crate::config_answer::{Outcome, document, members_for, mistakes, refuse, tagged, told_to, with_trail};
 use crate::config_request::{ConfigRequest, by, flag, tags, terms};
 use crate::guard::Identity;
 use crate::managed_api;
@@ -18,8 +16,8 @@ use weir_gateway::config::node::Value as NodeValue;
 use weir_gateway::config::schema::Role;
 use weir_gateway::config::secrecy::hide_refused;
 use weir_gateway::config::{Diagnostics, Node, Texts, digest, parse};
-use weir_gateway::history::Origin;
 use weir_gateway::history::diff::{self, Differences};
+use weir_gateway::history::{Drift, Origin};
 use weir_gateway::{Change, Edit, Gateway, NotChanged, OnlyIf, Terms, request_file};
 
 /// Executes a call.
@@ -90,21 +88,8 @@ fn get(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {
 }
 
 fn revisions(gateway: &Gateway) -> Outcome {
-    Ok(answer::json(StatusCode::OK, &revisions_of(gateway)?))
-}
-
-/// The history, newest first.
-pub(crate) fn revisions_of(gateway: &Gateway) -> Result<Value, Answer> {
     let no_history = || answer::problem(StatusCode::NOT_FOUND, &NotChanged::NoHistory.to_string());
-    let revisions = gateway.revisions().ok_or_else(no_history)?;
-    let pinned = gateway.pinned();
-    let document = json!({
-        "running": revisions.last().map(|revision| revision.number),
-        "pinned": pinned.as_ref().map(|(number, _)| number),
-        "why": pinned.as_ref().map(|(_, why)| why),
-        "revisions": revisions.iter().rev().map(|revision| about(gateway, revision)).collect::<Vec<_>>(),
-    });
-    Ok(document)
+    Ok(answer::json(StatusCode::OK, &json!(gateway.history().ok_or_else(no_history)?)))
 }
 
 fn revision(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {
@@ -112,7 +97,7 @@ fn revision(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {
     let revisions = gateway.revisions().unwrap_or_default();
     let texts = gateway.revision_texts(number).map_err(|not| refuse(&not, &asked.who, gateway))?;
     let found = revisions.iter().find(|revision| revision.number == number);
-    let mut document = found.map_or_else(|| json!({}), |found| about(gateway, found));
+    let mut document = found.map_or_else(|| json!({}), |found| json!(found));
     document["config"] = diff::shown(&tree(&texts, &asked.who)?);
     Ok(answer::json(StatusCode::OK, &document))
 }
@@ -145,13 +130,10 @@ pub(crate) fn between(
     Ok(diff::diff(&side(from)?, &side(to)?))
 }
 
-pub(crate) fn told(differences: &Differences) -> Value {
-    json!({
-        "differences": differences.differences,
-        "more": differences.more,
-        "things": differences.things,
-        "text": differences.to_text(),
-    })
+fn told(differences: &Differences) -> Value {
+    let mut document = json!(differences);
+    document["text"] = differences.to_text().into();
+    document
 }
 
 fn fleet(gateway: &Gateway) -> Answer {
@@ -175,41 +157,35 @@ fn fleet(gateway: &Gateway) -> Answer {
 }
 
 fn drift(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {
-    Ok(answer::json(StatusCode::OK, &drift_of(gateway, &asked.who)?))
+    Ok(answer::json(StatusCode::OK, &json!(drift_of(gateway, &asked.who)?)))
 }
 
 /// Whether the files differ from the running config.
-pub(crate) fn drift_of(gateway: &Gateway, who: &Identity) -> Result<Value, Answer> {
+pub(crate) fn drift_of(gateway: &Gateway, who: &Identity) -> Result<Drift, Answer> {
     let running = gateway.texts();
-    let (pinned, latest) = (gateway.pinned(), gateway.revisions().and_then(|all| all.last().cloned()));
+    let (pinned, why) = gateway.pinned().unzip();
+    let latest = gateway.revisions().and_then(|all| Some(all.last()?.number));
     let runs = tree(&running, who)?;
-    let mut document = json!({
-        "running": hash(&running, &runs),
-        "disk": null,
-        "latest": latest.map(|latest| latest.number),
-        "pinned": pinned.as_ref().map(|(number, _)| number),
-        "why": pinned.as_ref().map(|(_, why)| why),
-        "unsaved": gateway.unsaved(),
-    });
+    let unsaved = gateway.unsaved();
+    let drift = Drift { running: hash(&running, &runs), latest, pinned, why, unsaved, ..Drift::default() };
     match gateway.texts_on_disk() {
         Ok(disk) => {
-            let there = on_disk(gateway, &disk, who)?;
-            let differences = diff::diff(&runs, &there);
-            document["disk"] = hash(&disk, &tree(&disk, who)?).into();
-            document["drift"] = (!differences.is_empty()).into();
-            extend(&mut document, told(&differences));
+            let found = diff::diff(&runs, &on_disk(gateway, &disk, who)?);
+            Ok(Drift {
+                disk: Some(hash(&disk, &tree(&disk, who)?)),
+                drift: !found.is_empty(),
+                text: found.to_text(),
+                differences: found.differences,
+                more: Some(found.more),
+                things: Some(found.things),
+                ..drift
+            })
         }
         Err(diagnostics) => {
-            document["drift"] = true.into();
-            document["differences"] = json!([]);
-            document["text"] = format!(
-                "the files cannot be read:\n{}",
-                told_to(&diagnostics, who, running.managed_path.as_deref()).to_text()
-            )
-            .into();
+            let told = told_to(&diagnostics, who, running.managed_path.as_deref()).to_text();
+            Ok(Drift { drift: true, text: format!("the files cannot be read:\n{told}"), ..drift })
         }
     }
-    Ok(document)
 }
 
 fn explain(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {

@@ -26,18 +26,17 @@ use attempts::Attempts;
 
 use crate::answer::{self, Answer};
 use crate::by_hand::plain;
+use crate::config_api;
 use crate::guard::{Access, Denied, Identity};
 use crate::why;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Method, StatusCode, Uri};
 use record::{Look, Record, Things, ThingsLook};
-use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
-use weir_console::view::{self, Question, Role as Sees, Status, Viewer, WhyQuery};
+use weir_console::view::{self, Autopsies, Drift, Explanation, Question, Role, Status, Viewer, WhyQuery};
 use weir_console::{Asset, Frame, Screen};
 use weir_gateway::Gateway;
-use weir_gateway::config::schema::Role;
 
 pub(crate) use record::STEP;
 
@@ -244,9 +243,11 @@ pub(crate) fn asset(asset: &'static Asset) -> Answer {
 
 /// Renders a page. Blocking.
 pub(crate) fn page(console: &Console, gateway: &Gateway, asked: &Asked) -> Answer {
-    let status: Status = views::read(json!(gateway.status()));
-    let viewer =
-        Viewer { name: asked.who.name.clone(), role: sees(asked.who.role), csrf: asked.csrf.clone() };
+    let mut status = gateway.status();
+    // People look for names; the API keeps the order of the config.
+    status.listeners.sort_by(|(a, _), (b, _)| a.cmp(b));
+    status.upstreams.sort_by(|(a, _), (b, _)| a.cmp(b));
+    let viewer = Viewer { name: asked.who.name.clone(), role: asked.who.role, csrf: asked.csrf.clone() };
     let theme = session::cookie(&asked.headers, THEME);
     let frame = Frame { place: place(&asked.headers), theme, viewer: Some(&viewer), status: Some(&status) };
     let here = Page { console, gateway, asked, frame: &frame, status: &status };
@@ -313,15 +314,13 @@ impl Page<'_> {
         let mut pulse = views::pulse(self.gateway, &self.console.record);
         pulse.upstreams = self.console.things.seen(&views::look(self.gateway));
         let revisions = self.gateway.revisions().unwrap_or_default();
-        let latest: Option<view::Revision> =
-            revisions.last().map(|latest| views::read(crate::config_answer::about(self.gateway, latest)));
         // Reads the config files, so not every two seconds.
-        let drift = (!self.is_live()).then(|| self.drift()).map(views::read);
-        weir_console::overview(self.frame, self.status, &pulse, latest.as_ref(), drift.as_ref())
+        let drift = (!self.is_live()).then(|| self.drift());
+        weir_console::overview(self.frame, self.status, &pulse, revisions.last(), drift.as_ref())
     }
 
-    fn drift(&self) -> Value {
-        crate::config_api::drift_of(self.gateway, &self.asked.who).unwrap_or_else(|_| json!({}))
+    fn drift(&self) -> Drift {
+        config_api::drift_of(self.gateway, &self.asked.who).unwrap_or_default()
     }
 
     fn routes(&self) -> String {
@@ -336,7 +335,7 @@ impl Page<'_> {
             listener: value("listener"),
         };
         let told = (!asked.url.is_empty()).then(|| self.explain(&asked));
-        let listeners: Vec<String> = self.status.listeners.keys().cloned().collect();
+        let listeners: Vec<String> = self.status.listeners.iter().map(|(name, _)| name.clone()).collect();
         weir_console::routes(self.frame, &routes, &value("q"), &listeners, &asked, told.as_ref())
     }
 
@@ -366,7 +365,7 @@ impl Page<'_> {
             .ok_or_else(|| self.nothing("There is no such upstream."))
     }
 
-    fn explain(&self, asked: &Question) -> Result<view::Explanation, String> {
+    fn explain(&self, asked: &Question) -> Result<Explanation, String> {
         let lines = asked.fields.lines().map(str::trim).filter(|line| !line.is_empty()).take(FIELDS);
         let fields: Vec<(String, String)> = lines
             .map(|line| match line.split_once(':') {
@@ -376,8 +375,7 @@ impl Page<'_> {
             .collect::<Result<_, _>>()?;
         let method = if asked.method.is_empty() { "GET" } else { &asked.method };
         let listener = Some(asked.listener.as_str()).filter(|listener| !listener.is_empty());
-        let told = self.gateway.explain(listener, method, &asked.url, &fields)?;
-        Ok(views::read(json!(told)))
+        self.gateway.explain(listener, method, &asked.url, &fields)
     }
 
     fn failures(&self) -> PageResult {
@@ -391,7 +389,7 @@ impl Page<'_> {
             let told = self.gateway.why(question(&format!("/{id}")).map_err(|wrong| self.nothing(&wrong))?);
             let known = plain(id).unwrap_or_default();
             let found = told.found.first().ok_or_else(|| self.nothing(&why::not_found(&known, &told)))?;
-            return Ok(weir_console::failure(self.frame, &views::read(json!(found))));
+            return Ok(weir_console::failure(self.frame, found));
         }
         let each = value("each") == "1";
         let mut sought =
@@ -403,11 +401,11 @@ impl Page<'_> {
             Ok(question) => {
                 let question =
                     weir_gateway::autopsy::Question { most: MOST_FAILURES, grouped: !each, ..question };
-                views::read(json!(self.gateway.why(question)))
+                self.gateway.why(question)
             }
             Err(wrong) => {
                 sought.wrong = Some(wrong);
-                view::Why { on: true, held: 1, ..view::Why::default() }
+                Autopsies { on: true, held: 1, ..Autopsies::default() }
             }
         };
         Ok(weir_console::failures(self.frame, &told, &sought))
@@ -415,7 +413,7 @@ impl Page<'_> {
 
     fn config(&self) -> PageResult {
         let texts = self.gateway.texts();
-        let tree = crate::config_api::seen(&texts, &self.asked.who)
+        let tree = config_api::seen(&texts, &self.asked.who)
             .ok_or_else(|| self.nothing("The config cannot be read again."))?;
         let parts: Vec<&str> = self.rest().split('/').collect();
         match parts.as_slice() {
@@ -436,14 +434,7 @@ impl Page<'_> {
             .gateway
             .managed_text(self.asked.who.writes())
             .map_err(|not| self.nothing(&not.to_string()))?;
-        let editor = view::Editor {
-            path: managed.path.display().to_string(),
-            text: managed.text,
-            etag: managed.tag,
-            hidden: managed.hidden,
-            history: self.gateway.revisions().is_some(),
-        };
-        Ok(weir_console::config::edit(self.frame, &editor))
+        Ok(weir_console::config::edit(self.frame, &managed, self.gateway.revisions().is_some()))
     }
 
     fn history(&self) -> PageResult {
@@ -451,12 +442,10 @@ impl Page<'_> {
             if !self.rest().is_empty() {
                 return Err(self.nothing("There is no such page."));
             }
-            let revisions: Option<view::Revisions> =
-                crate::config_api::revisions_of(self.gateway).ok().map(views::read);
-            return Ok(weir_console::history::list(self.frame, revisions.as_ref()));
+            return Ok(weir_console::history::list(self.frame, self.gateway.history().as_ref()));
         };
-        let told = match crate::config_api::between(self.gateway, &self.asked.who, from, to) {
-            Ok(differences) => Ok(views::read(crate::config_api::told(&differences))),
+        let told = match config_api::between(self.gateway, &self.asked.who, from, to) {
+            Ok(differences) => Ok(differences),
             Err(refused) if refused.status() == StatusCode::NOT_FOUND => {
                 Err("There is no such revision any more.".to_owned())
             }
@@ -475,7 +464,7 @@ impl Page<'_> {
     fn consumers(&self) -> String {
         let running = self.gateway.configs().borrow().clone();
         let consumers = views::consumers(self.gateway, &running);
-        let tree = crate::config_api::seen(&self.gateway.texts(), &self.asked.who);
+        let tree = config_api::seen(&self.gateway.texts(), &self.asked.who);
         let plans = tree.map(|tree| views::plans(&tree, &running)).unwrap_or_default();
         weir_console::consumers(self.frame, &consumers, &plans, &self.status.filters)
     }
@@ -492,15 +481,6 @@ pub(crate) fn look(console: &Console, gateway: &Gateway) {
     let (now, figures) = (Instant::now(), gateway.figures());
     console.record.add(Look::of(&figures, now));
     console.things.add(now, || ThingsLook::of(&figures, &gateway.upstream_figures(), now));
-}
-
-const fn sees(role: Role) -> Sees {
-    match role {
-        Role::Read => Sees::Read,
-        Role::Operate => Sees::Operate,
-        Role::Write => Sees::Write,
-        Role::Admin => Sees::Admin,
-    }
 }
 
 /// The host of the request, which the guard has checked.

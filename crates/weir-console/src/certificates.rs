@@ -2,7 +2,7 @@
 
 use crate::frame::{Frame, Screen};
 use crate::html::{Html, each, ticked};
-use crate::view::{Certificate, Status};
+use crate::view::{CertificateStatus, Status};
 use crate::words::{clock, moment};
 
 /// A certificate with fewer days left counts as a problem; `weir check` warns from the same day on.
@@ -10,7 +10,7 @@ pub(crate) const SOON_DAYS: i64 = 14;
 
 /// The page, soonest expiry first.
 pub fn certificates(frame: &Frame<'_>, status: &Status) -> String {
-    let mut list: Vec<&Certificate> = status.certificates.iter().collect();
+    let mut list: Vec<&CertificateStatus> = status.certificates.iter().collect();
     list.sort_by_key(|certificate| certificate.days_left);
     let rows = each(list, |certificate| {
         let (class, words) = left(certificate);
@@ -39,7 +39,7 @@ pub fn certificates(frame: &Frame<'_>, status: &Status) -> String {
 }
 
 /// The remaining validity.
-fn left(certificate: &Certificate) -> (&'static str, String) {
+fn left(certificate: &CertificateStatus) -> (&'static str, String) {
     let stand_in = certificate.acme.as_ref().is_some_and(|acme| acme.state == "stand_in");
     match certificate.days_left {
         _ if stand_in => ("bad", "a stand-in: clients do not trust it".to_owned()),
@@ -52,7 +52,7 @@ fn left(certificate: &Certificate) -> (&'static str, String) {
 }
 
 /// Who renews the certificate, and when; or why renewal failed.
-fn renewal(certificate: &Certificate) -> Html {
+fn renewal(certificate: &CertificateStatus) -> Html {
     let Some(acme) = &certificate.acme else { return html!("<small>by hand: the file is watched</small>") };
     let renews = acme.renews_at.as_ref().map(|at| html!(", {}", moment(at)));
     let now = acme.ordering.then(|| html!(", being ordered now"));
@@ -61,7 +61,7 @@ fn renewal(certificate: &Certificate) -> Html {
         html!(
             "<br><span class=\"is-bad\">{}</span> <small>{}{}</small>",
             ticked(&error.text),
-            ticked(&error.hint),
+            ticked(error.hint),
             next
         )
     });

@@ -1,7 +1,7 @@
 //! Judges the condition of an upstream by its endpoints and by the attempts of the last minute. Even with all
 //! endpoints in rotation, every request may fail.
 
-use crate::view::{Seen, Status, Upstream};
+use crate::view::{Seen, Status, UpstreamStatus};
 use crate::words::{counted, percent};
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(crate) enum Condition {
 /// An upstream with its condition.
 pub(crate) struct Judged<'a> {
     pub(crate) name: &'a str,
-    pub(crate) upstream: &'a Upstream,
+    pub(crate) upstream: &'a UpstreamStatus,
     pub(crate) seen: Seen,
     pub(crate) condition: Condition,
     /// The reason, in a few words.
@@ -46,7 +46,7 @@ impl Condition {
 
 /// Every upstream, worst first.
 pub(crate) fn judged<'a>(status: &'a Status, seen: &BTreeMap<String, Seen>) -> Vec<Judged<'a>> {
-    let judge = |(name, upstream): (&'a String, &'a Upstream)| {
+    let judge = |(name, upstream): &'a (String, UpstreamStatus)| {
         let seen = seen.get(name).copied().unwrap_or_default();
         let (condition, why) = judge(upstream, &seen);
         Judged { name, upstream, seen, condition, why }
@@ -60,7 +60,7 @@ pub(crate) fn judged<'a>(status: &'a Status, seen: &BTreeMap<String, Seen>) -> V
     all
 }
 
-fn judge(upstream: &Upstream, seen: &Seen) -> (Condition, String) {
+fn judge(upstream: &UpstreamStatus, seen: &Seen) -> (Condition, String) {
     let (bad, attempts) = (seen.bad(), seen.attempts);
     let all = upstream.endpoints.len();
     let out = upstream.endpoints.iter().filter(|endpoint| !endpoint.healthy).count();
@@ -104,11 +104,11 @@ fn judge(upstream: &Upstream, seen: &Seen) -> (Condition, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::view::Endpoint;
+    use crate::view::EndpointStatus;
 
-    fn upstream(healthy: &[bool]) -> Upstream {
-        let endpoint = |healthy: &bool| Endpoint { healthy: *healthy, ..Endpoint::default() };
-        Upstream { endpoints: healthy.iter().map(endpoint).collect(), ..Upstream::default() }
+    fn upstream(healthy: &[bool]) -> UpstreamStatus {
+        let endpoint = |healthy: &bool| EndpointStatus { healthy: *healthy, ..EndpointStatus::default() };
+        UpstreamStatus { endpoints: healthy.iter().map(endpoint).collect(), ..UpstreamStatus::default() }
     }
 
     #[test]
@@ -136,7 +136,7 @@ mod tests {
     fn the_worst_stands_first() {
         let mut status = Status::default();
         for (name, healthy) in [("a", true), ("b", false), ("c", true), ("d", true)] {
-            status.upstreams.insert(name.to_owned(), upstream(&[healthy]));
+            status.upstreams.push((name.to_owned(), upstream(&[healthy])));
         }
         let of = |failed| Seen { attempts: 100, failed, ..Seen::default() };
         let seen = [("c".to_owned(), of(90)), ("d".to_owned(), of(10))].into();

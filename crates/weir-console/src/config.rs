@@ -2,7 +2,7 @@
 
 use crate::frame::{Frame, Screen};
 use crate::html::{Html, each, part};
-use crate::view::{Config, ConfigEntry, Editor, Role};
+use crate::view::{Config, ConfigEntry, ManagedText, Role};
 use crate::words::counted;
 use crate::yaml;
 use serde_json::Value;
@@ -47,7 +47,7 @@ fn drift(frame: &Frame<'_>, config: &Config) -> Option<Html> {
         let told = if drift.disk.is_none() {
             html!("<pre class=\"code\" tabindex=\"0\">{}</pre>", drift.text)
         } else {
-            yaml::differences(&drift.differences, drift.more)
+            yaml::differences(&drift.differences, drift.more.unwrap_or_default())
         };
         let reload = frame.may(Role::Operate).then(|| {
             html!("<form data-call=\"POST\" data-url=\"/reload\" data-done=\"Reloaded.\"><button class=\"main\">Reload: run the files</button></form>")
@@ -154,9 +154,10 @@ fn moves(frame: &Frame<'_>, thing: &ConfigEntry) -> Option<Html> {
     })
 }
 
-/// The editor page.
-pub fn edit(frame: &Frame<'_>, editor: &Editor) -> String {
-    let hidden = match editor.hidden {
+/// The editor page. Trials require a history.
+pub fn edit(frame: &Frame<'_>, managed: &ManagedText, has_history: bool) -> String {
+    let path = managed.path.display().to_string();
+    let hidden = match managed.hidden {
         0 => None,
         1 => Some(html!(
             " Its one secret is shown as <code>***1</code>, and stays as it is where you leave that."
@@ -171,7 +172,7 @@ pub fn edit(frame: &Frame<'_>, editor: &Editor) -> String {
         let options = each(TRIALS, |(value, words)| html!("<option value=\"{}\">{}</option>", value, words));
         html!("<label title=\"{}\">{} <select name=\"{}\">{}</select></label>", after, label, name, options)
     };
-    let trials = editor.history.then(|| {
+    let trials = has_history.then(|| {
         html!(
             "{}{}",
             trial("watch", "Watch it for", "goes back by itself if errors or slow requests grow"),
@@ -187,11 +188,11 @@ pub fn edit(frame: &Frame<'_>, editor: &Editor) -> String {
          save\"><label for=\"message\">Why</label><input id=\"message\" name=\"message\" maxlength=\"500\" autocomplete=\"off\" placeholder=\"for the history\"><div \
          class=\"row\">{}</div><div class=\"row\"><button class=\"main\" id=\"save\" disabled>Save and run</button><a class=\"button\" \
          href=\"/config\">Cancel</a></div></div></div></form>",
-        editor.path,
+        path,
         hidden,
-        editor.etag,
-        editor.path,
-        editor.text,
+        managed.tag,
+        path,
+        managed.text,
         trials
     );
     frame.page(Screen::Config, "Edit the managed file", &Html::default(), &body)

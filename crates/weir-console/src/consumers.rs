@@ -2,7 +2,7 @@
 
 use crate::frame::{Frame, Screen};
 use crate::html::{Html, each, part};
-use crate::view::{Consumer, FilterFigure, Plan};
+use crate::view::{Consumer, FilterStatus, Plan};
 use crate::words::{count, counted, percent};
 use crate::yaml;
 
@@ -14,7 +14,7 @@ pub fn consumers(
     frame: &Frame<'_>,
     consumers: &[Consumer],
     plans: &[Plan],
-    figures: &[FilterFigure],
+    figures: &[FilterStatus],
 ) -> String {
     let body = html!("{}{}{}", list(consumers), plans_of(plans), state(figures));
     frame.page(Screen::Consumers, "Consumers", &Html::default(), &body)
@@ -83,7 +83,7 @@ fn plans_of(plans: &[Plan]) -> Option<Html> {
 }
 
 /// The state that filters report: breakers, concurrency, caches.
-fn state(figures: &[FilterFigure]) -> Option<Html> {
+fn state(figures: &[FilterStatus]) -> Option<Html> {
     let rows = each(figures, |figure| {
         html!(
             "<tr><th scope=\"row\"><code>{}</code><td data-label=\"filter\"><code>{}</code><td data-label=\"what\">{}{}<td class=\"num\" data-label=\"now\">{}",

@@ -2,11 +2,12 @@
 
 use crate::frame::{Frame, LIVE, Screen};
 use crate::html::{Html, each, part, ticked};
-use crate::view::{Autopsy, Moment, Why, WhyQuery};
+use crate::routes::others;
+use crate::view::{Autopsies, Autopsy, Moment, WhyQuery};
 use crate::words::{self, bytes, count, counted, moment};
 
 /// The list.
-pub fn failures(frame: &Frame<'_>, told: &Why, sought: &WhyQuery) -> String {
+pub fn failures(frame: &Frame<'_>, told: &Autopsies, sought: &WhyQuery) -> String {
     let kinds = [("", "All"), ("failed", "Failed"), ("slow", "Slow"), ("sampled", "Samples")];
     let tabs = each(kinds, |(kind, word)| {
         let here = (kind == sought.kind).then(|| html!(" aria-current=\"true\""));
@@ -62,15 +63,15 @@ pub fn failures(frame: &Frame<'_>, told: &Why, sought: &WhyQuery) -> String {
         how,
         LIVE,
         list,
-        count(told.held),
+        count(told.held as u64),
         told.since.as_ref().map(|since| html!(", the oldest from {}", moment(since))),
-        count(told.sample)
+        count(told.sample.into())
     );
     let live = html!("<button type=\"button\" id=\"pause\" aria-pressed=\"false\">Pause</button>");
     frame.page(Screen::Failures, "Failures", &live, &body)
 }
 
-fn nothing(told: &Why) -> &'static str {
+fn nothing(told: &Autopsies) -> &'static str {
     if !told.on {
         "Nothing is kept: limits.autopsy is 0B."
     } else if told.held == 0 {
@@ -83,7 +84,7 @@ fn nothing(told: &Why) -> &'static str {
 fn item(autopsy: &Autopsy, sought: &WhyQuery) -> Html {
     let cause = autopsy.cause.as_ref().map(|cause| html!("<code>{}</code> ", cause.code));
     let request = &autopsy.request;
-    let code = autopsy.cause.as_ref().map_or("", |cause| cause.code.as_str());
+    let code = autopsy.cause.as_ref().map_or("", |cause| cause.code);
     let route = autopsy.route.name.as_deref().unwrap_or_default();
     let alike = (autopsy.alike > 0).then(|| {
         html!(
@@ -116,7 +117,7 @@ fn status(autopsy: &Autopsy) -> String {
 }
 
 fn class(autopsy: &Autopsy) -> &'static str {
-    match (autopsy.kind.as_str(), autopsy.status) {
+    match (autopsy.kind, autopsy.status) {
         // A 4xx is usually the client's fault.
         ("failed", 400..=499) => "warn",
         ("failed", _) => "bad",
@@ -148,7 +149,7 @@ pub fn failure(frame: &Frame<'_>, autopsy: &Autopsy) -> String {
         neighbours(autopsy)
     );
     let back = html!("<a class=\"button\" href=\"/failures\">All failures</a>");
-    let title = match autopsy.kind.as_str() {
+    let title = match autopsy.kind {
         "failed" => "Why it failed",
         "slow" => "Why it was slow",
         _ => "One that was well",
@@ -160,7 +161,7 @@ fn key(autopsy: &Autopsy) -> Option<Html> {
     let general = autopsy.cause.as_ref().map(|cause| {
         html!(
             "<p class=\"quiet\">In general: {} {}</p>",
-            ticked(&cause.meaning),
+            ticked(cause.meaning),
             (autopsy.key.is_none() && !cause.change.is_empty())
                 .then(|| html!("To change: <code>{}</code>", cause.change))
         )
@@ -244,18 +245,7 @@ fn facts(autopsy: &Autopsy) -> Html {
 fn neighbours(autopsy: &Autopsy) -> Option<Html> {
     let all: Vec<_> = autopsy.route.runner_up.iter().chain(&autopsy.route.near).collect();
     (!all.is_empty()).then(|| {
-        let items = each(all.iter(), |other| {
-            html!(
-                "<li><a href=\"/config/routes/{}\">{}</a> <span>{}</span>",
-                part(&other.route),
-                other.route,
-                ticked(&other.why)
-            )
-        });
-        html!(
-            "<section><h2>{} near</h2><ul class=\"others\">{}</ul></section>",
-            counted(all.len(), "route"),
-            items
-        )
+        let routes = others(all.iter().map(|other| (&*other.route, &*other.why)));
+        html!("<section><h2>{} near</h2>{}</section>", counted(all.len(), "route"), routes)
     })
 }

@@ -28,7 +28,7 @@ pub fn fleet(frame: &Frame<'_>, own: &FleetStatus, fleet: &Fleet) -> String {
 
 /// The state of this gateway.
 fn node(own: &FleetStatus) -> Html {
-    let (class, sentence) = match own.state.as_str() {
+    let (class, sentence) = match own.state {
         "following" if own.refused.is_some() => {
             ("bad", "refused the bundle that it should run, and runs the one before")
         }

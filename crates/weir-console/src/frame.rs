@@ -1,7 +1,7 @@
 //! The frame of every page: head, navigation, and notices that an operator must see on any page.
 
 use crate::html::{Html, each};
-use crate::view::{Role, Status, Viewer};
+use crate::view::{FilterStatus, Role, Status, Viewer};
 use crate::words::moment;
 use crate::{MARK, SCRIPT, STYLE};
 
@@ -182,7 +182,7 @@ impl Frame<'_> {
         let status = self.status?;
         let (number, class, what) = match screen {
             Screen::Upstreams => {
-                let all = status.upstreams.values().flat_map(|upstream| &upstream.endpoints);
+                let all = status.upstreams.iter().flat_map(|(_, upstream)| &upstream.endpoints);
                 (all.filter(|endpoint| !endpoint.healthy).count(), "badge", "out of rotation")
             }
             Screen::Certificates => {
@@ -266,7 +266,7 @@ impl Frame<'_> {
             ));
         }
         let mut down: Vec<&str> =
-            status.filters.iter().filter(|f| f.is_maintenance()).map(|f| &*f.of).collect();
+            status.filters.iter().filter(|filter| is_maintenance(filter)).map(|f| &*f.of).collect();
         down.sort_unstable();
         down.dedup();
         for switch in down {
@@ -285,7 +285,7 @@ impl Frame<'_> {
         html!("<div id=\"notices\" data-live=\"{}\">{}</div>", LIVE, all.into_iter().collect::<Html>())
     }
 
-    fn trial(&self, trial: &crate::view::Trial) -> Html {
+    fn trial(&self, trial: &crate::view::TrialStatus) -> Html {
         let until = |at: &String| html!("<b>{}</b>", moment(at));
         let what = match (&trial.confirm_by, &trial.watched_until) {
             (Some(by), _) if !trial.revokes.is_empty() => html!(
@@ -331,6 +331,11 @@ impl Frame<'_> {
             back
         )
     }
+}
+
+/// Whether it reports that a `maintenance` switch is on.
+fn is_maintenance(filter: &FilterStatus) -> bool {
+    filter.filter == "maintenance" && filter.what == "on" && filter.value > 0
 }
 
 /// The URL of an asset, with the digest of its content.

@@ -2,7 +2,7 @@
 
 use crate::frame::{Frame, Screen};
 use crate::html::{Html, each, part};
-use crate::view::{Differences, Revision, Revisions, Role};
+use crate::view::{Differences, HistoryStatus, RevisionStatus, Role};
 use crate::words::moment;
 use crate::yaml;
 
@@ -10,7 +10,7 @@ use crate::yaml;
 const NAMED: usize = 6;
 
 /// The list.
-pub fn list(frame: &Frame<'_>, revisions: Option<&Revisions>) -> String {
+pub fn list(frame: &Frame<'_>, revisions: Option<&HistoryStatus>) -> String {
     let body = match revisions {
         None => html!(
             "<p class=\"empty\">There is no history: set <code>admin.state</code>, and every config that runs is kept, with a way back.</p>"
@@ -23,7 +23,7 @@ pub fn list(frame: &Frame<'_>, revisions: Option<&Revisions>) -> String {
     frame.page(Screen::History, "History", &Html::default(), &body)
 }
 
-fn row(frame: &Frame<'_>, revision: &Revision, running: Option<u64>) -> Html {
+fn row(frame: &Frame<'_>, revision: &RevisionStatus, running: Option<u64>) -> Html {
     let runs = Some(revision.number) == running;
     let badge = runs.then(|| html!(" <b class=\"pill\">runs</b>"));
     let message = (!revision.message.is_empty()).then(|| html!("<q>{}</q>", revision.message));
@@ -43,7 +43,7 @@ fn row(frame: &Frame<'_>, revision: &Revision, running: Option<u64>) -> Html {
         revision.number,
         badge,
         revision.author,
-        revision.source,
+        revision.source.name(),
         moment(&revision.time),
         message,
         things,

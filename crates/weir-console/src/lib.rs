@@ -6,8 +6,8 @@
 //!
 //! # Layout
 //!
-//! - [`view`] holds the view models. Most are deserialized from the JSON of the admin API, so the console and the
-//!   API cannot disagree.
+//! - [`view`] holds what pages show. Most are the types that the admin API answers with, so the console and the API
+//!   cannot disagree.
 //! - `html` is the template: literals with `{}`, where the type of each value escapes it. `frame` surrounds every
 //!   page.
 //! - A module for each screen: [`overview()`], [`routes()`], [`upstreams()`], their detail pages ([`route()`],

@@ -4,7 +4,7 @@ use crate::chart::{Line, chart};
 use crate::condition::{Condition, judged};
 use crate::frame::{Frame, LIVE, Screen};
 use crate::html::{Html, each, part};
-use crate::view::{Drift, Point, Pulse, Revision, Role, Status, Upstream};
+use crate::view::{Drift, Point, Pulse, RevisionStatus, Role, Status, UpstreamStatus};
 use crate::words::{self, count, counted, moment, percent, rate, span};
 
 /// Points of a full chart. A shorter history fills only part of it instead of being stretched.
@@ -15,7 +15,7 @@ pub fn overview(
     frame: &Frame<'_>,
     status: &Status,
     pulse: &Pulse,
-    latest: Option<&Revision>,
+    latest: Option<&RevisionStatus>,
     drift: Option<&Drift>,
 ) -> String {
     let reload = frame.may(Role::Operate).then(|| {
@@ -50,11 +50,7 @@ fn now(status: &Status, pulse: &Pulse) -> Html {
             format!("{} answers of 5xx", count(recent.failed)),
         ),
         ("p99", p99, quantiles_of(recent.p50_ms, recent.p95_ms)),
-        (
-            "Under way",
-            count(recent.active),
-            counted(usize::try_from(status.connections).unwrap_or(usize::MAX), "connection"),
-        ),
+        ("Under way", count(recent.active), counted(status.connections, "connection")),
     ];
     let tiles = each(tiles, |(name, value, more)| {
         html!("<div class=\"tile\"><dt>{}<dd><b>{}</b><small>{}</small></div>", name, value, more)
@@ -78,7 +74,7 @@ fn quantiles_of(p50: Option<f64>, p95: Option<f64>) -> String {
 
 /// The most serious problem, in a sentence.
 fn verdict(status: &Status, pulse: &Pulse) -> (&'static str, Html) {
-    let endpoints = || status.upstreams.values().flat_map(|upstream| &upstream.endpoints);
+    let endpoints = || status.upstreams.iter().flat_map(|(_, upstream)| &upstream.endpoints);
     let out = endpoints().filter(|endpoint| !endpoint.healthy).count();
     let upstreams = judged(status, &pulse.upstreams);
     let failing: Vec<_> = upstreams.iter().filter(|one| one.condition == Condition::Failing).collect();
@@ -126,7 +122,7 @@ fn verdict(status: &Status, pulse: &Pulse) -> (&'static str, Html) {
         let at = part(one.name);
         return ("warn", html!("Upstream <a href=\"/upstreams/{}\">{}</a>: {}.", at, one.name, one.why));
     }
-    let away = |upstream: &Upstream| upstream.discovery.as_ref().is_some_and(|it| it.state == "away");
+    let away = |upstream: &UpstreamStatus| upstream.discovery.as_ref().is_some_and(|it| it.state == "away");
     if let Some((name, _)) = status.upstreams.iter().find(|(_, upstream)| away(upstream)) {
         return (
             "warn",
@@ -181,11 +177,11 @@ fn causes(status: &Status, pulse: &Pulse) -> Html {
     let recent =
         |cause: &str| pulse.recent.causes.iter().find(|(name, _)| name == cause).map_or(0, |(_, n)| *n);
     let rows = each(&status.causes, |cause| {
-        let last = recent(&cause.cause);
+        let last = recent(cause.cause);
         html!(
             "<tr{}><th scope=\"row\"><a href=\"/failures?cause={}\"><code>{}</code></a><td class=\"num\">{}<td class=\"num\">{}",
             (last == 0).then(|| html!(" class=\"quiet\"")),
-            part(&cause.cause),
+            part(cause.cause),
             cause.cause,
             count(last),
             count(cause.count)
@@ -203,14 +199,14 @@ fn causes(status: &Status, pulse: &Pulse) -> Html {
     html!("<section id=\"causes\" data-live=\"5\"><h2>Errors by cause</h2>{}</section>", table)
 }
 
-fn config(status: &Status, latest: Option<&Revision>, drift: Option<&Drift>) -> Html {
+fn config(status: &Status, latest: Option<&RevisionStatus>, drift: Option<&Drift>) -> Html {
     let number = status.number.map(|number| html!("<a href=\"/history\">Revision {}</a> · ", number));
     let by = latest.map(|revision| {
         let message = (!revision.message.is_empty()).then(|| html!("<q>{}</q>", revision.message));
         html!(
             "<dt>Changed by<dd>{} ({}) {} {}",
             revision.author,
-            revision.source,
+            revision.source.name(),
             moment(&revision.time),
             message
         )
@@ -234,7 +230,7 @@ fn config(status: &Status, latest: Option<&Revision>, drift: Option<&Drift>) -> 
         "<section id=\"reload\"><h2>Config</h2><dl class=\"facts\"><dt>Runs<dd>{}<code>{}</code>, {}{}<dt>Last reload<dd>{}{}</dl>{}</section>",
         number,
         status.revision,
-        counted(usize::try_from(status.routes).unwrap_or(usize::MAX), "route"),
+        counted(status.routes, "route"),
         by,
         reload,
         drift,
@@ -250,7 +246,7 @@ fn listeners(status: &Status) -> Html {
         "<section><h2>Listeners</h2><table class=\"plain\"><caption class=\"hide\">Listeners</caption><thead><tr><th scope=\"col\">Name<th \
          scope=\"col\">Address<tbody>{}</table><p class=\"quiet\">{} · up for {}</p></section>",
         rows,
-        counted(usize::try_from(status.workers).unwrap_or(usize::MAX), "worker"),
+        counted(status.workers, "worker"),
         span(status.uptime_seconds)
     )
 }

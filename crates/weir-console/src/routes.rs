@@ -2,10 +2,10 @@
 
 use crate::frame::{Frame, Screen};
 use crate::html::{Html, each, part, ticked};
-use crate::view::{Explanation, Other, Question, Route, Target};
+use crate::view::{Explanation, Question, Route, Target};
 use crate::words::{self, count, percent, rate};
 use crate::yaml;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Most routes on one page. With more, the gateway does the filtering.
 pub(crate) const MOST: usize = 2000;
@@ -187,19 +187,6 @@ fn explained(e: &Explanation) -> Html {
         chosen,
         note
     );
-    let others = |title: &str, list: &[Other]| {
-        (!list.is_empty()).then(|| {
-            let items = each(list, |other| {
-                html!(
-                    "<li><a href=\"/config/routes/{}\">{}</a> <span>{}</span>",
-                    part(&other.route),
-                    other.route,
-                    ticked(&other.why)
-                )
-            });
-            html!("<h3>{}</h3><ul class=\"others\">{}</ul>", title, items)
-        })
-    };
     let winner = match &e.decision.winner {
         None => html!(
             "<p class=\"verdict bad\"><i aria-hidden=\"true\"></i><span>No route takes it: 404 <code>no_route</code>.</span></p>"
@@ -228,14 +215,15 @@ fn explained(e: &Explanation) -> Html {
         });
         html!("<h3>Filters, in this order</h3><ol class=\"steps\">{}</ol>", items)
     });
-    let leads = e.target.as_ref().map(|target| html!("<h3>Then</h3>{}", yaml::shown(&brief(target))));
+    let leads = e.target.as_ref().map(|target| html!("<h3>Then</h3>{}", yaml::shown(&brief(&json!(target)))));
     let near = e.decision.near_misses.len().min(NEAR);
-    let omitted = e.decision.omitted + (e.decision.near_misses.len() - near) as u64;
+    let lost = others(e.decision.lost.iter().map(|lost| (&*lost.route, &*lost.why)));
+    let lost = (!lost.is_empty()).then(|| html!("<h3>It would have matched too</h3>{}", lost));
+    let near_misses = e.decision.near_misses.iter().take(near).map(|miss| (&*miss.route, &*miss.why));
+    let near_misses = (near > 0).then(|| html!("<h3>It came near</h3>{}", others(near_misses)));
+    let omitted = e.decision.omitted + e.decision.near_misses.len() - near;
     let omitted = (omitted > 0).then(|| {
-        html!(
-            "<p class=\"quiet\">… and {} that do not match.</p>",
-            words::counted(usize::try_from(omitted).unwrap_or(usize::MAX), "route")
-        )
+        html!("<p class=\"quiet\">… and {} that do not match.</p>", words::counted(omitted, "route"))
     });
     html!(
         "<div class=\"answer\" aria-live=\"polite\">{}{}<div class=\"columns\"><div>{}{}</div><div>{}{}{}</div></div></div>",
@@ -243,10 +231,18 @@ fn explained(e: &Explanation) -> Html {
         request,
         filters,
         leads,
-        others("It would have matched too", &e.decision.lost),
-        others("It came near", e.decision.near_misses.get(..near).unwrap_or_default()),
+        lost,
+        near_misses,
         omitted
     )
+}
+
+/// Routes that a request did not take, each with the reason.
+pub(crate) fn others<'a>(routes: impl Iterator<Item = (&'a str, &'a str)>) -> Html {
+    let items = each(routes, |(route, why)| {
+        html!("<li><a href=\"/config/routes/{}\">{}</a> <span>{}</span>", part(route), route, ticked(why))
+    });
+    if items.is_empty() { items } else { html!("<ul class=\"others\">{}</ul>", items) }
 }
 
 /// The route's target, without empty members.

@@ -3,8 +3,18 @@
 use crate::frame::{Frame, Screen};
 use crate::view::*;
 use crate::{POLICY, history};
-use serde_json::{Value, json};
+use serde_json::json;
 use std::collections::BTreeMap;
+use std::path::PathBuf;
+use weir_gateway::autopsy::{CauseShown, ClientShown, KeyShown, Neighbour, RequestShown, RouteShown};
+use weir_gateway::explain::{FilterShown, Understood};
+use weir_gateway::history::Origin;
+use weir_gateway::prelude::Figure;
+use weir_gateway::route::{Captured, Decision, Lost, NearMiss, Rule, Winner};
+use weir_gateway::{
+    AcmeError, AcmeStatus, CauseCount, LastError, LeftOutStatus, ListenerStatus, NameStatus, OutOfRotation,
+    ReloadStatus,
+};
 
 const EVIL: &str = "<script>alert('1')</script>\"&--></textarea>{x}";
 
@@ -12,35 +22,116 @@ fn evil() -> String {
     EVIL.to_owned()
 }
 
+fn some_evil() -> Option<String> {
+    Some(evil())
+}
+
+static FIGURE: Figure = Figure::gauge(EVIL, EVIL, EVIL);
+
 /// A status in which every text is hostile.
 fn status() -> Status {
-    let reason = json!({ "reason": EVIL, "cause": EVIL, "detail": EVIL, "since": EVIL, "until": EVIL });
-    let endpoint = json!({
-        "address": EVIL, "weight": 1, "priority": 2, "zone": EVIL, "healthy": false, "state": EVIL, "reasons": [reason], "answered": 3, "failed": 2,
-        "first_byte_ms": 1.5, "last_error": { "cause": EVIL, "at": EVIL },
-    });
-    let mut well = endpoint.clone();
-    well["healthy"] = true.into();
-    serde_json::from_value(json!({
-        "version": EVIL, "revision": EVIL, "state": "draining", "number": 7,
-        "last_reload": { "at": EVIL, "result": "refused", "error": EVIL },
-        "causes": [ { "cause": EVIL, "count": 3 } ],
-        "trial": { "number": 7, "back_to": 6, "confirm_by": EVIL, "restricts": [EVIL], "revokes": [EVIL], "warnings": [EVIL] },
-        "pinned": EVIL, "unsaved": EVIL,
-        "fleet": {
-            "source": EVIL, "node": EVIL, "labels": { EVIL: EVIL }, "state": EVIL, "bundle": EVIL, "since": EVIL, "contact_seconds_ago": 3,
-            "refused": EVIL, "why": EVIL, "trouble": EVIL, "coordinates": true,
-        },
-        "filters": [ { "place": EVIL, "filter": EVIL, "what": EVIL, "of": EVIL, "value": 1 }, { "filter": "maintenance", "what": "on", "of": EVIL, "value": 1 } ],
-        "listeners": { EVIL: { "address": EVIL } },
-        "certificates": [ { "cert": EVIL, "names": [EVIL], "not_after": EVIL, "days_left": 3, "acme": { "state": EVIL, "renews_at": EVIL, "error": { "reason": EVIL, "text": EVIL, "hint": EVIL }, "next_try": EVIL, "challenge": EVIL } } ],
-        "upstreams": {
-            EVIL: { "panic": true, "endpoints": [endpoint, well], "names": [ { "name": EVIL, "addresses": [EVIL], "error": EVIL } ], "discovery": { "registry": EVIL,
-                "place": EVIL, "state": "away", "left_out": [ { "id": EVIL, "why": EVIL } ], "unusable": 1, "last_good": EVIL, "away_since": EVIL, "error": EVIL } },
-            "none": { "panic": false, "endpoints": [] },
-        },
-    }))
-    .unwrap()
+    let reason =
+        OutOfRotation { reason: EVIL, cause: evil(), detail: some_evil(), since: evil(), until: some_evil() };
+    let out = EndpointStatus {
+        address: evil(),
+        weight: 1,
+        priority: 2,
+        zone: some_evil(),
+        healthy: false,
+        state: EVIL,
+        reasons: vec![reason],
+        answered: 3,
+        failed: 2,
+        errors: 0,
+        first_byte_ms: Some(1.5),
+        last_error: Some(LastError { cause: EVIL, at: evil() }),
+    };
+    let well = EndpointStatus { healthy: true, ..out.clone() };
+    let name = NameStatus { name: evil(), addresses: vec![evil()], age_seconds: None, error: some_evil() };
+    let discovery = DiscoveryStatus {
+        registry: EVIL,
+        place: evil(),
+        state: "away",
+        left_out: vec![LeftOutStatus { id: evil(), why: evil() }],
+        unusable: 1,
+        last_good: some_evil(),
+        away_since: some_evil(),
+        error: some_evil(),
+        ..DiscoveryStatus::default()
+    };
+    let acme = AcmeStatus {
+        state: EVIL,
+        directory: evil(),
+        challenge: EVIL,
+        renews_at: some_evil(),
+        error: Some(AcmeError { reason: EVIL, text: evil(), hint: EVIL, at: evil() }),
+        next_try: some_evil(),
+        ..AcmeStatus::default()
+    };
+    let certificate = CertificateStatus {
+        cert: evil(),
+        names: vec![evil()],
+        not_after: evil(),
+        days_left: 3,
+        not_before: None,
+        acme: Some(acme),
+    };
+    let filter =
+        |filter, what| FilterStatus { place: evil(), filter, what, of: evil(), value: 1, figure: &FIGURE };
+    let upstream = UpstreamStatus {
+        panic: true,
+        endpoints: vec![out, well],
+        names: vec![name],
+        discovery: Some(discovery),
+    };
+    Status {
+        version: evil(),
+        revision: evil(),
+        state: "draining",
+        number: Some(7),
+        last_reload: Some(ReloadStatus { at: evil(), result: "refused", error: some_evil() }),
+        causes: vec![CauseCount { cause: EVIL, count: 3 }],
+        trial: Some(TrialStatus {
+            number: 7,
+            back_to: 6,
+            watched_until: None,
+            confirm_by: some_evil(),
+            restricts: vec![evil()],
+            revokes: vec![evil()],
+            warnings: vec![evil()],
+        }),
+        pinned: some_evil(),
+        unsaved: some_evil(),
+        fleet: Some(FleetStatus {
+            source: evil(),
+            node: evil(),
+            labels: [(evil(), evil())].into(),
+            state: EVIL,
+            bundle: some_evil(),
+            since: some_evil(),
+            contact_seconds_ago: Some(3),
+            refused: some_evil(),
+            why: some_evil(),
+            trouble: some_evil(),
+            coordinates: true,
+            ..FleetStatus::default()
+        }),
+        filters: vec![filter(EVIL, EVIL), filter("maintenance", "on")],
+        listeners: vec![(evil(), ListenerStatus { address: evil() })],
+        certificates: vec![certificate],
+        upstreams: vec![(evil(), upstream), ("none".to_owned(), UpstreamStatus::default())],
+        ..Status::default()
+    }
+}
+
+/// The status of a gateway with one upstream.
+fn with_upstream(upstream: UpstreamStatus) -> Status {
+    Status { upstreams: vec![("up".to_owned(), upstream)], ..Status::default() }
+}
+
+fn with_endpoints(healthy: &[bool]) -> UpstreamStatus {
+    let endpoint = |healthy: &bool| EndpointStatus { healthy: *healthy, ..EndpointStatus::default() };
+    UpstreamStatus { endpoints: healthy.iter().map(endpoint).collect(), ..UpstreamStatus::default() }
 }
 
 fn route() -> Route {
@@ -58,39 +149,94 @@ fn route() -> Route {
 }
 
 fn explanation() -> Explanation {
-    let other = json!({ "route": EVIL, "why": EVIL });
-    serde_json::from_value(json!({
-        "request": { "method": EVIL, "host": EVIL, "path": EVIL, "query": EVIL, "listener": EVIL, "note": EVIL },
-        "decision": {
-            "winner": { "route": EVIL, "host": EVIL, "path": EVIL, "captures": [ { "name": EVIL, "value": EVIL } ] },
-            "lost": [other], "near_misses": [other], "omitted": 4,
+    let winner = Winner {
+        index: 0,
+        route: evil(),
+        host: evil(),
+        path: evil(),
+        conditions: 0,
+        captures: vec![Captured { name: evil(), value: evil() }],
+        asked_before: 0,
+    };
+    Explanation {
+        request: Understood {
+            method: evil(),
+            host: evil(),
+            path: evil(),
+            query: some_evil(),
+            listener: evil(),
+            listener_reason: some_evil(),
+            note: some_evil(),
         },
-        "filters": [ { "name": EVIL, "settings": { EVIL: EVIL } } ],
-        "target": { "upstreams": [ { "name": EVIL } ] },
-    }))
-    .unwrap()
+        decision: Decision {
+            winner: Some(winner),
+            lost: vec![Lost { index: 1, route: evil(), rule: Rule::Host, why: evil() }],
+            near_misses: vec![NearMiss { index: 2, route: evil(), failed: evil(), why: evil() }],
+            omitted: 4,
+        },
+        filters: vec![FilterShown { name: EVIL, settings: json!({ EVIL: EVIL }), tells: vec![evil()] }],
+        target: Some(TargetShown::Files {
+            root: evil(),
+            index: vec![evil()],
+            browse: false,
+            fallback: some_evil(),
+        }),
+        grpc: None,
+    }
 }
 
 fn autopsy() -> Autopsy {
-    let other = json!({ "route": EVIL, "why": EVIL });
-    serde_json::from_value(json!({
-        "id": EVIL, "kind": EVIL, "at": EVIL, "sentence": EVIL, "status": 502, "total_us": 12,
-        "key": { "key": EVIL, "at": EVIL, "value": EVIL, "note": EVIL },
-        "cause": { "code": EVIL, "meaning": EVIL, "change": EVIL },
-        "timeline": [ { "at_us": 0, "took_us": u64::MAX, "what": EVIL }, { "at_us": u64::MAX, "what": EVIL } ],
-        "client": { "address": EVIL, "peer": EVIL, "protocol": EVIL, "tls": EVIL, "listener": EVIL },
-        "request": { "method": EVIL, "host": EVIL, "path": EVIL, "query": [EVIL], "fields": [EVIL], "cut": true },
-        "route": { "name": EVIL, "runner_up": other, "near": [other] },
-        "filters": [EVIL], "consumer": EVIL, "upstream": EVIL, "endpoint": EVIL, "revision": EVIL, "config_changed": true,
-    }))
-    .unwrap()
+    let other = || Neighbour { route: evil(), why: evil() };
+    let moment = |at_us, took_us| Moment { at_us, took_us, what: evil() };
+    Autopsy {
+        id: evil(),
+        kind: EVIL,
+        at: evil(),
+        sentence: evil(),
+        status: 502,
+        total_us: 12,
+        key: Some(KeyShown { key: evil(), at: some_evil(), value: some_evil(), note: some_evil() }),
+        cause: Some(CauseShown { code: EVIL, meaning: EVIL, change: EVIL }),
+        timeline: vec![moment(0, Some(u64::MAX)), moment(u64::MAX, None)],
+        client: ClientShown {
+            address: some_evil(),
+            peer: some_evil(),
+            protocol: EVIL,
+            tls: some_evil(),
+            listener: evil(),
+        },
+        request: RequestShown {
+            method: evil(),
+            host: evil(),
+            path: evil(),
+            query: vec![evil()],
+            fields: vec![evil()],
+            cut: true,
+        },
+        route: RouteShown { name: some_evil(), runner_up: Some(other()), near: vec![other()] },
+        filters: vec![evil()],
+        consumer: some_evil(),
+        upstream: some_evil(),
+        endpoint: some_evil(),
+        revision: evil(),
+        config_changed: true,
+        ..Autopsy::default()
+    }
 }
 
-fn revisions() -> Revisions {
-    let revision = json!({
-        "number": 7, "hash": EVIL, "parent": 6, "time": EVIL, "author": EVIL, "source": EVIL, "message": EVIL, "verdict": EVIL, "changed": [EVIL],
-    });
-    serde_json::from_value(json!({ "running": 8, "revisions": [revision] })).unwrap()
+fn history_of_one() -> HistoryStatus {
+    let revision = RevisionStatus {
+        number: 7,
+        hash: evil(),
+        parent: Some(6),
+        time: evil(),
+        author: evil(),
+        source: Origin::Api,
+        message: evil(),
+        verdict: evil(),
+        changed: vec![evil()],
+    };
+    HistoryStatus { running: Some(8), pinned: None, why: None, revisions: vec![revision] }
 }
 
 /// A fleet in which every text is hostile.
@@ -131,8 +277,14 @@ fn fleet() -> Fleet {
 fn pages(frame: &Frame<'_>, status: &Status) -> Vec<(&'static str, String)> {
     let difference =
         || Difference { path: evil(), before: Some(json!(EVIL)), after: Some(json!({ EVIL: [EVIL] })) };
-    let drift =
-        Drift { drift: true, disk: Some(evil()), differences: vec![difference()], more: 1, text: evil() };
+    let drift = Drift {
+        drift: true,
+        disk: some_evil(),
+        differences: vec![difference()],
+        more: Some(1),
+        text: evil(),
+        ..Drift::default()
+    };
     let thing =
         ConfigEntry { section: evil(), name: evil(), at: evil(), managed: true, both: false, movable: true };
     let both = ConfigEntry { managed: false, both: true, ..thing.clone() };
@@ -146,7 +298,7 @@ fn pages(frame: &Frame<'_>, status: &Status) -> Vec<(&'static str, String)> {
         recent: Recent { causes: vec![(evil(), 2)], ..Recent::default() },
         upstreams: BTreeMap::new(),
     };
-    let revisions = revisions();
+    let revisions = history_of_one();
     let question = Question { method: evil(), url: evil(), fields: evil(), listener: evil() };
     let config = Config {
         files: vec![evil()],
@@ -164,11 +316,18 @@ fn pages(frame: &Frame<'_>, status: &Status) -> Vec<(&'static str, String)> {
         answers: Some((3, 2, 1)),
     };
     let plan = Plan { name: evil(), filters: vec![(evil(), json!({ EVIL: EVIL }))], consumers: 1 };
-    let why = Why { found: vec![autopsy()], held: 1, since: Some(evil()), sample: 1000, on: true };
+    let why = Autopsies {
+        found: vec![autopsy()],
+        held: 1,
+        since: some_evil(),
+        sample: 1000,
+        on: true,
+        ..Autopsies::default()
+    };
     let sought = WhyQuery { kind: evil(), cause: evil(), route: evil(), each: false, wrong: Some(evil()) };
     let unreadable = Drift { disk: None, ..drift.clone() };
-    let editor = Editor { path: evil(), text: evil(), etag: evil(), hidden: 2, history: true };
-    let differences = Ok(Differences { differences: vec![difference()], more: 2 });
+    let managed = ManagedText { path: EVIL.into(), text: evil(), tag: evil(), hidden: 2 };
+    let differences = Ok(Differences { differences: vec![difference()], more: 2, ..Differences::default() });
     vec![
         ("overview", crate::overview(frame, status, &pulse, revisions.revisions.first(), Some(&drift))),
         (
@@ -187,7 +346,7 @@ fn pages(frame: &Frame<'_>, status: &Status) -> Vec<(&'static str, String)> {
         ("thing", crate::config::thing(frame, &thing, &json!({ EVIL: EVIL }))),
         ("both", crate::config::thing(frame, &both, &json!(EVIL))),
         ("by hand", crate::config::thing(frame, &by_hand, &json!(EVIL))),
-        ("editor", crate::config::edit(frame, &editor)),
+        ("editor", crate::config::edit(frame, &managed, true)),
         ("history", history::list(frame, Some(&revisions))),
         ("no history", history::list(frame, None)),
         ("go back", history::compare(frame, "running", "6", &differences)),
@@ -242,17 +401,18 @@ fn upstream_page(frame: &Frame<'_>, status: &Status) -> String {
         routes: vec![evil()],
         ..UpstreamTrend::default()
     };
-    let name = status.upstreams.keys().next().unwrap();
+    let (name, _) = status.upstreams.first().unwrap();
     crate::upstream(frame, status, &BTreeMap::new(), name, &trend).unwrap()
 }
 
 fn some_upstreams(number: usize) -> Status {
     let upstream = |n: usize| {
-        let endpoint = Endpoint { address: format!("10.0.0.{n}:80"), healthy: true, ..Endpoint::default() };
-        (format!("u{n:03}"), Upstream { endpoints: vec![endpoint], ..Upstream::default() })
+        let address = format!("10.0.0.{n}:80");
+        let endpoint = EndpointStatus { address, healthy: true, ..EndpointStatus::default() };
+        (format!("u{n:03}"), UpstreamStatus { endpoints: vec![endpoint], ..UpstreamStatus::default() })
     };
     let mut status = Status { upstreams: (0..number).map(upstream).collect(), ..Status::default() };
-    status.upstreams.insert(evil(), Upstream::default());
+    status.upstreams.push((evil(), UpstreamStatus::default()));
     status
 }
 
@@ -327,37 +487,36 @@ fn nobody_is_offered_what_they_may_not_do() {
 
 #[test]
 fn what_is_wrong_is_said_first() {
-    let page = |status: Value, recent: Recent| {
-        let status: Status = serde_json::from_value(status).unwrap();
+    let page = |status: &Status, recent: Recent| {
         let frame = Frame { place: "a", theme: None, viewer: None, status: None };
-        crate::overview(&frame, &status, &Pulse { recent, ..Pulse::default() }, None, None)
+        crate::overview(&frame, status, &Pulse { recent, ..Pulse::default() }, None, None)
     };
     let recent = |requests, failed| Recent { requests, failed, ..Recent::default() };
-    let well = json!({ "upstreams": { "up": { "endpoints": [ { "healthy": true } ] } } });
-    assert!(page(well.clone(), recent(100, 0)).contains("All is well"));
-    assert!(page(well.clone(), recent(1000, 3)).contains("3 requests of 1,000 failed"));
-    assert!(page(well, recent(100, 20)).contains("20.0 % of the last minute"));
-    let half =
-        json!({ "upstreams": { "up": { "endpoints": [ { "healthy": true }, { "healthy": false } ] } } });
-    assert!(page(half, recent(0, 0)).contains("1 of 2 endpoints</a> is out of rotation"));
-    let none =
-        json!({ "upstreams": { "up": { "endpoints": [ { "healthy": false } ] }, "b": { "endpoints": [] } } });
+    let well = with_upstream(with_endpoints(&[true]));
+    assert!(page(&well, recent(100, 0)).contains("All is well"));
+    assert!(page(&well, recent(1000, 3)).contains("3 requests of 1,000 failed"));
+    assert!(page(&well, recent(100, 20)).contains("20.0 % of the last minute"));
+    let half = with_upstream(with_endpoints(&[true, false]));
+    assert!(page(&half, recent(0, 0)).contains("1 of 2 endpoints</a> is out of rotation"));
+    let mut none = with_upstream(with_endpoints(&[false]));
+    none.upstreams.push(("b".to_owned(), UpstreamStatus::default()));
     assert!(
-        page(none, recent(0, 0))
+        page(&none, recent(0, 0))
             .contains("2 upstreams</a> are failing, the worst is up: no endpoint in rotation")
     );
-    let expired = json!({ "certificates": [ { "days_left": -1 } ] });
-    assert!(page(expired, recent(0, 0)).contains("1 certificate</a> has expired"));
-    let refused = json!({ "last_reload": { "result": "refused", "at": "x", "error": "line 3" } });
-    let page = page(refused, recent(0, 0));
+    let expired = CertificateStatus { days_left: -1, ..CertificateStatus::default() };
+    let expired = Status { certificates: vec![expired], ..Status::default() };
+    assert!(page(&expired, recent(0, 0)).contains("1 certificate</a> has expired"));
+    let refused = ReloadStatus { result: "refused", at: "x".to_owned(), error: Some("line 3".to_owned()) };
+    let refused = Status { last_reload: Some(refused), ..Status::default() };
+    let page = page(&refused, recent(0, 0));
     assert!(page.contains("on the config before the last reload") && page.contains("line 3"), "{page}");
 }
 
 #[test]
 fn a_registry_is_told_of() {
-    let told = |discovery: Value| {
-        let upstream = json!({ "endpoints": [ { "healthy": true } ], "discovery": discovery });
-        let status = serde_json::from_value(json!({ "upstreams": { "up": upstream } })).unwrap();
+    let told = |discovery: DiscoveryStatus| {
+        let status = with_upstream(UpstreamStatus { discovery: Some(discovery), ..with_endpoints(&[true]) });
         let with = |frame: &Frame<'_>, _: &Status| {
             (
                 crate::upstreams(frame, &status, &BTreeMap::new(), &UpstreamsQuery::default()),
@@ -366,18 +525,26 @@ fn a_registry_is_told_of() {
         };
         with_frame(Role::Read, with)
     };
-    let etcd = |state: &str| json!({ "registry": "etcd", "place": "http://e /orders", "state": state, "listed": 2, "age_seconds": 4 });
+    let etcd = |state| DiscoveryStatus {
+        registry: "etcd",
+        place: "http://e /orders".to_owned(),
+        state,
+        listed: 2,
+        age_seconds: Some(4),
+        ..DiscoveryStatus::default()
+    };
     let (page, overview) = told(etcd("following"));
     assert!(
         page.contains("Listed by etcd <code>http://e /orders</code>: 2 instances, asked last 4 s ago."),
         "{page}"
     );
     assert!(!overview.contains("is away"), "{overview}");
-    let mut away = etcd("away");
-    away["away_since"] = "2026-03-01T12:00:00.000Z".into();
-    away["last_good"] = "2026-03-01T11:59:00.000Z".into();
-    away["error"] = "connection refused".into();
-    let (page, overview) = told(away);
+    let (page, overview) = told(DiscoveryStatus {
+        away_since: Some("2026-03-01T12:00:00.000Z".to_owned()),
+        last_good: Some("2026-03-01T11:59:00.000Z".to_owned()),
+        error: Some("connection refused".to_owned()),
+        ..etcd("away")
+    });
     for words in [
         "is away</b> since",
         "2026-03-01T12:00:00",
@@ -388,18 +555,21 @@ fn a_registry_is_told_of() {
         assert!(page.contains(words), "{words:?} is not in {page}");
     }
     assert!(overview.contains("is away: the last good list serves"), "{overview}");
-    let mut left = etcd("following");
-    left["unusable"] = 1.into();
-    left["left_out"] = json!([ { "id": "orders-old", "why": "it is version v1" } ]);
-    assert!(told(left).0.contains("<code>orders-old</code> it is version v1"));
+    let left_out = vec![LeftOutStatus { id: "orders-old".to_owned(), why: "it is version v1".to_owned() }];
+    assert!(
+        told(DiscoveryStatus { unusable: 1, left_out, ..etcd("following") })
+            .0
+            .contains("<code>orders-old</code> it is version v1")
+    );
     assert!(told(etcd("waiting")).0.contains("has not answered yet"));
 }
 
 #[test]
 fn texts_of_the_editor_stay_as_they_are() {
     for text in ["", "\n", "\n\na: 1\n", "a: \"<&>\"\n"] {
-        let editor = Editor { text: text.to_owned(), ..Editor::default() };
-        let page = with_frame(Role::Write, |frame, _| crate::config::edit(frame, &editor));
+        let (path, tag) = (PathBuf::new(), String::new());
+        let managed = ManagedText { text: text.to_owned(), path, tag, hidden: 0 };
+        let page = with_frame(Role::Write, |frame, _| crate::config::edit(frame, &managed, false));
         let (_, rest) = page.split_once("autocapitalize=\"off\">\n").unwrap();
         let (kept, _) = rest.split_once("</textarea>").unwrap();
         let plain =
@@ -425,7 +595,7 @@ fn more_routes_than_a_page_holds_are_filtered_by_the_gateway() {
 
 #[test]
 fn a_fleet_is_shown_where_there_is_one() {
-    let viewer = Viewer::default();
+    let viewer = Viewer { name: String::new(), role: Role::Read, csrf: None };
     let page = |status: &Status| {
         let frame = Frame { place: "a", theme: None, viewer: Some(&viewer), status: Some(status) };
         crate::upstreams(&frame, status, &BTreeMap::new(), &UpstreamsQuery::default())
@@ -433,7 +603,7 @@ fn a_fleet_is_shown_where_there_is_one() {
     let alone = Status::default();
     assert!(!page(&alone).contains("/fleet") && page(&alone).contains("data-key=\"n\""));
     let own = |refused: Option<&str>| FleetStatus {
-        state: "following".to_owned(),
+        state: "following",
         refused: refused.map(str::to_owned),
         ..FleetStatus::default()
     };
@@ -450,7 +620,7 @@ fn a_rollout_in_words() {
         let steps = vec![RolloutStep { who: "10 % of the nodes".to_owned(), there: 1, all: 2 }; 3];
         let rollout =
             Rollout { state: state.to_owned(), open, steps, to: "abc".to_owned(), ..Rollout::default() };
-        let own = FleetStatus { node: "one".to_owned(), state: "away".to_owned(), ..FleetStatus::default() };
+        let own = FleetStatus { node: "one".to_owned(), state: "away", ..FleetStatus::default() };
         crate::fleet(&frame, &own, &Fleet { rollout: Some(rollout), ..Fleet::default() })
     };
     assert!(page("running", 2).contains("<code>abc</code> is under way: step 2 of 3 is open."));
@@ -487,9 +657,15 @@ fn three_hundred_upstreams_show_the_worst_first() {
 
 #[test]
 fn an_endpoint_that_fails_in_rotation_is_not_green() {
-    let endpoint = json!({ "address": "a:1", "healthy": true, "answered": 5, "errors": 5, "failed": 95 });
-    let status = json!({ "upstreams": { "up": { "endpoints": [ endpoint ] } } });
-    let status: Status = serde_json::from_value(status).unwrap();
+    let endpoint = EndpointStatus {
+        address: "a:1".to_owned(),
+        healthy: true,
+        answered: 5,
+        errors: 5,
+        failed: 95,
+        ..EndpointStatus::default()
+    };
+    let status = with_upstream(UpstreamStatus { endpoints: vec![endpoint], ..UpstreamStatus::default() });
     let frame = Frame { place: "a", theme: None, viewer: None, status: None };
     let page = crate::upstreams(&frame, &status, &BTreeMap::new(), &UpstreamsQuery::default());
     assert!(
@@ -503,11 +679,11 @@ fn an_endpoint_that_fails_in_rotation_is_not_green() {
 fn one_stands_for_all_that_are_alike() {
     let autopsy = |alike: u64| Autopsy {
         alike,
-        cause: Some(Cause { code: "connect_refused".to_owned(), ..Cause::default() }),
+        cause: Some(CauseShown { code: "connect_refused", ..CauseShown::default() }),
         ..Autopsy::default()
     };
-    let told =
-        Why { found: vec![autopsy(41), autopsy(0)], on: true, held: 42, sample: 1000, ..Why::default() };
+    let found = vec![autopsy(41), autopsy(0)];
+    let told = Autopsies { found, on: true, held: 42, sample: 1000, ..Autopsies::default() };
     let frame = Frame { place: "a", theme: None, viewer: None, status: None };
     let page = crate::failures(&frame, &told, &WhyQuery::default());
     assert_eq!(page.matches(" like it</a>").count(), 1, "{page}");

@@ -4,7 +4,7 @@
 use crate::condition::{Condition, Judged, judged};
 use crate::frame::{Frame, LIVE, Screen};
 use crate::html::{Html, each, part};
-use crate::view::{Discovery, Endpoint, Role, Seen, Status, Upstream, UpstreamsQuery};
+use crate::view::{DiscoveryStatus, EndpointStatus, Role, Seen, Status, UpstreamStatus, UpstreamsQuery};
 use crate::words::{self, count, counted, moment, percent, rate};
 use std::collections::BTreeMap;
 
@@ -151,12 +151,12 @@ fn section(one: &Judged<'_>, may: bool) -> Html {
 }
 
 /// The endpoints of an upstream, and their registry.
-pub(crate) fn endpoints(name: &str, upstream: &Upstream, may: bool) -> Html {
+pub(crate) fn endpoints(name: &str, upstream: &UpstreamStatus, may: bool) -> Html {
     let panic = upstream.panic.then(|| {
         html!("<p class=\"notice bad\"><b>Too few endpoints are in rotation</b>, so those that are unwell get requests too.</p>")
     });
     // First those out of rotation, then those that fail most.
-    let mut sorted: Vec<&Endpoint> = upstream.endpoints.iter().collect();
+    let mut sorted: Vec<&EndpointStatus> = upstream.endpoints.iter().collect();
     sorted.sort_by_key(|endpoint| (endpoint.healthy, std::cmp::Reverse(endpoint.failed + endpoint.errors)));
     let rows = each(sorted, |endpoint| row(name, endpoint, may));
     let table = if upstream.endpoints.is_empty() {
@@ -174,11 +174,11 @@ pub(crate) fn endpoints(name: &str, upstream: &Upstream, may: bool) -> Html {
 }
 
 /// The registry that lists the endpoints, and since when it is unreachable.
-fn registry(discovery: &Discovery) -> Html {
+fn registry(discovery: &DiscoveryStatus) -> Html {
     let place = html!("{} <code>{}</code>", discovery.registry, discovery.place);
-    let listed = counted(usize::try_from(discovery.listed).unwrap_or(usize::MAX), "instance");
+    let listed = counted(discovery.listed, "instance");
     let error = discovery.error.as_ref().map(|error| html!(" <small>{}</small>", error));
-    let said = match discovery.state.as_str() {
+    let said = match discovery.state {
         "following" => {
             let age = discovery.age_seconds.map(|age| format!(", asked last {} ago", words::span(age)));
             let class = if discovery.error.is_some() { "notice warn" } else { "quiet" };
@@ -198,15 +198,15 @@ fn registry(discovery: &Discovery) -> Html {
     let left_out = (discovery.unusable > 0).then(|| {
         html!(
             "<p class=\"quiet\">{} left out:</p><ul class=\"names\">{}</ul>",
-            counted(usize::try_from(discovery.unusable).unwrap_or(usize::MAX), "instance"),
+            counted(discovery.unusable, "instance"),
             left_out
         )
     });
     html!("{}{}", said, left_out)
 }
 
-fn row(upstream: &str, endpoint: &Endpoint, may: bool) -> Html {
-    let by_hand = endpoint.reasons.iter().any(|reason| matches!(reason.reason.as_str(), "draining" | "out"));
+fn row(upstream: &str, endpoint: &EndpointStatus, may: bool) -> Html {
+    let by_hand = endpoint.reasons.iter().any(|reason| matches!(reason.reason, "draining" | "out"));
     let first_byte = endpoint.first_byte_ms.map(words::ms);
     let error =
         endpoint.last_error.as_ref().map(|error| html!("<code>{}</code> {}", error.cause, moment(&error.at)));
@@ -238,7 +238,7 @@ fn row(upstream: &str, endpoint: &Endpoint, may: bool) -> Html {
     )
 }
 
-fn state(endpoint: &Endpoint) -> Html {
+fn state(endpoint: &EndpointStatus) -> Html {
     if endpoint.healthy {
         let bad = endpoint.failed.saturating_add(endpoint.errors);
         let all = endpoint.failed.saturating_add(endpoint.answered);
@@ -252,8 +252,7 @@ fn state(endpoint: &Endpoint) -> Html {
         }
         return html!("<span class=\"state well\"><i aria-hidden=\"true\"></i>in rotation</span>");
     }
-    let class =
-        if matches!(endpoint.state.as_str(), "draining" | "out" | "to_be_tried") { "warn" } else { "bad" };
+    let class = if matches!(endpoint.state, "draining" | "out" | "to_be_tried") { "warn" } else { "bad" };
     let why = each(&endpoint.reasons, |reason| {
         let by_hand = reason.cause == "by_hand";
         let until = reason.until.as_ref().map(|until| match by_hand {
@@ -261,14 +260,14 @@ fn state(endpoint: &Endpoint) -> Html {
             false => html!(", {}", tried_again(until)),
         });
         let detail = reason.detail.as_ref().map(|detail| html!(": {}", detail));
-        let what = (reason.reason != endpoint.state).then(|| words_of(&reason.reason));
+        let what = (reason.reason != endpoint.state).then(|| words_of(reason.reason));
         let cause = (!by_hand).then(|| html!(" <code>{}</code>", reason.cause));
         html!("<small>{}{}{} since {}{}</small>", what, cause, detail, moment(&reason.since), until)
     });
     html!(
         "<span class=\"state {}\"><i aria-hidden=\"true\"></i>{}</span>{}",
         class,
-        words_of(&endpoint.state),
+        words_of(endpoint.state),
         why
     )
 }
@@ -287,7 +286,7 @@ fn words_of(reason: &str) -> String {
     }
 }
 
-fn actions(upstream: &str, endpoint: &Endpoint, by_hand: bool) -> Html {
+fn actions(upstream: &str, endpoint: &EndpointStatus, by_hand: bool) -> Html {
     let url = format!("/api/v1/endpoints/{}/{}:", part(upstream), part(&endpoint.address));
     if by_hand {
         return html!(
@@ -325,7 +324,7 @@ pub(crate) fn dialog() -> Html {
 }
 
 /// The addresses that the DNS names among the endpoints resolved to.
-fn names(upstream: &Upstream) -> Option<Html> {
+fn names(upstream: &UpstreamStatus) -> Option<Html> {
     let rows = each(&upstream.names, |name| {
         let age = name
             .age_seconds

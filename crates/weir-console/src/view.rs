@@ -1,41 +1,27 @@
-//! The view models. Types that derive `Deserialize` are read from answers of the admin API: unknown fields of a
-//! later version are ignored, and missing fields of an earlier one are empty.
+//! What pages show. What the gateway says of itself comes as the types that the admin API answers with; the rest is
+//! collected for a page.
+//!
+//! Nothing else here names weir-gateway, and no page may hold what can be asked or changed: only data.
 
 mod trend;
 
 pub use trend::{Quantiles, RoutePoint, RouteTrend, Seen, UpstreamPoint, UpstreamTrend, UpstreamsQuery};
+pub use weir_gateway::autopsy::{Answer as Autopsies, Autopsy, Moment};
+pub use weir_gateway::config::schema::Role;
+pub use weir_gateway::explain::{Explanation, TargetShown};
+pub use weir_gateway::fleet::FleetStatus;
+pub use weir_gateway::history::diff::{Difference, Differences};
+pub use weir_gateway::history::{Drift, HistoryStatus, RevisionStatus};
+pub use weir_gateway::{
+    CertificateStatus, DiscoveryStatus, EndpointStatus, FilterStatus, ManagedText, Status, TrialStatus,
+    UpstreamStatus,
+};
 
-use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// What a viewer may do; each role includes the ones before it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Role {
-    /// View.
-    #[default]
-    Read,
-    /// Drain endpoints, reload, confirm changes.
-    Operate,
-    /// Change the config, roll back.
-    Write,
-    /// Everything.
-    Admin,
-}
-
-impl Role {
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Read => "read",
-            Self::Operate => "operate",
-            Self::Write => "write",
-            Self::Admin => "admin",
-        }
-    }
-}
-
 /// The viewer.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Viewer {
     /// Their name in the history and the log.
     pub name: String,
@@ -43,52 +29,6 @@ pub struct Viewer {
     pub role: Role,
     /// The token that state-changing requests of this session must carry; `None` without a session.
     pub csrf: Option<String>,
-}
-
-/// What `GET /status` answers.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
-pub struct Status {
-    pub version: String,
-    pub revision: String,
-    pub state: String,
-    pub uptime_seconds: u64,
-    pub workers: u64,
-    pub connections: u64,
-    pub requests: u64,
-    pub requests_per_second: f64,
-    pub last_reload: Option<Reload>,
-    pub causes: Vec<CauseCount>,
-    pub routes: u64,
-    pub number: Option<u64>,
-    pub trial: Option<Trial>,
-    pub pinned: Option<String>,
-    pub unsaved: Option<String>,
-    pub fleet: Option<FleetStatus>,
-    pub filters: Vec<FilterFigure>,
-    pub listeners: BTreeMap<String, Listener>,
-    pub certificates: Vec<Certificate>,
-    pub upstreams: BTreeMap<String, Upstream>,
-}
-
-/// The state of a gateway with a `source`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "docs/guide/fleet.md describes the answer")]
-pub struct FleetStatus {
-    pub source: String,
-    pub node: String,
-    pub labels: BTreeMap<String, String>,
-    pub state: String,
-    pub bundle: Option<String>,
-    pub since: Option<String>,
-    pub cached: bool,
-    pub contact_seconds_ago: Option<u64>,
-    pub refused: Option<String>,
-    pub why: Option<String>,
-    pub trouble: Option<String>,
-    pub coordinates: bool,
 }
 
 /// A fleet.
@@ -165,189 +105,6 @@ pub struct FleetNode {
     pub trouble: String,
     /// Whether the bundle it runs is cached on its disk.
     pub cached: bool,
-}
-
-/// The result of the last reload.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
-pub struct Reload {
-    pub at: String,
-    pub result: String,
-    pub error: Option<String>,
-}
-
-/// How often a cause occurred.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
-pub struct CauseCount {
-    pub cause: String,
-    pub count: u64,
-}
-
-/// A change on trial.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
-pub struct Trial {
-    pub number: u64,
-    pub back_to: u64,
-    pub watched_until: Option<String>,
-    pub confirm_by: Option<String>,
-    pub restricts: Vec<String>,
-    pub revokes: Vec<String>,
-    pub warnings: Vec<String>,
-}
-
-/// A figure of a filter.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
-pub struct FilterFigure {
-    pub place: String,
-    pub filter: String,
-    pub what: String,
-    pub of: String,
-    pub value: u64,
-}
-
-impl FilterFigure {
-    /// Whether it reports that a `maintenance` switch is on.
-    pub(crate) fn is_maintenance(&self) -> bool {
-        self.filter == "maintenance" && self.what == "on" && self.value > 0
-    }
-}
-
-/// A listener.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
-pub struct Listener {
-    pub address: String,
-}
-
-/// A server certificate.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
-pub struct Certificate {
-    pub cert: String,
-    pub names: Vec<String>,
-    pub not_after: String,
-    pub days_left: i64,
-    pub acme: Option<Acme>,
-}
-
-/// The state of a certificate that ACME renews.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
-pub struct Acme {
-    pub state: String,
-    pub challenge: String,
-    pub ordering: bool,
-    pub renews_at: Option<String>,
-    pub error: Option<AcmeError>,
-    pub next_try: Option<String>,
-}
-
-/// Why renewal failed.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
-pub struct AcmeError {
-    pub reason: String,
-    pub text: String,
-    pub hint: String,
-}
-
-/// An upstream.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
-pub struct Upstream {
-    pub panic: bool,
-    pub endpoints: Vec<Endpoint>,
-    pub names: Vec<Name>,
-    pub discovery: Option<Discovery>,
-}
-
-/// The registry that lists the endpoints of an upstream.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "docs/guide/discovery.md describes the answer")]
-pub struct Discovery {
-    pub registry: String,
-    pub place: String,
-    pub state: String,
-    pub listed: u64,
-    pub left_out: Vec<LeftOut>,
-    pub unusable: u64,
-    pub age_seconds: Option<u64>,
-    pub last_good: Option<String>,
-    pub away_since: Option<String>,
-    pub error: Option<String>,
-}
-
-/// An instance that the registry lists but Weir cannot use.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "docs/guide/discovery.md describes the answer")]
-pub struct LeftOut {
-    pub id: String,
-    pub why: String,
-}
-
-/// An endpoint.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
-pub struct Endpoint {
-    pub address: String,
-    pub weight: u64,
-    pub priority: u64,
-    pub zone: Option<String>,
-    pub healthy: bool,
-    pub state: String,
-    pub reasons: Vec<Reason>,
-    pub answered: u64,
-    pub failed: u64,
-    pub errors: u64,
-    pub first_byte_ms: Option<f64>,
-    pub last_error: Option<LastError>,
-}
-
-/// Why an endpoint is out of rotation.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
-pub struct Reason {
-    pub reason: String,
-    pub cause: String,
-    pub detail: Option<String>,
-    pub since: String,
-    pub until: Option<String>,
-}
-
-/// The last failure of an endpoint.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
-pub struct LastError {
-    pub cause: String,
-    pub at: String,
-}
-
-/// A DNS name among the endpoints.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
-pub struct Name {
-    pub name: String,
-    pub addresses: Vec<String>,
-    pub age_seconds: Option<u64>,
-    pub error: Option<String>,
 }
 
 /// The figures of the last minutes.
@@ -465,93 +222,6 @@ pub struct Question {
     pub listener: String,
 }
 
-/// The answer of `explain`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "it is what `weir explain --format json` prints")]
-pub struct Explanation {
-    pub request: Understood,
-    pub decision: Decision,
-    pub filters: Vec<FilterShown>,
-    pub target: Option<Value>,
-    pub grpc: Option<Value>,
-}
-
-/// A request as the gateway understands it.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "it is what `weir explain --format json` prints")]
-pub struct Understood {
-    pub method: String,
-    pub host: String,
-    pub path: String,
-    pub query: Option<String>,
-    pub listener: String,
-    pub listener_reason: Option<String>,
-    pub note: Option<String>,
-}
-
-/// The winning route, and why the others lost.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "it is what `weir explain --format json` prints")]
-pub struct Decision {
-    pub winner: Option<Winner>,
-    pub lost: Vec<Other>,
-    pub near_misses: Vec<Other>,
-    pub omitted: u64,
-}
-
-/// The winning route.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "it is what `weir explain --format json` prints")]
-pub struct Winner {
-    pub route: String,
-    pub host: String,
-    pub path: String,
-    pub captures: Vec<Captured>,
-}
-
-/// A piece of the path.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "it is what `weir explain --format json` prints")]
-pub struct Captured {
-    pub name: String,
-    pub value: String,
-}
-
-/// A losing route.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "it is what `weir explain --format json` prints")]
-pub struct Other {
-    pub route: String,
-    pub why: String,
-}
-
-/// A filter with its settings.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "it is what `weir explain --format json` prints")]
-pub struct FilterShown {
-    pub name: String,
-    pub settings: Value,
-}
-
-/// The answer of `GET /api/v1/why`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
-pub struct Why {
-    pub found: Vec<Autopsy>,
-    pub held: u64,
-    pub since: Option<String>,
-    pub sample: u64,
-    pub on: bool,
-}
-
 /// The query of the failures page.
 #[derive(Clone, Debug, Default)]
 pub struct WhyQuery {
@@ -565,159 +235,6 @@ pub struct WhyQuery {
     pub each: bool,
     /// Why the query failed.
     pub wrong: Option<String>,
-}
-
-/// The outcome of one exchange.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
-pub struct Autopsy {
-    pub alike: u64,
-    pub id: String,
-    pub kind: String,
-    pub at: String,
-    pub sentence: String,
-    pub key: Option<KeyShown>,
-    pub cause: Option<Cause>,
-    pub status: u16,
-    pub timeline: Vec<Moment>,
-    pub total_us: u64,
-    pub client: Client,
-    pub request: Request,
-    pub route: RouteShown,
-    pub filters: Vec<String>,
-    pub consumer: Option<String>,
-    pub upstream: Option<String>,
-    pub endpoint: Option<String>,
-    pub attempts: u64,
-    pub bytes_in: u64,
-    pub bytes_out: u64,
-    pub revision: String,
-    pub config_changed: bool,
-}
-
-/// The config key that would change the outcome.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
-pub struct KeyShown {
-    pub key: String,
-    pub at: Option<String>,
-    pub value: Option<String>,
-    pub note: Option<String>,
-}
-
-/// A cause.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
-pub struct Cause {
-    pub code: String,
-    pub meaning: String,
-    pub change: String,
-}
-
-/// A moment of an exchange.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
-pub struct Moment {
-    pub at_us: u64,
-    pub took_us: Option<u64>,
-    pub what: String,
-}
-
-/// The client.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
-pub struct Client {
-    pub address: Option<String>,
-    pub peer: Option<String>,
-    pub protocol: String,
-    pub tls: Option<String>,
-    pub listener: String,
-}
-
-/// The request, without values.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
-pub struct Request {
-    pub method: String,
-    pub host: String,
-    pub path: String,
-    pub query: Vec<String>,
-    pub fields: Vec<String>,
-    pub cut: bool,
-}
-
-/// Its route, and near misses.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
-pub struct RouteShown {
-    pub name: Option<String>,
-    pub runner_up: Option<Other>,
-    pub near: Vec<Other>,
-}
-
-/// The answer of `GET /api/v1/revisions`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
-pub struct Revisions {
-    pub running: Option<u64>,
-    pub pinned: Option<u64>,
-    pub why: Option<String>,
-    pub revisions: Vec<Revision>,
-}
-
-/// A revision.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
-pub struct Revision {
-    pub number: u64,
-    pub hash: String,
-    pub parent: Option<u64>,
-    pub time: String,
-    pub author: String,
-    pub source: String,
-    pub message: String,
-    pub verdict: String,
-    pub changed: Vec<String>,
-}
-
-/// The differences between two configs.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
-pub struct Differences {
-    pub differences: Vec<Difference>,
-    pub more: u64,
-}
-
-/// A setting that differs.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
-pub struct Difference {
-    pub path: String,
-    pub before: Option<Value>,
-    pub after: Option<Value>,
-}
-
-/// The answer of `GET /api/v1/drift`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-#[allow(missing_docs, reason = "docs/reference/admin-api.md describes the answer")]
-pub struct Drift {
-    pub drift: bool,
-    pub disk: Option<String>,
-    pub differences: Vec<Difference>,
-    pub more: u64,
-    pub text: String,
 }
 
 /// A named entry of the config.
@@ -750,21 +267,6 @@ pub struct Config {
     pub settings: Vec<(String, String)>,
     /// The differences between the running config and the files.
     pub drift: Drift,
-}
-
-/// The managed file, for editing.
-#[derive(Clone, Debug, Default)]
-pub struct Editor {
-    /// Where it is.
-    pub path: String,
-    /// Its content, without secrets.
-    pub text: String,
-    /// The version of the text: `If-Match` of the change.
-    pub etag: String,
-    /// Number of hidden secrets in it.
-    pub hidden: usize,
-    /// Whether there is a history, which trials require.
-    pub history: bool,
 }
 
 /// A consumer.

@@ -90,7 +90,7 @@ pub(crate) fn shown(value: &Value) -> Html {
 }
 
 /// The differences, one block per setting.
-pub(crate) fn differences(differences: &[Difference], more: u64) -> Html {
+pub(crate) fn differences(differences: &[Difference], more: usize) -> Html {
     let blocks = each(differences, |difference| {
         let (sign, word) = match (&difference.before, &difference.after) {
             (None, Some(_)) => ("+", "added"),

@@ -2,6 +2,7 @@
 
 use crate::fleet::FleetStatus;
 use crate::trial::TrialStatus;
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -75,14 +76,14 @@ fn by_name<T: Serialize, S: Serializer>(things: &[(String, T)], to: S) -> Result
 }
 
 /// A listener.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct ListenerStatus {
     /// Its address as bound.
     pub address: String,
 }
 
 /// The result of a reload.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct ReloadStatus {
     /// When it happened: RFC 3339.
     pub at: String,
@@ -94,7 +95,7 @@ pub struct ReloadStatus {
 }
 
 /// How often a cause occurred.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct CauseCount {
     /// Its code.
     pub cause: &'static str,
@@ -103,7 +104,7 @@ pub struct CauseCount {
 }
 
 /// A certificate presented to clients.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct CertificateStatus {
     /// Its file.
     pub cert: String,
@@ -137,7 +138,7 @@ pub struct UpstreamStatus {
 }
 
 /// A registry that lists the endpoints of an upstream.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct DiscoveryStatus {
     /// `consul`, `etcd`, `file` or `srv`.
     pub registry: &'static str,
@@ -169,7 +170,7 @@ pub struct DiscoveryStatus {
 }
 
 /// An instance in a registry's list.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct InstanceStatus {
     /// Host and port.
     pub address: String,
@@ -182,7 +183,7 @@ pub struct InstanceStatus {
 }
 
 /// An instance that cannot be used.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct LeftOutStatus {
     /// Its name in the registry.
     pub id: String,
@@ -191,7 +192,7 @@ pub struct LeftOutStatus {
 }
 
 /// One endpoint of an upstream.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct EndpointStatus {
     /// Its address.
     pub address: String,
@@ -225,7 +226,7 @@ pub struct EndpointStatus {
 }
 
 /// One reason why an endpoint is out of rotation.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct OutOfRotation {
     /// `draining`, `ejected`, `out`, `probe_failed` or `unreachable`.
     pub reason: &'static str,
@@ -243,7 +244,7 @@ pub struct OutOfRotation {
 }
 
 /// The last failure of an endpoint.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct LastError {
     /// The code of its cause.
     pub cause: &'static str,
@@ -252,7 +253,7 @@ pub struct LastError {
 }
 
 /// A name among the endpoints of an upstream.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct NameStatus {
     /// The name, with its port.
     pub name: String,

@@ -15,7 +15,7 @@ const ANSWER: Duration = Duration::from_secs(60);
 pub(crate) struct Wire(pub(crate) Fetcher);
 
 /// The status of an automatically renewed certificate.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct AcmeStatus {
     /// `issued`; `stand_in` while clients get a certificate that they do not trust; `expired`.
     pub state: &'static str,
@@ -39,7 +39,7 @@ pub struct AcmeStatus {
 }
 
 /// Why there is no new certificate.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct AcmeError {
     /// The kind of failure: a stable name.
     pub reason: &'static str,

@@ -24,7 +24,7 @@ pub use rings::{Autopsies, Found, SAMPLE, Usual};
 use serde::Serialize;
 
 /// The answer to a question about exchanges.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Answer {
     /// The exchanges found, the latest first.
     pub found: Vec<Autopsy>,
@@ -41,7 +41,7 @@ pub struct Answer {
 }
 
 /// What happened to one request, and why.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Autopsy {
     /// How many more of the same kind, status, cause and route are kept, if the question groups them.
     #[serde(skip_serializing_if = "is_zero")]
@@ -109,7 +109,7 @@ pub struct KeyShown {
 }
 
 /// A cause.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct CauseShown {
     /// Its code.
     pub code: &'static str,
@@ -132,7 +132,7 @@ pub struct Moment {
 }
 
 /// A client.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct ClientShown {
     /// Its address, after trusted forwarding fields.
     pub address: Option<String>,
@@ -147,7 +147,7 @@ pub struct ClientShown {
 }
 
 /// A request, without anything that may be secret.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct RequestShown {
     /// The method.
     pub method: String,

@@ -1,12 +1,11 @@
 //! Builds the view models from the gateway's state. Blocking: it waits for a running reload, and reads files.
 
 use super::record::{self, Look, Record, Things, ThingsLook};
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::HashMap;
 use std::time::Instant;
 use weir_console::view::{
-    self, Config, ConfigEntry, Consumer, Figures, Plan, Route, RouteTrend, Target, UpstreamTrend,
+    Config, ConfigEntry, Consumer, Drift, Figures, Plan, Pulse, Route, RouteTrend, Target, UpstreamTrend,
 };
 use weir_gateway::Gateway;
 use weir_gateway::config::managed;
@@ -14,15 +13,7 @@ use weir_gateway::config::node::Value as NodeValue;
 use weir_gateway::config::schema;
 use weir_gateway::config::{Config as Running, Node, Texts};
 use weir_gateway::history::diff;
-use weir_telemetry::{RouteFigures, log};
-
-/// Deserializes an API answer into a view model.
-pub(super) fn read<T: DeserializeOwned + Default>(answer: Value) -> T {
-    serde_json::from_value(answer).unwrap_or_else(|e| {
-        log::error("the console cannot read what the gateway says of itself", &[("error", &e)]);
-        T::default()
-    })
-}
+use weir_telemetry::RouteFigures;
 
 // === routes ===
 
@@ -123,12 +114,12 @@ fn target(route: &schema::Route) -> Target {
 
 // === config ===
 
-/// The config page. `drift` is the answer of `GET /api/v1/drift`.
-pub(super) fn config(texts: &Texts, tree: &Node, drift: Value) -> Config {
+/// The config page.
+pub(super) fn config(texts: &Texts, tree: &Node, drift: Drift) -> Config {
     let mut config = Config {
         files: texts.written.iter().map(|text| text.path.display().to_string()).collect(),
         managed: texts.managed_path.as_ref().map(|path| path.display().to_string()),
-        drift: read(drift),
+        drift,
         ..Config::default()
     };
     for (section, things) in tree.entries() {
@@ -221,6 +212,6 @@ fn filters_of(list: &Value) -> Vec<(String, Value)> {
 }
 
 /// The figures of the gateway, summed over all routes.
-pub(super) fn pulse(gateway: &Gateway, record: &Record) -> view::Pulse {
+pub(super) fn pulse(gateway: &Gateway, record: &Record) -> Pulse {
     record.pulse(&Look::of(&gateway.figures(), Instant::now()))
 }

@@ -4,7 +4,7 @@ use super::{Gateway, check};
 use crate::explain::{self, Explanation};
 use crate::fleet;
 use crate::history::diff::Differences;
-use crate::history::{By, Revision};
+use crate::history::{By, HistoryStatus, Revision, RevisionStatus};
 use crate::reload::change::Change;
 use crate::reload::rewrite::{ManagedText, Rewrite};
 use crate::reload::{Changed, Moved, NotChanged, Refused, Reloaded, Way};
@@ -264,9 +264,23 @@ impl Gateway {
         }
     }
 
-    /// The kept revisions, oldest first; `None` without a history.
-    pub fn revisions(&self) -> Option<Vec<Revision>> {
-        self.control().books.history.as_ref().map(|history| history.revisions().to_vec())
+    /// The revisions that are kept, oldest first; `None` without a history.
+    pub fn revisions(&self) -> Option<Vec<RevisionStatus>> {
+        let revisions = self.control().books.history.as_ref()?.revisions().to_vec();
+        // The stored verdict is `accepted` until another replaces it.
+        let status = |revision: Revision| {
+            let on_trial = self.is_on_trial(revision.number);
+            RevisionStatus::of(revision, on_trial)
+        };
+        Some(revisions.into_iter().map(status).collect())
+    }
+
+    /// The history as a whole; `None` without one.
+    pub fn history(&self) -> Option<HistoryStatus> {
+        let mut revisions = self.revisions()?;
+        revisions.reverse();
+        let (pinned, why) = self.pinned().unzip();
+        Some(HistoryStatus { running: revisions.first().map(|latest| latest.number), pinned, why, revisions })
     }
 
     /// The files of a revision.

@@ -1,5 +1,6 @@
 //! The differences between two configs, by content and not by lines.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value as Json, json};
 use std::collections::{BTreeSet, HashMap};
@@ -13,7 +14,7 @@ use weir_config::secrecy::masked;
 pub const MOST: usize = 1000;
 
 /// One setting that differs.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Difference {
     /// Its path, such as `routes.orders.upstream`.
     pub path: String,
@@ -26,7 +27,7 @@ pub struct Difference {
 }
 
 /// The differences between two configs.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Differences {
     /// The first thousand, in the newer config's order.
     pub differences: Vec<Difference>,

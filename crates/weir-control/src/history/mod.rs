@@ -20,18 +20,21 @@ pub mod diff;
 mod durable;
 pub(crate) mod mask;
 mod shadow;
+mod status;
 mod store;
 
 pub use access::Restriction;
 #[cfg(test)]
 pub(crate) use durable::Step;
+pub use status::{Drift, HistoryStatus, RevisionStatus};
 pub(crate) use store::{History, Pin, TakenBack, mark_of, write_managed};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// What made a revision.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
     /// A change over the admin API.

@@ -69,7 +69,7 @@ pub(crate) struct Trial {
 }
 
 /// The trial in a status.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TrialStatus {
     /// The revision.
     pub number: u64,
