@@ -1,7 +1,8 @@
-//! What concerns several values at once. Each check stands alone and goes on after a mistake, so that all are told.
+//! Checks that concern several values. Each check is independent and continues after a mistake, so that all are
+//! reported.
 //!
-//! Whether something was written is asked of the tree, not of the typed config: a value that was refused is absent there,
-//! and its absence is no second mistake. Ambiguous routes are found in `route`, settings of filters by their registry.
+//! Whether a value was written is read from the tree, not from the typed config: a refused value is absent there, and
+//! its absence is not a second mistake. Ambiguous routes are found in `route`, settings of filters by their registry.
 
 mod balancing;
 mod consumers;
@@ -34,7 +35,7 @@ use super::schema::{Config, FilterNode};
 use super::spelling::nearest_name;
 use super::units::Duration;
 
-/// The keys that stand at the top of a config.
+/// The top-level keys of a config.
 const SECTIONS: &[&str] = &[
     "access_log",
     "admin",
@@ -63,8 +64,8 @@ const MAX_UNIX_PATH: usize = 107;
 
 /// Finds everything that is wrong between the parts of a config.
 ///
-/// `credentials` names the filters that know consumers.
-/// `awaits` says that all but what belongs to a node of a fleet is yet to come from its source.
+/// `credentials` names the filters that know consumers. `awaits` says that the source has yet to send all but a fleet
+/// node's own keys.
 pub fn check(
     config: &Config,
     tree: &Node,
@@ -86,7 +87,7 @@ pub fn check(
     checker.doubtful();
     checker.process();
     checker.tracing();
-    // What a refused value would have used cannot be known.
+    // The references of a refused value are unknown.
     if checker.diagnostics.errors() == 0 {
         checker.unused();
     }
@@ -104,7 +105,7 @@ impl<'a> Checker<'a> {
         self.tree.find(path)
     }
 
-    /// Whether every element of a list was good, so that places in the list are those in the config.
+    /// Whether every element of a list was valid, so that list indexes match those in the config.
     fn is_whole(&self, path: &str, length: usize) -> bool {
         self.find(path).is_none_or(|node| node.elements().len() == length)
     }
@@ -140,12 +141,12 @@ impl<'a> Checker<'a> {
         self.diagnostics.push(Diagnostic::warning(code, message).on(self.tree, path).hint(hint));
     }
 
-    /// Whether anything was written at `path`, right or wrong.
+    /// Whether a value was written at `path`, valid or not.
     fn is_written(&self, path: &str) -> bool {
         self.find(path).is_some_and(Node::is_set)
     }
 
-    /// The names of a section, those of refused things included.
+    /// The names in a section, including those of refused entries.
     fn names(&self, section: &str) -> Vec<&'a str> {
         let entries = self.tree.get(section).map_or(&[][..], Node::entries).iter();
         entries.filter(|(_, thing)| thing.is_set()).map(|(key, _)| &*key.text).collect()
@@ -157,7 +158,7 @@ impl<'a> Checker<'a> {
             return;
         }
         if self.is_mistyped(section) {
-            return; // told already, and all the names stand there
+            return; // already reported, with all names
         }
         let names = self.names(section);
         let kind = section.trim_end_matches('s');
@@ -179,7 +180,7 @@ impl<'a> Checker<'a> {
         self.tree.get(section).is_none() && self.tree.entries().iter().any(|(key, _)| near(key))
     }
 
-    /// Whether a key below `base` has the name of another gateway: that error is enough.
+    /// Whether a key below `base` has another gateway's name; that error is enough.
     fn is_called_otherwise(&self, base: &str, key: &'static str) -> bool {
         let below = self.find(base).map_or(&[][..], Node::entries).iter();
         below
@@ -187,7 +188,7 @@ impl<'a> Checker<'a> {
             .any(|meant| meant.is_some_and(|(ours, _)| ours == Some(key)))
     }
 
-    /// An error unless we can read the file. Tells whether we can.
+    /// An error unless we can read the file. Returns whether we can.
     fn must_be_file(&mut self, path: &str, file: &Path) -> bool {
         let problem = match std::fs::metadata(file) {
             Ok(meta) if meta.is_file() => match std::fs::File::open(file) {
@@ -220,7 +221,7 @@ impl<'a> Checker<'a> {
         false
     }
 
-    /// Like [`must_be_file`](Self::must_be_file), with a warning where everyone on this machine may read it.
+    /// As [`must_be_file`](Self::must_be_file), with a warning if everyone on this machine may read the file.
     fn must_be_key(&mut self, path: &str, file: &Path) {
         const OTHERS_MAY_READ: u32 = 0o004;
         if !self.must_be_file(path, file) {
@@ -242,7 +243,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// A number that its type allows and its meaning does not.
+    /// An error for a number that its type allows but its meaning does not.
     fn must_be_within(&mut self, path: &str, value: u64, min: u64, max: u64) {
         if !(min..=max).contains(&value) && self.is_written(path) {
             let expected = match max {
@@ -253,14 +254,14 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// A time that cannot be zero.
+    /// An error for a duration of zero that must be positive.
     fn must_last(&mut self, path: &str, value: Duration) {
         if value.is_zero() {
             self.error(path, "out-of-range", "`0s` is out of range; expected a time above zero");
         }
     }
 
-    /// A warning where the inner time can never run out, since the outer one ends first. Zero is no limit.
+    /// A warning if the inner time can never run out because the outer one ends first. Zero means no limit.
     fn must_fit(&mut self, base: &str, (inner, short): (&str, Duration), (outer, long): (&str, Duration)) {
         if !short.is_zero() && !long.is_zero() && short > long {
             let path = if self.is_written(&format!("{base}.{inner}")) { inner } else { outer };
@@ -270,7 +271,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// All filters with the lists they stand in.
+    /// All filters of all lists.
     fn filters(&self) -> impl Iterator<Item = &'a FilterNode> + use<'a> {
         let config = self.config;
         let plans = config.plans.iter().flat_map(|(_, plan)| &plan.filters);
@@ -278,7 +279,7 @@ impl<'a> Checker<'a> {
         config.filters.iter().chain(plans).chain(routes)
     }
 
-    /// Their names and settings; those of the members of `any` too.
+    /// The names and settings of all filters, including the members of `any`.
     fn filters_and_members(&self) -> impl Iterator<Item = (&'a str, &'a Node)> {
         self.filters().flat_map(|filter| {
             let members = filter.node.elements().iter().flat_map(Node::entries);
@@ -287,10 +288,10 @@ impl<'a> Checker<'a> {
         })
     }
 
-    /// Things that nothing refers to.
+    /// Objects that nothing refers to.
     fn unused(&mut self) {
         let splits = self.config.routes.iter().filter_map(|(_, route)| route.upstream.as_ref());
-        // A filter that asks an upstream names it under `upstream`.
+        // A filter that calls an upstream names it under `upstream`.
         let asked = self.filters_and_members().filter_map(|(_, node)| node.get("upstream")?.as_text());
         let used: HashSet<&str> =
             splits.flat_map(|split| &split.0).map(|share| share.upstream.as_str()).chain(asked).collect();
@@ -320,12 +321,12 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// A name of a method or header field. Source: RFC 9110 §5.6.2.
+/// Whether a text is a name of a method or header field. Source: RFC 9110 §5.6.2.
 fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b))
 }
 
-/// A value of a header field that cannot break the message. Source: RFC 9110 §5.5.
+/// Whether a text is a header field value that cannot break the message. Source: RFC 9110 §5.5.
 fn is_field_value(text: &str) -> bool {
     text.chars().all(|c| !c.is_control() || c == '\t') && text.trim_matches([' ', '\t']) == text
 }

@@ -1,23 +1,23 @@
-//! Takes values that came from the environment or a file, and secrets, out of what is told about a config.
+//! Removes secrets, and values that came from the environment or a file, from messages about a config.
 //!
-//! Whoever writes a message does not think of secrets: it quotes a value whole or in part, lower-cased, percent-encoded, decoded
-//! or with escapes. So this does not look for the value. It compares each word of the message with it in one common
-//! form, and conceals a word that is not plain prose as soon as two neighbouring characters are the value's. It rather
-//! conceals too much: what is lost is an example, what stays is the prose, the place and the key.
+//! Authors of messages do not think of secrets: they quote a value whole or in part, lower-cased, percent-encoded,
+//! decoded or escaped. Searching for the value would miss those. Instead, we compare each word of the message with
+//! the value in one normal form. Unless a word is plain prose, two adjacent characters in common conceal it. This
+//! conceals too much rather than too little: examples are lost, but the prose, the place and the key stay.
 
 use super::mask::MASK;
 use std::borrow::Cow;
 
-/// Stands for a whole value while a message is worked on.
+/// Stands for a whole value during processing.
 const MARK: char = '\0';
 
-/// So many characters in common conceal a word of prose; anything else is concealed by [`SHARED`].
+/// Number of adjacent characters in common that conceals a word of prose. [`SHARED`] applies to all other words.
 const SHARED_PROSE: usize = 4;
 
-/// So many characters in common conceal what is quoted, or no word.
+/// Number of adjacent characters in common that conceals a quoted text or a text that is no word.
 const SHARED: usize = 2;
 
-/// Words of our own that every other message has: where no quotes are around them, they say nothing of a value.
+/// Words of our own that many messages have. Outside quotes they reveal nothing of a value.
 const PROSE: &[&str] = &[
     "a",
     "an",
@@ -70,7 +70,7 @@ const PROSE: &[&str] = &[
     "write",
 ];
 
-/// The text without these values and without what is recognisably made of one.
+/// The text without these values and without words derived from one.
 pub(super) fn conceal<'t>(text: &'t str, values: &[&str]) -> Cow<'t, str> {
     let values: Vec<Value> = values.iter().filter_map(|value| Value::new(value)).collect();
     if values.is_empty() {
@@ -85,7 +85,7 @@ pub(super) fn conceal<'t>(text: &'t str, values: &[&str]) -> Cow<'t, str> {
     while let Some(first) = rest.chars().next() {
         let quotes = matches!(first, '`' | '"' | '\'') && !before.is_alphanumeric();
         let behind = rest.get(first.len_utf8()..).unwrap_or_default();
-        // A value that holds the quote itself may close it early: then all up to the last one counts as quoted.
+        // A value that contains the quote may close it early, so everything up to the last one counts as quoted.
         let holds = values.iter().any(|value| value.common.contains(first));
         let end = if holds { behind.rfind(first) } else { behind.find(first) };
         if let Some(end) = end.filter(|_| quotes) {
@@ -112,7 +112,7 @@ pub(super) fn conceal<'t>(text: &'t str, values: &[&str]) -> Cow<'t, str> {
     Cow::Owned(out.replace(MARK, MASK))
 }
 
-/// Whether a line of a file holds one of these values, in whatever form.
+/// Whether a line of a file contains one of these values in any form.
 pub(super) fn holds(line: &str, values: &[String]) -> bool {
     let line_common = common(line);
     values.iter().any(|value| {
@@ -120,7 +120,7 @@ pub(super) fn holds(line: &str, values: &[String]) -> bool {
     })
 }
 
-/// What stands in quotes: all of it goes where it is part of a value, else each word that tells of one.
+/// Conceals a quoted text: all of it if it is part of a value, otherwise each word that reveals one.
 fn conceal_quoted(quoted: &str, values: &[Value]) -> String {
     let plain = common(quoted);
     if !plain.is_empty() && values.iter().any(|value| value.common.contains(&plain)) {
@@ -135,18 +135,18 @@ fn conceal_quoted(quoted: &str, values: &[Value]) -> String {
     words.collect()
 }
 
-/// What must not be told.
+/// A value that must not be shown.
 struct Value {
     text: String,
     common: String,
     has_digits: bool,
 }
 
-/// What a word stands in.
+/// The surroundings of a word.
 enum Around {
-    /// Quotes: it may be a value, whatever it looks like.
+    /// Quotes: the word may be a value, whatever it looks like.
     Quotes,
-    /// A sentence; `expected` where it has come to what is expected, which is ours.
+    /// A sentence. `expected` is set in the part that says what is expected, which is our own text.
     Prose { expected: bool },
 }
 
@@ -157,7 +157,8 @@ impl Value {
         (!common.is_empty()).then(|| Self { text: text.to_owned(), common, has_digits })
     }
 
-    /// Replaces the whole value, which may hold blanks and quotes. A short one may be part of any word of ours.
+    /// Replaces the whole value, which may contain blanks and quotes. A short one could match inside any word of
+    /// ours.
     fn mark(&self, text: &str) -> String {
         const SHORT: usize = 4;
         if self.text.chars().count() < SHORT {
@@ -169,7 +170,7 @@ impl Value {
         forms.iter().fold(text.to_owned(), |text, form| text.replace(form, &mark))
     }
 
-    /// Whether a word tells something of the value.
+    /// Whether a word reveals a part of the value.
     fn tells(&self, word: &str, around: Around) -> bool {
         let plain = common(word);
         if plain.contains(MARK) {
@@ -177,7 +178,7 @@ impl Value {
         }
         let chars = self.common.chars().count();
         let bare = plain.trim_matches(['(', ')', '[', ']', ',', ';', ':', '.']);
-        // A name, such as that of a key, counts as prose.
+        // A name, such as a key, counts as prose.
         let is_word = bare.chars().all(|c| c.is_ascii_alphabetic() || "-_'".contains(c));
         let Around::Prose { expected } = around else {
             let least = if is_word { SHARED_PROSE } else { SHARED };
@@ -193,12 +194,12 @@ impl Value {
         if is_word || expected {
             return self.shares(&plain, SHARED_PROSE);
         }
-        // `90000ms` comes back as `1m30s`.
+        // `90000ms` may be printed as `1m30s`.
         let is_number = bare.starts_with(|c: char| c.is_ascii_digit());
         is_number && self.has_digits || self.shares(&plain, SHARED)
     }
 
-    /// Whether a text has so many characters in a row from the value, or all that it has.
+    /// Whether a text has this many adjacent characters from the value, or the whole value.
     fn shares(&self, text: &str, least: usize) -> bool {
         let least = least.min(self.common.chars().count());
         let starts: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
@@ -209,9 +210,9 @@ impl Value {
     }
 }
 
-/// The one form in which values and words are compared: decoded, lower-cased, without blanks and backslashes.
+/// The normal form in which values and words are compared: decoded, lower-cased, without blanks and backslashes.
 fn common(text: &str) -> String {
-    /// Who encodes what is encoded already does it once or twice.
+    /// Percent-encoding is applied at most a few times.
     const ROUNDS: usize = 4;
     let mut bytes = text.as_bytes().to_vec();
     for _ in 0..ROUNDS {
@@ -233,7 +234,7 @@ fn percent_decoded(bytes: &[u8]) -> Vec<u8> {
         let digit = |b: u8| char::from(b).to_digit(16).and_then(|d| u8::try_from(d).ok());
         match behind {
             [a, b, after @ ..] if *first == b'%' => match (digit(*a), digit(*b)) {
-                // A NUL would pass for our mark.
+                // A NUL would look like our mark.
                 (Some(a), Some(b)) if a + b > 0 => {
                     out.push((a << 4) | b);
                     rest = after;

@@ -1,9 +1,9 @@
-//! Typed settings from the tree, with all mistakes in one go.
+//! Reads typed settings from the tree and reports all mistakes in one go.
 //!
-//! serde stops at the first error. [`read`] therefore notes what is wrong and where, marks that node as absent and reads
-//! again, until nothing fails any more. Unknown keys are noted on the way. Sections of the config and settings of filters,
-//! also those of embedding programs, are read by the same function into plain `#[derive(Deserialize)]` types.
-//! `#[serde(untagged)]` and `#[serde(flatten)]` would lose positions; [`TextOrMap`] and [`Raw`] take their place.
+//! serde stops at the first error. [`read`] therefore records the mistake, marks its node as absent and reads again,
+//! until nothing fails. Unknown keys are recorded on the way. The same function reads sections of the config and
+//! settings of filters, including those of embedding programs, into plain `#[derive(Deserialize)]` types.
+//! `#[serde(untagged)]` and `#[serde(flatten)]` would lose positions; [`TextOrMap`] and [`Raw`] replace them.
 
 mod access;
 mod cx;
@@ -21,13 +21,13 @@ use cx::Cx;
 pub use error::Error;
 use reader::NodeReader;
 
-/// Mistakes after which one `read` gives up: nobody corrects more in one go, and each costs a pass over the tree.
+/// Number of mistakes after which one `read` stops. Nobody fixes more in one go, and each costs a pass over the tree.
 const MAX_MISTAKES: usize = 200;
 
-/// Reads a `T` from `node`, which stands at `path` of the config.
+/// Reads a `T` from `node` at `path` of the config.
 ///
-/// A value may come back although mistakes were found: it lacks what was wrong, and serves only to look for further
-/// mistakes. Whoever wants to run it asks `diagnostics.errors()` first.
+/// The result may be a value despite mistakes. It then lacks the wrong parts and only serves to find further
+/// mistakes, so check `diagnostics.errors()` before running it.
 pub fn read<T: DeserializeOwned>(node: &Node, path: &str, diagnostics: &mut Diagnostics) -> Option<T> {
     let cx = Cx::new(path);
     let mut result = None;
@@ -50,8 +50,8 @@ pub fn read<T: DeserializeOwned>(node: &Node, path: &str, diagnostics: &mut Diag
     result
 }
 
-/// The error of a value that is not what was expected: `expected` continues "`3x` is not …". It is a literal of ours, so no example in it is
-/// taken for a part of the value.
+/// The error for an unexpected value; `expected` continues "`3x` is not …". `expected` is a literal, so the examples
+/// in it are not concealed as parts of the value.
 pub fn refuse<E: serde::de::Error>(expected: &'static str, hint: Option<&str>) -> E {
     match hint {
         Some(hint) => E::custom(format_args!("{FIXED}is not {expected}{HINT}{hint}")),
@@ -59,13 +59,13 @@ pub fn refuse<E: serde::de::Error>(expected: &'static str, hint: Option<&str>) -
     }
 }
 
-/// What an error begins with that says only what was expected. No text of a config has it there: those are quoted.
+/// The prefix of an error that only says what was expected. A quoted text of a config never begins with it.
 const FIXED: char = '\u{2}';
 
-/// What separates message and hint within an error.
+/// Separates message and hint within an error.
 const HINT: &str = "; hint: ";
 
-/// Reads any scalar as the text that was written: `1.20` stays `1.20`.
+/// Reads any scalar as its written text: `1.20` stays `1.20`.
 pub fn text<'de, D: Deserializer<'de>>(deserializer: D, expected: &'static str) -> Result<String, D::Error> {
     struct TextVisitor(&'static str);
 
@@ -84,7 +84,7 @@ pub fn text<'de, D: Deserializer<'de>>(deserializer: D, expected: &'static str) 
     deserializer.deserialize_string(TextVisitor(expected))
 }
 
-/// Reads a scalar together with its node, which relative paths need. Readers of JSON have a text and no node.
+/// Reads a scalar with its node, which relative paths need. JSON readers supply a text but no node.
 pub fn text_and_node<'de, D: Deserializer<'de>>(
     deserializer: D,
     expected: &'static str,
@@ -116,7 +116,7 @@ pub fn text_and_node<'de, D: Deserializer<'de>>(
     deserializer.deserialize_newtype_struct(RAW, NodeVisitor(expected))
 }
 
-/// Reads a number that `fits`; whatever else stands there "is not `expected`".
+/// Reads a number that `fits`; any other value "is not `expected`".
 pub fn whole_number<'de, D: Deserializer<'de>>(
     deserializer: D,
     expected: &'static str,
@@ -153,25 +153,25 @@ pub fn whole_number<'de, D: Deserializer<'de>>(
     deserializer.deserialize_any(NumberVisitor(expected, fits))
 }
 
-/// A node of the tree as it is, with its path: for settings that are read later or by hand.
+/// An unread node of the tree with its path, for settings that are read later or by hand.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Raw {
     /// The node.
     pub node: Node,
-    /// Where it stands.
+    /// Its path.
     pub path: String,
 }
 
-/// A value that is written either as a scalar or as a map.
+/// A value written either as a scalar or as a map.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TextOrMap<T, M> {
-    /// It was a map.
+    /// A map.
     Map(M),
-    /// It was anything else.
+    /// Any other value.
     Text(T),
 }
 
-/// Names by which [`Raw`] and [`TextOrMap`] are recognised by our reader; no struct can be called so.
+/// Names by which our reader recognises [`Raw`] and [`TextOrMap`]; no struct can have such a name.
 const RAW: &str = "(weir raw)";
 const TEXT_OR_MAP: &str = "(weir text or map)";
 
@@ -181,7 +181,7 @@ thread_local! {
 }
 
 impl<'de> Deserialize<'de> for Raw {
-    /// Works with [`read`] only; other readers have no nodes to give.
+    /// Works with [`read`] only, because other readers have no nodes.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct RawVisitor;
 
@@ -237,7 +237,7 @@ fn hand_over(raw: Raw) {
     HANDOVER.with_borrow_mut(|slot| *slot = Some(raw));
 }
 
-/// What a reader cannot do is its author's mistake, not the operator's.
+/// A type that the reader does not support is its author's mistake, not the operator's.
 fn unsupported<T>(what: &str) -> Result<T, Error> {
     Err(Error::custom(format_args!("settings cannot hold {what}")))
 }

@@ -1,4 +1,4 @@
-//! How long something is made to wait: as long each time, or for a time drawn anew between two.
+//! How long to delay something: a fixed time, or a random time within a range.
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -17,13 +17,13 @@ pub struct Delay {
 }
 
 impl Delay {
-    /// The longest there is: whoever waits holds a connection.
+    /// The longest delay, because a waiting request holds a connection.
     pub const LONGEST: Duration = Duration::from_secs(600);
 
     const EXPECTED: &'static str =
         "a delay of at most 10m; expected e.g. 250ms, or 100ms..2s for a time between the two";
 
-    /// The time to wait now, by a random number: each between the two is as likely as any other.
+    /// The delay for a random number, uniform over the range.
     pub fn draw(self, random: u64) -> Duration {
         let (from, to) = (self.from.get(), self.to.get());
         let spread = to.saturating_sub(from).as_nanos();
@@ -31,7 +31,7 @@ impl Delay {
         from + Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// Whether nobody waits.
+    /// Whether there is no delay.
     pub const fn is_none(self) -> bool {
         self.to.is_zero()
     }

@@ -1,4 +1,5 @@
-//! What is wrong with a config: where, what was expected, and what to do. As text for people, as JSON for machines.
+//! What is wrong with a config: the place, the expected form and the remedy. As text for people and as JSON for
+//! machines.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -17,16 +18,16 @@ use super::refused::{
 };
 use super::secrecy::{self, may_hold_secrets};
 
-/// Most diagnostics printed; the rest is counted.
+/// Maximum number of diagnostics printed; the rest is only counted.
 pub const MAX_PRINTED: usize = 100;
 
 /// Whether a config with this mistake can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// It cannot.
+    /// The config cannot run.
     Error,
-    /// It can, but probably does not do what was meant.
+    /// The config can run, but probably does not do what its author meant.
     Warning,
 }
 
@@ -35,27 +36,27 @@ pub enum Severity {
 pub struct Diagnostic {
     /// Whether a config with this mistake can run.
     pub severity: Severity,
-    /// What kind of mistake, in kebab-case. Stable: scripts may depend on it.
+    /// The kind of mistake, in kebab-case. Stable, because scripts may depend on it.
     pub code: &'static str,
-    /// Where it was written, if it was written.
+    /// Where the value is written. None if it is not written.
     pub place: Option<Place>,
-    /// The setting, such as `upstreams.orders.timeouts.connect`; empty for a mistake of a whole file.
+    /// The setting, such as `upstreams.orders.timeouts.connect`. Empty if the mistake concerns a whole file.
     pub path: String,
-    /// The value as written; none for lists, maps and secrets.
+    /// The value as written. None for lists, maps and secrets.
     pub value: Option<String>,
-    /// What is wrong and what was expected, in one sentence. Never holds a secret.
+    /// What is wrong and what was expected, in one sentence. Never contains a secret.
     pub message: String,
-    /// What to do.
+    /// How to fix it.
     pub hint: Option<String>,
-    /// What may not be told of the values that this is about.
+    /// Parts of the affected values that must not be shown.
     concealed: Vec<String>,
-    /// It is about something that is not written: the place is the beginning of the config, whose line says nothing of it.
+    /// The mistake concerns something unwritten, so `place` is the start of the config and its line is irrelevant.
     is_absent: bool,
-    /// The message and the hint are words of ours, in which no value stands.
+    /// Whether the message and the hint are constant texts without any value.
     fixed: (bool, bool),
-    /// What of them only whoever wrote it may be told.
+    /// Parts that only the author of the value may see.
     pub(super) quotable: Vec<String>,
-    /// What was refused: a secret may have been written in the wrong place.
+    /// What was refused. It may be a misplaced secret.
     pub(super) refused: Refused,
 }
 
@@ -65,18 +66,18 @@ pub struct Diagnostics {
     found: Vec<Diagnostic>,
     errors: usize,
     sources: HashMap<Arc<PathBuf>, Arc<str>>,
-    /// What no message may tell, whichever value it is about.
+    /// What no message may reveal, whichever value it concerns.
     elsewhere: Box<Concealed>,
 }
 
-/// What may not be told of any part of a config: a message about one value may quote another.
+/// Values to conceal in all messages, because a message about one value may quote another.
 #[derive(Clone, Debug, Default)]
 struct Concealed {
-    /// What came from outside, and credentials.
+    /// Values from the environment or a file, and credentials.
     outside: Vec<String>,
-    /// Secrets that only whoever wrote them may be told.
+    /// Secrets shown only to their author.
     quotable: Vec<String>,
-    /// Lines on which credentials stand.
+    /// Lines that contain credentials.
     lines: HashSet<(Arc<PathBuf>, u32)>,
 }
 
@@ -85,7 +86,7 @@ struct Concealed {
 impl Diagnostic {
     /// A mistake that keeps the config from running.
     ///
-    /// A message that is a literal of ours is told as it is. Of any other, what may not be told of a value is taken out.
+    /// A message that is a string literal is printed unchanged. Any other message has secret parts of values removed.
     pub fn error(code: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
         let message = message.into();
         Self {
@@ -104,32 +105,32 @@ impl Diagnostic {
         }
     }
 
-    /// A mistake that the config runs with.
+    /// A mistake that does not keep the config from running.
     pub fn warning(code: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(code, message) }
     }
 
-    /// Says where.
+    /// Sets the place.
     pub fn at(mut self, place: Place) -> Self {
         self.place = Some(place);
         self
     }
 
-    /// Says where, by the path of the setting: at its value, else at the nearest value around it that is written, else at the
-    /// beginning of the config.
+    /// Sets the place by the path of a setting: its value, or else the nearest enclosing value that is written, or
+    /// else the start of the config.
     pub fn on(mut self, tree: &Node, path: &str) -> Self {
         path.clone_into(&mut self.path);
         if let Some((key, node, found)) = nearest(tree, path) {
-            // Below a scalar there is no key: what the path adds there may repeat what came from outside.
+            // A scalar has no keys below it, so the rest of the path may repeat a value from outside.
             if node.outside().iter().any(|piece| path[found..].contains(piece.as_str())) {
                 self.path.truncate(found);
             }
-            // A list or map is pointed at by its key: that is what a reader looks for.
+            // For a list or map, point at its key, because readers look for that.
             let scalar = node.as_text().is_some() || key.is_none();
             self.place = Some(if scalar { &node.at } else { key.map_or(&node.at, |key| &key.at) }.clone());
             let beyond = path[found..].trim_start_matches('.');
             if !beyond.is_empty() && node.as_text().is_some() {
-                // The name of a filter that stands alone in its list.
+                // A filter's name written alone in its list.
                 self.refused.note(tree, node);
                 self.refused.key = beyond.split(['.', '[']).next().map(str::to_owned);
             }
@@ -155,8 +156,8 @@ impl Diagnostic {
         self
     }
 
-    /// Takes secrets, and what came from the environment or a file, out of all that is told: it is about this value, or
-    /// one below it.
+    /// Removes secrets and values from the environment or a file from all texts. The diagnostic concerns this value,
+    /// or one below it.
     pub fn concealing(mut self, node: &Node) -> Self {
         let mut values = Vec::new();
         node.add_concealed(&mut values);
@@ -167,7 +168,7 @@ impl Diagnostic {
         self.with_quotable(node)
     }
 
-    /// Remembers what may only be told to whoever wrote this value, or one below it.
+    /// Remembers which parts of this value, or of one below it, only the author may see.
     fn with_quotable(mut self, node: &Node) -> Self {
         let mut values = Vec::new();
         node.add_quotable(&mut values);
@@ -175,7 +176,7 @@ impl Diagnostic {
         self
     }
 
-    /// Says what to do. A literal of ours is told as it is.
+    /// Adds how to fix it. A string literal is printed unchanged.
     pub fn hint(mut self, hint: impl Into<Cow<'static, str>>) -> Self {
         let hint = hint.into();
         self.fixed.1 = matches!(hint, Cow::Borrowed(_)) || suggests_setting(&hint);
@@ -184,14 +185,14 @@ impl Diagnostic {
         self
     }
 
-    /// Says that this key is what is wrong.
+    /// Marks this key as the mistake.
     pub(super) fn refusing_key(mut self, key: &str) -> Self {
         self.refused.key = Some(key.to_owned());
         self
     }
 
-    /// Where the message quotes the key of the value, or no value stands there, and no thing of the config is called so, the key may be what
-    /// is wrong.
+    /// Treats the last key as possibly wrong if the message quotes it or no value is written there, and no entry of
+    /// the config has that name.
     fn refuse_last_key(&mut self, tree: &Node, path: &str, key: Option<&Key>, is_blank: bool) {
         let Some(key) = key.filter(|key| !secrecy::is_setting(&key.text)) else { return };
         let is_name = is_name_of_thing(path, &key.text);
@@ -201,7 +202,7 @@ impl Diagnostic {
         }
     }
 
-    /// The same mistake without what was refused, unless that is a misspelling of a name that everybody knows.
+    /// Removes what was refused, unless it is a misspelling of a public name.
     fn without_refused(&mut self) {
         if self.severity != Severity::Error {
             return;
@@ -234,13 +235,13 @@ impl Diagnostic {
         self.conceal(&hidden);
     }
 
-    /// The same, of a message whose text a deserializer passes on: whether it is ours is known there.
+    /// Sets whether the message is a literal. A message that passed through a deserializer needs this.
     pub(super) const fn with_fixed(mut self, message: bool) -> Self {
         self.fixed.0 = message;
         self
     }
 
-    /// Takes values out of what is not ours.
+    /// Removes values from texts that are not literals.
     fn conceal(&mut self, values: &[&str]) {
         let (message, hint) = self.fixed;
         if !message {
@@ -252,7 +253,7 @@ impl Diagnostic {
     }
 }
 
-/// The node at `path`, or the innermost one around it that is written, and how much of the path leads to it.
+/// The node at `path`, or the innermost enclosing one that is written, and the length of the path that leads to it.
 fn nearest<'t>(tree: &'t Node, path: &str) -> Option<(Option<&'t Key>, &'t Node, usize)> {
     let mut path = path;
     loop {
@@ -283,7 +284,8 @@ impl Serialize for Diagnostic {
 // === impl Diagnostics ===
 
 impl Diagnostics {
-    /// Takes out the warnings that `known` has too, but for those of these things, such as `routes.orders`. Tells how many those were.
+    /// Removes the warnings that `known` also has, except those about the entries in `but`, such as `routes.orders`.
+    /// Returns how many it removed.
     pub fn take_known(&mut self, known: &Self, but: &[String]) -> usize {
         let before = self.found.len();
         let known: HashSet<(&str, &str, &str)> = known
@@ -303,9 +305,9 @@ impl Diagnostics {
         before - self.found.len()
     }
 
-    /// From now on nothing tells what came from outside of this config, whichever value it is about.
+    /// From now on, no message shows a value of this config that came from outside, whichever setting it concerns.
     pub(super) fn conceal_outside(&mut self, tree: &Node) {
-        /// A shorter piece, such as a port, is in messages that do not mean it; what is about its own value conceals it.
+        /// Messages contain shorter pieces, such as ports, by coincidence. A diagnostic still conceals its own value.
         const LEAST: usize = 6;
         let elsewhere = secrecy::elsewhere(tree);
         let long = |values: HashSet<&str>| -> Vec<String> {
@@ -327,14 +329,14 @@ impl Diagnostics {
         *self.elsewhere = concealed;
     }
 
-    /// The same for logs, and for people who may look at the gateway and not change its files: no secret of a file, no line of one, and
-    /// no value that was refused, which may be a secret in the wrong place.
+    /// A copy for logs, and for people who may view the gateway but not change its files. It shows no secret of a
+    /// file, no source line, and no refused value, which may be a misplaced secret.
     #[must_use]
     pub fn for_readers(&self) -> Self {
         self.for_writers_of(&[])
     }
 
-    /// The same for somebody who may change these files, and no others: of those everything is told.
+    /// A copy for a caller who may change these files and no others. It shows everything of these files.
     #[must_use]
     pub fn for_writers_of(&self, files: &[&Path]) -> Self {
         let is_theirs = |file: &PathBuf| files.contains(&file.as_path());
@@ -357,7 +359,7 @@ impl Diagnostics {
                 diagnostic.value = None;
             }
             diagnostic.without_refused();
-            // A mistake of the syntax has no setting yet, and its hint may repeat a word of the line.
+            // A syntax error has no setting yet, and its hint may repeat a word of the line.
             if diagnostic.path.is_empty() {
                 diagnostic.hint = None;
                 if !diagnostic.fixed.0 {
@@ -371,7 +373,7 @@ impl Diagnostics {
         Self { found, errors: self.errors, sources, elsewhere }
     }
 
-    /// The settings that keep the config from running, where they are known.
+    /// The settings that keep the config from running, if known.
     pub fn refused_paths(&self) -> impl Iterator<Item = &str> {
         let errors = self.found.iter().filter(|d| d.severity == Severity::Error);
         errors.map(|error| error.path.as_str()).filter(|path| !path.is_empty())
@@ -392,52 +394,52 @@ impl Diagnostics {
         self.found.push(diagnostic);
     }
 
-    /// Takes back what was told of a setting, because more is known now. Whether something was.
+    /// Removes a diagnostic of a setting because more is known now. Returns whether there was one.
     pub(super) fn forget(&mut self, code: &str, path: &str) -> bool {
         let before = self.found.len();
         self.retain(|d| d.code != code || d.path != path);
         self.found.len() < before
     }
 
-    /// Takes out what is not to be told.
+    /// Keeps only matching diagnostics.
     pub fn retain(&mut self, keep: impl Fn(&Diagnostic) -> bool) {
         self.found.retain(|diagnostic| keep(diagnostic));
         self.errors = self.found.iter().filter(|d| d.severity == Severity::Error).count();
     }
 
-    /// Adds all of another, with its sources.
+    /// Adds all diagnostics of another, with its sources.
     pub fn extend(&mut self, other: Self) {
         self.errors += other.errors;
         self.found.extend(other.found);
         self.sources.extend(other.sources);
     }
 
-    /// Remembers a file's text, so that lines of it can be shown.
+    /// Stores a file's text, so that diagnostics can show its lines.
     pub fn add_source(&mut self, file: &Arc<PathBuf>, text: Arc<str>) {
         self.sources.insert(file.clone(), text);
     }
 
-    /// How many keep the config from running.
+    /// The number of errors.
     pub const fn errors(&self) -> usize {
         self.errors
     }
 
-    /// How many do not.
+    /// The number of warnings.
     pub fn warnings(&self) -> usize {
         self.found.len() - self.errors()
     }
 
-    /// All of them, as they were found.
+    /// All diagnostics in the order found.
     pub fn iter(&self) -> impl Iterator<Item = &Diagnostic> {
         self.found.iter()
     }
 
-    /// Whether nothing was found at all.
+    /// Whether there are no diagnostics.
     pub fn is_empty(&self) -> bool {
         self.found.is_empty()
     }
 
-    /// All of them, in the order of the files and lines; those without a place come first.
+    /// All diagnostics, ordered by file and line; those without a place come first.
     pub fn sorted(&self) -> Vec<&Diagnostic> {
         let mut sorted: Vec<_> = self.found.iter().collect();
         sorted.sort_by(|a, b| (&a.place, a.severity, &a.path).cmp(&(&b.place, b.severity, &b.path)));
@@ -445,7 +447,7 @@ impl Diagnostics {
         sorted
     }
 
-    /// For people: one block each with the source line, at most [`MAX_PRINTED`], and a line that counts.
+    /// For people: one block each with the source line, at most [`MAX_PRINTED`], then a line with the counts.
     pub fn to_text(&self) -> String {
         let mut out = String::new();
         let sorted = self.sorted();
@@ -496,7 +498,7 @@ impl Diagnostics {
         }
     }
 
-    /// The source line of a place, unless secrets may stand there.
+    /// The source line of a place, unless it may contain secrets.
     fn line(&self, place: &Place) -> Option<String> {
         let text = self.sources.get(&place.file)?;
         let index = (place.line as usize).checked_sub(1)?;
@@ -508,7 +510,7 @@ impl Diagnostics {
 }
 
 fn write_line(out: &mut String, line: &str, column: usize) {
-    /// What a terminal shows on one line.
+    /// Maximum width of a shown line.
     const MAX_WIDTH: usize = 120;
     let shown: String = line.chars().map(|c| if c == '\t' { '→' } else { c }).take(MAX_WIDTH).collect();
     let _ = writeln!(out, "  | {shown}");
@@ -517,7 +519,7 @@ fn write_line(out: &mut String, line: &str, column: usize) {
     }
 }
 
-/// The text with escapes in place of control characters and of those that change the direction of text. A config or a request may hold them,
+/// Escapes control characters and characters that change the text direction. A config or a request may contain them,
 /// and a terminal would obey them.
 fn visible(text: String) -> String {
     let is_obeyed = |c: char| {

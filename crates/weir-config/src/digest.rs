@@ -1,7 +1,7 @@
-//! The digest of a config: what it says counts, not where it says it, so a comment makes no other one.
+//! The digest of a config. Only the content counts, not its position, so comments do not change the digest.
 //!
-//! Of the tree with its variables filled in, it is [`Snapshot::revision`](crate::snapshot::Snapshot::revision); of the tree as written, it
-//! tells one entry of the history from another.
+//! With variables filled in, it is [`Snapshot::revision`](crate::snapshot::Snapshot::revision). As written, it
+//! distinguishes entries of the history.
 
 use super::node::{Node, Value};
 use sha2::{Digest, Sha256};
@@ -15,7 +15,7 @@ pub fn of(tree: &Node) -> String {
     hex::encode(&digest.hash.finalize())[..12].to_owned()
 }
 
-/// The digest of a text, comments and all.
+/// The digest of a text, including its comments.
 pub fn of_text(text: &str) -> String {
     hex::encode(&Sha256::digest(text))[..16].to_owned()
 }
@@ -25,7 +25,7 @@ pub fn of_token(token: &str) -> String {
     hex::encode(&Sha256::digest(token))
 }
 
-/// A tree going into a hash, through a buffer: as one text 200,000 routes would take 300 MB.
+/// Feeds a tree into a hash through a buffer. As one text, 200,000 routes would take 300 MB.
 #[derive(Default)]
 struct Digester {
     hash: Sha256,
@@ -33,7 +33,7 @@ struct Digester {
 }
 
 impl Digester {
-    /// Each value with its kind, and with how much belongs to it, so that no two trees give the same bytes.
+    /// Adds each value with its kind and its length, so that no two trees give the same bytes.
     fn add(&mut self, node: &Node) {
         match &node.value {
             Value::Null => self.text(b'0', node.raw()),
@@ -60,7 +60,7 @@ impl Digester {
     }
 
     fn begin(&mut self, kind: u8, count: usize) {
-        /// When the buffer is handed over.
+        /// Buffer size at which it is passed to the hash.
         const FULL: usize = 16 * 1024;
         if self.buffer.len() >= FULL {
             self.flush();

@@ -1,19 +1,18 @@
-//! Recognises a config that was written for another proxy and pasted here, so that we can say so instead of complaining about
-//! its YAML. Guessed from the shape of lines and a few words that only that proxy has; a guess is made only for text that is no
-//! config of ours in any case.
+//! Recognises a config written for another proxy, so that we can say so instead of reporting its YAML. We guess from
+//! the shape of lines and from words that only that proxy uses, and only for text that is not a valid config of ours.
 
 use super::diagnostic::Diagnostic;
 use super::node::Node;
 
-/// How many lines are looked at: the head of a file tells.
+/// Number of lines examined. The head of a file is enough.
 const LOOK: usize = 200;
 
-/// A syntax that is not ours, by words that begin its lines.
+/// A foreign syntax, recognised by the words that begin its lines.
 struct Syntax {
-    /// Whose it is, as a message names it.
+    /// The proxy, as a message names it.
     owner: &'static str,
     words: &'static [&'static str],
-    /// What else a line must be, to count.
+    /// The required shape of a line with such a word.
     shape: fn(&str) -> bool,
     /// Whether a line counts by its shape alone.
     own: fn(&str) -> bool,
@@ -107,7 +106,7 @@ const SYNTAXES: &[Syntax] = &[
     },
 ];
 
-/// What stands at the top of a file of YAML that is somebody else's. All of the keys must.
+/// Top-level keys of foreign YAML files. All of the keys must be present.
 const TOPS: &[(&str, &[&str])] = &[
     ("Envoy's", &["static_resources"]),
     ("Envoy's", &["dynamic_resources"]),
@@ -117,11 +116,11 @@ const TOPS: &[(&str, &[&str])] = &[
     ("Traefik's", &["http.routers"]),
 ];
 
-/// What a whole config of ours looks like at its smallest.
+/// The smallest complete config of ours.
 const EXAMPLE: &str = "Weir reads YAML, such as: `listeners: { web: { address: 0.0.0.0:8080 } }`, \
     `upstreams: { app: { endpoints: [ 127.0.0.1:8000 ] } }`, `routes: { all: { upstream: app } }`, each on a line of its own";
 
-/// The mistake of whoever pasted another proxy's file, if that is what `text` looks like.
+/// The diagnostic for a pasted file of another proxy, if `text` looks like one.
 pub(super) fn recognise(text: &str) -> Option<Diagnostic> {
     let lines =
         text.lines().map(|line| line.trim()).filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -129,14 +128,14 @@ pub(super) fn recognise(text: &str) -> Option<Diagnostic> {
     let score = |syntax: &Syntax| lines.iter().filter(|line| syntax.owns(line)).count();
     let (best, owner) =
         SYNTAXES.iter().map(|syntax| (score(syntax), syntax.owner)).max_by_key(|(score, _)| *score)?;
-    // A third of the lines: the rest is arguments, closing braces and words we do not list.
+    // A third of the lines is enough: the rest is arguments, closing braces and words we do not list.
     let enough = best > 0 && best * 3 >= lines.len();
     enough.then(|| {
         Diagnostic::error("foreign-syntax", format!("this is {owner} syntax, not Weir's")).hint(EXAMPLE)
     })
 }
 
-/// The same of a file that is YAML.
+/// As [`recognise`], for a file that is valid YAML.
 pub(super) fn recognise_keys(root: &Node) -> Option<Diagnostic> {
     let is_ours = ["listeners", "routes", "upstreams"].iter().any(|key| root.get(key).is_some_and(is_named));
     let (owner, _) =
@@ -147,7 +146,7 @@ pub(super) fn recognise_keys(root: &Node) -> Option<Diagnostic> {
     )
 }
 
-/// Whether a section holds things by name, as ours do. Kong's are lists.
+/// Whether a section maps names to entries, as ours do. Kong's sections are lists.
 fn is_named(section: &Node) -> bool {
     !section.entries().is_empty()
 }

@@ -1,4 +1,4 @@
-//! Several files, one tree: what `include` names, and how one tree is put into another.
+//! Several files, one tree: resolves `include` and merges trees.
 
 use super::diagnostic::{Diagnostic, Diagnostics};
 use super::node::{Key, NAMED, Node, Place, Value};
@@ -9,10 +9,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Most files that `include` may bring.
+/// Maximum number of files that `include` may add.
 const MAX_INCLUDES: usize = 1000;
 
-/// Reads what `include` names, and merges the named things into `tree`.
+/// Reads the files that `include` names, and merges their named entries into `tree`.
 pub(super) fn include(
     tree: &mut Node,
     files: &mut Vec<PathBuf>,
@@ -59,7 +59,7 @@ pub(super) fn include(
     }
 }
 
-/// The files of a pattern, sorted. `*` stands for any part of the last name of the path.
+/// The files that match a pattern, sorted. `*` matches any part of the last path segment.
 fn expand(pattern: &Path, files: &mut Vec<PathBuf>) -> Result<Vec<PathBuf>, String> {
     let folder = pattern.parent().unwrap_or(Path::new(""));
     if folder.to_string_lossy().contains('*') {
@@ -75,7 +75,7 @@ fn expand(pattern: &Path, files: &mut Vec<PathBuf>) -> Result<Vec<PathBuf>, Stri
     files.push(folder.to_owned());
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
-        // A folder to come matches nothing yet: the warning for that is enough.
+        // A folder that does not exist yet matches nothing; the warning for that is enough.
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(e) => return Err(format!("cannot read {}: {e}", folder.display())),
     };
@@ -84,7 +84,7 @@ fn expand(pattern: &Path, files: &mut Vec<PathBuf>) -> Result<Vec<PathBuf>, Stri
         .filter(|entry| {
             let entry_name = entry.file_name();
             let entry_name = entry_name.to_string_lossy();
-            // As in a shell, `*` does not stand for the dot of a hidden file.
+            // As in a shell, `*` does not match the leading dot of a hidden file.
             matches(&name, &entry_name) && (!entry_name.starts_with('.') || name.starts_with('.'))
         })
         .map(|entry| pattern.with_file_name(entry.file_name()))
@@ -94,7 +94,7 @@ fn expand(pattern: &Path, files: &mut Vec<PathBuf>) -> Result<Vec<PathBuf>, Stri
     Ok(found)
 }
 
-/// Whether `name` fits a pattern with `*`: the pieces between stars occur in order.
+/// Whether `name` matches a pattern with `*`: the pieces between stars occur in order.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut name) = name.strip_prefix(first) else { return false };
@@ -109,7 +109,7 @@ fn matches(pattern: &str, name: &str) -> bool {
     true
 }
 
-/// Moves the named things of an included file into the tree.
+/// Moves the named entries of an included file into the tree.
 pub(super) fn merge(tree: &mut Node, included: Node, diagnostics: &mut Diagnostics) {
     let Value::Map(sections) = included.value else {
         let message = format!("{} is not a map; expected named things such as routes", included.kind());
@@ -168,7 +168,7 @@ fn merge_section(tree: &mut Node, key: Key, section: Node, diagnostics: &mut Dia
     }
 }
 
-/// The tree of several texts: the main file, then those that it includes.
+/// The tree of several texts: the main file, then the included ones.
 pub(super) fn join(written: &[Text], diagnostics: &mut Diagnostics) -> Option<Node> {
     let (main, included) = written.split_first()?;
     let mut tree = parse_shared(&main.text, &main.path, diagnostics)?;
@@ -180,7 +180,7 @@ pub(super) fn join(written: &[Text], diagnostics: &mut Diagnostics) -> Option<No
     Some(tree)
 }
 
-/// Puts what belongs to a node over what came from its source.
+/// Puts a node's own keys over those from its source.
 pub(super) fn put_over(tree: &mut Node, own: Node) {
     let (Value::Map(all), Value::Map(own)) = (&mut tree.value, own.value) else { return };
     for (key, value) in own {

@@ -4,7 +4,8 @@
 //! text ─parse─▶ Node tree ─load: include, ${VAR}─▶ Node tree ─de::read─▶ schema::Config ─check─▶ Loaded
 //!                                     every mistake on the way ─▶ Diagnostics
 //! ```
-//! `schema` is what an operator may write; `load` is the way in. What the data plane runs weir-engine builds from it.
+//! `schema` is what an operator may write; `load` is the entry point. weir-engine builds the data plane's snapshot
+//! from it.
 
 mod aliases;
 pub mod check;

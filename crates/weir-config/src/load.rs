@@ -1,4 +1,5 @@
-//! From a file, or from nothing, to a checked config: find, read, include, substitute, read typed, cross-check.
+//! Turns a file, or the embedded default, into a checked config: find, read, include, substitute, read typed,
+//! cross-check.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -19,25 +20,25 @@ use super::substitute::substitute;
 use super::texts::{Overrides, Text, Texts};
 use super::{digest, managed, path_scope};
 
-/// Where we look without `-c`, in this order.
+/// Paths tried without `-c`, in this order.
 pub const SEARCH: &[&str] = &["./weir.yaml", "/etc/weir/weir.yaml"];
 
-/// What runs where no file is found.
+/// The config used if no file is found.
 pub const EMBEDDED: &str = include_str!("default.yaml");
 
-/// The variable by which whoever starts the built-in origin says where it listens.
+/// The variable through which the starter of the built-in origin sets its address.
 pub const ORIGIN_VARIABLE: &str = "WEIR_ORIGIN";
 
-/// The file of a bundle that is read first.
+/// The main file of a bundle.
 const BUNDLE_MAIN: &str = "weir.yaml";
 
-/// Where a config comes from.
+/// The source of a config.
 #[derive(Clone, Debug)]
 pub struct Source {
     origin: Origin,
     variables: Vec<(String, String)>,
     credentials: Vec<String>,
-    /// The folder of the bundle that runs, where the config has a `source`. All clones know it.
+    /// The folder of the running bundle, if the config has a `source`. All clones share it.
     bundle: Arc<RwLock<Option<PathBuf>>>,
 }
 
@@ -45,7 +46,7 @@ pub struct Source {
 enum Origin {
     Embedded,
     File(PathBuf),
-    /// The embedded default, until one of [`SEARCH`] appears; from then on that file, even if it goes away again.
+    /// The embedded default until one of [`SEARCH`] appears; from then on that file, even if it is removed later.
     Search(Arc<OnceLock<PathBuf>>),
     Text {
         name: PathBuf,
@@ -55,59 +56,59 @@ enum Origin {
 
 /// A config that could be read.
 ///
-/// `diagnostics` may hold errors: then `config` lacks what is wrong, and serves to look for further mistakes only. Later
-/// stages (routes, filters) add theirs, and whoever wants to run it asks [`Loaded::errors`] last.
+/// `diagnostics` may contain errors. `config` then lacks the wrong parts and only serves to find further mistakes.
+/// Later stages (routes, filters) add theirs, so check [`Loaded::errors`] last before running it.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// The typed config.
     pub config: Config,
     /// The tree it was read from, included files merged and variables filled in.
     pub tree: Node,
-    /// Every file read or named, for the watcher; the folders of `include` patterns too.
+    /// Every file read or named, and the folders of `include` patterns, for the watcher.
     pub files: Vec<PathBuf>,
-    /// What was found so far.
+    /// The diagnostics so far.
     pub diagnostics: Diagnostics,
-    /// The files as they were written.
+    /// The files as written.
     pub texts: Texts,
 }
 
-/// A config of which nothing could be read.
+/// A config that could not be read.
 #[derive(Clone, Debug)]
 pub struct Unreadable {
-    /// Why.
+    /// The reasons.
     pub diagnostics: Mistakes,
-    /// The files to watch for a better one.
+    /// The files to watch for a fix.
     pub files: Vec<PathBuf>,
 }
 
 /// Loads and checks a config.
 ///
 /// # Errors
-/// When there is no tree at all: a file that cannot be opened or is no YAML. All other mistakes are in
+/// If there is no tree at all: a file cannot be opened or is not YAML. All other mistakes are in
 /// [`Loaded::diagnostics`].
 pub fn load(source: &Source) -> Result<Loaded, Unreadable> {
     load_instead(source, Overrides::default())
 }
 
-/// As [`load`], with some of it from elsewhere than from the files.
+/// As [`load`], with some inputs replaced.
 ///
 /// # Errors
-/// As there.
+/// As [`load`].
 pub fn load_instead(source: &Source, instead: Overrides<'_>) -> Result<Loaded, Unreadable> {
     gather(source, instead).map(|gathered| gathered.finish(source, instead))
 }
 
-/// A config as written: all of its files in one tree, no variable filled in, nothing checked.
+/// A config as written: all its files in one tree, variables not filled in, nothing checked.
 pub struct Gathered {
-    /// The tree, the managed file merged.
+    /// The tree, with the managed file merged.
     pub tree: Node,
-    /// The files as they were written.
+    /// The files as written.
     pub texts: Texts,
     /// Every file read so far, for the watcher.
     pub files: Vec<PathBuf>,
-    /// What was found so far.
+    /// The diagnostics so far.
     pub diagnostics: Diagnostics,
-    /// It names a source that has sent nothing yet: only what belongs to the node is here.
+    /// Whether it names a source that has sent nothing yet, so that only the node's own keys are here.
     pub awaits: bool,
 }
 
@@ -149,7 +150,7 @@ pub fn gather(source: &Source, instead: Overrides<'_>) -> Result<Gathered, Unrea
     }
     let (writes, state) = (source.admin_value(&tree, "writes"), source.admin_value(&tree, "state"));
     if let Some(node) = &writes {
-        // Until the whole tree is filled in, this is all that came from outside.
+        // Until the whole tree is filled in, these are the only values from outside.
         diagnostics.conceal_outside(node);
     }
     texts.managed_path = writes.as_ref().and_then(beside_its_file);
@@ -181,7 +182,7 @@ pub fn gather(source: &Source, instead: Overrides<'_>) -> Result<Gathered, Unrea
     Ok(Gathered { tree, texts, files, diagnostics, awaits })
 }
 
-/// The tree of a bundle, its included files merged. It may not say where else a config comes from.
+/// The tree of a bundle with its included files merged. A bundle must not name another source.
 fn read_bundle(
     folder: &Path,
     files: &mut Vec<PathBuf>,
@@ -197,7 +198,7 @@ fn read_bundle(
     Some(tree)
 }
 
-/// Beside `source` stands only what belongs to the node, so that nobody wonders which of two places a setting has its value from.
+/// Only a node's own keys may stand beside `source`, so that every setting has one place.
 fn refuse_beside_source(tree: &Node, diagnostics: &mut Diagnostics) {
     for (key, _) in tree.entries() {
         if !BOOTSTRAP.contains(&&*key.text) {
@@ -217,9 +218,10 @@ fn is_same_file(a: &Path, b: &Path) -> bool {
 // === impl Texts ===
 
 impl Texts {
-    /// The tree as written, variables not filled in and secrets marked; `None` if the main file is no longer readable.
+    /// The tree as written, with variables not filled in and secrets marked. `None` if the main file is no longer
+    /// readable.
     pub fn tree(&self) -> Option<Node> {
-        let mut ignored = Diagnostics::default(); // they were told when this was loaded
+        let mut ignored = Diagnostics::default(); // the load has reported them
         let mut tree = join(&self.written, &mut ignored)?;
         if let Some(bootstrap) = &self.bootstrap
             && let Some(own) = parse_shared(&bootstrap.text, &bootstrap.path, &mut ignored)
@@ -234,7 +236,7 @@ impl Texts {
         Some(tree)
     }
 
-    /// As [`Self::tree`], for a caller who may change the managed file: nothing in it is secret.
+    /// As [`Self::tree`], for a caller who may change the managed file, whose values are not marked as secret.
     pub fn tree_for_writers(&self) -> Option<Node> {
         let mut tree = self.tree()?;
         if let Some(managed) = &self.managed {
@@ -247,7 +249,7 @@ impl Texts {
 // === impl Gathered ===
 
 impl Gathered {
-    /// Fills in variables, reads the tree typed, and checks it.
+    /// Fills in variables, reads the typed config, and checks it.
     pub fn finish(self, source: &Source, instead: Overrides<'_>) -> Loaded {
         let Self { mut tree, texts, mut files, mut diagnostics, awaits } = self;
         mark_secrets(&mut tree);
@@ -258,7 +260,7 @@ impl Gathered {
         let config = path_scope::within(instead.scope, || {
             de::read::<Config>(&tree, "", &mut diagnostics).unwrap_or_default()
         });
-        // Checks look at files, and say whether they exist. Who may not name them shall not learn that either.
+        // Checks report whether files exist. Callers who may not name a file must not learn that.
         if !path_scope::refused() {
             let credentials: Vec<&str> = source.credentials.iter().map(String::as_str).collect();
             check(&config, &tree, &credentials, awaits, &mut diagnostics);
@@ -270,8 +272,8 @@ impl Gathered {
     }
 }
 
-/// Reads a file that is no config by the rules of a config: YAML or JSON, `${VAR}` filled in, unknown keys refused, every mistake told with its
-/// place. The tree comes along, for mistakes that concern several values; without it nothing could be read.
+/// Reads a file that is not a config by the same rules: YAML or JSON, `${VAR}` filled in, unknown keys refused, every
+/// mistake with its place. Also returns the tree, for checks across values. `None` if the file could not be read.
 pub fn read_document<T: DeserializeOwned>(path: &Path) -> (Option<(T, Node)>, Diagnostics) {
     let (mut files, mut diagnostics) = (Vec::new(), Diagnostics::default());
     let Some(mut tree) = Source::file(path).read(&mut files, &mut diagnostics, &mut Vec::new()) else {
@@ -285,8 +287,8 @@ pub fn read_document<T: DeserializeOwned>(path: &Path) -> (Option<(T, Node)>, Di
 // === impl Source ===
 
 impl Source {
-    /// The file given, else the first of [`SEARCH`] that exists, else the embedded default until one of them does: each load
-    /// looks again.
+    /// The given file, or else the first of [`SEARCH`] that exists, or else the embedded default until one of them
+    /// exists. Each load searches again.
     pub fn find(given: Option<&Path>) -> Self {
         Self::new(match given.or(found()) {
             Some(path) => Origin::File(path.to_owned()),
@@ -304,7 +306,7 @@ impl Source {
         Self::new(Origin::Text { name: name.into(), text: text.into() })
     }
 
-    /// What runs where no file is found.
+    /// The config used if no file is found.
     pub fn embedded() -> Self {
         Self::new(Origin::Embedded)
     }
@@ -318,23 +320,23 @@ impl Source {
         }
     }
 
-    /// The folder of the bundle that runs; `None` where no source has sent one, or there is none.
+    /// The folder of the running bundle. `None` if there is no source or it has sent nothing.
     pub fn bundle(&self) -> Option<PathBuf> {
         self.bundle.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// From now on this and all its clones load the bundle in this folder.
+    /// Makes this source and all its clones load the bundle in this folder.
     pub fn set_bundle(&self, folder: Option<PathBuf>) {
         *self.bundle.write().unwrap_or_else(PoisonError::into_inner) = folder;
     }
 
-    /// Adds a variable that goes before one of the same name in the environment.
+    /// Adds a variable that overrides one of the same name in the environment.
     pub fn with_variable(mut self, name: &str, value: impl Into<String>) -> Self {
         self.variables.push((name.to_owned(), value.into()));
         self
     }
 
-    /// Says which filters know consumers, so that `consumers` may hold credentials for them. Default `key_auth`.
+    /// Names the filters that know consumers, so that `consumers` may hold credentials for them. Default `key_auth`.
     pub fn with_credentials<'a>(mut self, filters: impl IntoIterator<Item = &'a str>) -> Self {
         self.credentials = filters.into_iter().map(str::to_owned).collect();
         self
@@ -349,7 +351,7 @@ impl Source {
         }
     }
 
-    /// The file, where it is one.
+    /// The path, if the source is a file.
     pub fn path(&self) -> Option<&Path> {
         match &self.origin {
             Origin::File(path) => Some(path),
@@ -363,11 +365,11 @@ impl Source {
         own.or_else(|| std::env::var(name).ok())
     }
 
-    /// What stands under a key of `admin`. Asked for before variables are filled in everywhere, because it says what belongs
-    /// to the config.
+    /// A value of `admin`. Read before variables are filled in everywhere, because it decides which files belong to
+    /// the config.
     fn admin_value(&self, tree: &Node, key: &str) -> Option<Node> {
         let mut node = tree.get("admin")?.get(key)?.clone();
-        // What is wrong with it is told when the whole tree is read.
+        // Mistakes in it are reported once the whole tree is read.
         substitute(
             &mut node,
             &|name: &str| self.variable(name),
@@ -398,7 +400,7 @@ impl Source {
             }
             Origin::File(path) => read_file(path, files, diagnostics, texts),
             Origin::Search(appeared) => {
-                // Watched also where they are not there yet.
+                // Watch these paths even if they do not exist yet.
                 files.extend(SEARCH.iter().map(PathBuf::from));
                 if let Some(path) = found() {
                     appeared.get_or_init(|| path.to_owned());
@@ -412,7 +414,7 @@ impl Source {
     }
 }
 
-/// The path that a value names, relative to the file it stands in.
+/// The path in a value, relative to the file that contains it.
 fn beside_its_file(node: &Node) -> Option<PathBuf> {
     let text = node.as_text().filter(|text| !text.is_empty())?;
     Some(node.at.file.parent().map_or_else(|| PathBuf::from(text), |folder| folder.join(text)))
@@ -448,12 +450,12 @@ fn read_file(
 // === impl Loaded ===
 
 impl Loaded {
-    /// Where a setting was written, such as `routes.orders.upstream`.
+    /// The position of a setting, such as `routes.orders.upstream`.
     pub fn place(&self, path: &str) -> Option<Place> {
         self.tree.find(path).map(|node| node.at.clone())
     }
 
-    /// How many mistakes keep this config from running.
+    /// The number of mistakes that keep this config from running.
     pub fn errors(&self) -> usize {
         self.diagnostics.errors()
     }
@@ -491,7 +493,7 @@ impl Loaded {
 
 // === files ===
 
-/// Certificates and keys that the config names.
+/// Certificates and keys named by the config.
 fn named_files(config: &Config) -> Vec<PathBuf> {
     let listeners = config.listeners.iter().filter_map(|(_, listener)| listener.tls.as_ref());
     let servers = listeners.flat_map(|tls| {
@@ -521,7 +523,7 @@ mod tests {
         assert_eq!(endpoint.address.to_string(), "127.0.0.1:1234");
     }
 
-    /// Not a measurement: a square in the number of routes would take seconds here.
+    /// Not a measurement: a quadratic algorithm would take seconds here.
     #[test]
     fn thousands_of_routes_are_checked() {
         let mut text = "listeners: { a: { address: 127.0.0.1:1 } }\nroutes:\n".to_owned();
@@ -537,7 +539,7 @@ mod tests {
         assert_eq!(loaded.config.routes.len(), 3_000);
     }
 
-    /// Too short to be looked for in what is about other values.
+    /// Too short to search for in messages about other values.
     #[test]
     fn the_name_of_a_filter_is_told_as_written() {
         let text = "listeners: { a: { address: 127.0.0.1:1 } }\nroutes:\n  \
@@ -559,7 +561,7 @@ mod tests {
         assert!(told.contains("cannot read ***") && !told.contains(FOLDER), "{told}");
     }
 
-    /// What is ours in a message stays, however much of it a value has in common with it.
+    /// Our own text in a message stays, however much it has in common with a value.
     #[test]
     fn a_value_takes_no_example_away() {
         let text = "listeners: { a: { address: \"${N}\" } }\n\

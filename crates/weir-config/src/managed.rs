@@ -1,8 +1,8 @@
-//! The managed file (`admin.writes`): the named things that the admin API owns, and how they are changed.
+//! The managed file (`admin.writes`): the named entries that the admin API owns, and their changes.
 //!
-//! Each named thing has one owner: a file that people write, which nothing here ever touches, or this file, which is written whole at each
-//! change. `yields` in it names things that give way to a hand-written one of the same name, so that a thing can move from one owner to
-//! the other without a moment in which nobody has it.
+//! Each named entry has one owner: a hand-written file, which this code never changes, or the managed file, which
+//! each change rewrites whole. `yields` lists managed entries that a hand-written one of the same name replaces. An
+//! entry can thus move between owners without a moment in which it does not exist.
 
 mod emit;
 
@@ -16,33 +16,33 @@ use super::texts::Text;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The key of the managed file that names things which give way, as `routes.orders`.
+/// The key of the managed file that lists entries to replace by hand-written ones, such as `routes.orders`.
 const YIELDS: &str = "yields";
 
-/// Keys below `listeners` that name programs to run, now or later: never over the API.
+/// Keys below `listeners` that name programs to run, now or in future. The API never accepts them.
 const PROGRAMS: &[&str] = &["exec", "command", "hook", "hooks"];
 
-/// What becomes of a named thing.
+/// A change to a named entry.
 #[derive(Clone, Debug)]
 pub enum To {
-    /// It is gone.
+    /// Removed.
     Nothing,
-    /// It is merged with this (RFC 7396).
+    /// Merged with this patch (RFC 7396).
     Patched(Node),
-    /// It is this.
+    /// Replaced by this value.
     This(Node),
 }
 
-/// The managed file's tree after changes, and the text that says it.
+/// The managed file's tree after changes, and its text.
 #[derive(Clone, Debug)]
 pub struct Managed {
-    /// The named things. Those that were just changed stand where the request has them.
+    /// The named entries. Those just changed have the positions of the request.
     pub tree: Node,
-    /// The file as it is to be.
+    /// The new text of the file.
     pub text: Text,
 }
 
-/// The managed file, and its text; `None` if there is none, which is no mistake.
+/// Reads the managed file. `None` if there is none, which is not a mistake.
 pub(super) fn read(path: &Path, diagnostics: &mut Diagnostics) -> Option<(Node, Text)> {
     match Text::read(path) {
         Ok(text) => {
@@ -58,7 +58,7 @@ pub(super) fn read(path: &Path, diagnostics: &mut Diagnostics) -> Option<(Node, 
     }
 }
 
-/// Adds what the API manages to what people wrote, but for things that give way.
+/// Adds the managed entries to the hand-written ones, except entries that yield to a hand-written one.
 pub(super) fn merge_into(tree: &mut Node, mut managed: Node, diagnostics: &mut Diagnostics) {
     for name in take_yields(&mut managed) {
         if tree.find(&name).is_some()
@@ -70,7 +70,7 @@ pub(super) fn merge_into(tree: &mut Node, mut managed: Node, diagnostics: &mut D
     merge(tree, managed, diagnostics);
 }
 
-/// The names that give way, taken out of the tree.
+/// Takes the list of yielding names out of the tree.
 fn take_yields(managed: &mut Node) -> Vec<String> {
     let Value::Map(sections) = &mut managed.value else { return Vec::new() };
     let Some(at) = sections.iter().position(|(key, _)| &*key.text == YIELDS) else { return Vec::new() };
@@ -78,7 +78,7 @@ fn take_yields(managed: &mut Node) -> Vec<String> {
     list.elements().iter().filter_map(|name| name.as_text().map(str::to_owned)).collect()
 }
 
-/// What is wrong with a thing that came over the API and is wrong in no file: variables, programs, and masks of secrets.
+/// Mistakes that count only in an entry from the API: variables, programs, and masked secrets.
 pub fn refuse(path: &str, thing: &Node, diagnostics: &mut Diagnostics) {
     match &thing.value {
         Value::Str(text) if variable_in(text) => {
@@ -113,7 +113,7 @@ pub fn refuse(path: &str, thing: &Node, diagnostics: &mut Diagnostics) {
     }
 }
 
-/// Whether a text is a mask, or a URL with one in the place of its user or its query.
+/// Whether a text is a mask, or a URL with a mask in its user or its query.
 fn is_masked(text: &str) -> bool {
     text == MASK || text.contains("://") && (text.contains("://***@") || text.ends_with("?***"))
 }
@@ -130,7 +130,7 @@ pub fn empty(path: &Path) -> Node {
     Node::empty_map(Place { file: Arc::new(path.to_owned()), line: 1, column: 1 })
 }
 
-/// Puts a thing into its section, patches it, or takes it away.
+/// Adds, patches or removes an entry of a section.
 pub fn set(managed: &mut Node, section: &str, name: &str, to: To) {
     let there = managed.get(section).and_then(|things| things.get(name)).cloned();
     match to {
@@ -144,7 +144,7 @@ pub fn set(managed: &mut Node, section: &str, name: &str, to: To) {
     }
 }
 
-/// Has a thing give way to a hand-written one of the same name, or no longer.
+/// Makes an entry yield to a hand-written one of the same name, or stops that.
 pub fn set_yields(managed: &mut Node, thing: &str, yields: bool) {
     let mut names = take_yields(managed);
     names.retain(|name| name != thing);
@@ -165,7 +165,7 @@ pub fn set_yields(managed: &mut Node, thing: &str, yields: bool) {
     }
 }
 
-/// The things of this file that give way.
+/// The yielding entries of this file.
 pub fn yields(managed: &Node) -> Vec<String> {
     take_yields(&mut managed.clone())
 }
@@ -202,7 +202,7 @@ fn remove(managed: &mut Node, section: &str, name: &str) {
     sections.retain(|(_, things)| !matches!(&things.value, Value::Map(things) if things.is_empty()));
 }
 
-/// JSON Merge Patch. Source: RFC 7396 §2. Depth is bounded by the parser.
+/// JSON Merge Patch. Source: RFC 7396 §2. The parser bounds the depth.
 fn merge_patch(target: &mut Node, patch: Node) {
     let Value::Map(changes) = patch.value else {
         *target = patch;
@@ -231,10 +231,10 @@ fn merge_patch(target: &mut Node, patch: Node) {
     }
 }
 
-/// The text of a managed file, which reads to the same tree.
+/// The text of a managed file, which parses to the same tree.
 ///
 /// # Errors
-/// When it would not: a bug of ours, which must not reach the disk.
+/// If it does not: a bug of ours, which must not reach the disk.
 pub fn write(managed: Node, path: PathBuf) -> Result<Managed, String> {
     let text = emit::file(&managed);
     let mut diagnostics = Diagnostics::default();
@@ -246,14 +246,14 @@ pub fn write(managed: Node, path: PathBuf) -> Result<Managed, String> {
     }
 }
 
-/// One thing as it would stand in a file of its own.
+/// One entry as a file would contain it.
 pub fn yaml(section: &str, name: &str, thing: &Node) -> String {
     let mut tree = Node::empty_map(thing.at.clone());
     put(&mut tree, section, name, thing.clone());
     emit::lines(&tree)
 }
 
-/// Whether things of this section may be named over the API.
+/// Whether the API accepts entries of this section.
 pub fn is_section(section: &str) -> bool {
     NAMED.contains(&section)
 }
@@ -265,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_patch_is_merged_as_the_rfc_has_it() {
-        // RFC 7396, appendix A, but for those whose target is no object: a thing is one.
+        // RFC 7396, appendix A, without the cases whose target is no object: every target here is one.
         for (target, patch, result) in [
             ("{\"a\":\"b\"}", "{\"a\":\"c\"}", "{\"a\":\"c\"}"),
             ("{\"a\":\"b\"}", "{\"b\":\"c\"}", "{\"a\":\"b\",\"b\":\"c\"}"),

@@ -1,14 +1,14 @@
-//! What stands in the place of a secret, and which pieces of a text are secret wherever it stands.
+//! The mask for secrets, and the parts of a text that are always secret.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Stands where a secret is not shown. It may not be written back.
+/// Shown in place of a secret. It cannot be written back.
 pub const MASK: &str = "***";
 
-/// Which pieces of a text that may be shown are secret all the same: the user and password of a URL, and its query if asked for.
+/// Ranges that are secret even in a public text: the user and password of a URL, and its query if `query` is set.
 ///
-/// A password may hold any character, so all that stands before the last `@` counts as one.
+/// A password may contain any character, so everything before the last `@` counts as secret.
 pub(super) fn secret_ranges(text: &str, query: bool) -> impl Iterator<Item = Range<usize>> {
     let begin = text.find("://").map(|at| at + "://".len());
     let user = begin.zip(text.rfind('@')).filter(|(begin, at)| begin < at).map(|(begin, at)| begin..at);
@@ -19,12 +19,12 @@ pub(super) fn secret_ranges(text: &str, query: bool) -> impl Iterator<Item = Ran
     user.into_iter().chain(asked)
 }
 
-/// The pieces themselves.
+/// The secret parts of a text.
 pub(super) fn secret_pieces(text: &str) -> Vec<&str> {
     secret_ranges(text, true).filter_map(|range| text.get(range)).collect()
 }
 
-/// A URL without its secret pieces.
+/// A URL without its secret parts.
 pub fn without_secrets(text: &str) -> Cow<'_, str> {
     let (mut shown, mut from) = (String::new(), 0);
     for range in secret_ranges(text, true) {

@@ -13,11 +13,11 @@ use super::node::Place;
 pub struct Mistakes(Diagnostics);
 
 impl Mistakes {
-    /// The code of the error that stands in for a missing one. Seeing it means that a check refused without saying why.
+    /// The code of the error added if a refusal has none. It means that a check refused without a reason.
     pub const SILENT: &'static str = "refused-silently";
 
-    /// Refuses because of these diagnostics. Without an error among them it adds one that reports the bug in Weir; `at` is
-    /// the place it points to, such as the beginning of the config.
+    /// Refuses because of these diagnostics. If none is an error, adds one that reports the bug in Weir; `at` is its
+    /// place, such as the start of the config.
     pub fn new(mut found: Diagnostics, at: Option<&Place>) -> Self {
         if found.errors() == 0 {
             let message = "Weir refused this config without recording why; this is a bug in Weir";

@@ -1,4 +1,4 @@
-//! The config as one tree in which every value knows where it was written.
+//! The config as one tree in which every value knows its position.
 //!
 //! `parse` builds it, `substitute` fills in variables, `de` reads typed settings from it.
 
@@ -9,13 +9,13 @@ use compact_str::CompactString;
 
 use super::mask::{secret_pieces, without_secrets};
 
-/// The sections of named things, which may be spread over included files.
+/// The sections of named entries, which may be spread over included files.
 pub const NAMED: &[&str] = &["listeners", "upstreams", "consumers", "plans", "routes"];
 
-/// Where something was written.
+/// The position of a text in a file.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
-    /// The file as it was named on the command line or by `include`.
+    /// The file as given on the command line or by `include`.
     pub file: Arc<PathBuf>,
     /// Line, counted from 1.
     pub line: u32,
@@ -29,32 +29,32 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// One value of the tree. Two nodes are equal when their values are, wherever they stand.
+/// One value of the tree. Nodes are equal if their values are; positions do not count.
 ///
-/// 64 bytes: 200,000 routes are a million of them.
+/// 64 bytes, because 200,000 routes need a million nodes.
 #[derive(Clone, Debug)]
 pub struct Node {
     /// Where the value begins.
     pub at: Place,
     /// The value.
     pub value: Value,
-    /// May not be shown: see [`crate::secrecy`].
+    /// Must not be shown: see [`crate::secrecy`].
     pub secret: bool,
-    /// Beside `secret`: a URL of which only user, password and query may not be shown.
+    /// With `secret`: a URL of which only user, password and query are hidden.
     pub partly_secret: bool,
-    /// Beside `secret`: messages to whoever wrote it may repeat it.
+    /// With `secret`: messages to its author may repeat it.
     pub quotable: bool,
-    /// Came wholly or partly from the environment or a file: never print it either.
+    /// Came wholly or partly from the environment or a file. Never printed either.
     pub substituted: bool,
-    /// Already reported as wrong: readers treat it as absent and stay silent about its absence.
+    /// Already reported as wrong. Readers treat it as absent and do not report the absence.
     pub broken: bool,
-    /// What most nodes have none of.
+    /// Data that most nodes lack.
     rare: Option<Box<Rare>>,
 }
 
 const _: () = assert!(size_of::<Node>() <= 64);
 
-/// What few nodes have.
+/// Data that few nodes have.
 #[derive(Clone, Debug, Default)]
 struct Rare {
     /// See [`Node::raw`].
@@ -65,11 +65,11 @@ struct Rare {
     written: Box<str>,
     /// See [`Node::empty_variable`].
     empty: Box<str>,
-    /// The places of a large map's entries, sorted by their keys: see [`Node::index`].
+    /// The positions of a large map's entries, sorted by key: see [`Node::index`].
     sorted: Box<[u32]>,
 }
 
-/// From how many entries on a map is indexed.
+/// Minimum number of entries for which a map is indexed.
 const INDEXED: usize = 32;
 
 /// What a node holds.
@@ -77,31 +77,31 @@ const INDEXED: usize = 32;
 pub enum Value {
     /// Nothing written, `~` or `null`.
     Null,
-    /// `true` or `false`; `yes` and `on` are strings, as YAML 1.2 has it.
+    /// `true` or `false`. `yes` and `on` are strings, as in YAML 1.2.
     Bool(bool),
     /// A whole number.
     Int(i64),
     /// Any other number.
     Float(f64),
-    /// Text. A short one stands in the node itself.
+    /// Text. The node stores a short one inline.
     Str(CompactString),
     /// A list.
     Seq(Vec<Node>),
-    /// A map in the order written. No key occurs twice.
+    /// A map in written order. No key occurs twice.
     Map(Vec<(Key, Node)>),
 }
 
 /// A key of a map.
 #[derive(Clone, Debug)]
 pub struct Key {
-    /// The key as text, whatever YAML would take it for.
+    /// The key as text, whatever type YAML would give it.
     pub text: Arc<str>,
     /// Where it was written.
     pub at: Place,
 }
 
 impl Value {
-    /// What a scalar without quotes means. Source: YAML 1.2.2 §10.3.2 (core schema), without octal and hexadecimal.
+    /// The value of a scalar without quotes. Source: YAML 1.2.2 §10.3.2 (core schema), without octal and hexadecimal.
     pub(super) fn plain(text: &str) -> Self {
         match text {
             "" | "~" | "null" | "Null" | "NULL" => return Self::Null,
@@ -113,7 +113,7 @@ impl Value {
         if !digits.starts_with(|c: char| c.is_ascii_digit() || c == '.') {
             return Self::Str(text.into());
         }
-        // `010` is 8 to some readers and 10 to others: text, which whoever wants a number refuses.
+        // Some readers parse `010` as 8 and others as 10. It becomes text, which number readers refuse.
         let ambiguous = digits.len() > 1 && digits.starts_with('0') && !digits.starts_with("0.");
         if ambiguous || !digits.chars().all(|c| c.is_ascii_digit() || ".eE+-".contains(c)) {
             return Self::Str(text.into());
@@ -157,8 +157,8 @@ impl Node {
         node
     }
 
-    /// A scalar as it was written (`1.20`, not 1.2), variables filled in; empty for lists, maps and blanks. Where a variable left
-    /// nothing, what was written for it.
+    /// A scalar as written (`1.20`, not 1.2), with variables filled in. Empty for lists, maps and blanks. If the
+    /// variable was empty, the text written for it.
     pub fn raw(&self) -> &str {
         match (&self.rare, &self.value) {
             (Some(rare), _) if !rare.raw.is_empty() => &rare.raw,
@@ -167,7 +167,7 @@ impl Node {
         }
     }
 
-    /// Says how the value was written.
+    /// Sets the written form of the value.
     pub(super) fn set_raw(&mut self, raw: &str) {
         let same = matches!(&self.value, Value::Str(text) if text == raw);
         if same || raw.is_empty() {
@@ -179,12 +179,12 @@ impl Node {
         }
     }
 
-    /// What came from the environment or a file, piece by piece.
+    /// The parts that came from the environment or a file.
     pub fn outside(&self) -> &[String] {
         self.rare.as_ref().map_or(&[], |rare| &rare.outside)
     }
 
-    /// Says what came from outside, what was written for it, and which variable was empty.
+    /// Sets the parts from outside, the text written for them, and the variable that was empty.
     pub(super) fn set_outside(&mut self, pieces: Vec<String>, written: String, empty: Option<String>) {
         let rare = self.rare.get_or_insert_default();
         rare.outside = pieces.into();
@@ -192,7 +192,7 @@ impl Node {
         rare.empty = empty.unwrap_or_default().into();
     }
 
-    /// A scalar as it may be shown: with `${VAR}` where something came from outside; nothing for lists, maps and secrets.
+    /// A scalar as it may be shown, with `${VAR}` in place of parts from outside. None for lists, maps and secrets.
     pub fn written(&self) -> Option<&str> {
         match &self.rare {
             _ if self.secret => None,
@@ -201,8 +201,8 @@ impl Node {
         }
     }
 
-    /// Makes the things of large sections quick to find: thousands of routes are looked up by name, also by each mistake
-    /// that is told. To be called when the tree is complete.
+    /// Indexes large sections, because thousands of routes are looked up by name, also by each reported mistake. Call
+    /// it once the tree is complete.
     pub(super) fn index(&mut self) {
         let Value::Map(sections) = &mut self.value else { return };
         for (_, section) in sections {
@@ -218,12 +218,12 @@ impl Node {
         }
     }
 
-    /// An empty map that stands at `at`: the settings of something named without any.
+    /// An empty map at `at`: the settings of an entry written without any.
     pub fn empty_map(at: Place) -> Self {
         Self::new(at, Value::Map(Vec::new()), "")
     }
 
-    /// What JSON says, as a tree that stands nowhere: settings as tests write them.
+    /// Converts JSON to a tree without positions, for settings in tests.
     pub fn of_json(json: &serde_json::Value) -> Self {
         use serde_json::Value as Json;
         let at = Place { file: Arc::default(), line: 1, column: 1 };
@@ -265,7 +265,7 @@ impl Node {
         }
     }
 
-    /// The index of a large map, unless entries came or went since it was made.
+    /// The index of a large map, unless entries were added or removed since.
     fn sorted(&self) -> Option<&[u32]> {
         let sorted = &self.rare.as_ref()?.sorted;
         (sorted.len() == self.entries().len() && !sorted.is_empty()).then_some(sorted)
@@ -287,7 +287,7 @@ impl Node {
         }
     }
 
-    /// A scalar as text; nothing for lists, maps and null.
+    /// A scalar as text. None for lists, maps and null.
     pub fn as_text(&self) -> Option<&str> {
         match &self.value {
             Value::Str(text) => Some(text),
@@ -296,28 +296,28 @@ impl Node {
         }
     }
 
-    /// Nothing was written, as in `key:`; unlike `null`, which says so.
+    /// Whether nothing was written, as in `key:`. An explicit `null` does not count.
     pub fn is_blank(&self) -> bool {
         self.value == Value::Null && self.raw().is_empty()
     }
 
-    /// Whether anything is written, right or wrong. `null` and `~` say that nothing is, as templates write it.
+    /// Whether a value is written, valid or not. `null` and `~` count as absent, because templates write them so.
     pub fn is_set(&self) -> bool {
         self.value != Value::Null || self.is_blank()
     }
 
-    /// The `${VAR}` that left nothing as the value.
+    /// The `${VAR}` that left the value empty.
     pub fn empty_variable(&self) -> Option<&str> {
         let empty = self.substituted && self.value == Value::Str(CompactString::default());
         empty.then_some(self.raw())
     }
 
-    /// The first `${VAR}` that is empty, in the value or as all of it.
+    /// The first empty `${VAR}`, whether it is a part of the value or all of it.
     pub fn any_empty_variable(&self) -> Option<&str> {
         self.rare.as_ref().map(|rare| &*rare.empty).filter(|empty| !empty.is_empty())
     }
 
-    /// Whether this is what YAML makes of a `{name}` without quotes: a map of one key without a value.
+    /// The name if this is how YAML reads an unquoted `{name}`: a map with one key and no value.
     pub(super) fn unquoted_word(&self) -> Option<&str> {
         match self.entries() {
             [(key, value)] if value.is_blank() => Some(&key.text),
@@ -325,9 +325,9 @@ impl Node {
         }
     }
 
-    /// How the value is named in a message; a secret and a long value are not spelled out.
+    /// How messages name the value. Secrets and long values are not spelled out.
     pub fn shown(&self) -> Option<String> {
-        /// Longer values say nothing more to a reader.
+        /// Longer values do not help a reader.
         const MAX_SHOWN: usize = 80;
         if self.is_credential() && !self.partly_secret || self.substituted {
             return None;
@@ -341,12 +341,12 @@ impl Node {
         Some(short.replace("\\\"", "\"").replace("\\'", "'"))
     }
 
-    /// Whether no message repeats it, not even to whoever wrote it.
+    /// Whether no message repeats it, not even to its author.
     pub const fn is_credential(&self) -> bool {
         self.secret && !self.quotable
     }
 
-    /// Adds what no message may tell of this value and of all below it.
+    /// Adds the texts of this value and those below it that no message may show.
     pub fn add_concealed<'n>(&'n self, out: &mut Vec<&'n str>) {
         if self.is_credential() {
             out.extend(self.secret_texts());
@@ -356,7 +356,7 @@ impl Node {
         self.entries().iter().for_each(|(_, node)| node.add_concealed(out));
     }
 
-    /// Adds what only messages to whoever wrote it may tell.
+    /// Adds the texts that only messages to their author may show.
     pub fn add_quotable<'n>(&'n self, out: &mut Vec<&'n str>) {
         if self.quotable {
             out.extend(self.secret_texts());
@@ -365,7 +365,7 @@ impl Node {
         self.entries().iter().for_each(|(_, node)| node.add_quotable(out));
     }
 
-    /// What of this value alone is secret as it is written.
+    /// The secret parts of this value as written, without those below it.
     pub(super) fn secret_texts(&self) -> Vec<&str> {
         match self.as_text().filter(|_| self.secret) {
             Some(text) if self.partly_secret => secret_pieces(text),
@@ -373,7 +373,7 @@ impl Node {
         }
     }
 
-    /// What kind of value it is, in words of the config.
+    /// The kind of value, in the config's words.
     pub fn kind(&self) -> &'static str {
         match &self.value {
             Value::Null if self.raw().is_empty() => "nothing",
@@ -391,7 +391,7 @@ impl Node {
         self.lookup(path).map(|(_, node)| node)
     }
 
-    /// Like [`find`](Self::find), with the key the value stands under.
+    /// As [`find`](Self::find), with the key of the value.
     pub fn lookup(&self, path: &str) -> Option<(Option<&Key>, &Self)> {
         let path = path.strip_prefix('.').unwrap_or(path);
         if path.is_empty() {
@@ -456,7 +456,7 @@ mod tests {
         for path in ["routes.r100", "routes.a.c", "routes.a.b.x[1]", "routes.a.b.y"] {
             assert!(tree.find(path).is_none() && plain.find(path).is_none(), "{path}");
         }
-        // An entry that came later is found too.
+        // The lookup also finds an entry that was added later.
         let Value::Map(sections) = &mut tree.value else { unreachable!() };
         let Value::Map(routes) = &mut sections[0].1.value else { unreachable!() };
         let (key, node) = routes[3].clone();

@@ -1,7 +1,7 @@
-//! Text to tree: the only place that knows YAML. JSON is YAML here and read by the same reader.
+//! Parses text into a tree: the only file that knows YAML. JSON is valid YAML and takes the same path.
 //!
-//! We read the events of `granit-parser` and make no values of a library's: events tell a quoted `"80"` from a plain one and where
-//! each key stands, and limits hold while the tree grows.
+//! We read the events of `granit-parser` instead of a library's values. Events distinguish a quoted `"80"` from a
+//! plain one and carry the position of each key. They also let us enforce limits while the tree grows.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -16,20 +16,20 @@ use super::yaml_hint::{self, SyntaxError};
 
 /// Largest file read. A config of 10,000 routes has about 2 MiB.
 pub const MAX_BYTES: usize = 16 << 20;
-/// Deepest nesting; the deepest setting there is has 7 levels.
+/// Deepest nesting. Our deepest setting has 7 levels.
 pub const MAX_DEPTH: usize = 64;
-/// Most values of one file, those that aliases repeat included: stops files that grow by a billion laughs.
+/// Maximum number of values in one file, including those that aliases repeat. Stops billion-laughs attacks.
 pub const MAX_NODES: usize = 2_000_000;
-/// Most values that aliases may repeat.
+/// Maximum number of values that aliases may repeat.
 pub const MAX_REPEATED: usize = 100_000;
 
-/// Reads `text` into a tree. An empty file is an empty map. A key that occurs twice is reported and its first value
-/// kept; text that is no YAML is reported and gives no tree.
+/// Reads `text` into a tree. An empty file is an empty map. A duplicate key is reported and its first value kept.
+/// Text that is not YAML is reported and gives no tree.
 pub fn parse(text: &str, file: &Path, diagnostics: &mut Diagnostics) -> Option<Node> {
     parse_shared(&text.into(), file, diagnostics)
 }
 
-/// As [`parse`], of a text that its caller keeps: diagnostics show lines of the same one.
+/// As [`parse`], for a text that the caller keeps, so that diagnostics share it.
 pub fn parse_shared(text: &Arc<str>, file: &Path, diagnostics: &mut Diagnostics) -> Option<Node> {
     let file = Arc::new(file.to_owned());
     let text: Arc<str> = text.strip_prefix('\u{feff}').map_or_else(|| Arc::clone(text), Arc::from);
@@ -66,10 +66,10 @@ fn at_start(diagnostic: Diagnostic, file: Arc<PathBuf>) -> Diagnostic {
     diagnostic.at(Place { file, line: 1, column: 1 })
 }
 
-/// Puts events together to a tree without recursion, so that nesting costs no stack.
+/// Builds the tree from events without recursion, so that nesting costs no stack.
 struct Builder {
     file: Arc<PathBuf>,
-    /// Keys that came before: most of those of 200,000 routes are the same few.
+    /// Keys seen so far: 200,000 routes mostly repeat the same few.
     keys: HashSet<Arc<str>>,
     open: Vec<Open>,
     root: Option<Node>,
@@ -80,7 +80,7 @@ struct Builder {
     duplicates: Vec<Diagnostic>,
 }
 
-/// A list or map whose end has not come yet.
+/// An unfinished list or map.
 struct Open {
     at: Place,
     anchor: usize,
@@ -92,10 +92,10 @@ enum Content {
     Map { entries: Vec<(Key, Node)>, seen: Seen, key: Option<Key> },
 }
 
-/// The keys of a map by their place in it, from [`HASHED`] entries on. Most maps have two.
+/// The keys of a map by their position, used from [`HASHED`] entries on. Most maps have two keys.
 type Seen = HashMap<Arc<str>, usize>;
 
-/// In a map with fewer entries each is compared with those before it.
+/// A map with fewer entries compares each key with those before it.
 const HASHED: usize = 16;
 
 type Refusal = Box<Diagnostic>;
@@ -129,7 +129,7 @@ impl Builder {
         Ok(self.root.take())
     }
 
-    /// `empty` says that nothing stands there: the parser gives `~` for a value that was left out.
+    /// `empty` says that nothing is written there: the parser gives `~` for an omitted value.
     fn event(&mut self, event: Event<'_>, marker: &Marker, empty: bool) -> Result<(), Refusal> {
         match event {
             Event::DocumentStart(..) => {
@@ -285,10 +285,10 @@ impl Builder {
     }
 }
 
-/// Where a key stands among the entries so far, if it does.
+/// The position of an equal key among the entries so far.
 fn first_of<'e>(text: &Arc<str>, entries: &'e [(Key, Node)], seen: &mut Seen) -> Option<&'e Place> {
     if entries.len() < HASHED {
-        // `Builder::keys` has each text once, so those that are equal are one.
+        // `Builder::keys` has each text once, so equal keys share a pointer.
         return entries.iter().find(|(key, _)| Arc::ptr_eq(&key.text, text)).map(|(key, _)| &key.at);
     }
     for (at, (key, _)) in entries.iter().enumerate().skip(seen.len()) {

@@ -1,16 +1,16 @@
-//! Which files a value that came over the admin API may name.
+//! Restricts the files that a value from the admin API may name.
 //!
-//! Whoever may write routes must not be able to read the disk. Every path of a config is resolved in one place
-//! (`schema::values::beside`), so this is asked where a path is read, before anything looks at the file.
+//! Permission to write routes must not allow reading the disk. `schema::values::beside` resolves every path of a
+//! config, so we check there, before any code opens the file.
 
 use super::node::Node;
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 
-/// What stands in one file may name nothing but what lies below these folders.
+/// Values of one file may only name paths below these folders.
 #[derive(Clone, Debug, Default)]
 pub struct PathScope {
-    /// The file that values from the API are said to stand in.
+    /// The file that values from the API are attributed to.
     pub file: PathBuf,
     /// The folders: `admin.paths`.
     pub below: Vec<PathBuf>,
@@ -21,9 +21,9 @@ thread_local! {
     static REFUSED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Does `work` with this scope for what this thread reads meanwhile.
+/// Runs `work` with this scope for all reads of this thread.
 pub fn within<T>(scope: Option<&PathScope>, work: impl FnOnce() -> T) -> T {
-    /// Puts the scope before it back, also where the work panics.
+    /// Restores the previous scope, also after a panic.
     struct Back(Option<PathScope>);
     impl Drop for Back {
         fn drop(&mut self) {
@@ -36,12 +36,12 @@ pub fn within<T>(scope: Option<&PathScope>, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Whether a path was out of scope when this thread read last.
+/// Whether the last read of this thread met a path out of scope.
 pub(super) fn refused() -> bool {
     REFUSED.get()
 }
 
-/// What is expected of a path that is out of scope.
+/// The expected form of a path, shown for a path out of scope.
 pub(super) const EXPECTED: &str = "a path that may be written over the API; expected one below `admin.paths`";
 
 /// Whether a value may name this file.
@@ -57,19 +57,19 @@ pub(super) fn allows(node: Option<&Node>, path: &Path) -> bool {
 }
 
 impl PathScope {
-    /// Whether a path, with its links followed, lies below one of the folders.
+    /// Whether a path lies below one of the folders once its links are followed.
     fn covers(&self, path: &Path) -> bool {
         let Some(real) = real(path) else { return false };
         self.below.iter().any(|folder| folder.canonicalize().is_ok_and(|folder| real.starts_with(folder)))
     }
 }
 
-/// A path without links and `..`; of one that does not exist yet, its folder must.
+/// A path without links and `..`. If it does not exist yet, its folder must exist.
 fn real(path: &Path) -> Option<PathBuf> {
     if let Ok(real) = path.canonicalize() {
         return Some(real);
     }
-    // A link to nowhere may lead anywhere tomorrow.
+    // A dangling link may lead anywhere tomorrow.
     if path.symlink_metadata().is_ok() {
         return None;
     }

@@ -1,4 +1,5 @@
-//! The config described: as JSON Schema for editors, as Markdown for docs/reference/config.md. Both are made from `schema`.
+//! Describes the config as JSON Schema for editors and as Markdown for docs/reference/config.md. Both are generated
+//! from `schema`.
 
 use std::fmt::Write;
 
@@ -8,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::schema::Config;
 
-/// JSON Schema (2020-12) of the config. Each filter comes with its name and the schema of its settings.
+/// JSON Schema (2020-12) of the config, including the name and settings schema of each filter.
 pub fn schema(filters: &[(&str, Schema)]) -> Value {
     let generator = SchemaSettings::draft2020_12().into_generator();
     let mut root = generator.into_root_schema_for::<Config>().to_value();
@@ -92,14 +93,14 @@ fn section(root: &Value, schema: &Value, path: &str, out: &mut String) {
             let long = items.get("anyOf").and_then(Value::as_array).and_then(|forms| forms.last());
             section(root, long.map_or(items, |form| resolve(root, form)), &format!("{path}[]"), out);
         } else {
-            // Of several forms the last is the longest.
+            // The last of several forms is the longest.
             let long = target.get("anyOf").and_then(Value::as_array).and_then(|forms| forms.last());
             section(root, long.map_or(target, |form| resolve(root, form)), &path, out);
         }
     }
 }
 
-/// Follows a reference, and the first alternative of `T or null`.
+/// Follows a reference and takes the first alternative of `T or null`.
 fn resolve<'s>(root: &'s Value, schema: &'s Value) -> &'s Value {
     if let Some(name) = schema.get("$ref").and_then(Value::as_str) {
         let target = name.strip_prefix('#').and_then(|pointer| root.pointer(pointer));

@@ -1,5 +1,5 @@
-//! What a mistake is about, kept so that it can be taken out of what readers are told: a secret may have been written in the wrong place, as
-//! the name of an upstream or as a key.
+//! The subject of a mistake, kept so that it can be removed from what readers see. It may be a misplaced secret,
+//! written as the name of an upstream or as a key.
 
 use super::aliases;
 use super::mask::MASK;
@@ -8,24 +8,24 @@ use super::secrecy;
 use super::spelling::distance;
 use std::sync::Arc;
 
-/// What a mistake is about, as it was written.
+/// The subject of a mistake, as written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Refused {
-    /// The value itself. A message may repeat any part of it, in any form.
+    /// The value. A message may repeat any part of it, in any form.
     pub(super) value: Option<String>,
     /// Values and keys below it, which a message can only quote.
     pub(super) below: Vec<String>,
-    /// The key, where that is what is wrong.
+    /// The key, if that is the mistake.
     pub(super) key: Option<String>,
     /// The same message without the value.
     pub(super) plain: Option<String>,
 }
 
 impl Refused {
-    /// Most texts below a value that are kept.
+    /// Maximum number of texts below a value that are kept.
     const MOST: usize = 256;
 
-    /// Remembers what was written there, but for names of things of the config.
+    /// Stores what was written there, except names of entries of the config.
     pub(super) fn note(&mut self, tree: &Node, node: &Node) {
         match node.as_text() {
             Some(text) if names_a_thing(tree, text) => {}
@@ -34,8 +34,8 @@ impl Refused {
         }
     }
 
-    /// The same of a value that a reader refused; `plain` is the message without it. The key that it stands under, if people chose it, may
-    /// be what is wrong: under `upstream` it names one, and whether there is such an upstream was not asked.
+    /// As [`note`](Self::note), for a value that a reader refused; `plain` is the message without it. A key chosen by
+    /// people may be the mistake too: under `upstream` it names an upstream, which may not exist.
     pub(super) fn by_reader(node: &Node, path: &str, key: Option<Arc<str>>, plain: Option<String>) -> Self {
         let key = key.filter(|key| !secrecy::is_setting(key) && !is_name_of_thing(path, key));
         let key = key.map(|key| key.to_string());
@@ -66,13 +66,13 @@ impl Refused {
     }
 }
 
-/// Whether a path leads to a thing of the config, which has this name.
+/// Whether a path leads to an entry of the config with this name.
 pub(super) fn is_name_of_thing(path: &str, key: &str) -> bool {
     path.split_once('.')
         .is_some_and(|(section, name)| name == key && (NAMED.contains(&section) || section == "stores"))
 }
 
-/// Whether a thing of the config is called so.
+/// Whether an entry of the config has this name.
 pub(super) fn names_a_thing(tree: &Node, text: &str) -> bool {
     NAMED
         .iter()
@@ -80,11 +80,11 @@ pub(super) fn names_a_thing(tree: &Node, text: &str) -> bool {
         .any(|section| tree.get(section).is_some_and(|things| things.get(text).is_some()))
 }
 
-/// Whether a text that was refused may be a secret in the wrong place: no short word or number, no word of ours, no name of a file.
+/// Whether a refused text may be a misplaced secret: not a short word or number, not a word of ours, not a file name.
 pub(super) fn may_be_secret(text: &str) -> bool {
-    /// Nobody has a shorter secret.
+    /// Secrets are not shorter.
     const LEAST: usize = 4;
-    /// What the files that a config names end in.
+    /// Extensions of files that a config names.
     const FILES: &[&str] =
         &["crt", "cer", "html", "json", "key", "pb", "pem", "proto", "sock", "txt", "yaml", "yml"];
     let is_number = text.len() <= 6 && text.parse::<f64>().is_ok();
@@ -96,19 +96,19 @@ pub(super) fn may_be_secret(text: &str) -> bool {
         && !aliases::is_known(text)
 }
 
-/// Whether a hint names a setting and nothing else: all of it is ours.
+/// Whether a hint only names a setting, so that all its text is ours.
 pub(super) fn suggests_setting(hint: &str) -> bool {
     let meant = hint.strip_prefix("did you mean ").and_then(|meant| meant.strip_suffix('?'));
     meant.is_some_and(|meant| secrecy::is_setting(meant.trim_matches('`')))
 }
 
-/// Whether a text is nothing but a misspelt name.
+/// Whether a text is only a misspelled name.
 pub(super) fn is_misspelling(text: &str, name: &str) -> bool {
     let plain = |text: &str| text.to_ascii_lowercase().replace('-', "_");
     name.starts_with(text) || distance(&plain(text), &plain(name)) <= 2
 }
 
-/// A path without a key in it.
+/// A path without one of its keys.
 pub(super) fn without_key(path: &str, key: &str) -> String {
     let mut out = String::new();
     let mut rest = path;
@@ -123,7 +123,7 @@ pub(super) fn without_key(path: &str, key: &str) -> String {
     out + rest
 }
 
-/// A text of a mistake of the syntax, whose settings nobody knows yet, without what it quotes.
+/// A text of a syntax error without its quotes. The settings it quotes are not known yet.
 pub(super) fn without_quoted(text: &str) -> String {
     let pieces = text.split('`').enumerate().map(|(at, piece)| match at % 2 {
         1 if may_be_secret(piece) => MASK,

@@ -1,7 +1,7 @@
-//! The config as an operator writes it. Units, defaults and reasons stand beside each key; `weir schema`, the reference
+//! The config as an operator writes it. Each key documents its unit, default and reason; `weir schema`, the reference
 //! in docs/reference/config.md and the diagnostics are made from them.
 //!
-//! Reading these types checks each value alone; what concerns several values is in `check`.
+//! Reading these types checks each value alone; `check` compares values.
 
 mod acme;
 mod addresses;
@@ -57,19 +57,20 @@ pub struct Config {
     /// Further files, relative to this one; `*` stands for any part of a file's name. Their named things join those
     /// here, and a name twice is an error. Included files include no others.
     pub include: Vec<String>,
-    /// Where the config comes from, in place of this file: the gateway is a node of a fleet. Default none.
+    /// Where the config comes from, instead of this file; the gateway is then a node of a fleet. Default none.
     pub source: Option<ConfigSource>,
-    /// What the nodes of a fleet are told apart by, such as `{ canary: "true" }`: `weir fleet publish --canary` names them. Default none.
+    /// Labels of this node in a fleet, such as `{ canary: "true" }`; `weir fleet publish --canary` selects nodes by
+    /// them. Default none.
     pub labels: Pairs,
-    /// Where clients reach us, by name. At least one.
+    /// The addresses that accept clients, by name. At least one.
     pub listeners: Named<Listener>,
     /// The services behind us, by name.
     pub upstreams: Named<Upstream>,
-    /// Who calls, by name.
+    /// Known callers, by name.
     pub consumers: Named<Consumer>,
     /// What a consumer may do, by name.
     pub plans: Named<Plan>,
-    /// What several gateways share, by name: filters name it by `store`.
+    /// Stores shared by several gateways, by name; a filter refers to one with `store`.
     pub stores: Named<Store>,
     /// Filters for every route, run before its own.
     pub filters: Vec<FilterNode>,
@@ -77,20 +78,21 @@ pub struct Config {
     pub routes: Named<Route>,
     /// One line for each exchange. Default off: a line costs about 1 µs, and you should choose where it goes.
     pub access_log: AccessLog,
-    /// Spans for a collector by OpenTelemetry. Default none.
+    /// Sends OpenTelemetry spans to a collector. Default none.
     pub tracing: Option<Tracing>,
-    /// What the gateway says of itself.
+    /// The gateway's own log.
     pub log: Log,
     /// The admin listener: API, `/metrics`, `/healthz` and `/readyz`.
     pub admin: Admin,
     /// Limits for the whole gateway.
     pub limits: Limits,
-    /// Networks whose X-Forwarded-*, Forwarded and PROXY headers we believe. Default none. The client is the hop nearest to us that is in
-    /// none of these networks, by X-Forwarded-For or, without one, by the `for` of Forwarded. If that hop is not an address (`unknown`), the
-    /// client is 0.0.0.0.
+    /// Networks whose X-Forwarded-*, Forwarded and PROXY headers we trust. Default none. The client is the hop
+    /// nearest to us outside these networks, by X-Forwarded-For or, without one, by the `for` of Forwarded. If that
+    /// hop is not an address (`unknown`), the client is 0.0.0.0.
     pub trusted_proxies: Vec<Network>,
-    /// Puts the cause into `x-weir-cause` on answers that the gateway made itself, and what it means into their bodies. Default
-    /// false: causes tell strangers about what is behind us, so they get the same neutral words for every cause of a status.
+    /// Adds the cause to the gateway's own answers: its name in `x-weir-cause`, its meaning in the body. Default
+    /// false, because causes reveal the systems behind us: clients then get the same neutral text for every cause of
+    /// a status.
     pub expose_causes: bool,
     /// What happens between SIGTERM and the end.
     pub shutdown: Shutdown,
@@ -99,8 +101,8 @@ pub struct Config {
     pub watch: bool,
     /// How names of endpoints are resolved.
     pub dns: Dns,
-    /// Where this gateway stands, by the name that endpoints give in their `zone`: those in the same one are used first. Default
-    /// none: zones do not count.
+    /// The zone of this gateway, named as in the `zone` of endpoints. Endpoints in the same zone are used first.
+    /// Default none: zones do not count.
     pub zone: Option<String>,
 }
 

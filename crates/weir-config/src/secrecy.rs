@@ -1,6 +1,7 @@
-//! Which settings may be shown to callers who may not change them. `disclosure.txt` declares them; a setting that it does not name is secret.
+//! Decides which settings a caller without write access may see. `disclosure.txt` declares them; a setting not
+//! declared there is secret.
 //!
-//! Marks are set once on a tree ([`mark_secrets`]), and everything that shows a tree obeys them: views, diffs, diagnostics, explanations.
+//! [`mark_secrets`] marks a tree once. All output obeys the marks: views, diffs, diagnostics, explanations.
 
 use super::mask::{MASK, secret_ranges, without_secrets};
 use super::node::{Node, Value};
@@ -12,22 +13,22 @@ use std::sync::LazyLock;
 /// The reviewed list.
 const DECLARED: &str = include_str!("disclosure.txt");
 
-/// What is declared of a setting.
+/// The declared rule of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// It may be shown.
+    /// Shown.
     Public,
-    /// It may not, and no message repeats it either.
+    /// Hidden, and no message repeats it.
     Credential,
-    /// It may not; messages to whoever wrote it may repeat it.
+    /// Hidden, but messages to its author may repeat it.
     Secret,
-    /// It may be shown without user, password and query.
+    /// Shown without user, password and query.
     Url,
-    /// It is a list of filters, each with rules of its own.
+    /// A list of filters, each with its own rules.
     Filters,
 }
 
-/// The rules of a setting and of those below it.
+/// The rules of a setting and of the settings below it.
 #[derive(Default)]
 struct Shape {
     rule: Option<Rule>,
@@ -66,7 +67,7 @@ pub fn declared() -> impl Iterator<Item = (&'static str, Rule)> {
     PATHS.iter().map(|(path, rule)| (path.as_str(), *rule))
 }
 
-/// The settings that a list such as `disclosure.txt` names, each with the mark behind its key, if that is one of `marks`.
+/// The settings named in a list such as `disclosure.txt`, each with the mark after its key if that is one of `marks`.
 pub fn listed(list: &'static str, marks: &str) -> impl Iterator<Item = (String, Option<char>)> {
     let mut parent = "";
     let lines = list.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
@@ -98,24 +99,24 @@ impl Shape {
     }
 }
 
-/// Whether some setting is called so: then the word tells nothing.
+/// Whether a setting has this name. Such a word reveals nothing.
 pub(super) fn is_setting(word: &str) -> bool {
     static WORDS: LazyLock<HashSet<&str>> =
         LazyLock::new(|| declared().flat_map(|(path, _)| path.split('.')).collect());
     WORDS.contains(word)
 }
 
-/// Whether a filter that comes with Weir is called so.
+/// Whether a built-in filter has this name.
 pub(super) fn is_filter(word: &str) -> bool {
     SHAPES.filters.below.contains_key(word)
 }
 
-/// Marks what may not be shown in the tree of a config.
+/// Marks the secrets in the tree of a config.
 pub fn mark_secrets(tree: &mut Node) {
     mark(tree, Some(&SHAPES.root));
 }
 
-/// Depth is bounded by the parser.
+/// The parser bounds the depth.
 fn mark(node: &mut Node, shape: Option<&Shape>) {
     let scalar = match &mut node.value {
         Value::Map(entries) => {
@@ -155,7 +156,7 @@ fn mark(node: &mut Node, shape: Option<&Shape>) {
     }
 }
 
-/// Takes the marks off what stands in this file: the view of a caller who may change it.
+/// Unmarks the values from this file, for a caller who may change the file.
 pub fn unmark_file(node: &mut Node, file: &Path) {
     if node.at.file.as_path() == file {
         (node.secret, node.partly_secret, node.quotable) = (false, false, false);
@@ -167,11 +168,11 @@ pub fn unmark_file(node: &mut Node, file: &Path) {
     }
 }
 
-/// Takes out of a tree what its config was refused for: a secret may stand there that was written in the wrong place. What stands in the
-/// file `own` stays.
+/// Removes the refused parts from a config's tree, because a misplaced secret may be among them. Values from the file
+/// `own` stay.
 pub fn hide_refused<'p>(tree: &mut Node, paths: impl Iterator<Item = &'p str>, own: Option<&Path>) {
     let mut paths: Vec<&str> = paths.collect();
-    // What stands in a thing goes before the thing: then its path still leads there.
+    // Hide inner values before outer ones, so that their paths still resolve.
     paths.sort_unstable_by_key(|path| std::cmp::Reverse(path.len()));
     paths.dedup();
     for path in paths {
@@ -179,7 +180,7 @@ pub fn hide_refused<'p>(tree: &mut Node, paths: impl Iterator<Item = &'p str>, o
     }
 }
 
-/// Hides what stands at a path, and a key that is neither a setting nor the name of a thing.
+/// Hides the value at a path, and its key unless that is a setting or the name of an entry.
 fn hide(node: &mut Node, path: &str, own: Option<&Path>) {
     let path = path.strip_prefix('.').unwrap_or(path);
     if path.is_empty() {
@@ -197,7 +198,7 @@ fn hide(node: &mut Node, path: &str, own: Option<&Path>) {
         return;
     }
     if node.as_text().is_some() {
-        // The name of a filter that stands alone in its list.
+        // A filter's name written alone in its list.
         return hide(node, "", own);
     }
     let Value::Map(entries) = &mut node.value else { return };
@@ -212,20 +213,20 @@ fn hide(node: &mut Node, path: &str, own: Option<&Path>) {
     }
 }
 
-/// What a message about one setting may not tell of any other.
+/// Secrets of other settings that a message about one setting must not reveal.
 #[derive(Debug, Default)]
 pub(super) struct Elsewhere<'n> {
-    /// What came from the environment or a file, and credentials.
+    /// Values from the environment or a file, and credentials.
     pub(super) concealed: HashSet<&'n str>,
-    /// Other secrets, which only whoever wrote them may be told.
+    /// Other secrets, shown only to their author.
     pub(super) quotable: HashSet<&'n str>,
-    /// Where credentials stand.
+    /// The nodes of credentials.
     pub(super) credentials: Vec<&'n Node>,
-    /// What stands openly somewhere: as a secret it would take names out of messages, and hides nothing.
+    /// Values that also stand openly elsewhere. Concealing those would remove names from messages and hide nothing.
     open: HashSet<&'n str>,
 }
 
-/// Collects it.
+/// Collects them from a tree.
 pub(super) fn elsewhere(tree: &Node) -> Elsewhere<'_> {
     let mut found = Elsewhere::default();
     collect(tree, &mut found);
@@ -265,12 +266,12 @@ fn add_outside<'n>(node: &'n Node, out: &mut HashSet<&'n str>) {
 
 // === texts ===
 
-/// Whether a line stands in a section with secrets, or names one. Guessed from the text, since a file that cannot be
-/// parsed has no tree to ask; where all stands on one line, as in JSON, there is no telling.
+/// Whether a line belongs to a section with secrets, or names a secret. We guess from the text, because a file that
+/// cannot be parsed has no tree. If everything is on one line, as in JSON, we cannot tell.
 pub(super) fn may_hold_secrets(text: &str, index: usize) -> bool {
     const SECTIONS: &[&str] = &["consumers", "admin"];
     const WORDS: &[&str] = &["token", "secret", "password", "credential", "hmac"];
-    /// Whose `key` is a secret.
+    /// Sections in which `key` is a secret.
     const KEYED: &[&str] = &["sign:", "sticky:"];
     let is_top = |line: &&str| line.starts_with(|c: char| c.is_ascii_alphabetic() || "\"'{[".contains(c));
     let lines: Vec<_> = text.lines().take(index + 1).collect();
@@ -282,18 +283,18 @@ pub(super) fn may_hold_secrets(text: &str, index: usize) -> bool {
         || line.contains("key:") && KEYED.iter().any(|word| line.contains(word))
 }
 
-/// What is shown of a scalar in its place; `None` where it is shown as it is.
+/// The text shown in place of a scalar; `None` if the scalar itself may be shown.
 pub fn masked(node: &Node) -> Option<Cow<'_, str>> {
     match node.as_text() {
         _ if !node.secret => None,
-        // A variable only says where the secret is.
+        // A variable only names the place of the secret.
         Some(text) if is_variable(text) => None,
         Some(text) if node.partly_secret => Some(without_secrets(text)),
         _ => Some(MASK.into()),
     }
 }
 
-/// Whether a text is one variable and nothing else.
+/// Whether a text is exactly one variable.
 fn is_variable(text: &str) -> bool {
     let name = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
     name.is_some_and(|name| !name.contains(['}', '$']) && !name.contains(":-"))

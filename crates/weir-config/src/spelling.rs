@@ -1,12 +1,13 @@
-//! Misspelled names: which of those that are known was meant.
+//! Misspelled names: guesses which known name was meant.
 
-/// The candidate nearest to what was typed, if one is near enough to be a misspelling.
+/// The candidate nearest to the typed name, if it is near enough to be a misspelling.
 pub fn nearest_name<'a>(typed: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let typed = typed.to_ascii_lowercase();
     let near = |name: &&str| {
         let name = name.to_ascii_lowercase();
         let distance = distance(&typed, &name);
-        // A third of the letters may differ, but not all of a short name; a beginning of three letters also tells what was meant.
+        // A third of the letters may differ, but not all of a short name. A name also fits if the other is its start,
+        // of at least three letters.
         let letters = typed.chars().count().max(name.chars().count());
         let fits = distance <= (letters / 3).max(1) && distance < letters
             || (typed.len() >= 3
@@ -17,7 +18,8 @@ pub fn nearest_name<'a>(typed: &str, candidates: impl IntoIterator<Item = &'a st
     ranked.min_by_key(|(distance, _)| *distance).map(|(_, name)| name)
 }
 
-/// Edits that turn one word into the other, a swap of two neighbours counted once (optimal string alignment).
+/// The number of edits that turn one word into the other, with a swap of two neighbours as one (optimal string
+/// alignment).
 pub(crate) fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().take(64).collect());
     let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];

@@ -1,4 +1,5 @@
-//! `${VAR}`, `${VAR:-default}` and `${file:PATH}` in the scalars of a tree; `$$` is a dollar sign. Keys are left alone.
+//! Fills in `${VAR}`, `${VAR:-default}` and `${file:PATH}` in the scalars of a tree; `$$` is a dollar sign. Keys stay
+//! unchanged.
 
 use std::fmt::Write as _;
 use std::io::Read;
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::diagnostic::{Diagnostic, Diagnostics};
 use super::node::{Node, Value};
 
-/// Largest file that may stand for one value.
+/// Largest file that may supply a value.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
 /// Fills in variables everywhere below `node`.
@@ -20,7 +21,7 @@ pub(super) fn substitute(
     fill_below(node, &mut Filler { variables, files, diagnostics, path: String::new() });
 }
 
-/// Whether something would be filled in here: a `${` whose dollar sign is not written `$$`.
+/// Whether the text holds a variable: a `${` whose dollar sign is not escaped as `$$`.
 pub(super) fn variable_in(text: &str) -> bool {
     let mut rest = text;
     while let Some(dollar) = rest.find('$') {
@@ -33,7 +34,7 @@ pub(super) fn variable_in(text: &str) -> bool {
     false
 }
 
-/// Where values come from, and where mistakes and read files go.
+/// The source of values, and the destinations of mistakes and files read.
 struct Filler<'a> {
     variables: &'a dyn Fn(&str) -> Option<String>,
     files: &'a mut Vec<PathBuf>,
@@ -41,7 +42,7 @@ struct Filler<'a> {
     path: String,
 }
 
-/// Depth is bounded by the parser.
+/// The parser bounds the depth.
 fn fill_below(node: &mut Node, filler: &mut Filler<'_>) {
     let length = filler.path.len();
     match &mut node.value {
@@ -69,10 +70,10 @@ fn fill_below(node: &mut Node, filler: &mut Filler<'_>) {
                 if filled.substituted {
                     node.set_outside(filled.outside, filled.written, filled.empty);
                 }
-                // Of an empty value only what was written tells a reader which variable it was.
+                // If the value is empty, the written text is the only sign of the variable behind it.
                 let raw = if filled.text.is_empty() { node.raw().to_owned() } else { filled.text.clone() };
                 node.value = match Value::plain(&filled.text) {
-                    // `workers: ${N}` is a number; a text that happens to read `null` stays text.
+                    // `workers: ${N}` is a number, but a text that reads `null` stays text.
                     typed @ (Value::Bool(_) | Value::Int(_) | Value::Float(_)) if filled.whole => typed,
                     _ => Value::Str(filled.text.into()),
                 };
@@ -91,15 +92,15 @@ fn fill_below(node: &mut Node, filler: &mut Filler<'_>) {
 
 struct Filled {
     text: String,
-    /// Something came from outside.
+    /// Whether a part came from the environment or a file.
     substituted: bool,
-    /// What came from there.
+    /// The parts that came from there.
     outside: Vec<String>,
-    /// The text with `${VAR}` where something came from there.
+    /// The text with `${VAR}` in place of those parts.
     written: String,
     /// The first variable that is empty.
     empty: Option<String>,
-    /// The scalar is one variable and nothing else.
+    /// Whether the scalar is exactly one variable.
     whole: bool,
 }
 
@@ -172,7 +173,7 @@ impl Filler<'_> {
             let wrong = Diagnostic::error("bad-variable", message);
             return Err(Box::new(wrong.hint("write $$ for a dollar sign")));
         }
-        // As in a shell, `:-` stands in for a variable that is empty, too.
+        // As in a shell, `:-` also replaces an empty variable.
         match ((self.variables)(name), default) {
             (Some(value), None) => Ok(value),
             (Some(value), Some(_)) if !value.is_empty() => Ok(value),
@@ -185,10 +186,11 @@ impl Filler<'_> {
     }
 }
 
-/// What a text of a file in this folder stands for, if no variable of the environment is in it: of `${file:PATH}` what stands there.
+/// The value of a text in a file of this folder, if it uses no environment variable. `${file:PATH}` gives the content
+/// of that file.
 ///
 /// # Errors
-/// The file cannot be read.
+/// If the file cannot be read.
 pub fn value_of(text: &str, folder: &Path) -> std::io::Result<Option<String>> {
     let file = text.strip_prefix("${file:").and_then(|rest| rest.strip_suffix('}'));
     match file {
@@ -198,14 +200,14 @@ pub fn value_of(text: &str, folder: &Path) -> std::io::Result<Option<String>> {
     }
 }
 
-/// What a `${file:PATH}` stands for.
+/// Reads the value of a `${file:PATH}`.
 fn read_value(path: &Path) -> std::io::Result<String> {
     let mut content = String::new();
     let read = std::fs::File::open(path)?.take(MAX_FILE_BYTES + 1).read_to_string(&mut content)?;
     if read as u64 > MAX_FILE_BYTES {
         return Err(std::io::Error::other("it is larger than 1 MiB"));
     }
-    // What some editors begin every file with is no part of a key.
+    // Some editors begin every file with a byte order mark; it is not part of a key.
     let content = content.strip_prefix('\u{feff}').unwrap_or(&content);
     let trimmed = content.strip_suffix('\n').map(|c| c.strip_suffix('\r').unwrap_or(c));
     Ok(trimmed.unwrap_or(content).to_owned())

@@ -1,4 +1,4 @@
-//! The files of a config as they were written, so that one can be shown, compared and run again later.
+//! The files of a config as written, kept so that a config can be shown, compared and run again later.
 
 use super::diagnostic::Diagnostics;
 use super::node::{Node, Value};
@@ -7,17 +7,17 @@ use super::path_scope::PathScope;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// One file as it was written: variables are not filled in, so a secret is here only where somebody wrote it down.
+/// One file as written. Variables are not filled in, so it holds a secret only if its author wrote the secret there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Text {
-    /// As it was named on the command line or by `include`.
+    /// The path as given on the command line or by `include`.
     pub path: PathBuf,
-    /// What stands in it.
+    /// The content.
     pub text: Arc<str>,
 }
 
 impl Text {
-    /// What stands in a file of a config.
+    /// Reads a file of a config.
     pub(super) fn read(path: &Path) -> std::io::Result<String> {
         if std::fs::metadata(path)?.len() > MAX_BYTES as u64 {
             return Err(std::io::Error::other(format!("it is larger than {MAX_BYTES} bytes")));
@@ -30,44 +30,44 @@ impl Text {
 /// All files of a config.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Texts {
-    /// The files that people write: the main one, then those it includes.
+    /// Hand-written files: the main one, then the files it includes.
     pub written: Vec<Text>,
-    /// The file that names a source, where the others come from one. It is this node's own.
+    /// This node's own file, which names the source of the others. None if the config has no `source`.
     pub bootstrap: Option<Text>,
-    /// The file that the admin API writes (`admin.writes`), if there is one yet.
+    /// The file that the admin API writes (`admin.writes`), if it exists yet.
     pub managed: Option<Text>,
-    /// Where that file is or will be.
+    /// The path of that file, even if it does not exist yet.
     pub managed_path: Option<PathBuf>,
-    /// Where the history is (`admin.state`).
+    /// The folder of the history (`admin.state`).
     pub state: Option<PathBuf>,
-    /// The digest of what people wrote. Empty where neither `admin.writes` nor `admin.state` asks for it.
+    /// The digest of the hand-written files. Empty if neither `admin.writes` nor `admin.state` needs it.
     pub hand: String,
-    /// The digest of everything.
+    /// The digest of all files.
     pub hash: String,
 }
 
-/// What a load takes from elsewhere than from the files on the disk.
+/// Inputs of a load that replace files on the disk.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Overrides<'a> {
-    /// The files that people write, as an earlier revision has them.
+    /// The hand-written files of an earlier revision.
     pub written: Option<&'a [Text]>,
-    /// What the managed file is about to say: its tree, whose places may be those of a request, and its text.
+    /// The coming content of the managed file: its tree, whose positions may be those of a request, and its text.
     pub managed: Option<(&'a Node, &'a Text)>,
-    /// The folder of a bundle that a source sent, which is about to run.
+    /// The folder of a bundle from a source, about to run.
     pub bundle: Option<&'a Path>,
-    /// Which files the values that came over the API may name.
+    /// Limits the files that values from the API may name.
     pub scope: Option<&'a PathScope>,
 }
 
 impl Texts {
-    /// The tree of the managed file; an empty one where there is none.
+    /// The tree of the managed file; empty if the file does not exist.
     pub fn managed_tree(&self) -> Option<Node> {
         let managed = self.managed.as_ref()?;
         let tree = parse_shared(&managed.text, &managed.path, &mut Diagnostics::default())?;
         matches!(tree.value, Value::Map(_)).then_some(tree)
     }
 
-    /// How many bytes the texts have.
+    /// The total size of the texts in bytes.
     pub fn bytes(&self) -> usize {
         self.written.iter().chain(&self.managed).map(|text| text.text.len()).sum()
     }

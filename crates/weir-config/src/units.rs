@@ -11,7 +11,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::de;
 
-/// A length of time, written `250ms`, `3s`, `5m`, `1h`, `1d` or a sum such as `1m30s`. Zero is `0s`. At most 10 years.
+/// A length of time, written `250ms`, `3s`, `5m`, `1h`, `1d` or a sum such as `1m30s`. Zero is `0s`. At most 10
+/// years.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration(pub std::time::Duration);
 
@@ -27,12 +28,12 @@ pub struct Percent(f64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rate(pub u64);
 
-/// Why a value with a unit was refused: what was expected, and what to write instead where we can guess.
+/// Why a value with a unit was refused: the expected form and, if we can guess it, a replacement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitError {
     /// What the value should have been, with examples.
     pub expected: &'static str,
-    /// What to write.
+    /// A suggested replacement.
     pub hint: Option<String>,
 }
 
@@ -49,7 +50,7 @@ impl std::error::Error for UnitError {}
 impl Duration {
     const EXPECTED: &'static str = "a duration; expected e.g. 250ms, 3s, 5m, 1h";
     const PATTERN: &'static str = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$";
-    /// Longer is a typing mistake, and sums with the clock must not overflow.
+    /// A longer one is a typing mistake, and additions to the clock must not overflow.
     const MAX: f64 = 10.0 * 365.0 * 86400.0;
 
     /// A duration of whole milliseconds.
@@ -119,7 +120,7 @@ impl fmt::Display for Duration {
     }
 }
 
-/// Guesses what `3 seconds`, `30` or `5 min` was meant to say.
+/// Guesses the meaning of `3 seconds`, `30` or `5 min`.
 fn duration_hint(text: &str) -> Option<String> {
     let (_, tail) = leading_number(text)?;
     let number = &text[..text.len() - tail.len()];
@@ -147,7 +148,7 @@ impl ByteSize {
         self.0
     }
 
-    /// The number of bytes as a length in memory; saturates where memory is smaller.
+    /// The number of bytes as a length in memory. Saturates if `usize` is smaller.
     pub fn as_usize(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }

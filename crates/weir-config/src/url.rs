@@ -1,23 +1,23 @@
-//! A URL of a service that the gateway asks: `https://idp.example/keys`.
+//! The URL of a service that the gateway calls, such as `https://idp.example/keys`.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
-/// An absolute `http` or `https` URL without user, password and fragment.
+/// An absolute `http` or `https` URL without user, password or fragment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Url {
     tls: bool,
-    /// Without the brackets of an IPv6 address.
+    /// Without the brackets around an IPv6 address.
     host: String,
     port: u16,
-    /// Host and port as sent: without the port that the scheme implies.
+    /// Host and port as sent. The scheme's default port is left out.
     authority: String,
     target: String,
 }
 
-/// Why a text is no URL.
+/// Why a text is not a URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoUrl(&'static str);
 
@@ -37,7 +37,7 @@ impl Url {
         self.port
     }
 
-    /// Host and port, as Host carries them.
+    /// Host and port, as the Host field carries them.
     pub fn authority(&self) -> &str {
         &self.authority
     }
@@ -47,13 +47,13 @@ impl Url {
         &self.target
     }
 
-    /// The same place, and another path there.
+    /// The same origin with another path.
     #[must_use]
     pub fn with_target(&self, target: &str) -> Self {
         Self { target: target.to_owned(), ..self.clone() }
     }
 
-    /// With these segments behind its path, unless it ends with them; a query goes.
+    /// Appends these segments to the path unless it already ends with them. The query is dropped.
     #[must_use]
     pub fn with_end(&self, end: &str) -> Self {
         let path = self.target.split('?').next().unwrap_or_default();
@@ -61,19 +61,19 @@ impl Url {
         self.with_target(&format!("{begin}{end}"))
     }
 
-    /// Scheme, host and port, as browsers compare them.
+    /// Scheme, host and port, in the form browsers compare.
     pub fn origin(&self) -> String {
         format!("{}://{}", if self.tls { "https" } else { "http" }, self.authority)
     }
 
-    /// The URL for a log or a status: without its query, in which tokens travel.
+    /// The URL for a log or a status, without its query, because queries carry tokens.
     pub fn shown(&self) -> String {
         let (path, query) =
             self.target.split_once('?').map_or((&*self.target, ""), |(path, _)| (path, "?***"));
         format!("{}{path}{query}", self.origin())
     }
 
-    /// Whether nobody on the way can read or change what is sent: TLS, or it does not leave the machine.
+    /// Whether nobody on the network can read or change the request: it uses TLS or does not leave the machine.
     pub fn is_safe(&self) -> bool {
         let address = self.host.parse::<IpAddr>();
         self.tls || self.host == "localhost" || address.is_ok_and(|ip| ip.to_canonical().is_loopback())

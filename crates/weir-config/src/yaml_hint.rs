@@ -1,8 +1,9 @@
-//! What a syntax error of YAML most likely comes from: the parser says where it stopped, a reader wants to know where the mistake is.
+//! The likely cause of a YAML syntax error. The parser says where it stopped; a reader wants the place of the
+//! mistake.
 
 use super::secrecy::may_hold_secrets;
 
-/// A syntax error as a reader of YAML would tell it.
+/// A syntax error in words for a reader of YAML.
 pub(super) struct SyntaxError {
     pub(super) line: u32,
     pub(super) column: u32,
@@ -10,7 +11,7 @@ pub(super) struct SyntaxError {
     pub(super) hint: Option<String>,
 }
 
-/// Says what is wrong, and where, of a text that the parser gave up on at a line and column with `info`.
+/// Explains the mistake in a text that the parser rejected at a line and column with `info`.
 pub(super) fn explain(text: &str, line: u32, column: u32, info: &str) -> SyntaxError {
     let index = (line as usize).saturating_sub(1);
     let here = text.lines().nth(index).unwrap_or("");
@@ -35,12 +36,12 @@ pub(super) fn explain(text: &str, line: u32, column: u32, info: &str) -> SyntaxE
     }
     if info.contains("flow") || info.contains("unclosed") {
         let open = unclosed(text).filter(|_| open_quote(text).is_none());
-        // At the start of a line a new key begins: not the line is wrong, but what was left open before it.
+        // A new key begins at the start of a line: the mistake is an unclosed bracket before it.
         if let Some(open) = open.filter(|_| info.contains("unclosed") || column == 1) {
             return open.error(language);
         }
     }
-    // A text that no quote ends swallows the brackets behind it.
+    // An unterminated quote swallows the brackets after it.
     if let Some((line, column)) = open_quote(text)
         .filter(|_| info.contains("quote") || info.contains("unclosed") || info.contains("end of"))
     {
@@ -79,11 +80,11 @@ pub(super) fn explain(text: &str, line: u32, column: u32, info: &str) -> SyntaxE
     at(plain, hint)
 }
 
-/// A quote or a comma that JSON lacks: a text does not go on in the next line there, and two values have a comma between them.
+/// A missing quote or comma in JSON, where a string stays on one line and a comma separates two values.
 fn json_error(text: &str) -> Option<SyntaxError> {
     let mut chars = text.chars().peekable();
     let (mut line, mut column) = (1, 0);
-    // Where the value before ended, and where it began if it is a text.
+    // Whether a value ended before here, and its start if it is a text.
     let (mut value, mut word) = (false, String::new());
     let error = |line, column, message: &str, hint: &str| {
         let message = format!("this is not JSON: {message}");
@@ -115,7 +116,7 @@ fn json_error(text: &str) -> Option<SyntaxError> {
             }
             (value, word) = (true, String::new());
         } else if matches!(c, '\'' | '#') && word.is_empty() {
-            // What YAML has besides: quotes of another kind, and comments.
+            // YAML features that JSON lacks: single quotes and comments.
             let end = if c == '#' { '\n' } else { '\'' };
             while chars.next_if(|c| *c != end && *c != '\n').is_some() {
                 column += 1;
@@ -147,8 +148,8 @@ fn is_json_value(word: &str) -> bool {
     matches!(word, "true" | "false" | "null") || !word.is_empty() && word.parse::<f64>().is_ok()
 }
 
-/// The `${NAME}` or `{name}` without quotes that begins at a column of a line, or just before it: within `{ … }` or `[ … ]` its
-/// brace is one of YAML.
+/// The unquoted `${NAME}` or `{name}` at a column of a line, or just before it. Within `{ … }` or `[ … ]` YAML parses
+/// its brace.
 fn braced_word(line: &str, column: u32) -> Option<&str> {
     let at = line.char_indices().nth((column as usize).saturating_sub(1))?.0;
     let brace = if line[at..].starts_with('{') { at } else { return None };
@@ -161,7 +162,7 @@ fn braced_word(line: &str, column: u32) -> Option<&str> {
     (is_word && glued).then(|| &line[from..brace + length])
 }
 
-/// Where a text begins that no quote ends, on a line of its own: a quote behind it would end another.
+/// The start of a quoted text that does not end on its line; a quote on a later line would close a different one.
 fn open_quote(text: &str) -> Option<(u32, u32)> {
     for (number, line) in (1u32..).zip(text.lines()) {
         let (mut open, mut previous, mut escaped) = (None, ' ', false);
@@ -183,14 +184,14 @@ fn open_quote(text: &str) -> Option<(u32, u32)> {
     None
 }
 
-/// A bracket that no other closes.
+/// A bracket that nothing closes.
 #[derive(Clone, Copy)]
 struct Open {
     bracket: char,
     line: u32,
     column: u32,
     indent: usize,
-    /// Where something else was closed in its stead.
+    /// The line of the closing bracket that was meant for another one.
     taken: Option<u32>,
 }
 
@@ -207,8 +208,8 @@ impl Open {
     }
 }
 
-/// The bracket that is left open. Where lines are indented as their brackets are, that is the one whose closing bracket
-/// is missing; elsewhere the innermost at the end of the text.
+/// The unclosed bracket. If lines are indented by their brackets, the one whose closing bracket is missing; otherwise
+/// the innermost at the end of the text.
 fn unclosed(text: &str) -> Option<Open> {
     let mut open: Vec<Open> = Vec::new();
     let mut suspect = None;
@@ -223,12 +224,12 @@ fn unclosed(text: &str) -> Option<Open> {
                 (Some('"'), '\\') => escaped = true,
                 (Some(q), c) if q == c => quote = None,
                 (Some(_), _) => {}
-                // Right behind a quote, a second one is a quote within the text.
+                // Right after a quote, a second one is an escaped quote.
                 (None, '"' | '\'') if " \t{[,:-".contains(previous) || (previous, c) == ('\'', '\'') => {
                     quote = Some(c)
                 }
                 (None, '#') if previous.is_whitespace() => break,
-                // Within plain text of a block a brace is text.
+                // In plain text of a block a brace is text.
                 (None, '{' | '[') if !open.is_empty() || " \t{[,:".contains(previous) => {
                     open.push(Open { bracket: c, line: number, column, indent, taken: None });
                 }

@@ -4,7 +4,7 @@ use super::Checker;
 use crate::schema::{Endpoint, EndpointAddress, Sticky, Upstream};
 use weir_h1::FieldName;
 
-/// The least length of a key in bytes: 128 bits.
+/// Minimum length of a key in bytes: 128 bits.
 const LEAST_KEY: usize = 16;
 
 impl Checker<'_> {
@@ -26,7 +26,7 @@ impl Checker<'_> {
         if let Some(ttl) = sticky.ttl {
             self.must_last(&format!("{path}.ttl"), ttl);
         }
-        // RFC 6265 §4.1.1: the name of a cookie is a token, as that of a header field.
+        // RFC 6265 §4.1.1: a cookie's name is a token, like a header field's.
         if FieldName::new(&sticky.cookie).is_err() {
             let message =
                 format!("`{}` is not the name of a cookie; expected letters, digits and -_.", sticky.cookie);
@@ -61,7 +61,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A warning for an endpoint that is alone in its priority: what was meant to move by share moves all at once.
+    /// A warning for a sole endpoint in its priority: load that was meant to shift gradually shifts at once.
     fn priorities(&mut self, list: &str, endpoints: &[Endpoint]) {
         if endpoints.iter().all(|other| other.priority == endpoints[0].priority) {
             return;
@@ -81,7 +81,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A warning for zones among which none is our own.
+    /// A warning if endpoints have zones but this gateway has none.
     fn zones(&mut self, list: &str, endpoints: &[Endpoint]) {
         let placed = endpoints.iter().position(|endpoint| endpoint.zone.is_some());
         if let (Some(index), None) = (placed, &self.config.zone) {

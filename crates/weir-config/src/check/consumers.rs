@@ -10,7 +10,7 @@ use crate::schema::Credentials;
 use crate::spelling::nearest_name;
 use weir_wire::hex;
 
-/// What a key given as its hash begins with.
+/// The prefix of a key given as its hash.
 const HASHED: &str = "sha256:";
 
 impl Checker<'_> {
@@ -37,7 +37,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Warns of secrets that sign requests and stand in the file. Public keys may.
+    /// Warns if the file contains secrets that sign requests. Public keys are allowed.
     fn shared_secrets(&mut self, credentials: &Credentials, elements: &[Node]) {
         for (index, element) in elements.iter().enumerate() {
             let is_secret = element.get("algorithm").and_then(Node::as_text) == Some("hmac-sha256");
@@ -51,7 +51,7 @@ impl Checker<'_> {
         }
     }
 
-    /// An error for each user of `basic_auth` that is none. What is wrong with a hash is told by the filter.
+    /// An error for each entry of `basic_auth` that is not a user. The filter reports mistakes in the hash.
     fn users(&mut self, credentials: &Credentials, elements: &[Node]) {
         if credentials.filter != "basic_auth" {
             return;
@@ -103,7 +103,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Checks one key and gives its hash, by which keys are compared.
+    /// Checks one key and returns its hash, by which keys are compared.
     fn key_hash(&mut self, path: &str, element: &Node) -> Option<Vec<u8>> {
         let Some(key) = element.as_text().filter(|key| !key.is_empty()) else {
             self.error(path, "bad-value", "the key is not a text; expected at least one character");

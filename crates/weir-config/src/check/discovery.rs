@@ -5,12 +5,12 @@ use crate::schema::{Discover, EtcdFormat, FilePath, Upstream, UpstreamProtocol};
 use crate::url::Url;
 
 impl Checker<'_> {
-    /// Endpoints are listed, or a registry lists them.
+    /// Checks that endpoints are listed either here or by a registry.
     pub(super) fn who_lists_endpoints(&mut self, path: &str, upstream: &Upstream) {
         let listed = format!("{path}.endpoints");
         match &upstream.discover {
             None => {
-                // A section that is refused as a whole is told already.
+                // A section refused as a whole is already reported.
                 let is_told = self.is_written(&listed) || self.is_written(&format!("{path}.discover"));
                 if !is_told && !self.has_unknown_keys(path) {
                     self.error(&listed, "missing-key", "`endpoints` is missing");
@@ -33,7 +33,7 @@ impl Checker<'_> {
         let hint = "write discover: { etcd: { servers: [..], key: /microservices/orders, format: kratos } }, { consul: { service: orders } }, \
                     { srv: _grpc._tcp.orders.internal } or { file: orders.yaml }";
         match written {
-            0 if self.has_unknown_keys(path) => {} // told already
+            0 if self.has_unknown_keys(path) => {} // already reported
             0 => self.error_hint(
                 path,
                 "missing-key",
@@ -115,7 +115,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A key without which nothing can be asked. One that is refused is told already.
+    /// A key required for any query. A refused key is already reported.
     fn needs(&mut self, path: &str, key: &str, is_there: bool, example: &str) {
         let at = format!("{path}.{key}");
         if is_there {
@@ -166,7 +166,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Whether a key of this section was refused: then what is missing was meant by it.
+    /// Whether a key of this section was refused; it may have been meant as the missing one.
     fn has_unknown_keys(&self, path: &str) -> bool {
         let prefix = format!("{path}.");
         self.diagnostics.iter().any(|told| told.code == "unknown-key" && told.path.starts_with(&prefix))

@@ -1,4 +1,4 @@
-//! Settings that are valid alone and doubtful where they stand: all are warnings, and say when they are right.
+//! Settings that are valid alone but doubtful in their context. All give warnings that say when the setting is right.
 
 use std::net::IpAddr;
 
@@ -36,7 +36,7 @@ impl Checker<'_> {
         let listeners = Spot::section(self.tree, "listeners");
         for (name, listener) in config.listeners.iter() {
             let Some(acme) = listener.tls.as_ref().and_then(|tls| tls.acme.as_ref()) else { continue };
-            // An authority of one's own may know names that the Internet does not.
+            // A private authority may know names that the Internet does not.
             if acme.directory.is_some() || acme.ca.is_some() {
                 continue;
             }
@@ -74,7 +74,7 @@ impl Checker<'_> {
             let hint = "leave `hidden` out: /.well-known/ is served without it";
             self.warn(&at.key("hidden").path(), "hidden-listed", message, hint);
         }
-        // A filter may change the path in many ways; without one the whole path is looked for below the root.
+        // A filter may change the path in many ways. Without one, the whole path is looked up below the root.
         let changes = |filter: &FilterNode| filter.name == "rewrite";
         if self.config.filters.iter().chain(&route.filters).any(changes) {
             return;
@@ -83,7 +83,8 @@ impl Checker<'_> {
         let prefix =
             path.strip_suffix("/*").filter(|prefix| prefix.len() > 1 && !prefix.contains(['{', '*', '~']));
         let Some(prefix) = prefix else { return };
-        // A root that ends as the prefix does is meant for what stands behind the prefix. Another may have the prefix later.
+        // A root that ends like the prefix is meant for the path after the prefix. Another root may get that folder
+        // later.
         let below = files.root.0.join(prefix.trim_start_matches('/'));
         if files.root.0.ends_with(prefix.trim_start_matches('/')) && files.root.0.is_dir() && !below.exists()
         {
@@ -115,14 +116,14 @@ impl Checker<'_> {
         }
     }
 
-    /// Warns of a redirect to https on this very host where no listener speaks TLS.
+    /// Warns of a redirect to https on the same host if no listener speaks TLS.
     fn https_of_nobody(&mut self, filter: &FilterNode) {
         let text = |key: &str| filter.node.get(key).and_then(Node::as_text);
         let own = text("https") == Some("true")
             || text("to")
                 .is_some_and(|to| to.starts_with("https://{host}") || to.starts_with("https://{authority}"));
         let speaks = self.config.listeners.iter().any(|(_, listener)| listener.tls.is_some());
-        // Behind a proxy that ends TLS, what it says of the scheme counts.
+        // Behind a proxy that terminates TLS, its forwarded scheme counts.
         if own && !speaks && self.config.trusted_proxies.is_empty() {
             let message =
                 "no listener has `tls`: a client that follows the redirect finds nobody, or comes back here";
@@ -131,7 +132,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Keys of a URL sign tokens for every service of that provider.
+    /// Warns of a provider's key URL without further conditions: its keys sign tokens for all of the provider's
+    /// services.
     fn any_token(&mut self, jwt: &Node, path: &str) {
         let remote = jwt.get("keys").and_then(Node::as_text).is_some_and(|keys| keys.starts_with("http"));
         let none = |key: &str| jwt.get(key).is_none_or(|node| !node.is_set() || node.elements().is_empty());
@@ -144,7 +146,7 @@ impl Checker<'_> {
     }
 }
 
-/// Whether no public authority can look at the name.
+/// Whether no public authority can validate the name.
 fn is_local(name: &str) -> bool {
     if let Ok(address) = name.trim_matches(['[', ']']).parse::<IpAddr>() {
         return match address {
@@ -152,7 +154,7 @@ fn is_local(name: &str) -> bool {
             IpAddr::V6(a) => a.is_loopback() || a.is_unspecified() || (a.segments()[0] & 0xfe00) == 0xfc00,
         };
     }
-    // RFC 6761, 6762, 8375, and `.internal` as ICANN reserved it.
+    // RFC 6761, 6762, 8375, and `.internal` as reserved by ICANN.
     const LOCAL: &[&str] = &["home.arpa", "internal", "invalid", "local", "localhost", "test", "lan"];
     let name = name.trim_end_matches('.').to_ascii_lowercase();
     let is = |last: &str| name == last || name.strip_suffix(last).is_some_and(|rest| rest.ends_with('.'));

@@ -1,4 +1,4 @@
-//! Checks of lists of filters: what one filter needs of those before it. Settings are checked by each filter for itself.
+//! Checks of filter lists: what one filter needs of those before it. Each filter checks its own settings.
 
 use std::collections::HashSet;
 
@@ -8,19 +8,19 @@ use crate::node::Node;
 use crate::schema::{FilterNode, Listener, Route};
 use crate::units::Duration;
 
-/// Filters of which a second in the same list does nothing that the first has not done.
+/// Filters for which a second instance in the same list has no effect.
 const ONCE: &[&str] = &["body_limit", "cors", "key_auth", "request_id", "security_headers"];
 
-/// Filters beside those called `…_auth` that let nothing pass without credentials.
+/// Filters besides `…_auth` that let nothing pass without credentials.
 const ASK: &[&str] = &["acl", "any", "jwt", "oidc"];
 
-/// Filters beside those that say by something else than credentials who may pass.
+/// Further filters that decide who may pass, by other means than credentials.
 const DECIDE: &[&str] = &["acl", "ip"];
 
-/// Filters that make calls of gRPC of requests, which go by HTTP/2 only.
+/// Filters that turn requests into gRPC calls, which need HTTP/2.
 const CALL_GRPC: &[&str] = &["connect", "grpc_json", "grpc_web"];
 
-/// Whether a filter turns away whoever brings no credentials.
+/// Whether a filter rejects requests without credentials.
 pub(super) fn asks_for_credentials(filter: &FilterNode) -> bool {
     let optional = |node: &Node| node.get("optional").and_then(Node::as_text) == Some("true");
     let optional = optional(&filter.node)
@@ -28,7 +28,7 @@ pub(super) fn asks_for_credentials(filter: &FilterNode) -> bool {
     (filter.name.ends_with("_auth") || ASK.contains(&filter.name.as_str())) && !optional
 }
 
-/// Settings of filters that are secrets of this gateway's own.
+/// Settings of filters that are this gateway's own secrets.
 const SECRETS: &[(&str, &str)] = &[("jwt", "secret"), ("oidc", "client_secret"), ("sign", "key")];
 
 impl<'a> Checker<'a> {
@@ -60,7 +60,7 @@ impl<'a> Checker<'a> {
         self.deadlines_of_filters();
     }
 
-    /// Checks a filter by itself, and those that it is made of.
+    /// Checks one filter and its members.
     fn each(&mut self, name: &str, settings: &'a Node, path: &str) {
         self.secrets(name, settings, path);
         match name {
@@ -75,7 +75,7 @@ impl<'a> Checker<'a> {
             "cors" => {
                 let methods = settings.get("methods").map_or(&[][..], Node::elements);
                 for (index, method) in methods.iter().enumerate() {
-                    // What is no method at all is told by the filter.
+                    // The filter reports a text that is not a method.
                     let method = method.as_text().filter(|method| super::is_token(method));
                     if let Some(method) = method.filter(|m| !m.contains(|c: char| c.is_ascii_lowercase())) {
                         self.must_be_known(|| format!("{path}.methods[{index}]"), method);
@@ -96,7 +96,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Warns where consumers have values for tokens, and the filter does not say by which claim it finds them.
+    /// Warns if consumers have values for tokens but the filter does not name the claim to find them by.
     fn token_of_nobody(&mut self, settings: &Node, path: &str) {
         let mut credentials = self.config.consumers.iter().flat_map(|(_, consumer)| &consumer.credentials);
         if settings.get("consumer").is_none() && credentials.any(|credentials| credentials.filter == "jwt") {
@@ -106,7 +106,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Warns of a limit beside a stricter one, which refuses all that it would refuse.
+    /// Warns of a limit beside a stricter one that refuses everything it would refuse.
     fn limits_of_no_effect(&mut self, settings: &Node, path: &str) {
         let limits: Vec<Option<Limit<'_>>> = match settings.get("limits") {
             Some(limits) => limits.elements().iter().map(Limit::of).collect(),
@@ -115,7 +115,7 @@ impl<'a> Checker<'a> {
         for (index, limit) in limits.iter().enumerate() {
             let Some(limit) = limit else { continue };
             let stricter = limits.iter().enumerate().find_map(|(at, other)| {
-                // Of two that are the same, the second is told.
+                // If two are equal, the second is reported.
                 let other =
                     other.as_ref().filter(|other| at != index && (at < index || !limit.covers(other)))?;
                 other.covers(limit).then_some(other)
@@ -128,7 +128,8 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Warns of a filter `timeout` that ends an exchange before a connect, or before the attempts that its upstream allows.
+    /// Warns of a filter `timeout` that ends an exchange before a connect, or before all attempts that its upstream
+    /// allows.
     fn deadlines_of_filters(&mut self) {
         let config = self.config;
         let mut told = HashSet::new();
@@ -159,7 +160,7 @@ impl<'a> Checker<'a> {
         self.warn(&format!("{}.exchange", filter.path), "beyond-deadline", message, hint);
     }
 
-    /// Warns of filters of a route that would call its upstream by gRPC where that speaks HTTP/1.1 only.
+    /// Warns of gRPC filters on a route whose upstream speaks HTTP/1.1 only.
     fn callers_of_grpc(&mut self) {
         let config = self.config;
         for (_, route) in config.routes.iter() {
@@ -181,7 +182,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Warns of secrets that stand in the file. Messages never repeat them.
+    /// Warns of secrets in the file. Messages never repeat them.
     fn secrets(&mut self, name: &str, settings: &Node, path: &str) {
         for (_, key) in SECRETS.iter().filter(|(filter, _)| *filter == name) {
             let literal = settings.get(key).is_some_and(|node| node.as_text().is_some() && !node.substituted);
@@ -193,7 +194,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Checks filters that run behind those of all routes.
+    /// Checks a route's own filters, which run after the global ones.
     fn filter_list(&mut self, global: &'a [FilterNode], own: &'a [FilterNode]) {
         self.twice(global, own);
         self.preflights(global, own);
@@ -235,12 +236,12 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Warns of a `cache` that answers before a filter has said who may pass.
+    /// Warns of a `cache` that answers before a filter has checked access.
     fn caches(&mut self, global: &'a [FilterNode], own: &'a [FilterNode]) {
         let decides =
             |filter: &&FilterNode| asks_for_credentials(filter) || DECIDE.contains(&filter.name.as_str());
         for (index, cache) in global.iter().chain(own).enumerate().filter(|(_, f)| f.name == "cache") {
-            // What stands behind it among the filters of all routes was told when these were looked at.
+            // Global filters after it were reported when those were checked.
             let mut behind = own.iter().skip((index + 1).saturating_sub(global.len()));
             let Some(filter) = behind.find(decides) else { continue };
             let message = format!(
@@ -251,7 +252,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Refuses a `cors` that no preflight would reach.
+    /// Refuses a `cors` that no preflight request would reach.
     fn preflights(&mut self, global: &'a [FilterNode], own: &'a [FilterNode]) {
         for (index, cors) in own.iter().enumerate().filter(|(_, filter)| filter.name == "cors") {
             let mut before = global.iter().chain(&own[..index]);
@@ -273,7 +274,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Warns of a filter that is written again with the same settings, or of which one is enough.
+    /// Warns of a filter repeated with the same settings, or of a second instance if one is enough.
     fn twice(&mut self, global: &'a [FilterNode], own: &'a [FilterNode]) {
         for (index, filter) in own.iter().enumerate() {
             let before = &own[..index];
@@ -292,7 +293,7 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// A time among settings, where one stands there.
+/// A duration among settings, if it is set.
 fn time(settings: &Node, key: &str) -> Option<Duration> {
     settings.get(key)?.as_text()?.parse().ok().filter(|time: &Duration| !time.is_zero())
 }
@@ -305,13 +306,13 @@ struct Limit<'a> {
 }
 
 enum Span {
-    /// So many days at least, of which none is counted before it has begun.
+    /// At least this many calendar days; a count starts with its day.
     Days(u32),
-    /// As many requests may come at once.
+    /// `burst` requests may come at the same time.
     Time { seconds: f64, burst: u64 },
 }
 
-/// Days of the shortest and of the longest month.
+/// The number of days in the shortest month and in the longest.
 const SHORTEST_MONTH: u32 = 28;
 const LONGEST_MONTH: u32 = 31;
 
@@ -331,7 +332,7 @@ impl<'a> Limit<'a> {
         Some(Self { requests, per, span })
     }
 
-    /// Whether it refuses all that the other would.
+    /// Whether it refuses everything that the other would refuse.
     fn covers(&self, other: &Self) -> bool {
         let (own, others) = (self.requests as f64, other.requests as f64);
         match (&self.span, &other.span) {

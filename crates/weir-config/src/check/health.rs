@@ -3,7 +3,7 @@
 use super::Checker;
 use crate::schema::{Health, Outlier, Probe, ProbeKind, Upstream, UpstreamProtocol};
 
-/// Most probes in a row that a config may ask for.
+/// Maximum number of consecutive probes that a config may require.
 const MOST_IN_A_ROW: u64 = 100;
 
 impl Checker<'_> {
@@ -84,7 +84,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A warning for each key that the kind of probe does not read.
+    /// A warning for each key that this kind of probe ignores.
     fn probe_without_effect(&mut self, path: &str, kind: ProbeKind) {
         let (name, unread): (_, &[&str]) = match kind {
             ProbeKind::Grpc => ("grpc", &["path", "expect", "body"]),

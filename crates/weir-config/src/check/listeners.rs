@@ -28,7 +28,7 @@ impl Checker<'_> {
         self.addresses();
     }
 
-    /// No listener was written, not even under a mistyped key.
+    /// Whether no listener is written, not even under a mistyped key.
     fn nothing_listens(&self) -> bool {
         let unwritten = self.tree.get("listeners").is_none_or(|node| match &node.value {
             Value::Map(entries) => entries.is_empty(),
@@ -37,7 +37,7 @@ impl Checker<'_> {
         matches!(self.tree.value, Value::Map(_)) && unwritten && !self.is_mistyped("listeners")
     }
 
-    /// Ports that clients cannot know, or take for something else.
+    /// Ports that clients cannot know or take for another service.
     fn port(&mut self, listener_path: &str, listener: &Listener) {
         let ListenAddress::Tcp(address) = &listener.address else { return };
         let path = format!("{listener_path}.address");
@@ -86,7 +86,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The files that the `tls` at a path names.
+    /// The files named by the `tls` section at a path.
     pub(super) fn certificate_files(&mut self, path: &str) {
         let list = format!("{path}.certificates");
         let by_acme = self.is_written(&format!("{path}.acme"));
@@ -108,7 +108,7 @@ impl Checker<'_> {
             let hint = "add `certificates: [ { cert: api.pem, key: api.key } ]`, or `acme: { domains: [ api.example.com ] }`";
             self.error_hint(path, "missing-key", message, hint);
         }
-        // By the tree: a pair of which one half was refused still names a file by the other.
+        // Uses the tree, because a pair with one refused half still names a file in the other.
         let pairs = self.find(&list).map_or(&[][..], Node::elements);
         for (index, pair) in pairs.iter().enumerate() {
             for key in ["cert", "key"] {
@@ -124,7 +124,7 @@ impl Checker<'_> {
         }
     }
 
-    /// No two listeners can have one address; port 0 is a new one each time.
+    /// No two listeners can share an address. Port 0 is a new port each time.
     fn addresses(&mut self) {
         let config = self.config;
         let admin = match &config.admin.address {
@@ -133,7 +133,7 @@ impl Checker<'_> {
         };
         let listeners =
             config.listeners.iter().map(|(name, listener)| (format!("listeners.{name}"), &listener.address));
-        // Admin first: its default is written nowhere, so that there is no place to point at.
+        // Admin first: its default is not written, so a diagnostic could not point at it.
         let all: Vec<_> = admin.into_iter().chain(listeners).collect();
         for (index, (path, address)) in all.iter().enumerate() {
             if let Some((other, _)) = all[..index].iter().find(|(_, earlier)| collide(earlier, address)) {
@@ -145,7 +145,7 @@ impl Checker<'_> {
     }
 }
 
-/// Whether two sockets cannot both listen: the same address, or one port on a wildcard and an address of its family.
+/// Whether two sockets conflict: the same address, or the same port on a wildcard and an address of its family.
 fn collide(a: &ListenAddress, b: &ListenAddress) -> bool {
     match (a, b) {
         (ListenAddress::Tcp(a), ListenAddress::Tcp(b)) => {

@@ -1,11 +1,11 @@
-//! Spellings of other gateways that are valid here and mean something else. All are warnings: each may be meant as it is written.
+//! Warns of spellings from other gateways that are valid here but mean something else. All may be intended.
 
 use super::Checker;
 use super::spot::Spot;
 use crate::node::Node;
 use crate::schema::{FilterNode, Match, Route, Written};
 
-/// Variables of nginx, and the placeholder for each here; none where there is no such placeholder.
+/// Variables of nginx with our placeholder for each; none if we have no such placeholder.
 const VARIABLES: &[(&str, Option<&str>)] = &[
     ("args", Some("{query}")),
     ("host", Some("{host}")),
@@ -31,14 +31,14 @@ const TEMPLATES: &[(&str, &[&str])] = &[
     ("rewrite", &["path", "host", "query.set", "query.add"]),
 ];
 
-/// Header fields whose values are longer than the word that people look for in them.
+/// Header fields whose values contain more than the word that people match.
 const LONG_FIELDS: &[&str] = &["accept", "cookie", "referer", "user-agent"];
 
-/// Statuses that keep a client out.
+/// Statuses that deny access.
 const DENIALS: &[u16] = &[401, 403, 404, 410];
 
 impl Checker<'_> {
-    /// Warns of what other gateways would read differently.
+    /// Warns of texts that other gateways read differently.
     pub(super) fn migrations(&mut self) {
         let config = self.config;
         let section = Spot::section(self.tree, "routes");
@@ -70,7 +70,7 @@ impl Checker<'_> {
         }
         let path = matches.path.as_str();
         if let Some(regex) = path.strip_prefix('~') {
-            // `.` behind the beginning of a path is no beginning of one: nothing would match.
+            // No path begins with `.`, so nothing would match.
             if regex.starts_with("\\.") {
                 let message = format!(
                     "no path begins so, and a regular expression matches the whole path: {path} takes none"
@@ -78,10 +78,10 @@ impl Checker<'_> {
                 self.warn(&at.path(), "whole-path", message, format!("write ~.*{regex}"));
                 return;
             }
-            // Whoever writes `^`, which is not needed, thinks of regular expressions that find a part.
+            // `^` is not needed here; people who write it expect a regular expression to match a part.
             let open = regex.starts_with('^') && !regex.ends_with('$') && !ends_open(regex);
             let balanced = |open, close| regex.matches(open).count() == regex.matches(close).count();
-            // Of a malformed one it is told where it ends, and not what it would match.
+            // For a malformed one, report only where it breaks.
             if open && balanced('[', ']') && balanced('(', ')') {
                 let message = "a regular expression matches the whole path: nothing may follow this one";
                 let hint = format!("write {path}.* for all that begins so, or {path}$ if this is meant");
@@ -116,7 +116,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A condition on a header field or a query parameter.
+    /// Checks a condition on a header field or a query parameter.
     fn value_of_another(&mut self, at: &Spot<'_, '_>, name: &str, value: &str) {
         if at.node().is_none_or(|node| node.substituted) {
             return;
@@ -163,7 +163,8 @@ impl Checker<'_> {
         }
     }
 
-    /// A text in which nginx would fill something in. `numbered` says that `$1` means nothing else here, such as an amount.
+    /// Warns of a text in which nginx would fill in a variable. `numbered` says that `$1` has no other meaning here,
+    /// such as an amount.
     fn variable(&mut self, path: &str, node: &Node, numbered: bool) {
         let Some(text) = node.as_text().filter(|_| !node.substituted && (!node.secret || node.quotable))
         else {
@@ -196,7 +197,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Warns of a route that keeps clients out on any host, where a route of a host takes the same paths: the host decides first.
+    /// Warns of a route that denies access on any host, if a route with a host takes the same paths: the host is
+    /// compared first.
     fn outranked(&mut self, at: &Spot<'_, '_>, name: &str, route: &Route) {
         let denies = route.respond.as_ref().is_some_and(|respond| DENIALS.contains(&respond.status));
         let own = route.matches.path.as_str();
@@ -230,10 +232,10 @@ impl Checker<'_> {
     }
 }
 
-/// A text with placeholders in place of nginx's variables, where there is one.
+/// A text with our placeholders in place of nginx's variables, if it has any.
 fn translated(text: &str) -> String {
     let mut out = text.to_owned();
-    // The longest first: `$host` is no part of `$http_host`, but `$uri` might be of another.
+    // The longest first: `$host` is not part of `$http_host`, but `$uri` might be part of another.
     let mut known: Vec<_> = VARIABLES.iter().filter_map(|(name, to)| Some((name, (*to)?))).collect();
     known.sort_unstable_by_key(|(name, _)| std::cmp::Reverse(name.len()));
     for (name, to) in known {
@@ -242,12 +244,12 @@ fn translated(text: &str) -> String {
     out
 }
 
-/// Whether a regular expression ends so that more may follow.
+/// Whether a regular expression ends so that more text may follow.
 fn ends_open(regex: &str) -> bool {
     [".*", ".+", ".*)", ".+)", ".*)?", ".+)?", ".*?", "]*", "]+"].iter().any(|end| regex.ends_with(end))
 }
 
-/// What a path begins with before its first placeholder or `*`.
+/// The part of a path before its first placeholder or `*`.
 fn literal(path: &str) -> &str {
     &path[..path.find(['{', '*']).unwrap_or(path.len())]
 }

@@ -76,7 +76,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Where lines go and what they look like: all that opening the logs would refuse.
+    /// The destination and format of log lines: everything that would make opening the logs fail.
     fn logs(&mut self) {
         let config = self.config;
         let mut format = match &config.access_log.format {
@@ -106,7 +106,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Which exchanges are logged, what is not told of them, and when the file is put aside.
+    /// Which exchanges are logged, which parts are left out, and when the file is rotated.
     fn log_rules(&mut self, mut format: LineFormat) {
         let log = &self.config.access_log;
         if let Some(when) = &log.when
@@ -164,7 +164,7 @@ impl Checker<'_> {
         self.must_be_within("access_log.rotate.keep", rotate.keep.into(), 1, 10_000);
     }
 
-    /// Where lines go that are not written here.
+    /// The destination of lines sent to a log server.
     fn log_server(&mut self) {
         let log = &self.config.access_log;
         if let Some(syslog) = &log.syslog {
@@ -356,7 +356,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The file and the folders that the API writes, and those that it may name.
+    /// The file and folders that the API writes, and the folders that it may name.
     fn admin_files(&mut self) {
         let admin = &self.config.admin;
         if let Some(file) = &admin.writes {
@@ -402,7 +402,7 @@ impl Checker<'_> {
     }
 }
 
-/// Whether this process may make and replace files in a folder; else its full name, and why not.
+/// Whether this process may create and replace files in a folder; otherwise its full name and the error.
 fn may_write(folder: &Path) -> Result<(), (String, std::io::Error)> {
     let access = rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK;
     let full = || folder.canonicalize().unwrap_or_else(|_| folder.to_owned()).display().to_string();
@@ -413,7 +413,7 @@ fn is_hash(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Whether a network is so large that it cannot be somebody's own. IPv6 has its private networks at fc00::/7.
+/// Whether a network is too large to be private. IPv6 has its private networks at fc00::/7.
 fn is_vast(network: &ipnet::IpNet) -> bool {
     match network {
         ipnet::IpNet::V4(v4) => v4.prefix_len() < 8,

@@ -1,4 +1,4 @@
-//! Checks of routes, each for itself. Which routes stand in each other's way is found in `route`.
+//! Checks of single routes. Conflicts between routes are found in `route`.
 
 use super::spot::Spot;
 use super::{Checker, is_field_value, is_token};
@@ -9,7 +9,8 @@ use crate::secrecy;
 use crate::spelling::nearest_name;
 use crate::units::Duration;
 
-/// Methods that have a meaning, the usual ones first. Source: IANA's registry of HTTP methods; PURGE and BAN are what caches take.
+/// Methods with a defined meaning, the usual ones first. Source: IANA's registry of HTTP methods; caches accept PURGE
+/// and BAN.
 const METHODS: &[&str] = &[
     "GET",
     "POST",
@@ -55,10 +56,10 @@ const METHODS: &[&str] = &[
     "VERSION-CONTROL",
 ];
 
-/// What answers the requests of a route that its filters let pass: exactly one of them.
+/// What answers a route's requests after its filters: exactly one of these.
 pub const TARGETS: &[&str] = &["upstream", "respond", "files"];
 
-/// Whether an unknown key of a route stands where its target or a filter was meant: then it has no other mistake.
+/// Whether an unknown key of a route was meant as its target or a filter. The route then has no other mistake.
 pub fn is_for_target(key: &str) -> bool {
     const EXPECTED: &[&str] = &["match", "filters", "upstream", "respond", "files"];
     let meant = match aliases::key(key, EXPECTED) {
@@ -68,7 +69,7 @@ pub fn is_for_target(key: &str) -> bool {
     meant.is_some_and(|meant| meant == "filters" || TARGETS.contains(&meant))
 }
 
-/// Whether an unknown key of a route, or of its `match`, stands where something of `match` was meant.
+/// Whether an unknown key of a route, or of its `match`, was meant as a key of `match`.
 pub fn is_for_match(key: &str, within: bool) -> bool {
     let expected: &[&str] = if within { &["hosts", "path"] } else { &["match"] };
     aliases::key(key, expected).is_some() || nearest_name(key, expected.iter().copied()).is_some()
@@ -96,7 +97,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A path written with `%2F` is taken only where it is kept: decoded it is another path.
+    /// A path written with `%2F` matches only if escapes are kept; decoded it is another path.
     fn escaped_slash(&mut self, at: &Spot<'_, '_>, route: &Route) {
         let m = &route.matches;
         let on = |listener: &str| m.listeners.is_empty() || m.listeners.iter().any(|l| l == listener);
@@ -116,7 +117,7 @@ impl Checker<'_> {
     fn answer(&mut self, at: &Spot<'_, '_>, route: &Route) {
         let answers: Vec<&str> = TARGETS.iter().copied().filter(|key| at.key(key).is_written()).collect();
         match answers[..] {
-            // Whether its filters answer every request is known when they are built: see `unanswered` in the engine.
+            // Whether the filters answer every request is known once they are built: see `unanswered` in the engine.
             [] | [_] => {}
             [first, second, ..] => {
                 let message = format!("the route has both `{first}` and `{second}`; expected one of them");
@@ -219,7 +220,7 @@ impl Checker<'_> {
         self.fields(&at.key("headers"), &matches.headers);
     }
 
-    /// A warning for a method that no registry knows. `*` is no method.
+    /// A warning for a method that is not registered. `*` is not a method.
     pub(super) fn must_be_known(&mut self, path: impl FnOnce() -> String, method: &str) {
         if METHODS.contains(&method) || method == "*" {
             return;
@@ -279,7 +280,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A limiter that lets through more in a second than the upstream has room for protects nothing.
+    /// Warns of a limiter that passes more requests a second than the upstream can take, because it protects nothing.
     fn limiter_above_pool(&mut self, route: &Route) {
         let limits = route.filters.iter().filter(|filter| filter.name == "rate_limit").flat_map(|filter| {
             let several = filter.node.get("limits").map(Node::elements).unwrap_or_default();
@@ -309,7 +310,7 @@ impl Checker<'_> {
     }
 }
 
-/// A name of labels, the first of which may be `*`, or an IPv6 address in brackets.
+/// Whether a host is a name of labels, the first of which may be `*`, or an IPv6 address in brackets.
 fn is_host(host: &str) -> bool {
     let address = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
     if address.is_some_and(|address| address.parse::<std::net::Ipv6Addr>().is_ok()) {

@@ -4,10 +4,10 @@ use super::Checker;
 use crate::schema::FilePath;
 use crate::url::Url;
 
-/// What may stand beside `source`: all that belongs to one node of a fleet. The rest comes from its source.
+/// The keys allowed beside `source`: those of one node of a fleet. The rest comes from the source.
 pub(crate) const BOOTSTRAP: &[&str] = &["admin", "labels", "log", "source", "workers", "zone"];
 
-/// Most labels of a node.
+/// Maximum number of labels of a node.
 const LABELS: usize = 16;
 
 impl Checker<'_> {
@@ -27,7 +27,7 @@ impl Checker<'_> {
         self.one_kind();
         if let Some(etcd) = &source.etcd {
             self.named("etcd", "cache", etcd.cache.is_some(), "cache: /var/lib/weir/last-good");
-            // One that is refused is told already, and is no second mistake.
+            // A refused server is already reported and is not a second mistake.
             if etcd.servers.is_empty() && self.is_whole("source.etcd.servers", 0) {
                 let hint = "write servers: [\"http://127.0.0.1:2379\"]";
                 self.error_hint("source.etcd", "missing-key", "`servers` is missing", hint);

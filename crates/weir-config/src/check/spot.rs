@@ -1,10 +1,10 @@
-//! A place that a check looks at: what is written there, and its path, which is spelled out only where a mistake is told.
+//! A position that a check examines: its node, and its path, which is built only to report a mistake.
 
 use std::fmt::{self, Display, Formatter};
 
 use crate::node::Node;
 
-/// A setting on the way from the top of the config down to the values of one thing.
+/// A step on the way from the top of the config to the values of one entry.
 pub(super) struct Spot<'p, 'n> {
     above: Option<&'p Self>,
     step: Step<'p>,
@@ -22,12 +22,12 @@ impl<'n> Spot<'_, 'n> {
         Spot { above: None, step: Step::Key(name), node: tree.get(name) }
     }
 
-    /// A thing of this section that was read from `node`.
+    /// An entry of this section that was read from `node`.
     pub(super) fn thing<'p>(&'p self, name: &'p str, node: Option<&'n Node>) -> Spot<'p, 'n> {
         Spot { above: Some(self), step: Step::Key(name), node }
     }
 
-    /// What stands under a key.
+    /// The value under a key.
     pub(super) fn key<'p>(&'p self, key: &'p str) -> Spot<'p, 'n> {
         self.thing(key, self.node.and_then(|node| node.get(key)))
     }
@@ -38,17 +38,17 @@ impl<'n> Spot<'_, 'n> {
         Spot { above: Some(self), step: Step::Index(index), node }
     }
 
-    /// What is written there.
+    /// The node written there.
     pub(super) fn node(&self) -> Option<&'n Node> {
         self.node
     }
 
-    /// Whether anything is, right or wrong.
+    /// Whether a value is written, valid or not.
     pub(super) fn is_written(&self) -> bool {
         self.node.is_some_and(Node::is_set)
     }
 
-    /// Its path, such as `routes.orders.match.hosts[0]`.
+    /// The path, such as `routes.orders.match.hosts[0]`.
     pub(super) fn path(&self) -> String {
         self.to_string()
     }

@@ -1,9 +1,9 @@
-//! Checks of `tracing`, and of collectors elsewhere.
+//! Checks of `tracing` and of other collectors.
 
 use super::{Checker, is_field_value, is_token};
 use crate::schema::{Collector, OtlpProtocol, Parents};
 
-/// What we write ourselves into each request.
+/// Fields that we set on every request.
 const OURS: [&str; 7] =
     ["connection", "content-length", "content-type", "host", "te", "transfer-encoding", "user-agent"];
 
@@ -23,7 +23,7 @@ impl Checker<'_> {
         }
     }
 
-    /// What is said of a collector at `base`, whose URL has the key `key`.
+    /// Checks a collector at `base` whose URL has the key `key`.
     pub(super) fn collector(&mut self, base: &str, key: &'static str, collector: &Collector) {
         let at = |name: &str| format!("{base}.{name}");
         match &collector.url {

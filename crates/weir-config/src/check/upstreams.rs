@@ -68,7 +68,7 @@ impl Checker<'_> {
         }
     }
 
-    /// A warning for an endpoint that is a listener of ours: a request that is sent there comes back.
+    /// A warning for an endpoint that is one of our listeners, because requests sent there come back.
     fn not_ourselves(&mut self, upstream_path: &str, upstream: &Upstream) {
         let list = format!("{upstream_path}.endpoints");
         if !self.is_whole(&list, upstream.endpoints.len()) {
@@ -117,7 +117,7 @@ impl Checker<'_> {
         }
     }
 
-    /// HTTP/2 over TLS and in cleartext have two names, so that neither is taken for the other.
+    /// HTTP/2 over TLS and in cleartext have separate names, so that neither is mistaken for the other.
     fn protocol(&mut self, path: &str, upstream: &Upstream) {
         let at = format!("{path}.protocol");
         match (upstream.protocol, &upstream.tls) {
@@ -150,7 +150,7 @@ impl Checker<'_> {
         }
     }
 
-    /// What is done for requests that fail, and about endpoints that are unwell.
+    /// Retries, and the policies for unhealthy endpoints.
     fn policies(&mut self, path: &str, upstream: &Upstream) {
         if let Some(retry) = &upstream.retry {
             self.retry(path, retry, &upstream.timeouts);
@@ -176,7 +176,7 @@ impl Checker<'_> {
         }
     }
 
-    /// What is told to endpoints, and from where.
+    /// What we send to endpoints, and from which address.
     fn sending(&mut self, path: &str, upstream: &Upstream) {
         let shares = match upstream.protocol {
             UpstreamProtocol::Auto => upstream.tls.is_some(),
@@ -207,8 +207,8 @@ impl Checker<'_> {
         }
     }
 
-    /// A warning where a deadline ends no later than a connect to the upstream: one black hole then costs requests all or half of their time
-    /// until it is known for one.
+    /// A warning if a deadline ends no later than a connect to the upstream. Otherwise an unresponsive endpoint costs
+    /// requests all or half of their time until it leaves the rotation.
     pub(super) fn connect_before(&mut self, path: &str, deadline: Duration, name: &str, upstream: &Upstream) {
         let connect = upstream.timeouts.connect;
         if deadline.is_zero() || connect.get() < deadline.get() {
@@ -222,7 +222,7 @@ impl Checker<'_> {
         self.warn(path, "beyond-deadline", message, hint);
     }
 
-    /// A warning where a route's own deadline ends before a connect, or before the attempts that its upstream allows.
+    /// A warning if a route's own deadline ends before a connect, or before all attempts that its upstream allows.
     pub(super) fn deadline_of_route(&mut self, at: &Spot<'_, '_>, route: &Route) {
         let Some(exchange) = route.timeouts.exchange.filter(|exchange| !exchange.is_zero()) else { return };
         let config = self.config;
@@ -293,14 +293,14 @@ impl Checker<'_> {
         let name = upstream_path.strip_prefix("upstreams.").unwrap_or(upstream_path);
         self.connect_before(&format!("{path}.exchange"), exchange, name, upstream);
         self.must_fit(&path, ("response", times.response), ("exchange", exchange));
-        // The default of 60 s beside a short exchange is no contradiction that anyone wrote.
+        // Nobody wrote the 60 s default, so a shorter exchange does not contradict it.
         if self.is_written(&format!("{path}.body")) {
             self.must_fit(&path, ("body", times.body), ("exchange", exchange));
         }
     }
 }
 
-/// How long all attempts may take, and how that is said; `None` where an attempt that takes its time is not repeated.
+/// The time that all attempts may take, with its description. `None` if a slow attempt is not repeated.
 pub(super) fn all_attempts(retry: &Retry, response: Duration) -> Option<(std::time::Duration, String)> {
     let after_timeout = retry.on.contains(&RetryOn::Timeout);
     let each = retry.per_try.or_else(|| after_timeout.then_some(response)).filter(|each| !each.is_zero())?;
@@ -308,7 +308,7 @@ pub(super) fn all_attempts(retry: &Retry, response: Duration) -> Option<(std::ti
     Some((all, format!("{} attempts of {each}", retry.attempts)))
 }
 
-/// Whether a connection to the endpoint comes out at the listener. Of names only `localhost` is known.
+/// Whether a connection to the endpoint would reach the listener. The only name recognised is `localhost`.
 fn leads_to(endpoint: &EndpointAddress, listener: &ListenAddress) -> bool {
     match (endpoint, listener) {
         (EndpointAddress::Tcp(to), ListenAddress::Tcp(at)) => {

@@ -1,10 +1,10 @@
-//! Who we are, for messages about files that we may not read.
+//! The user we run as, for messages about files that we cannot read.
 
 use std::os::unix::fs::MetadataExt;
 
-/// The user that this process runs as, by name and number: `weir (uid 999)`.
+/// The user of this process, by name and number: `weir (uid 999)`.
 pub(super) fn ourselves() -> String {
-    // The owner of our own entry in /proc is our effective user, without a call that needs `unsafe`.
+    // The owner of our entry in /proc is our effective user; this needs no `unsafe` call.
     let Ok(uid) = std::fs::metadata("/proc/self").map(|meta| meta.uid()) else {
         return "this user".to_owned();
     };
@@ -15,7 +15,7 @@ pub(super) fn ourselves() -> String {
     }
 }
 
-/// The name in a line of passwd(5), if it is that user's.
+/// The name in a line of passwd(5), if the line is that user's.
 fn name_of(line: &str, uid: u32) -> Option<&str> {
     let mut fields = line.split(':');
     let name = fields.next()?;

@@ -1,4 +1,4 @@
-//! Maps, lists and variants, element by element, passing over what is absent.
+//! Access to maps, lists and variants, element by element, skipping absent ones.
 
 use serde::de::value::StrDeserializer;
 use serde::de::{

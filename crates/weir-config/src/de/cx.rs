@@ -1,4 +1,4 @@
-//! What one `read` knows: where it is, what it found, and what it passes over.
+//! The state of one `read`: its position, its findings, and the nodes it skips.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -10,21 +10,20 @@ use crate::diagnostic::Diagnostic;
 use crate::node::{Key, Node};
 use crate::spelling::nearest_name;
 
-/// What one `read` knows: where it is, what it found, and what it passes over.
+/// The state of one `read`: its position, its findings, and the nodes it skips.
 pub(super) struct Cx {
     pub(super) root: String,
     pub(super) path: RefCell<Vec<Segment>>,
     pub(super) found: RefCell<Vec<Diagnostic>>,
-    /// Nodes that are treated as absent because they were reported.
+    /// Nodes treated as absent because they were reported.
     pub(super) poisoned: RefCell<HashSet<Identity>>,
-    /// Values whose unknown keys are already reported.
+    /// Values whose unknown keys have been reported.
     pub(super) unknown: RefCell<HashSet<Identity>>,
-    /// Keys whose absence is a consequence, since their value was reported or the key was mistyped: the map they
-    /// belong to, and the key.
+    /// Keys that are missing only because their value was reported or the key was mistyped: their map, and the key.
     pub(super) meant: RefCell<HashSet<(Identity, &'static str)>>,
 }
 
-/// Most names that are listed beside the one that was probably meant.
+/// Maximum number of names listed beside the likely one.
 const LISTED: usize = 8;
 
 pub(super) enum Segment {
@@ -50,7 +49,7 @@ impl Cx {
         self.found.into_inner()
     }
 
-    /// Notes a failure of a pass over `root` and prepares the next; false when there is no use in another one.
+    /// Records a failure of a pass over `root` and prepares the next pass. Returns false if another pass is useless.
     pub(super) fn note(&self, error: Error, root: &Node) -> bool {
         self.path.borrow_mut().clear();
         let mistake = *error.0;
@@ -58,11 +57,11 @@ impl Cx {
         if !self.is_consequence(&mistake) {
             self.found.borrow_mut().push(mistake.into_diagnostic(root, &self.root));
         }
-        // Invariant: each pass poisons one node more, so passes come to an end.
+        // Invariant: each pass poisons one more node, so the passes end.
         !std::ptr::eq(identity, root) && self.poisoned.borrow_mut().insert(identity)
     }
 
-    /// A key is missing because its value was poisoned, or because it was mistyped.
+    /// Whether a key is missing only because its value was poisoned or the key was mistyped.
     fn is_consequence(&self, mistake: &Mistake) -> bool {
         let Some(field) = mistake.missing else { return false };
         let Some(node) = mistake.node else { return false };
@@ -85,7 +84,7 @@ impl Cx {
         path
     }
 
-    /// The key that leads to where it is, if one does and no place in a list.
+    /// The last key on the path to the current position; none if the path ends with a list index.
     pub(super) fn last_key(&self) -> Option<Arc<str>> {
         match self.path.borrow().last() {
             Some(Segment::Key(key)) => Some(Arc::clone(key)),
@@ -122,7 +121,7 @@ impl Cx {
         let blank = key.text.contains(['\u{a0}', '\u{2007}', '\u{202f}', '\u{feff}']);
         let message = match fields {
             [] => format!("unknown key `{}`; there are no settings here", key.text),
-            // A list of forty names hides the one that was meant.
+            // A list of forty names would hide the likely one.
             _ if (near.is_some() || alias.is_some()) && fields.len() > LISTED => {
                 format!("unknown key `{}`", key.text)
             }

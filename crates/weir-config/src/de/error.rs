@@ -1,4 +1,4 @@
-//! What went wrong with one value: an error that knows its node.
+//! What is wrong with one value: an error that knows its node.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::node::{Key, Node, Place};
 use crate::refused::Refused;
 use crate::spelling::nearest_name;
 
-/// What went wrong with one value.
+/// What is wrong with one value.
 #[derive(Debug)]
 pub struct Error(pub(super) Box<Mistake>);
 
@@ -22,24 +22,24 @@ pub(super) struct Mistake {
     pub(super) code: &'static str,
     /// Continues the name of the value: "is not a duration".
     pub(super) says: String,
-    /// It says only what was expected, and nothing of the value.
+    /// Whether the text says only what was expected and quotes nothing of the value.
     pub(super) fixed: bool,
     pub(super) hint: Option<String>,
     pub(super) missing: Option<&'static str>,
     pub(super) node: Option<Identity>,
     pub(super) place: Option<Place>,
     pub(super) path: String,
-    /// The wrong thing is the key, not the value.
+    /// Set if the key is wrong, not the value.
     pub(super) key: Option<String>,
-    /// What only whoever wrote the value may be told of it.
+    /// Parts of the value that only its author may see.
     pub(super) quotable: Vec<String>,
-    /// What was refused.
+    /// What was refused, kept so that it can be removed from messages.
     pub(super) refused: Refused,
-    /// It is fixed, and the subject that was put before it tells nothing of the value either.
+    /// Whether the text is `fixed` and the subject before it reveals nothing of the value either.
     pub(super) told_fixed: bool,
 }
 
-/// A node of the tree being read, by its address: it stands still while we read.
+/// The address of a node in the tree being read. The tree does not move during a read.
 pub(super) type Identity = *const Node;
 
 /// `a, b or c`.
@@ -51,7 +51,7 @@ pub(super) fn one_of(names: &[&str]) -> String {
     }
 }
 
-/// What serde calls by the names of Rust's types, as an operator would call it.
+/// The config's word for an expected type that serde names in Rust's words.
 fn in_words(expected: &dyn Expected) -> String {
     let expected = expected.to_string();
     match expected.strip_prefix("a nonzero ") {
@@ -81,7 +81,7 @@ impl Error {
         Self(Box::new(mistake))
     }
 
-    /// As [`new`](Self::new), with a text that no part of the value is in.
+    /// As [`new`](Self::new), with a text that contains no part of the value.
     pub(super) fn fixed(code: &'static str, says: String) -> Self {
         let mut error = Self::new(code, says);
         error.0.fixed = true;
@@ -93,7 +93,7 @@ impl Error {
         self
     }
 
-    /// Says where, unless a deeper value said so already.
+    /// Sets the position, unless a deeper value has set it.
     pub(super) fn within(mut self, node: &Node, cx: &Cx) -> Self {
         if self.0.node.is_none() {
             self.0.node = Some(node);
@@ -103,7 +103,7 @@ impl Error {
             node.add_quotable(&mut quotable);
             self.0.quotable = quotable.into_iter().map(str::to_owned).collect();
             if node.is_credential() || node.substituted {
-                // Hints repeat what was written.
+                // Hints repeat the written value.
                 self.0.hint = None;
             }
             let mut values = Vec::new();
@@ -144,7 +144,7 @@ impl Error {
         self
     }
 
-    /// Says that the key is wrong, not the value that stands under it.
+    /// Marks the key as wrong instead of its value.
     pub(super) fn within_key(mut self, key: &Key, node: &Node, cx: &Cx) -> Self {
         if self.0.node.is_none() {
             self.0.node = Some(node);
@@ -214,7 +214,8 @@ impl serde::de::Error for Error {
         Self::fixed("bad-value", format!("is not known here; expected {}", one_of(expected))).hint(hint)
     }
 
-    /// Where a map is read in place of something else that may stand there: elsewhere unknown keys are noted as they are met.
+    /// Called only for a map read as an alternative to another form; elsewhere unknown keys are recorded as they are
+    /// read.
     fn unknown_field(_: &str, expected: &'static [&'static str]) -> Self {
         Self::new("unknown-key", format!("is no key here; expected {}", one_of(expected)))
     }

@@ -8,7 +8,7 @@ use super::error::{Error, one_of};
 use super::{RAW, Raw, TEXT_OR_MAP, hand_over, unsupported};
 use crate::node::{Node, Value};
 
-/// What to write where a listener's certificates are expected.
+/// The example to show if a listener's certificates are missing.
 const LISTENER_TLS: &str =
     "write tls: { certificates: [ { cert: api.pem, key: api.key } ] }, or tls: { acme: { domains: [ … ] } }";
 
@@ -25,7 +25,7 @@ impl<'n> NodeReader<'n> {
         Self { node, cx }
     }
 
-    /// Reads as `wanted`, else says what was wanted.
+    /// Reads as `wanted`; if that fails, reports what was wanted.
     fn refuse<T>(&self, wanted: &str) -> Result<T, Error> {
         Err(Error::fixed("bad-type", format!("is not {wanted}"))
             .hint(self.type_hint(wanted))
@@ -89,7 +89,7 @@ impl<'n> NodeReader<'n> {
         }
     }
 
-    /// What to write for a single value where a map of settings is expected: the setting that it most likely is.
+    /// The hint if a single value stands where a map of settings is expected: the setting that it most likely is.
     fn map_hint(&self) -> Option<String> {
         let path = self.cx.path();
         let key = path.rsplit('.').next().unwrap_or(&path);
@@ -122,7 +122,7 @@ impl<'n> NodeReader<'n> {
     fn integer(&self, min: i128, max: i128) -> Result<i64, Error> {
         match self.node.value {
             Value::Int(number) if (min..=max).contains(&i128::from(number)) => Ok(number),
-            // A number it is: what is wrong is its size.
+            // The value is a number, so the problem is its size.
             Value::Int(_) | Value::Float(_) if self.is_too_large(max) => {
                 self.refuse(&format!("a whole number from {min} to {}", max.min(i64::MAX.into())))
             }
@@ -161,7 +161,7 @@ macro_rules! integers {
         fn $method<V: Visitor<'n>>(self, visitor: V) -> Result<V::Value, Error> {
             let number = self.integer(<$type>::MIN as i128, <$type>::MAX as i128)?;
             let (node, cx) = (self.node, self.cx);
-            // In range as `integer` has checked; u64 values beyond i64 cannot be written.
+            // `integer` has checked the range; a config cannot hold u64 values beyond i64.
             visitor.$visit(number as $type).map_err(|e: Error| e.within(node, cx))
         }
     )*};
@@ -214,7 +214,7 @@ impl<'n> Deserializer<'n> for NodeReader<'n> {
         let (node, cx) = (self.node, self.cx);
         match node.as_text() {
             Some(text) => visitor.visit_borrowed_str(text).map_err(|e: Error| e.within(node, cx)),
-            // The visitor knows better than we do what it wants.
+            // The visitor knows the expected type better than we do.
             None => {
                 Err(Error::fixed("bad-type", format!("is not {}", &visitor as &dyn Expected))
                     .within(node, cx))
@@ -242,7 +242,7 @@ impl<'n> Deserializer<'n> for NodeReader<'n> {
         unsupported("bytes")
     }
 
-    /// `null` is nothing; a blank is an empty section, and wrong for anything else.
+    /// `null` means none. A blank means an empty section and is wrong for any other type.
     fn deserialize_option<V: Visitor<'n>>(self, visitor: V) -> Result<V::Value, Error> {
         match self.node.value {
             Value::Null if !self.node.is_blank() => visitor.visit_none(),

@@ -1,12 +1,12 @@
-//! A tree as YAML that a person can read, and that reads to the same tree.
+//! Writes a tree as readable YAML that parses back to the same tree.
 
 use super::{Node, Value};
 use std::fmt::Write;
 
-/// What stands above the managed file, for whoever opens it.
+/// The comment at the top of the managed file, for anyone who opens it.
 const HEAD: &str = "# Written by the admin API of Weir (admin.writes). Changes made here by hand count, but comments are lost at the next change.\n";
 
-/// A file with this tree.
+/// The file for this tree, including its head.
 pub(super) fn file(tree: &Node) -> String {
     let mut out = HEAD.to_owned();
     match &tree.value {
@@ -16,7 +16,7 @@ pub(super) fn file(tree: &Node) -> String {
     out
 }
 
-/// The lines of a tree alone.
+/// The lines of a tree, without the head.
 pub(super) fn lines(tree: &Node) -> String {
     let mut out = String::new();
     push_map(tree, 0, &mut out);
@@ -33,7 +33,7 @@ fn push_map(node: &Node, indent: usize, out: &mut String) {
     }
 }
 
-/// What stands behind a key or a dash, with the end of the line.
+/// Writes the value after a key or a dash, including the line end.
 fn push_value(node: &Node, indent: usize, out: &mut String) {
     match &node.value {
         Value::Map(entries) if !entries.is_empty() => {
@@ -54,7 +54,7 @@ fn push_value(node: &Node, indent: usize, out: &mut String) {
             push_text(text, out);
             out.push('\n');
         }
-        // Nothing written and `null` are not the same to readers.
+        // Readers treat an empty value and `null` differently.
         Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) => {
             let raw = node.raw();
             let _ = writeln!(out, "{}{raw}", if raw.is_empty() { "" } else { " " });
@@ -62,7 +62,7 @@ fn push_value(node: &Node, indent: usize, out: &mut String) {
     }
 }
 
-/// A text without quotes where no reader of YAML could take it for anything else; otherwise as JSON has it.
+/// Writes a text without quotes if no YAML reader could read it as another type; otherwise quotes it as JSON does.
 fn push_text(text: &str, out: &mut String) {
     if is_plain(text) {
         out.push_str(text);
@@ -75,7 +75,7 @@ fn push_text(text: &str, out: &mut String) {
             '\\' => out.push_str("\\\\"),
             '\n' => out.push_str("\\n"),
             '\t' => out.push_str("\\t"),
-            // What YAML does not print (§5.1) or takes for the end of a line.
+            // Characters that YAML does not print (§5.1) or treats as a line break.
             c if c.is_control()
                 || matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}') =>
             {
@@ -88,7 +88,7 @@ fn push_text(text: &str, out: &mut String) {
 }
 
 fn is_plain(text: &str) -> bool {
-    // YAML 1.1 takes these for booleans.
+    // YAML 1.1 reads these as booleans.
     const WORDS: &[&str] = &["y", "n", "yes", "no", "on", "off"];
     let inner = |c: char| c.is_ascii_alphanumeric() || "_./:*-".contains(c);
     text.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '/')
@@ -96,7 +96,7 @@ fn is_plain(text: &str) -> bool {
         && !text.ends_with(':')
         && matches!(Value::plain(text), Value::Str(_))
         && !WORDS.iter().any(|word| text.eq_ignore_ascii_case(word))
-        // 0x10, 0o17, 1_000 and dates are something else to other readers.
+        // Other readers parse 0x10, 0o17, 1_000 and dates as another type.
         && (!text.starts_with(|c: char| c.is_ascii_digit()) || text.contains(['.', '/', '*']))
 }
 
@@ -129,7 +129,7 @@ mod tests {
             let tree = read(text);
             let written = file(&tree);
             assert_eq!(read(&written), tree, "{text}\n{written}");
-            // And again, so that saving without a change leaves the file as it is.
+            // Writing twice gives the same file, so saving without a change leaves it as it is.
             assert_eq!(file(&read(&written)), written);
         }
     }
