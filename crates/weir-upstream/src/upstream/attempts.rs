@@ -1,4 +1,4 @@
-//! The attempts of one request: which endpoint gets the next one, if `retry` decides that there is a next one.
+//! The attempts of one request: which endpoint gets the next one, if `retry` decides to make one.
 //!
 //! Three repeats are harmless and need no policy: a failed connect, for any method, at another endpoint; the
 //! keep-alive race; and, once and at another endpoint, an idempotent request that was reset. `retry` decides all
@@ -22,17 +22,17 @@ use weir_h1::RequestHead;
 /// The attempts of one request.
 pub struct Attempts {
     places: Places,
-    /// What has been tried, in numbers: `retry` decides by it.
+    /// The counts by which `retry` decides.
     tally: Tally,
-    /// Why the last endpoint could not be connected to.
+    /// Why the last endpoint was unreachable.
     last: &'static Cause,
-    /// Whether an endpoint was tried, if only by a connect that failed.
+    /// Whether an endpoint was tried, even if only by a failed connect.
     tried: bool,
-    /// Where the next attempt goes, if that is known already.
+    /// Where the next attempt goes, if already known.
     next: Option<usize>,
 }
 
-/// Where attempts can go.
+/// The endpoints that attempts can use.
 struct Places {
     endpoints: Rc<[LocalEndpoint]>,
     /// The key for `hash`.
@@ -109,7 +109,7 @@ impl Attempts {
             chosen = places.another(upstream);
         }
         if chosen.is_none() && !places.failed.is_empty() {
-            chosen = places.untried(upstream); // a race says nothing of a zone
+            chosen = places.untried(upstream); // a race does not implicate a zone
         }
         let chosen = chosen.or_else(|| upstream.pick(&places.endpoints, &places.unreached, places.key));
         while let Some(index) = upstream.take_trial() {
@@ -120,7 +120,7 @@ impl Attempts {
         Ok(Active::new(&self.places.endpoints, index))
     }
 
-    /// Why there is no endpoint to try.
+    /// Why no endpoint is left.
     #[cold]
     #[inline]
     fn none(&self) -> &'static Cause {
@@ -180,7 +180,8 @@ impl Attempts {
         Ok(())
     }
 
-    /// Notes that an attempt failed; tells after which pause the next one follows, if one does. `end`: when the exchange must be over.
+    /// Records a failed attempt. Returns the pause before the next one, if there is one. `end` is the exchange's
+    /// deadline.
     pub fn again(
         &mut self,
         upstream: &LocalUpstream,
@@ -206,7 +207,7 @@ impl Attempts {
 // === impl Places ===
 
 impl Places {
-    /// An endpoint in rotation where no attempt of this request has failed: in another zone, where there is one.
+    /// An endpoint in rotation at which no attempt of this request has failed, in another zone if there is one.
     #[cold]
     #[inline]
     fn another(&self, upstream: &LocalUpstream) -> Option<usize> {
@@ -227,7 +228,7 @@ impl Places {
     }
 }
 
-/// What `retry` may ask of an upstream about one attempt that failed.
+/// The upstream's answers to `retry` about one failed attempt.
 struct Here<'a> {
     upstream: &'a LocalUpstream,
     places: &'a mut Places,

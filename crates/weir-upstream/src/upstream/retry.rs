@@ -6,7 +6,7 @@
 use crate::error::{self, Cause};
 use std::time::{Duration, SystemTime};
 
-/// `upstreams.*.retry`, as run.
+/// `upstreams.*.retry`, compiled.
 #[derive(Debug)]
 pub struct Retry {
     /// Attempts in total, including the first.
@@ -17,7 +17,7 @@ pub struct Retry {
     pub all_methods: bool,
     /// How long one attempt may take until the head of its response.
     pub per_try: Option<Duration>,
-    /// The pause before the same endpoint is asked again.
+    /// The pause before another attempt at the same endpoint.
     pub backoff: Duration,
     /// How much of a request's body is kept for another attempt, in bytes.
     pub body: usize,
@@ -25,10 +25,10 @@ pub struct Retry {
     pub budget: f64,
 }
 
-/// `upstreams.*.hedge`, as run.
+/// `upstreams.*.hedge`, compiled.
 #[derive(Debug)]
 pub struct Hedge {
-    /// How long an answer may take before another endpoint is asked too.
+    /// How long an answer may take before a second attempt starts at another endpoint.
     pub after: Duration,
     /// Second attempts per request, from 0 to 1.
     pub budget: f64,
@@ -37,11 +37,11 @@ pub struct Hedge {
 /// What to retry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Conditions {
-    /// A connection that broke.
+    /// A broken connection.
     pub reset: bool,
     /// A stream that the upstream refused unprocessed.
     pub refused_stream: bool,
-    /// An attempt that took too long.
+    /// A timed-out attempt.
     pub timeout: bool,
     /// Answers with these statuses.
     pub statuses: Vec<u16>,
@@ -67,109 +67,108 @@ pub enum Failed {
 /// The facts about a request that may be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// It may arrive twice (RFC 9110 §9.2.2).
+    /// Whether it may arrive twice (RFC 9110 §9.2.2).
     pub idempotent: bool,
-    /// No byte of it was written, or the upstream says that it has not processed it.
+    /// Whether no byte of it was written, or the upstream says that it has not processed it.
     pub unseen: bool,
-    /// All of its body that was sent is still kept.
+    /// Whether all the body bytes sent so far are still kept.
     pub kept: bool,
 }
 
-/// A request that its upstream has not looked at, or not as far as can be known.
+/// A request that its upstream has not processed, as far as can be known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Race {
-    /// A connection that had been used before ended before any byte of a response.
+    /// A reused connection ended before any byte of a response.
     KeptAlive,
-    /// A connection of HTTP/2 ended, and said that it had not come to this stream (GOAWAY, RFC 9113 §6.8).
+    /// An HTTP/2 connection ended and said that it had not reached this stream (GOAWAY, RFC 9113 §6.8).
     LeftOut,
-    /// The stream was refused, and its connection lives (RFC 9113 §8.7).
+    /// The stream was refused, but its connection lives (RFC 9113 §8.7).
     Refused,
 }
 
-/// What is known of an attempt that brought no response head.
+/// The facts about an attempt without a response head.
 #[derive(Clone, Copy, Debug)]
 pub struct Facts {
     /// Why it failed.
     pub cause: &'static Cause,
-    /// The request may arrive twice (RFC 9110 §9.2.2).
+    /// Whether the request may arrive twice (RFC 9110 §9.2.2).
     pub idempotent: bool,
-    /// Some byte of the request was written.
+    /// Whether any byte of the request was written.
     pub written: bool,
-    /// All of the body that was sent is still here, and no byte of a response has come.
+    /// Whether all the body bytes sent so far are still kept and no byte of a response arrived.
     pub kept: bool,
-    /// The connection had carried a request before.
+    /// Whether the connection had carried an earlier request.
     pub reused: bool,
-    /// HTTP/2 says that the upstream has not looked at the request.
+    /// Whether HTTP/2 says that the upstream has not processed the request.
     pub refused: bool,
-    /// The upstream reset the stream of HTTP/2, and not the connection: that is an answer, if a short one.
+    /// Whether the upstream reset only the stream, not the HTTP/2 connection. Such a reset counts as an answer.
     pub reset: bool,
 }
 
-/// An attempt that may be made again.
+/// A failed attempt that may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lost {
-    /// What came of it.
+    /// The result.
     pub failed: Failed,
-    /// The request it made.
+    /// The request.
     pub request: Request,
-    /// Nobody's fault: it is repeated without a policy.
+    /// A race, if it was one: nobody is to blame, so the attempt is repeated without a policy.
     pub race: Option<Race>,
 }
 
-/// What one request has cost so far, in numbers.
+/// The counts of one request so far.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    /// Attempts that reached an endpoint, but for keep-alive races. Hedges are among them.
+    /// Attempts that reached an endpoint, except keep-alive races. Hedged attempts are included.
     made: u32,
     hedges: u32,
     retries: u32,
     races: u32,
-    /// Endpoints that let a connect time out.
+    /// Endpoints at which a connect timed out.
     timed_out: u32,
-    /// The next connection must not be from the pool.
+    /// Whether the next connection must not be from the pool.
     fresh: bool,
 }
 
-/// What a decision asks of the world.
+/// What a decision needs from its surroundings.
 pub(super) trait World {
-    /// Avoids the endpoint that has just failed, where there is another.
+    /// Avoids the endpoint that just failed, if there is another.
     fn avoid(&mut self);
-    /// Another endpoint in rotation, where no attempt of this request has failed.
+    /// Another endpoint in rotation at which no attempt of this request has failed.
     fn another(&mut self) -> Option<usize>;
-    /// Any number.
+    /// A random number.
     fn random(&mut self) -> u32;
     /// Whether the exchange will last longer than this pause.
     fn has_time_for(&mut self, pause: Duration) -> bool;
-    /// Takes one retry out of the budget, if there is one: of so many for each request.
+    /// Takes one token from the budget, which gets `share` tokens per request. Returns false if there is none.
     fn pays(&mut self, share: f64) -> bool;
 }
 
-/// What becomes of a request whose attempt has failed.
+/// What happens to a request whose attempt failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Decision {
-    /// It is sent again after `pause`, to the endpoint `at` if that is known.
+    /// The request is sent again after `pause`, to the endpoint `at` if that is known.
     Again { at: Option<usize>, pause: Duration },
-    /// It fails.
+    /// The request fails.
     Never,
-    /// It fails: the budget is spent.
+    /// The request fails because the budget is spent.
     Unpaid,
 }
 
-/// How often a race is repeated on a pooled connection before a fresh one is made, which is the last. A stream that was
-/// refused has a connection that lives: to open another each time would answer load with load.
+/// How often a race is repeated on a pooled connection before a fresh one, which is the last. After a refused stream
+/// the connection lives: opening another each time would answer load with load.
 const MAX_RACES: u32 = 1;
 
 /// Retries per request of an upstream without `retry`: the default of `retry.budget`.
 const UNASKED: f64 = 0.2;
 
-/// How many endpoints of one request may let a connect time out: each costs its whole `timeouts.connect`.
+/// How many endpoints may let one request's connect time out. Each costs a whole `timeouts.connect`.
 const MAX_TIMED_OUT: u32 = 3;
 
-/// How much of a request body is kept for what can be repeated without a policy. Small requests, calls of gRPC among
-/// them, fit.
+/// How many bytes of a request body are kept for repeats without a policy. Small requests fit, including gRPC calls.
 const KEPT_BYTES: usize = 16 * 1024;
 
-/// The longest Retry-After that is waited for; what asks for more is not asked again.
+/// The longest Retry-After that we wait for. If it asks for more, there is no retry.
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 
 /// The backoff doubles up to this many times.
@@ -191,26 +190,26 @@ impl Retry {
         listed && harmless && request.kept && made < self.attempts
     }
 
-    /// How long to wait before the same endpoint is asked again; `None` for no retry. `nth` counts from 0; `random`
-    /// is any number.
+    /// The pause before another attempt at the same endpoint; `None` for no retry. `nth` counts from 0; `random` is
+    /// any number.
     fn pause(&self, failed: Failed, nth: u32, random: u32) -> Option<Duration> {
         if let Failed::Status(_, Some(asked)) = failed {
             return Some(asked).filter(|asked| *asked <= LONGEST_WAIT);
         }
         let longest = self.backoff.saturating_mul(1 << nth.min(DOUBLINGS));
-        // Between half and all of it.
+        // Between half of it and all of it.
         Some(longest.mul_f64(0.5 + f64::from(random) / f64::from(u32::MAX) / 2.0))
     }
 
-    /// Whether a body is kept until the final answer, by the policy.
+    /// Whether the policy keeps a body until the final answer.
     #[inline]
     pub const fn keeps(&self, idempotent: bool) -> bool {
         idempotent || self.all_methods
     }
 }
 
-/// How much of a request's body is kept for another attempt, in bytes. `may_race`: the connection is one that races are
-/// possible on, or a second attempt may be made beside the first.
+/// How many bytes of a request's body are kept for another attempt. `may_race` says that a race or a hedged attempt
+/// is possible on this connection.
 #[inline]
 pub fn kept_body(retry: Option<&Retry>, idempotent: bool, h2: bool, may_race: bool) -> Option<usize> {
     let by_policy = retry.filter(|retry| retry.keeps(idempotent)).map(|retry| retry.body);
@@ -220,7 +219,7 @@ pub fn kept_body(retry: Option<&Retry>, idempotent: bool, h2: bool, may_race: bo
 // === impl Failed ===
 
 impl Failed {
-    /// What an answer comes to: `grpc` is the status that it carries instead of a message, `after` its Retry-After.
+    /// Classifies an answer. `grpc` is its status if it has no message, `after` its Retry-After.
     pub fn of_answer(status: u16, grpc: Option<u8>, after: Option<&[u8]>) -> Self {
         match grpc {
             Some(status) => Self::Grpc(status),
@@ -232,7 +231,7 @@ impl Failed {
 // === impl Lost ===
 
 impl Lost {
-    /// What an attempt without a response head comes to; `None` where it is not repeated whatever the policy.
+    /// Classifies an attempt without a response head; `None` if no policy repeats it.
     pub fn of(facts: &Facts) -> Option<Self> {
         let Facts { cause, idempotent, written, kept, reused, refused, reset } = *facts;
         let broken = *cause == error::UPSTREAM_CLOSED || *cause == error::UPSTREAM_RESET;
@@ -251,7 +250,7 @@ impl Lost {
         Some(Self { failed, request, race: race.filter(|_| kept) })
     }
 
-    /// An answer that a policy may not like. It was read, so the upstream has seen the request.
+    /// An answer that a policy may retry. It was read, so the upstream has seen the request.
     pub const fn answered(failed: Failed, idempotent: bool, kept: bool) -> Self {
         Self { failed, request: Request { idempotent, unseen: false, kept }, race: None }
     }
@@ -260,7 +259,7 @@ impl Lost {
 // === impl Tally ===
 
 impl Tally {
-    /// Counts an attempt that begins.
+    /// Counts the start of an attempt.
     #[inline]
     pub(super) const fn begin(&mut self) {
         self.made += 1;
@@ -272,7 +271,7 @@ impl Tally {
         self.fresh
     }
 
-    /// Counts a connect that failed; tells whether another endpoint is tried. `elsewhere`: another may do better.
+    /// Counts a failed connect. Returns whether to try another endpoint; `elsewhere` says that one may succeed.
     pub(super) const fn unreached(&mut self, elsewhere: bool, timed_out: bool) -> bool {
         self.made -= 1;
         self.timed_out += timed_out as u32;
@@ -284,23 +283,23 @@ impl Tally {
         self.timed_out + 1 < MAX_TIMED_OUT
     }
 
-    /// Whether the request may arrive once more beside the attempt under way.
+    /// Whether the request may be sent once more beside the current attempt.
     pub(super) fn may_hedge(&self, retry: Option<&Retry>) -> bool {
         retry.map_or_else(|| self.is_first(), |retry| self.made < retry.attempts)
     }
 
-    /// Counts a second attempt that is on its way: the request arrives once more.
+    /// Counts a hedged attempt that was sent.
     pub(super) const fn hedged(&mut self) {
         self.made += 1;
         self.hedges += 1;
     }
 
-    /// Whether the request has been attempted once only, as far as an upstream without `retry` is concerned.
+    /// Whether the request was attempted only once, by the rules of an upstream without `retry`.
     const fn is_first(&self) -> bool {
         self.retries + self.hedges == 0
     }
 
-    /// Whether a request is sent again whose attempt failed so; where, and when.
+    /// Decides whether a failed attempt is repeated, where, and when.
     pub(super) fn again(&mut self, retry: Option<&Retry>, lost: Lost, world: &mut impl World) -> Decision {
         let Lost { failed, request, race } = lost;
         let share = retry.map_or(UNASKED, |retry| retry.budget);
@@ -317,7 +316,7 @@ impl Tally {
         world.avoid();
         let at = world.another();
         let pause = match (at, retry) {
-            (Some(_), _) => Some(Duration::ZERO), // at another endpoint there is nothing to wait for
+            (Some(_), _) => Some(Duration::ZERO), // another endpoint needs no pause
             (None, Some(retry)) => retry.pause(failed, self.retries, world.random()),
             (None, None) => None,
         };
@@ -330,10 +329,11 @@ impl Tally {
         Decision::Again { at, pause }
     }
 
-    /// Whether a race is repeated. If not, it counts as an attempt that failed.
+    /// Whether a race is repeated. If not, it counts as a failed attempt.
     ///
-    /// The keep-alive race costs nothing: the connection that the last repeat is given is a fresh one, on which there is none. An upstream
-    /// that refuses streams may refuse all of them, so each of those repeats is paid for, and counts as an attempt where `retry` bounds them.
+    /// The keep-alive race is free: the last repeat gets a fresh connection, which has no such race. An upstream that
+    /// refuses streams may refuse all of them. So each of those repeats is paid for, and counts as an attempt towards
+    /// the limit of `retry`.
     fn repeats(&mut self, race: Race, retry: Option<&Retry>, share: f64, world: &mut impl World) -> bool {
         let may_pay = || retry.is_none_or(|retry| self.made < retry.attempts);
         if self.races > MAX_RACES || (race != Race::KeptAlive && !(may_pay() && world.pays(share))) {
@@ -349,7 +349,7 @@ impl Tally {
     }
 }
 
-/// How long a `Retry-After` asks to wait: seconds, or until a date (RFC 9110 §10.2.3).
+/// The wait that a `Retry-After` asks for: seconds, or until a date (RFC 9110 §10.2.3).
 pub fn retry_after(field: &[u8], now: SystemTime) -> Option<Duration> {
     let text = std::str::from_utf8(field).ok()?.trim();
     match text.parse() {
@@ -408,7 +408,7 @@ mod tests {
         assert_eq!((asked(1), asked(60)), (Some(Duration::from_secs(1)), None));
     }
 
-    /// A world with so many other endpoints, tokens and milliseconds left; it keeps what it was asked.
+    /// Surroundings with this many other endpoints, tokens and milliseconds left. They record the calls.
     #[derive(Default)]
     struct Fake {
         others: usize,
@@ -453,7 +453,7 @@ mod tests {
         Decision::Again { at, pause: Duration::from_millis(ms) }
     }
 
-    /// What each failure of one request leads to, one after another, where `(others, tokens, left)` is what the world has.
+    /// The decisions after consecutive failures of one request; `(others, tokens, left)` describes the surroundings.
     #[test]
     fn one_request_fails_again_and_again() {
         use Decision::{Never, Unpaid};
