@@ -1,7 +1,7 @@
 //! Phase 4: attempts at endpoints, until one answers with a response head.
 //!
-//! `upstream/attempts.rs` chooses the next endpoint. Four things are repeated without a policy (`again.rs`), and none
-//! can do harm:
+//! `upstream/attempts.rs` chooses the next endpoint, and `upstream/retry.rs` decides about repeats. Four repeats need
+//! no policy, because none can do harm:
 //!
 //! - a failed connect, at another endpoint;
 //! - the keep-alive race: a *reused* connection ends before any byte of a response. Requires an idempotent request,
@@ -124,7 +124,7 @@ impl Exchange<'_> {
         }
     }
 
-    /// After which pause the request is sent again, if it is.
+    /// The pause before the request is sent again, if it is.
     fn again(
         &self,
         routed: Routed,
@@ -137,8 +137,9 @@ impl Exchange<'_> {
         attempts.again(upstream, active, lost, end.map(|(at, _)| at))
     }
 
-    /// When the attempt begins: now. Where nothing has been waited for since the head came in one piece, the request's own beginning is as
-    /// good, but for spans: that of the attempt lies within the request's.
+    /// The start of the attempt: now. If the head arrived in one piece and nothing was waited for since, the
+    /// request's start is used instead. With spans it is always now, because an attempt's span lies within the
+    /// request's.
     fn attempt_began(&self) -> Instant {
         let is_first = self.attempts == 0 && !self.has_waited && self.head_took.is_zero();
         if is_first && self.record.trace.is_none() { self.started } else { Instant::now() }
@@ -213,7 +214,7 @@ impl Exchange<'_> {
         let mut hedge = spec.hedge.as_ref().filter(|_| self.may_hedge());
         let _waiting = self.client.handle.wait();
         let mut slot: Option<Box<ResponseHead>> = None;
-        let mut now = Some(began); // valid until something is waited for
+        let mut now = Some(began); // valid until the first wait
         let mut interim = 0;
         loop {
             let waited = if let Some(hedge) = hedge.take() {
@@ -325,12 +326,12 @@ impl Exchange<'_> {
         if by_end && self.is_last() { Departure::End } else { Departure::Reset }
     }
 
-    /// Whether nothing after this request has been read yet.
+    /// Whether nothing after this request was read yet.
     fn is_last(&self) -> bool {
         self.leftover.is_empty() && self.head.rest().len() <= self.used
     }
 
-    /// Counts a failed attempt, and says what it is to `upstream/retry.rs`.
+    /// Counts a failed attempt, and adds the facts for `upstream/retry.rs`.
     fn judge(&self, failure: Failure, upstream: &LocalUpstream, active: &Active, sent: &Sent) -> Failure {
         let Failure::Upstream { cause, .. } = failure else {
             upstream.cells.attempt(Outcome::Canceled);

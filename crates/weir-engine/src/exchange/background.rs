@@ -45,7 +45,7 @@ impl Exchange<'_> {
         let [ours, other] = [ends.0, ends.1]
             .map(|end| Transport::Plain(client.core.sockets.add(end, Peer::Local, Class::Upstream)));
         let _ = client.owner(); // what both have of it is told by the client's own socket
-        // Nobody tells it to end.
+        // Nothing asks this connection to end.
         let handle = ConnectionHandle::new(&client.listener.spec, false, Waker::noop().clone());
         let client = Client {
             core: Rc::clone(&client.core),
@@ -76,7 +76,7 @@ async fn run(mut client: Client, other: Transport, what: (Rc<Local>, Cx, Box<Req
         let mut exchange = Exchange::new(&mut client, head, Instant::now());
         exchange.hooks = local.snapshot.filters[cx.filter as usize].hooks;
         exchange.ran = smallvec![cx.filter];
-        exchange.local = local; // the answer's filters, whatever was reloaded meanwhile
+        exchange.local = local; // the filters that gave the answer, even after a reload
         exchange.route = Some(resumed.route);
         exchange.cx = Some(cx);
         exchange.resumed = Some(Box::new(resumed));

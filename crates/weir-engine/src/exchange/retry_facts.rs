@@ -13,7 +13,7 @@ use weir_wire::h2::H2Stream;
 use weir_wire::time;
 
 impl Exchange<'_> {
-    /// Whether to drop the answer and send the request again, and after which pause.
+    /// The facts about an answer that a policy may retry.
     pub(super) fn facts_of_answer(&self, answered: &Answered) -> Lost {
         let fields = &answered.response.headers;
         let status = grpc_status(fields).filter(|_| self.grpc);
@@ -22,7 +22,7 @@ impl Exchange<'_> {
         Lost::answered(failed, self.head.method().is_idempotent(), kept)
     }
 
-    /// What an attempt without an answer is.
+    /// The facts about an attempt without an answer; `None` if no policy repeats it.
     pub(super) fn facts_of_failure(&self, cause: &'static Cause, sent: &Sent) -> Option<Lost> {
         let Sent { connection, upload } = sent;
         let h2 = connection.stream.h2();
@@ -37,7 +37,7 @@ impl Exchange<'_> {
         })
     }
 
-    /// Waits before the next attempt, unless the client leaves by this sign.
+    /// Waits before the next attempt, unless the client leaves, as defined by `by`.
     pub(super) async fn pause(&mut self, pause: Duration, by: Departure) -> Result<(), Stop> {
         if pause.is_zero() {
             return Ok(());

@@ -77,7 +77,7 @@ impl Failure {
         }
     }
 
-    /// Whether the upstream has not looked at the request, or not as far as can be known.
+    /// The race, if the upstream has not processed the request, as far as can be known.
     pub(super) fn race(&self) -> Option<Race> {
         match self {
             Self::Client(_) => None,
@@ -164,7 +164,7 @@ impl HeadWait<'_, '_> {
         }
     }
 
-    /// Sends more of the request and sets the deadline for the side that is waited for.
+    /// Sends more of the request and sets the deadline for the side we wait for.
     fn poll_request(&mut self, cx: &mut Context<'_>) -> Result<(), Failure> {
         let Sent { connection, upload } = &mut *self.sent;
         let Carrier { stream, relay, .. } = &mut **connection;
@@ -248,7 +248,7 @@ impl HeadWait<'_, '_> {
         }
     }
 
-    /// The deadline has passed: the side that is waited for is to blame.
+    /// The deadline has passed: blames the side we waited for.
     fn late(&self) -> Failure {
         if let Some((_, cause)) = self.waits.end.filter(|(end, _)| Instant::now() >= *end) {
             return upstream_failure(cause);
@@ -284,15 +284,15 @@ fn unread(e: &io::Error, stream: &Stream) -> Failure {
 }
 
 impl Exchange<'_> {
-    /// Reads the request's whole body for a filter that decides by it. Sends `100 Continue` to a client that waits
-    /// for it.
+    /// Reads the request's whole body for a filter that needs it to decide. Sends `100 Continue` to a client that
+    /// waits for it.
     pub(super) async fn gather_request(&mut self, limit: usize) -> Result<(), Stop> {
         if self.request_over && self.cx.as_ref().is_some_and(|cx| cx.whole.is_some()) {
             self.settle_whole(Direction::Request)?;
         } else {
             let body = self.read_whole(limit).await?;
             let Some(cx) = &mut self.cx else { return Ok(()) };
-            cx.request_bodies.clear(); // they have seen it
+            cx.request_bodies.clear(); // the filters have seen them
             cx.whole = Some(body.into());
         }
         match &self.cx {
