@@ -58,7 +58,7 @@ pub(crate) fn mask(text: &str, path: &Path) -> Masked {
     if let Some(spans) = spans {
         let quoted = |mask: &String| format!("\"{mask}\"");
         let shown = replace(text, spans.iter().cloned().zip(masks.iter().map(quoted)));
-        // Parse it again: unless exactly the secrets are hidden, show nothing.
+        // Parse the result again. If it hides anything but the secrets, show nothing.
         if parse(&shown, path, &mut Diagnostics::default()).as_ref() == Some(&expected) {
             let source = |span: &Range<usize>| text.get(span.clone()).unwrap_or_default().to_owned();
             let hidden = found.iter().zip(&masks).zip(&spans);
@@ -70,7 +70,7 @@ pub(crate) fn mask(text: &str, path: &Path) -> Masked {
             return Masked { text: shown, hidden: hidden.collect() };
         }
     }
-    // Written in a form that cannot be split, such as over several lines: show it as we would write it.
+    // The text cannot be split, for example because a value spans several lines. Show the tree as we would write it.
     let hidden = found.iter().zip(&masks).map(|(found, mask)| Hidden {
         path: found.path.clone(),
         mask: mask.clone(),
@@ -81,7 +81,7 @@ pub(crate) fn mask(text: &str, path: &Path) -> Masked {
     Masked { text: text.unwrap_or_default(), hidden }
 }
 
-/// A text for those who may not write it: without its secrets, and without its comments, which may contain old ones.
+/// A text for readers without write access: without secrets, and without comments, which may contain old ones.
 /// Invalid YAML is hidden whole.
 pub(crate) fn for_readers(text: &str, path: &Path) -> Masked {
     let masked = mask(text, path);
@@ -192,7 +192,7 @@ fn below(path: &str, name: &str) -> String {
     format!("{path}\u{0}{name}")
 }
 
-/// The tree with masks in place of the findings.
+/// The tree with masks in place of the secrets.
 fn with_masks(tree: &Node, found: &[Found<'_>], masks: &[String]) -> Node {
     let mut copy = tree.clone();
     let mut left: Vec<(Place, &String)> =
@@ -222,7 +222,7 @@ fn written(node: &Node) -> String {
     }
 }
 
-/// The text with some pieces replaced; they come in the order of the text.
+/// Replaces pieces of the text, which are given in its order.
 fn replace(text: &str, pieces: impl Iterator<Item = (Range<usize>, String)>) -> String {
     let (mut out, mut from) = (String::with_capacity(text.len()), 0);
     for (span, piece) in pieces {

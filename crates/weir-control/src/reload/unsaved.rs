@@ -54,7 +54,7 @@ impl Unsaved {
     }
 }
 
-/// The text for `weir check` and the log about reverted files that could not be changed.
+/// The warning of `weir check` and the log about reverted files that could not be changed.
 pub(crate) fn warning(taken: &TakenBack) -> Diagnostic {
     let message = format!(
         "what was taken back while the disk was full does not run, and revision {} runs in its place",
@@ -94,7 +94,7 @@ impl Control {
         self.telemetry.show_drift(self.books.pinned.is_some(), self.books.unsaved.is_some());
     }
 
-    /// The running config is saved, whatever ran before.
+    /// Marks the running config as saved, whatever ran before.
     pub(super) fn clear_unsaved(&mut self) {
         if self.books.unsaved.take().is_none() {
             return;
@@ -117,7 +117,7 @@ impl Control {
     pub(crate) fn save_when_due(&mut self, now: Instant) {
         self.write_rest();
         if self.books.unsaved.as_ref().is_some_and(|unsaved| unsaved.next <= now) {
-            let _ = self.save_unsaved(); // it says what became of it
+            let _ = self.save_unsaved(); // it reports the outcome itself
         }
     }
 
@@ -152,7 +152,7 @@ impl Control {
         }
     }
 
-    /// In the same order as any change: the revision, the managed file, then everything that records it.
+    /// Writes in the order of any change: the revision, the managed file, then the records of both.
     fn write_unsaved(&mut self) -> io::Result<Option<u64>> {
         let (Some(unsaved), Some(history)) = (&self.books.unsaved, &mut self.books.history) else {
             return Ok(None);
@@ -173,12 +173,12 @@ impl Control {
         Ok(number)
     }
 
-    /// Why the running config is not on disk, if so.
+    /// Why the running config is not on disk; `None` if it is.
     pub(crate) fn unsaved(&self) -> Option<String> {
         self.books.unsaved.as_ref().map(|unsaved| unsaved.why.clone())
     }
 
-    /// Records the verdict on a revision; later, if it cannot be written now.
+    /// Records the verdict on a revision, or keeps it for later if it cannot be written now.
     pub(crate) fn judge(&mut self, number: u64, verdict: &str) {
         let Some(history) = &mut self.books.history else { return };
         if let Err(e) = history.judge(number, verdict) {
@@ -192,13 +192,13 @@ impl Control {
     fn write_rest(&mut self) {
         let Some(history) = &mut self.books.history else { return };
         if self.books.unsaved.is_none() {
-            let _ = history.set_pin(self.books.pinned.clone()); // nothing to do, nearly always
+            let _ = history.set_pin(self.books.pinned.clone()); // usually nothing to do
         }
         self.books.verdicts.retain(|(number, verdict)| history.judge(*number, verdict).is_err());
     }
 }
 
-/// The history lacks something.
+/// Reports that the history lacks an entry.
 pub(super) fn not_kept(folder: &Path, error: &io::Error) {
     log::error("the history is not kept", &[("folder", &folder.display()), ("error", error)]);
 }
