@@ -11,7 +11,7 @@ pub(crate) const PATH: &str = "/api/v1/endpoints/{upstream}/{address}:{drain|out
 /// Prefix of such a path.
 pub(crate) const PREFIX: &str = "/api/v1/endpoints/";
 
-/// Default duration. Whatever is not in the config must end automatically.
+/// Default duration. A state that is not in the config must end automatically.
 pub(crate) const DEFAULT: Duration = Duration::from_secs(3600);
 
 /// Longest time that an endpoint may be drained or out. For longer times, change the config.

@@ -78,7 +78,7 @@ pub(crate) fn members_for(diagnostics: &Diagnostics, who: &Identity, gateway: &G
     members(&told_to(diagnostics, who, gateway.texts().managed_path.as_deref()))
 }
 
-/// Mistakes as this caller may be told them: `admin` may take over every file, `write` changes what the API manages.
+/// Mistakes, redacted for this caller: `admin` may take over every file, `write` changes only managed entries.
 pub(crate) fn told_to(diagnostics: &Diagnostics, who: &Identity, managed: Option<&Path>) -> Diagnostics {
     match (who.role, managed) {
         (Role::Admin, _) => diagnostics.clone(),

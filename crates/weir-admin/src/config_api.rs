@@ -398,8 +398,8 @@ fn tree(texts: &Texts, who: &Identity) -> Result<Node, Answer> {
         .ok_or_else(|| answer::problem(StatusCode::INTERNAL_SERVER_ERROR, "the config cannot be read again"))
 }
 
-/// The files on the disk as this caller may see them. Nobody has checked them yet: what is wrong there may be a secret in the wrong place,
-/// and only `admin` may see it.
+/// The files on the disk, redacted for this caller. Nobody has checked them, so a mistake may be a misplaced secret,
+/// which only `admin` may see.
 fn on_disk(gateway: &Gateway, texts: &Texts, who: &Identity) -> Result<Node, Answer> {
     let mut tree = tree(texts, who)?;
     let running = gateway.texts();
@@ -411,7 +411,7 @@ fn on_disk(gateway: &Gateway, texts: &Texts, who: &Identity) -> Result<Node, Ans
     Ok(tree)
 }
 
-/// The digest of a config; one without a history and a managed file has none at hand.
+/// The digest of a config, computed here if it has neither a history nor a managed file.
 fn hash(texts: &Texts, tree: &Node) -> String {
     if texts.hash.is_empty() { digest::of(tree) } else { texts.hash.clone() }
 }

@@ -15,7 +15,7 @@ use weir_wire::listen::Address;
 
 const WAIT: Duration = Duration::from_secs(5);
 
-/// Everything of a config but `admin`.
+/// A config without `admin`.
 const GATEWAY: &str = "\
 workers: 1
 watch: false
@@ -115,7 +115,7 @@ fn say(address: SocketAddr, bytes: &[u8]) -> Reply {
     let mut stream = connect(address);
     stream.write_all(bytes).unwrap();
     let mut all = Vec::new();
-    let _ = stream.read_to_end(&mut all); // a reset after the response is no matter
+    let _ = stream.read_to_end(&mut all); // a reset after the response is harmless
     parse(&String::from_utf8(all).unwrap())
 }
 
@@ -242,7 +242,7 @@ fn metrics_follow_accept_and_promtool_finds_nothing() {
     assert!(promtool.wait().unwrap().success(), "{}", plain.body);
 }
 
-// === who may ===
+// === access ===
 
 #[test]
 fn a_token_guards_all_but_health_and_metrics() {
@@ -345,7 +345,7 @@ fn a_refused_reload_changes_nothing_and_says_why() {
     assert_eq!((refused.status, refused.field("content-type")), (422, Some("application/problem+json")));
     let document = refused.json();
     assert_eq!((&document["status"], &document["errors"]), (&422.into(), &1.into()));
-    // Beside it stands the warning that the config listens on port 0.
+    // The list also has the warning that the config listens on port 0.
     let found = document["diagnostics"].as_array().unwrap();
     let errors: Vec<_> = found.iter().filter(|d| d["severity"] == "error").map(|d| &d["path"]).collect();
     assert_eq!(errors, ["worker"]);
@@ -364,7 +364,7 @@ fn a_refused_reload_changes_nothing_and_says_why() {
     let done = weir.ask("POST /reload", "");
     assert_eq!(done.status, 200);
     assert_ne!(done.json()["revision"], before["revision"]);
-    // Port 0 is worth a warning, and nothing is worse than that.
+    // Port 0 causes a warning, the only diagnostic.
     assert_eq!(done.json()["warnings"], done.json()["diagnostics"].as_array().unwrap().len());
     assert!(done.json()["diagnostics"].as_array().unwrap().iter().all(|d| d["severity"] == "warning"));
 }
@@ -388,11 +388,11 @@ fn a_new_address_replaces_the_old_one() {
     let first = weir.address();
     let idle = connect(first);
 
-    // To a Unix socket.
+    // Move to a Unix socket.
     let path = weir.file.with_file_name("admin.sock");
     let admin = format!("{{ address: \"unix:{}\" }}", path.display());
     std::fs::write(&weir.file, format!("{GATEWAY}admin: {admin}\n")).unwrap();
-    // Asked for by way of the very address that goes away.
+    // The request arrives on the address that the reload closes.
     assert_eq!(client::reload(&first.to_string(), None).unwrap().status, 200);
     weir.until("unix", |shown| matches!(shown, Some(Address::Unix(_))));
     let unix = format!("unix:{}", path.display());
@@ -402,7 +402,7 @@ fn a_new_address_replaces_the_old_one() {
     assert_eq!((&idle).read(&mut [0; 1]).unwrap(), 0, "idle connections end");
     assert!(TcpStream::connect(first).is_err());
 
-    // Off, and on again.
+    // Turn the listener off, and on again.
     weir.rewrite("{ address: \"off\" }");
     weir.until("off", |shown| shown.is_none());
     assert!(!path.exists());
@@ -414,7 +414,7 @@ fn a_new_address_replaces_the_old_one() {
 #[test]
 fn an_address_that_overlaps_our_own_is_taken_over() {
     let weir = Weir::local();
-    // A port of our own, written out.
+    // An explicit port.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     weir.rewrite(&format!("{{ address: 127.0.0.1:{port} }}"));
     weir.until("narrow", |shown| shown.is_some_and(|a| a.to_string() == format!("127.0.0.1:{port}")));
@@ -453,7 +453,7 @@ fn a_taken_address_names_its_holder() {
 fn a_drain_is_answered_before_it_is_over() {
     let mut weir = Weir::local();
     let web = weir.gateway.address("web").unwrap();
-    // An exchange under way: its request has no end.
+    // An exchange in progress: its request never ends.
     let mut slow = connect(web);
     slow.write_all(b"POST /hello HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nab").unwrap();
     weir_testkit::eventually("the exchange is under way", || weir.gateway.status().connections == 1);

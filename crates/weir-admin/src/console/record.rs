@@ -156,7 +156,7 @@ pub(crate) fn p99(duration: &HistogramTotals) -> Option<f64> {
     quantile(&duration.buckets, 0.99)
 }
 
-/// The increase of a counter. A lower value means that the counter was reset, by a new thing of the same name.
+/// The increase of a counter. A lower value means that it was reset, because a new entry has the same name.
 fn grown(now: u32, then: u32) -> u64 {
     u64::from(if now >= then { now - then } else { now })
 }
