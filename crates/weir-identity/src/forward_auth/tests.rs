@@ -1,4 +1,4 @@
-//! What the service is asked, and what happens with its answer.
+//! Tests the request to the service, and the handling of its answer.
 
 use super::super::testing::Stand;
 use super::*;

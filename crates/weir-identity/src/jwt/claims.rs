@@ -1,14 +1,14 @@
-//! What a token must say, and how a claim becomes a header.
+//! Checks a token's claims, and turns a claim into a header.
 
 use super::super::prelude::*;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 use std::borrow::Cow;
 
-/// The claims of a token.
+/// A token's claims.
 pub(crate) type Claims = Map<String, Value>;
 
-/// What a claim must contain.
+/// The required content of a claim.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Requirement {
     /// The claim equals one of these.

@@ -675,7 +675,7 @@ impl Oidc {
         Flow::Answer(Box::new(Answer { status: 302, headers, body: Body::default() }))
     }
 
-    // === who is logged in ===
+    // === the logged-in user ===
 
     fn pass_unnamed(&self, head: &mut RequestHead, cx: &mut Cx) -> Flow {
         cx.pass_unnamed();

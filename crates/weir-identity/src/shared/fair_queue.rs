@@ -17,7 +17,7 @@ pub(crate) struct FairQueue {
 /// The lane that a job waits in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// Clients that were right before: ahead of all others.
+    /// Clients whose credentials were right before: ahead of all others.
     Known,
     /// The client's address; for IPv6, its first 64 bits.
     Of(IpAddr),
@@ -89,7 +89,7 @@ impl Lanes {
             let own_length = own.and_then(|at| self.lanes.get(at)).map_or(0, |(_, jobs)| jobs.len());
             let others = self.lanes.iter_mut().filter(|(known, _)| *known != Lane::Known);
             let Some((_, longest)) = others.max_by_key(|(_, jobs)| jobs.len()) else { return Added::Refused };
-            // A lane with one job gives it up only for clients that were right before.
+            // A lane with one job gives it up only for known clients.
             let enough = if lane == Lane::Known { 0 } else { own_length + 1 };
             if longest.len() <= enough {
                 return Added::Refused;
@@ -176,7 +176,7 @@ mod tests {
         assert!(matches!(lanes.add(lane("10.0.0.3"), job(&log, "c"), 4), Added::Displaced));
         assert!(matches!(flood(&mut lanes), Added::Refused));
         assert!(matches!(lanes.add(lane("10.0.0.4"), job(&log, "d"), 4), Added::Displaced));
-        // Each lane has one job now: only a client that was right before goes first.
+        // Each lane has one job now, so only a known client goes first.
         assert!(matches!(lanes.add(lane("10.0.0.5"), job(&log, "e"), 4), Added::Refused));
         assert!(matches!(lanes.add(Lane::Known, job(&log, "k"), 4), Added::Displaced));
         assert_eq!(lanes.waiting, 4);

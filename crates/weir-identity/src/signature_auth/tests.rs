@@ -208,12 +208,12 @@ async fn what_must_be_covered() {
     let created = format!("created={}", now());
     let only_method = request("GET /a", "\"@method\"", &created, "\"@method\": GET\n");
     ask(&running, &only_method).await.expect_cause(&SIGNATURE_COMPONENTS);
-    // A body whose digest is not signed.
+    // The digest of the body is not signed.
     let target = "POST /a?b=1\nContent-Length: 5";
     let lines = LINE.replace("GET", "POST");
     let no_digest = request(target, "\"@method\" \"@target-uri\"", &created, &lines);
     ask(&running, &no_digest).await.expect_cause(&SIGNATURE_COMPONENTS);
-    // A covered component that is missing.
+    // A covered component is missing.
     let missing = request("GET /a?b=1", "\"@method\" \"@target-uri\" \"date\"", &created, LINE);
     ask(&running, &missing).await.expect_cause(&SIGNATURE_COMPONENTS);
     let tagged = ours(json!({ "tag": "app" }));
@@ -293,7 +293,7 @@ async fn the_body_is_what_was_signed() {
         assert_eq!(cut.body(&body[..17], true), Err(&DIGEST_WRONG));
     }
     ask(&running, &post(30, "md5=:AAAA:", "Content-Length: 18")).await.expect_cause(&DIGEST_WRONG);
-    // No body, but the digest of a body.
+    // The request has a digest but no body.
     ask(&running, &post(31, &field, "")).await.expect_status(400).expect_cause(&DIGEST_WRONG);
     ask(&running, &post(32, &digest::sha256(b""), "")).await.expect_continue();
 }
