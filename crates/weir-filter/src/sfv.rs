@@ -253,7 +253,7 @@ impl Reader<'_> {
         Some(parameters)
     }
 
-    /// Reads what follows a member: whether there is another one. `count`: how many were read.
+    /// Reads the separator after a member. Returns whether another member follows; `count` is the number read so far.
     fn goes_on(&mut self, count: usize) -> Option<bool> {
         self.blank();
         if self.0.is_empty() {
@@ -263,7 +263,7 @@ impl Reader<'_> {
             return None;
         }
         self.blank();
-        (!self.0.is_empty()).then_some(true) // no comma at the end
+        (!self.0.is_empty()).then_some(true) // no trailing comma
     }
 
     fn member(&mut self) -> Option<Member> {

@@ -17,8 +17,8 @@ use weir_wire::time;
 /// Longest total time for a service to describe itself.
 const ASKING: Duration = Duration::from_secs(15);
 
-/// How long a service that did not answer is left alone. Also how soon after an answer a request for an unknown path
-/// triggers another question.
+/// The pause before asking a service that did not answer again. Also the shortest time between an answer and another
+/// question caused by an unknown path.
 const PAUSE: Duration = Duration::from_secs(1);
 const UNKNOWN_PAUSE: Duration = Duration::from_secs(5);
 
