@@ -2,7 +2,7 @@
 //! `weir-console`.
 //!
 //! ```text
-//!   GET /upstreams ─► find ─► guard (token, session or this machine) ─► page ─► views ─► weir_console::upstreams ─► HTML
+//!   GET /upstreams ─► find ─► guard (token, session or this machine) ─► page ─► views ─► weir_console ─► HTML
 //!   POST /sign-in  ─► find ─► guard (host and origin only) ─► exchanges a token for a session ─► a cookie
 //! ```
 //!

@@ -74,7 +74,7 @@ impl Server {
     /// Binds and serves. Call it within the runtime.
     ///
     /// # Errors
-    /// The error of the operating system, with the process id of whoever holds the address.
+    /// The error of the operating system, with the process id of the address's owner.
     pub(crate) fn start(asked: &Address, api: &Arc<Api>) -> io::Result<Self> {
         let bound = listen::bind(asked, 1, listen::Beside::Nobody)?;
         if let Address::Unix(path) = &bound.address {

@@ -1,7 +1,7 @@
-//! Prints how many of a million requests a store of ours answers, and one of the crate moka that is as large: `bench/run.py --suite
-//! hit-rate` shows it.
+//! Prints how many of a million requests hit our store, and how many hit a store of the crate moka of the same size.
+//! `bench/run.py --suite hit-rate` shows the result.
 //!
-//! A line for each size of the store: objects it has room for, hits of ours, hits of moka, requests.
+//! One line for each store size: its capacity in objects, our hits, moka's hits, requests.
 
 use std::collections::HashMap;
 use std::io::{self, Write};

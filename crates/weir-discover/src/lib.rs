@@ -203,8 +203,9 @@ pub(crate) fn host_of(host: &str) -> Result<String, &'static str> {
             && !label.starts_with('-')
             && !label.ends_with('-')
     };
+    // Digits and dots alone would be a mistyped address.
     let is_name =
-        host.len() <= 253 && host.split('.').all(label) && host.bytes().any(|b| b.is_ascii_alphabetic()); // digits and dots alone would be a mistyped address
+        host.len() <= 253 && host.split('.').all(label) && host.bytes().any(|b| b.is_ascii_alphabetic());
     if is_name { Ok(host.to_ascii_lowercase()) } else { Err("has a host that is no address and no name") }
 }
 

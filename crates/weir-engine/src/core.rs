@@ -85,7 +85,7 @@ pub enum Message {
     Why {
         /// The question.
         question: Arc<Question>,
-        /// Who asks.
+        /// The receiver of the answer.
         to: mpsc_std::Sender<Found>,
     },
 }
@@ -121,7 +121,7 @@ pub struct Shared {
 pub(crate) struct CoreCount(pub(crate) AtomicUsize);
 
 impl Shared {
-    /// The facts of so many cores.
+    /// The shared state of this many cores.
     pub fn new(cores: usize) -> Self {
         Self { by_core: (0..cores).map(|_| CoreCount::default()).collect(), ..Self::default() }
     }

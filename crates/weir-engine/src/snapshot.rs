@@ -1,4 +1,4 @@
-//! The config as run: compiled, checked, and shared by all cores until the next one is adopted.
+//! The compiled config: checked, and shared by all cores until they adopt the next one.
 //!
 //! *Parse, don't validate:* its content needs no more checks on the path of a request. `compile` builds it from a
 //! config and is the last part of validation.
@@ -94,7 +94,7 @@ pub struct FilterStatus {
     pub figure: &'static weir_telemetry::Figure,
 }
 
-/// A listener as run.
+/// A compiled listener.
 #[derive(Debug)]
 pub struct Listener {
     /// Its name in the config.
@@ -134,7 +134,7 @@ pub(crate) struct ListenerTimeouts {
     pub(crate) rate: u64,
 }
 
-/// A route as run.
+/// A compiled route.
 pub struct Route {
     /// Its name in the config.
     pub name: Arc<str>,
@@ -222,7 +222,7 @@ impl Mock {
     }
 }
 
-/// A filter as run.
+/// A compiled filter.
 pub struct Instance {
     /// The name of its kind.
     pub name: &'static str,

@@ -1,9 +1,9 @@
 //! The [`Filter`] trait: what a filter sees, what it may do, and when.
 //!
-//! A filter is one file in weir-filters or a crate beside it, with its settings, documentation, behavior and tests. One instance serves all
-//! cores for the life of a snapshot, so it holds only settings and shared state. State of one exchange is in
-//! [`Cx::state`], state of a core in a [`PerCore`]. Hooks run in place on the core that serves the connection, so
-//! none of them may block. [`Filter::wait`] and [`Filter::wait_response`] are async and run only after
+//! A filter is one file in weir-filters or a crate beside it, with its settings, documentation, behavior and tests.
+//! One instance serves all cores for the life of a snapshot, so it holds only settings and shared state. State of one
+//! exchange is in [`Cx::state`], state of a core in a [`PerCore`]. Hooks run in place on the core that serves the
+//! connection, so none of them may block. [`Filter::wait`] and [`Filter::wait_response`] are async and run only after
 //! [`Flow::Wait`].
 //!
 //! ```text

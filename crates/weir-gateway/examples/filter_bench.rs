@@ -1,10 +1,9 @@
-//! What each filter costs a request, in interleaved rounds.
+//! Measures the cost of each filter for one request, in interleaved rounds.
 //!
 //! `cargo run --profile dist -p weir-gateway --example filter_bench [BEGINNING OF A NAME]`
 //!
-//! Prints nanoseconds per request beyond what the same request costs with a filter that does nothing: parsing the request
-//! and the response (ten fields and four), the context of the exchange, and writing both heads out again are on
-//! both sides.
+//! Prints nanoseconds per request in addition to the cost of a filter that does nothing. That baseline also parses
+//! request and response (ten fields and four), makes the context of the exchange, and writes both heads.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

@@ -1,11 +1,11 @@
-//! What a lookup costs among 10 routes and among 10,000, in interleaved rounds.
+//! Measures the cost of a lookup among 10 routes and among 10,000, in interleaved rounds.
 //!
 //! `cargo run --profile dist -p weir-gateway --example route_bench`
 //!
-//! Prints nanoseconds per lookup and the median over the rounds of the ratio 10,000 : 10. Two kinds of traffic: `hot` asks
-//! the same ten targets of either table, as a gateway does whose traffic goes to few routes; `spread` asks all 10,000 in
-//! turn, so that every lookup among many also pays for memory that no cache of the first level holds. The requests
-//! themselves are read from equally many places on both sides.
+//! Prints nanoseconds per lookup and the median over the rounds of the ratio 10,000 : 10. Two kinds of traffic: `hot`
+//! asks the same ten targets of either table, like a gateway whose traffic goes to few routes. `spread` asks all
+//! 10,000 in turn, so every lookup in the large table also pays for cache misses. Both sides read their requests from
+//! equally many places in memory.
 
 use std::hint::black_box;
 use std::time::Instant;

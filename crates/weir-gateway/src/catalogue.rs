@@ -1,4 +1,4 @@
-//! `docs/reference/causes.md`, generated from the declarations of the causes: those of `error.rs` and those of each filter.
+//! `docs/reference/causes.md`, generated from the declared causes: those of `error.rs` and those of each filter.
 //!
 //! A test compares the page with the generated text; run it with `WEIR_BLESS=1` to update the page.
 

@@ -1,6 +1,6 @@
-//! What views of the config may show (`disclosure.txt` of weir-config), checked against the JSON Schema of the config
-//! and all filters. Each setting is declared, and settings that are not public appear in no view, difference or
-//! diagnostic.
+//! Compares `disclosure.txt` of weir-config, which says what views of the config may show, with the JSON Schema of
+//! the config and all filters. Each setting must be declared, and no view, difference or diagnostic may show a
+//! setting that is not public.
 
 #![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
 
@@ -62,7 +62,7 @@ fn what_is_not_public_is_told_nowhere() {
     }
 }
 
-/// A secret in a wrong place: as a value that is refused there, as a key, or in a map where a value is expected.
+/// A misplaced secret: as a refused value, as a key, or in a map where a value is expected.
 fn misplaced(full: &str) -> Vec<String> {
     let path = match full.strip_prefix("filter.") {
         Some(path) => format!("routes.x.filters.-{path}"),
@@ -80,7 +80,7 @@ fn misplaced(full: &str) -> Vec<String> {
         format!("{head}[ [ {PLANTED} ] ]\n"),
         format!("{above}{PLANTED}:\n"),
     ];
-    // A name that a user chooses is not secret.
+    // A name that people choose is not a secret.
     let chosen = full.rsplit_once('.').map_or_else(|| "*".to_owned(), |(parent, _)| format!("{parent}.*"));
     let is_chosen = |(path, _): (&str, Rule)| path == chosen || path.starts_with(&format!("{chosen}."));
     if !declared().any(is_chosen) {
@@ -105,7 +105,7 @@ fn what_was_refused_is_told_to_no_reader() {
             for output in [told.to_text(), told.to_json().to_string()] {
                 assert!(!output.contains("plant+"), "{path} is told:\n{text}\n{output}");
             }
-            // Views also hide refused parts, but not valid public ones.
+            // Views also hide refused values, but not valid public ones.
             mark_secrets(&mut tree);
             let names = |d: &&Diagnostic| {
                 d.severity == Severity::Error && (d.message.contains("plant+") || d.path.contains("plant+"))

@@ -1,7 +1,7 @@
-//! What a head costs: nanoseconds to parse one and to write its fields out again.
+//! Measures a head: nanoseconds to parse one and to write its fields.
 //!
-//! `cargo run --release -p weir-h1 --example parse_bench`. Each figure is the median and the least of 41 rounds; compare
-//! figures of one run or of neighbouring runs on one quiet machine, never across machines.
+//! `cargo run --release -p weir-h1 --example parse_bench`. Each figure is the median and the minimum of 41 rounds.
+//! Compare figures of one run or of consecutive runs on one quiet machine, never across machines.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -487,7 +487,8 @@ pub(crate) fn is_authority(text: &[u8]) -> bool {
     }
 }
 
-/// Classes of the bytes of a host that is not a bracketed address: 0 is allowed, [`DOT`] is the dot, more is not allowed.
+/// Classes of bytes in a host that is not a bracketed address: 0 is allowed, [`DOT`] is the dot, higher is not
+/// allowed.
 static PLAIN: [u8; 256] = {
     let mut table = [DOT + 1; 256];
     let mut i = 0;

@@ -1,7 +1,6 @@
-//! Field values that are lists of parts, of which quotes may hold the separator (RFC 9110 §5.6.4).
+//! Field values that are lists, whose parts may contain the separator in quotes (RFC 9110 §5.6.4).
 
-/// The parts between separators that stand outside of quotes, without the spaces around them. A quote that nothing closes hides every
-/// separator behind it.
+/// Splits at the separators outside quotes and trims the parts. An unterminated quote hides every separator after it.
 pub fn split_unquoted(text: &[u8], is_separator: impl Fn(u8) -> bool) -> impl Iterator<Item = &[u8]> {
     let (mut quoted, mut escaped) = (false, false);
     let parts = text.split(move |&b| {

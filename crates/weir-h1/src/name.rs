@@ -56,7 +56,7 @@ pub enum Known {
     /// `X-Original-URL` or `X-Rewrite-URL`: frameworks that trust them serve another path than the one in the request
     /// line, on which access was decided.
     XOriginalUrl,
-    /// `X-Real-IP`, or `X-Envoy-External-Address`, which tells the same
+    /// `X-Real-IP`, or `X-Envoy-External-Address`, which has the same meaning
     XRealIp,
     /// `X-Weir-Cause`
     XWeirCause,
@@ -74,8 +74,8 @@ pub enum Claim {
 }
 
 impl Known {
-    /// The fields that count only from a trusted proxy, and what they say. Whoever drops them, passes them on or keeps answers goes by
-    /// this list.
+    /// The fields that count only from a trusted proxy, and what they claim. Code that drops or forwards them, or
+    /// that caches answers, uses this list.
     pub const CLAIMS: [(Self, Claim); 7] = [
         (Self::Forwarded, Claim::AddressAndUrl),
         (Self::XForwardedFor, Claim::Address),

@@ -1,7 +1,7 @@
-//! The parser against a second reading of the RFC (`reference`), over heads that were grown and damaged at random; and
-//! what is written out again against what was read.
+//! Compares the parser with an independent reading of the RFC (`reference`) on heads that are grown and damaged at
+//! random, and what it writes with what it read.
 //!
-//! Deterministic: a failure prints the bytes, and they belong into the tables of `request.rs` or `response.rs`.
+//! Deterministic: a failure prints the bytes. Add them to the tables of `request.rs` or `response.rs`.
 
 mod reference;
 

@@ -1,6 +1,7 @@
-//! Request heads as transcripts: what arrives, and what it is read as or why it is refused.
+//! Request heads as transcripts: the bytes, and the expected reading or error.
 //!
-//! Sections are of RFC 9112 unless another one is named. Every row also runs byte by byte and cut in two at every place.
+//! Sections are of RFC 9112 unless another is named. Every row also runs byte by byte, and cut in two at every
+//! position.
 
 mod common;
 
@@ -226,7 +227,7 @@ const TARGET: &[Row] = &[
     (b"GET / HTTP/1.1\r\nHost: [v1.a]\r\n\r\n", Err(Kind::Host)),
 ];
 
-/// Field lines of `POST / HTTP/1.1` behind `Host: a`. What is told is what they add to `POST / @a`, `| Host: a`.
+/// Field lines of `POST / HTTP/1.1` after `Host: a`. Expected: their difference from `POST / @a`, `| Host: a`.
 const FIELDS: &[Row] = &[
     // §5, RFC 9110 §5.5: optional white space around a value is none of it
     (b"A: 1\r\n", Ok("| A: 1")),
@@ -638,7 +639,7 @@ fn recycling_more_than_there_is_leaves_nothing() {
     assert!(head.rest().is_empty() && head.buffer_mut().is_empty());
 }
 
-/// A peer that ends its head with bare LFs is told so with the piece that brings them, not when its time is up.
+/// A peer that ends its head with bare LFs gets the error with that piece, not at the timeout.
 #[test]
 fn a_head_ended_by_bare_line_feeds_is_refused_at_once() {
     for wire in [

@@ -1,7 +1,7 @@
-//! Response heads as transcripts: what an upstream sends, and what it is read as or why it is refused.
+//! Response heads as transcripts: the bytes, and the expected reading or error.
 //!
-//! Sections are of RFC 9112 unless another one is named. The body is told as of an answer to GET. Every row also runs
-//! byte by byte and cut in two at every place.
+//! Sections are of RFC 9112 unless another is named. The body is that of an answer to GET. Every row also runs byte
+//! by byte, and cut in two at every position.
 
 mod common;
 
@@ -83,7 +83,7 @@ const STATUS_LINE: &[Row] = &[
     (b"HTTP/1.1 205 x\r\n\r\n", Ok("205 x until-close")),
 ];
 
-/// Field lines of `HTTP/1.1 200 OK`. What is told is what they add to `200 OK`.
+/// Field lines of `HTTP/1.1 200 OK`. Expected: their difference from `200 OK`.
 const FIELDS: &[Row] = &[
     // §6.3: where the body ends
     (b"Content-Length: 5\r\n", Ok("length=5 | Content-Length: 5")),

@@ -10,7 +10,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::time::Instant;
 use weir_report::report::{CoreUse, CoreUser};
 
-/// Most processes that one reading looks at, which keeps it to milliseconds.
+/// Maximum number of processes examined in one reading, which keeps it to milliseconds.
 const PROCESSES_MOST: usize = 4096;
 
 /// How many other processes are named.

@@ -49,8 +49,10 @@ pub(crate) fn wake_soon() {
     let told = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attr, SIZE, 0) } == 0;
     if told && attr.sched_policy == libc::SCHED_OTHER.cast_unsigned() {
         attr.sched_runtime = SLICE_NS;
+        // If the call fails, starts are later, and the report says so.
+        //
         // SAFETY: `attr` is a structure with its own size, for the call to read.
-        unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) }; // then starts are later, as reported
+        unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attr, 0) };
     }
 }
 

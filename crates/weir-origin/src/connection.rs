@@ -1,5 +1,5 @@
-//! One HTTP/1.1 connection with its buffers, and a request whose body has been read. `serve.rs` reads requests from it,
-//! the pages write to it.
+//! One HTTP/1.1 connection with its buffers, and a request whose body has been read. `serve.rs` reads requests from
+//! it, and the pages write to it.
 
 use std::io;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! The filters that translate to gRPC: REST (`grpc_json`), the Connect protocol (`connect`) and gRPC-Web (`grpc_web`).
+//! The filters that translate to gRPC: REST (`grpc_json`), the Connect protocol (`connect`) and gRPC-Web
+//! (`grpc_web`).
 //!
 //! A filter sees only what weir-filter exposes to filters. `descriptors/` loads the description of a gRPC service;
 //! weir-transcode converts the bytes. weir-filters lists these filters with all others.

@@ -3,7 +3,7 @@
 //! failing run can be repeated exactly.
 //!
 //! ```text
-//!   world: time and order ─► node: Follower, Session, Coordinator, disk ─► link: delays, losses, partitions ─► store: etcd
+//!   world: time, order ─► node: Follower, Session, Coordinator, disk ─► link: delay, loss, partition ─► store: etcd
 //!      └─► faults: what breaks or is published, and when     check: the invariants, at every step and at the end
 //! ```
 //!

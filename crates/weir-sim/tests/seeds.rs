@@ -1,15 +1,15 @@
-//! Seeds that are run with every change; `make conformance` runs a thousand.
+//! Seeds that run with every change; `make conformance` runs a thousand.
 
 #![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
 
 use std::time::Duration;
 use weir_sim::{Settings, World, run, run_limits};
 
-/// Seeds that once broke something, with what it was. What a seed does changes with the simulation, so each bug has a test of its own in weir-fleet too.
+/// Seeds that once failed, with the bug. A seed's run changes with the simulation, so weir-fleet tests each bug too.
 const FOUND: &[u64] = &[
-    // What was not written to a full disk was never written (`what_was_not_kept_is_kept_later`).
+    // After a full disk, unsaved data was never saved (`what_was_not_kept_is_kept_later`).
     411, 431, 435, 456, 466, 482, 498,
-    // A step that was halted and resumed while its coordinator did not look went on holding (`what_is_resumed_holds_anew`).
+    // A step halted and resumed unseen by its coordinator stayed on hold (`what_is_resumed_holds_anew`).
     6, 20, 138, 228, 265, 280, 335, 395, 413, 521, 876, 1086, 1399,
 ];
 
@@ -35,7 +35,7 @@ fn a_seed_says_all() {
     assert_eq!(tell(3), tell(3));
 }
 
-/// With the delays of the network and of compiling that real ones have.
+/// With realistic delays of the network and of compiling.
 #[test]
 fn a_change_reaches_five_hundred_nodes() {
     let outcome = World::new(1, Settings::calm(500)).run().unwrap();

@@ -1,7 +1,7 @@
 //! `/metrics`: all metrics, as Prometheus text or OpenMetrics.
 //!
-//! The tables of docs/reference/metrics.md are made from the help texts. Names follow the Prometheus conventions: base
-//! units, `_total` on counters, the unit at the end.
+//! The tables of docs/reference/metrics.md are generated from the help texts. Names follow the Prometheus
+//! conventions: base units, `_total` on counters, the unit at the end.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ pub fn negotiate(accept: &str) -> Exposition {
 impl Telemetry {
     /// The page for `/metrics`.
     ///
-    /// Runs on the control thread and takes no lock that a core ever takes. For its cost see docs/reference/metrics.md.
+    /// Runs on the control thread and takes no lock that a core takes. For its cost see docs/reference/metrics.md.
     pub fn expose(&self, format: Exposition) -> String {
         self.expose_with(format, &[])
     }

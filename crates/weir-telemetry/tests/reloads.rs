@@ -1,4 +1,4 @@
-//! Memory after 10,000 reloads is memory after 10. A binary of its own: it looks at the memory of the process.
+//! Memory after 10,000 reloads is memory after 10. A separate binary, because it measures the memory of the process.
 
 #![allow(clippy::unwrap_used, reason = "a test may, and so may what it calls")]
 

@@ -21,11 +21,11 @@ pub struct RuleError {
     pub method: String,
     /// What is wrong, starting with the method.
     pub message: String,
-    /// What becomes of its requests.
+    /// What happens to its requests.
     pub requests: Requests,
 }
 
-/// What becomes of the requests that a refused rule names.
+/// What happens to the requests that a refused rule names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Requests {
     /// Another rule takes them.

@@ -1,12 +1,11 @@
 //! HTTP over sockets, both roles: accepting, dialling, reading and writing for every core.
 //!
-//! *Layout.* `listen` binds and accepts, `dial` connects. `sockets` has the one type of socket; `tls` is the only
-//! module that uses rustls; `transport` is a connection with or without TLS. `h2` runs HTTP/2 over a transport.
-//! `stream` is what an exchange uses: a transport, or a stream of `h2`. `relay` moves one body, or a tunnel, between
-//! two streams. `driver` is the event loop of a core; `sockets` and `time` are what its tasks wait for. `deadline` is
-//! the one timer of a connection, `timer` an exact kernel timer. `handover` passes sockets to another process;
-//! `port_owner` finds the process that owns an address. `limits` raises the descriptor limit; `random` prepares a
-//! thread for handshakes.
+//! *Layout.* `stream` is one connection of any kind; `listen` binds and accepts, `dial` connects. `tls` is the only
+//! module that uses rustls; `h2` is the HTTP/2 codec. `relay` moves one body, or a tunnel, between two connections.
+//! `driver` is the event loop of a core; `sockets` and `time` are what its tasks wait for. `deadline` is the one
+//! timer of a connection, `timer` an exact kernel timer. `handover` passes sockets to another process; `port_owner`
+//! finds the process that owns an address. `limits` raises the descriptor limit; `random` prepares a thread for
+//! handshakes.
 //!
 //! *Architecture Invariant:* nothing here knows routes, filters or configs.
 

@@ -1,4 +1,4 @@
-//! Who is at the other end of a connection, for whoever accepts or dials it.
+//! The peer of a connection, accepted or dialed.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 

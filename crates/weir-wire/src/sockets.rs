@@ -353,8 +353,8 @@ impl CoreListener {
         .await
     }
 
-    /// Moves a connection out of the [reserve](crate::limits) of descriptors: this one, or the one that is held. Where there is no room it
-    /// is held, and the caller told so.
+    /// Moves a connection out of the [reserve](crate::limits) of descriptors: `fresh`, or else the one that is held.
+    /// If there is no room, holds it and returns an error.
     #[cold]
     fn leave_reserve(&self, fresh: Option<(OwnedFd, Peer)>) -> io::Result<(OwnedFd, Peer)> {
         let (accepted, peer) = fresh.or_else(|| self.held.take()).ok_or(io::ErrorKind::WouldBlock)?;

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// The longest wait. It stands in for a deadline too far away to represent.
+/// The longest wait. Replaces a deadline too far away to represent.
 const FAR: Duration = Duration::from_secs(86_400 * 365 * 30);
 
 /// A future that completes at a set time: [`sleep`].

@@ -189,7 +189,7 @@ fn it_holds_no_more_than_it_may() {
     assert!(readings.bytes <= 1 << 20 && readings.objects > 100, "{readings:?}");
     assert!(taken(dir.path()) <= (1 << 20) + PAGE, "{}", taken(dir.path()));
     assert!((0..10).all(|n| find(&disk, &format!("r\0hot{n}")).is_some()), "a scan throws out itself");
-    // A store whose threads have no room for more work refuses it without a failure, so this is tried until it is judged by its size.
+    // A store whose threads are all busy refuses an object without a failure. Retry until its size decides.
     let judged = (0..1000).any(|_| {
         assert!(
             put(&disk, named("r\0large", "", &[]), b"", &body(2 << 20)).is_none(),

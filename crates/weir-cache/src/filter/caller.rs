@@ -28,7 +28,7 @@ pub(super) struct View {
     caller: Caller,
     /// Whether the key includes the caller.
     by_caller: bool,
-    /// The caller has been identified further, or the upstream was told more about it, since the key was made.
+    /// Whether, since the key was made, the caller was identified further or the upstream learned more about it.
     is_told: bool,
     /// Fields that went to the upstream with a different value.
     altered: Vec<FieldName>,
@@ -318,7 +318,7 @@ mod tests {
         assert_eq!(view.refuses(false), None);
         let alike = View::of(&anonymous, &cx, &none);
         assert_eq!((alike.refuses(false), alike.refuses(true)), (Some("caller"), None));
-        // Behind the cache, the upstream is told the consumer's name, which is in the key.
+        // Behind the cache, the upstream learns the consumer's name, which is in the key.
         cx.tells(Told::CONSUMER);
         view.returns(cx.caller());
         assert_eq!(view.refuses(false), None);

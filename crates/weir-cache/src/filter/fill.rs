@@ -5,7 +5,7 @@
 //!            ┌─ Head ─► pieces … ─► Whole      followers have it all
 //!   begun ───┤                └───► Broken     those who began to read are cut
 //!            └─ Released                       it cannot be shared: everyone fetches separately
-//!            ├─ Again                          look in the store again: the leader left, or a stale object was served
+//!            ├─ Again                          look again: the leader left, or a stale object was served
 //!            └─ Validated                      the object in the store is good for those who waited
 //! ```
 //! An answer too large for memory spills: memory drops the part that is written to the disk, and followers read it

@@ -11,7 +11,7 @@ use weir_filter::store::Room;
 /// Stores the upstream's answers and serves them again: a shared cache by RFC 9111.
 ///
 /// An answer is kept for as long as its `cdn-cache-control` (RFC 9213), `cache-control` or `expires` says; `ttl`
-/// applies to answers without these. Objects are told apart by route, scheme, host, path and query, by the fields
+/// applies to answers without these. Objects are distinguished by route, scheme, host, path and query, by the fields
 /// that `vary` names (at most 64 variants), and by `key`. GET and HEAD are answered from the cache, including
 /// conditional and range requests. A stale object is revalidated with the upstream. `cache-status` (RFC 9211) says
 /// what the cache did, and why.
@@ -47,7 +47,7 @@ pub(super) struct CacheSettings {
     /// `last-modified`, at most a day. Default false.
     #[serde(default)]
     heuristic: bool,
-    /// What tells objects apart besides route, URL and `vary`. `caller`: the caller that an earlier filter verified
+    /// What distinguishes objects besides route, URL and `vary`. `caller`: the caller that an earlier filter verified
     /// (`consumer` means the same). `header:NAME`: a request field. `shared`: all callers get the same answers.
     /// Without `caller` and `shared`, an answer to a verified caller is kept only if it says `public`, `s-maxage` or
     /// `must-revalidate`. Default `[caller]`.

@@ -1,4 +1,4 @@
-//! How a config comes to run, whoever changes it: a signal, a file, the command line, the admin API, a rollback.
+//! Applies a config change, from any source: a signal, a file, the command line, the admin API, a rollback.
 //!
 //! ```text
 //!   read the files ─► apply the edits ─► check, compile, bind ─► stage ─► write the managed file ─► all cores adopt

@@ -81,7 +81,7 @@ pub struct TimeLimits {
 pub struct Failure {
     /// Why the gateway refused; `None` if something else answered.
     pub cause: Option<&'static Cause>,
-    /// What the client is told about it.
+    /// The explanation for the client.
     pub detail: String,
     /// The client's `Accept`.
     pub accept: Option<Box<[u8]>>,
@@ -137,7 +137,7 @@ pub struct Cx {
     pub owed: Option<Box<Owed>>,
     /// What to wait for before more of the response's body is read.
     pub held: Option<Hold>,
-    /// The length of our own answer's body, if the client is told.
+    /// The length of our own answer's body, if it is sent to the client.
     pub own_length: Option<u64>,
     /// Whether a filter removed it.
     pub length_dropped: bool,

@@ -243,8 +243,8 @@ impl Build<'_> {
     /// renamed route or plan. Filters with the same place and purpose are distinguished by their order.
     ///
     /// `fits` says whether the state can continue as it is. If not, `make` gets it and makes its successor, which
-    /// replaces it when the snapshot runs. State that no filter asks for is dropped, and whoever changed the config
-    /// is told.
+    /// replaces it when the snapshot runs. State that no filter asks for is dropped, and the answer to the config
+    /// change says so.
     pub fn keep_for<T: Send + Sync + 'static>(
         &mut self,
         purpose: &str,

@@ -53,7 +53,7 @@ pub(super) struct Bounds {
 #[derive(Debug)]
 pub(super) struct Gradient {
     bounds: Bounds,
-    /// For this window: the sum of the latencies' logarithms, their number, and the most requests under way at once.
+    /// For this window: the sum of the latencies' logarithms, their number, and the most concurrent requests.
     sum: AtomicU64,
     count: AtomicU64,
     busiest: AtomicUsize,
@@ -302,8 +302,8 @@ mod tests {
         }
     }
 
-    /// The figures of bench/results/2026-11-24-adaptive-concurrency.md, which `--nocapture` shows. 16 workers of 10 ms
-    /// can handle 1,600 requests per second; twice as many arrive for a minute.
+    /// The figures of docs/guide/limits.md, which `--nocapture` prints. 16 workers of 10 ms can handle 1,600 requests
+    /// per second; twice as many arrive for a minute.
     #[test]
     fn a_saturating_upstream_is_protected() {
         let without = Upstream::new(16, 10.0, false).load(3200.0, 60.0);

@@ -3,7 +3,7 @@
 //! ```text
 //!   State ─┬─ all: Places              everybody together
 //!          ├─ consumers: Places each   by name
-//!          └─ Keyed ─ Places each      by a key that clients choose: there only while somebody holds or wants a place
+//!          └─ Keyed ─ Places each      by a key that clients choose: kept only while a place is held or wanted
 //! ```
 //! A place is a [`Slot`], and dropping the slot frees it. The end of an exchange, a panic and a client that leaves
 //! all drop the slot, so each place is freed exactly once.

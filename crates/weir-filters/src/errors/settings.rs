@@ -20,11 +20,11 @@ const MAX_PAGES: usize = 256;
 
 /// Sends the operator's own pages in place of the gateway's errors and, if configured, an upstream's.
 ///
-/// Each key is a status (`404`), a class of statuses (`4xx`, `5xx`) or a cause (`rate_limited`; docs/reference/causes.md lists
-/// them). A cause takes precedence over a status, and a status over a class. A page is a `body` or a watched `file`,
-/// at most 256 KiB. A page that cannot be read or that holds an unknown placeholder is refused with its place in the
-/// config. `type` is its media type; by default the file's suffix decides, or how the text begins. From a list of
-/// pages the client gets the one that its `Accept` prefers, otherwise the first.
+/// Each key is a status (`404`), a class of statuses (`4xx`, `5xx`) or a cause (`rate_limited`;
+/// docs/reference/causes.md lists them). A cause takes precedence over a status, and a status over a class. A page is
+/// a `body` or a watched `file`, at most 256 KiB. A page that cannot be read or that holds an unknown placeholder is
+/// refused with its place in the config. `type` is its media type; by default the file's suffix decides, or how the
+/// text begins. From a list of pages the client gets the one that its `Accept` prefers, otherwise the first.
 ///
 /// In addition to the usual placeholders there are `{status}`, `{reason}`, `{cause}` and `{detail}` (neutral words,
 /// or what `expose_causes` allows). Values are escaped for the type of the page. Braces around anything but a name

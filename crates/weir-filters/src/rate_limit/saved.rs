@@ -1,7 +1,8 @@
 //! Counters serialized for the process that an upgrade starts, so that limits do not restart from zero.
 //!
 //! ```text
-//!   saved at (ns since 1970) │ interval │ route's debt │ table: shared seed, own seed, n × (key, debt) │ n × (name, debt) of consumers
+//!   saved at (ns since 1970) │ interval │ route's debt │ table: shared seed, own seed, n × (key, debt)
+//!   │ n × (name, debt) of consumers
 //! ```
 //! A quota is saved as of the beginning of its day or month, so its debts continue in the same span only.
 //!

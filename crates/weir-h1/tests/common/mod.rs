@@ -5,7 +5,7 @@ use weir_h1::{
     Version, parse_request, parse_response,
 };
 
-/// A row: the bytes of a head with what follows it, and what it is told as or why it is refused.
+/// A row: the bytes of a head and what follows it, and the expected reading or error.
 pub(crate) type Row = (&'static [u8], Result<&'static str, Kind>);
 
 /// The end of a piece-wise reading.
@@ -33,7 +33,7 @@ impl Head for RequestHead {
         }
     }
 
-    /// `METHOD path ?query @authority form version body close upgrade=… expect te | fields | rest`, without what is usual.
+    /// `METHOD path ?query @authority form version body close upgrade=… expect te | fields | rest`, without defaults.
     fn told(&self) -> String {
         let mut t = format!("{} {}", text(self.method_name()), text(self.path()));
         if let Some(query) = self.query() {

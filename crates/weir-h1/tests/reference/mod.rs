@@ -1,9 +1,9 @@
-//! A second reading of RFC 9112, written from its grammar and design rules alone: slow, obvious, sharing no code with the
-//! crate. It wants a whole head and says yes or no.
+//! An independent reading of RFC 9112, written only from its grammar and design rules: slow, obvious, and without
+//! code of the crate. It takes a whole head and accepts or refuses it.
 
 use std::net::Ipv6Addr;
 
-/// What a head was read as.
+/// The result of reading a head.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     /// Method, path and authority of a request; status of a response.
@@ -156,7 +156,7 @@ fn message(lines: Lines, old: bool) -> Option<Head> {
     };
     let length = match lengths[..] {
         [] => None,
-        // §6.2 lets zeros stand in front; a peer that reads octal, or compares text, reads another number.
+        // §6.2 allows leading zeros, but a peer that reads octal or compares text reads another number.
         [b"0"] => Some(0),
         [one]
             if one.len() <= 19 && matches!(one, [b'1'..=b'9', ..]) && one.iter().all(u8::is_ascii_digit) =>
@@ -215,7 +215,7 @@ fn named<'a>(lines: &'a Lines, name: &str) -> Vec<&'a [u8]> {
     lines.iter().filter(|(n, _)| is(n, name)).map(|(_, v)| &v[..]).collect()
 }
 
-/// Members of a list that may stand in several lines (RFC 9110 §5.6.1).
+/// Members of a list that may span several lines (RFC 9110 §5.6.1).
 fn members(lines: &Lines, name: &str) -> Vec<Vec<u8>> {
     let all = named(lines, name).join(&b',');
     let all = all.split(|&b| b == b',').map(|m| m.trim_ascii().to_vec());

@@ -61,7 +61,7 @@ impl GrpcJson {
                     return self.answer_head(media, head, body, cx);
                 }
                 if head.headers.insert(&self.names.content_type, media.as_bytes()).is_err() {
-                    let _ = head.headers.insert(&self.names.content_type, b"application/octet-stream"); // a plain word
+                    let _ = head.headers.insert(&self.names.content_type, b"application/octet-stream"); // plain text
                 }
                 if head.headers.get_str("date").is_none() {
                     let now = httpdate::fmt_http_date(SystemTime::now());

@@ -143,7 +143,8 @@ impl LineFormat {
                 Header::Response(name) => (RESPONSE, name),
             };
             match &mut self.layout {
-                Layout::Json(keys) => keys.push(format!(",\"{kind}{name}\":\"").into_bytes()), // a token needs no escape
+                // A name is a token, which needs no escape.
+                Layout::Json(keys) => keys.push(format!(",\"{kind}{name}\":\"").into_bytes()),
                 Layout::Otlp(keys) => keys.push(format!("{kind}{name}")),
                 Layout::Template(_) => {}
             }

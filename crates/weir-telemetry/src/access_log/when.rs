@@ -3,7 +3,8 @@
 //! ```text
 //! any  = all { "or" all }
 //! all  = one { "and" one }
-//! one  = "not" one | "(" any ")" | "tunnel" | "share" PERCENT | NUMBER_FIELD op value | TEXT_FIELD ( "=" | "!=" ) text
+//! one  = "not" one | "(" any ")" | "tunnel" | "share" PERCENT
+//!      | NUMBER_FIELD op value | TEXT_FIELD ( "=" | "!=" ) text
 //! op   = "=" | "!=" | "<" | "<=" | ">" | ">="
 //! ```
 

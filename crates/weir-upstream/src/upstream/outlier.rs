@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 use weir_telemetry::Ejection;
 
-/// `upstreams.*.health.outlier`, as run.
+/// `upstreams.*.health.outlier`, compiled.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outlier {
     /// Errors in a row within `window` that eject.

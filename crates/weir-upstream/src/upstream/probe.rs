@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use weir_wire::tls::ClientTls;
 
-/// `upstreams.*.health.probe`, as run.
+/// `upstreams.*.health.probe`, compiled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
     /// What it asks.

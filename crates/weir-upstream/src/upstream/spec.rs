@@ -17,7 +17,7 @@ use weir_h1::FieldName;
 use weir_telemetry::UpstreamId;
 use weir_wire::tls::ClientTls;
 
-/// A named group of endpoints, as run.
+/// A named group of endpoints, compiled.
 #[derive(Debug)]
 pub struct Upstream {
     /// Its name in the config.

@@ -12,8 +12,8 @@ impl Relay {
         self.ahead = ahead;
     }
 
-    /// Reads the body to its end for the watcher and writes nothing, because the receiver already has its whole answer.
-    /// The framing must be [`Framing::Close`](super::Framing::Close).
+    /// Reads the body to its end for the watcher and writes nothing, because the receiver already has its whole
+    /// answer. The framing must be [`Framing::Close`](super::Framing::Close).
     pub fn discard(&mut self) {
         self.discards = true;
         self.ahead = 1;

@@ -36,7 +36,7 @@ impl<'a> Seen<'a> {
 
 /// Watches a body in transit: body filters, size limits, and code that decides which trailers may pass.
 pub trait Watch {
-    /// Whether it looks at pieces, not only at trailers.
+    /// Whether it reads pieces, not only trailers.
     fn sees_pieces(&self) -> bool;
 
     /// Whether a trailer of this name may pass.

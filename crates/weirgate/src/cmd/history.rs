@@ -33,7 +33,8 @@ fn in_words(document: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     if let Some(number) = document["pinned"].as_u64() {
         let why = text(&document["why"]);
-        let _ = writeln!(out, "the files do not run: revision {number} runs in their place, since {why}"); // a String takes all
+        // Writing to a String cannot fail.
+        let _ = writeln!(out, "the files do not run: revision {number} runs in their place, since {why}");
     }
     for revision in document["revisions"].as_array().into_iter().flatten() {
         let mark = if revision["number"] == document["running"] { '*' } else { ' ' };

@@ -1,5 +1,5 @@
-//! Generated parts of reference pages: `cli.md` from the definition of the command line, and tables of pages about the
-//! load tester.
+//! Generates parts of reference pages: `cli.md` from the definition of the command line, and tables of pages about
+//! the load tester.
 //!
 //! `WEIR_BLESS=1` writes them; `e2e/cli.rs` compares cli.md with what the binary prints for `--help`.
 
@@ -272,7 +272,7 @@ fn meaning(arg: &Arg) -> String {
     out
 }
 
-/// The help text of a value, which stands inside a sentence.
+/// The help text of a value, for use inside a sentence.
 fn begun(help: &StyledStr) -> String {
     let help = cell(&help.to_string());
     let mut chars = help.chars();

@@ -368,7 +368,7 @@ fn one_that_ends_on_purpose_is_not_replaced() {
     assert!(weir.logged("took over again").is_empty());
 }
 
-// === Supervisors ===
+// === process supervisors ===
 
 /// A gateway in a folder with a link to the binary, with additional arguments.
 fn started_with(yaml: &str, more: &[&str]) -> Weir {

@@ -167,7 +167,7 @@ fn basic_auth_with_a_hash_of_ours() {
     weir.client().get("/").expect_cause(BASIC_MISSING);
 }
 
-/// Passwords wait for the hashing threads in a bounded queue. A request that finds it full is told so, and no other
+/// Passwords wait for the hashing threads in a bounded queue. A request that finds it full is refused, and no other
 /// route waits.
 #[test]
 fn more_passwords_than_can_be_hashed() {

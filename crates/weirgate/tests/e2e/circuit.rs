@@ -11,7 +11,7 @@ use crate::support::{OK, WEB};
 
 const ERROR: &str = "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n";
 
-/// An upstream that answers with 500 until it is told to recover.
+/// An upstream that answers with 500 until the test lets it recover.
 fn patient() -> (Upstream, Arc<AtomicBool>) {
     let well = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&well);

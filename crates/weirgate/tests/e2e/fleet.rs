@@ -545,7 +545,7 @@ fn who_ends_is_no_longer_a_node() {
     assert_eq!(etcd.status()["nodes"].as_array().unwrap().len(), 0);
 }
 
-// === status for operators ===
+// === messages for operators ===
 
 #[test]
 fn mistakes_of_a_node() {

@@ -121,7 +121,7 @@ fn keys_of_etcd_that_are_damaged() {
     config.say("two");
     etcd.publish(&config, &[]);
     comes_to_say(&weirs[0], "two");
-    // The bundle to return to does not match its name: no node is told to run it.
+    // The bundle to return to does not match its name, so no node gets the order to run it.
     let bundle = format!("/weir/test/configs/{first}");
     etcd.put(&bundle, "routes: {}");
     let back = etcd.fleet(config.dir(), &["rollback"]);

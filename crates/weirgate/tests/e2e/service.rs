@@ -139,7 +139,7 @@ fn a_file_that_the_api_may_not_write_is_told_of() {
     assert!(told.contains(&folder.display().to_string()) && told.contains("/var/lib/weir"), "{told}");
 }
 
-// === Messages to systemd ===
+// === notifications to systemd ===
 
 #[test]
 fn lines_in_the_journal_have_a_priority() {

@@ -17,7 +17,8 @@ pub(crate) const WEB: &str = "listeners: { web: { address: 127.0.0.1:0 } }";
 /// A route for everything, to the upstream `up`.
 pub(crate) const ALL_TO_UP: &str = "routes: { all: { match: { path: \"/*\" }, upstream: up } }";
 
-/// A config with one listener, one route for everything, and the upstream `up` with these settings (`endpoints: […], …`).
+/// A config with one listener, one route for everything, and the upstream `up` with these settings, such as
+/// `endpoints: […]`.
 pub(crate) fn config(upstream: &str) -> String {
     format!("{WEB}\nupstreams: {{ up: {{ {upstream} }} }}\n{ALL_TO_UP}\n")
 }

@@ -134,7 +134,8 @@ fn span(message: &[u8]) -> Span {
     span
 }
 
-/// trace_service.proto: ExportTraceServiceRequest { resource_spans 1 { resource 1 { attributes 1 }, scope_spans 2 { spans 2 } } }.
+/// From trace_service.proto: ExportTraceServiceRequest { resource_spans 1 { resource 1 { attributes 1 }, scope_spans
+/// 2 { spans 2 } } }.
 fn spans(request: &[u8]) -> Vec<Span> {
     let resource_spans = messages(request, 1);
     let scopes = resource_spans.iter().flat_map(|of_resource| messages(of_resource, 2));

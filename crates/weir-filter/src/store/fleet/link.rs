@@ -125,7 +125,7 @@ impl Wire {
     /// Reads more. Cancel safe: received bytes are in the buffer or still in the socket.
     async fn more(&mut self) -> Result<(), String> {
         if self.read.len() > FRAME_BYTES + READ_BYTES {
-            return Err("it sends what is no frame".to_owned()); // complete frames are taken at once
+            return Err("it sends what is no frame".to_owned()); // complete frames are taken immediately
         }
         self.read.reserve(READ_BYTES);
         match self.stream.read_buf(&mut self.read).await {

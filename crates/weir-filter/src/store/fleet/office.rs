@@ -187,7 +187,7 @@ async fn greet(stream: &mut TcpStream, desk: &Desk, read: &mut Vec<u8>) -> Resul
 /// Reads more. False if the other side has closed.
 async fn more(stream: &mut TcpStream, read: &mut Vec<u8>) -> Result<bool, &'static str> {
     if read.len() > FRAME_BYTES + READ_BYTES {
-        return Err("it sends what is no frame"); // complete frames are taken at once
+        return Err("it sends what is no frame"); // complete frames are taken immediately
     }
     read.reserve(READ_BYTES);
     match timeout(SILENCE, stream.read_buf(read)).await {

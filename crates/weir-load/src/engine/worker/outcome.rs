@@ -81,7 +81,7 @@ impl Worker {
         tally.record(sample);
         if let Some(code) = response.grpc.filter(|code| *code != Code::OK) {
             let text = text.unwrap_or_default();
-            tally.error_text(&format!("rpc error: code = {} desc = {text}", code.name())); // grpc-go's text, and ghz's
+            tally.error_text(&format!("rpc error: code = {} desc = {text}", code.name())); // as in grpc-go and ghz
         }
         if response.is_good()
             && let Some(document) = self.shared.documents.get(sample.target)

@@ -283,9 +283,9 @@ fn disk_full(stage: &mut Stage<'_>, until: Instant) {
     process::send(stage.weir.serving(), Signal::Reload);
 }
 
-/// As many faults at the same time as the gateway can bear. Of the three faulty origins one is dead and one
-/// misbehaves, the name resolves to another address, the certificate is replaced, and the log's disk is full. One
-/// origin stays healthy, so a GET can be answered.
+/// As many concurrent faults as the gateway can tolerate. Of the three faulty origins one is dead and one misbehaves,
+/// the name resolves to another address, the certificate is replaced, and the log's disk is full. One origin stays
+/// healthy, so a GET can be answered.
 fn together(stage: &mut Stage<'_>, until: Instant) {
     const MOODS: [Mood; 4] = [Mood::Slow, Mood::Reset, Mood::Unavailable, Mood::Good];
     stage.weir.write_config(&stage.config.replace("{log}", "/dev/full"));

@@ -1,4 +1,4 @@
-//! Stands in for `live` when the program is built without that feature.
+//! Replaces `live` in a build without that feature.
 
 use weir_load::{Plan, Progress};
 

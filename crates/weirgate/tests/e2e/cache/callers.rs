@@ -439,7 +439,7 @@ fn what_an_earlier_build_kept_is_never_served() {
     assert!(mark.starts_with("weir-cache 2\n"), "{mark}");
 }
 
-/// The author of a config is told who shares a cache's answers.
+/// `weir check` warns the author of a config about shared answers.
 #[test]
 fn check_tells_who_shares_answers() {
     let dir = TempDir::new().unwrap();
