@@ -1,4 +1,4 @@
-//! Addresses: where we listen, and where endpoints are reached.
+//! Addresses: of listeners and of endpoints.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,7 +14,7 @@ use super::values::{text_schema, within_scope};
 use crate::de;
 use crate::de::text_and_node;
 
-/// Where a listener listens: `0.0.0.0:8080`, `[::]:8080` or `unix:/run/weir.sock`.
+/// The address of a listener: `0.0.0.0:8080`, `[::]:8080` or `unix:/run/weir.sock`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ListenAddress {
     /// An address of this machine.
@@ -23,10 +23,10 @@ pub enum ListenAddress {
     Unix(PathBuf),
 }
 
-/// Where an endpoint is reached: `127.0.0.1:8000`, `[::1]:80`, `orders.internal:8000` or `unix:/run/orders.sock`.
+/// The address of an endpoint: `127.0.0.1:8000`, `[::1]:80`, `orders.internal:8000` or `unix:/run/orders.sock`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum EndpointAddress {
-    /// A name to be resolved: each of its addresses is an endpoint.
+    /// A name to resolve; each of its addresses is an endpoint.
     Name {
         /// The host name, lower case.
         host: String,
@@ -39,7 +39,7 @@ pub enum EndpointAddress {
     Unix(PathBuf),
 }
 
-/// Of `$NAME` as shells have it: here a variable has braces.
+/// The hint for `$NAME`, a variable in shell style: here variables need braces.
 fn variable_hint(text: &str) -> Option<String> {
     let name = text.strip_prefix('$')?;
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -69,7 +69,7 @@ impl ListenAddress {
     }
 }
 
-/// Fails with what to write instead, where that can be guessed.
+/// The error has a hint if we can guess what was meant.
 impl FromStr for ListenAddress {
     type Err = Option<String>;
 
@@ -130,7 +130,7 @@ impl<'de> Deserialize<'de> for EndpointAddress {
     }
 }
 
-/// Fails with what to write instead, where that can be guessed.
+/// The error has a hint if we can guess what was meant.
 impl FromStr for EndpointAddress {
     type Err = Option<String>;
 
@@ -148,7 +148,7 @@ impl FromStr for EndpointAddress {
             };
         }
         if let Some((scheme, rest)) = text.split_once("://") {
-            // An endpoint has no path: that is for the route.
+            // An endpoint has no path; paths belong to the route.
             let rest = rest.split(['/', '?', '#']).next().unwrap_or_default();
             let tls = if scheme == "https" { ", and `tls: {}` beside the endpoints" } else { "" };
             let port = if scheme == "https" { 443 } else { 80 };

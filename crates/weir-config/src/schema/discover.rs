@@ -10,18 +10,18 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use std::path::Path;
 
-/// Who lists the endpoints of an upstream. Exactly one.
+/// The registry that lists the endpoints of an upstream. Exactly one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Discover {
-    /// The catalogue of Consul: the instances of a service whose checks pass.
+    /// A Consul catalogue: the instances of a service whose checks pass.
     pub consul: Option<ConsulDiscovery>,
-    /// An etcd in which instances register as those of kratos, sponge and go-zero do.
+    /// An etcd in which instances register like those of kratos, sponge and go-zero.
     pub etcd: Option<EtcdDiscovery>,
-    /// A file with a list of endpoints, as under `endpoints`, in YAML or JSON. It is looked at five times a second, and what changes in it is
-    /// no reload.
+    /// A file with a list of endpoints, as under `endpoints`, in YAML or JSON. It is checked five times a second, and
+    /// its changes cause no reload.
     pub file: Option<FilePath>,
-    /// A name with SRV records, such as `_grpc._tcp.orders.internal`. Asked again as under `dns`.
+    /// A name with SRV records, such as `_grpc._tcp.orders.internal`. Queried again as under `dns`.
     pub srv: Option<String>,
 }
 
@@ -29,19 +29,20 @@ pub struct Discover {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EtcdDiscovery {
-    /// Its members, such as `http://10.0.0.2:2379`: asked one after the other until one answers. At least one.
+    /// Its members, such as `http://10.0.0.2:2379`, tried in turn until one answers. At least one.
     pub servers: Vec<Url>,
-    /// What the keys of the instances begin with: for kratos and sponge `/microservices/NAME`, for go-zero the `Key` of its configuration. Required.
+    /// Prefix of the instances' keys: for kratos and sponge `/microservices/NAME`, for go-zero the `Key` of its
+    /// configuration. Required.
     pub key: String,
-    /// How instances are written: `kratos` (sponge writes the same) or `go_zero`. Required.
+    /// The format of instances: `kratos` (sponge's is the same) or `go_zero`. Required.
     pub format: Option<EtcdFormat>,
-    /// Which of the addresses of an instance of kratos is used. Default: `grpc` where the upstream speaks `h2c` or `h2`, else `http`.
+    /// Which address of a kratos instance to use. Default: `grpc` if the upstream speaks `h2c` or `h2`, else `http`.
     pub scheme: Option<Scheme>,
     /// Only instances of this version. Default all.
     pub version: Option<String>,
-    /// Certificates that the server's own is checked against. Default: those of the system.
+    /// PEM file of authorities that verify the server's certificate. Default: those of the system.
     pub ca: Option<FilePath>,
-    /// The certificate to show, where etcd asks for one.
+    /// The client certificate, if etcd asks for one.
     pub client_cert: Option<FilePath>,
     /// Its key.
     pub client_key: Option<FilePath>,
@@ -51,7 +52,7 @@ pub struct EtcdDiscovery {
     pub password: Option<Secret>,
 }
 
-/// How instances are written in etcd.
+/// The format of instances in etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EtcdFormat {
@@ -61,7 +62,7 @@ pub enum EtcdFormat {
     Kratos,
 }
 
-/// What an address of an instance is for.
+/// The protocol of an instance's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Scheme {
@@ -71,28 +72,30 @@ pub enum Scheme {
     Http,
 }
 
-/// An agent of Consul, or a server.
+/// A Consul agent or server.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConsulDiscovery {
-    /// Where it answers HTTP; where there are several, one after the other until one does. Default the agent of this machine,
+    /// Its HTTP addresses, tried in turn until one answers. Default the agent of this machine,
     /// `http://127.0.0.1:8500`.
     pub servers: Vec<Url>,
     /// The name of the service. Required.
     pub service: String,
     /// Only instances with this tag. Default all.
     pub tag: Option<String>,
-    /// The datacenter that is asked. Default the agent's own.
+    /// The datacenter to query. Default the agent's own.
     pub datacenter: Option<String>,
-    /// The tagged address that is used, where an instance has one. Default: `grpc` where the upstream speaks `h2c` or `h2`, else `http`.
+    /// The tagged address to use, if an instance has one. Default: `grpc` if the upstream speaks `h2c` or `h2`, else
+    /// `http`.
     pub scheme: Option<Scheme>,
     /// Only instances of this version: the tag `version=…`, or `version` of their metadata. Default all.
     pub version: Option<String>,
-    /// Sent as `X-Consul-Token`. Default none. Write `${CONSUL_TOKEN}` or `${file:PATH}` rather than the token itself.
+    /// Sent as `X-Consul-Token`. Default none. Write `${CONSUL_TOKEN}` or `${file:PATH}` rather than the token
+    /// itself.
     pub token: Option<Secret>,
-    /// Certificates that the server's own is checked against. Default: those of the system.
+    /// PEM file of authorities that verify the server's certificate. Default: those of the system.
     pub ca: Option<FilePath>,
-    /// The certificate to show, where Consul asks for one.
+    /// The client certificate, if Consul asks for one.
     pub client_cert: Option<FilePath>,
     /// Its key.
     pub client_key: Option<FilePath>,
@@ -115,7 +118,8 @@ impl Default for ConsulDiscovery {
     }
 }
 
-/// Reads the text of a file with endpoints. Unlike a config it has no `${VAR}`: who may write it may not read our environment.
+/// Reads the text of a file with endpoints. Unlike a config it has no `${VAR}`, because its author may not read our
+/// environment.
 ///
 /// # Errors
 /// Every mistake, with its place.

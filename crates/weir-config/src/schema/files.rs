@@ -6,28 +6,29 @@ use std::path::PathBuf;
 
 use super::values::FilePath;
 
-/// Files of a folder. The path of the request, as the route's filters leave it, is the path below `root`.
+/// Serves files of a folder. The request's path, after the route's filters, is the path below `root`.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Files {
-    /// The folder. It is opened anew each second, so that another one may be put in its place. Links in it are followed where
-    /// they lead to something below it, and are relative.
+    /// The folder. It is reopened each second, so you can replace it. Links in it are followed if they are relative
+    /// and lead to a target below it.
     pub root: FilePath,
-    /// Files that answer for a folder, the first that is there. Default `[index.html]`.
+    /// Files that answer for a folder; the first that exists is sent. Default `[index.html]`.
     #[serde(default = "index")]
     pub index: Vec<String>,
-    /// Whether a folder without such a file is answered with a list of what is in it. Default false.
+    /// Whether a folder without such a file is answered with a listing. Default false.
     #[serde(default)]
     pub browse: bool,
-    /// The file that answers for what is not there, such as `/index.html` of an application that knows its pages itself. Not for
-    /// paths that end like a script, a style sheet or a picture. Default none.
+    /// The file that answers for missing paths, such as `/index.html` of a single-page application. It does not
+    /// answer for paths that end like a script, a style sheet or a picture. Default none.
     #[serde(default)]
     pub fallback: Option<String>,
-    /// Whether files and folders are served whose names begin with a dot. `/.well-known/` always is. Default false.
+    /// Whether to serve files and folders whose names begin with a dot. `/.well-known/` is always served. Default
+    /// false.
     #[serde(default)]
     pub hidden: bool,
-    /// Codings of which a file may have a sibling that is compressed already: `app.css.zst`, `app.css.br`, `app.css.gz`. It is sent
-    /// to clients that take it; of those that a client likes equally the first. Default none.
+    /// Codings for which a file may have a precompressed sibling: `app.css.zst`, `app.css.br`, `app.css.gz`. It is
+    /// sent to clients that accept it; if a client accepts several equally, the first is sent. Default none.
     #[serde(default)]
     pub precompressed: Vec<Coding>,
 }
@@ -49,7 +50,7 @@ fn index() -> Vec<String> {
 }
 
 impl Files {
-    /// The files of this folder, and every default.
+    /// The files of this folder, with every default.
     pub fn of(root: PathBuf) -> Self {
         Self {
             root: FilePath(root),
@@ -72,7 +73,7 @@ impl Coding {
         }
     }
 
-    /// The ending of a file in this coding.
+    /// The file name suffix of this coding.
     pub const fn ending(self) -> &'static str {
         match self {
             Self::Br => "br",

@@ -1,4 +1,4 @@
-//! `listeners`: where clients reach us.
+//! `listeners`: addresses that accept clients.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -12,30 +12,30 @@ use crate::units::{Duration, Rate};
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Listener {
-    /// Where to listen: an address with a port, or `unix:` and a path. Required; no two listeners share one.
+    /// The address to listen on: an address with a port, or `unix:` and a path. Required; no two listeners share one.
     pub address: ListenAddress,
-    /// Protocols spoken here; with `tls` also their order in ALPN. Without TLS, clients begin with HTTP/2 by prior knowledge.
-    /// Default `[http1]`, with `tls` `[h2, http1]`; `[h2]` alone refuses http1.
+    /// Protocols spoken here; with `tls` also their order in ALPN. Without TLS, clients begin with HTTP/2 by prior
+    /// knowledge. Default `[http1]`, with `tls` `[h2, http1]`; `[h2]` alone refuses http1.
     #[serde(default)]
     pub protocols: Option<Vec<Protocol>>,
-    /// Every connection must begin with a PROXY protocol header (v1 or v2) and come from `trusted_proxies`.
-    /// Default false, because whoever may send the header may claim any address.
+    /// Every connection must begin with a PROXY protocol header (v1 or v2) and come from `trusted_proxies`. Default
+    /// false, because a client that may send the header may claim any address.
     #[serde(default)]
     pub proxy_protocol: bool,
     /// What happens to `//` in a path: `merge` makes it one slash before routes are matched, `keep` leaves it.
     /// Default `merge`, so that no rule is bypassed by doubling a slash.
     #[serde(default)]
     pub slashes: Slashes,
-    /// What happens to a path with `%2F` in it, which some servers behind us read as `/`: `refuse` answers 400 where the
-    /// decoded path would take another route, or none, and passes it as it came elsewhere; `keep` passes it as it came;
-    /// `decode` makes it `/`, once, before routes are matched. A route may say otherwise. Default `refuse`, so that no rule
-    /// is bypassed by escaping a slash.
+    /// What happens to a path with `%2F` in it, which some upstreams read as `/`. `refuse`: answers 400 if the
+    /// decoded path would match another route, or none; otherwise passes it unchanged. `keep`: passes it unchanged.
+    /// `decode`: makes it `/`, once, before routes are matched. A route may override this. Default `refuse`, so that
+    /// no rule is bypassed by escaping a slash.
     #[serde(default)]
     pub escaped_slashes: EscapedSlashes,
     /// TLS. Default none: clients speak cleartext.
     #[serde(default)]
     pub tls: Option<ListenerTls>,
-    /// How long clients may take.
+    /// Timeouts for clients.
     #[serde(default)]
     pub timeouts: ListenerTimeouts,
 }
@@ -54,9 +54,9 @@ pub enum Protocol {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Slashes {
-    /// Leave them as they came.
+    /// Leave them unchanged.
     Keep,
-    /// Merge them to one before anything looks at the path.
+    /// Merge them to one before routes are matched.
     #[default]
     Merge,
 }
@@ -65,11 +65,11 @@ pub enum Slashes {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EscapedSlashes {
-    /// Make them slashes, once, before anything looks at the path.
+    /// Make them slashes, once, before routes are matched.
     Decode,
-    /// Leave them as they came.
+    /// Leave them unchanged.
     Keep,
-    /// Refuse a path that would take another route, or none, if they were decoded; leave them elsewhere.
+    /// Refuse a path that would match another route, or none, if they were decoded; leave them otherwise.
     #[default]
     Refuse,
 }
@@ -78,11 +78,11 @@ pub enum EscapedSlashes {
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ListenerTls {
-    /// Certificates with their keys, chosen by the name a client asks for (SNI); the first where no name matches or
-    /// none is sent. At least one, unless there is `acme`.
+    /// Certificates with their keys, chosen by the name a client asks for (SNI); the first if no name matches or none
+    /// is sent. At least one, unless there is `acme`.
     #[serde(default)]
     pub certificates: Vec<CertificateFiles>,
-    /// Certificates that are ordered and renewed by themselves. Default none.
+    /// Orders and renews certificates automatically. Default none.
     #[serde(default)]
     pub acme: Option<Acme>,
     /// Whether clients must show a certificate. Default: they are not asked.
@@ -139,22 +139,22 @@ pub enum TlsVersion {
     Tls13,
 }
 
-/// How long clients may take. Each has its cause code; see the catalogue of causes.
+/// Timeouts for clients. Each has its cause code; see the catalogue of causes.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ListenerTimeouts {
     /// From the first byte of a request's head to its end. Default `10s`: long enough for a phone on a train, short
     /// enough that slow heads cannot hold connections for minutes. `0s` turns it off.
     pub head: Duration,
-    /// Longest pause between two pieces of a request's body. Default `15s`. `0s` turns it off. (A client that takes
-    /// nothing of a response for 60 s is given up; that is not set here.)
+    /// Longest pause between two pieces of a request's body. Default `15s`. `0s` turns it off. (A client that reads
+    /// no part of a response for 60 s is disconnected; that is not configurable.)
     pub body: Duration,
-    /// How long a connection may idle between two requests. Default `75s`, what nginx and browsers are used to.
-    /// `0s` closes after every response.
+    /// How long a connection may idle between two requests. Default `75s`, which nginx and browsers expect. `0s`
+    /// closes after every response.
     pub keepalive: Duration,
     /// From accepting a connection to the end of the TLS handshake (and of the PROXY header). Default `10s`.
     pub handshake: Duration,
-    /// Floor of a request body's speed, counted a second after its first 10 s. Default `128B`: slower is an attack,
+    /// Minimum speed of a request body, in bytes a second after its first 10 s. Default `128B`: slower is an attack,
     /// not a network. `0B` turns it off.
     pub rate: Rate,
 }

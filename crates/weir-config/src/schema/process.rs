@@ -31,49 +31,52 @@ pub enum Workers {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AccessLog {
-    /// Where lines go: `stdout`, `stderr`, `"off"` or a file, which SIGUSR1 reopens. Default `stdout`.
+    /// Destination of the lines: `stdout`, `stderr`, `"off"` or a file, which SIGUSR1 reopens. Default `stdout`.
     pub output: Output,
-    /// `json`, `combined` (as Apache and nginx call it), or a template with fields in braces, such as `{time} {method} {path}
-    /// {status}`. Default `json`.
+    /// `json`, `combined` (as in Apache and nginx), or a template with fields in braces, such as `{time} {method}
+    /// {path} {status}`. Default `json`.
     pub format: AccessFormat,
-    /// Fields of requests and responses that a JSON line tells too: `header:NAME` and `response_header:NAME`. A template has
-    /// them in braces. Default none.
+    /// Header fields to add to a JSON line: `header:NAME` and `response_header:NAME`. A template names them in
+    /// braces. Default none.
     pub fields: Vec<String>,
-    /// Which exchanges have a line: an expression such as `status >= 400 or total > 1s or share 1%`. Default all.
+    /// Which exchanges get a line: an expression such as `status >= 400 or total > 1s or share 1%`. Default all.
     pub when: Option<String>,
-    /// Fields that are not told as they are: `hide` writes `***`, `drop` leaves them out, `truncate` shortens an address to its network.
-    /// Beside fields of the log, `header:NAME`, `response_header:NAME` and `query:NAME` (one parameter). Default none.
+    /// Fields to redact: `hide` writes `***`, `drop` leaves them out, `truncate` shortens an address to its network.
+    /// Besides fields of the log: `header:NAME`, `response_header:NAME` and `query:NAME` (one parameter). Default
+    /// none.
     pub redact: Pairs,
-    /// When the file is put aside. Default never.
+    /// When to rotate the file. Default never.
     pub rotate: Option<Rotate>,
     /// A syslog server, instead of `output`. Default none.
     pub syslog: Option<Syslog>,
-    /// A collector by OpenTelemetry, instead of `output`: each exchange is a log record with the fields of JSON. Default none.
+    /// An OpenTelemetry collector, instead of `output`: each exchange is a log record with the fields of JSON.
+    /// Default none.
     pub otlp: Option<Collector>,
 }
 
-/// A syslog server that each line is sent to as a message (RFC 5424).
+/// A syslog server that gets each line as a message (RFC 5424).
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Syslog {
-    /// Where it is: `udp://HOST:PORT`, `tcp://HOST:PORT` (each line with its length before it), `tls://HOST:PORT` (the same over TLS, RFC
-    /// 5425) or `unix:/dev/log`. Required. The port is 514 by UDP, 601 by TCP and 6514 by TLS unless written.
+    /// Its address: `udp://HOST:PORT`, `tcp://HOST:PORT` (each line with its length before it), `tls://HOST:PORT`
+    /// (the same over TLS, RFC 5425) or `unix:/dev/log`. Required. The default port is 514 for UDP, 601 for TCP and
+    /// 6514 for TLS.
     pub server: String,
-    /// Authorities that may sign for a server by `tls://`, PEM. Default: those of the system.
+    /// PEM file of authorities that may sign for a `tls://` server. Default: those of the system.
     pub ca: Option<FilePath>,
     /// Our own certificate chain, PEM, for a server that asks for one. Needs `client_key`.
     pub client_cert: Option<FilePath>,
     /// The key of `client_cert`, PEM.
     pub client_key: Option<FilePath>,
-    /// The name that the certificate of the server is to have. Default: the host of `server`.
+    /// The name that the server's certificate must have. Default: the host of `server`.
     pub server_name: Option<String>,
     /// `local0` to `local7`, `user` or `daemon`. Default `local0`.
     pub facility: Facility,
-    /// What the lines are from: APP-NAME. Default `weir`.
+    /// The source of the lines: APP-NAME. Default `weir`.
     pub name: String,
 }
 
-/// What kind of program a line is from, as syslog sorts them.
+/// The kind of program that a line comes from, as syslog sorts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "names of RFC 5424 §6.2.1")]
@@ -91,20 +94,20 @@ pub enum Facility {
     Local7,
 }
 
-/// When a log file is put aside, under its name and the time: `access.log.20260301T120000Z`.
+/// When to rotate a log file. The old file gets the time in its name: `access.log.20260301T120000Z`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Rotate {
-    /// Before it would be larger than this; at least `64KiB`. Default none.
+    /// Maximum size of the file; at least `64KiB`. Default none.
     pub size: Option<ByteSize>,
-    /// Once it is older than this; at least `1m`. Default none.
+    /// Maximum age of the file; at least `1m`. Default none.
     pub age: Option<Duration>,
-    /// How many files that were put aside are kept; older ones are removed. Default 7.
+    /// How many rotated files to keep; older ones are removed. Default 7.
     #[schemars(range(min = 1, max = 10000))]
     pub keep: u32,
 }
 
-/// How a line of the access log looks.
+/// The format of an access log line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AccessFormat {
     /// One JSON object with every field.
@@ -114,19 +117,19 @@ pub enum AccessFormat {
     Template(String),
 }
 
-/// What the gateway says of itself.
+/// The gateway's own log.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Log {
-    /// Where lines go: `stderr`, `stdout`, `"off"` or a file, which SIGUSR1 reopens. Default `stderr`.
+    /// Destination of the lines: `stderr`, `stdout`, `"off"` or a file, which SIGUSR1 reopens. Default `stderr`.
     pub output: Output,
     /// `text` for people, `json` for machines. Default `text`.
     pub format: LogFormat,
-    /// The least important level written: `error`, `warn`, `info` or `debug`. Default `info`.
+    /// The lowest level written: `error`, `warn`, `info` or `debug`. Default `info`.
     pub level: LogLevel,
 }
 
-/// How a line of the log looks.
+/// The format of a log line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LogFormat {
@@ -137,7 +140,7 @@ pub enum LogFormat {
     Text,
 }
 
-/// How important a line of the log is.
+/// The level of a log line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LogLevel {
@@ -148,7 +151,7 @@ pub enum LogLevel {
     /// Something happened.
     #[default]
     Info,
-    /// For those who look for a mistake.
+    /// For debugging.
     Debug,
 }
 
@@ -156,27 +159,28 @@ pub enum LogLevel {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Admin {
-    /// Where it listens, or `"off"`. Default `127.0.0.1:9180`; beyond this machine it needs a token.
+    /// Its address, or `"off"`. Default `127.0.0.1:9180`; an address reachable from other machines needs a token.
     pub address: AdminAddress,
     /// Guards all but health and metrics; sent as `Authorization: Bearer TOKEN`. Default none. Write `${ADMIN_TOKEN}`
     /// or `${file:PATH}` rather than the token itself, or its hash as in `tokens`.
     pub token: Option<Secret>,
-    /// Who else may ask, and what: by the hash of a token, by a certificate, or by the user id of a process that comes by a Unix socket. Default none: whoever
-    /// has `token` may do everything, and without `token` this machine may.
+    /// More callers and their roles, identified by the hash of a token, by a certificate, or by the user id of a
+    /// process on a Unix socket. Default none: `token` grants everything, and without `token` this machine may do
+    /// everything.
     pub tokens: Vec<AdminToken>,
-    /// TLS of the listener, where `address` is no Unix socket. Default none: cleartext.
+    /// TLS of the listener, unless `address` is a Unix socket. Default none: cleartext.
     pub tls: Option<AdminTls>,
-    /// Names beside IP addresses and `localhost` under which the listener may be asked, such as `gw1.internal`. Default none: a name may
-    /// belong to a page from elsewhere (DNS rebinding).
+    /// Names of the listener besides IP addresses and `localhost`, such as `gw1.internal`. Default none, because any
+    /// other name may belong to a foreign page (DNS rebinding).
     pub hosts: Vec<String>,
-    /// The file that the admin API writes: it belongs to the config without standing under `include`, and may be absent. Relative to
-    /// this file. Default none: over the API the config can be read, checked and compared, and not changed.
+    /// The file that the admin API writes. It belongs to the config without an `include`, and may be absent. Relative
+    /// to this file. Default none: the API can read, check and compare the config, but not change it.
     pub writes: Option<FilePath>,
-    /// A folder of this gateway's own for the history of its config: the last 100 revisions, at most 64 MiB. Made where there is
-    /// none. Default none: no history, and no way back.
+    /// A folder, private to this gateway, for the history of its config: the last 100 revisions, at most 64 MiB.
+    /// Created if missing. Default none: no history and no rollback.
     pub state: Option<FilePath>,
-    /// Folders below which things written over the API may name files and Unix sockets. Default none: they may name no file at
-    /// all, so that whoever may write routes cannot read the disk.
+    /// Folders whose files and Unix sockets the API's values may name. Default none: they may name no file, so that
+    /// permission to write routes does not allow reading the disk.
     pub paths: Vec<FilePath>,
 }
 
@@ -184,55 +188,56 @@ pub struct Admin {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AdminTls {
-    /// Certificates with their keys, chosen by the name that is asked for (SNI); the first where no name matches. At least one.
+    /// Certificates with their keys, chosen by the name that a client asks for (SNI); the first if no name matches.
+    /// At least one.
     pub certificates: Vec<CertificateFiles>,
-    /// Whether clients must show a certificate, by which `tokens` may know them. Default: they are not asked.
+    /// Whether clients must show a certificate, by which `tokens` may identify them. Default: they are not asked.
     #[serde(default)]
     pub client_auth: Option<ClientAuth>,
 }
 
-/// Someone who may ask the admin listener: by a token, by a certificate, or by a user id.
+/// A caller of the admin listener, identified by a token, a certificate or a user id.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct AdminToken {
-    /// What the history and the log call whoever has it.
+    /// The caller's name in the history and the log.
     pub name: String,
-    /// The hash of the token: `sha256:` and 64 hex digits, as `printf %s TOKEN | sha256sum` makes them. Make tokens of at least 128
-    /// random bits.
+    /// The hash of the token: `sha256:` and 64 hex digits, from `printf %s TOKEN | sha256sum`. Use tokens of at least
+    /// 128 random bits.
     #[serde(default)]
     pub token: Option<Secret>,
-    /// In place of a token, what tells the certificate of a client (`tls.client_auth`): `dns:ci.internal`, `email:…`, `uri:…`, `ip:…`,
-    /// `subject:CN=ci,O=Example` or `sha256:` and its fingerprint.
+    /// Instead of a token, an identity in the client's certificate (`tls.client_auth`): `dns:ci.internal`, `email:…`,
+    /// `uri:…`, `ip:…`, `subject:CN=ci,O=Example` or `sha256:` and its fingerprint.
     #[serde(default)]
     pub certificate: Option<String>,
-    /// In place of a token, the user id of processes on this machine, where `address` is a Unix socket.
+    /// Instead of a token, the user id of processes on this machine, if `address` is a Unix socket.
     #[serde(default)]
     pub uid: Option<u32>,
-    /// What they may do: `read`; `operate`: also drain endpoints, reload and confirm; `write`: also change the config and go back;
-    /// `admin`: also drain and upgrade the process.
+    /// The caller's role: `read`; `operate`: also drain endpoints, reload and confirm; `write`: also change the
+    /// config and roll back; `admin`: also drain and upgrade the process.
     pub role: Role,
 }
 
-/// What somebody may do; each role includes those before it.
+/// The permissions of a caller; each role includes those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Look at everything but secrets.
+    /// View everything but secrets.
     Read,
     /// Drain endpoints, reload, confirm.
     Operate,
-    /// Change the config, go back.
+    /// Change the config, roll back.
     Write,
     /// Drain and upgrade the process.
     Admin,
 }
 
-/// Where the admin listener listens.
+/// The address of the admin listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AdminAddress {
-    /// Here.
+    /// An address.
     At(ListenAddress),
-    /// Nowhere.
+    /// No listener.
     Off,
 }
 
@@ -241,7 +246,7 @@ pub enum AdminAddress {
 #[serde(transparent)]
 pub struct Secret(String);
 
-/// Limits for the whole gateway. What goes beyond one is refused with its cause code.
+/// Limits for the whole gateway. A request beyond a limit is refused with its cause code.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
@@ -250,51 +255,53 @@ pub struct Limits {
     /// Most header fields of a message; from 1 to 1000. Default 100. More is 431.
     #[schemars(range(min = 1, max = 1000))]
     pub headers: u32,
-    /// Most connections of clients at one time, over all listeners. Default 65536. Beyond it, new ones are answered
-    /// 503 and closed; with TLS just closed, because a handshake would cost what the limit saves.
+    /// Most client connections at one time, over all listeners. Default 65536. Beyond it, new ones are answered 503
+    /// and closed; with TLS just closed, because a handshake would cost what the limit saves.
     #[schemars(range(min = 1))]
     pub connections: u32,
-    /// Most routes with metric series of their own; all further ones share an overflow series. Default 1000.
+    /// Most routes with their own metric series; further ones share an overflow series. Default 1000.
     #[schemars(range(min = 1))]
     pub metric_routes: u32,
-    /// Most consumers with metric series of their own; all further ones share an overflow series. Default 1000.
+    /// Most consumers with their own metric series; further ones share an overflow series. Default 1000.
     #[schemars(range(min = 1))]
     pub metric_consumers: u32,
     /// Largest body of a request. Default none: bodies stream through in bounded memory. More is 413.
     pub body_bytes: Option<ByteSize>,
-    /// Most memory of each worker for the exchanges that `weir why` tells about: failed ones, slow ones, and one in a thousand of the others; `0B` for
-    /// none, else from `64KiB` to `64MiB`. Default `2MiB`: 512 exchanges at their longest. It is taken as it is needed.
+    /// Memory of each worker for the exchanges that `weir why` explains: failed ones, slow ones, and one in a
+    /// thousand of the others. `0B` for none, else from `64KiB` to `64MiB`. Default `2MiB`: 512 exchanges of maximum
+    /// size. Allocated on demand.
     pub autopsy: ByteSize,
-    /// What one client may do on one HTTP/2 connection.
+    /// Limits for one client on one HTTP/2 connection.
     pub h2: H2Limits,
 }
 
-/// What one client may do on one HTTP/2 connection. Who sends more frames of a kind than allowed is cut with GOAWAY
-/// (ENHANCE_YOUR_CALM). The allowances are for a second, and honest traffic earns more of each: they are about ten times
-/// what any client we know sends, and a thousandth of what an attacker must.
+/// Limits for one client on one HTTP/2 connection. A client that sends more frames of a kind than allowed is cut with
+/// GOAWAY (ENHANCE_YOUR_CALM). The allowances are per second, and honest traffic earns more of each. They are about
+/// ten times what any client we know sends, and a thousandth of what an attacker must send.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct H2Limits {
-    /// Most requests under way at one time. Default 128, as nginx. One more is refused with REFUSED_STREAM.
+    /// Most concurrent requests. Default 128, as in nginx. One more is refused with REFUSED_STREAM.
     #[schemars(range(min = 1))]
     pub streams: u32,
-    /// Most bytes of the heads of all requests under way, as HTTP/1.1 writes them. Default `256KiB`: 2 KiB for each of 128
-    /// requests. One more is refused with REFUSED_STREAM and may come again, unless it is the only one. A proxy in front that
-    /// sends many requests with large cookies or tokens on one connection wants more.
+    /// Most bytes of the heads of all concurrent requests, as HTTP/1.1 writes them. Default `256KiB`: 2 KiB for each
+    /// of 128 requests. One more is refused with REFUSED_STREAM and may be retried, unless it is the only one. Raise
+    /// it for a proxy that sends many requests with large cookies or tokens on one connection.
     pub heads: ByteSize,
-    /// Most CONTINUATION frames of one head, not a second. Default 16; a head of 32 KiB needs two. Cause `h2_continuation_flood`.
+    /// Most CONTINUATION frames of one head (not per second). Default 16; a head of 32 KiB needs two. Cause
+    /// `h2_continuation_flood`.
     pub continuations: u32,
     /// Most empty DATA frames; each with data earns one more. Default 100. Cause `h2_data_flood`.
     pub empty_data: u32,
     /// Most streams that a client makes us reset. Default 100. Cause `h2_error_flood`.
     pub errors: u32,
-    /// Most PING frames; each HEADERS or DATA frame earns one more, because gRPC measures its bandwidth so. Default 100.
-    /// Cause `h2_ping_flood`.
+    /// Most PING frames; each HEADERS or DATA frame earns one more, because gRPC measures bandwidth with them.
+    /// Default 100. Cause `h2_ping_flood`.
     pub pings: u32,
     /// Most PRIORITY and unknown frames; each request earns two more. Default 500. Cause `h2_priority_flood`.
     pub priorities: u32,
-    /// Most requests canceled (RST_STREAM); each response earns one more. Default 200: a page that is left cancels all
-    /// its requests at once. Cause `h2_reset_flood`.
+    /// Most requests canceled (RST_STREAM); each response earns one more. Default 200, because leaving a page cancels
+    /// all its requests together. Cause `h2_reset_flood`.
     pub resets: u32,
     /// Most SETTINGS frames. Default 50. Cause `h2_settings_flood`.
     pub settings: u32,
@@ -306,9 +313,10 @@ pub struct H2Limits {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Shutdown {
-    /// How long we go on as before after `/readyz` turned to 503, so that load balancers notice. Default `0s`.
+    /// How long to serve as before after `/readyz` turned to 503, so that load balancers notice. Default `0s`.
     pub delay: Duration,
-    /// How long exchanges under way may then take before they are cut. Default `30s`, as Kubernetes grants.
+    /// How long exchanges in progress may then take before they are cut. Default `30s`, the grace period of
+    /// Kubernetes.
     pub drain: Duration,
 }
 
@@ -318,25 +326,25 @@ pub struct Shutdown {
 pub struct Dns {
     /// Name servers, such as `10.0.0.2` or `10.0.0.2:5353`. Default: those of the system (`/etc/resolv.conf`).
     pub servers: Vec<DnsServer>,
-    /// An answer is used at least this long, whatever its TTL says. Default `1s`, against TTLs of zero.
+    /// Minimum time to use an answer, whatever its TTL. Default `1s`, against TTLs of zero.
     pub min_ttl: Duration,
-    /// An answer is used at most this long. Default `5m`, so that a moved service is found without a reload.
+    /// Maximum time to use an answer. Default `5m`, so that a moved service is found without a reload.
     pub max_ttl: Duration,
 }
 
-/// A name server; port 53 where none is written.
+/// A name server. The default port is 53.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DnsServer(pub SocketAddr);
 
 // === defaults ===
 
 impl AccessLog {
-    /// What applies where the section is missing.
+    /// The value for a missing section.
     pub fn off() -> Self {
         Self { output: Output::Off, ..Self::default() }
     }
 
-    /// What a value of `redact` means.
+    /// Parses a value of `redact`.
     pub fn redaction(how: &str) -> Option<Redaction> {
         Some(match how {
             "drop" => Redaction::Drop,
@@ -346,7 +354,7 @@ impl AccessLog {
         })
     }
 
-    /// The parameters of queries that no line shows.
+    /// The query parameters that no line shows.
     pub fn hidden_parameters(&self) -> impl Iterator<Item = &str> {
         self.redact.0.iter().filter_map(|(field, _)| field.strip_prefix("query:"))
     }
@@ -394,7 +402,7 @@ impl Default for Log {
 }
 
 impl Admin {
-    /// Where the admin listener listens unless told otherwise.
+    /// The default address of the admin listener.
     pub const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9180);
 }
 
@@ -482,7 +490,7 @@ impl Default for Dns {
 impl Workers {
     const MAX: u16 = 1024;
 
-    /// How many: as written, or as many as this process may run on.
+    /// The number of threads: as written, or one per core that this process may use.
     pub fn count(self) -> usize {
         match self {
             Self::Auto => std::thread::available_parallelism().map_or(1, usize::from),
@@ -586,7 +594,7 @@ impl Secret {
         Self(text)
     }
 
-    /// The text itself. Whoever calls this sees that it is not printed.
+    /// The text itself. Callers must not print it.
     pub fn reveal(&self) -> &str {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! `source`: where a gateway of a fleet has its config from.
+//! `source`: the source of the config of a gateway in a fleet.
 
 use super::process::Secret;
 use super::values::FilePath;
@@ -7,8 +7,8 @@ use crate::url::Url;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Where the config comes from, in place of this file: this one then holds what belongs to the node alone, which is `source`, `admin`, `log`,
-/// `zone`, `labels` and `workers`. Exactly one of `etcd` and `http`.
+/// Where the config comes from, instead of this file. This file then holds only the node's own keys: `source`,
+/// `admin`, `log`, `zone`, `labels` and `workers`. Exactly one of `etcd` and `http`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ConfigSource {
@@ -22,21 +22,22 @@ pub struct ConfigSource {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EtcdSource {
-    /// Its members, such as `http://10.0.0.2:2379`: asked one after the other until one answers. At least one.
+    /// Its members, such as `http://10.0.0.2:2379`, tried in turn until one answers. At least one.
     pub servers: Vec<Url>,
-    /// What the keys of this fleet begin with. Default `/weir`.
+    /// Prefix of this fleet's keys. Default `/weir`.
     pub prefix: String,
-    /// A folder of this gateway's own for the config that ran last: what it serves when it starts while etcd is away. Required. Made where
-    /// there is none.
+    /// A folder, private to this gateway, for the last config that ran. The gateway serves it when it starts while
+    /// etcd is unavailable. Required. Created if missing.
     pub cache: Option<FilePath>,
     /// The name of this node in the fleet: letters, digits, `_`, `.` and `-`. Default the name of the machine.
     pub node: Option<String>,
-    /// Where the other nodes reach this one, for limits that the fleet keeps together: an IP address, with a port or without. Default: the
-    /// address from which it reaches etcd, and any free port. Nodes speak clear text to each other: keep it inside.
+    /// Where other nodes reach this one, for limits that the fleet shares: an IP address, with or without a port.
+    /// Default: the address from which it reaches etcd, and any free port. Nodes speak cleartext to each other, so
+    /// use an internal network.
     pub address: Option<String>,
-    /// Certificates that the server's own is checked against. Default: those of the system.
+    /// PEM file of authorities that verify the server's certificate. Default: those of the system.
     pub ca: Option<FilePath>,
-    /// The certificate to show, where etcd asks for one.
+    /// The client certificate, if etcd asks for one.
     pub client_cert: Option<FilePath>,
     /// Its key.
     pub client_key: Option<FilePath>,
@@ -50,26 +51,26 @@ pub struct EtcdSource {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct HttpSource {
-    /// Where it is. Required. Of another Weir it is `/bundle` on its admin listener.
+    /// Its URL. Required. For another Weir it is `/bundle` on its admin listener.
     pub url: Option<Url>,
-    /// A folder of this gateway's own for the config that ran last: what it serves when it starts while the server is away. Required. Made
-    /// where there is none.
+    /// A folder, private to this gateway, for the last config that ran. The gateway serves it when it starts while
+    /// the server is unavailable. Required. Created if missing.
     pub cache: Option<FilePath>,
-    /// How often it is asked whether there is another. A server that holds an answer back until there is one (`?wait=30s`), as another Weir
-    /// does, is asked again at once. Default 10s.
+    /// How often to ask for a new bundle. A server that holds its answer until there is one (`?wait=30s`), as another
+    /// Weir does, is asked again immediately. Default 10s.
     pub every: Duration,
     /// Sent as `Authorization: Bearer TOKEN`. Default none.
     pub token: Option<Secret>,
-    /// Certificates that the server's own is checked against. Default: those of the system.
+    /// PEM file of authorities that verify the server's certificate. Default: those of the system.
     pub ca: Option<FilePath>,
-    /// The certificate to show, where the server asks for one.
+    /// The client certificate, if the server asks for one.
     pub client_cert: Option<FilePath>,
     /// Its key.
     pub client_key: Option<FilePath>,
 }
 
 impl ConfigSource {
-    /// The folder for the config that ran last.
+    /// The folder for the last config that ran.
     pub fn cache(&self) -> Option<&FilePath> {
         let etcd = self.etcd.as_ref().and_then(|etcd| etcd.cache.as_ref());
         etcd.or_else(|| self.http.as_ref()?.cache.as_ref())
@@ -77,7 +78,7 @@ impl ConfigSource {
 }
 
 impl EtcdSource {
-    /// [`address`](Self::address) as an address; its port is 0 for any. `None` where it is none that others could reach.
+    /// [`address`](Self::address) as an address; its port is 0 for any. `None` if other nodes could not reach it.
     pub fn address(&self) -> Option<std::net::SocketAddr> {
         let text = self.address.as_deref()?;
         let address = text.parse().ok().or_else(|| Some(std::net::SocketAddr::new(text.parse().ok()?, 0)))?;

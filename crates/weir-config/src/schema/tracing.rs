@@ -6,53 +6,54 @@ use crate::url::Url;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Spans for a collector by OpenTelemetry: one of each exchange, one of each attempt. W3C Trace Context is taken over from callers and told
-/// to upstreams.
+/// Sends OpenTelemetry spans to a collector: one for each exchange and one for each attempt. The gateway takes W3C
+/// Trace Context from callers and passes it to upstreams.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Tracing {
-    /// URL of the collector, such as `http://127.0.0.1:4318`. Required. By `http`, `/v1/traces` is added to its path.
+    /// URL of the collector, such as `http://127.0.0.1:4318`. Required. With `http`, `/v1/traces` is added to its
+    /// path.
     pub otlp: Option<Url>,
-    /// `http` (protobuf in POST requests) or `grpc`. Default: `grpc` where the port is 4317, which is the one for it, else `http`.
+    /// `http` (protobuf in POST requests) or `grpc`. Default: `grpc` for port 4317, its standard port, else `http`.
     pub protocol: Option<OtlpProtocol>,
-    /// The share of exchanges that are sampled, where their caller has not decided it. Default `100%`.
+    /// The share of exchanges that are sampled, unless the caller has decided. Default `100%`.
     pub share: Percent,
-    /// Whose `traceparent` is followed, and with it the decision whether to sample: `always`, `trusted` (those of `trusted_proxies`) or
-    /// `never`. Default `always`.
+    /// Whose `traceparent` is followed, including the decision whether to sample: `always`, `trusted` (those of
+    /// `trusted_proxies`) or `never`. Default `always`.
     pub parents: Parents,
-    /// What this gateway is called: `service.name`. Default `weir`.
+    /// The name of this gateway: `service.name`. Default `weir`.
     pub service: String,
     /// More attributes of the resource, such as `deployment.environment.name: prod`. Default none.
     pub resource: Pairs,
     /// Fields of the requests to the collector, such as `authorization`. Default none.
     pub headers: Pairs,
-    /// Certificates that the collector's own is checked against. Default: those of the system.
+    /// PEM file of authorities that verify the collector's certificate. Default: those of the system.
     pub ca: Option<FilePath>,
-    /// How long an answer of the collector may take. Default `10s`.
+    /// Timeout of an answer of the collector. Default `10s`.
     pub timeout: Duration,
 }
 
-/// A collector of log records by OpenTelemetry.
+/// An OpenTelemetry collector of log records.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Collector {
-    /// Its URL, such as `http://127.0.0.1:4318`. Required. By `http`, `/v1/logs` is added to its path.
+    /// Its URL, such as `http://127.0.0.1:4318`. Required. With `http`, `/v1/logs` is added to its path.
     pub url: Option<Url>,
-    /// `http` (protobuf in POST requests) or `grpc`. Default: `grpc` where the port is 4317, else `http`.
+    /// `http` (protobuf in POST requests) or `grpc`. Default: `grpc` for port 4317, else `http`.
     pub protocol: Option<OtlpProtocol>,
-    /// What this gateway is called: `service.name`. Default `weir`.
+    /// The name of this gateway: `service.name`. Default `weir`.
     pub service: String,
     /// More attributes of the resource. Default none.
     pub resource: Pairs,
     /// Fields of the requests to the collector, such as `authorization`. Default none.
     pub headers: Pairs,
-    /// Certificates that the collector's own is checked against. Default: those of the system.
+    /// PEM file of authorities that verify the collector's certificate. Default: those of the system.
     pub ca: Option<FilePath>,
-    /// How long an answer of the collector may take. Default `10s`.
+    /// Timeout of an answer of the collector. Default `10s`.
     pub timeout: Duration,
 }
 
-/// How a collector is spoken to.
+/// The protocol of a collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OtlpProtocol {
@@ -69,7 +70,7 @@ pub enum Parents {
     /// Everybody's.
     #[default]
     Always,
-    /// Nobody's: each exchange begins a trace.
+    /// Nobody's: each exchange starts a new trace.
     Never,
     /// That of peers in `trusted_proxies`.
     Trusted,
@@ -79,7 +80,7 @@ pub enum Parents {
 const GRPC_PORT: u16 = 4317;
 
 impl Tracing {
-    /// The collector alone.
+    /// Only the settings of the collector.
     pub fn collector(&self) -> Collector {
         Collector {
             url: self.otlp.clone(),
@@ -100,7 +101,7 @@ impl Default for Collector {
 }
 
 impl Collector {
-    /// How it is spoken to.
+    /// The protocol in use.
     pub fn spoken(&self) -> OtlpProtocol {
         let port = self.url.as_ref().map(Url::port);
         let by_port = if port == Some(GRPC_PORT) { OtlpProtocol::Grpc } else { OtlpProtocol::Http };

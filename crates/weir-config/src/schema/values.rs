@@ -15,18 +15,18 @@ use crate::de::{self, text_and_node};
 use crate::node::{Node, Value};
 use crate::path_scope;
 
-/// Things with a name, in the order written. Order never decides anything; it is kept so that lists read as written.
+/// Named entries in the order written. Order decides nothing; it is kept so that lists read as written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Named<T>(Vec<(Arc<str>, T)>);
 
-/// A thing with the node that it was read from.
+/// An entry with the node that it was read from.
 #[derive(Clone, Copy, Debug)]
 pub struct Written<'a, T> {
     /// Its name.
     pub name: &'a Arc<str>,
-    /// The thing.
+    /// The entry.
     pub thing: &'a T,
-    /// Where it stands in the tree.
+    /// Its node in the tree.
     pub node: Option<&'a Node>,
 }
 
@@ -38,11 +38,11 @@ struct Name(Arc<str>);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pairs(pub Box<[(String, String)]>);
 
-/// A path in the file system; relative to the file of the config that names it, absolute once it was read.
+/// A path in the file system: relative to the file of the config that names it, absolute once read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FilePath(pub PathBuf);
 
-/// A text that may name a file: as it is written, and the path that it would be.
+/// A text that may name a file: as written, and as a path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TextOrPath {
     /// As written.
@@ -51,24 +51,24 @@ pub struct TextOrPath {
     pub path: FilePath,
 }
 
-/// A network such as `10.0.0.0/8`; a bare address is the network of this address alone.
+/// A network such as `10.0.0.0/8`; a bare address is a network of one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Network(pub ipnet::IpNet);
 
 /// A filter as written: its name, and its settings not yet read. The registry of filters reads them with `de::read`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FilterNode {
-    /// The name of the filter, such as `key_auth`. Diagnostics tell [`shown`](Self::shown) in its place.
+    /// The name of the filter, such as `key_auth`. Diagnostics show [`shown`](Self::shown) instead.
     pub name: String,
-    /// The name as it was written: with `${VAR}` where something came from outside.
+    /// The name as written, with `${VAR}` in place of parts from outside.
     pub shown: String,
-    /// Its settings; an empty map where none are written.
+    /// Its settings; an empty map if none are written.
     pub node: Node,
-    /// Where it stands, such as `routes.orders.filters[0].key_auth`.
+    /// Its path, such as `routes.orders.filters[0].key_auth`.
     pub path: String,
 }
 
-/// Where lines are written: `stdout`, `stderr`, `"off"` or a file.
+/// The destination of lines: `stdout`, `stderr`, `"off"` or a file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Output {
     /// A file, appended to and reopened on SIGUSR1.
@@ -84,24 +84,24 @@ pub enum Output {
 // === impl Named ===
 
 impl<T> Named<T> {
-    /// The thing of this name.
+    /// The entry with this name.
     pub fn get(&self, name: &str) -> Option<&T> {
         self.0.iter().find(|(n, _)| **n == *name).map(|(_, thing)| thing)
     }
 
-    /// Whether something has this name.
+    /// Whether an entry has this name.
     pub fn contains(&self, name: &str) -> bool {
         self.get(name).is_some()
     }
 
-    /// Names and things, in the order written.
+    /// Names and entries, in the order written.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &T)> {
         self.0.iter().map(|(name, thing)| (&**name, thing))
     }
 
-    /// Each with what it was read from. `section` is where they were written, refused things among them.
+    /// Each entry with its node. `section` is the section as written, including refused entries.
     pub fn written<'a>(&'a self, section: Option<&'a Node>) -> impl ExactSizeIterator<Item = Written<'a, T>> {
-        // Both are in the order written, so no name is searched for.
+        // Both are in the order written, so no lookup by name is needed.
         let mut entries = section.map_or(&[][..], Node::entries).iter();
         self.0.iter().map(move |(name, thing)| {
             let entry = entries.find(|(key, _)| *key.text == **name);
@@ -114,7 +114,7 @@ impl<T> Named<T> {
         self.0.iter().map(|(name, _)| &**name)
     }
 
-    /// How many there are.
+    /// The number of entries.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -149,7 +149,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Named<T> {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Named<T>, A::Error> {
-                // Of nodes that stand in memory already, so no claim of a peer.
+                // The nodes are in memory already, so the size is not a peer's claim.
                 let mut named = Vec::with_capacity(map.size_hint().unwrap_or_default());
                 while let Some(name) = map.next_key::<Name>()? {
                     named.push((name.0, map.next_value()?));
@@ -246,7 +246,7 @@ pub(super) fn beside(node: Option<&Node>, path: &str) -> PathBuf {
     folder.map_or_else(|| PathBuf::from(path), |folder| folder.join(path))
 }
 
-/// The path that a value names, unless it came over the API and may not name it.
+/// The path that a value names, unless the value came from the API and may not name it.
 pub(super) fn within_scope<E: serde::de::Error>(node: Option<&Node>, path: &str) -> Result<PathBuf, E> {
     let path = beside(node, path);
     if path_scope::allows(node, &path) { Ok(path) } else { Err(de::refuse(path_scope::EXPECTED, None)) }
@@ -293,7 +293,7 @@ impl<'de> Deserialize<'de> for FilePath {
 impl<'de> Deserialize<'de> for TextOrPath {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let (text, node) = text_and_node(deserializer, "a text")?;
-        // What says itself that it is no path: a URL, JSON, PEM.
+        // Texts that are visibly no path: a URL, JSON, PEM.
         let no_path =
             ["http://", "https://", "{", "-"].iter().any(|begin| text.trim_start().starts_with(begin));
         let path = if no_path { beside(node.as_ref(), &text) } else { within_scope(node.as_ref(), &text)? };
@@ -310,7 +310,7 @@ impl<'de> Deserialize<'de> for Network {
         }
         let network: ipnet::IpNet = text.parse().map_err(|_| de::refuse(EXPECTED, None))?;
         if network.addr() != network.network() {
-            // `10.1.2.3/8` is either a typo of the address or of the length: we cannot know which.
+            // In `10.1.2.3/8` either the address or the length is a typo, and we cannot know which.
             let hint = format!("write {} or {}", network.trunc(), network.addr());
             return Err(de::refuse("a network: bits are set after its length", Some(&hint)));
         }
@@ -390,7 +390,7 @@ impl<'de> Deserialize<'de> for FilterNode {
                 }
                 [] => Err(de::refuse(EXPECTED, None)),
                 [(first, _), (second, at), ..] => {
-                    // The usual cause: settings that are not indented below the name of their filter.
+                    // The usual cause: settings not indented below the name of their filter.
                     let hint = format!(
                         "indent `{}` (line {}) below `{}` if it is a setting, or begin a new item with `-`",
                         second.text, at.at.line, first.text
@@ -408,7 +408,7 @@ impl JsonSchema for FilterNode {
         "Filter".into()
     }
 
-    /// Any one filter; `config::schema` puts the known filters in its place.
+    /// Any filter; `config::schema` replaces it by the known filters.
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         schemars::json_schema!({
             "description": "One filter: its name and its settings.",
