@@ -1,16 +1,17 @@
-//! What other gateways call our settings: whoever comes from one is told our name at once, and not that something is missing as well.
+//! Names that other gateways use for our settings. A config with such a name gets ours in the message, and no second
+//! message about a missing setting.
 
 use super::secrecy;
 
-/// A setting of ours under other names.
+/// One of our settings, by its names elsewhere.
 struct Alias {
-    /// What it is called elsewhere.
+    /// Its names elsewhere.
     theirs: &'static [&'static str],
-    /// What it is called here, where it stands beside the keys that are expected; empty where it stands elsewhere.
+    /// Our name, if it is among the expected keys; empty if the setting belongs elsewhere.
     ours: &'static str,
-    /// A key that is expected there: where it is not, something else is meant.
+    /// A key that must be expected beside it; otherwise the name means something else.
     beside: &'static str,
-    /// What to write, where the name alone does not say it.
+    /// What to write, if our name alone is not enough.
     hint: &'static str,
 }
 
@@ -138,7 +139,7 @@ const ALIASES: &[Alias] = &[
     elsewhere(&["version"], "listeners", "leave it out: a config has no version"),
 ];
 
-/// Words for values that other gateways have, and ours.
+/// Other gateways' words for values, and ours.
 const WORDS: &[(&[&str], &str, &str)] = &[
     (&["h3", "http3", "http/3", "quic"], "h2", "HTTP/3 is not supported; leave it out"),
     (&["http2", "http/2", "grpc", "grpcs"], "h2c", "write h2 where the upstream has `tls`, else h2c"),
@@ -174,7 +175,7 @@ const WORDS: &[(&[&str], &str, &str)] = &[
     (&["fatal", "crit", "critical"], "error", "write error"),
 ];
 
-/// What was meant by a key that is none of `fields`: the one of them, if it is one, and what to write.
+/// The setting meant by a key that is not one of `fields`: the one of them, if any, and what to write.
 pub(super) fn key(theirs: &str, fields: &[&'static str]) -> Option<(Option<&'static str>, String)> {
     let found = ALIASES.iter().find(|alias| alias.theirs.contains(&theirs) && fields.contains(&alias.beside));
     if let Some(found) = found {
@@ -185,19 +186,19 @@ pub(super) fn key(theirs: &str, fields: &[&'static str]) -> Option<(Option<&'sta
         };
         return Some((Some(found.ours).filter(|ours| !ours.is_empty()), hint));
     }
-    // A filter that stands where the list of filters is expected.
+    // A filter where the list of filters is expected.
     let is_filter = fields.contains(&"filters") && secrecy::is_filter(theirs);
     is_filter
         .then(|| (None, format!("write it in the list of filters: filters: [ {{ {theirs}: {{ … }} }} ]")))
 }
 
-/// What to write for a word that is none of those expected.
+/// What to write for a word that is not expected.
 pub(super) fn word(theirs: &str, expected: &[&str]) -> Option<&'static str> {
     let found = WORDS.iter().find(|(words, ours, _)| words.contains(&theirs) && expected.contains(ours));
     found.map(|(_, _, hint)| *hint)
 }
 
-/// Whether it is a word of some gateway, and so nothing that anybody would hide.
+/// Whether it is a word of another gateway, which nobody would hide.
 pub(super) fn is_known(word: &str) -> bool {
     let words = WORDS.iter().flat_map(|(words, _, _)| *words);
     ALIASES.iter().flat_map(|alias| alias.theirs).chain(words).any(|known| *known == word)
@@ -223,7 +224,7 @@ mod tests {
         }
     }
 
-    /// A name that is a setting of ours beside what is expected would never be asked for.
+    /// An alias that is also one of our settings beside the expected key would never be looked up.
     #[test]
     fn nothing_is_called_as_we_call_it() {
         for alias in ALIASES {

@@ -15,16 +15,16 @@ use crate::units::Duration;
 /// How an endpoint is chosen.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Balancer {
-    /// Of two taken at random the one that is expected to answer sooner, by what it took of late.
+    /// Of two random endpoints, the one with the lower expected latency, judged by recent answers.
     Ewma,
     /// The same endpoint for the same key.
     Hash(Hash),
     /// The endpoint with the fewest requests.
     LeastRequests,
-    /// Of two taken at random the one with fewer requests.
+    /// Of two random endpoints, the one with fewer requests.
     #[default]
     P2c,
-    /// Any.
+    /// A random endpoint.
     Random,
     /// In turn, smoothly by weight.
     RoundRobin,
@@ -43,7 +43,7 @@ pub struct Hash {
     pub bounded: Option<Bound>,
 }
 
-/// What is hashed.
+/// The source of the hash key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HashBy {
     /// The client's address.
@@ -58,7 +58,7 @@ pub enum HashBy {
     Query(String),
 }
 
-/// A cookie that brings a client back to the endpoint that answered it first, for as long as that is in rotation.
+/// A cookie that returns a client to the endpoint that first answered it, as long as that is in rotation.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sticky {
@@ -147,7 +147,7 @@ impl<'de> Deserialize<'de> for HashBy {
         match text.split_once(':') {
             None if text == "address" => Ok(Self::Address),
             None if text == "path" => Ok(Self::Path),
-            // The name of a cookie is a token, as that of a field (RFC 6265 §4.1.1).
+            // A cookie's name is a token, like a field's (RFC 6265 §4.1.1).
             Some(("cookie", name)) if FieldName::new(name).is_ok() => Ok(Self::Cookie(name.to_owned())),
             Some(("header", name)) => FieldName::new(name).map(Self::Header).map_err(|_| refused()),
             Some(("query", name)) if !name.is_empty() => Ok(Self::Query(name.to_owned())),

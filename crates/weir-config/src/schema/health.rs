@@ -1,4 +1,4 @@
-//! `upstreams.*.health`: how endpoints are found to be unwell.
+//! `upstreams.*.health`: how unhealthy endpoints are detected.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use serde::de::Deserializer;
 use crate::de;
 use crate::units::{Duration, Percent};
 
-/// How endpoints are found to be unwell.
+/// How unhealthy endpoints are detected.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Health {
@@ -23,33 +23,36 @@ pub struct Health {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Probe {
-    /// What is asked: `http` (a GET), `grpc` (`grpc.health.v1.Health/Check`) or `tcp` (only a connection, TLS included). Default `http`.
+    /// Kind of probe: `http` (a GET), `grpc` (`grpc.health.v1.Health/Check`) or `tcp` (only a connection, TLS
+    /// included). Default `http`.
     pub kind: ProbeKind,
-    /// The path asked for by `http`, with a query if need be. Default `/healthz`.
+    /// Path of an `http` probe, with an optional query. Default `/healthz`.
     pub path: String,
-    /// The Host that is asked for. Default: the upstream's `host` where that is a name, else the endpoint's own.
+    /// Host of the probe. Default: the upstream's `host` if that is a name, else the endpoint's own.
     pub host: Option<String>,
-    /// What of the upstream's `tls` is different for probes. Default: nothing.
+    /// Changes to the upstream's `tls` for probes. Default: none.
     pub tls: Option<ProbeTls>,
-    /// The service asked about by `grpc`. Default empty: the whole server.
+    /// Service of a `grpc` probe. Default empty: the whole server.
     pub service: String,
     /// Time between two probes of one endpoint, give or take a tenth. Default `5s`. The first comes at once.
     pub interval: Duration,
-    /// How long one may take, connecting included. Default `1s`.
+    /// Timeout of a probe, including the connect. Default `1s`.
     pub timeout: Duration,
-    /// How many must pass in a row to bring an endpoint back; 1 to 100. Default 2. Of an endpoint that nothing is known of, one decides.
+    /// Consecutive passes that bring an endpoint back; 1 to 100. Default 2. If nothing is known of the endpoint, one
+    /// probe decides.
     pub healthy: u32,
-    /// How many must fail in a row to take an endpoint out; 1 to 100. Default 3. As above.
+    /// Consecutive failures that take an endpoint out; 1 to 100. Default 3. As above.
     pub unhealthy: u32,
     /// The statuses that pass with `http`, such as `[200-299, 404]`. Default `[200-299]`.
     pub expect: Vec<StatusRange>,
     /// A text that the body must contain with `http`, in its first 64 KiB. Default none: the body is not read.
     pub body: Option<String>,
-    /// Whether `/readyz` of the admin listener waits, after a start, until an endpoint of this upstream has passed. Default false.
+    /// Whether `/readyz` of the admin listener waits, after a start, until an endpoint of this upstream has passed a
+    /// probe. Default false.
     pub readyz: bool,
 }
 
-/// Settings in which TLS of probes differs from the upstream's `tls`. Keys that are left out are as there.
+/// TLS settings for probes that differ from the upstream's `tls`. Omitted keys keep its values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ProbeTls {
@@ -59,7 +62,7 @@ pub struct ProbeTls {
     pub verify: Option<bool>,
 }
 
-/// What a probe asks.
+/// The kind of a probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ProbeKind {
@@ -72,7 +75,7 @@ pub enum ProbeKind {
     Tcp,
 }
 
-/// A status, or all from one to another.
+/// A status, or a range of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatusRange {
     /// The first.
@@ -107,7 +110,7 @@ pub struct Outlier {
     /// Errors in a row within `window` that eject an endpoint: a status of 500 or more, a reset, no answer in time, or a gRPC status that
     /// says so. Default 5.
     pub errors: u32,
-    /// The share of errors within `window`, of at least 20 requests, that ejects too. Default none.
+    /// Share of errors within `window` that also ejects an endpoint, given at least 20 requests. Default none.
     pub rate: Option<Percent>,
     /// The window in which errors are counted. Default `10s`.
     pub window: Duration,

@@ -17,17 +17,17 @@ use crate::delay::Delay;
 use crate::node::Node;
 use crate::units::{Duration, Percent};
 
-/// Which requests are meant, and what becomes of them: exactly one of `upstream`, `respond` and `files`. A route whose filters
-/// answer every request, such as one with `redirect: { to: … }`, needs none.
+/// Which requests match, and what answers them: exactly one of `upstream`, `respond` and `files`. A route whose
+/// filters answer every request, such as one with `redirect: { to: … }`, needs none.
 //
 // Lists without room for more, and short texts without an allocation each: there may be 200,000 routes.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Route {
-    /// Which requests are meant. All conditions must hold. Default: every request.
+    /// Which requests match. All conditions must hold. Default: every request.
     #[serde(rename = "match")]
     pub matches: Match,
-    /// Filters of this route, run in this order after those of all routes; their response hooks in reverse.
+    /// Filters of this route. They run in this order after those of all routes; their response hooks run in reverse.
     pub filters: Box<[FilterNode]>,
     /// The upstream that answers: its name, or several names with their shares, such as `{ orders: 95, orders_next: 5 }`.
     pub upstream: Option<Split>,
@@ -38,17 +38,17 @@ pub struct Route {
     /// Decides between routes that match the same request equally well: the higher wins. Default 0; it counts nowhere
     /// else.
     pub priority: i32,
-    /// Timeouts for this route in place of its upstream's.
+    /// Timeouts for this route, instead of its upstream's.
     pub timeouts: RouteTimeouts,
-    /// What becomes of a request whose client leaves before the answer: `cancel` or `finish`, as for an upstream.
-    /// Default: what the upstream says.
+    /// What happens to a request whose client leaves before the answer: `cancel` or `finish`, as for an upstream.
+    /// Default: the upstream's setting.
     pub client_gone: Option<ClientGone>,
-    /// What happens to a path with `%2F` in it that takes this route as it came: `refuse`, `keep` or `decode`, as for a
-    /// listener. Default: what the listener says.
+    /// What happens to a path with `%2F` in it that matches this route unchanged: `refuse`, `keep` or `decode`, as
+    /// for a listener. Default: the listener's setting.
     pub escaped_slashes: Option<EscapedSlashes>,
 }
 
-/// Which requests a route means.
+/// Which requests a route matches.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Match {
@@ -65,7 +65,7 @@ pub struct Match {
     pub headers: Pairs,
     /// Query parameters and the values they must have. Default: none.
     pub query: Pairs,
-    /// Names of the listeners on which the request came in. Default: any listener.
+    /// Names of the listeners that accepted the request. Default: any listener.
     pub listeners: Box<[String]>,
 }
 
@@ -82,7 +82,7 @@ impl Default for Match {
     }
 }
 
-/// Upstreams and their shares of the requests. One upstream has all of them.
+/// Upstreams and their shares of the requests. A single upstream gets all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split(pub Box<[Share]>);
 
@@ -95,7 +95,7 @@ pub struct Share {
     pub weight: u32,
 }
 
-/// An answer of the gateway itself.
+/// The gateway's own answer.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Respond {
@@ -103,19 +103,20 @@ pub struct Respond {
     #[serde(deserialize_with = "status")]
     #[schemars(range(min = 200, max = 599))]
     pub status: u16,
-    /// Body, with placeholders such as `{path}`, `{query}` and the captures of the path, escaped where `content-type` is HTML, XML or
-    /// JSON. A brace that encloses no name is a brace; `{{name}}` stands for `{name}`. Default empty.
+    /// Body, with placeholders such as `{path}`, `{query}` and the captures of the path, escaped if `content-type` is
+    /// HTML, XML or JSON. Braces around anything but a name stay as they are; `{{name}}` gives `{name}`. Default
+    /// empty.
     pub body: String,
-    /// Header fields, with placeholders. Content-Length is ours; `content-type` is `text/plain; charset=utf-8` where a body has none.
+    /// Header fields, with placeholders. The gateway sets Content-Length. If a body has no `content-type`, it is
+    /// `text/plain; charset=utf-8`.
     pub headers: Pairs,
-    /// How long the client waits for the answer: a time, or one drawn between two, such as `100ms..2s`. At most 10m. Default: not at
-    /// all.
+    /// Delay of the answer: a time, or a random time within a range, such as `100ms..2s`. At most 10m. Default: none.
     pub delay: Option<Delay>,
-    /// Other answers for shares of the requests; the rest gets the one above. Default none.
+    /// Other answers for shares of the requests; the rest get the answer above. Default none.
     pub mix: Vec<Mixed>,
 }
 
-/// An answer that a share of the requests gets in place of the usual one.
+/// An alternative answer for a share of the requests.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Mixed {
@@ -131,7 +132,7 @@ pub struct Mixed {
     /// Header fields, as above. Default none.
     #[serde(default)]
     pub headers: Pairs,
-    /// How long the client waits for it. Default: as long as for the usual answer.
+    /// Its delay. Default: that of the usual answer.
     #[serde(default)]
     pub delay: Option<Delay>,
 }
@@ -142,7 +143,7 @@ impl Default for Respond {
     }
 }
 
-/// Timeouts of a route in place of its upstream's.
+/// Timeouts of a route, instead of its upstream's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RouteTimeouts {
@@ -152,7 +153,7 @@ pub struct RouteTimeouts {
     pub exchange: Option<Duration>,
 }
 
-/// Someone who calls: credentials under the name of the filter that reads them, a plan, and addresses.
+/// A caller: credentials under the name of the filter that reads them, a plan, and addresses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Consumer {
     /// Name of the plan whose filters apply to this consumer. Default none.
@@ -165,14 +166,14 @@ pub struct Consumer {
     pub credentials: Vec<Credentials>,
 }
 
-/// What one filter knows of a consumer.
+/// The credentials of a consumer for one filter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Credentials {
     /// Name of the filter, such as `key_auth`.
     pub filter: String,
-    /// What is written there; for `key_auth` a list of keys, each literal or `sha256:` and 64 hex digits.
+    /// The node as written; for `key_auth` a list of keys, each literal or `sha256:` and 64 hex digits.
     pub node: Node,
-    /// Where it stands, such as `consumers.shop.key_auth`.
+    /// Its path, such as `consumers.shop.key_auth`.
     pub path: String,
 }
 
@@ -180,8 +181,8 @@ pub struct Credentials {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Plan {
-    /// Filters that run directly after the one that found out who calls. A filter of the same name on the route
-    /// replaces the plan's.
+    /// Filters that run directly after the filter that identified the consumer. A filter of the same name on the
+    /// route replaces the plan's.
     pub filters: Vec<FilterNode>,
 }
 
@@ -280,7 +281,7 @@ impl<'de> Deserialize<'de> for Weight {
 // === impl Consumer ===
 
 impl Consumer {
-    /// What this filter knows of the consumer.
+    /// The consumer's credentials for this filter.
     pub fn credentials(&self, filter: &str) -> Option<&Credentials> {
         self.credentials.iter().find(|c| c.filter == filter)
     }

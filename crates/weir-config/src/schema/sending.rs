@@ -1,4 +1,4 @@
-//! How requests are sent to the endpoints of an upstream: what is told to them, from where, and a second time.
+//! How requests are sent to an upstream's endpoints: added headers, the source address, and hedged attempts.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -15,7 +15,8 @@ use crate::units::{Duration, Percent};
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Hedge {
-    /// How long the head of a response may take before another endpoint is asked too; about the p95 of the service is a good choice.
+    /// How long to wait for the head of a response before a second attempt at another endpoint; about the p95 of the
+    /// service is a good choice.
     pub after: Duration,
     /// In any second, second attempts may be at most this share of the requests of that second, over all workers.
     /// Default `5%`. 3 a second are always allowed, retries included.
@@ -29,28 +30,28 @@ impl Hedge {
     }
 }
 
-/// What becomes of a request whose client leaves before the answer.
+/// What happens to a request whose client leaves before the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ClientGone {
     /// It is canceled, whatever its method and however the client left.
     Cancel,
-    /// It goes on to its end.
+    /// It continues to its end.
     Finish,
 }
 
-/// What becomes of the names and paths in a response.
+/// What happens to names and paths in a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Links {
-    /// They stay.
+    /// They stay unchanged.
     Keep,
-    /// What names the endpoint names the gateway, and paths get the prefix back.
+    /// The endpoint's name becomes the gateway's, and paths get their prefix back.
     #[default]
     Rewrite,
 }
 
-/// In which form the PROXY header is written.
+/// The version of the PROXY header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ProxyVersion {
@@ -60,11 +61,11 @@ pub enum ProxyVersion {
     V2,
 }
 
-/// An address of this machine that connections are made from.
+/// The source address of connections, one of this machine's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceAddress(pub IpAddr);
 
-/// The name of the header that tells what is left of the time of an exchange.
+/// The name of the header that carries the remaining time of an exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeadlineHeader(pub FieldName);
 

@@ -20,14 +20,15 @@ use crate::units::{ByteSize, Duration, Percent};
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Upstream {
-    /// Where the service is reached. At least one, unless there is `discover`.
+    /// The addresses of the service. At least one, unless there is `discover`.
     #[serde(default)]
     pub endpoints: Vec<Endpoint>,
-    /// A registry that lists the endpoints, in place of `endpoints`: etcd, Consul, SRV records or a file. See docs/guide/discovery.md.
+    /// A registry that lists the endpoints, instead of `endpoints`: etcd, Consul, SRV records or a file. See
+    /// docs/guide/discovery.md.
     #[serde(default)]
     pub discover: Option<Discover>,
-    /// What the endpoints speak: `http1`, `h2c` (HTTP/2 in cleartext), `h2` (HTTP/2 over TLS) or `auto` (by ALPN with TLS,
-    /// http1 without). Default `http1`. By HTTP/2 many requests share a connection; gRPC needs it.
+    /// What the endpoints speak: `http1`, `h2c` (HTTP/2 in cleartext), `h2` (HTTP/2 over TLS) or `auto` (by ALPN with
+    /// TLS, http1 without). Default `http1`. By HTTP/2 many requests share a connection; gRPC needs it.
     #[serde(default)]
     pub protocol: UpstreamProtocol,
     /// TLS towards the endpoints; `tls: {}` is https with the roots of the system. Default none: cleartext.
@@ -37,57 +38,59 @@ pub struct Upstream {
     /// anything else is sent literally. Default `preserve`.
     #[serde(default)]
     pub host: HostPolicy,
-    /// What becomes of `Location`, `Content-Location`, `Refresh` and `Set-Cookie` (its Domain and Path) in a response that names the
-    /// endpoint itself, or a path without the prefix that the filter `rewrite` took away: `rewrite` makes of them what the client sees,
-    /// `keep` leaves them as they are. Default `rewrite`.
+    /// What happens to `Location`, `Content-Location`, `Refresh` and `Set-Cookie` (its Domain and Path) in a response
+    /// that names the endpoint itself, or a path without the prefix that the filter `rewrite` removed. `rewrite`
+    /// changes them to what the client sees, `keep` leaves them unchanged. Default `rewrite`.
     #[serde(default)]
     pub links: Links,
-    /// How an endpoint is chosen for an attempt. Default `p2c`: of two taken at random the one with fewer requests,
-    /// which needs no shared state and evens out slow endpoints. `ewma` goes by how long each took to answer of late; `hash`
-    /// sends the same key to the same endpoint.
+    /// How an endpoint is chosen for an attempt. Default `p2c`: of two random endpoints the one with fewer requests,
+    /// which needs no shared state and evens out slow endpoints. `ewma` prefers endpoints with lower recent latency;
+    /// `hash` sends the same key to the same endpoint.
     #[serde(default)]
     pub balancer: Balancer,
-    /// Brings a client back to the endpoint that answered it first, by a cookie. Default none.
+    /// Returns a client to the endpoint that first answered it, by a cookie. Default none.
     #[serde(default)]
     pub sticky: Option<Sticky>,
-    /// How long an endpoint that comes into rotation, back or for the first time, takes to have its share: it begins with a tenth.
-    /// Default none: it has its share at once.
+    /// How long an endpoint that comes into rotation, back or for the first time, takes to have its share: it begins
+    /// with a tenth. Default none: it has its share at once.
     #[serde(default)]
     pub slow_start: Option<Duration>,
-    /// How long the upstream may take.
+    /// Timeouts of the upstream.
     #[serde(default)]
     pub timeouts: UpstreamTimeouts,
     /// How long a pooled connection may idle before we close it. Default `60s`, just under the 75 s of nginx, so
     /// that we close first. `0s` turns reuse off. Memory: nothing but the socket while idle.
     #[serde(default = "Upstream::default_keepalive")]
     pub keepalive: Duration,
-    /// How long a pooled connection may live, with up to a tenth of jitter; it is closed when it falls idle after that.
-    /// Default none. Set it where a load balancer behind us should get a fresh choice.
+    /// How long a pooled connection may live, with up to a tenth of jitter; after that it is closed when idle.
+    /// Default none. Set it if a load balancer behind us should choose again.
     #[serde(default)]
     pub max_age: Option<Duration>,
-    /// What is tried again. Default: the keep-alive race, a connect that failed, and once, at another endpoint, an idempotent request that was reset.
+    /// What is retried. Default: the keep-alive race, a failed connect, and once, at another endpoint, an idempotent
+    /// request that was reset.
     #[serde(default)]
     pub retry: Option<Retry>,
-    /// Another endpoint is asked too when the first takes long; for idempotent requests only. Default none.
+    /// Sends a second attempt to another endpoint if the first is slow; for idempotent requests only. Default none.
     #[serde(default)]
     pub hedge: Option<Hedge>,
-    /// How endpoints are found to be unwell. Default: no probe, and only an endpoint that cannot be connected to is avoided.
+    /// How unhealthy endpoints are detected. Default: no probe, and only an unreachable endpoint is avoided.
     #[serde(default)]
     pub health: Option<Health>,
-    /// How much one upstream may hold of us.
+    /// Limits on connections and waiting requests.
     #[serde(default)]
     pub limits: UpstreamLimits,
-    /// What becomes of a request whose client leaves before the answer: `cancel` ends it at the endpoint, whatever
-    /// its method; `finish` lets it go on, within `timeouts.response`. Default: a reset cancels every request, and a
-    /// client of HTTP/1.1 that closes its side behind its request cancels idempotent ones.
+    /// What happens to a request whose client leaves before the answer. `cancel` ends it at the endpoint, whatever
+    /// its method; `finish` lets it continue, within `timeouts.response`. Default: a reset cancels every request, and
+    /// an HTTP/1.1 client that closes its side after its request cancels idempotent ones.
     #[serde(default)]
     pub client_gone: Option<ClientGone>,
-    /// A header that tells the endpoint how many milliseconds are left of the exchange, where `timeouts.exchange` or a client of gRPC limits
-    /// it. A smaller number from the client stays. Default none; `grpc-timeout` is passed on in any case.
+    /// A header that tells the endpoint how many milliseconds are left of the exchange, where `timeouts.exchange` or
+    /// a client of gRPC limits it. A smaller number from the client stays. Default none; `grpc-timeout` is passed on
+    /// in any case.
     #[serde(default)]
     pub deadline_header: Option<DeadlineHeader>,
-    /// The PROXY header, `v1` or `v2`, that each connection to an endpoint begins with: it tells the address of the client. A
-    /// connection is then used for this client's connection only. Needs HTTP/1.1. Default none.
+    /// The PROXY header, `v1` or `v2`, that each connection to an endpoint begins with: it tells the address of the
+    /// client. A connection is then used for this client's connection only. Needs HTTP/1.1. Default none.
     #[serde(default)]
     pub proxy_protocol: Option<ProxyVersion>,
     /// The address of this machine that connections are made from. Default: what the kernel chooses.
@@ -98,21 +101,21 @@ pub struct Upstream {
 /// One endpoint, written as its address or as `{ address, weight }`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Where it is reached.
+    /// The endpoint's address.
     pub address: EndpointAddress,
     /// Its share among the endpoints, 1 to 65535. Default 1.
     pub weight: u32,
-    /// Where it stands.
+    /// The endpoint's zone.
     pub zone: Option<String>,
     /// Lower ones are used first, 0 to 255. Default 0.
     pub priority: u8,
 }
 
-/// What an upstream speaks.
+/// The protocol of an upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum UpstreamProtocol {
-    /// Whatever both sides know: by ALPN with TLS, HTTP/1.1 without.
+    /// Negotiated by ALPN with TLS; HTTP/1.1 without.
     Auto,
     /// HTTP/2 over TLS.
     H2,
@@ -152,21 +155,22 @@ pub enum HostPolicy {
     Endpoint,
     /// This text.
     Literal(String),
-    /// What the client sent.
+    /// The Host that the client sent.
     #[default]
     Preserve,
 }
 
-/// How long an upstream may take. Each has its cause code; see the catalogue of causes.
+/// Timeouts of an upstream. Each has its cause code; see the catalogue of causes.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct UpstreamTimeouts {
-    /// To connect, TLS included. Default `3s`: one lost SYN is repeated after 1 s, two make an endpoint suspicious.
+    /// Time to connect, including TLS. Default `3s`: one lost SYN is repeated after 1 s, two make an endpoint
+    /// suspicious.
     pub connect: Duration,
     /// From the end of the request to the head of the response. Default `30s`. `0s` turns it off.
     pub response: Duration,
-    /// Longest pause between two pieces of a response body, server-sent events and gRPC streams excepted: for them `tunnel` counts. Default `60s`. `0s` turns it
-    /// off.
+    /// Longest pause between two pieces of a response body. For server-sent events and gRPC streams, `tunnel` counts
+    /// instead. Default `60s`. `0s` turns it off.
     pub body: Duration,
     /// Longest silence in a tunnel (WebSocket and other upgrades). Default `1h`. `0s` turns it off.
     pub tunnel: Duration,
@@ -186,22 +190,23 @@ impl Default for UpstreamTimeouts {
     }
 }
 
-/// What is tried again. A connect that failed and the keep-alive race are repeated in any case, and are not counted here.
+/// What is retried. A failed connect and the keep-alive race are always repeated and are not counted here.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Retry {
     /// Attempts in all, the first and those of `hedge` included; 1 to 10. Default 2.
     pub attempts: u32,
-    /// What is tried again: `connect` (always is), `reset`, `refused_stream`, `timeout`, a status of 429 or 500 to 599, or a status of gRPC such as
-    /// `grpc:unavailable`. Default `[connect, reset, refused_stream, 502, 503]`.
+    /// What is tried again: `connect` (always is), `reset`, `refused_stream`, `timeout`, a status of 429 or 500 to
+    /// 599, or a status of gRPC such as `grpc:unavailable`. Default `[connect, reset, refused_stream, 502, 503]`.
     pub on: Vec<RetryOn>,
-    /// `idempotent`: requests that may arrive twice (GET, HEAD, PUT, DELETE, OPTIONS), and those of which no byte was written.
-    /// `all`: every request, also those whose effect may be doubled. Default `idempotent`.
+    /// `idempotent`: requests that may arrive twice (GET, HEAD, PUT, DELETE, OPTIONS), and those of which no byte was
+    /// written. `all`: every request, even if its effect may be doubled. Default `idempotent`.
     pub methods: RetryMethods,
-    /// How long one attempt may take until the head of its response, connecting included. Default none: only
-    /// `timeouts` count.
+    /// Timeout of one attempt until the head of its response, including the connect. Default none: only `timeouts`
+    /// count.
     pub per_try: Option<Duration>,
-    /// The pause before the same endpoint is asked again, doubled each time, with jitter. Another one is asked at once. Default `25ms`.
+    /// The pause before the same endpoint is asked again, doubled each time, with jitter. Another one is asked at
+    /// once. Default `25ms`.
     pub backoff: Duration,
     /// In any second, retries may be at most this share of the requests of that second, over all workers. Default
     /// `20%`, so that retries cannot multiply an overload. 3 retries a second are always allowed.
@@ -231,7 +236,7 @@ impl Default for Retry {
     }
 }
 
-/// One reason to try again.
+/// A reason to retry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RetryOn {
     /// The connect failed or timed out.
@@ -248,7 +253,7 @@ pub enum RetryOn {
     Timeout,
 }
 
-/// Which requests are tried again.
+/// Which requests are retried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RetryMethods {
@@ -259,7 +264,7 @@ pub enum RetryMethods {
     Idempotent,
 }
 
-/// How much one upstream may hold of us.
+/// Limits on connections and waiting requests.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct UpstreamLimits {
@@ -284,13 +289,13 @@ impl Upstream {
         Duration::from_secs(60)
     }
 
-    /// Whether its endpoints may be spoken to by HTTP/2.
+    /// Whether its endpoints may speak HTTP/2.
     pub const fn may_speak_http2(&self) -> bool {
         !matches!((self.protocol, &self.tls), (UpstreamProtocol::Http1, _) | (UpstreamProtocol::Auto, None))
     }
 
-    /// The least that `limits.connections` may mean: with HTTP/2 connections stay with their worker and never end for want
-    /// of requests, so that another worker would wait for one for ever.
+    /// The minimum of `limits.connections`. With HTTP/2 a connection stays with its worker and never closes for lack
+    /// of requests, so another worker would wait for one forever.
     pub fn least_connections(&self, workers: Workers) -> u32 {
         if self.may_speak_http2() { u32::try_from(workers.count()).unwrap_or(u32::MAX) } else { 1 }
     }
@@ -302,17 +307,18 @@ impl Upstream {
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct WeightedEndpoint {
-    /// Where it is reached.
+    /// The endpoint's address.
     address: EndpointAddress,
     /// Its share among the endpoints. Default 1.
     #[serde(default = "WeightedEndpoint::default_weight", deserialize_with = "WeightedEndpoint::weight")]
     #[schemars(range(min = 1, max = 65535))]
     weight: u32,
-    /// Where it stands, by any name. Endpoints in the `zone` of the gateway are used first; the others of the same priority get what
-    /// these cannot carry. Default none, which is in no gateway's zone.
+    /// The endpoint's zone, by any name. Endpoints in the `zone` of the gateway are used first; the others of the
+    /// same priority get what these cannot carry. Default none, which is in no gateway's zone.
     #[serde(default)]
     zone: Option<String>,
-    /// Endpoints of priority 0 are used first; those of 1 get what these cannot carry, and so on up to 255. Default 0.
+    /// Endpoints of priority 0 are used first; those of 1 get what these cannot carry, and so on up to 255. Default
+    /// 0.
     #[serde(default, deserialize_with = "WeightedEndpoint::priority")]
     priority: u8,
 }
@@ -375,7 +381,7 @@ impl<'de> Deserialize<'de> for HostPolicy {
     }
 }
 
-/// What may stand in a Host field: a host and perhaps a port. Source: RFC 9110 §7.2.
+/// Whether a text is valid in a Host field: a host with an optional port. Source: RFC 9110 §7.2.
 fn is_authority(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-._~:[]".contains(c))
 }
@@ -388,7 +394,7 @@ super::values::text_schema!(
 
 // === impl RetryOn ===
 
-/// The statuses of gRPC that may mean that another try helps.
+/// gRPC statuses after which a retry may help.
 const GRPC: &[u8] = &[1, 2, 4, 8, 10, 13, 14];
 
 impl<'de> Deserialize<'de> for RetryOn {
