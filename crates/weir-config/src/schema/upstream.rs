@@ -27,8 +27,8 @@ pub struct Upstream {
     /// docs/guide/discovery.md.
     #[serde(default)]
     pub discover: Option<Discover>,
-    /// What the endpoints speak: `http1`, `h2c` (HTTP/2 in cleartext), `h2` (HTTP/2 over TLS) or `auto` (by ALPN with
-    /// TLS, http1 without). Default `http1`. By HTTP/2 many requests share a connection; gRPC needs it.
+    /// What the endpoints speak: `http1`, `h2c` (HTTP/2 in cleartext), `h2` (HTTP/2 over TLS) or `auto` (by ALPN with TLS,
+    /// http1 without). Default `http1`. By HTTP/2 many requests share a connection; gRPC needs it.
     #[serde(default)]
     pub protocol: UpstreamProtocol,
     /// TLS towards the endpoints; `tls: {}` is https with the roots of the system. Default none: cleartext.
@@ -51,8 +51,8 @@ pub struct Upstream {
     /// Returns a client to the endpoint that first answered it, by a cookie. Default none.
     #[serde(default)]
     pub sticky: Option<Sticky>,
-    /// How long an endpoint that comes into rotation, back or for the first time, takes to have its share: it begins
-    /// with a tenth. Default none: it has its share at once.
+    /// How long an endpoint that comes into rotation, back or for the first time, takes to have its share: it begins with a tenth.
+    /// Default none: it has its share at once.
     #[serde(default)]
     pub slow_start: Option<Duration>,
     /// Timeouts of the upstream.
@@ -84,13 +84,12 @@ pub struct Upstream {
     /// an HTTP/1.1 client that closes its side after its request cancels idempotent ones.
     #[serde(default)]
     pub client_gone: Option<ClientGone>,
-    /// A header that tells the endpoint how many milliseconds are left of the exchange, where `timeouts.exchange` or
-    /// a client of gRPC limits it. A smaller number from the client stays. Default none; `grpc-timeout` is passed on
-    /// in any case.
+    /// A header that tells the endpoint how many milliseconds are left of the exchange, where `timeouts.exchange` or a client of gRPC limits
+    /// it. A smaller number from the client stays. Default none; `grpc-timeout` is passed on in any case.
     #[serde(default)]
     pub deadline_header: Option<DeadlineHeader>,
-    /// The PROXY header, `v1` or `v2`, that each connection to an endpoint begins with: it tells the address of the
-    /// client. A connection is then used for this client's connection only. Needs HTTP/1.1. Default none.
+    /// The PROXY header, `v1` or `v2`, that each connection to an endpoint begins with: it tells the address of the client. A
+    /// connection is then used for this client's connection only. Needs HTTP/1.1. Default none.
     #[serde(default)]
     pub proxy_protocol: Option<ProxyVersion>,
     /// The address of this machine that connections are made from. Default: what the kernel chooses.
@@ -196,8 +195,8 @@ impl Default for UpstreamTimeouts {
 pub struct Retry {
     /// Attempts in all, the first and those of `hedge` included; 1 to 10. Default 2.
     pub attempts: u32,
-    /// What is tried again: `connect` (always is), `reset`, `refused_stream`, `timeout`, a status of 429 or 500 to
-    /// 599, or a status of gRPC such as `grpc:unavailable`. Default `[connect, reset, refused_stream, 502, 503]`.
+    /// What is tried again: `connect` (always is), `reset`, `refused_stream`, `timeout`, a status of 429 or 500 to 599, or a status of gRPC such as
+    /// `grpc:unavailable`. Default `[connect, reset, refused_stream, 502, 503]`.
     pub on: Vec<RetryOn>,
     /// `idempotent`: requests that may arrive twice (GET, HEAD, PUT, DELETE, OPTIONS), and those of which no byte was
     /// written. `all`: every request, even if its effect may be doubled. Default `idempotent`.
@@ -205,8 +204,7 @@ pub struct Retry {
     /// Timeout of one attempt until the head of its response, including the connect. Default none: only `timeouts`
     /// count.
     pub per_try: Option<Duration>,
-    /// The pause before the same endpoint is asked again, doubled each time, with jitter. Another one is asked at
-    /// once. Default `25ms`.
+    /// The pause before the same endpoint is asked again, doubled each time, with jitter. Another one is asked at once. Default `25ms`.
     pub backoff: Duration,
     /// In any second, retries may be at most this share of the requests of that second, over all workers. Default
     /// `20%`, so that retries cannot multiply an overload. 3 retries a second are always allowed.
@@ -317,8 +315,7 @@ struct WeightedEndpoint {
     /// same priority get what these cannot carry. Default none, which is in no gateway's zone.
     #[serde(default)]
     zone: Option<String>,
-    /// Endpoints of priority 0 are used first; those of 1 get what these cannot carry, and so on up to 255. Default
-    /// 0.
+    /// Endpoints of priority 0 are used first; those of 1 get what these cannot carry, and so on up to 255. Default 0.
     #[serde(default, deserialize_with = "WeightedEndpoint::priority")]
     priority: u8,
 }
