@@ -1,7 +1,7 @@
-//! What pages show. What the gateway says of itself comes as the types that the admin API answers with; the rest is
-//! collected for a page.
+//! The data that pages show. The gateway's state comes in the types of the admin API's answers; the rest is collected
+//! for each page.
 //!
-//! Nothing else here names weir-gateway, and no page may hold what can be asked or changed: only data.
+//! No other module here uses weir-gateway. A page holds only data, nothing that it could query or change.
 
 mod trend;
 

@@ -142,7 +142,7 @@ pub struct UpstreamStatus {
 pub struct DiscoveryStatus {
     /// `consul`, `etcd`, `file` or `srv`.
     pub registry: &'static str,
-    /// Its location, and what is asked.
+    /// Its location and the query.
     pub place: String,
     /// `following`; `away` if it does not answer; `waiting` if it has not answered yet.
     pub state: &'static str,

@@ -234,7 +234,7 @@ async fn accept(core: Rc<Core>, address: Address, listener: Rc<CoreListener>, be
 /// Serves a new connection here or on the core with the fewest.
 fn admit(core: &Rc<Core>, listener: &Rc<LocalListener>, socket: OwnedFd, peer: Peer) {
     core.shared.arrive();
-    // Every core accepts from the one queue of a Unix socket: there is nothing to even out.
+    // All cores accept from the single queue of a Unix socket, which balances them already.
     match lighter(core).filter(|_| peer != Peer::Local) {
         Some(lightest) => {
             let listener = listener.spec.address.clone();

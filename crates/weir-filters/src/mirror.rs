@@ -35,7 +35,7 @@ struct MirrorSettings {
     /// Share of requests that are copied. Default `100%`.
     #[serde(default = "all")]
     share: Percent,
-    /// Most copies under way at once, 1 to 1000. Default 100.
+    /// Most concurrent copies, 1 to 1000. Default 100.
     #[serde(default = "hundred")]
     #[schemars(range(min = 1, max = 1000))]
     queue: u16,

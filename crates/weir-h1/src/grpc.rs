@@ -1,8 +1,8 @@
-//! The statuses of gRPC by number and by name, for all that read or write one.
+//! gRPC statuses by number and by name.
 //!
 //! Source: "Status codes and their use in gRPC" of the gRPC project.
 
-/// The names, by their numbers.
+/// The names, indexed by number.
 const NAMES: [&str; 17] = [
     "ok",
     "cancelled",
@@ -23,13 +23,13 @@ const NAMES: [&str; 17] = [
     "unauthenticated",
 ];
 
-/// The name of a status in lower case; `unknown` for a number that is none.
+/// The name of a status in lower case; `unknown` for an invalid number.
 #[must_use]
 pub fn name(status: u32) -> &'static str {
     NAMES.get(status as usize).copied().unwrap_or("unknown")
 }
 
-/// The status of a name in lower case.
+/// The status with this name in lower case.
 #[must_use]
 pub fn number(name: &str) -> Option<u8> {
     NAMES.iter().position(|known| *known == name).and_then(|at| u8::try_from(at).ok())

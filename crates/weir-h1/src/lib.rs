@@ -4,7 +4,8 @@
 //! [`ResponseHead`] (`head`). Fields are not copied: [`Fields`] is a list of ranges into the received bytes, plus an
 //! arena for what filters add. To write itself out, it makes one copy per untouched run. `scan` finds the ends of
 //! names and values. `body` finds where a message ends and re-frames chunks. `name` is the table of field names that
-//! the gateway itself acts on. `grpc` names the statuses of gRPC. `docs/explain/framing.md` says what is accepted and refused, and why.
+//! the gateway itself acts on. `grpc` names gRPC statuses. `docs/explain/framing.md` says what is accepted and
+//! refused, and why.
 //!
 //! *Architecture Invariant:* nothing here knows a socket, a clock or a runtime; nothing here panics on any input.
 

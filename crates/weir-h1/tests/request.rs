@@ -170,7 +170,7 @@ const TARGET: &[Row] = &[
     (b"OPTIONS / HTTP/1.1\r\nHost: a\r\n\r\n", Ok("OPTIONS / @a | Host: a")),
     (b"OPTIONS http://a HTTP/1.1\r\nHost: a\r\n\r\n", Ok("OPTIONS * @a asterisk | Host: a")),
     (b"OPTIONS http://a/ HTTP/1.1\r\nHost: a\r\n\r\n", Ok("OPTIONS / @a absolute | Host: a")),
-    // an empty path is `*` only where there is no query
+    // an empty path is `*` only without a query
     (b"OPTIONS http://a?q HTTP/1.1\r\nHost: a\r\n\r\n", Ok("OPTIONS / ?q @a absolute | Host: a")),
     (b"OPTIONS *?q HTTP/1.1\r\nHost: a\r\n\r\n", Err(Kind::Target)),
     (b"OPTIONS ** HTTP/1.1\r\nHost: a\r\n\r\n", Err(Kind::Target)),

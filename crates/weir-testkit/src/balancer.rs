@@ -148,7 +148,7 @@ impl Shared {
 fn pass(mut from: &TcpStream, mut to: &TcpStream) {
     let _ = io::copy(&mut from, &mut to); // either end may be gone
     let _ = to.shutdown(Shutdown::Write);
-    // Tells the sender that nobody reads any more.
+    // Signals the sender that nobody reads any more.
     let _ = from.shutdown(Shutdown::Read);
 }
 

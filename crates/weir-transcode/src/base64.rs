@@ -6,7 +6,7 @@ use ::base64::engine::general_purpose::STANDARD;
 use ::base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use std::borrow::Cow;
 
-/// Reads digits without padding, whatever the bits behind the last byte are.
+/// Reads digits without padding, and ignores the bits after the last byte.
 const DIGITS: GeneralPurpose = GeneralPurpose::new(
     &ALPHABET,
     GeneralPurposeConfig::new()
@@ -19,7 +19,7 @@ pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     let from = out.len();
     out.resize(from + bytes.len().div_ceil(3) * 4, 0);
     let written = out.get_mut(from..).and_then(|room| STANDARD.encode_slice(bytes, room).ok());
-    out.truncate(from + written.unwrap_or_default()); // it fits: that is how much there is
+    out.truncate(from + written.unwrap_or_default()); // always fits
 }
 
 /// Appends the decoded bytes; `None` if the text is not base64.

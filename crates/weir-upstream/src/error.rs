@@ -11,7 +11,7 @@ use weir_telemetry::Attempt as Outcome;
 pub struct Cause {
     /// Stable code: in the access log, in `weir_causes_total`, and in `x-weir-cause` if `expose_causes` is on.
     pub code: &'static str,
-    /// Status of the answer. 0 if there is none, because the response had begun or nobody is there to read it.
+    /// Status of the answer. 0 if there is no answer, because the response had begun or the client has left.
     pub status: u16,
     /// What happened, in one sentence. The client sees it as `detail` if `expose_causes` is on.
     pub meaning: &'static str,

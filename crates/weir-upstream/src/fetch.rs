@@ -231,7 +231,7 @@ impl Error for FetchError {
     }
 }
 
-/// The last address that was tried, and what it said.
+/// The last address tried, and its error.
 #[derive(Debug)]
 struct Unreached(Address, DialError);
 

@@ -1,9 +1,9 @@
-//! How errors are printed, those of all crates: each with what it came from.
+//! Prints the errors of all crates, each with its sources.
 
 use std::error::Error;
 use std::fmt;
 
-/// An error and the errors that it came from, outermost first: `{}: {}`. No message of ours repeats its source.
+/// An error and its sources, outermost first: `{}: {}`. None of our messages repeats its source.
 #[derive(Debug)]
 pub struct Chain<'e>(pub &'e (dyn Error + 'static));
 

@@ -36,7 +36,7 @@ impl fmt::Display for DialError {
     }
 }
 
-/// The error within speaks for itself: its source is ours.
+/// `Display` prints the inner error, so its source is ours.
 impl std::error::Error for DialError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {

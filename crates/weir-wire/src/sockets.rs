@@ -317,7 +317,8 @@ impl Place {
         Poll::Pending
     }
 
-    /// Apart, because a socket nearly always has room, and what is never called should save no registers.
+    /// A separate function, because a socket nearly always has room, and an inlined call would save registers in
+    /// vain.
     #[cold]
     fn wait_apart(&self, socket: &impl AsFd, bits: u8, cx: &Context<'_>) -> io::Result<()> {
         self.wait(socket, bits, cx)

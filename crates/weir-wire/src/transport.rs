@@ -10,8 +10,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// A connection, in either role.
 ///
-/// Reads clear readiness after a short read: one system call per message instead of 2.7 with `readable` and `try_read`
-/// (design §6).
+/// Reads clear readiness after a short read: one system call per message instead of 2.7 with `readable` and
+/// `try_read` (design §6).
 #[derive(Debug)]
 pub enum Transport {
     /// Cleartext.

@@ -1,4 +1,4 @@
-//! What the history tells of itself: to the admin API, and to the console.
+//! The history as the admin API and the console show it.
 
 use super::diff::Difference;
 use super::{Origin, Revision};
@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// A revision, without the paths of its files, which readers need not know.
+/// A revision without the paths of its files, which readers do not need.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct RevisionStatus {
     /// Counted from 1.
@@ -15,17 +15,17 @@ pub struct RevisionStatus {
     pub hash: String,
     /// The revision that ran before.
     pub parent: Option<u64>,
-    /// Since when it ran first: RFC 3339.
+    /// When it first ran, in RFC 3339 form.
     pub time: String,
-    /// Who made it.
+    /// The author's name.
     pub author: String,
-    /// What made it.
+    /// The kind of change that made it.
     pub source: Origin,
-    /// In the author's own words.
+    /// The author's message.
     pub message: String,
-    /// What became of it: `accepted` until something else is known.
+    /// The verdict: `accepted` until another replaces it.
     pub verdict: String,
-    /// The things that it changed, such as `routes.orders`: the first hundred.
+    /// The first hundred entries that it changed, such as `routes.orders`.
     pub changed: Vec<String>,
 }
 
@@ -37,42 +37,42 @@ impl RevisionStatus {
     }
 }
 
-/// All revisions that are kept.
+/// All revisions in the history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct HistoryStatus {
-    /// The one that runs.
+    /// The running revision.
     pub running: Option<u64>,
-    /// The one that runs in the place of the files, if one does.
+    /// The revision that runs instead of the files, if any.
     pub pinned: Option<u64>,
-    /// Why it does.
+    /// Why it runs instead of the files.
     pub why: Option<String>,
-    /// The newest first.
+    /// The revisions, newest first.
     pub revisions: Vec<RevisionStatus>,
 }
 
-/// What differs between the config that runs, the files, and the last revision.
+/// The differences between the running config, the files, and the last revision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Drift {
-    /// The digest of the config that runs.
+    /// The digest of the running config.
     pub running: String,
-    /// The digest of the files; none where they cannot be read.
+    /// The digest of the files; none if they cannot be read.
     pub disk: Option<String>,
     /// The last revision.
     pub latest: Option<u64>,
-    /// The revision that runs in the place of the files, if one does.
+    /// The revision that runs instead of the files, if any.
     pub pinned: Option<u64>,
-    /// Why it does.
+    /// Why it runs instead of the files.
     pub why: Option<String>,
-    /// Why what runs is not on the disk.
+    /// Why the running config is not on the disk.
     pub unsaved: Option<String>,
-    /// Whether the files say something else than what runs.
+    /// Whether the files differ from the running config.
     pub drift: bool,
     /// The first thousand settings that differ.
     pub differences: Vec<Difference>,
-    /// How many more there are; none where the files cannot be read.
+    /// The number of further differences; none if the files cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub more: Option<usize>,
-    /// The named things concerned, such as `routes.orders`; none where the files cannot be read.
+    /// The named entries that differ, such as `routes.orders`; none if the files cannot be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub things: Option<BTreeSet<String>>,
     /// The same for people, or why the files cannot be read.

@@ -90,7 +90,7 @@ pub(super) async fn serve(client: Client, early: Vec<u8>) -> Closed {
         mut deadline,
         generation,
     } = client;
-    let Stream::Direct(transport) = stream else { return Closed::Error }; // a stream carries no connection
+    let Stream::Direct(transport) = stream else { return Closed::Error }; // a stream carries none
     let cells = std::sync::Arc::clone(&listener.cells);
     let limits = core.local().snapshot.h2;
     deadline.set(Instant::now(), listener.spec.timeouts.head);

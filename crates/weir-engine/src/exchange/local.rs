@@ -329,8 +329,8 @@ impl Exchange<'_> {
     }
 }
 
-/// Writes the head of our own answer, with the length of its body if the client is told; `connection` is the
-/// connection field.
+/// Writes the head of our own answer, with the length of its body if it is to be sent; `connection` is the connection
+/// field.
 pub(crate) fn write_answer(
     head: &mut ResponseHead,
     length: Option<usize>,

@@ -137,7 +137,7 @@ pub fn choice(written: &schema::Upstream) -> Choice {
     Choice { scheme: scheme.to_owned(), tls: written.tls.is_some(), version }
 }
 
-/// The kind of registry, its location, and what is asked, for people.
+/// The kind of registry, its location and the query, for people.
 pub fn place(written: &schema::Upstream) -> Option<(&'static str, String)> {
     let discover = written.discover.as_ref()?;
     let origin =

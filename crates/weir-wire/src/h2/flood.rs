@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn what_was_earned_before_counts_and_has_an_end() {
         let mut meter = Meter::new(FloodLimits::default());
-        (0..1024).for_each(|_| meter.sent_data(4096)); // 4 MiB at once, acknowledged piece by piece
+        (0..1024).for_each(|_| meter.sent_data(4096)); // 4 MiB in one burst, acknowledged piece by piece
         (0..2048).for_each(|_| meter.received(&header(Kind::WINDOW_UPDATE, 0), 0));
         assert_eq!(meter.flood(), None);
         let more = (0..10_000).take_while(|_| {

@@ -23,10 +23,10 @@ use std::time::Duration;
 use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
-/// A TCP or Unix connection, among the [`Sockets`] of a core or registered with a runtime. One task reads and one task
-/// writes; they may be the same.
+/// A TCP or Unix connection, among the [`Sockets`] of a core or registered with a runtime. One task reads and one
+/// task writes; they may be the same.
 pub struct Socket {
-    /// Before the descriptor: the runtime forgets it while it is open.
+    /// Dropped before the descriptor, because the runtime must deregister it while it is open.
     pub(super) readiness: Readiness,
     pub(super) fd: OwnedFd,
     /// Whether it is a Unix socket.
@@ -328,12 +328,12 @@ impl Socket {
 
 impl Readiness {
     fn of_runtime(fd: &OwnedFd) -> io::Result<Self> {
-        // SAFETY: the one owner is a `Socket`, which owns the descriptor too and closes it after it has dropped this.
+        // SAFETY: the only owner is a `Socket`, which also owns the descriptor and closes it after dropping this.
         Ok(Self::Runtime(unsafe { AsyncFd::register(fd.as_raw_fd()) }?))
     }
 }
 
-/// Tries the operation once the runtime reports the socket ready. A result shorter than `full` used the readiness up.
+/// Tries the operation once the runtime reports the socket ready. A result shorter than `full` clears the readiness.
 fn poll_in_runtime<'a>(
     mut poll_ready: impl FnMut() -> Poll<io::Result<AsyncFdReadyGuard<'a, RawFd>>>,
     full: usize,

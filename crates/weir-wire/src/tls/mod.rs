@@ -94,7 +94,7 @@ impl TlsError {
         Self { text: text.into(), part, source: None }
     }
 
-    /// The same, because of another error, which `Display` does not repeat.
+    /// Adds the error that caused this one. `Display` does not repeat it.
     #[must_use]
     pub fn because(self, source: impl Error + Send + Sync + 'static) -> Self {
         Self { source: Some(Arc::new(source)), ..self }
@@ -126,9 +126,10 @@ impl TlsStream {
         self.0.get_ref().0
     }
 
-    /// See [`Stream::is_quiet`](crate::Stream::is_quiet). Session tickets may arrive while a connection is idle, so we feed arrived
-    /// bytes to rustls, and only data or the end count. Runs unconstrained and with a fresh read quota. Otherwise a
-    /// task that has read enough of this socket, or spent its budget, would have to wait and take that for silence.
+    /// See [`Stream::is_quiet`](crate::Stream::is_quiet). Session tickets may arrive while a connection is idle, so
+    /// we feed arrived bytes to rustls, and only data or the end count. Runs unconstrained and with a fresh read
+    /// quota. Otherwise a task that has read enough of this socket, or spent its budget, would have to wait and take
+    /// that for silence.
     pub(crate) fn is_quiet(&mut self, cx: &mut Context<'_>) -> bool {
         self.socket().begin_run();
         pin!(tokio::task::unconstrained(self.0.read(&mut [0]))).poll(cx).is_pending()

@@ -38,7 +38,7 @@ pub(crate) struct Run {
 
 /// Runs until a signal or the admin API ends it.
 pub(super) fn run(args: &Run) -> Result<ExitCode> {
-    // Before anything slow: until they have handlers, these signals kill the process.
+    // Before any slow step, because these signals kill the process until they have handlers.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let requests = {
         let _in_runtime = runtime.enter();
@@ -228,7 +228,8 @@ fn notify(state: &str) {
     }
 }
 
-/// The signals that ask something of a running gateway. Those that arrive while it starts are answered once it runs.
+/// Signals that request an action of a running gateway. Signals that arrive during the start are handled once it
+/// runs.
 struct Requests {
     hangup: Signal,
     user1: Signal,

@@ -50,7 +50,7 @@ fn by_a_sighup_during_the_start() {
             if !std::mem::replace(&mut told, true) {
                 tell(rustix::process::Signal::HUP);
             }
-            let _ = pipe.write_all(text.as_bytes()); // it may have read enough
+            let _ = pipe.write_all(text.as_bytes()); // the gateway may have read enough
         }
         std::fs::read_to_string(&log).unwrap().contains(" reloaded ")
     });

@@ -156,7 +156,7 @@ pub(crate) fn run(length: Duration) -> Account {
     account
 }
 
-/// Tells the clients that the plan is over, even after a panic.
+/// Signals the end of the plan to the clients, even after a panic.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {

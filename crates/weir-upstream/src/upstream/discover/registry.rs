@@ -19,7 +19,7 @@ pub struct Registry {
     pub upstream: Arc<str>,
     /// `consul`, `etcd`, `file` or `srv`.
     pub kind: &'static str,
-    /// Its location and what is asked, for people.
+    /// Its location and the query, for people.
     pub place: String,
     /// Whether its endpoints are reached over TLS.
     pub tls: bool,

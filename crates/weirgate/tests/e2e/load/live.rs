@@ -84,8 +84,8 @@ fn a_termination_gives_the_terminal_back() {
 
 #[test]
 fn a_second_ctrl_c_ends_it_at_once() {
-    // The first Ctrl-C prints the report. Without the second, the program would wait for a Prometheus that accepts data
-    // but never answers.
+    // The first Ctrl-C prints the report. Without the second, the program would wait for a Prometheus that accepts
+    // data but never answers.
     let upstream = Upstream::fixed(OK);
     let silent = Upstream::script(|conn| while conn.next_request().is_some() {});
     let output = format!("prometheus=http://{}", silent.address());
