@@ -30,12 +30,12 @@ test:          ## installs missing servers that the tests need, then runs every 
 	cd fuzz && CARGO_TARGET_DIR='$(TARGET)/fuzz' cargo run --locked --release --no-default-features --bin smoke
 	WEIR_BIN='$(TARGET)/ci/weir' cargo test --locked --profile ci --workspace --no-fail-fast
 
-bless:         ## writes the generated documents, schemas and expected outputs anew
+bless:         ## updates the generated documents, schemas and expected outputs
 	cargo build --locked --profile ci -p weirgate --bins
 	WEIR_BLESS=1 cargo test --locked --profile ci -p weir-gateway -p weir-report -p weir-telemetry
 	WEIR_BIN='$(TARGET)/ci/weir' WEIR_BLESS=1 cargo test --locked --profile ci -p weirgate document
 
-check:         ## all that CI asks: format, lints, tests, documents, dependencies
+check:         ## everything CI checks: format, lints, tests, documents, dependencies
 	cargo fmt --all -- --check
 	cargo clippy --locked --profile ci --workspace --all-targets -- -D warnings
 	$(MAKE) test
