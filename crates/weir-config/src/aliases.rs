@@ -97,7 +97,7 @@ const ALIASES: &[Alias] = &[
     elsewhere(
         &["connect_timeout", "connectTimeout", "read_timeout", "send_timeout", "write_timeout"],
         "timeouts",
-        "write timeouts: { connect: 3s }; docs/config.md lists the others",
+        "write timeouts: { connect: 3s }; docs/reference/config.md lists the others",
     ),
     elsewhere(
         &["filters"],

@@ -104,7 +104,7 @@ impl Protocol {
 pub enum Closed {
     /// The client closed it between requests.
     Client,
-    /// We are draining.
+    /// Weir drains.
     Drain,
     /// The socket failed: a reset, or the client left in the middle of an exchange.
     Error,
@@ -116,7 +116,7 @@ pub enum Closed {
     Idle,
     /// It reached a connection limit.
     Limit,
-    /// We refused the client's input (400 and the like), and the connection with it.
+    /// Weir refused the client's input (400 and the like), and the connection with it.
     Refused,
     /// The client was too slow with a head or a body.
     Timeout,
@@ -274,7 +274,7 @@ pub enum Attempt {
     Canceled,
     /// The connection was refused, or its address unreachable.
     ConnectFailed,
-    /// The connection took longer than `timeouts.connect`.
+    /// The connection took longer than `timeouts.connect`, or than the exchange had time for.
     ConnectTimeout,
     /// The response was not valid HTTP.
     ProtocolError,

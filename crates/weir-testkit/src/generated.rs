@@ -1,6 +1,10 @@
 //! Parts of reference pages that are generated from the code.
 
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+
+/// Held while a page is read and written: tests of one binary may share a page.
+static PAGES: Mutex<()> = Mutex::new(());
 
 /// Fails unless `page`, a path from the repository's root, has this text between `<!-- generated: PART -->` and
 /// `<!-- end of PART -->`. `WEIR_BLESS=1` writes the text there instead.
@@ -10,6 +14,7 @@ use std::path::Path;
     reason = "a test of weir-telemetry, which must not depend on this crate, includes the file"
 )]
 pub fn generated(page: &str, part: &str, text: &str) {
+    let _alone = PAGES.lock().unwrap_or_else(PoisonError::into_inner);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(page);
     let written = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{page}: {error}"));
     let (begin, end) = (format!("<!-- generated: {part} -->\n"), format!("<!-- end of {part} -->\n"));

@@ -30,15 +30,17 @@ pub enum Balancer {
     RoundRobin,
 }
 
-/// The same endpoint for the same key, for as long as it is in rotation. When one of several goes, only its own keys move.
+/// The same endpoint for the same key, for as long as it is in rotation. When one of several leaves, its keys go to
+/// the others in equal parts, and come back with it; a new one takes its share of each.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Hash {
-    /// What is the key: `header:NAME`, `cookie:NAME`, `address` (the client's), `path`, or `query:NAME`. A request without it
-    /// goes where `p2c` sends it.
+    /// The key: `header:NAME`, `cookie:NAME`, `address` (the client's, after `trusted_proxies`), `path` (without the
+    /// query), or `query:NAME`. Several fields of one name count together; cookies and parameters count as written. A
+    /// request without a key, or with an empty one, goes where `p2c` sends it.
     pub by: HashBy,
-    /// The most that one endpoint may have under way beside the mean of all, such as `125%`; beyond it a request goes to the
-    /// next one for its key. From `100%` to `1000%`. Default none.
+    /// The most that one endpoint may have under way beside the mean of all, such as `125%`, counted per core; beyond
+    /// it a request goes to the next one for its key, which is always the same. From `100%` to `1000%`. Default none.
     #[serde(default)]
     pub bounded: Option<Bound>,
 }
@@ -62,14 +64,17 @@ pub enum HashBy {
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Sticky {
-    /// The name of the cookie. Default `weir`. Upstreams of one site need different ones.
+    /// The name of the cookie. Default `weir`. Upstreams of one site need different ones, or each overwrites the
+    /// other's; `check` warns. Attributes: `Path=/; HttpOnly; SameSite=Lax`, and `Secure` if the client came by TLS
+    /// or a trusted proxy says so.
     #[serde(default = "Sticky::default_cookie")]
     pub cookie: String,
-    /// How long a client keeps the cookie. Default: until its session ends.
+    /// How long a client keeps the cookie (`Max-Age`), from the answer that set it. Default: until its session ends.
     #[serde(default)]
     pub ttl: Option<Duration>,
-    /// The key by which the cookie is made and read, the same for all gateways in front of the service. Write `"${STICKY}"` or
-    /// `"${file:PATH}"`. Nobody without it can choose an endpoint.
+    /// The key by which the cookie is made and read, the same for all gateways in front of the service. Write
+    /// `"${STICKY}"` or `"${file:PATH}"`. Nobody without it can choose an endpoint: the cookie is an HMAC-SHA-256 of
+    /// the endpoint and reveals no address.
     pub key: Secret,
 }
 

@@ -19,7 +19,9 @@ pub struct Health {
     pub outlier: Option<Outlier>,
 }
 
-/// Active health checks: each endpoint is asked at intervals, by one process once, by the protocol and TLS of the upstream.
+/// Active health checks: each endpoint is asked at intervals, by one process once, on a connection of its own outside
+/// `limits`, by the protocol, TLS, `source` and `proxy_protocol` of the upstream. At most 64 are under way; others
+/// wait.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Probe {
@@ -34,7 +36,8 @@ pub struct Probe {
     pub tls: Option<ProbeTls>,
     /// Service of a `grpc` probe. Default empty: the whole server.
     pub service: String,
-    /// Time between two probes of one endpoint, give or take a tenth. Default `5s`. The first comes at once.
+    /// Time from the end of one probe of an endpoint to the next, give or take a tenth. Default `5s`. The first comes
+    /// at once.
     pub interval: Duration,
     /// Timeout of a probe, including the connect. Default `1s`.
     pub timeout: Duration,
@@ -107,16 +110,18 @@ impl Default for Probe {
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Outlier {
-    /// Errors in a row within `window` that eject an endpoint: a status of 500 or more, a reset, no answer in time, or a gRPC status that
-    /// says so. Default 5.
+    /// Errors in a row within `window` that eject an endpoint: a status of 500 or more, a reset, a timeout, a
+    /// malformed answer, or gRPC status UNKNOWN, INTERNAL or UNAVAILABLE without a message. Default 5.
     pub errors: u32,
     /// Share of errors within `window` that also ejects an endpoint, given at least 20 requests. Default none.
     pub rate: Option<Percent>,
     /// The window in which errors are counted. Default `10s`.
     pub window: Duration,
-    /// How long an endpoint stays ejected the first time; the second time twice as long, and so on up to ten times. Default `30s`.
+    /// How long an endpoint stays ejected the first time; the second time twice as long, the third three times, and
+    /// so on up to ten times. 30 s of health reset the count. Default `30s`.
     pub eject: Duration,
-    /// The share of the endpoints that may be out when one is ejected. Default `50%`. The only endpoint is never ejected.
+    /// The share of the endpoints that may be out when one is ejected. Default `50%`. Whatever it says but `0%`, one
+    /// of several may always be out. The only endpoint is never ejected.
     pub max: Percent,
 }
 

@@ -52,18 +52,24 @@ pub struct Route {
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Match {
-    /// Host names, exact (`api.example.com`) or with a wildcard as first label (`*.example.com`). Default: any host.
+    /// Host names, exact (`api.example.com`) or with a wildcard as first label: `*.example.com` matches one or more
+    /// labels (`a.example.com`, `a.b.example.com`), not `example.com`. Compared without case, port and trailing dot;
+    /// IPv6 addresses stand in brackets and are compared as addresses. Default: any host.
     #[schemars(with = "Vec<String>")]
     pub hosts: Box<[CompactString]>,
     /// The path: literal (`/hello`), with names (`/users/{id}`), with a tail (`/beta/*`, `/spot/{rest*}`) or a regular
     /// expression for the whole path (`~/v[0-9]+/.*`). Default `/*`. `/beta/*` matches `/beta`, `/beta/` and all below, never `/betax`.
     #[schemars(with = "String")]
     pub path: CompactString,
-    /// Methods in capitals, such as `[GET, POST]`. Default: any method.
+    /// Methods in capitals, such as `[GET, POST]`, compared exactly: `GET` does not include `HEAD`. Default: any
+    /// method.
     pub methods: Box<[String]>,
-    /// Header fields and the values they must have. Names are compared without case. Default: none.
+    /// Header fields and the values they must have: a literal, `~` and a regular expression for the whole value, or
+    /// `"*"` for any. Names ignore case, values do not. A literal or regular expression matches a field that appears
+    /// exactly once, because peers disagree on which of two values counts; `"*"` matches one or more. Default: none.
     pub headers: Pairs,
-    /// Query parameters and the values they must have. Default: none.
+    /// Query parameters and the values they must have: a literal, which matches a parameter that appears once, or
+    /// `"*"` for any. They are compared decoded; `%20` and `+` are a space. Default: none.
     pub query: Pairs,
     /// Names of the listeners that accepted the request. Default: any listener.
     pub listeners: Box<[String]>,

@@ -11,7 +11,8 @@ use super::values::text_schema;
 use crate::de;
 use crate::units::{Duration, Percent};
 
-/// A second attempt beside one that takes long. The first good answer wins.
+/// A second attempt beside one that takes long. The first good answer wins. The request must have been sent whole,
+/// and its body still be held: up to 16 KiB, or `retry.body`.
 #[derive(Clone, Debug, PartialEq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Hedge {

@@ -51,8 +51,10 @@ pub struct Upstream {
     /// Returns a client to the endpoint that first answered it, by a cookie. Default none.
     #[serde(default)]
     pub sticky: Option<Sticky>,
-    /// How long an endpoint that comes into rotation, back or for the first time, takes to have its share: it begins with a tenth.
-    /// Default none: it has its share at once.
+    /// How long an endpoint that comes into rotation, back or for the first time by a reload or DNS, takes to have
+    /// its share: it begins with a tenth, and the others of its tier have the rest, or the next tier if it is alone.
+    /// The start of the gateway does not count. With `hash`, keys move one by one, each at most once. Sticky cookies
+    /// are followed at once. Default none: it has its share at once.
     #[serde(default)]
     pub slow_start: Option<Duration>,
     /// Timeouts of the upstream.
@@ -84,15 +86,23 @@ pub struct Upstream {
     /// an HTTP/1.1 client that closes its side after its request cancels idempotent ones.
     #[serde(default)]
     pub client_gone: Option<ClientGone>,
-    /// A header that tells the endpoint how many milliseconds are left of the exchange, where `timeouts.exchange` or a client of gRPC limits
-    /// it. A smaller number from the client stays. Default none; `grpc-timeout` is passed on in any case.
+    /// A header that tells the endpoint how many milliseconds are left of the exchange, where `timeouts.exchange` or
+    /// a client of gRPC limits it. A smaller number from the client stays, and so does the header if nothing limits
+    /// the exchange. Other spellings (`X_Timeout_Ms`) and trailers of that name are dropped. Default none;
+    /// `grpc-timeout` is passed on in any case.
     #[serde(default)]
     pub deadline_header: Option<DeadlineHeader>,
-    /// The PROXY header, `v1` or `v2`, that each connection to an endpoint begins with: it tells the address of the client. A
-    /// connection is then used for this client's connection only. Needs HTTP/1.1. Default none.
+    /// The PROXY header, `v1` or `v2`, that each connection to an endpoint begins with, before TLS: the addresses of
+    /// the client and of the listener that it reached, or those that your balancer sent in its own PROXY header.
+    /// X-Forwarded-For does not change them. Clients on a Unix socket, calls by filters and probes are `UNKNOWN` (v1)
+    /// or `LOCAL` (v2). A connection is then used for this client's connection only. Needs HTTP/1.1. Default none.
     #[serde(default)]
     pub proxy_protocol: Option<ProxyVersion>,
-    /// The address of this machine that connections are made from. Default: what the kernel chooses.
+    /// The address of this machine that connections are made from, for a firewall that asks for it, or for more
+    /// ports: each source reaches each endpoint by as many connections as there are ports, which are chosen at
+    /// connect time. If the machine lacks it, requests get 502 `connect_failed`, the log names it, and no endpoint is
+    /// blamed. `check` refuses endpoints of the other address family; resolved addresses of that family are avoided.
+    /// Default: what the kernel chooses.
     #[serde(default)]
     pub source: Option<SourceAddress>,
 }
@@ -195,8 +205,10 @@ impl Default for UpstreamTimeouts {
 pub struct Retry {
     /// Attempts in all, the first and those of `hedge` included; 1 to 10. Default 2.
     pub attempts: u32,
-    /// What is tried again: `connect` (always is), `reset`, `refused_stream`, `timeout`, a status of 429 or 500 to 599, or a status of gRPC such as
-    /// `grpc:unavailable`. Default `[connect, reset, refused_stream, 502, 503]`.
+    /// What is tried again: `connect` (always is), `reset` (the connection ended before any byte of a response),
+    /// `refused_stream` (HTTP/2 says that it did not process the request), `timeout` (no response head in time), a
+    /// status of 429 or 500 to 599, or a status of gRPC without a message, such as `grpc:unavailable`. Default
+    /// `[connect, reset, refused_stream, 502, 503]`.
     pub on: Vec<RetryOn>,
     /// `idempotent`: requests that may arrive twice (GET, HEAD, PUT, DELETE, OPTIONS), and those of which no byte was
     /// written. `all`: every request, even if its effect may be doubled. Default `idempotent`.
@@ -204,10 +216,12 @@ pub struct Retry {
     /// Timeout of one attempt until the head of its response, including the connect. Default none: only `timeouts`
     /// count.
     pub per_try: Option<Duration>,
-    /// The pause before the same endpoint is asked again, doubled each time, with jitter. Another one is asked at once. Default `25ms`.
+    /// The pause before the same endpoint is asked again: a random half to all of it, doubled each time up to 32
+    /// times. An endpoint that has not failed comes first, and is asked at once. Default `25ms`.
     pub backoff: Duration,
-    /// In any second, retries may be at most this share of the requests of that second, over all workers. Default
-    /// `20%`, so that retries cannot multiply an overload. 3 retries a second are always allowed.
+    /// In any second, retries, those after REFUSED_STREAM included, may be at most this share of the requests of that
+    /// second, over all workers. Default `20%`, so that retries cannot multiply an overload. 3 retries a second are
+    /// always allowed.
     pub budget: Percent,
     /// How much of a request body is kept for another attempt; a longer one is sent once. Default `64KiB`.
     pub body: ByteSize,
@@ -266,11 +280,13 @@ pub enum RetryMethods {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct UpstreamLimits {
-    /// Connections to all its endpoints together. Default none. With HTTP/2, where each worker shares few connections
-    /// among its requests, at least one for each worker: a worker without any could serve nobody.
+    /// Connections to all its endpoints together, exact for the whole process. Default none. With HTTP/2, where each
+    /// worker shares few connections among its requests, at least one for each worker: a worker without any could
+    /// serve nobody.
     #[schemars(range(min = 1))]
     pub connections: Option<u32>,
-    /// Requests that wait for a connection once `connections` are busy. Default 1024; more are answered 503.
+    /// Requests that wait for a connection once `connections` are busy, exact for the whole process. Default 1024;
+    /// more are answered 503. A client that leaves gives up its place.
     pub pending: u32,
 }
 

@@ -4,6 +4,7 @@
 
 mod access_log;
 mod exposition;
+#[allow(unreachable_pub, reason = "elsewhere it is part of weir-testkit, which needs this crate")]
 #[path = "../../../weir-testkit/src/generated.rs"]
 mod generated;
 mod log;

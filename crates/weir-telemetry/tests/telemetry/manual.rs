@@ -1,14 +1,15 @@
 //! The generated tables of `docs/reference/metrics.md` and `docs/reference/access-log.md`.
 //!
-//! The metrics come from a page of a process that has done one of everything, the fields of the access log from the
-//! text of `Field`. `WEIR_BLESS=1` writes the tables. Figures of filters are no part of this crate:
+//! The metrics come from a page of a process that has done one of everything; fields of the access log and values of
+//! labels from the texts of their enums. `WEIR_BLESS=1` writes the tables. Figures of filters are no part of this crate:
 //! `weirgate/tests/tidy.rs` makes theirs.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use weir_telemetry::Exposition;
 use weir_telemetry::access_log::Field;
+use weir_telemetry::series::Closed;
+use weir_telemetry::{Attempt, Exposition};
 
 use crate::exposition::sample;
 use crate::generated::generated;
@@ -52,22 +53,46 @@ fn the_metrics_are_documented() {
     }
 }
 
-#[test]
-fn the_fields_of_the_access_log_are_documented() {
-    let source = include_str!("../../src/access_log/entry.rs");
-    let (_, variants) = source.split_once("\npub enum Field {\n").unwrap();
-    let mut texts: BTreeMap<String, String> = BTreeMap::new();
+/// The text of each variant of an enum, without the full stop.
+fn texts(source: &str, name: &str) -> BTreeMap<String, String> {
+    let (_, variants) = source.split_once(&format!("\npub enum {name} {{\n")).unwrap();
+    let mut texts = BTreeMap::new();
     let mut text = String::new();
     for line in variants.split("\n}\n").next().unwrap().lines().map(str::trim) {
         match line.strip_prefix("/// ") {
             Some(more) => text.extend([more, " "]),
-            None => drop(texts.insert(line.trim_end_matches(',').to_owned(), std::mem::take(&mut text))),
+            None => {
+                let variant = line.trim_end_matches(',').to_owned();
+                texts.insert(variant, text.trim().trim_end_matches('.').to_owned());
+                text.clear();
+            }
         }
     }
+    texts
+}
+
+#[test]
+fn the_values_of_labels_are_documented() {
+    let source = include_str!("../../src/series.rs");
+    let (closed, attempt) = (texts(source, "Closed"), texts(source, "Attempt"));
+    let closed = Closed::ALL.map(|reason| (reason.name(), &closed[&format!("{reason:?}")]));
+    let attempt = Attempt::ALL.map(|outcome| (outcome.name(), &attempt[&format!("{outcome:?}")]));
+    for (part, label, rows) in [("reasons", "reason", &closed[..]), ("outcomes", "outcome", &attempt[..])] {
+        let mut table = format!("| `{label}` | meaning |\n|---|---|\n");
+        rows.iter().for_each(|(name, text)| {
+            let _ = writeln!(table, "| `{name}` | {text} |");
+        });
+        generated("docs/reference/metrics.md", part, &table);
+    }
+}
+
+#[test]
+fn the_fields_of_the_access_log_are_documented() {
+    let texts = texts(include_str!("../../src/access_log/entry.rs"), "Field");
     let mut table = "| field | unit or form | meaning |\n|---|---|---|\n".to_owned();
     for (field, name) in Field::ALL {
         let (form, meaning) = texts[&format!("{field:?}")].split_once(": ").unwrap();
-        let _ = writeln!(table, "| `{name}` | {form} | {} |", meaning.trim().trim_end_matches('.'));
+        let _ = writeln!(table, "| `{name}` | {form} | {} |", meaning);
     }
     generated("docs/reference/access-log.md", "fields", &table);
 }

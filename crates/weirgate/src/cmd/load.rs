@@ -41,7 +41,7 @@ pub(super) struct Load {
     #[arg(value_name = "URL")]
     urls: Vec<String>,
 
-    /// Connections; with --rate, the most that may be open [default: 50, with --rate 1000]
+    /// Connections, at most 1,000,000; with --rate, the most that may be open [default: 50, with --rate 1000]
     #[arg(short = 'c', long, visible_alias = "vus", value_name = "N", help_heading = "Pace and stop")]
     connections: Option<u64>,
     /// Total requests, such as 10000 or 50k
@@ -50,7 +50,7 @@ pub(super) struct Load {
     /// Duration [default: 10s without -n and --stages]
     #[arg(short = 'd', long, value_name = "TIME", help_heading = "Pace and stop")]
     duration: Option<String>,
-    /// Start requests at this rate, such as 5000/s, however fast the target answers
+    /// Start requests at this rate, such as 5000/s, however fast the target answers; at most 10M/s
     #[arg(long, value_name = "RATE", help_heading = "Pace and stop")]
     rate: Option<String>,
     /// Ramp the number of users, 30s:100,2m:1000,30s:0, or of requests per second, 1m:500/s; may be repeated
@@ -59,10 +59,10 @@ pub(super) struct Load {
     /// Pause of each connection between a response and its next request
     #[arg(long, value_name = "TIME", help_heading = "Pace and stop")]
     think: Option<String>,
-    /// Warm-up at the start, not counted
+    /// Warm-up at the start, not counted [default: none, with --find-knee 1s for each step]
     #[arg(long, value_name = "TIME", help_heading = "Pace and stop")]
     warmup: Option<String>,
-    /// How long requests in flight may take after the time is up [default: 30s]
+    /// How long requests in flight may take after the time is up [default: 30s, with --find-knee 2s]
     #[arg(long, value_name = "TIME", help_heading = "Pace and stop")]
     graceful_stop: Option<String>,
     /// Threads [default: one per available core]
@@ -120,7 +120,7 @@ pub(super) struct Load {
     /// Show a live view during the run; the default if stdout and stderr are a terminal
     #[arg(long, conflicts_with = "no_live", help_heading = "Report")]
     live: bool,
-    /// Show only a line of progress
+    /// Show only a line of progress on stderr, and nothing if that is no terminal
     #[arg(long, help_heading = "Report")]
     no_live: bool,
     /// Name of the run

@@ -105,7 +105,7 @@ enum Command {
     Rollback(rollback::Rollback),
     /// Run the gateway (the default)
     Run(run::Run),
-    /// Print the JSON Schema of the config
+    /// Print the JSON Schema of the config, for editors
     Schema,
     /// Show the state of a running Weir
     Status(status::Status),

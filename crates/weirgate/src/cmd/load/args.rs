@@ -14,7 +14,7 @@ pub(in crate::cmd) struct RequestArgs {
     /// A header field, `name: value`; may be repeated
     #[arg(short = 'H', long = "header", value_name = "K: V", help_heading = "Request")]
     headers: Vec<String>,
-    /// Body, or WebSocket message: text, or @FILE
+    /// Body, or WebSocket message [default: hello]: text or @FILE, at most 1 GiB
     #[arg(long, value_name = "TEXT|@FILE", help_heading = "Request")]
     data: Option<String>,
     /// Send WebSocket messages as binary
@@ -23,7 +23,7 @@ pub(in crate::cmd) struct RequestArgs {
     /// A part of a multipart body, name=value or name=@FILE; may be repeated
     #[arg(short = 'F', long = "form", value_name = "K=V", help_heading = "Request")]
     forms: Vec<String>,
-    /// Rows for {{data.NAME}} in path, header fields and body: CSV with a header line, or JSON lines
+    /// Rows for {{data.NAME}} in path, header fields and body: CSV with a header line, or JSON lines, at most 1 GiB
     #[arg(long, value_name = "FILE", help_heading = "Request")]
     feed: Option<PathBuf>,
     /// Send {{ and }} literally
@@ -45,7 +45,8 @@ pub(in crate::cmd) struct RequestArgs {
     /// Metadata, `key: value`, values of `-bin` keys in base64; may be repeated
     #[arg(long, value_name = "K: V", help_heading = "gRPC (--data is JSON)")]
     metadata: Vec<String>,
-    /// A .proto file that defines the method [default: ask the target by server reflection]; may be repeated
+    /// A .proto file that defines the method [default: ask the target by server reflection, v1, then v1alpha]; may be
+    /// repeated
     #[arg(long = "proto", value_name = "FILE", help_heading = "gRPC (--data is JSON)")]
     protos: Vec<PathBuf>,
     /// Folder for imported files [default: that of the .proto file]; may be repeated
@@ -62,13 +63,13 @@ pub(in crate::cmd) struct ConnectionArgs {
     /// Speak HTTP/2: chosen by ALPN for https, by prior knowledge for http
     #[arg(long, visible_alias = "http2-prior-knowledge", help_heading = "Connection")]
     http2: bool,
-    /// Concurrent requests on each HTTP/2 connection [default: 1]
+    /// Concurrent requests on each HTTP/2 connection, at most 10,000 [default: 1]
     #[arg(short = 'm', long, value_name = "N", help_heading = "Connection")]
     streams: Option<u64>,
     /// Open a connection for each request
     #[arg(long, help_heading = "Connection")]
     no_keepalive: bool,
-    /// Number of requests to write ahead of their responses [default: 1]
+    /// Number of requests to write ahead of their responses, at most 1,024 [default: 1]
     #[arg(long, value_name = "N", help_heading = "Connection")]
     pipeline: Option<u64>,
     /// Longest wait for a connection, and for a response [default: 30s]
@@ -80,8 +81,8 @@ pub(in crate::cmd) struct ConnectionArgs {
     /// Connect to this Unix socket
     #[arg(long, value_name = "PATH", help_heading = "Connection")]
     unix_socket: Option<PathBuf>,
-    /// Send requests through this proxy, http://[USER:PASSWORD@]HOST:PORT, or `env` for the environment's
-    /// [default: none]
+    /// Send requests through this proxy, http://[USER:PASSWORD@]HOST:PORT, not over TLS or SOCKS; or `env` for the
+    /// environment's [default: none]
     #[arg(long, value_name = "URL|env", help_heading = "Connection")]
     proxy: Option<String>,
     /// Accept any certificate
