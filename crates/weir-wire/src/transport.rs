@@ -159,9 +159,9 @@ impl Transport {
     }
 }
 
-impl From<TlsStream> for Transport {
-    fn from(stream: TlsStream) -> Self {
-        Self::Tls(Box::new(stream))
+impl From<Box<TlsStream>> for Transport {
+    fn from(stream: Box<TlsStream>) -> Self {
+        Self::Tls(stream)
     }
 }
 

@@ -128,10 +128,10 @@ impl ClientTls {
     ///
     /// # Errors
     /// The rustls error, including a failed verification.
-    pub async fn connect(&self, socket: Socket, name: &str) -> io::Result<TlsStream> {
+    pub async fn connect(&self, socket: Socket, name: &str) -> io::Result<Box<TlsStream>> {
         let name = self.name_of(name)?;
         let stream = self.connector.connect(name, socket).await.map_err(explained)?;
-        Ok(TlsStream(stream.into()))
+        Ok(Box::new(TlsStream(stream.into())))
     }
 }
 

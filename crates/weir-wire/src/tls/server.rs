@@ -41,7 +41,7 @@ pub struct ServerTls {
 #[derive(Debug)]
 pub enum Handshake {
     /// A client.
-    Client(TlsStream),
+    Client(Box<TlsStream>),
     /// A certificate authority that received the proof it asked for. The connection has ended.
     Proof,
 }
@@ -127,7 +127,7 @@ impl ServerTls {
                 start.into_stream(Arc::clone(self.acceptor.config())).await?
             }
         };
-        Ok(Handshake::Client(TlsStream(stream.into())))
+        Ok(Handshake::Client(Box::new(TlsStream(stream.into()))))
     }
 }
 
