@@ -299,7 +299,7 @@ impl Place {
     }
 
     /// Tries the operation if any of `bits` is set, else waits.
-    #[inline]
+    #[inline(always)]
     fn poll_by<T>(
         &self,
         cx: &Context<'_>,

@@ -20,6 +20,7 @@ pub enum Stream {
 impl Stream {
     /// Reads into the spare capacity of `buffer` (reserving 16 KiB if it has none) and returns the number of bytes; 0
     /// means the end. The data of an HTTP/2 stream is already in memory: its read reserves exactly what it needs.
+    #[inline(never)]
     pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Poll<io::Result<usize>> {
         match self {
             Self::Direct(t) => t.poll_read(cx, buffer),
@@ -37,6 +38,7 @@ impl Stream {
     }
 
     /// Writes part of `data`.
+    #[inline(never)]
     pub fn poll_write(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Direct(t) => t.poll_write(cx, data),
@@ -46,6 +48,7 @@ impl Stream {
 
     /// Writes part of two consecutive pieces: in one system call if the socket can, and in one TLS record if both
     /// fit.
+    #[inline(never)]
     pub fn poll_write_two(&mut self, cx: &mut Context<'_>, a: &[u8], b: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Direct(t) => t.poll_write_two(cx, a, b),

@@ -22,6 +22,7 @@ pub enum Transport {
 
 impl Transport {
     /// See [`Stream::poll_read`](crate::Stream::poll_read).
+    #[inline(always)]
     pub fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Poll<io::Result<usize>> {
         if buffer.capacity() == buffer.len() {
             buffer.reserve(READ_BYTES);
@@ -41,6 +42,7 @@ impl Transport {
     }
 
     /// Writes part of `data`.
+    #[inline(always)]
     pub fn poll_write(&mut self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Plain(s) => s.poll_write(cx, data),
@@ -49,6 +51,7 @@ impl Transport {
     }
 
     /// See [`Stream::poll_write_two`](crate::Stream::poll_write_two).
+    #[inline(always)]
     pub(crate) fn poll_write_two(
         &mut self,
         cx: &mut Context<'_>,

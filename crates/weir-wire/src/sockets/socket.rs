@@ -86,6 +86,7 @@ impl Socket {
     }
 
     /// Reads into the spare capacity of `buffer`, which must have some. 0 means the end.
+    #[inline(always)]
     pub(crate) fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut Vec<u8>) -> Poll<io::Result<usize>> {
         let room = buffer.capacity() - buffer.len();
         self.poll_read_by(cx, room, || Ok(recv(&self.fd, spare_capacity(buffer), RecvFlags::empty())?.1))
@@ -103,6 +104,7 @@ impl Socket {
         read.map_ok(|n| buffer.advance(n))
     }
 
+    #[inline(always)]
     pub(super) fn poll_read_by(
         &self,
         cx: &mut Context<'_>,
@@ -154,11 +156,13 @@ impl Socket {
     }
 
     /// Writes part of `data`.
+    #[inline(always)]
     pub(crate) fn poll_write(&self, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_write_by(cx, data.len(), || Ok(send(&self.fd, data, SendFlags::NOSIGNAL)?))
     }
 
     /// Writes part of several consecutive pieces.
+    #[inline(always)]
     pub(crate) fn poll_write_vectored(
         &self,
         cx: &mut Context<'_>,
@@ -171,6 +175,7 @@ impl Socket {
     }
 
     /// A write of fewer than `all` bytes took what the socket had room for.
+    #[inline(always)]
     fn poll_write_by(
         &self,
         cx: &mut Context<'_>,
@@ -334,6 +339,7 @@ impl Readiness {
 }
 
 /// Tries the operation once the runtime reports the socket ready. A result shorter than `full` clears the readiness.
+#[inline(never)]
 fn poll_in_runtime<'a>(
     mut poll_ready: impl FnMut() -> Poll<io::Result<AsyncFdReadyGuard<'a, RawFd>>>,
     full: usize,
