@@ -4,7 +4,6 @@
 
 mod access_log;
 mod exposition;
-#[allow(unreachable_pub, reason = "elsewhere it is part of weir-testkit, which needs this crate")]
 #[path = "../../../weir-testkit/src/generated.rs"]
 mod generated;
 mod log;
