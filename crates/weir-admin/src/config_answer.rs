@@ -46,12 +46,18 @@ pub(crate) fn document(gateway: &Gateway, changed: &Changed, who: &Identity, dry
     });
     let (diagnostics, differences) = (told.to_text(), changed.differences.to_text());
     let consequences = changed.consequences.to_text();
-    let repeated = match changed.repeated {
-        0 => String::new(),
-        n => format!("{n} warnings as before; `weir check` tells them\n"),
-    };
+    let repeated = as_before(changed.repeated);
     document["text"] = format!("{diagnostics}{repeated}{differences}{consequences}{unsaved}").into();
     document
+}
+
+/// Warnings that were there before a change, for people.
+fn as_before(warnings: usize) -> String {
+    match warnings {
+        0 => String::new(),
+        1 => "1 warning as before; `weir check` tells it\n".to_owned(),
+        n => format!("{n} warnings as before; `weir check` tells them\n"),
+    }
 }
 
 pub(crate) fn with_trail(mut answer: Answer, before: String, changed: &Changed) -> Answer {
@@ -129,5 +135,17 @@ fn meanwhile(thing: &str, gateway: &Gateway) -> Vec<RevisionStatus> {
 pub(crate) fn extend(document: &mut Value, members: Value) {
     if let (Value::Object(document), Value::Object(members)) = (document, members) {
         document.extend(members);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_warning_is_no_warnings() {
+        assert_eq!(as_before(0), "");
+        assert_eq!(as_before(1), "1 warning as before; `weir check` tells it\n");
+        assert_eq!(as_before(2), "2 warnings as before; `weir check` tells them\n");
     }
 }
