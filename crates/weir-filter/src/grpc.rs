@@ -2,6 +2,8 @@
 //!
 //! Source: "gRPC over HTTP2" (PROTOCOL-HTTP2.md) and "HTTP to gRPC Status Code Mapping" of the gRPC project.
 
+pub use weir_h1::grpc::number;
+
 use crate::phrases::neutral;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use std::time::Duration;
@@ -89,6 +91,11 @@ pub const fn status(cause: &Cause) -> u8 {
         0 => UNAVAILABLE,
         _ => INTERNAL,
     }
+}
+
+/// The name of a status, as a config writes it.
+pub fn name(status: u8) -> &'static str {
+    weir_h1::grpc::name(status.into())
 }
 
 /// `grpc-message`: the cause and its meaning, escaped as the protocol requires.

@@ -4,7 +4,7 @@ use serde::Serialize;
 use std::fmt;
 use weir_config::mask::{MASK, without_secrets};
 use weir_config::units::{ByteSize, Duration};
-use weir_h1::grpc;
+use weir_filter::grpc;
 use weir_upstream::upstream::{Hedge, Outlier, Probe, ProbeKind, Retry, Upstream};
 
 /// How failed requests are handled.
@@ -128,7 +128,7 @@ impl RetryShown {
         let named = [("reset", on.reset), ("refused_stream", on.refused_stream), ("timeout", on.timeout)];
         let named = named.into_iter().filter(|(_, on)| *on).map(|(name, _)| name.to_owned());
         let statuses = on.statuses.iter().map(u16::to_string);
-        let of_grpc = on.grpc.iter().map(|status| format!("grpc:{}", grpc::name((*status).into())));
+        let of_grpc = on.grpc.iter().map(|status| format!("grpc:{}", grpc::name(*status)));
         Self {
             attempts: retry.attempts,
             on: ["connect".to_owned()].into_iter().chain(named).chain(statuses).chain(of_grpc).collect(),

@@ -358,7 +358,7 @@ const fn is_server_error(status: u8) -> bool {
 
 /// The name of a status as the gRPC project writes it.
 fn status_name(status: u8) -> String {
-    weir_h1::grpc::name(status.into()).to_ascii_uppercase()
+    grpc::name(status).to_ascii_uppercase()
 }
 
 /// Splits a host from its port.

@@ -154,7 +154,7 @@ impl IntoFilter for CircuitBreakerSettings {
         }
         let mut grpc = Vec::new();
         for (at, name) in self.grpc.iter().enumerate() {
-            match weir_h1::grpc::number(name).filter(|status| *status != 0) {
+            match weir_filter::grpc::number(name).filter(|status| *status != 0) {
                 Some(status) => grpc.push(status),
                 None => {
                     let hint =
