@@ -144,15 +144,6 @@ impl Api {
         Some((binding, self.schema.message(method.input)?, self.schema.message(method.output)?))
     }
 
-    /// Whether the call accepts any body unchanged.
-    pub fn takes_raw(&self, call: &Call) -> bool {
-        self.parts(call).is_some_and(|(binding, input, _)| match binding.body {
-            BodyOf::All => input.known == Known::HttpBody,
-            BodyOf::Field(at) => self.message_of(input, at).is_some_and(|m| m.known == Known::HttpBody),
-            BodyOf::None => false,
-        })
-    }
-
     fn message_of(&self, of: &Message, place: u16) -> Option<&Message> {
         match of.fields.get(usize::from(place))?.kind {
             crate::schema::Kind::Message(at) => self.schema.message(at),
