@@ -7,7 +7,8 @@ use std::fmt::Write;
 use std::time::SystemTime;
 use weir_filter::filter::{Answer, Body, Refusal};
 use weir_filter::grpc;
-use weir_filter::phrases::{neutral, reason};
+use weir_filter::phrases::neutral;
+use weir_h1::reason;
 use weir_h1::{FieldName, Fields, Known, ResponseHead};
 use weir_upstream::error::{self, Cause};
 

@@ -39,8 +39,8 @@ pub mod store;
 pub mod template;
 pub mod testing;
 
-pub use phrases::reason;
 pub use weir_config as config;
+pub use weir_h1::reason;
 pub use weir_route as route;
 pub use weir_upstream::{error, fetch};
 

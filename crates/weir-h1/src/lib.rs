@@ -18,6 +18,7 @@ mod head;
 mod list;
 mod name;
 mod parse;
+mod reason;
 mod scan;
 mod section;
 
@@ -29,3 +30,4 @@ pub use head::{Connection, Method, RequestHead, ResponseHead, TargetForm, Versio
 pub use list::split_unquoted;
 pub use name::{Claim, FieldName, InvalidName, Known, NameSet, is_token};
 pub use parse::{Progress, parse_request, parse_response};
+pub use reason::reason;

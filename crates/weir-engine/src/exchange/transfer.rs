@@ -15,7 +15,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use weir_filter::filter::Cx;
 use weir_filter::grpc;
-use weir_filter::phrases::reason;
+use weir_h1::reason;
 use weir_h1::{BodyKind, Connection as Wish, FieldName, Known, Method, ResponseHead, Version};
 use weir_telemetry::Closed;
 use weir_upstream::error::{self, Cause};
