@@ -119,6 +119,14 @@ impl Upstream {
         }
     }
 
+    /// The same, with its first request read.
+    #[track_caller]
+    pub fn accept_request(&self) -> Conn {
+        let mut conn = self.accept();
+        conn.read_request();
+        conn
+    }
+
     /// The next connection that the test has not taken yet, if there is one.
     pub fn try_accept(&self) -> Option<Conn> {
         self.accepted.try_recv().ok()

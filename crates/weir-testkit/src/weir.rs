@@ -20,7 +20,7 @@ use crate::alone;
 use crate::h2::H2;
 use crate::output::{LogLine, Output};
 use crate::wire::DEADLINE;
-use crate::{Client, Upstream};
+use crate::{Client, Conn, Upstream};
 
 /// Defaults added to a config that does not set them, so that tests run in parallel and behave predictably. They
 /// are a free port for the admin listener, one worker (so that two clients share a pool), no file watching, and
@@ -160,6 +160,14 @@ impl Weir {
     #[track_caller]
     pub fn client(&self) -> Client {
         Client::connect(self.address("web"))
+    }
+
+    /// A new client that has sent this, and the new connection on which the upstream has read it.
+    #[track_caller]
+    pub fn begin(&self, upstream: &Upstream, request: impl AsRef<[u8]>) -> (Client, Conn) {
+        let mut client = self.client();
+        client.send(request);
+        (client, upstream.accept_request())
     }
 
     /// An HTTP/2 client of the listener `web`.

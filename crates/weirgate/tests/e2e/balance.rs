@@ -404,14 +404,12 @@ fn an_endpoint_that_comes_back_is_used_again() {
     let mut client = weir.client();
     for _ in 0..3 {
         client.send(GET);
-        let mut conn = upstream.accept();
-        conn.read_request();
+        let conn = upstream.accept_request();
         conn.reset();
         assert_eq!(client.read_response().status, 502);
     }
     client.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let mut conn = upstream.accept_request();
     conn.send(OK_BODY);
     client.read_response().expect_body("ok");
 }

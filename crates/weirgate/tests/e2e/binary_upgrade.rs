@@ -90,10 +90,7 @@ fn an_idle_connection_brings_one_more_request_and_a_tunnel_lives_on() {
     let upstream = Upstream::listen();
     let mut weir = Weir::start_installed(&config_for(&upstream, ""));
     let (mut client, mut conn) = tunnel(&weir, &upstream);
-    let mut idle = weir.client();
-    idle.send(GET);
-    let mut service = upstream.accept();
-    service.read_request();
+    let (mut idle, mut service) = weir.begin(&upstream, GET);
     service.send(OK_BODY);
     idle.read_response().expect_status(200).expect_no_header("connection");
 
@@ -119,10 +116,7 @@ fn an_idle_connection_brings_one_more_request_and_a_tunnel_lives_on() {
 fn a_connection_whose_head_promised_it_carries_one_more_request() {
     let upstream = Upstream::listen();
     let weir = Weir::start_installed(&config_for(&upstream, ""));
-    let mut client = weir.client();
-    client.send(GET);
-    let mut service = upstream.accept();
-    service.read_request();
+    let (mut client, mut service) = weir.begin(&upstream, GET);
     service.send("HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf");
     client.expect("HTTP/1.1 200 OK\r\n");
     weir.upgrade().unwrap();
@@ -191,10 +185,7 @@ fn a_started_program_inherits_no_descriptor() {
     fs::write(weir.dir().join("files/large"), vec![b'x'; 64 << 20]).unwrap();
     large.send("GET /files/large HTTP/1.1\r\nHost: weir.test\r\n\r\n");
     large.expect("HTTP/1.1 200 OK\r\n");
-    let mut kept = weir.client();
-    kept.send(GET.replace("/ ", "/kept "));
-    let mut service = upstream.accept();
-    service.read_request();
+    let (mut kept, mut service) = weir.begin(&upstream, GET.replace("/ ", "/kept "));
     service.send(OK_BODY);
     kept.read_response().expect_status(200);
     let mut secure = Client::connect_tls(weir.address("tls"), &Tls::new(&authority, "weir.test"));
@@ -325,10 +316,7 @@ fn a_successor_that_dies_is_replaced() {
     let dead = weir.upgrade().unwrap();
     kill(dead, "-KILL");
     // The request waits in the socket, which the old process keeps open, until another process accepts.
-    let mut waiting = weir.client();
-    waiting.send(GET);
-    let mut service = upstream.accept();
-    service.read_request();
+    let (mut waiting, mut service) = weir.begin(&upstream, GET);
     service.send(OK_BODY);
     waiting.read_response().expect_status(200);
     let fresh = taken_over(&weir, dead);

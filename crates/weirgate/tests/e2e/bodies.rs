@@ -42,10 +42,7 @@ fn chunks_are_framed_anew() {
 fn a_streamed_answer_arrives_as_it_comes() {
     let upstream = Upstream::listen();
     let weir = Weir::in_front_of(&upstream);
-    let mut client = weir.client();
-    client.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, mut conn) = weir.begin(&upstream, GET);
     conn.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
     client.read_head();
     for part in ["one", "two", "three"] {
@@ -168,10 +165,7 @@ fn a_body_cut_short_looks_cut_short() {
 fn a_reset_in_a_close_delimited_body_looks_cut_short() {
     let upstream = Upstream::listen();
     let weir = Weir::in_front_of(&upstream);
-    let mut client = weir.client();
-    client.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, mut conn) = weir.begin(&upstream, GET);
     conn.send("HTTP/1.1 200 OK\r\n\r\nhalf");
     client.read_until("half");
     conn.reset();

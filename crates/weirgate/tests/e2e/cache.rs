@@ -130,8 +130,7 @@ fn who_has_what_is_fetched_does_not_get_it_again() {
         let target = format!("/{leaves}");
         let (mut leader, mut follower) = (weir.client(), weir.client());
         leader.send(format!("GET {target} HTTP/1.1\r\nHost: weir.test\r\nIf-None-Match: \"e\"\r\n\r\n"));
-        let mut conn = upstream.accept();
-        conn.read_request();
+        let mut conn = upstream.accept_request();
         conn.send([&*head, begin].concat());
         leader.read_response().expect_status(304);
         follower.send(format!("GET {target} HTTP/1.1\r\nHost: weir.test\r\n\r\n"));
@@ -149,16 +148,13 @@ fn who_has_what_is_fetched_does_not_get_it_again() {
         drop(conn);
     }
     // A truncated answer is not stored, and does not affect a client that got all of it.
-    let mut client = weir.client();
-    client.send("GET /broken HTTP/1.1\r\nHost: weir.test\r\nIf-None-Match: \"e\"\r\n\r\n");
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, mut conn) =
+        weir.begin(&upstream, "GET /broken HTTP/1.1\r\nHost: weir.test\r\nIf-None-Match: \"e\"\r\n\r\n");
     conn.send([&*head, begin].concat());
     client.read_response().expect_status(304);
     drop(conn);
     client.send("GET /broken HTTP/1.1\r\nHost: weir.test\r\n\r\n");
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let mut conn = upstream.accept_request();
     conn.send([&*head, &*body].concat());
     client.read_response().expect_status(200).expect_body(&body);
 }
@@ -210,8 +206,7 @@ fn one_fetch_for_all_who_ask_for_the_same() {
     let address = weir.address("web");
     let mut clients: Vec<Client> = (0..MANY).map(|_| Client::connect(&address)).collect();
     clients[0].send("GET /big HTTP/1.1\r\nHost: weir.test\r\n\r\n");
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let mut conn = upstream.accept_request();
     clients[1..].iter_mut().for_each(|c| c.send("GET /big HTTP/1.1\r\nHost: weir.test\r\n\r\n"));
     conn.send(
         "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n",
@@ -243,8 +238,7 @@ fn an_answer_that_is_not_kept_lets_the_others_go() {
     let address = weir.address("web");
     let mut clients: Vec<Client> = (0..4).map(|_| Client::connect(&address)).collect();
     clients[0].send("GET / HTTP/1.1\r\nHost: weir.test\r\n\r\n");
-    let mut first = upstream.accept();
-    first.read_request();
+    let mut first = upstream.accept_request();
     clients[1..].iter_mut().for_each(|c| c.send("GET / HTTP/1.1\r\nHost: weir.test\r\n\r\n"));
     first
         .send("HTTP/1.1 200 OK\r\nCache-Control: private\r\nConnection: close\r\nContent-Length: 1\r\n\r\n0");
@@ -271,13 +265,11 @@ fn a_failure_sends_one_other_and_not_all() {
     let address = weir.address("web");
     let mut clients: Vec<Client> = (0..3).map(|_| Client::connect(&address)).collect();
     clients[0].send("GET / HTTP/1.1\r\nHost: weir.test\r\n\r\n");
-    let mut first = upstream.accept();
-    first.read_request();
+    let mut first = upstream.accept_request();
     clients[1..].iter_mut().for_each(|c| c.send("GET / HTTP/1.1\r\nHost: weir.test\r\n\r\n"));
     first.send("HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
     clients[0].read_response().expect_status(503);
-    let mut second = upstream.accept();
-    second.read_request();
+    let mut second = upstream.accept_request();
     second.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 2\r\n\r\nok");
     clients[1..].iter_mut().for_each(|c| drop(c.read_response().expect_status(200).expect_body("ok").text()));
     assert_eq!(upstream.requests().len(), 2);
@@ -291,12 +283,10 @@ fn a_leader_that_leaves_takes_nobody_with_it() {
     let address = weir.address("web");
     let (mut leader, mut follower) = (Client::connect(&address), Client::connect(&address));
     leader.send("GET / HTTP/1.1\r\nHost: weir.test\r\n\r\n");
-    let mut first = upstream.accept();
-    first.read_request();
+    let _first = upstream.accept_request();
     follower.send("GET / HTTP/1.1\r\nHost: weir.test\r\n\r\n");
     leader.reset();
-    let mut second = upstream.accept();
-    second.read_request();
+    let mut second = upstream.accept_request();
     second.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 2\r\n\r\nok");
     follower.read_response().expect_status(200).expect_body("ok");
 }
@@ -309,8 +299,7 @@ fn a_leader_that_leaves_in_the_middle_cuts_nobody() {
     let address = weir.address("web");
     let (mut leader, mut follower) = (Client::connect(&address), Client::connect(&address));
     leader.send("GET / HTTP/1.1\r\nHost: weir.test\r\n\r\n");
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let mut conn = upstream.accept_request();
     conn.send(
         "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n",
     );
@@ -355,18 +344,12 @@ fn a_leader_that_does_not_read_holds_nobody_up() {
 fn half_an_answer_is_never_kept() {
     let upstream = Upstream::listen();
     let weir = weir_with(&upstream, "");
-    let mut client = weir.client();
-    client.send("GET / HTTP/1.1\r\nHost: weir.test\r\n\r\n");
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, mut conn) = weir.begin(&upstream, "GET / HTTP/1.1\r\nHost: weir.test\r\n\r\n");
     conn.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 10\r\n\r\nhalf");
     conn.close();
     client.read_until("half");
     client.expect_close();
-    let mut client = weir.client();
-    client.send("GET / HTTP/1.1\r\nHost: weir.test\r\n\r\n");
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, mut conn) = weir.begin(&upstream, "GET / HTTP/1.1\r\nHost: weir.test\r\n\r\n");
     conn.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 5\r\n\r\nwhole");
     client.read_response().expect_body("whole");
     client.get("/").expect_body("whole");
@@ -424,10 +407,7 @@ fn what_is_not_for_all_is_not_kept() {
 fn an_upstream_that_fails_is_covered_up_where_that_is_wanted() {
     let upstream = Upstream::listen();
     let weir = weir_with(&upstream, "stale_if_error: 1h");
-    let mut client = weir.client();
-    client.send("GET / HTTP/1.1\r\nHost: weir.test\r\n\r\n");
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, mut conn) = weir.begin(&upstream, "GET / HTTP/1.1\r\nHost: weir.test\r\n\r\n");
     conn.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nAge: 100\r\nContent-Length: 2\r\n\r\nok");
     client.read_response().expect_body("ok");
     client.send("GET / HTTP/1.1\r\nHost: weir.test\r\n\r\n");

@@ -27,10 +27,7 @@ fn ask(method: &str, path: &str) -> String {
 
 /// A request that its upstream has received but not answered.
 fn under_way(weir: &Weir, upstream: &Upstream, request: &str) -> (Client, Conn) {
-    let mut client = weir.client();
-    client.send(request);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (client, conn) = weir.begin(upstream, request);
     (client, conn)
 }
 
@@ -59,14 +56,12 @@ fn a_client_that_closes_cancels_its_get() {
         let mut client = weir.client();
         for _ in 0..n {
             client.send(GET);
-            let mut conn = upstream.accept();
-            conn.read_request();
+            let mut conn = upstream.accept_request();
             conn.send("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
             client.read_response().expect_status(200);
         }
         client.send(ask("GET", path));
-        let mut conn = upstream.accept();
-        conn.read_request();
+        let mut conn = upstream.accept_request();
         client.close();
         conn.expect_close();
         expect_gone(&weir, path);
@@ -88,8 +83,7 @@ fn a_client_of_tls_that_closes_cancels_its_get() {
     for tls in [Tls::new(&authority, "weir.test"), Tls::new(&authority, "weir.test").only_1_2()] {
         let mut client = Client::connect_tls(weir.address("web"), &tls);
         client.send(GET);
-        let mut conn = upstream.accept();
-        conn.read_request();
+        let mut conn = upstream.accept_request();
         client.half_close(); // close_notify, then FIN
         conn.expect_close();
     }
@@ -134,8 +128,7 @@ fn a_request_that_is_to_finish_does_however_its_client_leaves() {
     let (closed, mut of_closed) = under_way(&weir, &upstream, &ask("GET", "/finish"));
     let mut h2 = weir.h2();
     let stream = h2.get("/finish");
-    let mut of_stream = upstream.accept();
-    of_stream.read_request();
+    let mut of_stream = upstream.accept_request();
     let (get, mut got) = under_way(&weir, &upstream, &ask("GET", "/get"));
     reset.reset();
     closed.close();
@@ -191,8 +184,7 @@ fn requests_before_the_last_are_answered_when_their_client_has_closed() {
     let mut client = weir.client();
     client.send([ask("GET", "/1"), ask("GET", "/2")].concat());
     client.half_close();
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let mut conn = upstream.accept_request();
     let (get, mut got) = under_way(&weir, &upstream, &ask("GET", "/get"));
     get.close();
     got.expect_close();

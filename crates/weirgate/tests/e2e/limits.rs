@@ -218,8 +218,7 @@ fn connections_to_an_upstream() {
     let weir = weir_with(&upstream, "limits: { connections: 1, pending: 1 }");
     let (mut one, mut two, mut three) = (weir.client(), weir.client(), weir.client());
     one.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let mut conn = upstream.accept_request();
     two.send(GET);
     // The second waits. Once it is in the queue, the third finds no room; before that, the third would wait itself.
     // Whichever of the two is answered first is the one too many.
@@ -247,8 +246,7 @@ fn waiting_for_a_connection_has_an_end() {
     let weir = weir_with(&upstream, "limits: { connections: 1 }, timeouts: { connect: 100ms }");
     let (mut one, mut two) = (weir.client(), weir.client());
     one.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let mut conn = upstream.accept_request();
     two.get("/").expect_cause(PENDING_TIMEOUT);
     conn.send(OK_BODY);
     one.read_response().expect_body("ok");

@@ -25,11 +25,9 @@ fn a_busy_connection_is_not_shared() {
     let weir = Weir::in_front_of(&upstream);
     let (mut one, mut two) = (weir.client(), weir.client());
     one.send(GET);
-    let mut first = upstream.accept();
-    first.read_request();
+    let mut first = upstream.accept_request();
     two.send(GET);
-    let mut second = upstream.accept();
-    second.read_request();
+    let mut second = upstream.accept_request();
     second.send("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\ntwo");
     two.read_response().expect_body("two");
     first.send("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none");
@@ -60,10 +58,7 @@ fn no_reuse_where_keepalive_is_off() {
 fn an_idle_connection_is_closed_in_time() {
     let upstream = Upstream::listen();
     let weir = weir_with(&upstream, "keepalive: 100ms");
-    let mut client = weir.client();
-    client.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, mut conn) = weir.begin(&upstream, GET);
     conn.send(OK);
     client.read_response();
     conn.expect_eof();
@@ -73,18 +68,14 @@ fn an_idle_connection_is_closed_in_time() {
 fn a_connection_that_the_upstream_closed_is_forgotten() {
     let upstream = Upstream::listen();
     let weir = Weir::in_front_of(&upstream);
-    let mut client = weir.client();
-    client.send(POST);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, mut conn) = weir.begin(&upstream, POST);
     conn.send(OK);
     client.read_response().expect_status(200);
     conn.half_close();
     conn.expect_eof();
     // A POST cannot be retried: it must find a fresh connection immediately.
     client.send(POST);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let mut conn = upstream.accept_request();
     conn.send(OK_BODY);
     client.read_response().expect_body("ok");
 }
@@ -104,16 +95,12 @@ fn a_connection_that_is_no_longer_good_is_not_taken() {
         |(_, end)| {
             let upstream = Upstream::listen();
             let weir = Weir::in_front_of(&upstream);
-            let mut client = weir.client();
-            client.send(GET);
-            let mut conn = upstream.accept();
-            conn.read_request();
+            let (mut client, mut conn) = weir.begin(&upstream, GET);
             conn.send(OK);
             client.read_response().expect_status(200);
             end(&mut conn);
-            client.send(POST); // which cannot be retried
-            let mut fresh = upstream.accept();
-            fresh.read_request();
+            client.send(POST); // which cannot be tried again
+            let mut fresh = upstream.accept_request();
             fresh.send(OK_BODY);
             client.read_response().expect_status(200).expect_body("ok");
         },
@@ -124,18 +111,12 @@ fn a_connection_that_is_no_longer_good_is_not_taken() {
 fn a_client_that_leaves_spoils_its_connection_only() {
     let upstream = Upstream::listen();
     let weir = Weir::in_front_of(&upstream);
-    let mut client = weir.client();
-    client.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, mut conn) = weir.begin(&upstream, GET);
     conn.send("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf");
     client.read_until("half");
     client.reset();
     conn.expect_close();
-    let mut client = weir.client();
-    client.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, mut conn) = weir.begin(&upstream, GET);
     conn.send(OK_BODY);
     client.read_response().expect_body("ok");
 }
@@ -147,10 +128,7 @@ fn a_client_that_leaves_spoils_its_connection_only() {
 fn raced(request: &str) -> (Weir, Upstream, Client) {
     let upstream = Upstream::listen();
     let weir = Weir::in_front_of(&upstream);
-    let mut client = weir.client();
-    client.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, mut conn) = weir.begin(&upstream, GET);
     conn.send(OK);
     client.read_response().expect_status(200);
     client.send(request);
@@ -162,8 +140,7 @@ fn raced(request: &str) -> (Weir, Upstream, Client) {
 #[test]
 fn a_get_that_lost_the_race_is_sent_again() {
     let (_weir, upstream, mut client) = raced(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let mut conn = upstream.accept_request();
     conn.send(OK_BODY);
     client.read_response().expect_status(200).expect_body("ok");
 }
@@ -172,8 +149,7 @@ fn a_get_that_lost_the_race_is_sent_again() {
 fn a_put_without_a_body_is_sent_again() {
     let (_weir, upstream, mut client) =
         raced("PUT / HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 0\r\n\r\n");
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let mut conn = upstream.accept_request();
     conn.send(OK_BODY);
     client.read_response().expect_body("ok");
 }
@@ -192,10 +168,7 @@ fn a_post_is_never_sent_twice() {
 fn a_get_on_a_fresh_connection_is_not_sent_again() {
     let upstream = Upstream::listen();
     let weir = Weir::in_front_of(&upstream);
-    let mut client = weir.client();
-    client.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, conn) = weir.begin(&upstream, GET);
     conn.close();
     client.read_response().expect_cause(UPSTREAM_CLOSED);
     upstream.expect_no_connection();
@@ -205,10 +178,7 @@ fn a_get_on_a_fresh_connection_is_not_sent_again() {
 fn a_get_is_not_sent_again_once_an_answer_began() {
     let upstream = Upstream::listen();
     let weir = Weir::in_front_of(&upstream);
-    let mut client = weir.client();
-    client.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, mut conn) = weir.begin(&upstream, GET);
     conn.send(OK);
     client.read_response();
     client.send(GET);
@@ -224,10 +194,7 @@ fn a_get_is_not_sent_again_once_an_answer_began() {
 fn a_reset_is_told_from_a_close() {
     let upstream = Upstream::listen();
     let weir = Weir::in_front_of(&upstream);
-    let mut client = weir.client();
-    client.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, conn) = weir.begin(&upstream, GET);
     conn.reset();
     client.read_response().expect_cause(UPSTREAM_RESET);
 }

@@ -87,10 +87,7 @@ fn connect_is_refused() {
 fn a_response_without_a_date_gets_one() {
     let upstream = Upstream::listen();
     let weir = Weir::in_front_of(&upstream);
-    let mut client = weir.client();
-    client.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, mut conn) = weir.begin(&upstream, GET);
     conn.send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
     let date = client.read_response().head.all("date").join(", ");
     assert!(date.len() == 29 && date.ends_with(" GMT"), "{date}");
@@ -121,10 +118,7 @@ fn head_has_no_body() {
 fn statuses_without_a_body() {
     let upstream = Upstream::listen();
     let weir = Weir::in_front_of(&upstream);
-    let mut client = weir.client();
-    client.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, mut conn) = weir.begin(&upstream, GET);
     conn.send("HTTP/1.1 204 No Content\r\nX-A: b\r\n\r\n");
     client.read_response().expect_status(204).expect_header("x-a", "b").expect_no_header("transfer-encoding");
     client.send(GET);
@@ -152,10 +146,7 @@ fn an_empty_body_is_not_a_missing_one() {
 fn informational_answers_are_passed_on() {
     let upstream = Upstream::listen();
     let weir = Weir::in_front_of(&upstream);
-    let mut client = weir.client();
-    client.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, mut conn) = weir.begin(&upstream, GET);
     conn.send("HTTP/1.1 103 Early Hints\r\nLink: </s.css>\r\n\r\n");
     client.read_response().expect_status(103).expect_header("link", "</s.css>");
     conn.send("HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
@@ -351,8 +342,7 @@ fn a_client_that_has_said_all_still_hears_the_answer() {
     let mut client = weir.client();
     client.send(GET);
     client.half_close();
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let mut conn = upstream.accept_request();
     conn.send(OK_BODY);
     client.read_response().expect_status(200).expect_body("ok");
     client.expect_eof();
@@ -362,10 +352,7 @@ fn a_client_that_has_said_all_still_hears_the_answer() {
 fn a_client_that_resets_cancels_its_request() {
     let upstream = Upstream::listen();
     let weir = Weir::in_front_of(&upstream);
-    let mut client = weir.client();
-    client.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (client, mut conn) = weir.begin(&upstream, GET);
     client.reset();
     conn.expect_close();
 }

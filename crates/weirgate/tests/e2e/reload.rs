@@ -272,10 +272,7 @@ fn an_idle_connection_stays() {
 fn an_exchange_under_way_ends_as_it_began() {
     let upstream = Upstream::listen();
     let weir = Weir::in_front_of(&upstream);
-    let mut client = weir.client();
-    client.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, mut conn) = weir.begin(&upstream, GET);
     conn.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nha");
     client.read_until("ha");
     weir.reload_with(&saying("two")).unwrap();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use weir_testkit::{Upstream, Weir, eventually, refusing_address};
+use weir_testkit::{Client, Conn, Upstream, Weir, eventually, refusing_address};
 
 use crate::cause::{RESPONSE_TIMEOUT, UPSTREAM_RESET};
 use crate::support::{GET, OK_BODY, config};
@@ -170,15 +170,11 @@ fn a_reset_get_goes_elsewhere_without_a_policy() {
 fn a_reset_is_told_where_there_is_one_endpoint() {
     let upstream = Upstream::listen();
     let weir = Weir::in_front_of(&upstream);
-    let mut client = weir.client();
-    client.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, conn) = weir.begin(&upstream, GET);
     conn.reset();
     client.read_response().expect_cause(UPSTREAM_RESET);
     client.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let mut conn = upstream.accept_request();
     conn.send(OK_BODY);
     client.read_response().expect_body("ok");
 }
@@ -298,25 +294,36 @@ fn an_outage_after_health_is_not_multiplied() {
     }
 }
 
+/// A GET that its only endpoint has been asked twice: again after 10 ms.
+struct Twice {
+    weir: Weir,
+    upstream: Upstream,
+    client: Client,
+    first: Conn,
+    second: Conn,
+}
+
+impl Twice {
+    #[track_caller]
+    fn asked(settings: &str) -> Self {
+        let upstream = Upstream::listen();
+        let endpoints = format!("endpoints: [{}]", upstream.address());
+        let hedge = "hedge: { after: 10ms, budget: 100% }";
+        let weir = Weir::start(&config(&format!("{endpoints}, {settings} {hedge}")));
+        let (client, first) = weir.begin(&upstream, GET);
+        let second = upstream.accept_request();
+        Self { weir, upstream, client, first, second }
+    }
+}
+
 #[test]
 fn hedges_and_retries_share_one_count_of_attempts() {
     for (retry, expected) in [("", 2), ("retry: { attempts: 3, on: [reset, 503] },", 3)] {
-        let upstream = Upstream::listen();
-        let weir = Weir::start(&config(&format!(
-            "endpoints: [{}], {retry} hedge: {{ after: 10ms, budget: 100% }}",
-            upstream.address()
-        )));
-        let mut client = weir.client();
-        client.send(GET);
-        let mut first = upstream.accept();
-        first.read_request();
-        let mut second = upstream.accept();
-        second.read_request();
+        let Twice { weir: _weir, upstream, mut client, first, second } = Twice::asked(retry);
         first.reset();
         second.reset();
         if expected == 3 {
-            let mut third = upstream.accept();
-            third.read_request();
+            let third = upstream.accept_request();
             third.reset();
         }
         client.read_response().expect_cause(UPSTREAM_RESET);
@@ -359,8 +366,7 @@ fn another_endpoint_answers_in_place_of_a_slow_one() {
     let seen = good.requests();
     assert_eq!(seen.iter().filter(|request| request.body.bytes == b"body").count(), 2, "{seen:?}");
     // The superseded attempt is dropped and reported.
-    let mut conn = slow.accept();
-    conn.read_request();
+    let mut conn = slow.accept_request();
     conn.expect_close();
     let line = weir.wait_stdout("canceled");
     assert!(line.contains(&format!("\"failed_attempts\":\"{} canceled ", slow.address())), "{line}");
@@ -379,17 +385,7 @@ fn another_endpoint_answers_in_place_of_a_slow_one() {
 
 #[test]
 fn a_slow_answer_wins_over_a_bad_one() {
-    let upstream = Upstream::listen();
-    let weir = Weir::start(&config(&format!(
-        "endpoints: [{}], hedge: {{ after: 10ms, budget: 100% }}",
-        upstream.address()
-    )));
-    let mut client = weir.client();
-    client.send(GET);
-    let mut first = upstream.accept();
-    first.read_request();
-    let mut second = upstream.accept();
-    second.read_request();
+    let Twice { weir, upstream: _upstream, mut client, mut first, mut second } = Twice::asked("");
     second.send(UNAVAILABLE);
     second.expect_close(); // it was read, and dropped
     first.send(OK_BODY);
@@ -400,17 +396,7 @@ fn a_slow_answer_wins_over_a_bad_one() {
 #[test]
 fn an_error_that_loses_counts_at_its_endpoint() {
     for second_is_bad in [false, true] {
-        let upstream = Upstream::listen();
-        let weir = Weir::start(&config(&format!(
-            "endpoints: [{}], hedge: {{ after: 10ms, budget: 100% }}",
-            upstream.address()
-        )));
-        let mut client = weir.client();
-        client.send(GET);
-        let mut first = upstream.accept();
-        first.read_request();
-        let mut second = upstream.accept();
-        second.read_request();
+        let Twice { weir, upstream: _upstream, mut client, mut first, mut second } = Twice::asked("");
         let (bad, good) = if second_is_bad { (&mut second, &mut first) } else { (&mut first, &mut second) };
         bad.send(UNAVAILABLE);
         if second_is_bad {
@@ -454,17 +440,7 @@ fn a_budget_bounds_the_second_attempts() {
 
 #[test]
 fn the_only_endpoint_is_asked_twice() {
-    let upstream = Upstream::listen();
-    let weir = Weir::start(&config(&format!(
-        "endpoints: [{}], hedge: {{ after: 10ms, budget: 100% }}",
-        upstream.address()
-    )));
-    let mut client = weir.client();
-    client.send(GET);
-    let mut first = upstream.accept();
-    first.read_request();
-    let mut second = upstream.accept();
-    second.read_request();
+    let Twice { weir: _weir, upstream: _upstream, mut client, mut first, mut second } = Twice::asked("");
     second.send(OK_BODY);
     client.read_response().expect_status(200).expect_body("ok");
     first.expect_close();
@@ -472,17 +448,7 @@ fn the_only_endpoint_is_asked_twice() {
 
 #[test]
 fn a_failed_first_attempt_leaves_it_to_the_second() {
-    let upstream = Upstream::listen();
-    let weir = Weir::start(&config(&format!(
-        "endpoints: [{}], hedge: {{ after: 10ms, budget: 100% }}",
-        upstream.address()
-    )));
-    let mut client = weir.client();
-    client.send(GET);
-    let mut first = upstream.accept();
-    first.read_request();
-    let mut second = upstream.accept();
-    second.read_request();
+    let Twice { weir: _weir, upstream: _upstream, mut client, first, mut second } = Twice::asked("");
     first.reset();
     second.send(OK_BODY);
     client.read_response().expect_status(200).expect_body("ok");

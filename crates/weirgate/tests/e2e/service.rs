@@ -60,10 +60,7 @@ fn what_the_unit_allows_is_enough() {
         let status = if path.ends_with("page") { 200 } else { 404 };
         weir.client().get(path).expect_status(status);
     }
-    let mut kept = weir.client();
-    kept.send(GET);
-    let mut service = upstream.accept();
-    service.read_request();
+    let (mut kept, mut service) = weir.begin(&upstream, GET);
     service.send(OK_BODY);
     kept.read_response().expect_status(200).expect_body("ok");
     kept.get("/").expect_status(200).expect_body("ok");

@@ -134,8 +134,7 @@ fn an_answer_that_does_not_come() {
     let mut client = weir.client();
     let started = Instant::now();
     client.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let mut conn = upstream.accept_request();
     client.read_response().expect_cause(RESPONSE_TIMEOUT);
     let took = started.elapsed();
     assert!((150..1000).contains(&took.as_millis()), "{took:?}");
@@ -146,10 +145,7 @@ fn an_answer_that_does_not_come() {
 fn an_answer_that_begins_and_stops_in_its_head() {
     let upstream = Upstream::listen();
     let weir = weir_with(&upstream, "timeouts: { response: 150ms }");
-    let mut client = weir.client();
-    client.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, mut conn) = weir.begin(&upstream, GET);
     conn.send("HTTP/1.1 200 OK\r\nContent-Le");
     client.read_response().expect_cause(RESPONSE_TIMEOUT);
     conn.expect_close();
@@ -159,10 +155,7 @@ fn an_answer_that_begins_and_stops_in_its_head() {
 fn a_1xx_is_no_answer() {
     let upstream = Upstream::listen();
     let weir = weir_with(&upstream, "timeouts: { response: 150ms }");
-    let mut client = weir.client();
-    client.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, mut conn) = weir.begin(&upstream, GET);
     conn.send("HTTP/1.1 103 Early Hints\r\n\r\n");
     client.read_response().expect_status(103);
     client.read_response().expect_cause(RESPONSE_TIMEOUT);
@@ -188,10 +181,7 @@ fn a_slow_request_does_not_use_up_the_time_of_the_answer() {
 fn an_answer_that_stops_in_its_body_looks_cut_short() {
     let upstream = Upstream::listen();
     let weir = weir_with(&upstream, "timeouts: { body: 100ms }");
-    let mut client = weir.client();
-    client.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, mut conn) = weir.begin(&upstream, GET);
     conn.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
     let broken = client.try_read_response().expect_err("cut short");
     assert_eq!(broken.body, b"half");
@@ -203,10 +193,7 @@ fn an_answer_that_stops_in_its_body_looks_cut_short() {
 fn the_whole_exchange() {
     let upstream = Upstream::listen();
     let weir = weir_with(&upstream, "timeouts: { exchange: 200ms, response: 10s }");
-    let mut client = weir.client();
-    client.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, mut conn) = weir.begin(&upstream, GET);
     client.read_response().expect_cause(EXCHANGE_TIMEOUT);
     conn.expect_close();
 }
@@ -221,10 +208,7 @@ fn the_whole_exchange_where_no_connection_is_free() {
          filters: [ {{ timeout: {{ exchange: 200ms }} }} ], upstream: up }}\n",
         upstream.address()
     ));
-    let mut slow = weir.client();
-    slow.send("GET /slow HTTP/1.1\r\nHost: weir.test\r\n\r\n");
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut slow, mut conn) = weir.begin(&upstream, "GET /slow HTTP/1.1\r\nHost: weir.test\r\n\r\n");
     weir.client().get("/quick").expect_cause(EXCHANGE_TIMEOUT);
     conn.send(OK);
     slow.read_response().expect_status(200);

@@ -306,15 +306,11 @@ routes:
         upstream.address(),
         tracing(&collector, ""),
     ));
-    let mut slow = weir.client();
-    slow.send(get("/slow", ""));
-    let mut first = upstream.accept();
-    first.read_request();
+    let (mut slow, mut first) = weir.begin(&upstream, get("/slow", ""));
     let mut client = weir.client();
     for _ in 0..2 {
         client.send(get("/bad", ""));
-        let mut conn = upstream.accept();
-        conn.read_request();
+        let mut conn = upstream.accept_request();
         conn.send("HTTP/1.1 500 Bad\r\nConnection: close\r\nContent-Length: 0\r\n\r\n");
         client.read_response().expect_status(500);
     }

@@ -169,10 +169,7 @@ fn a_tunnel_is_never_pooled() {
     let (client, mut conn) = tunnel(&weir, &upstream);
     client.close();
     conn.expect_close();
-    let mut client = weir.client();
-    client.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, mut conn) = weir.begin(&upstream, GET);
     conn.send(OK_BODY);
     client.read_response().expect_body("ok");
 }

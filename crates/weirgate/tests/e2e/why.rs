@@ -234,10 +234,8 @@ fn hung_up() {
 fn reset() {
     let upstream = Upstream::listen();
     let weir = with(&upstream, "");
-    let mut client = weir.client();
-    client.send("POST / HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 0\r\n\r\n");
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, conn) =
+        weir.begin(&upstream, "POST / HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 0\r\n\r\n");
     conn.reset();
     client.read_response().expect_status(502);
     expect(&weir, "upstream_reset", &["reset the connection", "reset by peer"], None);
@@ -294,10 +292,7 @@ fn its_own_error() {
 fn no_place_in_the_pool() {
     let upstream = Upstream::listen();
     let weir = with(&upstream, "limits: { connections: 1, pending: 1 }, timeouts: { connect: 50ms }");
-    let mut first = weir.client();
-    first.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut first, mut conn) = weir.begin(&upstream, GET);
     weir.client().get("/").expect_status(503);
     expect(
         &weir,
@@ -472,8 +467,7 @@ fn a_client_that_leaves() {
     ));
     let mut h2: H2<Client> = weir.h2();
     let stream = h2.get("/");
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let _conn = upstream.accept_request();
     h2.send(&Frame::reset(stream, 8));
     let told = expect(&weir, "client_closed", &["did not wait for the answer", "was being waited for"], None);
     assert_eq!(told["client"]["protocol"], "HTTP/2");

@@ -109,8 +109,7 @@ fn large_objects_stream_while_they_are_stored() {
     let address = weir.address("web");
     let (mut leader, mut follower) = (Client::connect(&address), Client::connect(&address));
     leader.send("GET /large HTTP/1.1\r\nHost: weir.test\r\n\r\n");
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let mut conn = upstream.accept_request();
     conn.send(format!("HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: {LARGE}\r\n\r\n"));
     conn.send(&body[..1000]);
     follower.send("GET /large HTTP/1.1\r\nHost: weir.test\r\n\r\n");
@@ -152,10 +151,7 @@ fn half_an_answer_is_not_kept_by_a_process_that_is_killed() {
     let upstream = Upstream::listen();
     let folder = TempDir::new().unwrap();
     let mut weir = weir_with(&upstream, folder.path());
-    let mut client = weir.client();
-    client.send("GET /a HTTP/1.1\r\nHost: weir.test\r\n\r\n");
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (_client, mut conn) = weir.begin(&upstream, "GET /a HTTP/1.1\r\nHost: weir.test\r\n\r\n");
     conn.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: 3000000\r\n\r\n");
     conn.send(vec![b'x'; 2_000_000]);
     let incoming = folder.path().join("incoming");
@@ -164,10 +160,7 @@ fn half_an_answer_is_not_kept_by_a_process_that_is_killed() {
     weir.wait_exit(Duration::from_secs(10));
     let weir = weir_with(&upstream, folder.path());
     assert_eq!(std::fs::read_dir(&incoming).unwrap().count(), 0);
-    let mut client = weir.client();
-    client.send("GET /a HTTP/1.1\r\nHost: weir.test\r\n\r\n");
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, mut conn) = weir.begin(&upstream, "GET /a HTTP/1.1\r\nHost: weir.test\r\n\r\n");
     conn.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: 5\r\n\r\nwhole");
     client.read_response().expect_body("whole");
 }
@@ -293,10 +286,7 @@ fn what_was_found_good_stays_good() {
     let upstream = Upstream::listen();
     let folder = TempDir::new().unwrap();
     let weir = weir_with(&upstream, folder.path());
-    let mut client = weir.client();
-    client.send("GET /a HTTP/1.1\r\nHost: weir.test\r\n\r\n");
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, mut conn) = weir.begin(&upstream, "GET /a HTTP/1.1\r\nHost: weir.test\r\n\r\n");
     conn.send("HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nAge: 100\r\nETag: \"e\"\r\nContent-Length: 2\r\n\r\nok");
     client.read_response().expect_body("ok");
     wait_written(&weir, 1);
@@ -342,8 +332,7 @@ fn ten_thousand_ask_at_once() {
         &url,
     ]);
     let load = load.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let mut conn = upstream.accept_request();
     let waiting = || {
         let page = metrics(&weir);
         let active =

@@ -17,10 +17,7 @@ fn weir_with(upstream: &Upstream) -> Weir {
 
 /// Fills the cache with an answer that is stale on arrival; returns the upstream's end of the connection.
 fn fill(weir: &Weir, upstream: &Upstream) -> (Client, weir_testkit::Conn) {
-    let mut client = weir.client();
-    client.send("GET /a HTTP/1.1\r\nHost: weir.test\r\n\r\n");
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, mut conn) = weir.begin(upstream, "GET /a HTTP/1.1\r\nHost: weir.test\r\n\r\n");
     conn.send(OLD);
     client.read_response().expect_body("old");
     (client, conn)

@@ -59,17 +59,13 @@ fn heads() {
         |(what, _)| *what,
         |(_, bytes)| {
             upstream.forget();
-            let mut client = weir.client();
-            client.send(GET);
-            let mut conn = upstream.accept();
-            conn.read_request();
+            let (mut client, mut conn) = weir.begin(&upstream, GET);
             conn.send(bytes);
             client.read_response().expect_cause(BAD_RESPONSE);
             conn.expect_close();
             // Nothing of it remains: the client continues, over another connection.
             client.send(GET);
-            let mut conn = upstream.accept();
-            conn.read_request();
+            let mut conn = upstream.accept_request();
             conn.send(OK_BODY);
             client.read_response().expect_status(200).expect_body("ok");
             conn.close();
@@ -81,10 +77,7 @@ fn heads() {
 fn an_upgrade_that_nobody_asked_for() {
     let upstream = Upstream::listen();
     let weir = Weir::in_front_of(&upstream);
-    let mut client = weir.client();
-    client.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, mut conn) = weir.begin(&upstream, GET);
     conn.send("HTTP/1.1 101 Switching Protocols\r\nUpgrade: evil\r\nConnection: Upgrade\r\n\r\n");
     client.read_response().expect_cause(UPGRADE_REFUSED);
     conn.expect_close();
@@ -94,16 +87,12 @@ fn an_upgrade_that_nobody_asked_for() {
 fn what_follows_a_response_is_never_the_next_one() {
     let upstream = Upstream::listen();
     let weir = Weir::in_front_of(&upstream);
-    let mut client = weir.client();
-    client.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, mut conn) = weir.begin(&upstream, GET);
     conn.send(format!("{OK_BODY}HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil"));
     client.read_response().expect_body("ok");
     conn.expect_close();
     client.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let mut conn = upstream.accept_request();
     conn.send(OK_BODY);
     client.read_response().expect_body("ok");
 }
@@ -120,17 +109,13 @@ fn a_body_where_none_can_be_is_never_the_next_response() {
         |answer| *answer,
         |answer| {
             upstream.forget();
-            let mut client = weir.client();
-            client.send(GET);
-            let mut conn = upstream.accept();
-            conn.read_request();
+            let (mut client, mut conn) = weir.begin(&upstream, GET);
             conn.send(answer);
             let status = client.read_response().status;
             assert!(matches!(status, 204 | 304), "{status}");
             conn.expect_close();
             client.send(GET);
-            let mut conn = upstream.accept();
-            conn.read_request();
+            let mut conn = upstream.accept_request();
             conn.send(OK_BODY);
             client.read_response().expect_body("ok");
             conn.close();
@@ -142,18 +127,14 @@ fn a_body_where_none_can_be_is_never_the_next_response() {
 fn an_answer_before_the_question_is_not_taken() {
     let upstream = Upstream::listen();
     let weir = Weir::in_front_of(&upstream);
-    let mut client = weir.client();
-    client.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, mut conn) = weir.begin(&upstream, GET);
     conn.send(OK_BODY);
     client.read_response();
     // It sends data while idle in the pool: the connection closes, and the next request uses another.
     conn.send("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil");
     conn.expect_close();
     client.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let mut conn = upstream.accept_request();
     conn.send(OK_BODY);
     client.read_response().expect_body("ok");
 }

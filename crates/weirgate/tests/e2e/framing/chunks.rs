@@ -68,10 +68,7 @@ fn from_an_upstream() {
         |(what, _)| *what,
         |(_, body)| {
             upstream.forget();
-            let mut client = weir.client();
-            client.send(GET);
-            let mut conn = upstream.accept();
-            conn.read_request();
+            let (mut client, mut conn) = weir.begin(&upstream, GET);
             conn.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
             let _ = conn.try_send(body);
             // The head may already be on its way: then the body must look truncated.

@@ -180,10 +180,7 @@ fn a_body_of_a_get_is_passed_on() {
 fn hop_by_hop_fields_of_an_answer_stay_here() {
     let upstream = Upstream::listen();
     let weir = Weir::in_front_of(&upstream);
-    let mut client = weir.client();
-    client.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, mut conn) = weir.begin(&upstream, GET);
     conn.send(
         "HTTP/1.1 200 OK\r\nConnection: close, X-Mine\r\nX-Mine: 1\r\nKeep-Alive: timeout=5\r\n\
          Proxy-Connection: close\r\nUpgrade: h2c\r\nX-Ours: 2\r\nContent-Length: 2\r\n\r\nok",
@@ -196,8 +193,7 @@ fn hop_by_hop_fields_of_an_answer_stay_here() {
     // It closes its own connection, not the client's.
     conn.expect_close();
     client.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let mut conn = upstream.accept_request();
     conn.send(OK_BODY);
     client.read_response().expect_body("ok");
 }

@@ -98,15 +98,13 @@ fn a_body_cut_short_is_a_reset() {
         let weir = weir(upstream.address(), "");
         let mut client = weir.h2();
         let stream = client.get("/");
-        let mut conn = upstream.accept();
-        conn.read_request();
+        let mut conn = upstream.accept_request();
         conn.send(answer);
         client.wait(stream, "the half of it", |message| message.body == b"half");
         conn.close();
         client.message(stream).expect_reset(code::INTERNAL);
         let stream = client.get("/");
-        let mut conn = upstream.accept();
-        conn.read_request();
+        let mut conn = upstream.accept_request();
         conn.send("HTTP/1.1 204 No Content\r\n\r\n");
         client.message(stream).expect_status(204);
         weir.wait_stdout("truncated");

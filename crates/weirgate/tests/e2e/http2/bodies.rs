@@ -240,8 +240,7 @@ fn a_body_that_stops() {
     assert!(conn.next_request().is_none());
     // The connection serves other requests.
     let stream = client.get("/");
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let mut conn = upstream.accept_request();
     conn.send(OK);
     client.message(stream).expect_status(200);
 }
@@ -275,8 +274,7 @@ fn an_answer_before_the_end_of_the_request() {
     let answer = client.message(stream);
     assert_eq!((answer.status(), answer.text()), (413, "no".to_owned()));
     let stream = client.get("/next");
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let mut conn = upstream.accept_request();
     conn.send(OK_BODY);
     client.message(stream).expect_status(200);
 }

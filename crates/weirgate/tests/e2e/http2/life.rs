@@ -155,8 +155,7 @@ fn a_connection_that_is_used_is_not_idle() {
     ));
     let mut client = weir.h2();
     let stream = client.get("/");
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let mut conn = upstream.accept_request();
     client.expect_quiet(Duration::from_millis(200));
     conn.send(OK_BODY);
     client.message(stream).expect_status(200);
@@ -171,15 +170,13 @@ fn a_drain_in_two_steps() {
     let (mut client, mut idle) = (weir.h2(), weir.h2());
     idle.ping();
     let first = client.get("/first");
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let mut conn = upstream.accept_request();
     client.ping();
     weir.signal(libc::SIGTERM);
     assert_eq!(client.peek_go_away(), (0x7fff_ffff, code::NONE));
     // It was sent before the client could know: it is served anyway.
     let second = client.get("/second");
-    let mut other = upstream.accept();
-    other.read_request();
+    let mut other = upstream.accept_request();
     client.take_pings();
     client.ping();
     assert_eq!(client.go_away(1), (second, code::NONE));
@@ -224,8 +221,7 @@ fn a_drain_has_a_deadline() {
     let mut weir = super::weir_with(upstream.address(), "", "shutdown: { drain: 200ms }");
     let mut client = weir.h2();
     client.get("/");
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let mut conn = upstream.accept_request();
     weir.signal(libc::SIGTERM);
     weir.wait_exit(Duration::from_secs(5)).expect_code(0);
     client.expect_end();

@@ -148,10 +148,7 @@ fn upstreams_of_different_protocols_at_one_address() {
          two: {{ endpoints: [{endpoint}], protocol: auto, {settings} }}\n\
          routes:\n  one: {{ match: {{ path: /one }}, upstream: one }}\n  two: {{ match: {{ path: /two }}, upstream: two }}\n"
     ));
-    let mut client = weir.client();
-    client.send("GET /one HTTP/1.1\r\nHost: h\r\n\r\n");
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, mut conn) = weir.begin(&upstream, "GET /one HTTP/1.1\r\nHost: h\r\n\r\n");
     conn.send(OK_BODY);
     client.read_response().expect_body("ok");
     client.send("GET /two HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -170,10 +167,7 @@ fn a_reload_changes_the_protocol() {
     let upstream = Upstream::listen();
     let endpoint = upstream.address();
     let weir = super::weir(endpoint, "");
-    let mut client = weir.client();
-    client.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut client, mut conn) = weir.begin(&upstream, GET);
     conn.send(OK_BODY);
     client.read_response().expect_body("ok");
     weir.reload_with(&format!(

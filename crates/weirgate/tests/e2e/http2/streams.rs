@@ -51,8 +51,7 @@ fn more_than_the_limit_is_refused() {
         client.message(streams[usize::from(!first)]).expect_status(200);
     }
     let stream = client.get("/");
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let mut conn = upstream.accept_request();
     conn.send(OK_BODY);
     client.message(stream).expect_status(200);
 }
@@ -187,8 +186,7 @@ fn a_cancelled_request_closes_its_http1_connection() {
     let weir = weir(upstream.address(), "");
     let mut client = weir.h2();
     let stream = client.get("/");
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let mut conn = upstream.accept_request();
     client.reset(stream, code::CANCEL);
     conn.expect_close();
     weir.wait_stdout("client_closed");

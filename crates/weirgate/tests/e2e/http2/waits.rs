@@ -30,8 +30,7 @@ fn a_request_canceled_at_the_gate_leaves_its_place() {
     let weir = weir(upstream.address(), "limits: { connections: 1, pending: 1 }, timeouts: { connect: 60s }");
     let mut client = weir.h2();
     let first = client.get("/first");
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let mut conn = upstream.accept_request();
     let second = client.get("/second");
     client.ping();
     client.reset(second, code::CANCEL);
@@ -49,10 +48,7 @@ fn a_request_canceled_at_the_gate_leaves_its_place() {
 fn a_client_of_http1_that_resets_at_the_gate_leaves_its_place() {
     let upstream = Upstream::listen();
     let weir = weir(upstream.address(), "limits: { connections: 1, pending: 1 }, timeouts: { connect: 60s }");
-    let mut first = weir.client();
-    first.send(GET);
-    let mut conn = upstream.accept();
-    conn.read_request();
+    let (mut first, mut conn) = weir.begin(&upstream, GET);
     let mut second = weir.client();
     second.send(GET);
     eventually("it waits", || {
@@ -76,15 +72,11 @@ fn a_request_canceled_while_a_filter_asks_ends_at_once() {
     ));
     let mut client = weir.h2();
     let stream = client.get("/");
-    let mut conn = service.accept();
-    conn.read_request();
+    let mut conn = service.accept_request();
     client.reset(stream, code::CANCEL);
     conn.expect_close();
     // An HTTP/1.1 client too, once it has waited a moment.
-    let mut client = weir.client();
-    client.send(GET);
-    let mut conn = service.accept();
-    conn.read_request();
+    let (client, mut conn) = weir.begin(&service, GET);
     client.reset();
     conn.expect_close();
     upstream.expect_no_connection();
