@@ -7,6 +7,7 @@ use crate::config_answer::{extend, members_for};
 use crate::config_api;
 use crate::config_request::ConfigRequest;
 use crate::console::{self, Console, Visit};
+use crate::documents::{Endpoints, Purged, Turned};
 use crate::guard::{self, Access, Caller, Identity, Keys};
 use crate::maintenance;
 use crate::purge;
@@ -462,8 +463,8 @@ impl Api {
         // On another thread, because this waits for a running reload.
         elsewhere(move || match gateway.put_endpoint(&asked.upstream, &asked.endpoint, asked.by_hand) {
             Ok(endpoints) => {
-                let document = json!({ "upstream": asked.upstream, "endpoints": endpoints });
-                answer::json(StatusCode::OK, &document)
+                let document = Endpoints { upstream: asked.upstream, endpoints };
+                answer::json(StatusCode::OK, &json!(document))
             }
             Err(why) => answer::problem(StatusCode::NOT_FOUND, &why),
         })
@@ -482,7 +483,7 @@ impl Api {
         elsewhere(move || match gateway.turn(&asked.switch, asked.time) {
             Ok(until) => {
                 let (on, until) = (until.is_some(), until.map(weir_telemetry::timestamp));
-                answer::json(StatusCode::OK, &json!({ "switch": asked.switch, "on": on, "until": until }))
+                answer::json(StatusCode::OK, &json!(Turned { switch: asked.switch, on, until }))
             }
             Err(why) => answer::problem(StatusCode::NOT_FOUND, &why),
         })
@@ -499,7 +500,7 @@ impl Api {
         let gateway = self.gateway.clone();
         // On another thread, because this scans the whole store.
         elsewhere(move || match gateway.purge(&asked.store, &asked.what) {
-            Ok(purged) => answer::json(StatusCode::OK, &json!({ "store": asked.store, "purged": purged })),
+            Ok(purged) => answer::json(StatusCode::OK, &json!(Purged { store: asked.store, purged })),
             Err(why) => answer::problem(StatusCode::NOT_FOUND, &why),
         })
         .await

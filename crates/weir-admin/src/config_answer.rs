@@ -2,6 +2,7 @@
 //! may see them.
 
 use crate::answer::{self, Answer};
+use crate::documents::{self, Checked};
 use crate::guard::Identity;
 use hyper::StatusCode;
 use hyper::header::{self, HeaderValue};
@@ -28,27 +29,24 @@ pub(crate) type Outcome = Result<Answer, Answer>;
 /// The result of a change, as JSON.
 pub(crate) fn document(gateway: &Gateway, changed: &Changed, who: &Identity, dry_run: bool) -> Value {
     let told = told_to(&changed.diagnostics, who, gateway.texts().managed_path.as_deref());
-    let mut document = json!({
-        "revision": changed.revision,
-        "hash": changed.hash,
-        "number": changed.number,
-        "dry_run": dry_run,
-        "differences": changed.differences.differences,
-        "more": changed.differences.more,
-        "things": changed.differences.things,
-        "touched": gateway.touched(&changed.differences),
-        "unsaved": changed.unsaved,
-    });
-    extend(&mut document, json!(changed.consequences));
-    extend(&mut document, members(&told));
     let unsaved = changed.unsaved.as_ref().map_or_else(String::new, |why| {
         format!("IT RUNS FROM MEMORY ONLY, because it could not be written down: {why}\n")
     });
-    let (diagnostics, differences) = (told.to_text(), changed.differences.to_text());
-    let consequences = changed.consequences.to_text();
-    let repeated = as_before(changed.repeated);
-    document["text"] = format!("{diagnostics}{repeated}{differences}{consequences}{unsaved}").into();
-    document
+    let (differences, consequences) = (changed.differences.to_text(), changed.consequences.to_text());
+    let mut checked = Checked::of(&told);
+    checked.text.push_str(&as_before(changed.repeated));
+    checked.text.extend([differences, consequences, unsaved]);
+    json!(documents::Changed {
+        revision: &changed.revision,
+        hash: &changed.hash,
+        number: changed.number,
+        dry_run,
+        differences: &changed.differences,
+        touched: gateway.touched(&changed.differences),
+        unsaved: changed.unsaved.as_deref(),
+        consequences: &changed.consequences,
+        checked,
+    })
 }
 
 /// Warnings that were there before a change, for people.
@@ -73,15 +71,9 @@ pub(crate) fn tagged(mut answer: Answer, tag: &str) -> Answer {
     answer
 }
 
-fn members(diagnostics: &Diagnostics) -> Value {
-    let mut members = diagnostics.to_json();
-    members["text"] = diagnostics.to_text().into();
-    members
-}
-
 /// Mistakes as JSON and text.
 pub(crate) fn members_for(diagnostics: &Diagnostics, who: &Identity, gateway: &Gateway) -> Value {
-    members(&told_to(diagnostics, who, gateway.texts().managed_path.as_deref()))
+    json!(Checked::of(&told_to(diagnostics, who, gateway.texts().managed_path.as_deref())))
 }
 
 /// Mistakes, redacted for this caller: `admin` may take over every file, `write` changes only managed entries.

@@ -6,6 +6,7 @@ use crate::answer::{self, Answer};
 use crate::calls::Do;
 use crate::config_answer::{Outcome, document, members_for, mistakes, refuse, tagged, told_to, with_trail};
 use crate::config_request::{ConfigRequest, by, flag, tags, terms};
+use crate::documents;
 use crate::guard::Identity;
 use crate::managed_api;
 use crate::openapi;
@@ -55,15 +56,13 @@ fn config(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {
     let texts = gateway.texts();
     let tree = tree(&texts, &asked.who)?;
     let hash = hash(&texts, &tree);
-    let mut document = json!({ "hash": hash, "config": diff::shown(&tree) });
-    if origin {
-        document["origin"] = origins(&tree);
-    }
-    Ok(tagged(answer::json(StatusCode::OK, &document), &hash))
+    let document =
+        documents::Config { hash, config: diff::shown(&tree), origin: origin.then(|| origins(&tree)) };
+    Ok(tagged(answer::json(StatusCode::OK, &json!(document)), &document.hash))
 }
 
 /// The location of each named entry, and of every other top-level setting.
-fn origins(tree: &Node) -> Value {
+fn origins(tree: &Node) -> Map<String, Value> {
     let mut origins = Map::new();
     for (section, things) in tree.entries() {
         if managed::is_section(&section.text) {
@@ -74,7 +73,7 @@ fn origins(tree: &Node) -> Value {
             origins.insert(section.text.to_string(), section.at.to_string().into());
         }
     }
-    Value::Object(origins)
+    origins
 }
 
 fn get(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {
@@ -104,7 +103,9 @@ fn revision(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {
 
 fn compare(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {
     let side = |at: usize| asked.parts.get(at).map_or("", String::as_str);
-    Ok(answer::json(StatusCode::OK, &told(&between(gateway, &asked.who, side(0), side(1))?)))
+    let differences = between(gateway, &asked.who, side(0), side(1))?;
+    let text = differences.to_text();
+    Ok(answer::json(StatusCode::OK, &json!(documents::Compared { differences, text })))
 }
 
 /// The differences between two revisions; `running` and `disk` are valid names too.
@@ -128,12 +129,6 @@ pub(crate) fn between(
         }
     };
     Ok(diff::diff(&side(from)?, &side(to)?))
-}
-
-fn told(differences: &Differences) -> Value {
-    let mut document = json!(differences);
-    document["text"] = differences.to_text().into();
-    document
 }
 
 fn fleet(gateway: &Gateway) -> Answer {
@@ -303,7 +298,7 @@ fn roll_back(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {
 fn confirm(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {
     let number = number(asked)?;
     match gateway.confirm(number, &by(asked, Origin::Api)) {
-        Ok(()) => Ok(answer::json(StatusCode::OK, &json!({ "number": number }))),
+        Ok(()) => Ok(answer::json(StatusCode::OK, &json!(documents::Confirmed { number }))),
         Err(why) => Err(answer::problem(StatusCode::CONFLICT, &why)),
     }
 }

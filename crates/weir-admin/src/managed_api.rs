@@ -6,6 +6,7 @@
 use crate::answer::{self, Answer};
 use crate::config_answer::{Outcome, document, members_for, refuse, tagged, with_trail};
 use crate::config_request::{ConfigRequest, by, flag, tags, terms};
+use crate::documents::Managed;
 use hyper::{StatusCode, header};
 use serde_json::json;
 use weir_gateway::history::Origin;
@@ -16,9 +17,9 @@ pub(crate) fn read(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {
     flag(&asked.uri, asked.call)?;
     let managed =
         gateway.managed_text(asked.who.writes()).map_err(|not| refuse(&not, &asked.who, gateway))?;
-    let document =
-        json!({ "path": managed.path.display().to_string(), "text": managed.text, "hidden": managed.hidden });
-    Ok(tagged(answer::json(StatusCode::OK, &document), &managed.tag))
+    let path = managed.path.display().to_string();
+    let document = Managed { path, text: managed.text, hidden: managed.hidden };
+    Ok(tagged(answer::json(StatusCode::OK, &json!(document)), &managed.tag))
 }
 
 /// Replaces the text.

@@ -2,7 +2,11 @@
 //! missing.
 
 use crate::calls::{ALWAYS, CALLS, Call, Do, OTHERS};
+use crate::documents;
+use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
+use weir_gateway::history::{Drift, HistoryStatus};
+use weir_gateway::{Moved, autopsy};
 
 /// The description (OpenAPI 3.1).
 pub(crate) fn document(version: &str) -> Value {
@@ -149,152 +153,89 @@ const fn describe(status: u16) -> &'static str {
     }
 }
 
-fn schemas() -> Value {
+/// The schemas: of what is answered, by its types; of what is sent, which is read as a tree, and of problems, whose
+/// members depend on the problem, written here.
+fn schemas() -> Map<String, Value> {
+    let settings = SchemaSettings::draft2020_12().for_serialize();
+    let mut generator =
+        settings.with(|all| all.definitions_path = "/components/schemas".into()).into_generator();
+    generator.subschema_for::<documents::Changed<'_>>();
+    generator.subschema_for::<documents::Checked<'_>>();
+    generator.subschema_for::<documents::Compared>();
+    generator.subschema_for::<documents::Config>();
+    generator.subschema_for::<documents::Confirmed>();
+    generator.subschema_for::<documents::Endpoints>();
+    generator.subschema_for::<documents::Managed>();
+    generator.subschema_for::<documents::Purged>();
+    generator.subschema_for::<documents::Turned>();
+    generator.subschema_for::<autopsy::Answer>();
+    generator.subschema_for::<Drift>();
+    generator.subschema_for::<HistoryStatus>();
+    generator.subschema_for::<Moved>();
+    let mut schemas = generator.take_definitions(true);
     let (text, number) = (json!({ "type": "string" }), json!({ "type": "integer" }));
     let list =
         |of: &str| json!({ "type": "array", "items": { "$ref": format!("#/components/schemas/{of}") } });
-    let revision = json!({
-        "number": number, "hash": text, "parent": { "type": ["integer", "null"] }, "time": text, "author": text,
-        "source": { "enum": ["api", "guard", "other", "reload", "rollback", "start", "watch"] },
-        "message": text, "verdict": text, "changed": { "type": "array", "items": text },
-    });
-    let required = ["number", "hash", "time", "author", "source", "message", "verdict"];
-    json!({
-        "Problem": {
-            "type": "object",
-            "required": ["title", "status", "detail"],
-            "properties": {
-                "title": text, "status": number, "detail": text, "text": text, "place": text, "etag": text,
-                "errors": number, "warnings": number, "diagnostics": list("Diagnostic"), "changed_by": list("Revision"),
-            },
-        },
-        "Diagnostic": {
-            "type": "object",
-            "required": ["severity", "code", "path", "message"],
-            "properties": {
-                "severity": { "enum": ["error", "warning"] }, "code": text, "path": text, "message": text,
-                "file": { "type": ["string", "null"] }, "line": { "type": ["integer", "null"] },
-                "column": { "type": ["integer", "null"] }, "value": { "type": ["string", "null"] },
-                "hint": { "type": ["string", "null"] },
-            },
-        },
-        "Autopsies": {
-            "type": "object",
-            "required": ["found", "cursor", "held", "sample", "on"],
-            "properties": {
-                "found": { "type": "array", "items": { "type": "object" } }, "cursor": text, "held": number,
-                "since": { "type": ["string", "null"] }, "sample": number, "on": { "type": "boolean" },
-            },
-        },
-        "Endpoints": {
-            "type": "object",
-            "required": ["upstream", "endpoints"],
-            "properties": { "upstream": text, "endpoints": { "type": "array", "items": { "type": "object" } } },
-        },
-        "Purged": {
-            "type": "object",
-            "required": ["store", "purged"],
-            "properties": { "store": text, "purged": number },
-        },
-        "Turned": {
-            "type": "object",
-            "required": ["switch", "on", "until"],
-            "properties": { "switch": text, "on": { "type": "boolean" }, "until": { "type": ["string", "null"] } },
-        },
-        "Difference": {
-            "type": "object",
-            "required": ["path"],
-            "properties": { "path": text, "before": {}, "after": {} },
-        },
-        "Differences": {
-            "type": "object",
-            "required": ["differences", "more", "things", "text"],
-            "properties": {
-                "differences": list("Difference"), "more": number, "text": text,
-                "things": { "type": "array", "items": text },
-            },
-        },
-        "Changed": {
-            "type": "object",
-            "required": ["revision", "hash", "number", "dry_run", "differences", "touched", "warnings"],
-            "properties": {
-                "revision": text, "hash": text, "number": { "type": ["integer", "null"] },
-                "dry_run": { "type": "boolean" }, "differences": list("Difference"), "more": number,
-                "things": { "type": "array", "items": text }, "touched": { "$ref": "#/components/schemas/Touched" },
-                "errors": number, "warnings": number, "diagnostics": list("Diagnostic"), "text": text,
-                "unsaved": { "type": ["string", "null"], "description": "why it runs from memory only, where it could not be written down" },
-                "drains": list("Drained"), "forgets": { "type": "array", "items": text },
-            },
-        },
-        "Drained": {
-            "type": "object",
-            "required": ["listener", "connections"],
-            "properties": { "listener": text, "connections": number },
-        },
-        "Touched": {
-            "type": "object",
-            "required": ["routes", "exchanges", "listeners", "connections"],
-            "properties": {
-                "routes": { "type": "array", "items": text }, "exchanges": number,
-                "listeners": { "type": "array", "items": text }, "connections": number,
-            },
-        },
-        "Checked": {
-            "type": "object",
-            "required": ["errors", "warnings", "diagnostics", "text"],
-            "properties": { "errors": number, "warnings": number, "diagnostics": list("Diagnostic"), "text": text },
-        },
-        "Config": {
-            "type": "object",
-            "required": ["hash", "config"],
-            "properties": { "hash": text, "config": { "type": "object" }, "origin": { "type": "object" } },
-        },
-        "Confirmed": { "type": "object", "required": ["number"], "properties": { "number": number } },
-        "Managed": {
-            "type": "object",
-            "required": ["path", "text", "hidden"],
-            "properties": { "path": text, "text": text, "hidden": number },
-        },
-        "Drift": {
-            "type": "object",
-            "required": ["drift", "running", "disk"],
-            "properties": {
-                "drift": { "type": "boolean" }, "running": text, "disk": { "type": ["string", "null"] },
-                "latest": { "type": ["integer", "null"] }, "pinned": { "type": ["integer", "null"] },
-                "why": { "type": ["string", "null"] }, "differences": list("Difference"), "text": text,
-                "unsaved": { "type": ["string", "null"], "description": "why what runs is not on the disk" },
-            },
-        },
-        "Moved": {
-            "type": "object",
-            "required": ["thing", "owner", "place", "text"],
-            "properties": {
-                "thing": text, "owner": { "enum": ["api", "both", "file"] }, "place": { "type": ["string", "null"] },
-                "yaml": text, "text": text,
-            },
-        },
-        "Revision": { "type": "object", "required": required, "properties": revision },
-        "Revisions": {
-            "type": "object",
-            "required": ["running", "revisions"],
-            "properties": {
-                "running": { "type": ["integer", "null"] }, "revisions": list("Revision"),
-                "pinned": { "type": ["integer", "null"] }, "why": { "type": ["string", "null"] },
-            },
-        },
-        "Request": {
-            "type": "object",
-            "required": ["method", "url"],
-            "properties": {
-                "method": text, "url": text, "listener": text,
-                "headers": { "type": "object", "additionalProperties": text },
-            },
-        },
-        "Thing": { "type": "object", "description": "One named thing, as the config has it." },
-        "Things": {
-            "type": "object",
-            "description": "Sections with named things, as a file of the config has them; null takes one away.",
-            "additionalProperties": { "type": "object" },
-        },
-    })
+    let by_hand = [
+        (
+            "Problem",
+            json!({
+                "type": "object",
+                "required": ["title", "status", "detail"],
+                "properties": {
+                    "title": text, "status": number, "detail": text, "text": text, "place": text, "etag": text,
+                    "errors": number, "warnings": number, "diagnostics": list("Diagnostic"),
+                    "changed_by": list("Revision"),
+                },
+            }),
+        ),
+        (
+            "Request",
+            json!({
+                "type": "object",
+                "required": ["method", "url"],
+                "properties": {
+                    "method": text, "url": text, "listener": text,
+                    "headers": { "type": "object", "additionalProperties": text },
+                },
+            }),
+        ),
+        ("Thing", json!({ "type": "object", "description": "One named thing, as the config has it." })),
+        (
+            "Things",
+            json!({
+                "type": "object",
+                "description":
+                    "Sections with named things, as a file of the config has them; null takes one away.",
+                "additionalProperties": { "type": "object" },
+            }),
+        ),
+    ];
+    schemas.extend(by_hand.map(|(name, schema)| (name.to_owned(), schema)));
+    schemas
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every schema that is named, wherever it is.
+    fn named<'a>(value: &'a Value, found: &mut Vec<&'a str>) {
+        found.extend(value.get("$ref").and_then(Value::as_str));
+        let values = value.as_array().into_iter().flatten();
+        values
+            .chain(value.as_object().into_iter().flat_map(Map::values))
+            .for_each(|inner| named(inner, found));
+    }
+
+    #[test]
+    fn every_schema_that_is_named_is_there() {
+        let document = document("1");
+        let mut found = Vec::new();
+        named(&document, &mut found);
+        assert!(found.contains(&"#/components/schemas/Autopsy"), "{found:?}");
+        for name in found {
+            assert!(document.pointer(name.trim_start_matches('#')).is_some(), "{name}");
+        }
+    }
 }

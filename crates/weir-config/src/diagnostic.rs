@@ -7,8 +7,8 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
-use serde::ser::SerializeStruct;
 
 use super::conceal::{conceal, holds};
 use super::node::{Key, Node, Place};
@@ -22,7 +22,7 @@ use super::secrecy::{self, may_hold_secrets};
 pub const MAX_PRINTED: usize = 100;
 
 /// Whether a config with this mistake can run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// The config cannot run.
@@ -264,20 +264,49 @@ fn nearest<'t>(tree: &'t Node, path: &str) -> Option<(Option<&'t Key>, &'t Node,
     }
 }
 
+/// A diagnostic as JSON.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "Diagnostic")]
+struct Document<'a> {
+    severity: Severity,
+    /// What kind of mistake; stable.
+    code: &'a str,
+    file: Option<String>,
+    line: Option<u32>,
+    column: Option<u32>,
+    /// The setting; empty for a mistake of a whole file.
+    path: &'a str,
+    /// The value as written; none for lists, maps and secrets.
+    value: Option<&'a str>,
+    message: &'a str,
+    hint: Option<&'a str>,
+}
+
 impl Serialize for Diagnostic {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut out = serializer.serialize_struct("Diagnostic", 9)?;
-        out.serialize_field("severity", &self.severity)?;
-        out.serialize_field("code", self.code)?;
         let place = self.place.as_ref();
-        out.serialize_field("file", &place.map(|p| p.file.display().to_string()))?;
-        out.serialize_field("line", &place.map(|p| p.line))?;
-        out.serialize_field("column", &place.map(|p| p.column))?;
-        out.serialize_field("path", &self.path)?;
-        out.serialize_field("value", &self.value)?;
-        out.serialize_field("message", &self.message)?;
-        out.serialize_field("hint", &self.hint)?;
-        out.end()
+        let document = Document {
+            severity: self.severity,
+            code: self.code,
+            file: place.map(|p| p.file.display().to_string()),
+            line: place.map(|p| p.line),
+            column: place.map(|p| p.column),
+            path: &self.path,
+            value: self.value.as_deref(),
+            message: &self.message,
+            hint: self.hint.as_deref(),
+        };
+        document.serialize(serializer)
+    }
+}
+
+impl JsonSchema for Diagnostic {
+    fn schema_name() -> Cow<'static, str> {
+        Document::schema_name()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        Document::json_schema(generator)
     }
 }
 

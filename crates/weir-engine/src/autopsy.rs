@@ -21,10 +21,12 @@ pub use render::{Files, ReportContext, connection as connection_kept};
 pub use rings::Question;
 pub use rings::{Autopsies, Found, SAMPLE, Usual};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 /// The answer to a question about exchanges.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
+#[schemars(rename = "Autopsies")]
 pub struct Answer {
     /// The exchanges found, the latest first.
     pub found: Vec<Autopsy>,
@@ -41,7 +43,7 @@ pub struct Answer {
 }
 
 /// What happened to one request, and why.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct Autopsy {
     /// How many more of the same kind, status, cause and route are kept, if the question groups them.
     #[serde(skip_serializing_if = "is_zero")]
@@ -96,7 +98,7 @@ const fn is_zero(number: &u64) -> bool {
 }
 
 /// A key of the config.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct KeyShown {
     /// Its path, such as `upstreams.orders.timeouts.response`.
     pub key: String,
@@ -109,7 +111,7 @@ pub struct KeyShown {
 }
 
 /// A cause.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct CauseShown {
     /// Its code.
     pub code: &'static str,
@@ -120,7 +122,7 @@ pub struct CauseShown {
 }
 
 /// One moment of an exchange.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Moment {
     /// When, in microseconds since the first byte of the request.
     pub at_us: u64,
@@ -132,7 +134,7 @@ pub struct Moment {
 }
 
 /// A client.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct ClientShown {
     /// Its address, after trusted forwarding fields.
     pub address: Option<String>,
@@ -147,7 +149,7 @@ pub struct ClientShown {
 }
 
 /// A request, without anything that may be secret.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct RequestShown {
     /// The method.
     pub method: String,
@@ -164,7 +166,7 @@ pub struct RequestShown {
 }
 
 /// A route and its neighbors.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, Serialize, JsonSchema)]
 pub struct RouteShown {
     /// Its name; `None` if no route matched.
     pub name: Option<String>,
@@ -175,7 +177,7 @@ pub struct RouteShown {
 }
 
 /// A route that was not taken.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Neighbour {
     /// Its name.
     pub route: String,

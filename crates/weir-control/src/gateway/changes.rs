@@ -8,6 +8,7 @@ use crate::history::{By, HistoryStatus, Revision, RevisionStatus};
 use crate::reload::change::Change;
 use crate::reload::rewrite::{ManagedText, Rewrite};
 use crate::reload::{Changed, Moved, NotChanged, Refused, Reloaded, Way};
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,7 +19,7 @@ use weir_config::{Diagnostic, Diagnostics, Mistakes, Overrides, Texts};
 use weir_fleet::Bundle;
 
 /// What is under way that a change may affect. Running exchanges end on the config they began with.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Touched {
     /// The routes whose requests it may affect, including routes to changed upstreams.
     pub routes: BTreeSet<String>,

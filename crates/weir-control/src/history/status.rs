@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 /// A revision without the paths of its files, which readers do not need.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "Revision")]
 pub struct RevisionStatus {
     /// Counted from 1.
     pub number: u64,
@@ -39,6 +40,7 @@ impl RevisionStatus {
 
 /// All revisions in the history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "Revisions")]
 pub struct HistoryStatus {
     /// The running revision.
     pub running: Option<u64>,

@@ -1,12 +1,13 @@
 //! What a new config does to existing connections and state: what it drains and what it drops.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::fmt::Write;
 use weir_engine::snapshot::Snapshot;
 use weir_telemetry::{Telemetry, log};
 
 /// What a change did to existing connections and state.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Consequences {
     /// Connections that close after their current exchange.
     pub drains: Vec<Drained>,
@@ -15,7 +16,7 @@ pub struct Consequences {
 }
 
 /// Connections of one listener.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Drained {
     /// The listener's name.
     pub listener: String,

@@ -11,6 +11,7 @@ use super::Control;
 use super::change::{Candidate, NotChanged, thing_in};
 use crate::history::By;
 use crate::trial::Terms;
+use schemars::JsonSchema;
 use serde::Serialize;
 use std::path::Path;
 use tokio::sync::mpsc;
@@ -20,7 +21,7 @@ use weir_config::{Diagnostic, Diagnostics, Node, Overrides};
 use weir_engine::core::Message;
 
 /// Who owns a thing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Owner {
     /// The API: only the managed file has it.
@@ -32,7 +33,7 @@ pub enum Owner {
 }
 
 /// A thing being moved.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Moved {
     /// Its section and name, such as `routes.orders`.
     pub thing: String,

@@ -108,9 +108,10 @@ impl Api {
             Value::Array(_) => "array",
             Value::Object(_) => "object",
         };
+        let is = |allowed: &str| allowed == kind || (allowed, kind) == ("number", "integer");
         let allowed = match &schema["type"] {
-            Value::String(one) => one == kind,
-            Value::Array(some) => some.iter().any(|one| one == kind),
+            Value::String(one) => is(one),
+            Value::Array(some) => some.iter().filter_map(Value::as_str).any(is),
             _ => true,
         };
         if !allowed {
@@ -118,6 +119,21 @@ impl Api {
         }
         if schema["enum"].as_array().is_some_and(|values| !values.contains(value)) {
             wrong.push(format!("{at} is {value}, none of {}", schema["enum"]));
+        }
+        if !schema["const"].is_null() && schema["const"] != *value {
+            wrong.push(format!("{at} is {value}, not {}", schema["const"]));
+        }
+        for alternatives in
+            ["anyOf", "oneOf"].map(|kind| &schema[kind]).into_iter().filter_map(Value::as_array)
+        {
+            let fits = |schema: &Value| {
+                let mut wrong = Vec::new();
+                self.validate(at, schema, value, &mut wrong);
+                wrong.is_empty()
+            };
+            if !alternatives.iter().any(fits) {
+                wrong.push(format!("{at} is {value}, none of {alternatives:?}"));
+            }
         }
         for name in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
             if value.get(name).is_none() {
