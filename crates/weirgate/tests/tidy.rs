@@ -24,6 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("weir-identity", &["weir-filter", "weir-wire", "weir-h1", "weir-telemetry"]),
     ("weir-rpc", &["weir-filter", "weir-transcode", "weir-wire", "weir-h1", "weir-telemetry"]),
     ("weir-transcode", &["weir-h1"]),
+    ("weir-expr", &[]),
     ("weir-wire", &["weir-h1", "weir-telemetry"]),
     ("weir-origin", &["weir-wire", "weir-h1"]),
     ("weir-acme", &["weir-wire", "weir-telemetry"]),

@@ -1,0 +1,91 @@
+//! What is wrong with an expression: where, what was expected, and what to write instead.
+
+use std::fmt::Write;
+use std::ops::Range;
+
+/// One mistake in an expression.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    /// The bytes of the source that it is about. Empty at the end of the source if something is missing there.
+    pub range: Range<usize>,
+    /// What is wrong and what was expected, in one sentence.
+    pub message: String,
+    /// What to write instead.
+    pub hint: Option<String>,
+}
+
+impl Mistake {
+    pub(crate) fn new(range: Range<usize>, message: impl Into<String>) -> Self {
+        Self { range, message: message.into(), hint: None }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The same mistake in a text that holds the expression from byte `offset` on.
+    #[must_use]
+    pub fn moved(mut self, offset: usize) -> Self {
+        self.range = self.range.start + offset..self.range.end + offset;
+        self
+    }
+
+    /// Line and column of the mistake in `source`, both from 1. Columns count characters.
+    pub fn place(&self, source: &str) -> (usize, usize) {
+        let before = source.get(..self.range.start).unwrap_or(source);
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+    }
+
+    /// The mistake for people: place and message, the line of the source, carets below it, the hint.
+    pub fn render(&self, source: &str) -> String {
+        let (line, column) = self.place(source);
+        let text = source.lines().nth(line - 1).unwrap_or_default();
+        let marked = source.get(self.range.clone()).and_then(|text| text.lines().next()).unwrap_or_default();
+        let carets = "^".repeat(marked.chars().count().max(1));
+        let mut out = format!("{line}:{column}: {}\n  {text}\n", self.message);
+        let _ = write!(out, "  {}{carets}", " ".repeat(column - 1));
+        if let Some(hint) = &self.hint {
+            let _ = write!(out, "\n  {hint}");
+        }
+        out
+    }
+}
+
+/// The name that was probably meant: at most a third of its letters differ, or one begins the other.
+pub(crate) fn nearest<'n>(typed: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
+    let typed = typed.to_ascii_lowercase();
+    let near = |name: &&str| {
+        let name = name.to_ascii_lowercase();
+        let distance = distance(&typed, &name);
+        let letters = typed.chars().count().max(name.chars().count());
+        let fits = distance <= (letters / 3).max(1) && distance < letters
+            || typed.len() >= 3 && name.starts_with(&typed)
+            || name.len() >= 3 && typed.starts_with(&name);
+        fits.then_some(distance)
+    };
+    let ranked = names.into_iter().filter_map(|name| near(&name).map(|distance| (distance, name)));
+    ranked.min_by_key(|(distance, _)| *distance).map(|(_, name)| name)
+}
+
+/// Edits that turn one word into the other, a swap of neighbours counted once. Looks at the first 64 letters.
+fn distance(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().take(64).collect(), b.chars().take(64).collect());
+    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
+    for i in 0..=a.len() {
+        for j in 0..=b.len() {
+            rows[i][j] = if i == 0 || j == 0 {
+                i + j
+            } else {
+                let change = usize::from(a[i - 1] != b[j - 1]);
+                let mut best = (rows[i - 1][j] + 1).min(rows[i][j - 1] + 1).min(rows[i - 1][j - 1] + change);
+                if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                    best = best.min(rows[i - 2][j - 2] + 1);
+                }
+                best
+            };
+        }
+    }
+    rows[a.len()][b.len()]
+}

@@ -1,0 +1,107 @@
+//! A set of IP networks. Found by binary search, so a long list is as quick as a short one.
+
+use std::net::IpAddr;
+
+/// Networks and single addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Networks {
+    /// First and last address of each range, sorted and apart.
+    v4: Vec<(u32, u32)>,
+    v6: Vec<(u128, u128)>,
+}
+
+impl Networks {
+    /// Reads `10.0.0.0/8`, `2001:db8::/32` and single addresses. Bits behind the prefix are ignored.
+    ///
+    /// # Errors
+    /// The position of the first text that is no network.
+    pub fn parse<'t>(texts: impl IntoIterator<Item = &'t str>) -> Result<Self, usize> {
+        let mut networks = Self::default();
+        for (at, text) in texts.into_iter().enumerate() {
+            networks.add(text).ok_or(at)?;
+        }
+        merge(&mut networks.v4, |last| last.checked_add(1));
+        merge(&mut networks.v6, |last| last.checked_add(1));
+        Ok(networks)
+    }
+
+    fn add(&mut self, text: &str) -> Option<()> {
+        let (address, bits) = match text.split_once('/') {
+            Some((address, bits)) if bits.bytes().all(|b| b.is_ascii_digit()) => {
+                (address, Some(bits.parse::<u32>().ok()?))
+            }
+            Some(_) => return None,
+            None => (text, None),
+        };
+        match address.parse().ok()? {
+            IpAddr::V4(ip) => {
+                let rest = 32_u32.checked_sub(bits.unwrap_or(32))?;
+                let mask = if rest == 32 { u32::MAX } else { (1 << rest) - 1 };
+                self.v4.push((ip.to_bits() & !mask, ip.to_bits() | mask));
+            }
+            IpAddr::V6(ip) => {
+                let rest = 128_u32.checked_sub(bits.unwrap_or(128))?;
+                let mask = if rest == 128 { u128::MAX } else { (1 << rest) - 1 };
+                self.v6.push((ip.to_bits() & !mask, ip.to_bits() | mask));
+            }
+        }
+        Some(())
+    }
+
+    /// Whether the address lies in one of them. IPv4 inside IPv6 counts as IPv4.
+    pub fn contain(&self, address: IpAddr) -> bool {
+        match address.to_canonical() {
+            IpAddr::V4(ip) => within(&self.v4, ip.to_bits()),
+            IpAddr::V6(ip) => within(&self.v6, ip.to_bits()),
+        }
+    }
+}
+
+fn within<N: Ord + Copy>(ranges: &[(N, N)], at: N) -> bool {
+    let next = ranges.partition_point(|(first, _)| *first <= at);
+    next.checked_sub(1).and_then(|before| ranges.get(before)).is_some_and(|(_, last)| at <= *last)
+}
+
+/// Sorts ranges and joins those that overlap or touch.
+fn merge<N: Ord + Copy>(ranges: &mut Vec<(N, N)>, next: impl Fn(N) -> Option<N>) {
+    ranges.sort_unstable();
+    ranges.dedup_by(|later, earlier| {
+        let touches = next(earlier.1).is_none_or(|next| later.0 <= next);
+        if touches {
+            earlier.1 = earlier.1.max(later.1);
+        }
+        touches
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_contain_their_addresses() {
+        let networks =
+            Networks::parse(["10.0.0.0/8", "192.168.1.7", "2001:db8::/32", "10.1.0.0/16", "11.0.0.0/8"])
+                .unwrap();
+        assert_eq!(networks.v4.len(), 2, "10/8 and 11/8 are one range: {networks:?}");
+        for (address, is_inside) in [
+            ("10.0.0.0", true),
+            ("11.255.255.255", true),
+            ("12.0.0.0", false),
+            ("9.255.255.255", false),
+            ("192.168.1.7", true),
+            ("192.168.1.8", false),
+            ("::ffff:10.1.1.1", true),
+            ("2001:db8:ffff::1", true),
+            ("2001:db9::", false),
+        ] {
+            assert_eq!(networks.contain(address.parse().unwrap()), is_inside, "{address}");
+        }
+        assert!(Networks::parse(["0.0.0.0/0"]).unwrap().contain("255.255.255.255".parse().unwrap()));
+        assert!(Networks::parse(["::/0"]).unwrap().contain("::1".parse().unwrap()));
+        assert!(!Networks::default().contain("10.0.0.1".parse().unwrap()));
+        for wrong in ["10.0.0.0/33", "::/129", "10.0.0", "10.0.0.0/", "10.0.0.0/+8", "host", ""] {
+            assert_eq!(Networks::parse([wrong]), Err(0), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,350 @@
+//! The signatures of functions, which the check and the documentation read.
+//!
+//! To add one: a variant of [`Func`], a row in [`ROWS`], an arm in `apply` of `functions.rs`.
+
+/// One signature of a function.
+#[derive(Debug)]
+pub struct Function {
+    /// The name. A dot is part of it: `base64.encode`.
+    pub name: &'static str,
+    /// It is written behind its first argument: `a.startsWith(b)`. `size` may be written either way.
+    pub is_method: bool,
+    /// The types of the arguments.
+    pub takes: &'static [Takes],
+    /// The type of the result.
+    pub gives: Takes,
+    /// It may have no value, so that it needs a default.
+    pub may_fail: bool,
+    /// What it does, in one phrase.
+    pub what: &'static str,
+    pub(crate) func: Func,
+}
+
+/// The type of an argument or a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "as the types of the same names")]
+pub enum Takes {
+    Address,
+    Any,
+    Bool,
+    Bytes,
+    Double,
+    Duration,
+    Int,
+    Json,
+    List,
+    Map,
+    Text,
+    Texts,
+    Timestamp,
+    Uint,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Func {
+    Base64,
+    Base64Url,
+    Bool,
+    Bytes,
+    CharAt,
+    Contains,
+    Double,
+    Duration,
+    Dyn,
+    EndsWith,
+    Hex,
+    IndexOf,
+    Int,
+    Ip,
+    Join,
+    LastIndexOf,
+    LowerAscii,
+    Matches,
+    Part(Part),
+    Replace,
+    Sha256,
+    Size,
+    Split,
+    StartsWith,
+    String,
+    Substring,
+    Timestamp,
+    Trim,
+    Uint,
+    UnBase64,
+    UnBase64Url,
+    UnHex,
+    UnUrl,
+    UpperAscii,
+    Url,
+}
+
+/// A part of a moment or of a duration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Date,
+    DayOfMonth,
+    DayOfWeek,
+    DayOfYear,
+    FullYear,
+    Hours,
+    Milliseconds,
+    Minutes,
+    Month,
+    Seconds,
+}
+
+const fn function(
+    name: &'static str,
+    takes: &'static [Takes],
+    gives: Takes,
+    func: Func,
+    what: &'static str,
+) -> Function {
+    Function { name, is_method: false, takes, gives, may_fail: false, what, func }
+}
+
+const fn method(
+    name: &'static str,
+    takes: &'static [Takes],
+    gives: Takes,
+    func: Func,
+    what: &'static str,
+) -> Function {
+    Function { name, is_method: true, takes, gives, may_fail: false, what, func }
+}
+
+const fn fails(row: Function) -> Function {
+    Function { may_fail: true, ..row }
+}
+
+use Takes as T;
+
+/// All functions by name. The first row that fits the arguments is taken.
+pub static ROWS: &[Function] = &[
+    function(
+        "base64.decode",
+        &[T::Text],
+        T::Bytes,
+        Func::UnBase64,
+        "the bytes of base64; empty if it is none",
+    ),
+    function("base64.encode", &[T::Text], T::Text, Func::Base64, "base64 with padding"),
+    function(
+        "base64url.decode",
+        &[T::Text],
+        T::Bytes,
+        Func::UnBase64Url,
+        "the bytes of base64url; empty if it is none",
+    ),
+    function("base64url.encode", &[T::Text], T::Text, Func::Base64Url, "base64url without padding"),
+    function("bool", &[T::Bool], T::Bool, Func::Bool, "itself"),
+    fails(function(
+        "bool",
+        &[T::Text],
+        T::Bool,
+        Func::Bool,
+        "`true`, `t`, `1`, `false`, `f`, `0`; also `True`, `TRUE`, `T`",
+    )),
+    fails(function("bool", &[T::Json], T::Bool, Func::Bool, "true or false of JSON, or of such a text")),
+    function("bytes", &[T::Text], T::Bytes, Func::Bytes, "the bytes of a text"),
+    method(
+        "charAt",
+        &[T::Text, T::Int],
+        T::Text,
+        Func::CharAt,
+        "the character at a position; empty where there is none",
+    ),
+    method("contains", &[T::Text, T::Text], T::Bool, Func::Contains, "has the text in it"),
+    function("double", &[T::Double], T::Double, Func::Double, "itself"),
+    function("double", &[T::Int], T::Double, Func::Double, "the nearest double"),
+    function("double", &[T::Uint], T::Double, Func::Double, "the nearest double"),
+    fails(function("double", &[T::Text], T::Double, Func::Double, "the number that is written")),
+    fails(function(
+        "double",
+        &[T::Json],
+        T::Double,
+        Func::Double,
+        "a number of JSON, or one written as text",
+    )),
+    function("duration", &[T::Duration], T::Duration, Func::Duration, "itself"),
+    fails(function("duration", &[T::Text], T::Duration, Func::Duration, "such as `1h30m`, `250ms`")),
+    function("dyn", &[T::Any], T::Json, Func::Dyn, "the value, without its type"),
+    method("endsWith", &[T::Text, T::Text], T::Bool, Func::EndsWith, "ends with the text"),
+    method("getDate", &[T::Timestamp], T::Int, Func::Part(Part::Date), "day of the month from 1, UTC"),
+    fails(method(
+        "getDate",
+        &[T::Timestamp, T::Text],
+        T::Int,
+        Func::Part(Part::Date),
+        "the same at `+02:00`",
+    )),
+    method(
+        "getDayOfMonth",
+        &[T::Timestamp],
+        T::Int,
+        Func::Part(Part::DayOfMonth),
+        "day of the month from 0, UTC",
+    ),
+    fails(method(
+        "getDayOfMonth",
+        &[T::Timestamp, T::Text],
+        T::Int,
+        Func::Part(Part::DayOfMonth),
+        "the same at `+02:00`",
+    )),
+    method("getDayOfWeek", &[T::Timestamp], T::Int, Func::Part(Part::DayOfWeek), "0 is Sunday, UTC"),
+    fails(method(
+        "getDayOfWeek",
+        &[T::Timestamp, T::Text],
+        T::Int,
+        Func::Part(Part::DayOfWeek),
+        "the same at `+02:00`",
+    )),
+    method("getDayOfYear", &[T::Timestamp], T::Int, Func::Part(Part::DayOfYear), "from 0, UTC"),
+    fails(method(
+        "getDayOfYear",
+        &[T::Timestamp, T::Text],
+        T::Int,
+        Func::Part(Part::DayOfYear),
+        "the same at `+02:00`",
+    )),
+    method("getFullYear", &[T::Timestamp], T::Int, Func::Part(Part::FullYear), "the year, UTC"),
+    fails(method(
+        "getFullYear",
+        &[T::Timestamp, T::Text],
+        T::Int,
+        Func::Part(Part::FullYear),
+        "the same at `+02:00`",
+    )),
+    method("getHours", &[T::Duration], T::Int, Func::Part(Part::Hours), "whole hours of a duration"),
+    method("getHours", &[T::Timestamp], T::Int, Func::Part(Part::Hours), "the hour, UTC"),
+    fails(method(
+        "getHours",
+        &[T::Timestamp, T::Text],
+        T::Int,
+        Func::Part(Part::Hours),
+        "the same at `+02:00`",
+    )),
+    method(
+        "getMilliseconds",
+        &[T::Duration],
+        T::Int,
+        Func::Part(Part::Milliseconds),
+        "of the last second of a duration",
+    ),
+    method("getMilliseconds", &[T::Timestamp], T::Int, Func::Part(Part::Milliseconds), "of the second"),
+    fails(method(
+        "getMilliseconds",
+        &[T::Timestamp, T::Text],
+        T::Int,
+        Func::Part(Part::Milliseconds),
+        "the same at `+02:00`",
+    )),
+    method("getMinutes", &[T::Duration], T::Int, Func::Part(Part::Minutes), "whole minutes of a duration"),
+    method("getMinutes", &[T::Timestamp], T::Int, Func::Part(Part::Minutes), "the minute, UTC"),
+    fails(method(
+        "getMinutes",
+        &[T::Timestamp, T::Text],
+        T::Int,
+        Func::Part(Part::Minutes),
+        "the same at `+02:00`",
+    )),
+    method("getMonth", &[T::Timestamp], T::Int, Func::Part(Part::Month), "from 0, UTC"),
+    fails(method(
+        "getMonth",
+        &[T::Timestamp, T::Text],
+        T::Int,
+        Func::Part(Part::Month),
+        "the same at `+02:00`",
+    )),
+    method("getSeconds", &[T::Duration], T::Int, Func::Part(Part::Seconds), "whole seconds of a duration"),
+    method("getSeconds", &[T::Timestamp], T::Int, Func::Part(Part::Seconds), "the second, UTC"),
+    fails(method(
+        "getSeconds",
+        &[T::Timestamp, T::Text],
+        T::Int,
+        Func::Part(Part::Seconds),
+        "the same at `+02:00`",
+    )),
+    function("hex.decode", &[T::Text], T::Bytes, Func::UnHex, "the bytes of hex digits; empty if it is none"),
+    function("hex.encode", &[T::Text], T::Text, Func::Hex, "two lower-case digits for each byte"),
+    method("indexOf", &[T::Text, T::Text], T::Int, Func::IndexOf, "the position of the text, or -1"),
+    method("indexOf", &[T::Text, T::Text, T::Int], T::Int, Func::IndexOf, "the same, from a position on"),
+    function("int", &[T::Int], T::Int, Func::Int, "itself"),
+    fails(function("int", &[T::Double], T::Int, Func::Int, "without its fraction")),
+    fails(function("int", &[T::Uint], T::Int, Func::Int, "the same number")),
+    fails(function("int", &[T::Text], T::Int, Func::Int, "the number that is written")),
+    function("int", &[T::Timestamp], T::Int, Func::Int, "seconds since 1970"),
+    fails(function("int", &[T::Json], T::Int, Func::Int, "a number of JSON, or one written as text")),
+    function("ip", &[T::Address], T::Address, Func::Ip, "itself"),
+    fails(function("ip", &[T::Text], T::Address, Func::Ip, "the address that is written")),
+    method("join", &[T::Texts], T::Text, Func::Join, "all texts, one behind the other"),
+    method("join", &[T::Texts, T::Text], T::Text, Func::Join, "all texts with the text between them"),
+    method(
+        "lastIndexOf",
+        &[T::Text, T::Text],
+        T::Int,
+        Func::LastIndexOf,
+        "the last position of the text, or -1",
+    ),
+    method(
+        "lastIndexOf",
+        &[T::Text, T::Text, T::Int],
+        T::Int,
+        Func::LastIndexOf,
+        "the same, up to a position",
+    ),
+    method("lowerAscii", &[T::Text], T::Text, Func::LowerAscii, "A-Z in lower case"),
+    method(
+        "matches",
+        &[T::Text, T::Text],
+        T::Bool,
+        Func::Matches,
+        "a literal regular expression matches a part of it",
+    ),
+    method(
+        "replace",
+        &[T::Text, T::Text, T::Text],
+        T::Text,
+        Func::Replace,
+        "with each first text replaced by the second",
+    ),
+    method(
+        "replace",
+        &[T::Text, T::Text, T::Text, T::Int],
+        T::Text,
+        Func::Replace,
+        "the same, at most so often",
+    ),
+    function("sha256", &[T::Text], T::Bytes, Func::Sha256, "SHA-256; hex.encode makes it readable"),
+    function("size", &[T::Text], T::Int, Func::Size, "characters"),
+    function("size", &[T::Bytes], T::Int, Func::Size, "bytes"),
+    function("size", &[T::List], T::Int, Func::Size, "items"),
+    function("size", &[T::Map], T::Int, Func::Size, "entries"),
+    fails(function("size", &[T::Json], T::Int, Func::Size, "characters, items or entries")),
+    method("split", &[T::Text, T::Text], T::Texts, Func::Split, "the parts between the text, at most 1,000"),
+    method("split", &[T::Text, T::Text, T::Int], T::Texts, Func::Split, "the same, at most so many"),
+    method("startsWith", &[T::Text, T::Text], T::Bool, Func::StartsWith, "begins with the text"),
+    function("string", &[T::Any], T::Text, Func::String, "as text; JSON for lists and maps"),
+    method("substring", &[T::Text, T::Int], T::Text, Func::Substring, "from a position on"),
+    method(
+        "substring",
+        &[T::Text, T::Int, T::Int],
+        T::Text,
+        Func::Substring,
+        "from a position up to another",
+    ),
+    function("timestamp", &[T::Timestamp], T::Timestamp, Func::Timestamp, "itself"),
+    fails(function("timestamp", &[T::Text], T::Timestamp, Func::Timestamp, "RFC 3339")),
+    fails(function("timestamp", &[T::Int], T::Timestamp, Func::Timestamp, "seconds since 1970")),
+    method("trim", &[T::Text], T::Text, Func::Trim, "without white space around it"),
+    function("uint", &[T::Uint], T::Uint, Func::Uint, "itself"),
+    fails(function("uint", &[T::Double], T::Uint, Func::Uint, "without its fraction")),
+    fails(function("uint", &[T::Int], T::Uint, Func::Uint, "the same number")),
+    fails(function("uint", &[T::Text], T::Uint, Func::Uint, "the number that is written")),
+    fails(function("uint", &[T::Json], T::Uint, Func::Uint, "a number of JSON, or one written as text")),
+    method("upperAscii", &[T::Text], T::Text, Func::UpperAscii, "a-z in upper case"),
+    function("url.decode", &[T::Text], T::Text, Func::UnUrl, "with `%41` decoded; `+` stays"),
+    function("url.encode", &[T::Text], T::Text, Func::Url, "all but letters, digits and `-._~` escaped"),
+];
