@@ -6,6 +6,7 @@
 
 pub mod cache;
 pub mod discover;
+pub mod expression;
 pub mod filters;
 pub mod h1;
 pub mod h2;
@@ -27,6 +28,7 @@ pub static TARGETS: &[Target] = &[
     ("cache_range", cache::range),
     ("cache_vary", cache::vary),
     ("discover", discover::discover),
+    ("expression", expression::expression),
     ("h1_chunked", h1::chunked),
     ("h1_request", h1::request),
     ("h1_response", h1::response),
