@@ -70,7 +70,7 @@ impl Checker<'_> {
         };
         let (relation, a, b) =
             if a.constant().is_some() { (relation.swapped(), b, a) } else { (relation, a, b) };
-        Some(Typed { code: Code::Test(comparison(relation, a.into_node(), b.into_node())), ..typed })
+        Some(Typed { code: Code::Test(comparison(relation, a, b)), ..typed })
     }
 
     /// The address that a literal is.
@@ -318,14 +318,17 @@ fn text_of(typed: Typed) -> Typed {
     Typed { ty: Type::Text, ..typed.into_text() }
 }
 
-fn comparison(relation: Relation, a: Node, b: Node) -> Test {
+fn comparison(relation: Relation, a: Typed, b: Typed) -> Test {
     let is_equality = matches!(relation, Relation::Equal | Relation::NotEqual);
-    match (a, b) {
+    let is_int = a.ty == Type::Int;
+    match (a.into_node(), b.into_node()) {
         (Node::Text(place), Node::Constant(Value::Text(text) | Value::Bytes(text))) if is_equality => {
             let is = Test::Is(place, text.into_owned().into());
             if relation == Relation::Equal { is } else { Test::Not(Box::new(is)) }
         }
-        (Node::Variable(place), Node::Constant(Value::Int(number))) => Test::Counts(relation, place, number),
+        (Node::Variable(place), Node::Constant(Value::Int(number))) if is_int => {
+            Test::Counts(relation, place, number)
+        }
         (a, b) => Test::Compare(relation, Box::new((a, b))),
     }
 }

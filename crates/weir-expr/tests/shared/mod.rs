@@ -45,7 +45,7 @@ impl Default for Exchange {
                 "big": 9_223_372_036_854_775_808_u64,
                 "half": 0.5,
             }),
-            claims: serde_json::json!({ "sub": "u1", "roles": ["ops", "dev"], "exp": 1_900_000_000 }),
+            claims: serde_json::json!({ "sub": "u1", "roles": ["ops", "dev"], "exp": 1_900_000_000, "level": 5.0 }),
         }
     }
 }
