@@ -15,6 +15,7 @@ const COUNTED: usize = 10_000;
 const CONDITIONS: &[(&str, &str)] = &[
     ("one comparison", r#"request.method == "GET""#),
     ("two comparisons", r#"request.method == "GET" && request.headers["x-env"] == "blue""#),
+    ("two without a field", r#"request.method == "GET" && request.path == "/users/7/orders""#),
     ("two, the second differs", r#"request.method == "GET" && request.headers["x-env"] == "green""#),
     ("number", "request.size > 1024"),
     ("one of eight", r#"request.method in ["A", "B", "C", "D", "E", "F", "GET", "H"]"#),
@@ -24,12 +25,19 @@ const CONDITIONS: &[(&str, &str)] = &[
     ("conversion", r#"int(request.headers["x-count"]) ?? 0 > 10"#),
 ];
 
+/// Where a text stands in the buffer.
+#[derive(Clone, Copy)]
+struct Text {
+    at: u32,
+    len: u32,
+}
+
 /// A request as a gateway has it: one buffer, and where in it things stand.
 struct Request {
     buffer: Vec<u8>,
-    method: (u32, u32),
-    path: (u32, u32),
-    fields: Vec<[(u32, u32); 2]>,
+    method: Text,
+    path: Text,
+    fields: Vec<[Text; 2]>,
     client: IpAddr,
 }
 
@@ -37,9 +45,9 @@ impl Request {
     fn new() -> Self {
         let mut buffer = Vec::new();
         let mut add = |text: &str| {
-            let start = buffer.len() as u32;
+            let at = buffer.len() as u32;
             buffer.extend_from_slice(text.as_bytes());
-            (start, buffer.len() as u32)
+            Text { at, len: text.len() as u32 }
         };
         let (method, path) = (add("GET"), add("/users/7/orders"));
         let fields = [
@@ -60,13 +68,14 @@ impl Request {
         Self { buffer, method, path, fields, client: "10.1.2.3".parse().expect("an address") }
     }
 
-    fn at(&self, (start, end): (u32, u32)) -> &[u8] {
-        self.buffer.get(start as usize..end as usize).unwrap_or_default()
+    fn at(&self, text: Text) -> &[u8] {
+        self.buffer.get(text.at as usize..text.at as usize + text.len as usize).unwrap_or_default()
     }
 
     fn field(&self, name: &[u8]) -> Option<&[u8]> {
-        let is = |[found, _]: &&[(u32, u32); 2]| {
-            (found.1 - found.0) as usize == name.len() && self.at(*found).eq_ignore_ascii_case(name)
+        let is = |[found, _]: &&[Text; 2]| {
+            let found = if found.len as usize == name.len() { self.at(*found) } else { return false };
+            found == name || found.eq_ignore_ascii_case(name)
         };
         self.fields.iter().find(is).map(|[_, value]| self.at(*value))
     }
@@ -81,6 +90,7 @@ impl Values for Request {
         }
     }
 
+    #[inline]
     fn text(&self, var: Var, key: Key<'_>) -> Option<Cow<'_, [u8]>> {
         match var.0 {
             0 => Some(Cow::Borrowed(self.at(self.method))),

@@ -3,7 +3,7 @@
 use crate::check::{self, Checked, Read};
 use crate::code::{Node, Place, Test};
 use crate::diagnostic::Mistake;
-use crate::eval::{Cx, Values};
+use crate::eval::{Cx, Values, holds};
 use crate::parse::parse;
 use crate::schema::{Phase, Schema, Type};
 use crate::value::Value;
@@ -38,7 +38,7 @@ impl Condition {
     /// Whether it holds for these values. Never fails.
     #[inline]
     pub fn holds(&self, values: &dyn Values) -> bool {
-        Cx::new(values).test(&self.test)
+        holds(&self.test, values)
     }
 
     /// Every variable that it reads, in the order of the check.

@@ -20,7 +20,8 @@ pub struct Key<'k> {
 
 /// The values of an exchange, which the host lends to an evaluation.
 pub trait Values {
-    /// The value of a variable, of the type that the schema has; [`Value::Absent`] if there is none.
+    /// The value of any variable, of the type that the schema has; [`Value::Absent`] if there is none. `has` asks this, for
+    /// text too.
     fn value(&self, var: Var, key: Key<'_>) -> Value<'_>;
 
     /// The value of a variable of type text. A repeated field is its values joined by `, `. Worth writing by hand: most
@@ -29,6 +30,15 @@ pub trait Values {
         match self.value(var, key) {
             Value::Text(text) | Value::Bytes(text) => Some(text),
             _ => None,
+        }
+    }
+
+    /// Whether a text is this one; without a value it is empty. Comparisons with constants ask this, so that they are one
+    /// call into code of the host, in which no value is built.
+    fn is(&self, var: Var, key: Key<'_>, text: &[u8]) -> bool {
+        match self.text(var, key) {
+            Some(found) => *found == *text,
+            None => text.is_empty(),
         }
     }
 
@@ -57,7 +67,28 @@ pub(crate) struct Cx<'a> {
     pub(crate) steps: u64,
 }
 
+/// Whether the test holds. Comparisons with constants need no [`Cx`]; all else goes to [`Cx::test`].
+pub(crate) fn holds(test: &Test, values: &dyn Values) -> bool {
+    let leaf = |test: &Test| match test {
+        Test::Is(place, text) => values.is(place.var, place.key(), text),
+        Test::All(_) | Test::Any(_) => holds(test, values),
+        _ => any(test, values),
+    };
+    match test {
+        Test::All(tests) => tests.iter().all(leaf),
+        Test::Any(tests) => tests.iter().any(leaf),
+        Test::Is(place, text) => values.is(place.var, place.key(), text),
+        _ => any(test, values),
+    }
+}
+
+#[inline(never)]
+fn any(test: &Test, values: &dyn Values) -> bool {
+    Cx::new(values).test(test)
+}
+
 impl Place {
+    #[inline]
     fn key(&self) -> Key<'_> {
         Key { name: &self.key, index: self.index }
     }
@@ -94,10 +125,7 @@ impl<'a> Cx<'a> {
                 let item = self.value(&sides.0);
                 self.value(&sides.1).has(&item)
             }
-            Test::Is(place, text) => match self.values.text(place.var, place.key()) {
-                Some(found) => *found == **text,
-                None => text.is_empty(),
-            },
+            Test::Is(place, text) => self.values.is(place.var, place.key(), text),
             Test::Matches(of, pattern) => pattern.is_match(&self.text(of)),
             Test::Not(test) => !self.test(test),
             Test::OneOf(place, texts) => {

@@ -171,14 +171,14 @@ pub(crate) fn parse_duration(text: &[u8]) -> Option<i64> {
             return None;
         }
         let part = |digits: &str| if digits.is_empty() { Some(0) } else { digits.parse::<i128>().ok() };
-        sum += part(whole)? * nanos;
-        sum += part(fraction)? * nanos / 10_i128.pow(u32::try_from(fraction.len()).ok()?);
+        sum = sum.saturating_add(part(whole)? * nanos);
+        sum = sum.saturating_add(part(fraction)? * nanos / 10_i128.pow(u32::try_from(fraction.len()).ok()?));
         rest = &tail[unit..];
         if rest.is_empty() {
             break;
         }
     }
-    i64::try_from(sum * sign).ok()
+    i64::try_from(sum.saturating_mul(sign)).ok()
 }
 
 /// Appends a duration as CEL has it: seconds, such as `1.5s`.
