@@ -1,7 +1,7 @@
 //! Fuzzing of weir-expr.
 
 use std::borrow::Cow;
-use weir_expr::{Condition, Expression, Key, Phase, Schema, Template, Type, Value, Values, Var, Variable};
+use weir_expr::{Condition, Expression, Phase, Schema, Template, Type, Value, Values, Var, Variable};
 
 /// Everything has a value that the input decides.
 struct Exchange<'i> {
@@ -10,7 +10,7 @@ struct Exchange<'i> {
 }
 
 impl Values for Exchange<'_> {
-    fn value(&self, var: Var, key: Key<'_>) -> Value<'_> {
+    fn value(&self, var: Var, key: &[u8]) -> Value<'_> {
         match var.0 {
             3 => Value::Json(&self.body),
             4 if self.input.len().is_multiple_of(2) => Value::Address("10.1.2.3".parse().expect("an address")),
@@ -21,8 +21,8 @@ impl Values for Exchange<'_> {
         }
     }
 
-    fn text(&self, var: Var, key: Key<'_>) -> Option<Cow<'_, [u8]>> {
-        match (var.0, key.name.first()) {
+    fn text(&self, var: Var, key: &[u8]) -> Option<Cow<'_, [u8]>> {
+        match (var.0, key.first()) {
             (0, _) => Some(Cow::Borrowed(b"GET")),
             (1, _) => Some(Cow::Borrowed(self.input)),
             (2, Some(b'x')) => Some(Cow::Owned(self.input.repeat(2))),
@@ -31,7 +31,7 @@ impl Values for Exchange<'_> {
         }
     }
 
-    fn all<'a>(&'a self, _: Var, _: Key<'_>, out: &mut Vec<Value<'a>>) {
+    fn all<'a>(&'a self, _: Var, _: &[u8], out: &mut Vec<Value<'a>>) {
         out.extend(self.input.split(|b| *b == b',').take(100).map(Value::text));
     }
 }

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::hint::black_box;
 use std::net::IpAddr;
 use std::time::Instant;
-use weir_expr::{Condition, Key, Phase, Schema, Type, Value, Values, Var, Variable};
+use weir_expr::{Condition, Phase, Schema, Type, Value, Values, Var, Variable};
 
 /// How many evaluations a count runs.
 const COUNTED: usize = 10_000;
@@ -82,7 +82,7 @@ impl Request {
 }
 
 impl Values for Request {
-    fn value(&self, var: Var, key: Key<'_>) -> Value<'_> {
+    fn value(&self, var: Var, key: &[u8]) -> Value<'_> {
         match var.0 {
             3 => Value::Int(2_048),
             4 => Value::Address(self.client),
@@ -90,12 +90,12 @@ impl Values for Request {
         }
     }
 
-    #[inline]
-    fn text(&self, var: Var, key: Key<'_>) -> Option<Cow<'_, [u8]>> {
+    #[inline(always)]
+    fn text(&self, var: Var, key: &[u8]) -> Option<Cow<'_, [u8]>> {
         match var.0 {
             0 => Some(Cow::Borrowed(self.at(self.method))),
             1 => Some(Cow::Borrowed(self.at(self.path))),
-            2 => self.field(key.name).map(Cow::Borrowed),
+            2 => self.field(key).map(Cow::Borrowed),
             _ => None,
         }
     }

@@ -16,8 +16,8 @@ use std::cmp::Ordering;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) var: Var,
+    /// Empty for a variable without keys.
     pub(crate) key: Box<[u8]>,
-    pub(crate) index: Option<u16>,
 }
 
 /// Something that is true or false.

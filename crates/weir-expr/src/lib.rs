@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use std::borrow::Cow;
-//! use weir_expr::{Condition, Key, Phase, Schema, Type, Value, Values, Var, Variable};
+//! use weir_expr::{Condition, Phase, Schema, Type, Value, Values, Var, Variable};
 //!
 //! const REQUEST: Phase = Phase(0);
 //! let schema = Schema::new(["request", "response"])
@@ -15,8 +15,8 @@
 //!
 //! struct Request;
 //! impl Values for Request {
-//!     fn value(&self, var: Var, key: Key<'_>) -> Value<'_> {
-//!         match (var, key.name) {
+//!     fn value(&self, var: Var, key: &[u8]) -> Value<'_> {
+//!         match (var, key) {
 //!             (Var(0), _) => Value::text("GET"),
 //!             (Var(1), b"x-env") => Value::text("blue"),
 //!             _ => Value::Absent,
@@ -118,7 +118,7 @@ mod value;
 pub use check::Read;
 pub use compiled::{Condition, Expression};
 pub use diagnostic::Mistake;
-pub use eval::{Key, Values};
+pub use eval::Values;
 pub use networks::Networks;
 pub use schema::{Phase, Schema, Type, Var, Variable};
 pub use signatures::{Function, ROWS as FUNCTIONS, Takes};

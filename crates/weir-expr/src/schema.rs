@@ -135,14 +135,14 @@ impl Variable {
         self
     }
 
-    /// Keyed, and upper and lower case of a key are the same: [`Key::name`](crate::Key) comes in lower case.
+    /// Keyed, and upper and lower case of a key are the same: the host is asked for it in lower case.
     #[must_use]
     pub fn folded(mut self) -> Self {
         self.keys.get_or_insert_default().are_folded = true;
         self
     }
 
-    /// Keyed by exactly these: any other key is a mistake. [`Key::index`](crate::Key) gives the position.
+    /// Keyed by exactly these: any other key is a mistake.
     #[must_use]
     pub fn keys(mut self, known: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.keys.get_or_insert_default().known = Some(known.into_iter().map(Into::into).collect());

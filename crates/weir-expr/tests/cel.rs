@@ -6,12 +6,12 @@
 #![allow(clippy::unwrap_used, reason = "this is test code: a panic is how a test fails")]
 
 use std::collections::BTreeMap;
-use weir_expr::{Expression, Key, Phase, Schema, Value, Values, Var};
+use weir_expr::{Expression, Phase, Schema, Value, Values, Var};
 
 struct Nothing;
 
 impl Values for Nothing {
-    fn value(&self, _: Var, _: Key<'_>) -> Value<'_> {
+    fn value(&self, _: Var, _: &[u8]) -> Value<'_> {
         Value::Absent
     }
 }

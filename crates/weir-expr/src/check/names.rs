@@ -126,7 +126,7 @@ impl<'s> Checker<'s> {
             return self.wrong(mistake.hint(format!("write `{name}[\"name\"]`")));
         }
         self.read(variable, None, false, range)?;
-        Some(read(variable, Place { var: variable.var, key: Box::default(), index: None }, range))
+        Some(read(variable, Place { var: variable.var, key: Box::default() }, range))
     }
 
     /// The value of a key that is written.
@@ -139,20 +139,15 @@ impl<'s> Checker<'s> {
     fn place(&mut self, variable: &Variable, key: &str, range: &Range<usize>) -> Option<Place> {
         let keys = variable.keys.as_ref()?;
         let key = if keys.are_folded { key.to_ascii_lowercase() } else { key.to_owned() };
-        let mut index = None;
-        if let Some(known) = &keys.known {
-            index = known.iter().position(|name| *name == key).and_then(|at| u16::try_from(at).ok());
-            if index.is_none() {
-                let mistake = Mistake::new(range.clone(), format!("`{}` has no `{key}`", variable.name));
-                let names = known.iter().map(String::as_str);
-                return self.wrong(match nearest(&key, names) {
-                    Some(meant) => mistake.hint(format!("did you mean `{meant}`?")),
-                    None if known.is_empty() => mistake.hint("it has no keys here"),
-                    None => mistake.hint(format!("it has `{}`", known.join("`, `"))),
-                });
-            }
+        if let Some(known) = keys.known.as_ref().filter(|known| !known.contains(&key)) {
+            let mistake = Mistake::new(range.clone(), format!("`{}` has no `{key}`", variable.name));
+            return self.wrong(match nearest(&key, known.iter().map(String::as_str)) {
+                Some(meant) => mistake.hint(format!("did you mean `{meant}`?")),
+                None if known.is_empty() => mistake.hint("it has no keys here"),
+                None => mistake.hint(format!("it has `{}`", known.join("`, `"))),
+            });
         }
-        Some(Place { var: variable.var, key: key.into_bytes().into(), index })
+        Some(Place { var: variable.var, key: key.into_bytes().into() })
     }
 
     /// `of.name`.
@@ -231,8 +226,7 @@ impl<'s> Checker<'s> {
         let (is_folded, is_text) = (keys.are_folded, variable.ty.is_text());
         self.read(variable, None, true, &expr.range)?;
         let key = key.into_text();
-        let typed =
-            read(variable, Place { var: variable.var, key: Box::default(), index: None }, &expr.range);
+        let typed = read(variable, Place { var: variable.var, key: Box::default() }, &expr.range);
         let typed = typed.scanning(&[&key]).of(&[&key]);
         let keyed = Keyed { var: variable.var, is_folded, is_text, key: key.into_node() };
         Some(Typed { code: Code::Node(Node::Keyed(Box::new(keyed))), ..typed })
