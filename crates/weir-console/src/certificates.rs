@@ -1,9 +1,9 @@
 //! The page of the server certificates and their expiry.
 
+use crate::display::{clock, moment};
 use crate::frame::{Frame, Screen};
 use crate::html::{Html, each, ticked};
 use crate::view::{CertificateStatus, Status};
-use crate::words::{clock, moment};
 
 /// A certificate with fewer days left counts as a problem; `weir check` warns from the same day on.
 pub(crate) const SOON_DAYS: i64 = 14;

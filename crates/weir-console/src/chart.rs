@@ -23,11 +23,11 @@ pub(crate) fn chart(id: &str, title: &str, step: u64, lines: &[Line<'_>]) -> Htm
     let seconds = step * length as u64;
     // Round to whole minutes above two minutes.
     let seconds = if seconds < 120 { seconds } else { (seconds + 30) / 60 * 60 };
-    let since = format!("{} ago", crate::words::span(seconds));
+    let since = format!("{} ago", crate::display::span(seconds));
     let values = || lines.iter().flat_map(|line| line.values.iter().flatten());
     let highest = values().copied().fold(0.0_f64, f64::max);
     let top = ceiling(highest);
-    let say = lines.first().map_or(crate::words::rate as fn(f64) -> String, |line| line.say);
+    let say = lines.first().map_or(crate::display::rate as fn(f64) -> String, |line| line.say);
     let drawn = each(lines, |line| {
         let (line_path, area) = path(&line.values, top);
         html!(
@@ -117,7 +117,7 @@ fn ceiling(highest: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::words;
+    use crate::display;
 
     #[test]
     fn the_axis_ends_at_a_round_number() {
@@ -142,7 +142,7 @@ mod tests {
             class: "requests",
             name: "requests",
             values: vec![Some(3.0), None, Some(7.0)],
-            say: words::rate,
+            say: display::rate,
         };
         let text = chart("a", "Requests a second", 5, &[line]).into_string();
         assert!(text.contains("aria-label=\"Requests a second: at most 7.0\""), "{text}");

@@ -1,8 +1,8 @@
 //! Judges the condition of an upstream by its endpoints and by the attempts of the last minute. Even with all
 //! endpoints in rotation, every request may fail.
 
+use crate::display::{counted, percent};
 use crate::view::{Seen, Status, UpstreamStatus};
-use crate::words::{counted, percent};
 use std::collections::BTreeMap;
 
 /// The condition, worst first.

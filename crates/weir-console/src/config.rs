@@ -1,9 +1,9 @@
 //! The running config: its entries and where each is defined, and the editor of the managed file.
 
+use crate::display::counted;
 use crate::frame::{Frame, Screen};
 use crate::html::{Html, each, part};
 use crate::view::{Config, ConfigEntry, ManagedText, Role};
-use crate::words::counted;
 use crate::yaml;
 use serde_json::Value;
 

@@ -1,9 +1,9 @@
 //! Consumers, their plans, and the current state of the filters that limit them.
 
+use crate::display::{count, counted, percent};
 use crate::frame::{Frame, Screen};
 use crate::html::{Html, each, part};
 use crate::view::{Consumer, FilterStatus, Plan};
-use crate::words::{count, counted, percent};
 use crate::yaml;
 
 /// Most consumers on one page. With more, the gateway does the filtering.

@@ -1,10 +1,10 @@
 //! Requests that failed, were slow or were sampled: `weir why` in the browser.
 
+use crate::display::{self, bytes, count, counted, moment};
 use crate::frame::{Frame, LIVE, Screen};
 use crate::html::{Html, each, part, ticked};
 use crate::routes::others;
 use crate::view::{Autopsies, Autopsy, Moment, WhyQuery};
-use crate::words::{self, bytes, count, counted, moment};
 
 /// The list.
 pub fn failures(frame: &Frame<'_>, told: &Autopsies, sought: &WhyQuery) -> String {
@@ -106,7 +106,7 @@ fn item(autopsy: &Autopsy, sought: &WhyQuery) -> Html {
         request.path,
         cause,
         moment(&autopsy.at),
-        words::us(autopsy.total_us),
+        display::us(autopsy.total_us),
         ticked(&autopsy.sentence),
         alike
     )
@@ -140,7 +140,7 @@ pub fn failure(frame: &Frame<'_>, autopsy: &Autopsy) -> String {
         request.path,
         cause,
         moment(&autopsy.at),
-        words::us(autopsy.total_us),
+        display::us(autopsy.total_us),
         autopsy.id,
         ticked(&autopsy.sentence),
         key(autopsy),
@@ -180,10 +180,10 @@ fn timeline(autopsy: &Autopsy) -> Html {
     let end = autopsy.timeline.iter().map(|m| m.at_us.saturating_add(m.took_us.unwrap_or(0)));
     let total = end.chain([autopsy.total_us, 1]).max().unwrap_or(1) as f64;
     let rows = each(&autopsy.timeline, |m| {
-        let took = m.took_us.map(words::us);
+        let took = m.took_us.map(display::us);
         html!(
             "<tr><td class=\"num\">{}<td>{}<td class=\"num\">{}<td class=\"bar\">{}",
-            words::us(m.at_us),
+            display::us(m.at_us),
             ticked(&m.what),
             took,
             bar(m, total)

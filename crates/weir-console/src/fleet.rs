@@ -1,9 +1,9 @@
 //! The fleet that this gateway belongs to: the rollout, its progress, and the state of each node.
 
+use crate::display::{self, counted, moment};
 use crate::frame::{Frame, LIVE, Screen};
 use crate::html::{Html, each};
 use crate::view::{Fleet, FleetNode, FleetStatus, Rollout};
-use crate::words::{self, counted, moment};
 
 /// Most nodes on one page.
 const MOST: usize = 2000;
@@ -36,7 +36,7 @@ fn node(own: &FleetStatus) -> Html {
         "waiting" => ("warn", "waits for its first config"),
         _ => ("bad", "hears nothing of its source; what runs runs on"),
     };
-    let contact = own.contact_seconds_ago.map(|seconds| html!("{} ago", words::span(seconds)));
+    let contact = own.contact_seconds_ago.map(|seconds| html!("{} ago", display::span(seconds)));
     let contact = contact.unwrap_or_else(|| html!("never"));
     let labels = each(&own.labels, |(name, value)| html!("<code>{}={}</code> ", name, value));
     let labels = (!labels.is_empty()).then(|| html!("<dt>Labels<dd>{}", labels));

@@ -1,8 +1,8 @@
 //! The frame of every page: head, navigation, and notices that an operator must see on any page.
 
+use crate::display::moment;
 use crate::html::{Html, each};
 use crate::view::{FilterStatus, Role, Status, Viewer};
-use crate::words::moment;
 use crate::{MARK, SCRIPT, STYLE};
 
 /// Refresh interval of live pages, in seconds.

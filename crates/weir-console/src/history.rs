@@ -1,9 +1,9 @@
 //! Earlier revisions of the config, the differences between two of them, and the way back.
 
+use crate::display::moment;
 use crate::frame::{Frame, Screen};
 use crate::html::{Html, each, part};
 use crate::view::{Differences, HistoryStatus, RevisionStatus, Role};
-use crate::words::moment;
 use crate::yaml;
 
 /// Most names of changed entries per line of the list.

@@ -35,6 +35,7 @@ mod certificates;
 mod chart;
 mod condition;
 mod consumers;
+mod display;
 mod failures;
 mod fleet;
 mod frame;
@@ -43,7 +44,6 @@ mod routes;
 mod sign_in;
 mod trend;
 mod upstreams;
-mod words;
 mod yaml;
 
 #[cfg(test)]

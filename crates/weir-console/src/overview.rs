@@ -2,10 +2,10 @@
 
 use crate::chart::{Line, chart};
 use crate::condition::{Condition, judged};
+use crate::display::{self, count, counted, moment, percent, rate, span};
 use crate::frame::{Frame, LIVE, Screen};
 use crate::html::{Html, each, part};
 use crate::view::{Drift, Point, Pulse, RevisionStatus, Role, Status, UpstreamStatus};
-use crate::words::{self, count, counted, moment, percent, rate, span};
 
 /// Points of a full chart. A shorter history fills only part of it instead of being stretched.
 const SPAN: usize = 180;
@@ -37,7 +37,7 @@ pub fn overview(
 fn now(status: &Status, pulse: &Pulse) -> Html {
     let (class, verdict) = verdict(status, pulse);
     let recent = &pulse.recent;
-    let p99 = recent.p99_ms.map_or_else(|| "–".to_owned(), words::ms);
+    let p99 = recent.p99_ms.map_or_else(|| "–".to_owned(), display::ms);
     let tiles = [
         (
             "Requests a second",
@@ -67,7 +67,7 @@ fn now(status: &Status, pulse: &Pulse) -> Html {
 /// The lower quantiles, next to the highest.
 fn quantiles_of(p50: Option<f64>, p95: Option<f64>) -> String {
     match (p50, p95) {
-        (Some(p50), Some(p95)) => format!("p50 {}, p95 {}", words::ms(p50), words::ms(p95)),
+        (Some(p50), Some(p95)) => format!("p50 {}, p95 {}", display::ms(p50), display::ms(p95)),
         _ => String::new(),
     }
 }
@@ -162,9 +162,9 @@ fn charts(pulse: &Pulse) -> Html {
         },
     ];
     let slow = [
-        Line { class: "requests", name: "p50", values: of(|p| p.p50_ms), say: words::ms },
-        Line { class: "slow", name: "p95", values: of(|p| p.p95_ms), say: words::ms },
-        Line { class: "failed", name: "p99", values: of(|p| p.p99_ms), say: words::ms },
+        Line { class: "requests", name: "p50", values: of(|p| p.p50_ms), say: display::ms },
+        Line { class: "slow", name: "p95", values: of(|p| p.p95_ms), say: display::ms },
+        Line { class: "failed", name: "p99", values: of(|p| p.p99_ms), say: display::ms },
     ];
     html!(
         "{}{}",

@@ -1,9 +1,9 @@
 //! The list of routes, and `explain` for a URL.
 
+use crate::display::{self, count, percent, rate};
 use crate::frame::{Frame, Screen};
 use crate::html::{Html, each, part, ticked};
 use crate::view::{Explanation, Question, Route, Target};
-use crate::words::{self, count, percent, rate};
 use crate::yaml;
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ pub fn routes(
     let how_many = if whole {
         html!(
             "<output id=\"count\" class=\"quiet\" for=\"filter\">{}</output>",
-            words::counted(total, "route")
+            display::counted(total, "route")
         )
     } else {
         html!("<span class=\"quiet\">{} of {} routes</span>", count(here.len() as u64), count(total as u64))
@@ -87,7 +87,7 @@ fn row(route: &Route) -> Html {
     let conditions = each(&route.conditions, |text| html!(" <small>{}</small>", text));
     let priority = (route.priority != 0).then(|| html!(" <small>priority {}</small>", route.priority));
     let figures = route.figures.map(|figures| {
-        let p99 = figures.p99_ms.map(words::ms);
+        let p99 = figures.p99_ms.map(display::ms);
         let class = if figures.failed > 0 { "num is-bad" } else { "num quiet" };
         let rate_class = if figures.rate > 0.0 { "num" } else { "num quiet" };
         html!(
@@ -223,7 +223,7 @@ fn explained(e: &Explanation) -> Html {
     let near_misses = (near > 0).then(|| html!("<h3>It came near</h3>{}", others(near_misses)));
     let omitted = e.decision.omitted + e.decision.near_misses.len() - near;
     let omitted = (omitted > 0).then(|| {
-        html!("<p class=\"quiet\">… and {} that do not match.</p>", words::counted(omitted, "route"))
+        html!("<p class=\"quiet\">… and {} that do not match.</p>", display::counted(omitted, "route"))
     });
     html!(
         "<div class=\"answer\" aria-live=\"polite\">{}{}<div class=\"columns\"><div>{}{}</div><div>{}{}{}</div></div></div>",

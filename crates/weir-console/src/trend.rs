@@ -3,12 +3,12 @@
 
 use crate::chart::{Line, chart};
 use crate::condition::judged;
+use crate::display::{self, count, percent, rate, span};
 use crate::frame::{Frame, LIVE, Screen};
 use crate::html::{Html, each, part};
 use crate::view::{
     Quantiles, Role, Route, RoutePoint, RouteTrend, Seen, Status, UpstreamPoint, UpstreamTrend,
 };
-use crate::words::{self, count, percent, rate, span};
 use std::collections::BTreeMap;
 
 /// Points of a full chart. A shorter history fills only part of it instead of being stretched.
@@ -45,14 +45,14 @@ pub fn route(frame: &Frame<'_>, route: &Route, trend: &RouteTrend) -> String {
         class("failed", "5xx", |p| p.classes[5]),
     ];
     let times = [
-        line("requests", "p50", |p| p.duration.p50, words::ms),
-        line("slow", "p95", |p| p.duration.p95, words::ms),
-        line("failed", "p99", |p| p.duration.p99, words::ms),
+        line("requests", "p50", |p| p.duration.p50, display::ms),
+        line("slow", "p95", |p| p.duration.p95, display::ms),
+        line("failed", "p99", |p| p.duration.p99, display::ms),
     ];
     let first = [
-        line("requests", "p50", |p| p.first_byte.p50, words::ms),
-        line("slow", "p95", |p| p.first_byte.p95, words::ms),
-        line("failed", "p99", |p| p.first_byte.p99, words::ms),
+        line("requests", "p50", |p| p.first_byte.p50, display::ms),
+        line("slow", "p95", |p| p.first_byte.p95, display::ms),
+        line("failed", "p99", |p| p.first_byte.p99, display::ms),
     ];
     let failures =
         [class("failed", "5xx", |p| p.classes[5]), class("slow", "of the gateway’s own", |p| p.own)];
@@ -133,7 +133,7 @@ pub fn upstream(
     let over = format!("in {}", span(trend.seconds));
     let (attempts, bad) = (one.seen.attempts, one.seen.bad());
     let total: u64 = trend.outcomes.iter().map(|(_, n)| n).sum();
-    let first_byte = one.seen.first_byte_ms.map_or_else(|| "–".to_owned(), words::ms);
+    let first_byte = one.seen.first_byte_ms.map_or_else(|| "–".to_owned(), display::ms);
     let tiles = tiles([
         ("Attempts a second", rate(one.seen.rate), format!("{} {over}", count(total))),
         ("Failed, last minute", percent(bad, attempts), format!("{} of {}", count(bad), count(attempts))),
@@ -158,9 +158,9 @@ pub fn upstream(
         kind("failed", "failed", |p| p.failed),
     ];
     let first = [
-        line("requests", "p50", |p| p.first_byte.p50, words::ms),
-        line("slow", "p95", |p| p.first_byte.p95, words::ms),
-        line("failed", "p99", |p| p.first_byte.p99, words::ms),
+        line("requests", "p50", |p| p.first_byte.p50, display::ms),
+        line("slow", "p95", |p| p.first_byte.p95, display::ms),
+        line("failed", "p99", |p| p.first_byte.p99, display::ms),
     ];
     let outcomes = outcomes(trend, total);
     let routes = each(&trend.routes, |route| {
@@ -229,12 +229,12 @@ fn tiles<'a>(tiles: impl IntoIterator<Item = (&'a str, String, String)>) -> Html
 }
 
 fn quantile(value: Option<f64>) -> String {
-    value.map_or_else(|| "–".to_owned(), words::ms)
+    value.map_or_else(|| "–".to_owned(), display::ms)
 }
 
 fn lower(quantiles: &Quantiles) -> String {
     match (quantiles.p50, quantiles.p95) {
-        (Some(p50), Some(p95)) => format!("p50 {}, p95 {}", words::ms(p50), words::ms(p95)),
+        (Some(p50), Some(p95)) => format!("p50 {}, p95 {}", display::ms(p50), display::ms(p95)),
         _ => String::new(),
     }
 }

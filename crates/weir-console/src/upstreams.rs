@@ -2,10 +2,10 @@
 //! take one out for a while.
 
 use crate::condition::{Condition, Judged, judged};
+use crate::display::{self, count, counted, moment, percent, rate};
 use crate::frame::{Frame, LIVE, Screen};
 use crate::html::{Html, each, part};
 use crate::view::{DiscoveryStatus, EndpointStatus, Role, Seen, Status, UpstreamStatus, UpstreamsQuery};
-use crate::words::{self, count, counted, moment, percent, rate};
 use std::collections::BTreeMap;
 
 /// How long an endpoint may be taken out, in the API's syntax and in words. The time is always limited.
@@ -132,7 +132,7 @@ fn summary_row(one: &Judged<'_>) -> Html {
         rate(one.seen.rate),
         bad,
         percent(one.seen.bad(), one.seen.attempts),
-        one.seen.first_byte_ms.map(words::ms),
+        one.seen.first_byte_ms.map(display::ms),
         error
     )
 }
@@ -180,7 +180,7 @@ fn registry(discovery: &DiscoveryStatus) -> Html {
     let error = discovery.error.as_ref().map(|error| html!(" <small>{}</small>", error));
     let said = match discovery.state {
         "following" => {
-            let age = discovery.age_seconds.map(|age| format!(", asked last {} ago", words::span(age)));
+            let age = discovery.age_seconds.map(|age| format!(", asked last {} ago", display::span(age)));
             let class = if discovery.error.is_some() { "notice warn" } else { "quiet" };
             html!("<p class=\"{}\">Listed by {}: {}{}.{}</p>", class, place, listed, age, error)
         }
@@ -207,7 +207,7 @@ fn registry(discovery: &DiscoveryStatus) -> Html {
 
 fn row(upstream: &str, endpoint: &EndpointStatus, may: bool) -> Html {
     let by_hand = endpoint.reasons.iter().any(|reason| matches!(reason.reason, "draining" | "out"));
-    let first_byte = endpoint.first_byte_ms.map(words::ms);
+    let first_byte = endpoint.first_byte_ms.map(display::ms);
     let error =
         endpoint.last_error.as_ref().map(|error| html!("<code>{}</code> {}", error.cause, moment(&error.at)));
     let place = each(endpoint.zone.iter(), |zone| html!(" <small>zone {}</small>", zone));
@@ -274,7 +274,7 @@ fn state(endpoint: &EndpointStatus) -> Html {
 
 /// When an endpoint is tried again. The script rewrites the text once that time has passed.
 fn tried_again(at: &str) -> Html {
-    html!("<time data-due datetime=\"{}\">tried again at {}</time>", at, words::clock(at))
+    html!("<time data-due datetime=\"{}\">tried again at {}</time>", at, display::clock(at))
 }
 
 /// A reason, in words for people.
@@ -326,9 +326,10 @@ pub(crate) fn dialog() -> Html {
 /// The addresses that the DNS names among the endpoints resolved to.
 fn names(upstream: &UpstreamStatus) -> Option<Html> {
     let rows = each(&upstream.names, |name| {
-        let age = name
-            .age_seconds
-            .map_or_else(|| "never resolved".to_owned(), |age| format!("resolved {} ago", words::span(age)));
+        let age = name.age_seconds.map_or_else(
+            || "never resolved".to_owned(),
+            |age| format!("resolved {} ago", display::span(age)),
+        );
         let error = name.error.as_ref().map(|error| html!(" <span class=\"is-bad\">{}</span>", error));
         html!(
             "<li><code>{}</code> → <code>{}</code> <small>{}</small>{}",

@@ -3,12 +3,12 @@
 //! *Layout.* `words` parses shell quoting, `sent` the data for the body or the query.
 
 mod sent;
-mod words;
+mod shell_words;
 
 use crate::options::Options;
 use sent::Sent;
+use shell_words::shell_words;
 use weir_report::Mistake;
-use words::words;
 
 impl Options {
     /// Adds the options of a curl command line. Ignores flags that only change what curl prints or keeps.
@@ -20,7 +20,7 @@ impl Options {
     }
 
     fn curl(&mut self, command: &str) -> Result<(), String> {
-        let mut words = words(command)?.into_iter();
+        let mut words = shell_words(command)?.into_iter();
         match words.next() {
             Some(first) if first == "curl" || first.ends_with("/curl") => {}
             _ => return Err("expected a command line that begins with `curl`".to_owned()),

@@ -5,7 +5,7 @@
 
 use super::account::Account;
 use super::fill::Fill;
-use super::kept;
+use super::head_bytes;
 use super::key::Key;
 use super::object::{Meta, Object, Stored};
 use super::vary::Variant;
@@ -53,7 +53,7 @@ pub(super) async fn load(
     }
     let (kept, body, whole) = read.await.ok()??;
     let variant = Variant::of_bytes(entry.variant())?;
-    let meta = kept::read(&kept, variant, Instant::now(), SystemTime::now())?;
+    let meta = head_bytes::read(&kept, variant, Instant::now(), SystemTime::now())?;
     let stored = match whole {
         Some(whole) => Stored::new(&[Bytes::from(whole)], account),
         None => Stored::Disk(body),
@@ -91,7 +91,7 @@ pub(super) fn create(
         variant: meta.variant.to_bytes(),
         tags: meta.tags(),
     };
-    let kept = kept::write(meta, Instant::now(), SystemTime::now());
+    let kept = head_bytes::write(meta, Instant::now(), SystemTime::now());
     let (fill, on) = (Arc::downgrade(fill), Arc::clone(disk));
     let progress = move |file: &Arc<std::fs::File>, at, upto| {
         if let Some(fill) = fill.upgrade() {

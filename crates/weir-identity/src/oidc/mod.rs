@@ -1,19 +1,19 @@
 //! `oidc`: logs browsers in at an identity provider. `provider` talks to it, and `seal` makes the cookies that hold
-//! sessions and pending logins. `session` defines a session and refreshes it, and `kept` keeps sessions in a store.
+//! sessions and pending logins. `session` defines a session and refreshes it, and `session_store` keeps sessions in a store.
 
-mod kept;
 mod provider;
 mod seal;
 mod session;
+mod session_store;
 
 use super::jwt::claims::{as_text, claim};
 use super::key_auth::CONSUMER_ADDRESS;
 use super::prelude::*;
 use super::shared::claimed;
-use kept::{Kept, Ticket};
 use provider::{Asking, Failed, Provider, encode_form};
 use seal::{PARTS, Seal, end_parts, parts, random, set, set_parts};
 use session::{Login, Outcome, Session, judge};
+use session_store::{SessionStore, Ticket};
 use sha2::{Digest as _, Sha256};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -180,7 +180,7 @@ struct Oidc {
     settings: OidcSettings,
     provider: Arc<Provider>,
     seal: Arc<Seal>,
-    kept: Option<Kept>,
+    session_store: Option<SessionStore>,
     session_cookie: String,
     login_cookie: String,
     headers: Vec<(FieldName, String)>,
@@ -250,7 +250,7 @@ impl IntoFilter for OidcSettings {
         let name = |text| FieldName::new(text).expect("a name in the source is a token");
         Some(Oidc {
             provider: build.keep_tended(&key, || Provider::new(asking)),
-            kept: store.map(|store| Kept::new(store, Arc::clone(&seal), &purpose)),
+            session_store: store.map(|store| SessionStore::new(store, Arc::clone(&seal), &purpose)),
             seal,
             session_cookie: format!("__Host-{}", self.cookie),
             login_cookie: format!("__Host-{}-login-", self.cookie),
@@ -419,7 +419,7 @@ impl Oidc {
 
     fn brings(&self, head: &RequestHead) -> SessionCookie {
         let Some(sealed) = parts(head, &self.session_cookie) else { return SessionCookie::Nothing };
-        match &self.kept {
+        match &self.session_store {
             None => {
                 let session = self.seal.open("session", &sealed);
                 session
@@ -443,7 +443,7 @@ impl Oidc {
         head: &RequestHead,
         cx: &mut Cx,
     ) -> Result<Option<Session>, &'static Cause> {
-        let session = match (brings, &self.kept) {
+        let session = match (brings, &self.session_store) {
             (SessionCookie::Session(session), _) => Some(session),
             (SessionCookie::Ticket(ticket), Some(kept)) => {
                 let session = kept.load(&ticket).await.map_err(|Away| &SESSIONS_UNAVAILABLE)?;
@@ -554,7 +554,7 @@ impl Oidc {
             self.settings.session.get().as_secs(),
             self.settings.forward_token,
         );
-        if let Some(kept) = &self.kept
+        if let Some(kept) = &self.session_store
             && kept.save(&session, now).await.is_err()
         {
             return Flow::refuse(&SESSIONS_UNAVAILABLE);
@@ -568,7 +568,7 @@ impl Oidc {
 
     /// Whether the browser has a session that has not expired.
     async fn is_logged_in(&self, head: &RequestHead, now: u64) -> Result<bool, &'static Cause> {
-        let session = match (self.brings(head), &self.kept) {
+        let session = match (self.brings(head), &self.session_store) {
             (SessionCookie::Session(session), _) => Some(session),
             (SessionCookie::Ticket(ticket), Some(kept)) => {
                 kept.load(&ticket).await.map_err(|Away| &SESSIONS_UNAVAILABLE)?
@@ -580,7 +580,7 @@ impl Oidc {
 
     /// Ends the session here, and at the provider.
     async fn log_out(&self, head: &RequestHead) -> Flow {
-        if let (SessionCookie::Ticket(ticket), Some(kept)) = (self.brings(head), &self.kept)
+        if let (SessionCookie::Ticket(ticket), Some(kept)) = (self.brings(head), &self.session_store)
             && kept.end(&ticket).await.is_err()
         {
             return Flow::refuse(&SESSIONS_UNAVAILABLE); // the user must not believe that the session is over
@@ -613,7 +613,8 @@ impl Oidc {
         let now = now();
         let (provider, forward) = (Arc::clone(&self.provider), self.settings.forward_token);
         let refresh = refreshed(provider, session.clone(), now, forward);
-        let (kept, refreshes, id) = (self.kept.clone(), &self.provider.refreshes, session.tokens_id());
+        let (kept, refreshes, id) =
+            (self.session_store.clone(), &self.provider.refreshes, session.tokens_id());
         let renewed = match kept {
             Some(kept) => {
                 refreshes.once(&id, now, cx.core(), kept.refresh(session.clone(), now, refresh)).await
@@ -622,7 +623,7 @@ impl Oidc {
         };
         match renewed {
             Ok(Some(fresh)) => {
-                if self.kept.is_none() {
+                if self.session_store.is_none() {
                     cx.state::<Renewed>().0 = self.cookies_of(&fresh, head, now).ok_or(&LOGIN_FAILED)?;
                 }
                 Ok(Some(fresh))
@@ -635,7 +636,7 @@ impl Oidc {
     }
 
     fn cookies_of(&self, session: &Session, head: &RequestHead, now: u64) -> Option<Vec<Vec<u8>>> {
-        let sealed = match &self.kept {
+        let sealed = match &self.session_store {
             Some(_) => self.seal.seal("ticket", &Ticket::of(session)),
             None => self.seal.seal("session", session),
         }?;

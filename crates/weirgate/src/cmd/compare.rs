@@ -6,8 +6,8 @@
 mod file;
 mod run;
 
-use super::kept::Kept;
 use super::load::{ConnectionArgs, RequestArgs, Unequal, end_on_ctrl_c};
+use super::output_file::OutputFile;
 use super::{Format, print};
 use anyhow::Result;
 use clap::Args;
@@ -228,13 +228,13 @@ impl Compare {
 
 /// The files that the result is written to.
 struct Files {
-    json: Option<Kept>,
-    html: Option<Kept>,
+    json: Option<OutputFile>,
+    html: Option<OutputFile>,
 }
 
 impl Files {
     fn open(args: &Compare) -> Result<Self, Vec<Mistake>> {
-        let open = |path: &Option<PathBuf>| path.as_deref().map(Kept::open).transpose();
+        let open = |path: &Option<PathBuf>| path.as_deref().map(OutputFile::open).transpose();
         match (open(&args.save), open(&args.html)) {
             (Ok(json), Ok(html)) => Ok(Self { json, html }),
             (json, html) => Err(json.err().into_iter().chain(html.err()).collect()),

@@ -4,6 +4,7 @@
 //! commands. `outputs` writes the report to places besides stdout, `prometheus` is the thread that sends figures
 //! to Prometheus. `live` is the view on the terminal (cargo feature `live`).
 
+mod aliases;
 mod args;
 #[cfg(feature = "live")]
 mod live;
@@ -11,15 +12,14 @@ mod live;
 mod not_live;
 mod outputs;
 mod prometheus;
-mod words;
 
+pub(super) use aliases::translated;
 pub(super) use args::{ConnectionArgs, RequestArgs};
-pub(super) use words::translated;
 
 #[cfg(not(feature = "live"))]
 use not_live as live;
 
-use super::kept::Kept;
+use super::output_file::OutputFile;
 use super::print;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
@@ -272,11 +272,11 @@ impl Load {
             }
         };
         // Before the search: a search whose result cannot be saved is not worth making.
-        let mut files: Vec<(Kept, Print)> = Vec::new();
+        let mut files: Vec<(OutputFile, Print)> = Vec::new();
         let wanted: [(_, Print); 2] = [(&self.save, Knee::to_json), (&self.html, Knee::to_html)];
         for (path, print_as) in wanted {
             let Some(path) = path else { continue };
-            match Kept::open(path) {
+            match OutputFile::open(path) {
                 Ok(file) => files.push((file, print_as)),
                 Err(mistake) => {
                     errln!("weir load: {mistake}");

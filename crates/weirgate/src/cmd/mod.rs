@@ -15,11 +15,11 @@ mod filters;
 mod fleet;
 mod hash;
 mod history;
-mod kept;
 mod load;
 mod maintenance;
 mod man;
 mod origin;
+mod output_file;
 mod process;
 mod purge;
 #[cfg(test)]

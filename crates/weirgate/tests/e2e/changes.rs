@@ -3,8 +3,8 @@
 mod described;
 mod guard;
 mod hostile;
-mod kept;
 mod owners;
+mod persistence;
 mod secrets;
 
 use described::{Api, request};

@@ -13,10 +13,10 @@ mod mistakes;
 mod origin;
 mod rate;
 
+mod failed_runs;
 mod http2;
 mod proxy;
 mod statistics;
-mod told;
 mod unequal;
 mod verdict;
 mod websocket;

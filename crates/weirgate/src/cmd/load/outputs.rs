@@ -1,7 +1,7 @@
 //! Where a report goes besides stdout: to files, and to a Prometheus during the run.
 
 use super::prometheus::{END_MOST, Ended, Remote};
-use crate::cmd::kept::Kept;
+use crate::cmd::output_file::OutputFile;
 use anyhow::Result;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -30,7 +30,7 @@ impl std::str::FromStr for Output {
 
 /// All outputs, open.
 pub(super) struct Outputs {
-    files: Vec<(Kept, &'static Format)>,
+    files: Vec<(OutputFile, &'static Format)>,
     remotes: Vec<Remote>,
 }
 
@@ -48,7 +48,7 @@ impl Outputs {
         let (mut opened, mut mistakes) = (Self { files: Vec::new(), remotes: Vec::new() }, Vec::new());
         for (path, format) in files {
             let (Some(path), Some(format)) = (path, Format::named(format)) else { continue };
-            match Kept::open(path) {
+            match OutputFile::open(path) {
                 Ok(file) => opened.files.push((file, format)),
                 Err(mistake) => mistakes.push(mistake),
             }

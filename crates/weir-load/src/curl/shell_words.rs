@@ -10,7 +10,7 @@ const OPERATORS: [&str; 11] = ["|", "||", "&", "&&", ";", "<", ">", ">>", "2>", 
 ///
 /// # Errors
 /// The part that cannot be read, and what to do.
-pub(super) fn words(text: &str) -> Result<Vec<String>, String> {
+pub(super) fn shell_words(text: &str) -> Result<Vec<String>, String> {
     if text.contains("^\"") || text.lines().any(|line| line.trim_end().ends_with(" ^")) {
         return Err("this is quoted for cmd.exe: choose `Copy as cURL (bash)` in the browser".to_owned());
     }
@@ -161,7 +161,7 @@ mod tests {
             ("a \\\r\n  b \\\n c", vec!["a", "b", "c"]),
             ("a '|' h/?x=1&y=2", vec!["a", "|", "h/?x=1&y=2"]),
         ] {
-            assert_eq!(words(text).unwrap(), want, "{text}");
+            assert_eq!(shell_words(text).unwrap(), want, "{text}");
         }
         for (text, hint) in [
             ("'a", "single quote"),
@@ -172,7 +172,7 @@ mod tests {
             ("curl h | jq", "ends at `|`"),
             ("curl ^\"http://h/^\" ^\n -k", "cURL (bash)"),
         ] {
-            assert!(words(text).unwrap_err().contains(hint), "{text}");
+            assert!(shell_words(text).unwrap_err().contains(hint), "{text}");
         }
     }
 }

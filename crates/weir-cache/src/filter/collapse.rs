@@ -11,7 +11,7 @@ use super::freshness::Told;
 use super::key::Key;
 use super::object::{Meta, Object, Received, Stored};
 use super::storable::{WhyNot, storable};
-use super::{Cache, State, What, kept, on_disk};
+use super::{Cache, State, What, head_bytes, on_disk};
 use crate::disk::Writer;
 use std::sync::Arc;
 use std::time::{Duration as Time, Instant, SystemTime};
@@ -224,7 +224,10 @@ impl Cache {
                 let meta = Arc::new(Meta::new(told, &fields, found, self.set_cookie, received));
                 object.freshen(Arc::clone(&meta));
                 if let (Some(disk), Some(entry)) = (self.pages.disk(), object.on_disk.get()) {
-                    disk.write_newer_head(entry, &kept::write(&meta, Instant::now(), SystemTime::now()));
+                    disk.write_newer_head(
+                        entry,
+                        &head_bytes::write(&meta, Instant::now(), SystemTime::now()),
+                    );
                 }
                 meta
             }

@@ -39,7 +39,7 @@ pub(super) struct Ticket {
 
 /// The sessions of a store.
 #[derive(Clone)]
-pub(super) struct Kept {
+pub(super) struct SessionStore {
     store: Arc<Store>,
     seal: Arc<Seal>,
     prefix: String,
@@ -51,7 +51,7 @@ impl Ticket {
     }
 }
 
-impl Kept {
+impl SessionStore {
     /// `purpose` separates the sessions of different clients.
     pub(super) fn new(store: Arc<Store>, seal: Arc<Seal>, purpose: &str) -> Self {
         let of = hex::encode(&Sha256::digest(purpose.as_bytes())[..8]);

@@ -17,7 +17,7 @@ const RIGHTS: u32 = 0o666;
 
 /// A path that can be written to.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct OutputFile {
     path: PathBuf,
     way: Way,
 }
@@ -37,7 +37,7 @@ enum Way {
     Into(File),
 }
 
-impl Kept {
+impl OutputFile {
     /// Checks that the path can be written to; changes nothing.
     ///
     /// # Errors
@@ -123,7 +123,7 @@ mod tests {
         let (new, old) = (dir.path().join("new.json"), dir.path().join("old.json"));
         std::fs::write(&old, "a longer baseline").unwrap();
         std::fs::set_permissions(&old, Permissions::from_mode(0o640)).unwrap();
-        let kept = [&new, &old].map(|path| Kept::open(path).unwrap());
+        let kept = [&new, &old].map(|path| OutputFile::open(path).unwrap());
         assert_eq!((new.exists(), read_to_string(&old).unwrap().as_str()), (false, "a longer baseline"));
         assert_eq!(read_dir(dir.path()).unwrap().count(), 1, "nothing lies about while the run lasts");
         kept.into_iter().for_each(|kept| kept.write("result").unwrap());
@@ -145,17 +145,17 @@ mod tests {
         let (link, real) = (dir.path().join("link"), dir.path().join("real"));
         std::fs::write(&real, "old").unwrap();
         std::os::unix::fs::symlink(&real, &link).unwrap();
-        Kept::open(&link).unwrap().write("new").unwrap();
+        OutputFile::open(&link).unwrap().write("new").unwrap();
         assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(read_to_string(&real).unwrap(), "new");
         std::fs::remove_file(&real).unwrap();
-        Kept::open(&link).unwrap().write("again").unwrap();
+        OutputFile::open(&link).unwrap().write("again").unwrap();
         assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(read_to_string(&real).unwrap(), "again");
-        Kept::open(Path::new("/dev/null")).unwrap().write("result").unwrap();
+        OutputFile::open(Path::new("/dev/null")).unwrap().write("result").unwrap();
         assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
         for bad in [Path::new("/no/such/x"), dir.path()] {
-            assert!(Kept::open(bad).is_err(), "{}", bad.display());
+            assert!(OutputFile::open(bad).is_err(), "{}", bad.display());
         }
     }
 }
