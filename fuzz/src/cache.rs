@@ -46,7 +46,7 @@ fn is_address(_: &str) -> bool {
 use caller::View;
 use conditional::{Part, Validators, client_has_it, part};
 use control::Control;
-use freshness::{Defaults, Told, date};
+use freshness::{Defaults, Freshness, date};
 use std::time::{Duration, SystemTime};
 use vary::Variant;
 use weir_h1::{FieldName, Fields};
@@ -92,7 +92,7 @@ pub fn freshness(data: &[u8]) {
     let named = ["date", "expires", "age", "last-modified", "cache-control"];
     let all: Vec<_> = named.into_iter().zip(lines).filter(|(_, line)| !line.is_empty()).collect();
     let Some(all) = fields(&all) else { return };
-    let told = Told::of(status, &all);
+    let freshness = Freshness::of(status, &all);
     for line in lines {
         if let Some(at) = date(line) {
             assert_eq!(date(httpdate::fmt_http_date(at).as_bytes()), Some(at));
@@ -100,7 +100,7 @@ pub fn freshness(data: &[u8]) {
     }
     let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
     let took = Duration::from_secs(2);
-    let age = told.age_when(now, took);
+    let age = freshness.age_when(now, took);
     if let Ok(seconds) = std::str::from_utf8(lines[2].trim_ascii()).unwrap_or("-").parse::<u32>() {
         assert!(
             age >= Duration::from_secs(u64::from(seconds.min(1 << 31))),
@@ -110,8 +110,8 @@ pub fn freshness(data: &[u8]) {
     for heuristic in [false, true] {
         let ttl = Some(Duration::from_secs(7));
         let defaults = Defaults { ttl, negative: ttl, heuristic, with_cookie: false };
-        let lifetime = told.lifetime(&defaults, now);
-        if let Some(most) = told.control.s_maxage.or(told.control.max_age) {
+        let lifetime = freshness.lifetime(&defaults, now);
+        if let Some(most) = freshness.control.s_maxage.or(freshness.control.max_age) {
             assert_eq!(lifetime, Some(Duration::from_secs(most.into())));
         } else if lines[1].is_empty() {
             assert!(lifetime.is_none_or(|lifetime| lifetime <= Duration::from_secs(24 * 3600)));

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 
 /// Most characters that we pass on from a certificate authority or a hook.
-const TOLD: usize = 500;
+const TEXT_MAX: usize = 500;
 
 /// Why there is no certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,10 +110,10 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {}
 
 /// Untrusted text, made safe for one log line.
-pub(crate) fn told(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     let one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    let shown: String = one_line.chars().filter(|c| !c.is_control()).take(TOLD).collect();
-    if shown.len() < one_line.len() && shown.chars().count() == TOLD { shown + "…" } else { shown }
+    let shown: String = one_line.chars().filter(|c| !c.is_control()).take(TEXT_MAX).collect();
+    if shown.len() < one_line.len() && shown.chars().count() == TEXT_MAX { shown + "…" } else { shown }
 }
 
 #[cfg(test)]
@@ -122,8 +122,8 @@ mod tests {
 
     #[test]
     fn what_strangers_say_fits_into_a_line() {
-        assert_eq!(told(" a\r\n\tb\u{1b}[31m "), "a b[31m");
-        let long = told(&"x".repeat(10_000));
-        assert_eq!((long.chars().count(), long.ends_with('…')), (TOLD + 1, true));
+        assert_eq!(one_line(" a\r\n\tb\u{1b}[31m "), "a b[31m");
+        let long = one_line(&"x".repeat(10_000));
+        assert_eq!((long.chars().count(), long.ends_with('…')), (TEXT_MAX + 1, true));
     }
 }

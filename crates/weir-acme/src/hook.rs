@@ -4,7 +4,7 @@
 //! It ends on its own, or we kill it with its whole process group, after its timeout or when nobody waits for it any
 //! more. On failure we report its output, up to a limit.
 
-use crate::failure::{Failure, Kind, told};
+use crate::failure::{Failure, Kind, one_line};
 use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -126,7 +126,7 @@ fn watch(mut child: Child, timeout: Duration, given_up: &AtomicBool) -> Result<(
     }
     let said: Vec<String> =
         said.into_iter().flatten().filter_map(|said| said.recv_timeout(ASK * 10).ok()).collect();
-    Err(format!("{}: {}", ended(status), told(&said.join(" "))))
+    Err(format!("{}: {}", ended(status), one_line(&said.join(" "))))
 }
 
 /// Reads to the end and keeps the beginning. Runs in its own thread: a command that writes more than a pipe holds

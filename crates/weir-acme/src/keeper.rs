@@ -369,7 +369,7 @@ impl Environment {
         let before = entry.state().kept.suggestion.clone();
         let moved = |s: &Suggestion| before.as_ref().is_none_or(|b| (b.start, b.end) != (s.start, s.end));
         if let Some(suggestion) = suggestion.as_ref().filter(|suggestion| moved(suggestion)) {
-            let why = suggestion.explanation.as_deref().map(crate::failure::told).unwrap_or_default();
+            let why = suggestion.explanation.as_deref().map(crate::failure::one_line).unwrap_or_default();
             log::info(
                 "the certificate authority says when to renew",
                 &[

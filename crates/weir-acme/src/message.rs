@@ -1,7 +1,7 @@
 //! The parts of ACME messages that we read: the resources of RFC 8555 §7.1, renewal information (RFC 9773), problems
 //! (RFC 9457). All of it is untrusted input.
 
-use crate::failure::{Failure, Kind, told};
+use crate::failure::{Failure, Kind, one_line};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -109,9 +109,9 @@ impl Problem {
         let kind = self.kind.strip_prefix(ERROR).unwrap_or(&self.kind);
         match (kind, self.detail.as_str()) {
             ("" | "about:blank", "") => "no reason was given".to_owned(),
-            ("" | "about:blank", detail) => told(detail),
-            (kind, "") => told(kind),
-            (kind, detail) => told(&format!("{detail} ({kind})")),
+            ("" | "about:blank", detail) => one_line(detail),
+            (kind, "") => one_line(kind),
+            (kind, detail) => one_line(&format!("{detail} ({kind})")),
         }
     }
 

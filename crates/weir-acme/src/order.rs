@@ -196,7 +196,7 @@ impl Ordering<'_> {
                 let known: Vec<&str> = profiles.keys().map(String::as_str).take(20).collect();
                 let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
                 let text = format!("the certificate authority has no profile `{wanted}`; it has: {known}");
-                Err(Failure::new(Kind::Refused, crate::failure::told(&text)))
+                Err(Failure::new(Kind::Refused, crate::failure::one_line(&text)))
             }
             _ => Ok(()),
         }
@@ -230,7 +230,7 @@ impl Ordering<'_> {
                 authorization.challenges.iter().map(|offered| offered.kind.as_str()).collect();
             let text =
                 format!("the certificate authority does not offer {wanted} here, but {}", kinds.join(", "));
-            return Err(Failure::new(Kind::Refused, crate::failure::told(&text)));
+            return Err(Failure::new(Kind::Refused, crate::failure::one_line(&text)));
         };
         if !is_token(token) {
             return Err(Failure::bad_answer("the certificate authority's token is none"));
@@ -320,7 +320,7 @@ fn request(name: &Name, key: &str) -> Result<Vec<u8>, Failure> {
 /// Parses a certificate, and checks that clients would accept it for this name now.
 fn checked(name: &Name, pem: &str, now: i64) -> Result<Certificate, String> {
     /// By how much this machine's clock may be behind.
-    const BEHIND: i64 = 5 * 60;
+    const CLOCK_SKEW: i64 = 5 * 60;
     let certificate = certificate_of(pem)?;
     if !certificate.is_for(&name.to_string()) {
         return Err(format!("it is not for {name}"));
@@ -329,7 +329,7 @@ fn checked(name: &Name, pem: &str, now: i64) -> Result<Certificate, String> {
     if now > validity.not_after {
         return Err("it has expired already".to_owned());
     }
-    if now < validity.not_before - BEHIND {
+    if now < validity.not_before - CLOCK_SKEW {
         return Err("it is not valid yet".to_owned());
     }
     Ok(certificate)

@@ -174,7 +174,8 @@ impl<'a> Session<'a> {
 
     async fn send(&self, method: &'static str, url: &str, body: Vec<u8>) -> Result<Answer, Failure> {
         if !may_ask(url) {
-            let text = format!("`{}` is no URL that may be asked; expected https", crate::failure::told(url));
+            let text =
+                format!("`{}` is no URL that may be asked; expected https", crate::failure::one_line(url));
             return Err(Failure::bad_answer(text));
         }
         let ask = Ask { method, url: url.to_owned(), body, trust: self.settings.trust.clone() };

@@ -28,7 +28,7 @@ pub(crate) type Outcome = Result<Answer, Answer>;
 
 /// The result of a change, as JSON.
 pub(crate) fn document(gateway: &Gateway, changed: &Changed, who: &Identity, dry_run: bool) -> Value {
-    let told = told_to(&changed.diagnostics, who, gateway.texts().managed_path.as_deref());
+    let told = redacted_for(&changed.diagnostics, who, gateway.texts().managed_path.as_deref());
     let unsaved = changed.unsaved.as_ref().map_or_else(String::new, |why| {
         format!("IT RUNS FROM MEMORY ONLY, because it could not be written down: {why}\n")
     });
@@ -73,11 +73,11 @@ pub(crate) fn tagged(mut answer: Answer, tag: &str) -> Answer {
 
 /// Mistakes as JSON and text.
 pub(crate) fn members_for(diagnostics: &Diagnostics, who: &Identity, gateway: &Gateway) -> Value {
-    json!(Checked::of(&told_to(diagnostics, who, gateway.texts().managed_path.as_deref())))
+    json!(Checked::of(&redacted_for(diagnostics, who, gateway.texts().managed_path.as_deref())))
 }
 
 /// Mistakes, redacted for this caller: `admin` may take over every file, `write` changes only managed entries.
-pub(crate) fn told_to(diagnostics: &Diagnostics, who: &Identity, managed: Option<&Path>) -> Diagnostics {
+pub(crate) fn redacted_for(diagnostics: &Diagnostics, who: &Identity, managed: Option<&Path>) -> Diagnostics {
     match (who.role, managed) {
         (Role::Admin, _) => diagnostics.clone(),
         (Role::Write, Some(managed)) => diagnostics.for_writers_of(&[managed, &request_file(managed)]),

@@ -4,7 +4,9 @@
 
 use crate::answer::{self, Answer};
 use crate::calls::Do;
-use crate::config_answer::{Outcome, document, members_for, mistakes, refuse, tagged, told_to, with_trail};
+use crate::config_answer::{
+    Outcome, document, members_for, mistakes, redacted_for, refuse, tagged, with_trail,
+};
 use crate::config_request::{ConfigRequest, by, flag, tags, terms};
 use crate::documents;
 use crate::guard::Identity;
@@ -177,7 +179,7 @@ pub(crate) fn drift_of(gateway: &Gateway, who: &Identity) -> Result<Drift, Answe
             })
         }
         Err(diagnostics) => {
-            let told = told_to(&diagnostics, who, running.managed_path.as_deref()).to_text();
+            let told = redacted_for(&diagnostics, who, running.managed_path.as_deref()).to_text();
             Ok(Drift { drift: true, text: format!("the files cannot be read:\n{told}"), ..drift })
         }
     }

@@ -160,7 +160,7 @@ pub(crate) struct Exchange<'c> {
     /// When the last byte was written, once known; later, when the exchange was recorded.
     ended: Option<Instant>,
     /// The client's address if a trusted proxy named it.
-    told_client: Option<IpAddr>,
+    client_address: Option<IpAddr>,
     /// The route, once found.
     route: Option<usize>,
     /// The number of attempts so far, which is also the number of the current one.
@@ -261,7 +261,7 @@ impl<'c> Exchange<'c> {
             started,
             head_took: Duration::ZERO,
             ended: None,
-            told_client: None,
+            client_address: None,
             route: None,
             attempts: 0,
             record: Record::default(),
@@ -381,7 +381,7 @@ impl<'c> Exchange<'c> {
         }
         if self.client.trusted {
             let peer = self.client.peer.ip().to_canonical();
-            self.told_client = Some(forward::client_address(&self.head, peer, &self.local.snapshot));
+            self.client_address = Some(forward::client_address(&self.head, peer, &self.local.snapshot));
         } else {
             forward::distrust(&mut self.head);
         }
@@ -511,7 +511,7 @@ impl<'c> Exchange<'c> {
 
     /// The client's address: the peer's, unless a trusted proxy names another.
     fn client_address(&self) -> IpAddr {
-        self.told_client.unwrap_or_else(|| self.client.peer.ip().to_canonical())
+        self.client_address.unwrap_or_else(|| self.client.peer.ip().to_canonical())
     }
 
     // === 3 pick ===
@@ -570,7 +570,7 @@ impl<'c> Exchange<'c> {
         }
         // A gRPC-Web client reads trailers only in the body, and the cut may be inside a frame.
         let reads_trailers = self.grpc && !self.calls_grpc() && !grpc::is_grpc_web(&self.head.headers);
-        if reads_trailers && can_be_told(cause) { self.cut_grpc(cause).await } else { self.cut(cause) }
+        if reads_trailers && client_is_there(cause) { self.cut_grpc(cause).await } else { self.cut(cause) }
     }
 
     /// Turns a panic into a stop. The client learns only that the gateway failed.
@@ -740,7 +740,7 @@ fn refuse_path(e: &weir_route::PathError) -> Stop {
 }
 
 /// Whether the client is still there to learn of a cause.
-fn can_be_told(cause: &Cause) -> bool {
+fn client_is_there(cause: &Cause) -> bool {
     *cause != error::CLIENT_CLOSED && *cause != error::CLIENT_TOO_SLOW
 }
 

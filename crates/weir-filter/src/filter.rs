@@ -30,7 +30,7 @@ pub use body::{Answer, Body, BodySource, BodyUse, FileRange, Mark, Piece};
 pub use context::{Consumer, Consumers, Cx, Failure, RouteScope, TimeLimits};
 pub use core_handle::{CoreHandle, Job, PerCore, Services, Task};
 pub use header_name::{HeaderName, allow_name, is_address};
-pub use identity::{Caller, Identity, Told};
+pub use identity::{Caller, Identity, Revealed};
 pub use kind::{
     Access, Build, Built, FilterKind, IntoFilter, Kept, Mistake, Portable, Purge, Purgeable, Settings,
     Tended, Tending,
@@ -41,7 +41,7 @@ pub use weir_upstream::fetch::{FetchError, FetchRequest, Fetcher, Trust, Url, Ve
 pub use weir_upstream::talk::{CALL_BODY_BYTES, CallAnswer, CallRequest, DISCARDED};
 
 pub use crate::concealed::Conceals;
-pub use body::{BodyHooks, Hold, Owed, line_of};
+pub use body::{BodyHooks, Hold, PendingPiece, line_of};
 pub use context::{Begun, FILTER};
 pub use places::Places;
 
@@ -121,7 +121,7 @@ pub struct Attempt<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrpcStatus {
     /// This status, without a message.
-    Told(u8),
+    Received(u8),
     /// The trailers will carry it.
     ToCome,
 }

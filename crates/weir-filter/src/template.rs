@@ -3,7 +3,7 @@
 //! A template is compiled with the config, so that a misspelled placeholder is a mistake and not an empty text at
 //! night.
 
-use crate::filter::{Cx, RequestHead, Told};
+use crate::filter::{Cx, RequestHead, Revealed};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode, utf8_percent_encode};
 use std::io::Write;
 use weir_config::spelling::nearest_name;
@@ -313,12 +313,12 @@ impl Var {
     }
 
     /// Which client value it reveals, if the client's URL does not contain it.
-    const fn told(&self) -> Option<Told> {
+    const fn revealed(&self) -> Option<Revealed> {
         match self {
-            Self::Client => Some(Told::ADDRESS),
-            Self::Consumer => Some(Told::CONSUMER),
+            Self::Client => Some(Revealed::ADDRESS),
+            Self::Consumer => Some(Revealed::CONSUMER),
             Self::TlsClientFingerprint | Self::TlsClientSan | Self::TlsClientSubject => {
-                Some(Told::CERTIFICATE)
+                Some(Revealed::CERTIFICATE)
             }
             _ => None,
         }
@@ -373,8 +373,10 @@ impl<'a> Values<'a> {
             return out.extend_from_slice(self.kept.1.get(at).map_or(b"", Vec::as_slice));
         }
         // An empty consumer name distinguishes no caller.
-        if let Some(told) = var.told().filter(|told| *told != Told::CONSUMER || self.cx.consumer.is_some()) {
-            self.cx.tells(told);
+        if let Some(revealed) =
+            var.revealed().filter(|revealed| *revealed != Revealed::CONSUMER || self.cx.consumer.is_some())
+        {
+            self.cx.reveals(revealed);
         }
         let of_head = |get: fn(&RequestHead) -> &[u8]| self.head.map_or(&b""[..], get);
         let certificate = self.cx.certificate.as_deref();

@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 use std::collections::BTreeMap;
-use weir_filter::filter::Told;
+use weir_filter::filter::Revealed;
 use weir_filter::template::{Escape, Template, Values, Var};
 use weir_h1::{FieldName, Fields, Prepared};
 
@@ -232,7 +232,7 @@ impl Filter for Headers {
         let caller = cx.caller();
         let rendered = self.request.render(&Values::of(head, cx));
         if self.request.only_forwards {
-            cx.untell(Told::ADDRESS, caller);
+            cx.unreveal(Revealed::ADDRESS, caller);
         }
         self.request.apply(&mut head.headers, &rendered);
         Flow::Continue

@@ -7,7 +7,7 @@
 use crate::bundle::Bundle;
 use crate::coordinator::Campaigned;
 use crate::digest::Digest;
-use crate::follower::{Found, Seen, Told};
+use crate::follower::{Found, Seen, WatchEvent};
 use crate::kv::{self, Entry, Line, Question, Range, ask, encode, number, parsed, range_of};
 use crate::pointer::Pointer;
 use crate::session::{Lease, TTL};
@@ -32,7 +32,7 @@ pub struct Keys {
 #[derive(Clone, Debug, PartialEq)]
 pub enum WatchLine {
     /// A message for the follower.
-    Told(Told),
+    Event(WatchEvent),
     /// The watch has ended: its revision was compacted, or for another reason.
     Over(String),
 }
@@ -342,11 +342,11 @@ pub fn watch_line(line: &[u8]) -> WatchLine {
         Line::Over(why) => return WatchLine::Over(why),
     };
     // Only the last event counts: intermediate pointers need not run.
-    let Some(event) = events.pop() else { return WatchLine::Told(Told::Nothing) };
+    let Some(event) = events.pop() else { return WatchLine::Event(WatchEvent::Nothing) };
     let revision = event.entry.modified;
     let pointer = if event.deleted { Found::Nothing } else { found(&event.entry.value) };
     let modified = if event.deleted { 0 } else { revision };
-    WatchLine::Told(Told::Changed(Seen { revision, modified, pointer }))
+    WatchLine::Event(WatchEvent::Changed(Seen { revision, modified, pointer }))
 }
 
 #[cfg(test)]
@@ -450,12 +450,12 @@ mod tests {
     #[test]
     fn lines_of_a_watch() {
         let created = br#"{"result":{"header":{"revision":"3"},"created":true}}"#;
-        assert_eq!(watch_line(created), WatchLine::Told(Told::Nothing));
+        assert_eq!(watch_line(created), WatchLine::Event(WatchEvent::Nothing));
         let compacted = br#"{"result":{"header":{"revision":"9"},"canceled":true,"compact_revision":"8"}}"#;
         assert_eq!(watch_line(compacted), WatchLine::Over("revisions up to 8 were compacted".to_owned()));
         let deleted = br#"{"result":{"header":{"revision":"9"},"events":[{"type":"DELETE","kv":{"key":"YQ==","mod_revision":"9"}}]}}"#;
         let gone = Seen { revision: 9, modified: 0, pointer: Found::Nothing };
-        assert_eq!(watch_line(deleted), WatchLine::Told(Told::Changed(gone)));
+        assert_eq!(watch_line(deleted), WatchLine::Event(WatchEvent::Changed(gone)));
         assert_eq!(
             watch_line(br#"{"error":{"grpc_code":14,"message":"shutting down"}}"#),
             WatchLine::Over("shutting down".to_owned())

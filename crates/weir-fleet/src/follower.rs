@@ -58,7 +58,7 @@ pub enum Event {
     /// The result of the [`Action::Read`] with this number.
     Read(u64, Result<Seen, String>),
     /// A message from the watch with this number.
-    Watch(u64, Told),
+    Watch(u64, WatchEvent),
     /// The result of [`Action::Fetch`].
     Fetched(Digest, Result<(), String>),
     /// The result of [`Action::Run`].
@@ -71,7 +71,7 @@ pub enum Event {
 
 /// A message from a watch.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Told {
+pub enum WatchEvent {
     /// The pointer has changed; the watch has missed nothing since it was opened.
     Changed(Seen),
     /// The watch has ended, or could not be opened.
@@ -274,7 +274,7 @@ impl Follower {
                 }
             }
             Event::Watch(number, told) if self.watch.is(number) => match told {
-                Told::Changed(seen) => {
+                WatchEvent::Changed(seen) => {
                     self.hears(now, number, &mut todo);
                     // A message sent before a newer read result contains no news.
                     if seen.revision > self.revision {
@@ -282,8 +282,8 @@ impl Follower {
                         self.sees(seen, &mut todo);
                     }
                 }
-                Told::Ended(_) => self.ends_watch(now),
-                Told::Nothing => self.hears(now, number, &mut todo),
+                WatchEvent::Ended(_) => self.ends_watch(now),
+                WatchEvent::Nothing => self.hears(now, number, &mut todo),
             },
             // From an abandoned read or watch.
             Event::Read(..) | Event::Watch(..) => {}

@@ -72,20 +72,20 @@ pub(crate) fn ask(path: &'static str, body: &Value) -> Question {
 pub fn read_prefix(prefix: &str, after: Option<&[u8]>, limit: usize) -> Question {
     let start = after.map_or_else(|| prefix.as_bytes().to_vec(), |after| [after, b"\0"].concat());
     let range =
-        json!({ "key": encode(&start), "range_end": encode(&behind(prefix)), "limit": limit.to_string() });
+        json!({ "key": encode(&start), "range_end": encode(&range_end(prefix)), "limit": limit.to_string() });
     ask("/v3/kv/range", &range)
 }
 
 /// Watches the keys that start with `prefix`, starting at a revision.
 pub fn watch_prefix(prefix: &str, from: u64) -> Question {
     let create = json!({
-        "key": encode(prefix.as_bytes()), "range_end": encode(&behind(prefix)), "start_revision": from.to_string(),
+        "key": encode(prefix.as_bytes()), "range_end": encode(&range_end(prefix)), "start_revision": from.to_string(),
     });
     ask("/v3/watch", &json!({ "create_request": create }))
 }
 
 /// The end of the range of keys that start with `prefix`, which is text: none of its bytes is 255.
-fn behind(prefix: &str) -> Vec<u8> {
+fn range_end(prefix: &str) -> Vec<u8> {
     let mut end = prefix.as_bytes().to_vec();
     match end.last_mut() {
         Some(last) => *last = last.saturating_add(1),

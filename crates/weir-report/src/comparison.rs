@@ -189,7 +189,7 @@ impl Comparison {
     }
 
     /// The differences in work, one line each.
-    pub(super) fn unequal_told(&self) -> impl Iterator<Item = String> {
+    pub(super) fn unequal_lines(&self) -> impl Iterator<Item = String> {
         let meant = if self.unequal_ok { ", as --unequal ok allows" } else { "" };
         self.unequal.iter().map(move |text| format!("unequal_work: {text}{meant}"))
     }

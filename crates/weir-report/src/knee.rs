@@ -74,7 +74,7 @@ impl Knee {
                 step.failed_share * 100.0,
                 if step.held { "held" } else { "BROKEN" },
                 bar(if step.knows_p99() { step.response.p99 } else { step.response.p50 }),
-                step.told().join(" ")
+                step.reasons_shown().join(" ")
             );
         }
         out

@@ -67,7 +67,7 @@ impl Route {
     }
 
     /// The hosts for display: as written, with `${VAR}` where something came from outside.
-    pub(super) fn told_hosts(&self) -> String {
+    pub(super) fn shown_hosts(&self) -> String {
         match (&self.shown, &*self.written_hosts) {
             (Some(shown), _) => shown.hosts.join(", "),
             (None, []) => {
@@ -79,12 +79,12 @@ impl Route {
     }
 
     /// The path for display.
-    pub(super) fn told_path(&self) -> &str {
+    pub(super) fn shown_path(&self) -> &str {
         self.shown.as_ref().map_or(self.pattern.as_str(), |shown| shown.path.as_str())
     }
 
     /// The methods for display.
-    pub(super) fn told_methods(&self) -> String {
+    pub(super) fn shown_methods(&self) -> String {
         match &self.shown {
             Some(shown) => shown.methods.join(", "),
             None => {

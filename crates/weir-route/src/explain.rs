@@ -185,8 +185,8 @@ impl<H: Headers> Seen<'_, '_, H> {
             ),
             Rule::Path => format!(
                 "the path `{}` of `{name}` is more specific than `{}`",
-                winner.told_path(),
-                loser.told_path()
+                winner.shown_path(),
+                loser.shown_path()
             ),
             Rule::Conditions => format!(
                 "`{name}` has {} conditions beside host and path, this one {}",
@@ -220,9 +220,9 @@ impl<H: Headers> Seen<'_, '_, H> {
 
     fn near_miss(&self, id: RouteId, route: &Route, failed: Failed<'_>) -> NearMiss {
         let (failed, why) = match failed {
-            Failed::Host => ("host".to_owned(), format!("it is for {}", route.told_hosts())),
-            Failed::Path => ("path".to_owned(), format!("it is for {}", route.told_path())),
-            Failed::Method => ("method".to_owned(), format!("it takes {}", route.told_methods())),
+            Failed::Host => ("host".to_owned(), format!("it is for {}", route.shown_hosts())),
+            Failed::Path => ("path".to_owned(), format!("it is for {}", route.shown_path())),
+            Failed::Method => ("method".to_owned(), format!("it takes {}", route.shown_methods())),
             Failed::Listener => ("listener".to_owned(), "it is not on this listener".to_owned()),
             Failed::Header(name) => {
                 let why = match self.request.headers.get_all(name).count() {
@@ -249,7 +249,7 @@ impl<H: Headers> Seen<'_, '_, H> {
             index: id.index(),
             route: route.name.to_string(),
             host: self.host_text(route),
-            path: route.told_path().to_owned(),
+            path: route.shown_path().to_owned(),
             conditions: route.conditions().count(),
             captures: captures.iter().map(captured).collect(),
             asked_before,

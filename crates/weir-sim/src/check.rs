@@ -58,7 +58,7 @@ struct Began {
 
 /// The bundle that a pointer assigns to a node. Implemented a second time here, so that the checks do not rely on
 /// the code under test.
-pub(crate) fn told(pointer: &Pointer, name: &str, labels: &Labels) -> Option<Digest> {
+pub(crate) fn assigned(pointer: &Pointer, name: &str, labels: &Labels) -> Option<Digest> {
     let rollout = &pointer.rollout;
     let is_open = rollout.steps.iter().take(rollout.open).any(|step| step.has(name, labels, pointer.to));
     match rollout.state {
@@ -222,7 +222,7 @@ impl Checker {
         bundles: &Bundles,
     ) {
         let (number, name, labels) = node;
-        let said = self.written.iter().any(|pointer| told(pointer, name, labels) == Some(digest));
+        let said = self.written.iter().any(|pointer| assigned(pointer, name, labels) == Some(digest));
         if !said {
             self.breaks(at, format!("node {number} runs {digest:?}, which no pointer ever told it to"));
         }

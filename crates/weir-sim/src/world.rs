@@ -4,13 +4,13 @@
 mod ending;
 mod troubles;
 
-use crate::check::{Broken, Checker, told};
+use crate::check::{Broken, Checker, assigned};
 use crate::faults::{self, Bundles, Fault, Kind, Written};
 use crate::node::{Ask, Node, Process, Tell, Wish, report};
 use crate::store::Store;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use weir_fleet::follower::{self, Seen, Told};
+use weir_fleet::follower::{self, Seen, WatchEvent};
 use weir_fleet::pointer::Labels;
 use weir_fleet::{Chance, Digest, Pointer, Time, coordinator, etcd, session};
 
@@ -354,7 +354,7 @@ impl World {
         self.checker.compiles(self.now, number, boot, digest);
         let known = self.nodes.get(number).and_then(|node| {
             let pointer = node.process.as_ref()?.follower.pointer()?;
-            told(pointer, &node.name, &node.labels)
+            assigned(pointer, &node.name, &node.labels)
         });
         if known != Some(digest) {
             self.checker.breaks(self.now, format!("node {number} builds {digest:?} and is to run {known:?}"));
@@ -412,7 +412,7 @@ impl World {
         }
     }
 
-    fn watch_says(&mut self, number: usize, boot: u64, watch: u64, told: Told) {
+    fn watch_says(&mut self, number: usize, boot: u64, watch: u64, told: WatchEvent) {
         let wait = self.packet(number, true);
         let Some(node) = self.nodes.get_mut(number) else { return };
         let Some(wait) = wait.filter(|_| !node.deaf) else {
@@ -421,7 +421,7 @@ impl World {
             self.store.unwatch(number);
             if self.chance.happens(50) {
                 let wait = self.chance.between(Duration::from_secs(1), Duration::from_secs(20));
-                let ended = Told::Ended("reset".to_owned());
+                let ended = WatchEvent::Ended("reset".to_owned());
                 let tell = Tell::Follower(follower::Event::Watch(watch, ended));
                 self.after(wait, Event::Tell(number, boot, tell));
             }
@@ -435,7 +435,7 @@ impl World {
     fn tell_watchers(&mut self, told: Vec<(usize, u64, Seen)>) {
         for (number, watch, seen) in told {
             let boot = self.nodes.get(number).map_or(0, |node| node.boot);
-            self.watch_says(number, boot, watch, Told::Changed(seen));
+            self.watch_says(number, boot, watch, WatchEvent::Changed(seen));
         }
     }
 
@@ -500,13 +500,13 @@ impl World {
         }
         match self.store.watch(number, watch, from) {
             Ok(missed) => {
-                self.watch_says(number, boot, watch, Told::Nothing);
+                self.watch_says(number, boot, watch, WatchEvent::Nothing);
                 for seen in missed {
-                    self.watch_says(number, boot, watch, Told::Changed(seen));
+                    self.watch_says(number, boot, watch, WatchEvent::Changed(seen));
                 }
             }
             Err(compacted) => {
-                let ended = Told::Ended(format!("compacted up to {compacted}"));
+                let ended = WatchEvent::Ended(format!("compacted up to {compacted}"));
                 self.watch_says(number, boot, watch, ended);
             }
         }
@@ -541,7 +541,7 @@ fn failed(ask: &Ask, why: &str) -> Tell {
     let why = why.to_owned();
     match ask {
         Ask::Read(read) => Tell::Follower(follower::Event::Read(*read, Err(why))),
-        Ask::Watch(watch, _) => Tell::Follower(follower::Event::Watch(*watch, Told::Ended(why))),
+        Ask::Watch(watch, _) => Tell::Follower(follower::Event::Watch(*watch, WatchEvent::Ended(why))),
         Ask::Fetch(digest) => Tell::Follower(follower::Event::Fetched(*digest, Err(why))),
         Ask::Grant => Tell::Session(session::Event::Granted(Err(why))),
         Ask::Keep(_) => Tell::Session(session::Event::Kept(Err(why))),

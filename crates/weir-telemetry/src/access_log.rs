@@ -101,7 +101,7 @@ impl AccessLogWriter {
                 counted.access_log_failed.fetch_add(lines, Relaxed);
             }
             let Some(told) = outage.after(outcome, Instant::now()) else { return };
-            let Told { lines, lost, seconds } = told;
+            let Losses { lines, lost, seconds } = told;
             match outcome {
                 Outcome::Failed(_, error) => {
                     let fields: log::Fields<'_> = &[("output", &shown), ("lines", &lines), ("error", error)];
@@ -250,14 +250,14 @@ const fn xorshift(mut state: u32) -> u32 {
 struct Outage {
     since: Option<Instant>,
     lost: u64,
-    untold: u64,
+    unreported: u64,
     /// When the next line about a failure may be written, and the next about a recovery.
     next: [Option<Instant>; 2],
 }
 
 /// A report in the process log.
 #[derive(Debug, PartialEq, Eq)]
-struct Told {
+struct Losses {
     /// Lines lost since the last report.
     lines: u64,
     /// Lines lost since the outage began.
@@ -272,12 +272,12 @@ const TELL: Duration = Duration::from_secs(10);
 impl Outage {
     /// The report after a buffer, if any. If an outage ends soon after another one ended, its end is reported with
     /// the next.
-    fn after(&mut self, outcome: Outcome<'_>, now: Instant) -> Option<Told> {
+    fn after(&mut self, outcome: Outcome<'_>, now: Instant) -> Option<Losses> {
         let over = match outcome {
             Outcome::Failed(lines, _) => {
                 self.since.get_or_insert(now);
                 self.lost += lines;
-                self.untold += lines;
+                self.unreported += lines;
                 false
             }
             Outcome::Written => true,
@@ -289,7 +289,7 @@ impl Outage {
         }
         *next = Some(now + TELL);
         let seconds = now.saturating_duration_since(since).as_secs();
-        let told = Told { lines: std::mem::take(&mut self.untold), lost: self.lost, seconds };
+        let told = Losses { lines: std::mem::take(&mut self.unreported), lost: self.lost, seconds };
         if over {
             (self.since, self.lost) = (None, 0);
         }
@@ -321,7 +321,7 @@ mod tests {
             told += said.as_ref().map_or(0, |said| said.lines);
             (said, counted - told)
         };
-        let says = |lines, lost, seconds| Some(Told { lines, lost, seconds });
+        let says = |lines, lost, seconds| Some(Losses { lines, lost, seconds });
         assert_eq!(after(0, None).0, None);
         assert_eq!(after(1, Some(3)).0, says(3, 3, 0));
         assert_eq!(after(2, Some(4)).0, None);

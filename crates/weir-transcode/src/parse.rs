@@ -76,7 +76,7 @@ impl<'s, 'o> Parser<'s, 'o> {
         let mut from = serde_json::Deserializer::from_slice(json);
         let read = Body { parser: self, of, null: Null::Refused }.deserialize(&mut from);
         let read = read.and_then(|_| from.end());
-        read.map_err(|e| self.told(&e))
+        read.map_err(|e| self.located(&e))
     }
 
     /// Appends one field with this JSON as its value.
@@ -87,10 +87,10 @@ impl<'s, 'o> Parser<'s, 'o> {
         let mut from = serde_json::Deserializer::from_slice(json);
         let read = Whole { parser: self, field }.deserialize(&mut from);
         let read = read.and_then(|_| from.end());
-        read.map_err(|e| self.told(&e))
+        read.map_err(|e| self.located(&e))
     }
 
-    fn told(&mut self, e: &serde_json::Error) -> ParseError {
+    fn located(&mut self, e: &serde_json::Error) -> ParseError {
         let mut path = String::new();
         for step in &self.path {
             let name = match step {
@@ -172,7 +172,7 @@ enum Null {
 }
 
 impl Null {
-    fn told<E: Error>(self, parser: &mut Parser<'_, '_>) -> Result<bool, E> {
+    fn leaves_unset<E: Error>(self, parser: &mut Parser<'_, '_>) -> Result<bool, E> {
         match self {
             Self::Unset => Ok(false),
             Self::Refused => Err(parser.refuse("null is no value here")),
@@ -291,7 +291,7 @@ impl Visitor<'_> for Scalar<'_, '_, '_> {
         {
             return self.take(Token::Integer(0));
         }
-        self.null.told(self.parser)
+        self.null.leaves_unset(self.parser)
     }
 }
 
@@ -457,7 +457,7 @@ impl<'de> Visitor<'de> for Object<'_, '_, '_> {
     }
 
     fn visit_unit<E: Error>(self) -> Result<bool, E> {
-        self.null.told(self.parser)
+        self.null.leaves_unset(self.parser)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<bool, A::Error> {

@@ -82,7 +82,7 @@ pub struct Relay {
     told_end: bool,
     told_pause: bool,
     /// The watcher still owes the replacement of a piece; `ends`: that piece was the last.
-    owed: bool,
+    pending: bool,
     ends: bool,
     finished: bool,
     /// Body bytes consumed from the sender.
@@ -115,7 +115,7 @@ impl Relay {
             discards: false,
             told_end: matches!(kind, BodyKind::Empty), // the watcher sees no end of an absent body
             told_pause: true,
-            owed: false,
+            pending: false,
             ends: false,
             finished: false,
             taken: 0,
@@ -199,8 +199,8 @@ impl Relay {
                         (self.told_end, self.told_pause) = (self.told_end || last, false);
                     }
                     frame(self.framing, piece, last, reborrow(&mut watch), &mut self.out)?;
-                    self.owed = owes(&watch);
-                    if self.owed {
+                    self.pending = has_pending(&watch);
+                    if self.pending {
                         self.input = rest.get(used..).unwrap_or_default().to_vec(); // the rest waits for this piece
                         return Ok(rest.len());
                     }
@@ -228,8 +228,8 @@ impl Relay {
     ) -> Poll<Result<(), RelayError>> {
         loop {
             self.take(reborrow(&mut watch))?;
-            if self.lost.is_some() && self.owed {
-                ready!(self.poll_owed(cx, reborrow(&mut watch)))?;
+            if self.lost.is_some() && self.pending {
+                ready!(self.poll_pending(cx, reborrow(&mut watch)))?;
                 continue;
             }
             if self.finished && self.discards {
@@ -247,8 +247,8 @@ impl Relay {
                     continue;
                 }
                 Poll::Ready(Err(e)) => return Poll::Ready(Err(e)),
-                Poll::Pending if self.owed && self.ahead > 0 => {
-                    ready!(self.poll_owed(cx, reborrow(&mut watch)))?;
+                Poll::Pending if self.pending && self.ahead > 0 => {
+                    ready!(self.poll_pending(cx, reborrow(&mut watch)))?;
                     continue;
                 }
                 Poll::Pending if self.reads_ahead() => {
@@ -260,8 +260,8 @@ impl Relay {
             if self.finished {
                 return to.poll_finish(cx, self.reader.trailers()).map_err(RelayError::Write);
             }
-            if self.owed {
-                if let Poll::Ready(settled) = self.poll_owed(cx, reborrow(&mut watch)) {
+            if self.pending {
+                if let Poll::Ready(settled) = self.poll_pending(cx, reborrow(&mut watch)) {
                     settled?;
                     continue;
                 }
@@ -302,8 +302,8 @@ impl Relay {
             if self.finished {
                 return Poll::Ready(Ok(()));
             }
-            if self.owed {
-                ready!(self.poll_owed(cx, reborrow(&mut watch)))?;
+            if self.pending {
+                ready!(self.poll_pending(cx, reborrow(&mut watch)))?;
                 continue;
             }
             ready!(self.poll_read_in(cx, from, reborrow(&mut watch)))?;
@@ -327,33 +327,33 @@ impl Relay {
         };
         self.told_pause = true;
         let held = watch.piece(Seen { data: &[], mark: Mark::Pause, trailers: None });
-        self.owed = watch.owes();
+        self.pending = watch.has_pending();
         match held.map_err(|Stopped| RelayError::Stopped)? {
             Some(held) if !held.is_empty() && self.framing != Framing::Length => {
                 frame(self.framing, &held, false, None, &mut self.out)?;
                 Ok(true)
             }
-            _ => Ok(self.owed),
+            _ => Ok(self.pending),
         }
     }
 
     /// Frames the replacement of a piece, once the watcher has produced it.
-    fn poll_owed(
+    fn poll_pending(
         &mut self,
         cx: &mut Context<'_>,
         watch: Option<&mut dyn Watch>,
     ) -> Poll<Result<(), RelayError>> {
         if let Some(watch) = watch {
             let trailers = self.ends.then(|| self.reader.trailers_mut());
-            let made = ready!(watch.poll_owed(cx, trailers)).map_err(|Stopped| RelayError::Stopped)?;
+            let made = ready!(watch.poll_pending(cx, trailers)).map_err(|Stopped| RelayError::Stopped)?;
             if let Some(made) = made.filter(|_| self.framing != Framing::Length) {
                 frame(self.framing, &made, false, None, &mut self.out)?;
             }
-            if watch.owes() {
+            if watch.has_pending() {
                 return Poll::Ready(Ok(())); // another watcher behind it still owes one
             }
         }
-        self.owed = false;
+        self.pending = false;
         if self.ends {
             self.end();
         }
@@ -440,7 +440,7 @@ impl Relay {
         let room =
             self.gathers.map_or(BUFFER_BYTES.saturating_add(self.ahead), |limit| limit.saturating_add(1));
         while !self.finished
-            && !self.owed
+            && !self.pending
             && self.direct.0 == self.direct.1
             && self.out.len() - self.written < room
         {
@@ -464,7 +464,7 @@ impl Relay {
                         if let Some(watch) = watch.as_mut().filter(|_| seen) {
                             let piece = self.input.get(from..to).unwrap_or_default();
                             watch.piece(Seen::data(piece, ends)).map_err(|Stopped| RelayError::Stopped)?;
-                            self.owed = !last && watch.owes();
+                            self.pending = !last && watch.has_pending();
                         }
                         self.direct = (from, to);
                         // A body of known length ends without a further byte. Without this, the relay would read on
@@ -476,7 +476,7 @@ impl Relay {
                     }
                     let piece = self.input.get(from..to).unwrap_or_default();
                     frame(self.framing, piece, ends, reborrow(&mut watch), &mut self.out)?;
-                    self.owed = seen && owes(&watch);
+                    self.pending = seen && has_pending(&watch);
                 }
                 Step::End { used } => {
                     self.used += used;
@@ -540,8 +540,8 @@ fn sees_pieces(watch: &Option<&mut dyn Watch>) -> bool {
     watch.as_ref().is_some_and(|watch| watch.sees_pieces())
 }
 
-fn owes(watch: &Option<&mut dyn Watch>) -> bool {
-    watch.as_ref().is_some_and(|watch| watch.owes())
+fn has_pending(watch: &Option<&mut dyn Watch>) -> bool {
+    watch.as_ref().is_some_and(|watch| watch.has_pending())
 }
 
 /// Appends one framed piece to `out`.

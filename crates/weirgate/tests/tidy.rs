@@ -312,7 +312,7 @@ fn pages_show_data_and_ask_nothing() {
             let view = "crates/weir-console/src/view.rs:";
             for (place, line) in code_below("crates/weir-console/src/") {
                 let elsewhere = line.contains("weir_gateway") && !place.starts_with(view);
-                if elsewhere || names_behind("weir_gateway::", &line).any(|name| name == "Gateway") {
+                if elsewhere || names_after("weir_gateway::", &line).any(|name| name == "Gateway") {
                     broken.push(format!("{place}: {}", line.trim()));
                 }
             }
@@ -409,7 +409,7 @@ fn upstreams_know_only_what_is_below_them() {
             };
             let beside =
                 if place.trim_start_matches(folder).contains('/') { "upstream::" } else { "super::" };
-            for named in names_behind(beside, &line) {
+            for named in names_after(beside, &line) {
                 let below = UPSTREAM.iter().position(|known| *known == named);
                 if below.is_some_and(|below| below < above) {
                     broken.push(format!("{place}: {}", line.trim()));
@@ -617,7 +617,7 @@ fn code_below(folder: &str) -> Vec<(String, String)> {
 }
 
 /// The names after a prefix such as `crate::` in a line; after a brace, each name in it.
-fn names_behind<'a>(prefix: &'a str, line: &'a str) -> impl Iterator<Item = &'a str> {
+fn names_after<'a>(prefix: &'a str, line: &'a str) -> impl Iterator<Item = &'a str> {
     line.match_indices(prefix).flat_map(move |(at, _)| {
         let rest = &line[at + prefix.len()..];
         let list = rest.strip_prefix('{').map_or(rest, |list| list.split('}').next().unwrap_or_default());

@@ -118,7 +118,7 @@ impl Cache {
         }
         let age = meta.age(Instant::now()).as_secs();
         more.push((&self.names.age, itoa::Buffer::new().format(age).as_bytes().to_vec()));
-        more.push((&self.names.cache_status, told(status, meta.lifetime.as_secs(), age)));
+        more.push((&self.names.cache_status, cache_status(status, meta.lifetime.as_secs(), age)));
         let headers = match cx {
             Some(cx) if code != 304 => {
                 let mut fields = meta.ready.with_room(more.len(), ROOM);
@@ -179,7 +179,7 @@ impl Cache {
 const ROOM: usize = 192;
 
 /// The value of `Cache-Status`.
-fn told(said: &str, lifetime: u64, age: u64) -> Vec<u8> {
+fn cache_status(said: &str, lifetime: u64, age: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(96);
     out.extend_from_slice(b"weir; ");
     match said.strip_prefix("hit") {

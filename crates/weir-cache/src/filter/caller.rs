@@ -12,7 +12,7 @@
 
 use super::key::Extra;
 use super::storable::WhyNot;
-use weir_filter::filter::{Caller, Cx, RequestHead, Told};
+use weir_filter::filter::{Caller, Cx, RequestHead, Revealed};
 use weir_h1::{Claim, FieldName, Fields, Known, split_unquoted};
 use weir_wire::base64;
 
@@ -29,7 +29,7 @@ pub(super) struct View {
     /// Whether the key includes the caller.
     by_caller: bool,
     /// Whether, since the key was made, the caller was identified further or the upstream learned more about it.
-    is_told: bool,
+    is_revealed: bool,
     /// Fields that went to the upstream with a different value.
     altered: Vec<FieldName>,
 }
@@ -72,12 +72,12 @@ impl View {
 
     /// The answer has arrived. Compares the caller with the one that the key was made for.
     pub(super) fn returns(&mut self, caller: Caller) {
-        self.is_told |= self.caller != known(caller, self.by_caller);
+        self.is_revealed |= self.caller != known(caller, self.by_caller);
     }
 
     /// Why the answer must not be kept, regardless of its fields. `shared`: it allows shared caches to store it.
     pub(super) fn refuses(&self, shared: bool) -> Option<WhyNot> {
-        if self.is_told { Some("caller") } else { self.private.filter(|_| !shared) }
+        if self.is_revealed { Some("caller") } else { self.private.filter(|_| !shared) }
     }
 
     /// Whether a field went to the upstream with a value that the cache did not see.
@@ -108,7 +108,7 @@ impl View {
 
 /// The caller as a key with or without it (`by_caller`) sees it: a key with the caller includes the consumer's name.
 const fn known(caller: Caller, by_caller: bool) -> Caller {
-    if by_caller { caller.but(Told::CONSUMER) } else { caller }
+    if by_caller { caller.but(Revealed::CONSUMER) } else { caller }
 }
 
 /// RFC 9111 §3.5, for the request as received: a filter may have removed the credential.
@@ -129,11 +129,11 @@ pub(super) fn add_caller(cx: &Cx, mut add: impl FnMut(&[u8], &[u8])) {
     if let Some(consumer) = cx.consumer() {
         add(b"c", consumer.name.as_bytes());
     }
-    let told = cx.caller().told();
-    if told.has(Told::ADDRESS) {
+    let revealed = cx.caller().revealed();
+    if revealed.has(Revealed::ADDRESS) {
         add(b"t", cx.client.to_canonical().to_string().as_bytes());
     }
-    if let Some(certificate) = cx.certificate.as_ref().filter(|_| told.has(Told::CERTIFICATE)) {
+    if let Some(certificate) = cx.certificate.as_ref().filter(|_| revealed.has(Revealed::CERTIFICATE)) {
         add(b"m", certificate.fingerprint.as_bytes());
     }
     if cx.identities().is_empty() {
@@ -250,9 +250,9 @@ mod tests {
             ("x-rewrite-url", true),
             ("x-scheme", true),
         ] {
-            let told = parts(&format!("GET /\n{name}: 1"));
+            let revealed = parts(&format!("GET /\n{name}: 1"));
             let expected = url.then(|| format!("f{name}:1"));
-            assert_eq!(told, Vec::from_iter(expected), "{name}");
+            assert_eq!(revealed, Vec::from_iter(expected), "{name}");
             assert!(Known::of(name.as_bytes()).claim().is_some(), "{name}");
             assert!(url || is_address(name), "{name}: no answer may vary by it");
         }
@@ -277,7 +277,7 @@ mod tests {
             known.push(key(&one));
         }
         let one = cx().await;
-        one.tells(Told::ADDRESS);
+        one.reveals(Revealed::ADDRESS);
         known.push(key(&one));
         let count = known.len();
         known.sort();
@@ -319,7 +319,7 @@ mod tests {
         let alike = View::of(&anonymous, &cx, &none);
         assert_eq!((alike.refuses(false), alike.refuses(true)), (Some("caller"), None));
         // Behind the cache, the upstream learns the consumer's name, which is in the key.
-        cx.tells(Told::CONSUMER);
+        cx.reveals(Revealed::CONSUMER);
         view.returns(cx.caller());
         assert_eq!(view.refuses(false), None);
         cx.identify("jwt", b"alice");

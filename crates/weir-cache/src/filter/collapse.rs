@@ -7,7 +7,7 @@ use super::caller::View;
 use super::conditional::{Validators, client_has_it};
 use super::counters::Count;
 use super::fill::{self, End, Fill, Head, Leader, Pushed};
-use super::freshness::Told;
+use super::freshness::Freshness;
 use super::key::Key;
 use super::object::{Meta, Object, Received, Stored};
 use super::storable::{WhyNot, storable};
@@ -115,10 +115,10 @@ impl Cache {
             return Err("too-large");
         }
         let received = lead.received();
-        let told = Told::of(head.status(), &head.headers);
+        let freshness = Freshness::of(head.status(), &head.headers);
         let settings = (&self.defaults, self.set_cookie);
-        let found = storable(&told, &head.headers, &lead.asked, settings, received.time)?;
-        Ok(Arc::new(Meta::new(told, &head.headers, found, self.set_cookie, received)))
+        let found = storable(&freshness, &head.headers, &lead.asked, settings, received.time)?;
+        Ok(Arc::new(Meta::new(freshness, &head.headers, found, self.set_cookie, received)))
     }
 
     /// Decides whether the answer is stored, and serves a stored object instead where allowed. `answered`: the
@@ -213,15 +213,15 @@ impl Cache {
     fn validated(&self, mut lead: Lead, object: &Arc<Object>, head: &ResponseHead) -> Flow {
         let before = object.meta();
         let fields = before.updated(&head.headers);
-        let told = Told::of(before.status, &fields);
+        let freshness = Freshness::of(before.status, &fields);
         let received = lead.received();
         let settings = (&self.defaults, self.set_cookie);
         // A validator for something else: the 304 does not refer to the stored object.
         let other = head.headers.get_str("etag").is_some_and(|tag| !before.is_of(tag));
-        let meta = match storable(&told, &fields, &lead.asked, settings, received.time) {
+        let meta = match storable(&freshness, &fields, &lead.asked, settings, received.time) {
             _ if other => before,
             Ok(found) => {
-                let meta = Arc::new(Meta::new(told, &fields, found, self.set_cookie, received));
+                let meta = Arc::new(Meta::new(freshness, &fields, found, self.set_cookie, received));
                 object.freshen(Arc::clone(&meta));
                 if let (Some(disk), Some(entry)) = (self.pages.disk(), object.on_disk.get()) {
                     disk.write_newer_head(

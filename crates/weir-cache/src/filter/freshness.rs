@@ -6,7 +6,7 @@ use weir_h1::Fields;
 
 /// What an answer says about its age and lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct Freshness {
     pub(super) status: u16,
     /// The directives that apply: CDN-Cache-Control if present (RFC 9213 §2.2), otherwise Cache-Control.
     pub(super) control: Control,
@@ -48,7 +48,7 @@ enum Age {
 /// The longest heuristic lifetime.
 const MOST_GUESSED: Duration = Duration::from_secs(24 * 3600);
 
-impl Told {
+impl Freshness {
     pub(super) fn of(status: u16, fields: &Fields) -> Self {
         let targeted = Control::targeted(fields);
         let mut expires = fields.get_all("expires");
@@ -70,14 +70,14 @@ impl Told {
 
     /// Whether the answer specifies its lifetime.
     pub(super) fn says_lifetime(&self) -> bool {
-        let told = self.control.s_maxage.or(self.control.max_age);
-        told.is_some() || (self.expires.is_some() && !self.targeted)
+        let stated = self.control.s_maxage.or(self.control.max_age);
+        stated.is_some() || (self.expires.is_some() && !self.targeted)
     }
 
     /// Its lifetime, counted from its creation; `None` if neither the answer nor the config specifies one.
     pub(super) fn lifetime(&self, defaults: &Defaults, received: SystemTime) -> Option<Duration> {
-        let told = self.control.s_maxage.or(self.control.max_age);
-        if let Some(seconds) = told {
+        let stated = self.control.s_maxage.or(self.control.max_age);
+        if let Some(seconds) = stated {
             return Some(Duration::from_secs(seconds.into()));
         }
         match self.expires.filter(|_| !self.targeted) {
@@ -104,12 +104,12 @@ impl Told {
     /// Its age on arrival (RFC 9111 §4.2.3), after a request that took this long.
     pub(super) fn age_when(&self, received: SystemTime, took: Duration) -> Duration {
         let apparent = self.date.map_or(Duration::ZERO, |date| since(date, received));
-        let told = match self.age {
+        let stated = match self.age {
             Age::None => Duration::ZERO,
             Age::Seconds(seconds) => Duration::from_secs(seconds.into()),
             Age::Unknown => return Duration::from_secs(u32::MAX.into()),
         };
-        apparent.max(told + took)
+        apparent.max(stated + took)
     }
 
     /// Whether it forbids stale use (RFC 9111 §4.2.4).
@@ -147,8 +147,8 @@ mod tests {
         date(NOW.as_bytes()).unwrap()
     }
 
-    fn told(status: u16, lines: &[(&str, &str)]) -> Told {
-        Told::of(status, &fields(lines))
+    fn freshness(status: u16, lines: &[(&str, &str)]) -> Freshness {
+        Freshness::of(status, &fields(lines))
     }
 
     #[test]
@@ -179,10 +179,10 @@ mod tests {
             (302, &[], None),
         ];
         for (status, lines, seconds) in cases {
-            let lifetime = told(*status, lines).lifetime(&defaults, now());
+            let lifetime = freshness(*status, lines).lifetime(&defaults, now());
             assert_eq!(lifetime, seconds.map(Duration::from_secs), "{status} {lines:?}");
         }
-        assert_eq!(told(200, &[]).lifetime(&Defaults::default(), now()), None);
+        assert_eq!(freshness(200, &[]).lifetime(&Defaults::default(), now()), None);
     }
 
     #[test]
@@ -193,7 +193,7 @@ mod tests {
             ("max-age=9, proxy-revalidate", true),
             ("no-cache", true),
         ] {
-            assert_eq!(told(200, &[("cache-control", control)]).must_be_fresh(), must, "{control}");
+            assert_eq!(freshness(200, &[("cache-control", control)]).must_be_fresh(), must, "{control}");
         }
     }
 
@@ -210,10 +210,10 @@ mod tests {
             (404, &[changed], Some(60)),
             (599, &[changed, public], Some(60)),
         ] {
-            let lifetime = told(status, lines).lifetime(&heuristic, now());
+            let lifetime = freshness(status, lines).lifetime(&heuristic, now());
             assert_eq!(lifetime, seconds.map(Duration::from_secs), "{status} {lines:?}");
         }
-        assert_eq!(told(200, &[changed]).lifetime(&Defaults::default(), now()), None);
+        assert_eq!(freshness(200, &[changed]).lifetime(&Defaults::default(), now()), None);
     }
 
     #[test]
@@ -234,7 +234,11 @@ mod tests {
             (&[("Age", "7;a=1")], never),
             (&[("Age", "")], never),
         ] {
-            assert_eq!(told(200, lines).age_when(now(), took), Duration::from_secs(seconds), "{lines:?}");
+            assert_eq!(
+                freshness(200, lines).age_when(now(), took),
+                Duration::from_secs(seconds),
+                "{lines:?}"
+            );
         }
     }
 }

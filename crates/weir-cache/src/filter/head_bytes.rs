@@ -3,7 +3,7 @@
 //! It uses wall-clock times, because monotonic ones mean nothing to another process. Each part is preceded by its
 //! length, and a truncated or overlong one is rejected. The store's checksums detect damage by the disk.
 
-use super::freshness::Told;
+use super::freshness::Freshness;
 use super::object::{Head, Meta};
 use super::vary::Variant;
 use std::time::{Duration, Instant, SystemTime};
@@ -52,7 +52,7 @@ pub(super) fn read(bytes: &[u8], variant: Variant, now: Instant, time: SystemTim
     let passed = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().saturating_sub(written);
     let status = u16::from_le_bytes(*status);
     let head = Head { status, fields: kept, variant, lifetime, age: age.saturating_add(passed) };
-    Some(Meta::of_head(head, Told::of(status, &fields), now))
+    Some(Meta::of_head(head, Freshness::of(status, &fields), now))
 }
 
 fn put(part: &[u8], out: &mut Vec<u8>) {
@@ -80,18 +80,21 @@ mod tests {
     fn what_is_written_is_read() {
         let answer =
             fields(&[("Cache-Control", "max-age=60, must-revalidate"), ("ETag", "\"e\""), ("Vary", "x")]);
-        let told = Told::of(200, &answer);
+        let freshness = Freshness::of(200, &answer);
         let settings = (&Defaults::default(), SetCookie::Refuse);
         let (now, time) = (Instant::now(), SystemTime::now());
-        let found = storable(&told, &answer, &fields(&[("x", "1")]).into(), settings, time).unwrap();
+        let found = storable(&freshness, &answer, &fields(&[("x", "1")]).into(), settings, time).unwrap();
         let variant = found.variant.clone();
         let received = Received { at: now, time, took: Duration::from_secs(2) };
-        let meta = Meta::new(told, &answer, found, SetCookie::Refuse, received);
+        let meta = Meta::new(freshness, &answer, found, SetCookie::Refuse, received);
         let written = write(&meta, now, time);
         let later = time + Duration::from_secs(10);
         let read_again = read(&written, variant.clone(), now, later).unwrap();
         assert_eq!((read_again.status, &read_again.fields), (200, &meta.fields));
-        assert_eq!((read_again.lifetime, read_again.told.control), (meta.lifetime, meta.told.control));
+        assert_eq!(
+            (read_again.lifetime, read_again.freshness.control),
+            (meta.lifetime, meta.freshness.control)
+        );
         assert_eq!(read_again.age(now).as_secs(), 12);
         assert!(read_again.is_fresh(now) && !read_again.is_fresh(now + Duration::from_secs(60)));
         let before = read(&written, variant.clone(), now, time - Duration::from_secs(10)).unwrap();

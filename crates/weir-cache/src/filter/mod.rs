@@ -489,7 +489,7 @@ impl Cache {
 
     /// Whether a stale object may be served in place of a failed upstream's answer.
     fn covers_error(&self, meta: &Meta, now: Instant) -> bool {
-        self.covers(meta, now, meta.told.control.stale_if_error, self.stale_if_error)
+        self.covers(meta, now, meta.freshness.control.stale_if_error, self.stale_if_error)
     }
 
     /// Whether to serve a stale object while a new one is fetched (RFC 5861 §3). A client that requests a fresher
@@ -499,7 +499,12 @@ impl Cache {
         let refused = said.no_store || (self.client_control && fresher);
         !refused
             && !meta.is_fresh(now)
-            && self.covers(meta, now, meta.told.control.stale_while_revalidate, self.stale_while_revalidate)
+            && self.covers(
+                meta,
+                now,
+                meta.freshness.control.stale_while_revalidate,
+                self.stale_while_revalidate,
+            )
     }
 
     /// Lets exactly one request fetch a new object in the background: this one, after its answer.
@@ -519,10 +524,10 @@ impl Cache {
     /// An answer's own directive takes precedence over the config. Without one, `s-maxage` forbids stale use (RFC
     /// 9111 §5.2.2.10).
     fn covers(&self, meta: &Meta, now: Instant, said: Option<u32>, set: Time) -> bool {
-        if meta.told.must_be_fresh() {
+        if meta.freshness.must_be_fresh() {
             return false;
         }
-        let set = if meta.told.control.s_maxage.is_some() { Time::ZERO } else { set };
+        let set = if meta.freshness.control.s_maxage.is_some() { Time::ZERO } else { set };
         let most = said.map_or(set, |seconds| Time::from_secs(seconds.into()));
         !most.is_zero() && meta.stale_for(now) < most
     }

@@ -2,7 +2,7 @@
 
 use super::account::Account;
 use super::conditional::{Validators, opaque};
-use super::freshness::{Told, date};
+use super::freshness::{Freshness, date};
 use super::key::Key;
 use super::on_disk::{FromDisk, tag};
 use super::storable::{SetCookie, Storable};
@@ -35,7 +35,7 @@ pub(super) struct Meta {
     pub(super) ready: Fields,
     pub(super) variant: Variant,
     pub(super) lifetime: Duration,
-    pub(super) told: Told,
+    pub(super) freshness: Freshness,
     received: Instant,
     age_then: Duration,
 }
@@ -136,7 +136,7 @@ fn is_among(names: &[&str], name: &[u8]) -> bool {
 impl Meta {
     /// The parts of an answer to store.
     pub(super) fn new(
-        told: Told,
+        freshness: Freshness,
         fields: &Fields,
         storable: Storable,
         cookies: SetCookie,
@@ -151,21 +151,30 @@ impl Meta {
         });
         let fields: Vec<_> = fields.collect();
         Self {
-            status: told.status,
+            status: freshness.status,
             ready: ready(&fields),
             fields,
             variant: storable.variant,
             lifetime: storable.lifetime,
-            age_then: told.age_when(received.time, received.took),
-            told,
+            age_then: freshness.age_when(received.time, received.took),
+            freshness,
             received: received.at,
         }
     }
 
     /// The same from a head that was stored elsewhere.
-    pub(super) fn of_head(head: Head, told: Told, now: Instant) -> Self {
+    pub(super) fn of_head(head: Head, freshness: Freshness, now: Instant) -> Self {
         let Head { status, fields, variant, lifetime, age } = head;
-        Self { status, ready: ready(&fields), fields, variant, lifetime, told, received: now, age_then: age }
+        Self {
+            status,
+            ready: ready(&fields),
+            fields,
+            variant,
+            lifetime,
+            freshness,
+            received: now,
+            age_then: age,
+        }
     }
 
     /// Hashes of its purge tags.
@@ -186,7 +195,7 @@ impl Meta {
 
     /// Whether it may be used without revalidation.
     pub(super) fn is_fresh(&self, now: Instant) -> bool {
-        !self.told.control.no_cache && self.age(now) < self.lifetime
+        !self.freshness.control.no_cache && self.age(now) < self.lifetime
     }
 
     /// How long it has been stale.
@@ -198,7 +207,7 @@ impl Meta {
         Validators {
             etag: self.field("etag"),
             last_modified: self.field("last-modified").and_then(date),
-            date: self.told.date,
+            date: self.freshness.date,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Whether an answer may be stored for others: RFC 9111 §3 and §3.5, and further restrictions of this cache.
 
 use super::caller::View;
-use super::freshness::{Defaults, Told};
+use super::freshness::{Defaults, Freshness};
 use super::vary::Variant;
 use std::time::{Duration, SystemTime};
 use weir_h1::Fields;
@@ -36,20 +36,20 @@ pub(super) type WhyNot = &'static str;
 /// # Errors
 /// Why it is not stored.
 pub(super) fn storable(
-    told: &Told,
+    freshness: &Freshness,
     answer: &Fields,
     asked: &View,
     (defaults, cookies): (&Defaults, SetCookie),
     received: SystemTime,
 ) -> Result<Storable, WhyNot> {
-    let control = &told.control;
-    match told.status {
+    let control = &freshness.control;
+    match freshness.status {
         206 | 416 => return Err("partial"),
         200..=299 | 300..=303 | 305..=599 => {}
         _ => return Err("status"),
     }
     // RFC 9111 §5.2.2.3: a cache that understands the status may ignore `no-store` beside it.
-    if control.must_understand && !is_understood(told.status) {
+    if control.must_understand && !is_understood(freshness.status) {
         return Err("must-understand");
     }
     if control.no_store && !control.must_understand {
@@ -66,11 +66,13 @@ pub(super) fn storable(
         return Err("set-cookie");
     }
     let variant = Variant::of(answer, asked).map_err(|_| "vary")?;
-    let lifetime = match told.lifetime(defaults, received) {
+    let lifetime = match freshness.lifetime(defaults, received) {
         // A client that sends cookies may be logged in, and an upstream unaware of caches may answer for that client
         // alone.
         Some(_)
-            if !told.says_lifetime() && !defaults.with_cookie && asked.fields.get_str("cookie").is_some() =>
+            if !freshness.says_lifetime()
+                && !defaults.with_cookie
+                && asked.fields.get_str("cookie").is_some() =>
         {
             return Err("cookie");
         }
@@ -79,7 +81,7 @@ pub(super) fn storable(
         None => return Err("no-lifetime"),
     };
     // An object that needs revalidation is worth storing only if the upstream can revalidate it.
-    let can_be_asked = answer.get_str("etag").is_some() || told.last_modified.is_some();
+    let can_be_asked = answer.get_str("etag").is_some() || freshness.last_modified.is_some();
     if (lifetime.is_zero() || control.no_cache) && !can_be_asked {
         return Err("stale");
     }
@@ -101,9 +103,9 @@ mod tests {
 
     fn decide(status: u16, answer: Lines<'_>, asked: Lines<'_>, cookies: SetCookie) -> Result<u64, WhyNot> {
         let (answer, asked) = (fields(answer), View::asked(asked));
-        let told = Told::of(status, &answer);
+        let freshness = Freshness::of(status, &answer);
         let settings = (&Defaults::default(), cookies);
-        let found = storable(&told, &answer, &asked, settings, SystemTime::UNIX_EPOCH)?;
+        let found = storable(&freshness, &answer, &asked, settings, SystemTime::UNIX_EPOCH)?;
         Ok(found.lifetime.as_secs())
     }
 
@@ -146,7 +148,8 @@ mod tests {
             let (answer, asked) = (fields(&[]), View::asked(asked));
             let defaults = Defaults { ttl: Some(Duration::from_secs(5)), with_cookie, ..Defaults::default() };
             let settings = (&defaults, SetCookie::Refuse);
-            storable(&Told::of(200, &answer), &answer, &asked, settings, SystemTime::UNIX_EPOCH).map(drop)
+            storable(&Freshness::of(200, &answer), &answer, &asked, settings, SystemTime::UNIX_EPOCH)
+                .map(drop)
         };
         assert_eq!(silent(&[], false), Ok(()));
         assert_eq!(silent(&[("Cookie", "a=b")], false), Err("cookie"));

@@ -368,7 +368,7 @@ impl Driver {
                 let task = spawn_local(async move {
                     let say = |told| drop(tell.send(Message::Follower(follower::Event::Watch(number, told))));
                     let why = remote.watch(from, &say).await;
-                    say(follower::Told::Ended(why));
+                    say(follower::WatchEvent::Ended(why));
                 });
                 self.watch = Some(task.abort_handle());
             }

@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weir_config::schema::HttpSource;
-use weir_fleet::follower::{Found, Seen, Told};
+use weir_fleet::follower::{Found, Seen, WatchEvent};
 use weir_fleet::pointer::{Pointer, Rollout, State, VERSION};
 use weir_fleet::{Bundle, Digest, bundle};
 use weir_h1::FieldName;
@@ -81,13 +81,13 @@ impl Http {
     }
 
     /// Asks repeatedly and reports changes. Returns why it cannot continue.
-    pub(crate) async fn watch(&self, tell: impl Fn(Told)) -> String {
-        tell(Told::Nothing);
+    pub(crate) async fn watch(&self, tell: impl Fn(WatchEvent)) -> String {
+        tell(WatchEvent::Nothing);
         loop {
             let began = Instant::now();
             match self.ask(&self.waiting, HOLD.1).await {
-                Ok(true) => tell(Told::Changed(self.seen())),
-                Ok(false) => tell(Told::Nothing),
+                Ok(true) => tell(WatchEvent::Changed(self.seen())),
+                Ok(false) => tell(WatchEvent::Nothing),
                 Err(why) => return why,
             }
             if began.elapsed() < AT_ONCE {

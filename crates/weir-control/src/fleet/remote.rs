@@ -4,7 +4,7 @@ use super::http::Http;
 use std::rc::Rc;
 use std::sync::Arc;
 use weir_config::schema::ConfigSource;
-use weir_fleet::follower::{Seen, Told};
+use weir_fleet::follower::{Seen, WatchEvent};
 use weir_fleet::{Bundle, Digest};
 use weir_upstream::etcd::fleet::Etcd;
 use weir_upstream::fetch::Environment;
@@ -56,7 +56,7 @@ impl Remote {
         }
     }
 
-    pub(super) async fn watch(&self, from: u64, tell: impl Fn(Told)) -> String {
+    pub(super) async fn watch(&self, from: u64, tell: impl Fn(WatchEvent)) -> String {
         match self {
             Self::Etcd(etcd) => etcd.watch(from, tell).await,
             Self::Http(http) => http.watch(tell).await,

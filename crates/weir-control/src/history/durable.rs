@@ -49,11 +49,11 @@ pub(crate) fn write(path: &Path, text: &[&[u8]], steps: &dyn Steps) -> io::Resul
     }
     // Readers now find the new file, so there is no going back. That a machine crash might still undo it is only
     // logged.
-    told(path, sync_folder(path, steps));
+    log_sync(path, sync_folder(path, steps));
     Ok(())
 }
 
-fn told(path: &Path, outcome: io::Result<()>) {
+fn log_sync(path: &Path, outcome: io::Result<()>) {
     if let Err(e) = outcome {
         log::warn(
             "a file is written, but might not survive a crash of the machine",
@@ -111,7 +111,7 @@ pub(crate) fn write_link(path: &Path, text: &str, steps: &dyn Steps) -> io::Resu
         let _ = fs::remove_file(&beside); // it may not be there
         return renamed;
     }
-    told(path, sync_folder(path, steps));
+    log_sync(path, sync_folder(path, steps));
     Ok(())
 }
 
@@ -119,7 +119,7 @@ pub(crate) fn write_link(path: &Path, text: &str, steps: &dyn Steps) -> io::Resu
 pub(crate) fn claim(from: &Path, to: &Path, steps: &dyn Steps) -> io::Result<()> {
     steps.next(Step::Link)?;
     fs::hard_link(from, to)?;
-    told(to, sync_folder(to, steps));
-    told(from, steps.next(Step::Unlink).and_then(|()| fs::remove_file(from)));
+    log_sync(to, sync_folder(to, steps));
+    log_sync(from, steps.next(Step::Unlink).and_then(|()| fs::remove_file(from)));
     Ok(())
 }

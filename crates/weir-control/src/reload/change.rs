@@ -390,7 +390,7 @@ impl Control {
             .map_err(|unreadable| NotChanged::Refused(unreadable.diagnostics))?;
         let (managed, by, terms) = (Some(&managed.text), how.by, how.terms);
         let candidate = Candidate { gathered, instead, by, managed, pin, terms, urgent: None };
-        if how.dry_run { self.rehearse(candidate) } else { self.run_told(candidate, cores) }
+        if how.dry_run { self.rehearse(candidate) } else { self.run_and_log(candidate, cores) }
     }
 
     /// The folders below which things sent over the API may name files.
@@ -439,7 +439,7 @@ impl Control {
         let terms = Terms::default();
         let candidate =
             Candidate { gathered, instead, by, managed, pin, terms, urgent: Some(urgent.clone()) };
-        let changed = self.run_told(candidate, cores)?;
+        let changed = self.run_and_log(candidate, cores)?;
         match (&changed.unsaved, left) {
             (Some(why), left) => {
                 self.keep_unsaved(Unsaved::new(by.clone(), before, left, why.clone()), &urgent)
@@ -506,7 +506,7 @@ impl Control {
         Restriction::of(&before, &after, &self.kinds)
     }
 
-    pub(super) fn run_told(
+    pub(super) fn run_and_log(
         &mut self,
         candidate: Candidate<'_>,
         cores: &[mpsc::UnboundedSender<Message>],

@@ -123,7 +123,7 @@ impl<'a> Found<'a> {
         })
     }
 
-    fn told(&self, owner: Owner, text: String) -> Moved {
+    fn moved(&self, owner: Owner, text: String) -> Moved {
         Moved { thing: self.called.clone(), owner, place: self.by_hand.clone(), yaml: None, text }
     }
 
@@ -131,7 +131,7 @@ impl<'a> Found<'a> {
         let (called, file) = (&self.called, path.display());
         let Some(place) = &self.by_hand else {
             managed::set_yields(managed, called, false);
-            return Ok(self.told(Owner::Api, format!("{called} belongs to the API: {file} alone has it.\n")));
+            return Ok(self.moved(Owner::Api, format!("{called} belongs to the API: {file} alone has it.\n")));
         };
         self.may_be_adopted(path)?;
         managed::set(managed, self.section, self.name, To::This(self.thing.clone()));
@@ -140,7 +140,7 @@ impl<'a> Found<'a> {
             "{file} has {called} too now. What stands at {place} counts until you delete it there and reload; \
              from then on it belongs to the API.\n"
         );
-        Ok(self.told(Owner::Both, text))
+        Ok(self.moved(Owner::Both, text))
     }
 
     /// A client of the API must not gain access to anything that is not its own, and the thing must mean the same in
@@ -161,7 +161,7 @@ impl<'a> Found<'a> {
         match (&self.by_hand, &self.managed) {
             (Some(place), None) => {
                 let text = format!("{called} belongs to the file that has it at {place}.\n");
-                Ok(self.told(Owner::File, text))
+                Ok(self.moved(Owner::File, text))
             }
             (Some(place), Some(_)) => {
                 managed::set(managed, self.section, self.name, To::Nothing);
@@ -169,7 +169,7 @@ impl<'a> Found<'a> {
                 let text = format!(
                     "{called} belongs to the file that has it at {place}: {file} has it no longer.\n"
                 );
-                Ok(self.told(Owner::File, text))
+                Ok(self.moved(Owner::File, text))
             }
             (None, _) => {
                 managed::set_yields(managed, called, true);
@@ -178,7 +178,7 @@ impl<'a> Found<'a> {
                      takes it out of {file}.\n"
                 );
                 let yaml = Some(managed::yaml(self.section, self.name, &self.thing));
-                Ok(Moved { yaml, ..self.told(Owner::Api, text) })
+                Ok(Moved { yaml, ..self.moved(Owner::Api, text) })
             }
         }
     }

@@ -125,7 +125,7 @@ impl Control {
             .map_err(|unreadable| NotChanged::Refused(unreadable.diagnostics))?;
         let (pin, terms) = (self.books.pinned.clone(), Terms::default());
         let managed = Some(&managed.text);
-        self.run_told(Candidate { gathered, instead, by, managed, pin, terms, urgent: None }, cores)?;
+        self.run_and_log(Candidate { gathered, instead, by, managed, pin, terms, urgent: None }, cores)?;
         self.judge(number, &format!("taken back by {}: {}", by.author, by.message));
         Ok(())
     }

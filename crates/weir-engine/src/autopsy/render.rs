@@ -90,7 +90,7 @@ impl ReportContext<'_> {
     /// leave is where it began.
     fn out_of_rotation(&self, kept: &Kept) -> Vec<String> {
         /// Most endpoints reported.
-        const TOLD: usize = 3;
+        const REPORTED_MAX: usize = 3;
         if kept.cause.is_none_or(|cause| cause.code != "no_healthy_endpoint") {
             return Vec::new();
         }
@@ -112,8 +112,8 @@ impl ReportContext<'_> {
             })
             .collect();
         out.sort_by_key(|(since, _)| *since);
-        let more = out.len().saturating_sub(TOLD);
-        let told = out.into_iter().take(TOLD).map(|(_, text)| text);
+        let more = out.len().saturating_sub(REPORTED_MAX);
+        let told = out.into_iter().take(REPORTED_MAX).map(|(_, text)| text);
         told.chain((more > 0).then(|| format!("and {more} more"))).collect()
     }
 
@@ -216,7 +216,7 @@ fn timeline(kept: &Kept, route: &RouteShown) -> Vec<Moment> {
         add(timing.head, took, format!("filters: {}", filters.replace(' ', ", ")));
     }
     for step in &kept.steps {
-        let (at, took, what) = told(step);
+        let (at, took, what) = step_line(step);
         add(at, Some(took), what);
     }
     let answered = !timing.first_byte.is_zero();
@@ -239,7 +239,7 @@ fn request_line(kept: &Kept) -> String {
     format!("{} from {from} on listener `{}`{tls}", kept.protocol, kept.text(Text::Listener))
 }
 
-fn told(step: &Step) -> (Duration, Duration, String) {
+fn step_line(step: &Step) -> (Duration, Duration, String) {
     let us = |us: u32| Duration::from_micros(us.into());
     match step {
         Step::Waited { filter, at, took } => (us(*at), us(*took), format!("the filter `{filter}` waited")),

@@ -6,7 +6,7 @@ use super::record::Record;
 use crate::core::Local;
 use smallvec::SmallVec;
 use std::task::{Context, Poll, ready};
-use weir_filter::filter::{BodyUse, Cx, Owed, Piece, Refusal};
+use weir_filter::filter::{BodyUse, Cx, PendingPiece, Piece, Refusal};
 use weir_upstream::error::{self, Cause};
 use weir_wire::relay::{Seen, Stopped, Watch};
 
@@ -60,7 +60,7 @@ fn run_body_hooks_from(
         }
         let (replaced, later) = piece.into_replaced();
         if let Some(later) = later.filter(|_| direction == Direction::Response && body == BodyUse::Change) {
-            cx.owed = Some(Box::new(Owed { later, next: at + 1, mark }));
+            cx.pending = Some(Box::new(PendingPiece { later, next: at + 1, mark }));
             return Ok(Some(Vec::new())); // nothing to pass on yet
         }
         changed = if body == BodyUse::Change { replaced.or(before) } else { before };
@@ -69,7 +69,7 @@ fn run_body_hooks_from(
 }
 
 /// The piece of the response that a filter promised, after the filters behind it have seen it.
-pub(super) fn poll_owed(
+pub(super) fn poll_pending(
     local: &Local,
     cx: &mut Cx,
     task: &mut Context<'_>,
@@ -79,10 +79,10 @@ pub(super) fn poll_owed(
         ready!(hold.0.as_mut().poll(task));
         cx.held = None;
     }
-    let Some(owed) = &mut cx.owed else { return Poll::Ready(Ok(None)) };
-    let made = ready!(owed.later.0.as_mut().poll(task));
-    let (next, mark) = (owed.next, owed.mark);
-    cx.owed = None;
+    let Some(piece) = &mut cx.pending else { return Poll::Ready(Ok(None)) };
+    let made = ready!(piece.later.0.as_mut().poll(task));
+    let (next, mark) = (piece.next, piece.mark);
+    cx.pending = None;
     let made = made.map_err(Refusal::new)?;
     let seen = Seen { data: &made, mark, trailers };
     let changed = run_body_hooks_from(local, cx, Direction::Response, seen, next)?;
@@ -196,17 +196,17 @@ impl Watch for ResponseWatch<'_> {
         })
     }
 
-    fn owes(&self) -> bool {
-        self.cx.as_ref().is_some_and(|cx| cx.owed.is_some() || cx.held.is_some())
+    fn has_pending(&self) -> bool {
+        self.cx.as_ref().is_some_and(|cx| cx.pending.is_some() || cx.held.is_some())
     }
 
-    fn poll_owed(
+    fn poll_pending(
         &mut self,
         task: &mut Context<'_>,
         trailers: Option<&mut Vec<u8>>,
     ) -> Poll<Result<Option<Vec<u8>>, Stopped>> {
         let Some(cx) = &mut self.cx else { return Poll::Ready(Ok(None)) };
-        let made = ready!(poll_owed(self.local, cx, task, trailers));
+        let made = ready!(poll_pending(self.local, cx, task, trailers));
         Poll::Ready(made.map_err(|refusal| {
             self.refused = Some(refusal.cause);
             Stopped

@@ -2,7 +2,7 @@
 //!
 //! Few filters wait or want a whole body, so the common ones run without a future of their own.
 
-use super::bodies::{Direction, poll_owed, run_body_hooks};
+use super::bodies::{Direction, poll_pending, run_body_hooks};
 use super::sent::Attempt;
 use super::{Exchange, Phase, Stop, unless, unless_gone};
 use crate::autopsy::body;
@@ -215,7 +215,7 @@ impl Exchange<'_> {
         cx.whole = Some(changed.map_or(whole, Bytes::from));
         match direction {
             Direction::Request => cx.request_bodies.clear(),
-            Direction::Response if cx.owed.is_some() => {} // its other filters have yet to see it
+            Direction::Response if cx.pending.is_some() => {} // its other filters have yet to see it
             Direction::Response => cx.response_bodies.clear(),
         }
         Ok(())
@@ -224,8 +224,8 @@ impl Exchange<'_> {
     /// The same for a response. A filter may produce its replacement asynchronously.
     async fn settle_whole_response(&mut self) -> Result<(), Stop> {
         self.settle_whole(Direction::Response)?;
-        if self.owes() {
-            let made = Box::pin(self.owed()).await.map_err(Stop::refuse)?;
+        if self.has_pending() {
+            let made = Box::pin(self.pending_piece()).await.map_err(Stop::refuse)?;
             if let Some(cx) = &mut self.cx {
                 cx.whole = Some(made.into());
                 cx.response_bodies.clear();
@@ -235,8 +235,8 @@ impl Exchange<'_> {
     }
 
     /// Whether a filter has promised a piece of the response.
-    pub(super) fn owes(&self) -> bool {
-        self.cx.as_ref().is_some_and(|cx| cx.owed.is_some())
+    pub(super) fn has_pending(&self) -> bool {
+        self.cx.as_ref().is_some_and(|cx| cx.pending.is_some())
     }
 
     /// Waits for room if a filter holds the response's body back.
@@ -247,10 +247,10 @@ impl Exchange<'_> {
     }
 
     /// Waits for the promised piece.
-    pub(super) async fn owed(&mut self) -> Result<Vec<u8>, &'static Cause> {
+    pub(super) async fn pending_piece(&mut self) -> Result<Vec<u8>, &'static Cause> {
         let mut made = Vec::new();
-        while let Some(cx) = self.cx.as_mut().filter(|cx| cx.owed.is_some()) {
-            let next = poll_fn(|task| poll_owed(&self.local, cx, task, None)).await;
+        while let Some(cx) = self.cx.as_mut().filter(|cx| cx.pending.is_some()) {
+            let next = poll_fn(|task| poll_pending(&self.local, cx, task, None)).await;
             made = next.map_err(|refusal| refusal.cause)?.unwrap_or_default();
         }
         Ok(made)
@@ -332,7 +332,7 @@ impl Exchange<'_> {
             return;
         }
         let grpc = self.grpc.then(|| grpc::status_of(&head.headers));
-        let grpc = grpc.map(|told| told.map_or(GrpcStatus::ToCome, GrpcStatus::Told));
+        let grpc = grpc.map(|told| told.map_or(GrpcStatus::ToCome, GrpcStatus::Received));
         self.attempt_ended((head.status(), Some(head)), grpc, None);
     }
 
@@ -533,7 +533,7 @@ impl Exchange<'_> {
             cx.response_bodies.clear();
             cx.whole = None;
             cx.hides_body = false;
-            (cx.owed, cx.held) = (None, None);
+            (cx.pending, cx.held) = (None, None);
             self.record.stopped_by = Some(cx.filter);
         }
         *reply = Reply::Local(match by {

@@ -83,8 +83,8 @@ impl Exchange<'_> {
                 return self.cut(cause); // nothing was sent, and the answer itself is refused
             }
         };
-        let body = if self.owes() {
-            match Box::pin(self.owed()).await {
+        let body = if self.has_pending() {
+            match Box::pin(self.pending_piece()).await {
                 Ok(made) => made.into(),
                 Err(cause) => {
                     self.record.cause = Some(cause);
@@ -221,7 +221,7 @@ impl Exchange<'_> {
                 _ => None,
             };
             let data = match changed {
-                Some(_) if self.owes() => self.owed().await?.into(),
+                Some(_) if self.has_pending() => self.pending_piece().await?.into(),
                 Some(changed) => changed.into(),
                 None => data,
             };

@@ -143,7 +143,7 @@ impl Record {
     }
 
     /// The status to report. If the client left before it had one, nginx's status for that.
-    fn told_status(&self) -> u16 {
+    fn reported_status(&self) -> u16 {
         let is_gone = self.cause.is_some_and(|cause| *cause == error::CLIENT_CLOSED);
         if is_gone && (self.left || self.status == 0) { CLIENT_GONE } else { self.status }
     }
@@ -545,7 +545,7 @@ impl Exchange<'_> {
             endpoint: record.endpoint.as_ref().map_or("", |(list, i)| &list[*i].endpoint.label),
             attempts: self.attempts,
             failed_attempts,
-            status: record.told_status(),
+            status: record.reported_status(),
             cause: record.cause.map_or("", |cause| cause.code),
             bytes_in: self.head.wire_len() as u64 + record.body_in,
             bytes_out: record.sent,

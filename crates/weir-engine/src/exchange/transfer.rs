@@ -4,7 +4,7 @@ use super::bodies::{BodyWatch, ResponseWatch};
 use super::record::Record;
 use super::sent::{Attempt, Sent};
 use super::upload::Sending;
-use super::{Exchange, Next, Phase, Routed, Stop, can_be_told, deadline, end_of_body};
+use super::{Exchange, Next, Phase, Routed, Stop, client_is_there, deadline, end_of_body};
 use crate::client::{Client, Departure, SEND_TIMEOUT};
 use crate::core::{Local, Waiting};
 use bytes::Bytes;
@@ -78,7 +78,7 @@ impl Exchange<'_> {
                     // The error is not part of the body that filters have begun to change.
                     if let Some(cx) = &mut self.cx {
                         cx.response_bodies.clear();
-                        (cx.owed, cx.held) = (None, None);
+                        (cx.pending, cx.held) = (None, None);
                     }
                 }
                 Err(stop)
@@ -211,9 +211,9 @@ impl Exchange<'_> {
                     let endpoint = &attempt.active.get().endpoint.label;
                     complain(&attempt.upstream.spec.name, endpoint, cause, &broken_by(&e, cause));
                 }
-                let told = download.sent() == 0 && can_be_told(cause);
+                let told = download.sent() == 0 && client_is_there(cause);
                 let as_status = if cause.status == 0 { &error::BAD_RESPONSE } else { cause };
-                if !told && can_be_told(cause) && self.calls_grpc() {
+                if !told && client_is_there(cause) && self.calls_grpc() {
                     Box::pin(self.end_translated(attempt, download, cause)).await;
                 }
                 Some(if told { Stop::refuse(as_status) } else { Stop::Cut(cause) })

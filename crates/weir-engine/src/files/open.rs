@@ -68,7 +68,7 @@ pub(super) fn open(root: BorrowedFd<'_>, name: &[u8], waiting: Waiting) -> Resul
         }
         // A sandbox answers a call that it does not know with ENOSYS or EPERM. EAGAIN means a concurrent rename.
         Err(Errno::AGAIN | Errno::NOSYS | Errno::PERM) => walk(root, name).map(File::from),
-        Err(e) => Err(told(e)),
+        Err(e) => Err(open_error(e)),
     }
 }
 
@@ -93,8 +93,8 @@ fn walk(root: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, OpenError> {
             Err(refused @ (Errno::LOOP | Errno::NOTDIR)) => {
                 let target = match readlinkat(here, component.as_slice(), Vec::new()) {
                     Ok(target) => target.into_bytes(),
-                    Err(Errno::INVAL) => return Err(told(refused)),
-                    Err(e) => return Err(told(e)),
+                    Err(Errno::INVAL) => return Err(open_error(refused)),
+                    Err(e) => return Err(open_error(e)),
                 };
                 links += 1;
                 if links > LINKS {
@@ -107,12 +107,12 @@ fn walk(root: BorrowedFd<'_>, name: &[u8]) -> Result<OwnedFd, OpenError> {
                     ahead.push_front(component);
                 }
             }
-            Err(e) => return Err(told(e)),
+            Err(e) => return Err(open_error(e)),
         }
     }
     // Only `.` and `..`: a folder on the way.
     let here = above.last().map_or(root, AsFd::as_fd);
-    openat(here, ".", READ, Mode::empty()).map_err(told)
+    openat(here, ".", READ, Mode::empty()).map_err(open_error)
 }
 
 fn components(name: &[u8]) -> VecDeque<Vec<u8>> {
@@ -120,7 +120,7 @@ fn components(name: &[u8]) -> VecDeque<Vec<u8>> {
     parts.map(<[u8]>::to_vec).collect()
 }
 
-fn told(e: Errno) -> OpenError {
+fn open_error(e: Errno) -> OpenError {
     match e {
         Errno::ACCESS => OpenError::Denied,
         Errno::MFILE | Errno::NFILE => OpenError::Descriptors,

@@ -85,7 +85,7 @@ pub struct Later(pub Waiting<'static, Result<Vec<u8>, &'static Cause>>);
 
 /// A piece of a response that a filter has promised, and its effect on later filters.
 #[derive(Debug)]
-pub struct Owed {
+pub struct PendingPiece {
     /// The piece, once produced.
     pub later: Later,
     /// The position of the next filter that sees it.

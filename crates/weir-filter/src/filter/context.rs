@@ -1,7 +1,7 @@
 //! What a filter knows of its exchange besides the heads: the context, the route, the consumers.
 
 use super::identity::CallerFacts;
-use super::{BodyHooks, CallAnswer, CallRequest, CoreHandle, Hold, Owed};
+use super::{BodyHooks, CallAnswer, CallRequest, CoreHandle, Hold, PendingPiece};
 use crate::phrases::neutral;
 use bytes::Bytes;
 use smallvec::SmallVec;
@@ -134,7 +134,7 @@ pub struct Cx {
     /// The attempt shown to filters: when it began, its number, its upstream and endpoint.
     pub attempt: Option<(Instant, u32, Arc<str>, Arc<str>)>,
     /// A piece of the response's body that a filter has promised.
-    pub owed: Option<Box<Owed>>,
+    pub pending: Option<Box<PendingPiece>>,
     /// What to wait for before more of the response's body is read.
     pub held: Option<Hold>,
     /// The length of our own answer's body, if it is sent to the client.
@@ -223,7 +223,7 @@ impl Cx {
             whole_trailers: Vec::new(),
             calls_grpc: false,
             attempt: None,
-            owed: None,
+            pending: None,
             held: None,
             own_length: None,
             length_dropped: false,

@@ -24,7 +24,7 @@ pub struct Caller {
     /// How many identities there are.
     pub(super) identities: usize,
     /// The client's values that were written into the request or the answer.
-    pub(super) told: Told,
+    pub(super) revealed: Revealed,
     pub(super) authorization: bool,
     /// How many restricting filters let it pass.
     pub(super) restrictions: u8,
@@ -32,9 +32,9 @@ pub struct Caller {
 
 /// The client's values that a template wrote somewhere, as bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Told(u8);
+pub struct Revealed(u8);
 
-impl Told {
+impl Revealed {
     /// The client's address.
     pub const ADDRESS: Self = Self(1);
     /// The client's certificate.
@@ -55,7 +55,7 @@ impl Told {
 pub(crate) struct CallerFacts {
     identities: Vec<Identity>,
     /// Templates only read the context, and note here which values they used.
-    told: Cell<Told>,
+    revealed: Cell<Revealed>,
     authorization: Cell<bool>,
     restrictions: Cell<u8>,
     /// How many caches were asked.
@@ -65,12 +65,12 @@ pub(crate) struct CallerFacts {
 impl Caller {
     /// Whether anything distinguishes this caller from others.
     pub fn is_known(&self) -> bool {
-        self.consumer.is_some() || self.identities > 0 || self.told != Told::default()
+        self.consumer.is_some() || self.identities > 0 || self.revealed != Revealed::default()
     }
 
     /// The client's values that were written somewhere.
-    pub const fn told(&self) -> Told {
-        self.told
+    pub const fn revealed(&self) -> Revealed {
+        self.revealed
     }
 
     /// How many filters that reject others let it pass, by a credential or otherwise. An answer kept for callers who
@@ -81,8 +81,8 @@ impl Caller {
 
     /// The same without these values: for a cache whose key always holds them.
     #[must_use]
-    pub const fn but(self, told: Told) -> Self {
-        Self { told: Told(self.told.0 & !told.0), ..self }
+    pub const fn but(self, revealed: Revealed) -> Self {
+        Self { revealed: Revealed(self.revealed.0 & !revealed.0), ..self }
     }
 
     /// Whether a filter verified the content of `Authorization` and removed it from the request.
@@ -124,14 +124,14 @@ impl Cx {
     }
 
     /// Notes that a client's value is written into the request or the answer.
-    pub fn tells(&self, told: Told) {
-        self.facts.told.set(Told(self.facts.told.get().0 | told.0));
+    pub fn reveals(&self, revealed: Revealed) {
+        self.facts.revealed.set(Revealed(self.facts.revealed.get().0 | revealed.0));
     }
 
-    /// Drops the notes of [`Cx::tells`] about this value since `before`: the upstream learns the value anyway.
-    pub fn untell(&self, told: Told, before: Caller) {
-        let now = self.facts.told.get();
-        self.facts.told.set(Told(now.0 & !told.0 | before.told.0 & told.0));
+    /// Drops the notes of [`Cx::reveals`] about this value since `before`: the upstream learns the value anyway.
+    pub fn unreveal(&self, revealed: Revealed, before: Caller) {
+        let now = self.facts.revealed.get();
+        self.facts.revealed.set(Revealed(now.0 & !revealed.0 | before.revealed.0 & revealed.0));
     }
 
     /// What is known of the caller now.
@@ -141,7 +141,7 @@ impl Cx {
             consumer: self.consumer,
             credential: self.credential,
             identities: self.facts.identities.len(),
-            told: self.facts.told.get(),
+            revealed: self.facts.revealed.get(),
             authorization: self.facts.authorization.get(),
             restrictions: self.facts.restrictions.get(),
         }
@@ -151,7 +151,7 @@ impl Cx {
     pub fn restore_caller(&mut self, before: Caller) {
         (self.consumer, self.credential) = (before.consumer, before.credential);
         self.facts.identities.truncate(before.identities);
-        self.facts.told.set(before.told);
+        self.facts.revealed.set(before.revealed);
         self.facts.authorization.set(before.authorization);
         self.facts.restrictions.set(before.restrictions);
     }
@@ -178,7 +178,7 @@ impl Cx {
     pub(super) fn copy_caller(&self, to: &mut Self) {
         (to.consumer, to.credential) = (self.consumer, self.credential);
         to.facts.identities.clone_from(&self.facts.identities);
-        to.facts.told.set(self.facts.told.get());
+        to.facts.revealed.set(self.facts.revealed.get());
         to.facts.authorization.set(self.facts.authorization.get());
         to.facts.restrictions.set(self.facts.restrictions.get());
         to.facts.caches.set(self.facts.caches.get());
@@ -230,10 +230,10 @@ mod tests {
         one.identify("jwt", b"alice");
         assert!(one.caller().is_known());
         assert_eq!(one.identities(), [Identity { by: "jwt", who: (*b"alice").into() }]);
-        for told in [Told::ADDRESS, Told::CERTIFICATE, Told::CONSUMER] {
+        for revealed in [Revealed::ADDRESS, Revealed::CERTIFICATE, Revealed::CONSUMER] {
             let one = cx().await;
-            one.tells(told);
-            assert!(one.caller().is_known() && one.caller().told() == told, "{told:?}");
+            one.reveals(revealed);
+            assert!(one.caller().is_known() && one.caller().revealed() == revealed, "{revealed:?}");
         }
         // These do not distinguish callers.
         let one = cx().await;
@@ -259,20 +259,22 @@ mod tests {
     #[tokio::test]
     async fn what_was_told_adds_up_and_is_forgotten() {
         let one = cx().await;
-        one.tells(Told::ADDRESS);
+        one.reveals(Revealed::ADDRESS);
         let before = one.caller();
-        one.tells(Told::CONSUMER);
-        one.tells(Told::CONSUMER);
-        assert!(one.caller().told().has(Told::ADDRESS) && one.caller().told().has(Told::CONSUMER));
-        assert!(!one.caller().told().has(Told::ALL) && Told::ALL.has(one.caller().told()));
-        assert_eq!(one.caller().but(Told::CONSUMER), before);
-        assert_eq!(before.but(Told::CONSUMER), before);
+        one.reveals(Revealed::CONSUMER);
+        one.reveals(Revealed::CONSUMER);
+        assert!(
+            one.caller().revealed().has(Revealed::ADDRESS) && one.caller().revealed().has(Revealed::CONSUMER)
+        );
+        assert!(!one.caller().revealed().has(Revealed::ALL) && Revealed::ALL.has(one.caller().revealed()));
+        assert_eq!(one.caller().but(Revealed::CONSUMER), before);
+        assert_eq!(before.but(Revealed::CONSUMER), before);
         // Values noted before stay.
-        one.untell(Told::ALL, before);
+        one.unreveal(Revealed::ALL, before);
         assert_eq!(one.caller(), before);
-        one.tells(Told::CERTIFICATE);
-        one.untell(Told::ADDRESS, Caller::default());
-        assert_eq!(one.caller().told(), Told::CERTIFICATE);
+        one.reveals(Revealed::CERTIFICATE);
+        one.unreveal(Revealed::ADDRESS, Caller::default());
+        assert_eq!(one.caller().revealed(), Revealed::CERTIFICATE);
     }
 
     #[tokio::test]
@@ -291,12 +293,12 @@ mod tests {
     async fn a_caller_is_restored_and_copied() {
         let mut one = cx().await;
         one.identify("jwt", b"alice");
-        one.tells(Told::ADDRESS);
+        one.reveals(Revealed::ADDRESS);
         let before = one.caller();
         one.identify("oidc", b"bob");
         one.set_consumer(1);
         one.credential = Some([1; 8]);
-        one.tells(Told::CERTIFICATE);
+        one.reveals(Revealed::CERTIFICATE);
         one.hides_authorization();
         one.restricts();
         one.asks_cache();

@@ -81,7 +81,7 @@ async fn serve(name: &str, place: &Place, state: &Arc<State>, mut questions: mps
                 }
                 error
             }
-            Ok(Err(error)) => told(&error),
+            Ok(Err(error)) => error_text(&error),
             Err(_) => "it did not answer in time".to_owned(),
         };
         state.up.store(false, Relaxed);
@@ -154,7 +154,7 @@ async fn pass(
     let asked = run(&mut connection, &question.script, &question.key, &question.arguments);
     let error = match tokio::time::timeout(timeout, asked).await {
         Ok(Ok(reply)) => return (question.answer)(Ok(reply)),
-        Ok(Err(error)) => told(&error),
+        Ok(Err(error)) => error_text(&error),
         Err(_) => "it did not answer in time".to_owned(),
     };
     (question.answer)(Err(Away));
@@ -282,7 +282,7 @@ fn info(url: &str) -> Result<ConnectionInfo, RedisError> {
 }
 
 /// The text of an error, without the address and the password that it may contain.
-fn told(error: &RedisError) -> String {
+fn error_text(error: &RedisError) -> String {
     match error.code() {
         Some(code) => format!("{} ({code})", error.category()),
         None if error.is_timeout() => "it did not answer in time".to_owned(),

@@ -317,7 +317,7 @@ impl CircuitBreaker {
             // Another attempt was answered first (`hedge`), or a filter refused this one.
             None if end.status == 0 => None,
             None if self.statuses.contains(&end.status) => Some(AttemptResult::Failed),
-            None if matches!(end.grpc, Some(GrpcStatus::Told(status)) if self.grpc.contains(&status)) => {
+            None if matches!(end.grpc, Some(GrpcStatus::Received(status)) if self.grpc.contains(&status)) => {
                 Some(AttemptResult::Failed)
             }
             None if self.slow.is_some_and(|slow| end.took >= slow) => Some(AttemptResult::Slow),

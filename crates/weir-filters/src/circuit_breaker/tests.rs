@@ -67,7 +67,7 @@ async fn what_the_client_did_counts_neither_way() {
 
 #[tokio::test]
 async fn calls_of_grpc_fail_by_their_status() {
-    use GrpcStatus::{ToCome, Told};
+    use GrpcStatus::{Received, ToCome};
     let is_open = async |settings: Value, grpc: GrpcStatus, trailers: Option<&str>| {
         let running = stand(settings).build();
         for _ in 0..4 {
@@ -82,11 +82,11 @@ async fn calls_of_grpc_fail_by_their_status() {
     };
     let four = || json!({ "minimum": 4, "open": "1h" });
     for (grpc, trailers, expected) in [
-        (Told(14), None, true),
-        (Told(13), None, true),
-        (Told(2), None, true),
-        (Told(5), None, false),
-        (Told(0), None, false),
+        (Received(14), None, true),
+        (Received(13), None, true),
+        (Received(2), None, true),
+        (Received(5), None, false),
+        (Received(0), None, false),
         (ToCome, Some("grpc-status: 14\n"), true),
         (ToCome, Some("Grpc-Status:2\ngrpc-message: x\n"), true),
         (ToCome, Some("grpc-status: 0\n"), false),
@@ -97,8 +97,8 @@ async fn calls_of_grpc_fail_by_their_status() {
         assert_eq!(is_open(four(), grpc, trailers).await, expected, "{grpc:?} {trailers:?}");
     }
     let other = json!({ "minimum": 4, "open": "1h", "grpc": ["not_found"] });
-    assert!(is_open(other.clone(), Told(5), None).await);
-    assert!(!is_open(other, Told(14), None).await);
+    assert!(is_open(other.clone(), Received(5), None).await);
+    assert!(!is_open(other, Received(14), None).await);
 }
 
 /// An attempt that waits for its trailers is counted once, however it ends. A probe waits for no more than the first

@@ -223,7 +223,7 @@ impl Names {
     }
 
     /// The list for the response: all allowed names, or the names that were asked for.
-    fn told(&self, asked: &[u8]) -> Vec<u8> {
+    fn response_list(&self, asked: &[u8]) -> Vec<u8> {
         match self {
             Self::Any => asked.to_vec(),
             Self::Listed(_, all) => all.clone().into_bytes(),
@@ -329,9 +329,9 @@ impl Cors {
         let origin: &[u8] = if self.origins.any { b"*" } else { origin };
         let mut told = vec![
             ("access-control-allow-origin", origin.to_vec()),
-            ("access-control-allow-methods", self.methods.told(method)),
+            ("access-control-allow-methods", self.methods.response_list(method)),
         ];
-        let headers = self.headers.told(&asked.join(&b", "[..]));
+        let headers = self.headers.response_list(&asked.join(&b", "[..]));
         if !headers.is_empty() {
             told.push(("access-control-allow-headers", headers));
         }

@@ -41,7 +41,7 @@ pub(super) struct Fields {
 }
 
 /// The state of a limit, as sent to a client.
-pub(super) struct LimitTold<'a> {
+pub(super) struct LimitFields<'a> {
     fields: &'a Fields,
     end: LimitEnd,
 }
@@ -146,7 +146,7 @@ impl Limit {
 
     /// What the client gets when this much is used, if the limit has response fields.
     #[inline]
-    pub(super) fn told(&self, used: Time, now: impl FnOnce() -> Time) -> Option<LimitTold<'_>> {
+    pub(super) fn fields_used(&self, used: Time, now: impl FnOnce() -> Time) -> Option<LimitFields<'_>> {
         let fields = self.fields.as_ref()?;
         let reset = match self.calendar() {
             Some(calendar) => {
@@ -155,16 +155,16 @@ impl Limit {
             }
             None => used,
         };
-        Some(LimitTold { fields, end: LimitEnd::new(self.rate.remaining(used), reset) })
+        Some(LimitFields { fields, end: LimitEnd::new(self.rate.remaining(used), reset) })
     }
 
     /// The same for values counted elsewhere: requests left, and the time until the limit is full again.
-    pub(super) fn told_left(&self, left: u64, reset: Time) -> Option<LimitTold<'_>> {
-        Some(LimitTold { fields: self.fields.as_ref()?, end: LimitEnd::new(left, reset) })
+    pub(super) fn fields_left(&self, left: u64, reset: Time) -> Option<LimitFields<'_>> {
+        Some(LimitFields { fields: self.fields.as_ref()?, end: LimitEnd::new(left, reset) })
     }
 }
 
-impl LimitTold<'_> {
+impl LimitFields<'_> {
     /// Adds the fields to a response.
     pub(super) fn add_to(&self, fields: &mut weir_h1::Fields) {
         fields.append_prepared(&self.fields.both, &self.end).expect("digits and a checked name may be sent");

@@ -16,9 +16,9 @@ mod tests;
 
 use self::calendar::Calendar;
 use self::gcra::{Cell, Decision, SECOND, Time};
-use self::limit::{LIMIT, Limit, LimitTold, POLICY, Spot};
+use self::limit::{LIMIT, Limit, LimitFields, POLICY, Spot};
 use self::settings::{Cost, Per, RateLimitSettings, Without};
-use self::shared::{Leases, Shared, Taken, Told};
+use self::shared::{Leases, Reported, Shared, Taken};
 use self::table::Table;
 use super::prelude::*;
 use super::shared::by::{Counted, Key, Who};
@@ -96,7 +96,7 @@ struct State {
 
 /// The cost in the upstream's response as it arrived. Later filters may replace or remove the field.
 #[derive(Default)]
-struct CostTold(Option<u32>);
+struct ReportedCost(Option<u32>);
 
 /// What an exchange was charged, if a note cannot hold it: for each limit, the spot and how much is used.
 #[derive(Default)]
@@ -105,7 +105,7 @@ struct Charged(SmallVec<[(Spot, Time); 2]>);
 /// The same for limits in a store.
 #[derive(Default)]
 struct Leased {
-    told: Option<Told>,
+    told: Option<Reported>,
     /// The key, in its local and its stored form, if the response contains the request's cost.
     key: Option<(u64, Vec<u8>)>,
     waits: Option<oneshot::Receiver<Result<(), Away>>>,
@@ -265,7 +265,7 @@ impl Filter for RateLimit {
                     }
                     Flow::Continue
                 }
-                Decision::Denied { used, wait } => self.refuse(limit, limit.told(used, || now), wait),
+                Decision::Denied { used, wait } => self.refuse(limit, limit.fields_used(used, || now), wait),
             },
             _ => {
                 drop(counted);
@@ -295,14 +295,14 @@ impl Filter for RateLimit {
     fn on_attempt_end(&self, end: &AttemptEnd<'_>, cx: &mut Cx) {
         if let (Some(name), Some(head)) = (&self.cost, end.head) {
             // Of several attempts, the last one that was answered counts.
-            cx.state::<CostTold>().0 = cost_told(head, name);
+            cx.state::<ReportedCost>().0 = reported_cost(head, name);
         }
     }
 
     fn on_response(&self, head: &mut ResponseHead, cx: &mut Cx) -> Flow {
         if let ([limit], None, None) = (self.limits.as_slice(), &self.cost, &self.shared) {
             if let used @ 1.. = *cx.note() {
-                tell(limit.told(used, gcra::now), head);
+                tell(limit.fields_used(used, gcra::now), head);
             }
             return Flow::Continue;
         }
@@ -327,7 +327,7 @@ impl Filter for RateLimit {
             }
         }
         for (limit, (_, used)) in self.limits.iter().zip(charged) {
-            tell(limit.told(used, gcra::now), head);
+            tell(limit.fields_used(used, gcra::now), head);
         }
         Flow::Continue
     }
@@ -367,7 +367,7 @@ impl Filter for RateLimit {
                     "it has no bound, because what a request costs is told by `{name}` of the response, when it has passed"
                 ),
             };
-            let (kept, away) = (&shared.store.name, shared.without.told());
+            let (kept, away) = (&shared.store.name, shared.without.effect());
             format!(
                 "the limit {} is kept {by} the store {kept}: {bound}; while the store is away, {away}",
                 limit.described
@@ -378,7 +378,7 @@ impl Filter for RateLimit {
 }
 
 /// The cost in a response; `None` if the field is missing or unreadable.
-fn cost_told(head: &ResponseHead, name: &FieldName) -> Option<u32> {
+fn reported_cost(head: &ResponseHead, name: &FieldName) -> Option<u32> {
     let text = str::from_utf8(head.headers.get(name)?).ok()?.trim();
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     digits.then(|| text.parse().unwrap_or(COST_MAX).min(COST_MAX))
@@ -386,11 +386,11 @@ fn cost_told(head: &ResponseHead, name: &FieldName) -> Option<u32> {
 
 /// The cost in the upstream's response as it arrived. If no upstream was asked, the cost in the response as it is.
 fn cost_of(head: &ResponseHead, name: &FieldName, cx: &mut Cx) -> Option<u32> {
-    cx.state::<CostTold>().0.take().or_else(|| cost_told(head, name))
+    cx.state::<ReportedCost>().0.take().or_else(|| reported_cost(head, name))
 }
 
 /// Adds the fields of a limit to a response.
-fn tell(told: Option<LimitTold<'_>>, head: &mut ResponseHead) {
+fn tell(told: Option<LimitFields<'_>>, head: &mut ResponseHead) {
     if let Some(told) = told {
         told.add_to(&mut head.headers);
     }
@@ -421,7 +421,7 @@ impl RateLimit {
                     for (limit, (spot, _)) in self.limits.iter().zip(charged) {
                         limit.refund(spot, of);
                     }
-                    return self.refuse(limit, limit.told(used, || now), wait);
+                    return self.refuse(limit, limit.fields_used(used, || now), wait);
                 }
             }
         }
@@ -431,7 +431,7 @@ impl RateLimit {
     }
 
     /// This response describes the limit itself. `on_response` adds nothing, because nothing was charged.
-    fn refuse(&self, limit: &Limit, told: Option<LimitTold<'_>>, wait: Time) -> Flow {
+    fn refuse(&self, limit: &Limit, told: Option<LimitFields<'_>>, wait: Time) -> Flow {
         let mut headers = told.map_or_else(Vec::new, |told| told.list());
         let seconds = itoa::Buffer::new().format(wait.div_ceil(SECOND)).as_bytes().to_vec();
         headers.push((self.retry_after.clone(), seconds));
@@ -465,7 +465,7 @@ impl RateLimit {
             Taken::Denied { told, wait } => match self.limits.get(told.short).or(self.limits.first()) {
                 Some(limit) => {
                     let (left, reset) = told.limits.get(told.short).copied().unwrap_or((0, wait));
-                    self.refuse(limit, limit.told_left(left, reset), wait)
+                    self.refuse(limit, limit.fields_left(left, reset), wait)
                 }
                 None => Flow::refuse(&RATE_LIMITED),
             },
@@ -495,7 +495,7 @@ impl RateLimit {
             shared.settle(number, cost, &name);
         }
         for (limit, (left, reset)) in self.limits.iter().zip(told.limits) {
-            tell(limit.told_left(left, reset), head);
+            tell(limit.fields_left(left, reset), head);
         }
     }
 }

@@ -186,7 +186,7 @@ pub(super) enum Without {
 }
 
 impl Without {
-    pub(super) const fn told(self) -> &'static str {
+    pub(super) const fn effect(self) -> &'static str {
         match self {
             Self::Closed => "none passes",
             Self::Local => "each counts its part of it",

@@ -25,7 +25,7 @@ use tokio::sync::oneshot;
 use weir_filter::store::lease::{self, Answer, Ask, Lease, Terms};
 use weir_filter::store::{Away, Question, Reply, Script, Store};
 
-pub(super) use weir_filter::store::lease::Told;
+pub(super) use weir_filter::store::lease::Reported;
 
 /// The script that runs in the store.
 static SCRIPT: LazyLock<Arc<Script>> = LazyLock::new(|| Script::new(include_str!("shared.lua")));
@@ -81,11 +81,11 @@ struct Held {
 
 /// The outcome of taking a request from a lease.
 pub(super) enum Taken {
-    Allowed(Told),
+    Allowed(Reported),
     /// The store is unavailable.
     Away,
     Denied {
-        told: Told,
+        told: Reported,
         wait: Time,
     },
     /// The request must wait for an answer and then try again.

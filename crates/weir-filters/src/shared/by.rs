@@ -227,7 +227,7 @@ impl Who {
                 let mut made = Vec::new(); // no longer than the text and the request's head
                 let caller = cx.caller();
                 parts.iter().for_each(|part| part.write(head, cx, &mut made));
-                cx.untell(weir_filter::filter::Told::ALL, caller); // it names a counter, which stays here
+                cx.unreveal(weir_filter::filter::Revealed::ALL, caller); // it names a counter, which stays here
                 Counted::Key(Key::Made(made))
             }
         }

@@ -38,7 +38,7 @@ fn settled() -> Follower {
         follower.on(at(1), Event::Read(1, Ok(seen(5, &to(1))))),
         [Action::Report, Action::Watch(2, 6)]
     );
-    assert_eq!(follower.on(at(2), Event::Watch(2, Told::Nothing)), []);
+    assert_eq!(follower.on(at(2), Event::Watch(2, WatchEvent::Nothing)), []);
     follower
 }
 
@@ -60,7 +60,7 @@ fn from_nothing_to_a_bundle() {
 #[test]
 fn what_was_not_kept_is_kept_later() {
     let mut follower = settled();
-    follower.on(at(10), Event::Watch(2, Told::Changed(seen(6, &to(2)))));
+    follower.on(at(10), Event::Watch(2, WatchEvent::Changed(seen(6, &to(2)))));
     follower.on(at(11), Event::Fetched(d(2), Ok(())));
     follower.on(at(12), Event::Ran(d(2), Outcome::Running));
     let not_kept = follower.on(at(13), Event::Kept(d(2), false));
@@ -80,21 +80,21 @@ fn an_old_word_says_nothing_new() {
     follower.on(at(70_000), Event::Tick);
     // The pointer was changed at 7 and changed back at 8: nothing differs, so the watch stays.
     follower.on(at(70_001), Event::Read(3, Ok(seen(8, &to(1)))));
-    assert_eq!(follower.on(at(70_002), Event::Watch(2, Told::Changed(seen(7, &to(2))))), []);
+    assert_eq!(follower.on(at(70_002), Event::Watch(2, WatchEvent::Changed(seen(7, &to(2))))), []);
     assert_eq!((follower.wanted(), follower.modified()), (Some(d(1)), 8));
 }
 
 #[test]
 fn a_change_is_told() {
     let mut follower = settled();
-    let told = follower.on(at(9), Event::Watch(2, Told::Changed(seen(7, &to(2)))));
+    let told = follower.on(at(9), Event::Watch(2, WatchEvent::Changed(seen(7, &to(2)))));
     assert_eq!(told, [Action::Report, Action::Fetch(d(2))]);
     // Another bundle during the fetch: the first is dropped.
-    assert_eq!(follower.on(at(10), Event::Watch(2, Told::Changed(seen(8, &to(3))))), [Action::Report]);
+    assert_eq!(follower.on(at(10), Event::Watch(2, WatchEvent::Changed(seen(8, &to(3))))), [Action::Report]);
     assert_eq!(follower.on(at(11), Event::Fetched(d(2), Ok(()))), [Action::Fetch(d(3))]);
     assert_eq!(follower.on(at(12), Event::Fetched(d(3), Ok(()))), [Action::Run(d(3))]);
     // And back, during compilation.
-    assert_eq!(follower.on(at(13), Event::Watch(2, Told::Changed(seen(9, &to(1))))), [Action::Report]);
+    assert_eq!(follower.on(at(13), Event::Watch(2, WatchEvent::Changed(seen(9, &to(1))))), [Action::Report]);
     let ran = follower.on(at(14), Event::Ran(d(3), Outcome::Running));
     assert_eq!(ran.last(), Some(&Action::Fetch(d(1))));
 }
@@ -102,7 +102,7 @@ fn a_change_is_told() {
 #[test]
 fn compaction_changes_nothing() {
     let mut follower = settled();
-    assert_eq!(follower.on(at(9), Event::Watch(2, Told::Ended("compacted".to_owned()))), []);
+    assert_eq!(follower.on(at(9), Event::Watch(2, WatchEvent::Ended("compacted".to_owned()))), []);
     let again = follower.next();
     assert!(again > at(9) && again <= at(259), "{again:?}");
     assert_eq!(follower.on(again, Event::Tick), [Action::Read(3)]);
@@ -113,7 +113,7 @@ fn compaction_changes_nothing() {
 #[test]
 fn a_refused_bundle_is_not_tried_again() {
     let mut follower = settled();
-    follower.on(at(9), Event::Watch(2, Told::Changed(seen(7, &to(2)))));
+    follower.on(at(9), Event::Watch(2, WatchEvent::Changed(seen(7, &to(2)))));
     follower.on(at(9), Event::Fetched(d(2), Ok(())));
     let refused = follower.on(at(9), Event::Ran(d(2), Outcome::Refused("line 1".to_owned())));
     assert_eq!(refused, [Action::Say(Note::Refused(d(2), "line 1".to_owned())), Action::Report]);
@@ -134,7 +134,7 @@ fn a_refused_bundle_is_not_tried_again() {
 #[test]
 fn what_stands_in_the_way_is_tried_again() {
     let mut follower = settled();
-    follower.on(at(9), Event::Watch(2, Told::Changed(seen(7, &to(2)))));
+    follower.on(at(9), Event::Watch(2, WatchEvent::Changed(seen(7, &to(2)))));
     let missing = follower.on(at(9), Event::Fetched(d(2), Err("it is not there".to_owned())));
     assert_eq!(missing, [Action::Say(Note::Trouble(d(2), "it is not there".to_owned())), Action::Report]);
     let again = follower.next();
@@ -149,15 +149,15 @@ fn what_stands_in_the_way_is_tried_again() {
 #[test]
 fn an_empty_source_takes_nothing_away() {
     let mut follower = settled();
-    follower.on(at(9), Event::Watch(2, Told::Ended("reset".to_owned())));
+    follower.on(at(9), Event::Watch(2, WatchEvent::Ended("reset".to_owned())));
     let again = follower.next();
     follower.on(again, Event::Tick);
     // Revisions start over.
     let empty = follower.on(again, Event::Read(3, Ok(nothing(1))));
     assert_eq!(empty, [Action::Say(Note::Empty), Action::Report, Action::Watch(4, 2)]);
     assert_eq!((follower.running(), follower.wanted()), (Some(d(1)), None));
-    follower.on(again, Event::Watch(4, Told::Nothing));
-    let told = follower.on(again, Event::Watch(4, Told::Changed(seen(2, &to(2)))));
+    follower.on(again, Event::Watch(4, WatchEvent::Nothing));
+    let told = follower.on(again, Event::Watch(4, WatchEvent::Changed(seen(2, &to(2)))));
     assert_eq!(told, [Action::Report, Action::Fetch(d(2))]);
 }
 
@@ -169,7 +169,7 @@ fn a_source_that_went_back_is_watched_anew() {
     assert_eq!(follower.on(due, Event::Tick), [Action::Read(3)]);
     assert_eq!(follower.on(due, Event::Read(3, Ok(seen(3, &to(1))))), [Action::Watch(4, 4)]);
     // Messages from the old watch do not count.
-    assert_eq!(follower.on(due, Event::Watch(2, Told::Changed(seen(7, &to(2))))), []);
+    assert_eq!(follower.on(due, Event::Watch(2, WatchEvent::Changed(seen(7, &to(2))))), []);
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn answers_that_come_late_say_nothing() {
     let due = follower.next();
     assert_eq!(follower.on(due, Event::Tick), [Action::Read(3)]);
     // The watch was faster: the pointer read before it is older.
-    follower.on(due, Event::Watch(2, Told::Changed(seen(7, &to(2)))));
+    follower.on(due, Event::Watch(2, WatchEvent::Changed(seen(7, &to(2)))));
     assert_eq!(follower.on(due, Event::Read(3, Ok(seen(6, &to(1))))), [Action::Read(4)]);
     assert_eq!(follower.wanted(), Some(d(2)));
     // No response in time.
@@ -241,11 +241,11 @@ fn away_and_back_is_said_once() {
 fn an_unreadable_pointer_takes_nothing_away() {
     let mut follower = settled();
     let bad = Seen { revision: 8, modified: 8, pointer: Found::Unreadable("version 2".to_owned()) };
-    let told = follower.on(at(9), Event::Watch(2, Told::Changed(bad)));
+    let told = follower.on(at(9), Event::Watch(2, WatchEvent::Changed(bad)));
     assert_eq!(told, [Action::Say(Note::Unreadable("version 2".to_owned())), Action::Report]);
     assert_eq!(follower.wanted(), Some(d(1)));
     assert!(follower.trouble().contains("version 2"));
-    let told = follower.on(at(9), Event::Watch(2, Told::Changed(seen(9, &to(2)))));
+    let told = follower.on(at(9), Event::Watch(2, WatchEvent::Changed(seen(9, &to(2)))));
     assert_eq!(told, [Action::Report, Action::Fetch(d(2))]);
     assert_eq!(follower.trouble(), "");
 }
@@ -261,9 +261,9 @@ fn only_its_own_step_concerns_a_node() {
     }];
     let staged = Canary { steps: vec![canary], hold: Duration::ZERO };
     let mut pointer = publish(Some(&to(1)), d(2), Some(staged), &nodes, Author::default()).unwrap().0;
-    assert_eq!(follower.on(at(9), Event::Watch(2, Told::Changed(seen(7, &pointer)))), [Action::Report]);
+    assert_eq!(follower.on(at(9), Event::Watch(2, WatchEvent::Changed(seen(7, &pointer)))), [Action::Report]);
     pointer.rollout.open = 2;
-    let told = follower.on(at(10), Event::Watch(2, Told::Changed(seen(8, &pointer))));
+    let told = follower.on(at(10), Event::Watch(2, WatchEvent::Changed(seen(8, &pointer))));
     assert_eq!(told, [Action::Report, Action::Fetch(d(2))]);
 }
 
@@ -278,7 +278,7 @@ fn a_large_fleet_comes_back_in_turn() {
             let mut follower = Follower::new(settings, seed);
             follower.on(at(0), Event::Begin(Some(d(1))));
             follower.on(at(0), Event::Read(1, Ok(seen(5, &pointer))));
-            follower.on(at(0), Event::Watch(2, Told::Ended(String::new())));
+            follower.on(at(0), Event::Watch(2, WatchEvent::Ended(String::new())));
             follower.next()
         });
         due.max().unwrap().as_millis()

@@ -52,7 +52,7 @@ pub struct Ask {
 
 /// What the store reported for each limit: what is left, and when it is full again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct Reported {
     /// One entry per limit.
     pub limits: SmallVec<[(u64, Moment); 2]>,
     /// The limit that has too little left.
@@ -69,7 +69,7 @@ pub struct Answer {
     /// When the day or month ends, and the lease with it.
     pub ends: Option<Moment>,
     /// What is left.
-    pub told: Told,
+    pub told: Reported,
 }
 
 /// The decision for a request.
@@ -103,7 +103,7 @@ pub struct Lease {
     next: Moment,
     /// When the day or month ends, and its leases with it. 0: never.
     ends: Moment,
-    told: Told,
+    told: Reported,
 }
 
 impl Answer {
@@ -120,7 +120,7 @@ impl Answer {
             granted: u32::try_from(granted).ok()?,
             wait: micros(wait)?,
             ends: if ends < 0 { None } else { micros(ends) },
-            told: Told { limits: limits.collect(), short: usize::try_from(short).ok()? },
+            told: Reported { limits: limits.collect(), short: usize::try_from(short).ok()? },
         })
     }
 }
@@ -206,7 +206,7 @@ impl Lease {
     }
 
     /// What is left of each limit, as far as this node knows.
-    pub fn tell(&self) -> Told {
+    pub fn tell(&self) -> Reported {
         let mut told = self.told.clone();
         for (left, _) in &mut told.limits {
             *left = left.saturating_add(u64::from(self.tokens));

@@ -132,7 +132,7 @@ impl Ledger {
         }
         let mut left = left.unwrap_or_else(|| self.fresh(limits, now));
         let granted = grant(&mut left, asked);
-        let (numbers, whole) = told(&left, asked, granted);
+        let (numbers, whole) = numbers(&left, asked, granted);
         let term = limits.iter().map(|limit| limit.micros_for(limit.full())).max().unwrap_or(0);
         let whole = (now + micros(whole)).max(self.began + micros(term));
         let full = limits.iter().map(|limit| limit.full()).collect();
@@ -198,7 +198,7 @@ fn grant(left: &mut [i128], asked: &Asked) -> u32 {
 }
 
 /// The numbers of a response, and the µs until everything is full again.
-fn told(left: &[i128], asked: &Asked, granted: u32) -> (Vec<i64>, i64) {
+fn numbers(left: &[i128], asked: &Asked, granted: u32) -> (Vec<i64>, i64) {
     let (mut wait, mut short, mut whole) = (0, 0, 0);
     let mut rest = Vec::with_capacity(2 * left.len());
     for (at, (left, limit)) in left.iter().zip(&asked.limits).enumerate() {

@@ -163,10 +163,10 @@ pub(super) type Outcome = Result<Option<Session>, ()>;
 pub(super) struct Refreshes(Mutex<HashMap<String, Refresh>>);
 
 /// Receives an outcome.
-type Told = watch::Receiver<Option<Outcome>>;
+type OutcomeReceiver = watch::Receiver<Option<Outcome>>;
 
 /// Until when an outcome is kept, and its receiver.
-type Refresh = (u64, Told);
+type Refresh = (u64, OutcomeReceiver);
 
 impl Refreshes {
     /// The outcome of refreshing a session's tokens. The first caller starts the refresh, which runs independently of
@@ -200,10 +200,10 @@ impl Refreshes {
     }
 
     /// The receiver of the outcome, and the sender if no refresh is running.
-    fn join(&self, id: &str, now: u64) -> (Option<watch::Sender<Option<Outcome>>>, Told) {
+    fn join(&self, id: &str, now: u64) -> (Option<watch::Sender<Option<Outcome>>>, OutcomeReceiver) {
         let mut all = self.all();
         // A sender that was dropped before it finished will never send an outcome.
-        let is_good = |told: &Told| told.borrow().is_some() || told.has_changed().is_ok();
+        let is_good = |told: &OutcomeReceiver| told.borrow().is_some() || told.has_changed().is_ok();
         if let Some((_, told)) = all.get(id).filter(|(until, told)| now < *until && is_good(told)) {
             return (None, told.clone());
         }

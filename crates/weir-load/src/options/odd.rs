@@ -10,7 +10,7 @@ const LOOKED_AT: usize = 1024 * 1024;
 const NAME_MOST: usize = 64;
 
 /// How many of them are reported.
-const TOLD_MOST: usize = 4;
+const REPORTED_MAX: usize = 4;
 
 /// Where a value is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub(crate) fn odd(bytes: &[u8], place: Place, braces: bool, found: &mut Vec<Stri
 fn written(bytes: &[u8], place: Place, braces: bool, found: &mut Vec<String>) {
     let mut note = |value: &[u8]| {
         let value = String::from_utf8_lossy(value).into_owned();
-        if found.len() < TOLD_MOST && !found.contains(&value) {
+        if found.len() < REPORTED_MAX && !found.contains(&value) {
             found.push(value);
         }
     };

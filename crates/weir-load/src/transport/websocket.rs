@@ -148,7 +148,7 @@ impl Frames {
                     }
                 }
                 PONG => {}
-                CLOSE => return Ok(Fed::Close(at, told(&self.control)?)),
+                CLOSE => return Ok(Fed::Close(at, close_text(&self.control)?)),
                 _ if frame.is_last => return self.complete(at),
                 _ => {}
             }
@@ -227,7 +227,7 @@ fn head(bytes: &[u8]) -> Option<(u8, bool, u64, usize)> {
 }
 
 /// The text of a close frame: code and reason, or nothing.
-fn told(payload: &[u8]) -> Result<String, Broken> {
+fn close_text(payload: &[u8]) -> Result<String, Broken> {
     let Some((code, reason)) = payload.split_first_chunk() else {
         return if payload.is_empty() {
             Ok("without a code".to_owned())

@@ -59,7 +59,7 @@ fn sections(c: &Comparison) -> String {
     let reasons = c.reasons().into_iter().map(|(name, code, n)| {
         format!("<code>{}</code>: {} in {}", escaped(code), escaped(name), counted(n, "block"))
     });
-    let unequal = c.unequal_told().map(|text| escaped(&text));
+    let unequal = c.unequal_lines().map(|text| escaped(&text));
     let mut out = verdict(c.grade, unequal.chain(reasons));
     out += &format!(
         "<p class=\"dim\">{} of {} (each {}, after {} of warm-up), {}; {}</p>\n",

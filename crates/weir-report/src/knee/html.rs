@@ -30,7 +30,7 @@ fn print(knee: &Knee) -> String {
             s.percentile(0.999, s.response.p999),
             format!("{:.2} %", s.failed_share * 100.0),
             if s.held { "held".to_owned() } else { "<span class=\"bad\">broken</span>".to_owned() },
-            escaped(&s.told().join(" ")),
+            escaped(&s.reasons_shown().join(" ")),
         ]
     });
     let head = ["rate", "responses/s", "p50", "p99", "p99.9", "failed", "", "reasons"];

@@ -105,7 +105,7 @@ impl Step {
     }
 
     /// What broke it, then other reasons against it.
-    pub(super) fn told(&self) -> Vec<&str> {
+    pub(super) fn reasons_shown(&self) -> Vec<&str> {
         let also = self.reasons.iter().filter(|code| !self.broken_by.contains(code));
         self.broken_by.iter().chain(also).map(String::as_str).collect()
     }

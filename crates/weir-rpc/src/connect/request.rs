@@ -3,7 +3,7 @@
 use super::{
     Call, Codec, Connect, ErrorAnswer, MALFORMED, NO_METHOD, Stage, State, WRONG_METHOD, WRONG_TYPE, response,
 };
-use crate::descriptors::told;
+use crate::descriptors::for_client;
 use crate::prelude::*;
 use std::borrow::Cow;
 use weir_filter::grpc;
@@ -298,7 +298,7 @@ impl Connect {
         cx.state::<State>().stage = Stage::Done;
         cx.answer_because(wrong.cause);
         let ErrorAnswer { cause, status, mut headers } = wrong;
-        let status = told(cause, status, cx);
+        let status = for_client(cause, status, cx);
         if let Some(call) = call.filter(|call| call.streams) {
             return response::ended(&self.names, call, &status, headers, Vec::new());
         }

@@ -1,7 +1,7 @@
 //! The response direction: the response to a gRPC call becomes a Connect response.
 
 use super::{Call, Codec, Connect, Names, RESPONSE_MALFORMED, Stage, State};
-use crate::descriptors::{self, is_messages, is_of_grpc, named, told};
+use crate::descriptors::{self, for_client, is_messages, is_of_grpc, named};
 use crate::prelude::*;
 use std::time::SystemTime;
 use weir_h1::FieldName;
@@ -69,7 +69,7 @@ impl Connect {
         if !is_messages(head) {
             cx.answer_because(&RESPONSE_MALFORMED);
             let status = Status::new(of_http(head.status()), "the upstream's answer is not gRPC");
-            let status = told(&RESPONSE_MALFORMED, status, cx);
+            let status = for_client(&RESPONSE_MALFORMED, status, cx);
             return self.failed(&call, &status, Vec::new(), Vec::new());
         }
         if call.streams {
@@ -89,7 +89,7 @@ impl Connect {
             Outcome::Malformed(why) => {
                 cx.answer_because(&RESPONSE_MALFORMED);
                 let status = Status::new(13, format!("{} ({why})", RESPONSE_MALFORMED.meaning));
-                let status = told(&RESPONSE_MALFORMED, status, cx);
+                let status = for_client(&RESPONSE_MALFORMED, status, cx);
                 self.failed(&call, &status, Vec::new(), Vec::new())
             }
         }

@@ -43,7 +43,7 @@ pub(crate) fn status(cx: &Cx, told: Option<&[u8]>) -> Option<Status> {
 
 /// An error of ours in the form for the client, with the request's id. Errors in the client's own message are always
 /// explained; other reasons only if causes are exposed.
-pub(crate) fn told(cause: &'static Cause, mut status: Status, cx: &mut Cx) -> Status {
+pub(crate) fn for_client(cause: &'static Cause, mut status: Status, cx: &mut Cx) -> Status {
     if cause.status != 400 && !cx.exposes_causes() {
         status.message = Cx::neutral(cause.status).to_owned();
     }

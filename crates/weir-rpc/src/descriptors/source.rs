@@ -238,8 +238,8 @@ impl Reflected {
         let this = Arc::clone(self);
         let made = core.blocking(move || {
             let pool = sources::from_descriptors(&files)?;
-            let api =
-                Api::new(&pool, &this.choice, this.options, this.limits).map_err(|wrong| told(&wrong))?;
+            let api = Api::new(&pool, &this.choice, this.options, this.limits)
+                .map_err(|wrong| rule_errors(&wrong))?;
             let methods = api.methods().len();
             warn_of_refused(&this.upstream, api.refused());
             Ok::<_, String>((Loaded::new(api, this.described.as_ref()), methods, files))
@@ -251,7 +251,7 @@ impl Reflected {
     }
 }
 
-fn told(wrong: &[RuleError]) -> String {
+fn rule_errors(wrong: &[RuleError]) -> String {
     let first = wrong.first().map(|e| format!("{} {}", e.place, e.message)).unwrap_or_default();
     match wrong.len() {
         0 | 1 => first,

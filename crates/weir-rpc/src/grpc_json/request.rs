@@ -4,7 +4,7 @@ use super::{
     ASKED_WHOLE, Calling, ErrorAnswer, GrpcJson, Loaded, NO_METHOD, REQUEST_MALFORMED, RULE_REFUSED, Stage,
     State, WRONG_METHOD,
 };
-use crate::descriptors::told;
+use crate::descriptors::for_client;
 use crate::prelude::*;
 use std::sync::Arc;
 use weir_h1::Method;
@@ -216,7 +216,7 @@ impl GrpcJson {
         }
         let style = self.manner.errors;
         let status = if wrong.status.response_status(style) == 200 { 200 } else { wrong.cause.status };
-        let body = told(wrong.cause, wrong.status, cx).body(loaded.map(|l| &l.api), style);
+        let body = for_client(wrong.cause, wrong.status, cx).body(loaded.map(|l| &l.api), style);
         Flow::Answer(Box::new(Answer { status, headers, body: body.into() }))
     }
 }

@@ -1,7 +1,7 @@
 //! The response direction: the response to a gRPC call becomes an HTTP response.
 
 use super::{Calling, GrpcJson, RESPONSE_MALFORMED, Stage, State};
-use crate::descriptors::{self, is_messages, is_of_grpc, named, told};
+use crate::descriptors::{self, for_client, is_messages, is_of_grpc, named};
 use crate::prelude::*;
 use std::time::SystemTime;
 use weir_h1::FieldName;
@@ -43,7 +43,7 @@ impl GrpcJson {
         }
         if !is_messages(head) {
             let status = Status::new(of_http(head.status()), "the upstream's answer is no gRPC");
-            let status = told(&RESPONSE_MALFORMED, status, cx);
+            let status = for_client(&RESPONSE_MALFORMED, status, cx);
             cx.answer_because(&RESPONSE_MALFORMED);
             return self.failed(&calling, &status, Some(RESPONSE_MALFORMED.status), head, cx);
         }
@@ -75,7 +75,7 @@ impl GrpcJson {
             Outcome::Malformed(why) => {
                 cx.answer_because(&RESPONSE_MALFORMED);
                 let status = Status::new(13, format!("{} ({why})", RESPONSE_MALFORMED.meaning));
-                let status = told(&RESPONSE_MALFORMED, status, cx);
+                let status = for_client(&RESPONSE_MALFORMED, status, cx);
                 self.failed(&calling, &status, Some(RESPONSE_MALFORMED.status), head, cx)
             }
         }
@@ -130,7 +130,7 @@ impl GrpcJson {
         let http = if status.response_status(style) == 200 { 200 } else { cause.status };
         let mut headers = vec![(self.names.content_type.clone(), Status::media(style).into())];
         headers.extend(kept(head).filter(|(name, _)| !is_of_grpc(name.as_str().as_bytes())));
-        let body = told(cause, status, cx).body(None, style);
+        let body = for_client(cause, status, cx).body(None, style);
         Flow::Answer(Box::new(Answer { status: http, headers, body: body.into() }))
     }
 
@@ -188,7 +188,7 @@ fn outcome(calling: &mut Calling, told: Option<&[u8]>, cx: &Cx) -> Outcome {
     match (read, count) {
         (Ok(()), 1) => Outcome::Json(out, media),
         (Ok(()), count) => Outcome::Malformed(format!("it has {count} messages where one was expected")),
-        (Err(fault), _) => Outcome::Malformed(fault.told()),
+        (Err(fault), _) => Outcome::Malformed(fault.to_text()),
     }
 }
 
@@ -198,7 +198,7 @@ enum Fault {
 }
 
 impl Fault {
-    fn told(self) -> String {
+    fn to_text(self) -> String {
         match self {
             Self::Frame(e) => e.to_string(),
             Self::Print(e) => e.message,
@@ -245,7 +245,7 @@ pub(super) fn piece(piece: &mut Piece<'_>, state: &mut State, exposed: bool) -> 
     };
     if let Err(fault) = read {
         let mut refusal = Refusal::new(&RESPONSE_MALFORMED);
-        refusal.detail = Some(fault.told());
+        refusal.detail = Some(fault.to_text());
         return Err(refusal);
     }
     if piece.is_last() && !std::mem::replace(&mut calling.ended, true) {

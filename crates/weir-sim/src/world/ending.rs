@@ -1,7 +1,7 @@
 //! The invariants after all faults have ended, and at the end of the run.
 
 use super::World;
-use crate::check::told;
+use crate::check::assigned;
 use crate::faults::Kind;
 use weir_fleet::Pointer;
 use weir_fleet::pointer::State;
@@ -20,7 +20,7 @@ impl World {
     fn everybody_follows(&mut self, pointer: &Pointer) {
         let now = self.now;
         for (number, node) in self.nodes.iter().enumerate() {
-            let wanted = told(pointer, &node.name, &node.labels);
+            let wanted = assigned(pointer, &node.name, &node.labels);
             if wanted.is_some_and(|digest| self.bundles.kind(digest) == Kind::Deadly) {
                 continue; // it crashes again and again
             }
@@ -76,7 +76,7 @@ impl World {
         for (number, node) in self.nodes.iter().enumerate() {
             let Some(process) = &node.process else { continue };
             let runs = process.follower.running();
-            let wanted = told(pointer, &node.name, &node.labels);
+            let wanted = assigned(pointer, &node.name, &node.labels);
             if wanted.is_some_and(|digest| self.bundles.kind(digest) == Kind::Deadly) {
                 continue;
             }

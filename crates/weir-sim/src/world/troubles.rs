@@ -3,7 +3,7 @@
 use super::{Event, Node, World};
 use crate::faults::{self, Fault, Kind, Written};
 use std::time::Duration;
-use weir_fleet::follower::Told;
+use weir_fleet::follower::WatchEvent;
 use weir_fleet::plan::{self, Author, Canary};
 use weir_fleet::pointer::Step;
 
@@ -54,7 +54,7 @@ impl World {
             Fault::StoreStops => {
                 for (number, watch) in self.store.stop() {
                     let boot = self.nodes.get(number).map_or(0, |node| node.boot);
-                    self.watch_says(number, boot, watch, Told::Ended("end of stream".to_owned()));
+                    self.watch_says(number, boot, watch, WatchEvent::Ended("end of stream".to_owned()));
                 }
             }
             Fault::StoreStarts => self.store.start(now),

@@ -23,7 +23,7 @@ impl Visitor<'_> for Text<'_, '_, '_> {
     }
 
     fn visit_unit<E: Error>(self) -> Result<bool, E> {
-        self.null.told(self.parser)
+        self.null.leaves_unset(self.parser)
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<bool, E> {
@@ -80,7 +80,7 @@ impl<'de> Visitor<'de> for StructOf<'_, '_, '_> {
     }
 
     fn visit_unit<E: Error>(self) -> Result<bool, E> {
-        self.null.told(self.parser)
+        self.null.leaves_unset(self.parser)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<bool, A::Error> {
@@ -102,7 +102,7 @@ impl<'de> Visitor<'de> for ListValue<'_, '_, '_> {
     }
 
     fn visit_unit<E: Error>(self) -> Result<bool, E> {
-        self.null.told(self.parser)
+        self.null.leaves_unset(self.parser)
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<bool, A::Error> {
@@ -231,7 +231,7 @@ impl<'de> Visitor<'de> for AnyOf<'_, '_, '_> {
     }
 
     fn visit_unit<E: Error>(self) -> Result<bool, E> {
-        self.null.told(self.parser)
+        self.null.leaves_unset(self.parser)
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<bool, A::Error> {

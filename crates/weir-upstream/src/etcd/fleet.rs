@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use weir_config::schema::EtcdSource;
 use weir_fleet::coordinator::{Campaigned, Looked};
 use weir_fleet::etcd::{self, Keys, WatchLine};
-use weir_fleet::follower::{Seen, Told};
+use weir_fleet::follower::{Seen, WatchEvent};
 use weir_fleet::kv::{self, Question};
 use weir_fleet::session::Lease;
 use weir_fleet::{Bundle, Digest, NodeReport, Pointer};
@@ -265,14 +265,14 @@ impl Etcd {
     // === watching ===
 
     /// Watches the pointer until the watch ends. Returns why it ended.
-    pub async fn watch(&self, from: u64, tell: impl Fn(Told)) -> String {
+    pub async fn watch(&self, from: u64, tell: impl Fn(WatchEvent)) -> String {
         let mut watch = match self.client.watch(&self.keys.watch_pointer(from), LINE).await {
             Ok(watch) => watch,
             Err(why) => return why,
         };
         loop {
             match watch.line().await.map(etcd::watch_line) {
-                Ok(WatchLine::Told(told)) => tell(told),
+                Ok(WatchLine::Event(event)) => tell(event),
                 Ok(WatchLine::Over(why)) | Err(why) => return why,
             }
         }

@@ -12,7 +12,7 @@ pub struct Malformed(pub &'static str);
 
 /// The facts of a head beside its text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct HeadFacts {
     /// The status of a response.
     pub status: u16,
     /// The announced length of the body.
@@ -64,7 +64,7 @@ pub(super) struct Reader<'a> {
     scratch: &'a mut Scratch,
     /// Most bytes of text. A longer request head stays without its end, and the parser rejects it as too large.
     most: usize,
-    told: Told,
+    told: HeadFacts,
     /// The pseudo-fields seen so far, as a bit set.
     seen: u8,
     /// The start line is written.
@@ -95,7 +95,7 @@ impl<'a> Reader<'a> {
             most: text.len().saturating_add(most),
             text,
             scratch,
-            told: Told::default(),
+            told: HeadFacts::default(),
             seen: 0,
             begun: false,
             host_again: false,
@@ -120,7 +120,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Ends the head.
-    pub(super) fn finish(mut self) -> Result<Told, Malformed> {
+    pub(super) fn finish(mut self) -> Result<HeadFacts, Malformed> {
         if let Some(malformed) = self.malformed {
             return Err(malformed);
         }
@@ -330,7 +330,11 @@ mod tests {
     use super::*;
     use weir_h1::{Limits, Progress, RequestHead, ResponseHead, parse_request, parse_response};
 
-    fn read(kind: Kind<'_>, fields: &[(&[u8], &[u8])], most: usize) -> Result<(String, Told), Malformed> {
+    fn read(
+        kind: Kind<'_>,
+        fields: &[(&[u8], &[u8])],
+        most: usize,
+    ) -> Result<(String, HeadFacts), Malformed> {
         let (mut text, mut scratch) = (Vec::new(), Scratch::default());
         let mut reader = Reader::new(kind, &mut text, &mut scratch, most);
         fields.iter().for_each(|(name, value)| reader.field(name, value));
@@ -358,7 +362,7 @@ mod tests {
             "GET /p?q HTTP/1.1\r\nhost: a.test\r\nx-one: 1\r\ncontent-length: 5\r\nx-one: 2\r\ncookie: a=1; b=2\r\n\
              connection: te\r\nte: trailers\r\n\r\n"
         );
-        assert_eq!(told, Told { length: Some(5), ..Told::default() });
+        assert_eq!(told, HeadFacts { length: Some(5), ..HeadFacts::default() });
     }
 
     #[test]

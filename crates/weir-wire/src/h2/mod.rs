@@ -31,7 +31,7 @@ pub use client::{Driver, Link, window_for};
 pub use codec::{Block, Bounds, Codec, Failed, Flow, Part, Piece, Role, Sink, Taken};
 pub use flood::{Fault, Flood, FloodLimits};
 pub use frame::PREFACE;
-pub use head::{Malformed, Told};
+pub use head::{HeadFacts, Malformed};
 pub use pulse::LOOK;
 pub use server::{Arrival, Server, ServerLimits};
 pub use stream::H2Stream;

@@ -15,7 +15,7 @@ impl Relay {
         trailers: Vec<u8>,
         watch: Option<&mut dyn Watch>,
     ) -> Result<bool, RelayError> {
-        let idle = !self.finished && !self.owed && self.lost.is_none() && self.gathers.is_none();
+        let idle = !self.finished && !self.pending && self.lost.is_none() && self.gathers.is_none();
         let able = idle && self.framing != Framing::Length && self.reader.ends_with_connection();
         if !able || !sees_pieces(&watch) || self.told_end {
             return Ok(false);
@@ -41,8 +41,8 @@ impl Relay {
             if let Some(tail) = tail.filter(|_| self.framing != Framing::Length) {
                 frame(self.framing, &tail, false, None, &mut self.out)?;
             }
-            if watch.owes() {
-                (self.owed, self.ends) = (true, true);
+            if watch.has_pending() {
+                (self.pending, self.ends) = (true, true);
                 return Ok(());
             }
         }

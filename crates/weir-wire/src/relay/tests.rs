@@ -9,7 +9,7 @@ use tokio::net::UnixStream;
 /// Upper-cases each piece, adds `~` for each pause and `!` for the end, and takes three polls for each.
 #[derive(Default)]
 struct Slow {
-    owed: Option<(Vec<u8>, u8)>,
+    pending: Option<(Vec<u8>, u8)>,
 }
 
 impl Watch for Slow {
@@ -22,32 +22,32 @@ impl Watch for Slow {
     }
 
     fn piece(&mut self, seen: Seen<'_>) -> Result<Option<Vec<u8>>, Stopped> {
-        assert!(self.owed.is_none(), "one piece after another");
+        assert!(self.pending.is_none(), "one piece after another");
         let mut made = seen.data.to_ascii_uppercase();
         match seen.mark {
             Mark::Last => made.push(b'!'),
             Mark::More => {}
             Mark::Pause => made.push(b'~'),
         }
-        self.owed = Some((made, 3));
+        self.pending = Some((made, 3));
         Ok(Some(Vec::new()))
     }
 
-    fn owes(&self) -> bool {
-        self.owed.is_some()
+    fn has_pending(&self) -> bool {
+        self.pending.is_some()
     }
 
-    fn poll_owed(
+    fn poll_pending(
         &mut self,
         cx: &mut Context<'_>,
         _: Option<&mut Vec<u8>>,
     ) -> Poll<Result<Option<Vec<u8>>, Stopped>> {
-        if let Some((_, polls @ 1..)) = &mut self.owed {
+        if let Some((_, polls @ 1..)) = &mut self.pending {
             *polls -= 1;
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        Poll::Ready(Ok(self.owed.take().map(|(made, _)| made)))
+        Poll::Ready(Ok(self.pending.take().map(|(made, _)| made)))
     }
 }
 

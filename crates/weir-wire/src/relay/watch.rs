@@ -51,7 +51,7 @@ pub trait Watch {
 
     /// Whether the replacement of the last piece is still in progress, or the watcher accepts no more for now. It
     /// gets no further piece until then.
-    fn owes(&self) -> bool {
+    fn has_pending(&self) -> bool {
         false
     }
 
@@ -59,7 +59,7 @@ pub trait Watch {
     ///
     /// # Errors
     /// `Err` stops the relay.
-    fn poll_owed(
+    fn poll_pending(
         &mut self,
         cx: &mut Context<'_>,
         trailers: Option<&mut Vec<u8>>,

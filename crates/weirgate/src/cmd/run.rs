@@ -51,22 +51,22 @@ pub(super) fn run(args: &Run) -> Result<ExitCode> {
         predecessor.failed(&format!("{e:#}"));
     }
     match outcome {
-        Err(e) if e.is::<Told>() => Ok(ExitCode::from(1)),
+        Err(e) if e.is::<AlreadyPrinted>() => Ok(ExitCode::from(1)),
         outcome => outcome,
     }
 }
 
 /// A config whose mistakes were printed already.
 #[derive(Debug)]
-struct Told(String);
+struct AlreadyPrinted(String);
 
-impl std::fmt::Display for Told {
+impl std::fmt::Display for AlreadyPrinted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
     }
 }
 
-impl std::error::Error for Told {}
+impl std::error::Error for AlreadyPrinted {}
 
 fn serve(
     args: &Run,
@@ -95,7 +95,7 @@ fn serve(
         Err(StartError::Config(diagnostics)) => {
             let text = diagnostics.to_text();
             let _ = write!(std::io::stderr(), "{}", log::diagnostics(&text));
-            return Err(Told(text).into());
+            return Err(AlreadyPrinted(text).into());
         }
         Err(e) => return Err(e.into()),
     };

@@ -1,6 +1,6 @@
 //! Fetches whose memory is full before the disk has taken their data.
 
-use super::super::freshness::{Defaults, Told};
+use super::super::freshness::{Defaults, Freshness};
 use super::super::object::{Meta, Received};
 use super::super::on_disk;
 use super::super::storable::{SetCookie, storable};
@@ -16,11 +16,11 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 fn meta() -> Arc<Meta> {
     let answer = fields(&[("Cache-Control", "max-age=60")]);
-    let told = Told::of(200, &answer);
+    let freshness = Freshness::of(200, &answer);
     let settings = (&Defaults::default(), SetCookie::Refuse);
-    let found = storable(&told, &answer, &fields(&[]).into(), settings, SystemTime::UNIX_EPOCH).unwrap();
+    let found = storable(&freshness, &answer, &fields(&[]).into(), settings, SystemTime::UNIX_EPOCH).unwrap();
     let received = Received { at: StdInstant::now(), time: SystemTime::UNIX_EPOCH, took: Duration::ZERO };
-    Arc::new(Meta::new(told, &answer, found, SetCookie::Refuse, received))
+    Arc::new(Meta::new(freshness, &answer, found, SetCookie::Refuse, received))
 }
 
 /// A disk whose threads do nothing until the gate opens.

@@ -1,6 +1,6 @@
 //! Eviction, purging, and that nothing grows without limit.
 
-use super::super::freshness::{Defaults, Told};
+use super::super::freshness::{Defaults, Freshness};
 use super::super::object::{Meta, Received, Stored};
 use super::super::storable::{SetCookie, storable};
 use super::super::testing::fields;
@@ -19,11 +19,11 @@ fn object(
     let mut lines = vec![("Cache-Control", "max-age=60")];
     lines.extend(answer);
     let (answer, asked) = (fields(&lines), fields(asked));
-    let told = Told::of(200, &answer);
+    let freshness = Freshness::of(200, &answer);
     let settings = (&Defaults::default(), SetCookie::Refuse);
-    let found = storable(&told, &answer, &asked.into(), settings, SystemTime::UNIX_EPOCH).unwrap();
+    let found = storable(&freshness, &answer, &asked.into(), settings, SystemTime::UNIX_EPOCH).unwrap();
     let received = Received { at: pages.began, time: SystemTime::UNIX_EPOCH, took: Duration::ZERO };
-    let meta = Meta::new(told, &answer, found, SetCookie::Refuse, received);
+    let meta = Meta::new(freshness, &answer, found, SetCookie::Refuse, received);
     let body = Stored::new(&[Bytes::from(vec![0; bytes])], &pages.account);
     Arc::new(Object::new(key(url), Arc::new(meta), body, pages.began))
 }

@@ -26,7 +26,7 @@ pub(in crate::engine) struct Sampler {
     tick: u64,
     tick_begun: u64,
     measuring: bool,
-    told_stop: bool,
+    announced_stop: bool,
     responses: u64,
     /// When the rate was last sampled, and when it is sampled next.
     sampled: u64,
@@ -120,7 +120,7 @@ impl Sampler {
             tick: 0,
             tick_begun: worker.shared.measure_from,
             measuring: worker.shared.measure_from == 0,
-            told_stop: false,
+            announced_stop: false,
             responses: 0,
             sampled: worker.shared.measure_from,
             grid: Grid { next: worker.shared.measure_from + SAMPLE },
@@ -239,8 +239,8 @@ impl Sampler {
                 slot.wake();
             }
         }
-        if !self.told_stop && now >= worker.stop_at() {
-            self.told_stop = true;
+        if !self.announced_stop && now >= worker.stop_at() {
+            self.announced_stop = true;
             worker.bell.notify_one();
             worker.wake_all();
         }

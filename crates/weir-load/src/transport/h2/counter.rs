@@ -11,7 +11,7 @@ use std::rc::Rc;
 use weir_report::units::shown;
 use weir_wire::h2::frame::{self, HEADER, Header, Kind, code};
 use weir_wire::h2::hpack::{Decoder, Undecodable};
-use weir_wire::h2::{Block, Failed, Malformed, Part, Piece, Sink, Taken, Told};
+use weir_wire::h2::{Block, Failed, HeadFacts, Malformed, Part, Piece, Sink, Taken};
 
 /// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,7 +167,7 @@ impl Sink for Counter {
         stream: &mut Stream,
         block: &Block<'_>,
         decoder: &mut Decoder,
-    ) -> Result<Result<Told, Malformed>, Undecodable> {
+    ) -> Result<Result<HeadFacts, Malformed>, Undecodable> {
         let is_head = block.part != Part::Trailers;
         let [of_heads, of_trailers] = &mut self.known;
         let known = if is_head { of_heads } else { of_trailers };
@@ -181,7 +181,7 @@ impl Sink for Counter {
             other = known.learn(block.bytes, decoder, &mut capture)?;
             &other
         };
-        let told = if is_head { head.told() } else { head.told_behind() };
+        let told = if is_head { head.response() } else { head.trailers() };
         if let Ok(told) = &told {
             if is_head && told.status >= 200 {
                 stream.response.status = told.status;

@@ -2,7 +2,7 @@
 
 use crate::grpc::{self, Code};
 use std::rc::Rc;
-use weir_wire::h2::{Malformed, Told, is_grpc};
+use weir_wire::h2::{HeadFacts, Malformed, is_grpc};
 
 /// The values from one field block.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,21 +58,21 @@ impl Head {
     }
 
     /// Its meaning for the protocol as a response head.
-    pub(super) fn told(&self) -> Result<Told, Malformed> {
+    pub(super) fn response(&self) -> Result<HeadFacts, Malformed> {
         match (self.wrong, self.status) {
             (Some(wrong), _) => Err(Malformed(wrong)),
             (None, None) => Err(Malformed("a head without a status")),
             (None, Some(101)) => Err(Malformed("status 101, which HTTP/2 does not have")),
-            (None, Some(status)) => Ok(Told { status, length: self.length, ..Told::default() }),
+            (None, Some(status)) => Ok(HeadFacts { status, length: self.length, ..HeadFacts::default() }),
         }
     }
 
     /// The same for trailers.
-    pub(super) fn told_behind(&self) -> Result<Told, Malformed> {
+    pub(super) fn trailers(&self) -> Result<HeadFacts, Malformed> {
         match (self.wrong, self.status) {
             (Some(wrong), _) => Err(Malformed(wrong)),
             (None, Some(_)) => Err(Malformed("a second head")),
-            (None, None) => Ok(Told::default()),
+            (None, None) => Ok(HeadFacts::default()),
         }
     }
 }

@@ -89,7 +89,7 @@ impl<S: Sink> Codec<S> {
         } else if payload == ALIVE && self.asked_alive {
             self.asked_alive = false;
         } else if payload == GOODBYE && self.leaving == Leaving::Asked {
-            self.leaving = Leaving::Told;
+            self.leaving = Leaving::Announced;
             self.write_goaway(self.last, code::NO_ERROR);
         } else {
             self.meter.unasked(Kind::PING);
@@ -136,7 +136,7 @@ impl<S: Sink> Codec<S> {
 
     /// Whether the client opened this stream although our GOAWAY excludes it: we process none of it (RFC 9113 §6.8).
     pub(super) const fn is_left_out(&self, id: u32) -> bool {
-        matches!(self.leaving, Leaving::Told) && id > self.last
+        matches!(self.leaving, Leaving::Announced) && id > self.last
     }
 
     // === its end ===
@@ -159,7 +159,7 @@ impl<S: Sink> Codec<S> {
 
     /// Whether one side has sent GOAWAY and no stream is open.
     pub(in crate::h2) fn is_over(&self) -> bool {
-        (self.left.is_some() || self.leaving == Leaving::Told)
+        (self.left.is_some() || self.leaving == Leaving::Announced)
             && self.streams.open() == 0
             && self.arrivals.is_empty()
     }

@@ -5,7 +5,7 @@ use super::{BLOCK_MOST, Broken, Codec, LEFT_OUT_MOST, Leaving, NOBODY_BEGAN, Rol
 use super::{Block, Part, Piece, Sink, Taken, WINDOW_FIRST, broken};
 use crate::h2::flood::Flood;
 use crate::h2::frame::{self, HEADER, Header, Kind, code};
-use crate::h2::head::{Malformed, Told};
+use crate::h2::head::{HeadFacts, Malformed};
 use std::time::Instant;
 
 const NO_HPACK: &str = "a head is no HPACK";
@@ -113,7 +113,7 @@ impl<S: Sink> Codec<S> {
         part: Part,
         block: Fields<'_>,
         most: usize,
-    ) -> Result<Result<Told, Malformed>, Broken> {
+    ) -> Result<Result<HeadFacts, Malformed>, Broken> {
         let kept = &mut self.streams.at(slot).kept;
         let block = Block { part, bytes: block.bytes, wire: block.wire, most };
         self.sink.head(kept, &block, &mut self.decoder).or(broken(code::COMPRESSION, NO_HPACK))
@@ -155,7 +155,7 @@ impl<S: Sink> Codec<S> {
 
     /// Starts a request.
     fn request(&mut self, id: u32, block: Fields<'_>, ends: bool) -> Result<(), Broken> {
-        if self.leaving == Leaving::Told {
+        if self.leaving == Leaving::Announced {
             self.pass_over(block)?; // GOAWAY excludes it; the client will retry elsewhere
             return self.leave_out(block.bytes.len());
         }

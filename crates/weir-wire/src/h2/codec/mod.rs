@@ -137,7 +137,7 @@ enum Leaving {
     /// We sent a GOAWAY that excludes nothing, followed by a PING. Requests that arrive before its answer are served.
     Asked,
     /// We sent the number of the last stream.
-    Told,
+    Announced,
 }
 
 impl Flow {

@@ -1,8 +1,8 @@
 //! The destination of received heads and bodies: the one part in which users of a codec differ. Of a head, the codec
-//! needs only a few facts (`Told`); of a body piece, only whether it was read immediately.
+//! needs only a few facts (`HeadFacts`); of a body piece, only whether it was read immediately.
 
 use super::Failed;
-use crate::h2::head::{Malformed, Told};
+use crate::h2::head::{HeadFacts, Malformed};
 use crate::h2::hpack::{Decoder, Undecodable};
 use std::fmt::Debug;
 
@@ -26,7 +26,7 @@ pub trait Sink: Debug + Sized {
         kept: &mut Self::Kept,
         block: &Block<'_>,
         decoder: &mut Decoder,
-    ) -> Result<Result<Told, Malformed>, Undecodable>;
+    ) -> Result<Result<HeadFacts, Malformed>, Undecodable>;
 
     /// Handles a piece of a body.
     ///

@@ -6,7 +6,7 @@ mod sinks;
 mod windows;
 
 use super::*;
-use crate::h2::head::{Malformed, Told};
+use crate::h2::head::{HeadFacts, Malformed};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 
 use super::streams::{READ, RESET, Record, WRITE};
 use super::{Block, Bounds, Codec, Failed, Flow, Part, Piece, Role, Sink, Taken};
-use crate::h2::head::{self, Malformed, Reader, Told};
+use crate::h2::head::{self, HeadFacts, Malformed, Reader};
 use crate::h2::hpack::{Decoder, Undecodable};
 use crate::h2::render;
 use crate::websocket;
@@ -52,7 +52,7 @@ impl Sink for Texts {
         kept: &mut Message,
         block: &Block<'_>,
         decoder: &mut Decoder,
-    ) -> Result<Result<Told, Malformed>, Undecodable> {
+    ) -> Result<Result<HeadFacts, Malformed>, Undecodable> {
         let (text, kind) = match block.part {
             Part::Request => (&mut kept.text, head::Kind::Request),
             Part::Response => (&mut kept.text, head::Kind::Response { accept: kept.accept.as_deref() }),
@@ -72,7 +72,7 @@ impl Sink for Texts {
             Ok(_) if block.part == Part::Response && text.len() > 2 * block.most => {
                 Err(Malformed("interim responses without end")) // that nobody reads
             }
-            Ok(told) => Ok(Told { held: text.len(), ..told }),
+            Ok(told) => Ok(HeadFacts { held: text.len(), ..told }),
             Err(malformed) => Err(malformed),
         };
         match &told {

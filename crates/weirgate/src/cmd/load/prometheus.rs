@@ -21,7 +21,7 @@ pub(super) const END_MOST: Duration = Duration::from_secs(5);
 /// A Prometheus that receives the figures.
 pub(super) struct Remote {
     ticks: SyncSender<(Tick, u64)>,
-    told: Receiver<Told>,
+    told: Receiver<SendSummary>,
     shared: Arc<Shared>,
     /// Ticks that were queued, and ticks dropped because the queue was full.
     given: u64,
@@ -44,7 +44,7 @@ struct Ending {
 }
 
 /// The outcome of the thread's work.
-struct Told {
+struct SendSummary {
     remote: RemoteWrite,
     failed: u64,
     first: Option<std::io::Error>,
@@ -58,7 +58,7 @@ impl Remote {
         let shared = Arc::new(Shared::default());
         let work = {
             let shared = Arc::clone(&shared);
-            let begun = Told { remote, failed: 0, first: None, left_out: 0 };
+            let begun = SendSummary { remote, failed: 0, first: None, left_out: 0 };
             move || {
                 let _ = tell.send(begun.all(&inbox, &shared)); // the owner may have stopped waiting
             }
@@ -86,7 +86,7 @@ impl Remote {
 
 /// A remote that is sending its last figures.
 pub(super) struct Ended {
-    told: Receiver<Told>,
+    told: Receiver<SendSummary>,
     shared: Arc<Shared>,
     given: u64,
     no_room: u64,
@@ -119,7 +119,7 @@ impl Ended {
     }
 }
 
-impl Told {
+impl SendSummary {
     fn all(mut self, inbox: &Receiver<(Tick, u64)>, shared: &Shared) -> Self {
         for (tick, unix_ms) in inbox {
             if shared.ending.get().is_some_and(|ending| Instant::now() > ending.ticks_until) {

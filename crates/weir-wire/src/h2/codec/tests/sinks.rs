@@ -26,8 +26,8 @@ impl Sink for Counts {
         kept: &mut Count,
         block: &Block<'_>,
         decoder: &mut hpack::Decoder,
-    ) -> Result<Result<Told, Malformed>, hpack::Undecodable> {
-        let mut told = Told::default();
+    ) -> Result<Result<HeadFacts, Malformed>, hpack::Undecodable> {
+        let mut told = HeadFacts::default();
         decoder.decode(block.bytes, |name, value| {
             let number = || str::from_utf8(value).unwrap().parse::<u16>().unwrap();
             match name {
