@@ -13,10 +13,9 @@ pub mod h2;
 pub mod transcode;
 mod websocket;
 
-/// The path at which the parsers of `cache` expect the filters' shared code.
-mod shared {
-    pub(crate) use crate::filters::sfv;
-}
+/// The parsers of `cache` name `sfv` by the crate that owns it.
+extern crate self as weir_filter;
+pub(crate) use filters::sfv;
 
 /// A fuzz target: its name and its function.
 pub type Target = (&'static str, fn(&[u8]));
