@@ -73,7 +73,7 @@ def cachegrind_totals(text):
     events = re.search(r"(?m)^events: (.*)$", text)
     summary = re.search(r"(?m)^summary: (.*)$", text)
     if not events or not summary:
-        raise RuntimeError("this is no output of cachegrind with a summary")
+        raise RuntimeError("this is not an output of cachegrind with a summary")
     totals = dict(zip(events[1].split(), map(int, summary[1].split())))
     return {"instructions": totals["Ir"], "misses": totals["ILmr"] + totals["DLmr"] + totals["DLmw"]}
 
@@ -83,7 +83,7 @@ def strace_total(text):
     lines = [line.split() for line in text.splitlines()]
     calls = {words[-1]: int(words[3]) for words in lines if len(words) >= 5 and re.fullmatch(r"[\d.]+", words[0])}
     if "total" not in calls:
-        raise RuntimeError("this is no summary of strace")
+        raise RuntimeError("this is not a summary of strace")
     return sum(n for name, n in calls.items() if name not in WAITS and name != "total")
 
 

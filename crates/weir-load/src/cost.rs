@@ -30,7 +30,7 @@ pub(crate) fn find(text: &str, target: &[SocketAddr]) -> Result<u32, Mistake> {
     let Some(mut pid) = target.iter().find_map(|address| weir_wire::port_owner::of(*address)) else {
         let all: Vec<String> = target.iter().map(ToString::to_string).collect();
         let all = all.join(" or ");
-        return Err(bad(format!("no process on this machine that we may look at listens on {all}")));
+        return Err(bad(format!("no process on this machine that Weir can inspect listens on {all}")));
     };
     // The socket may belong to a worker. Its topmost ancestor of the same name is the root of the tree. If the target
     // is our child and the same program, that ancestor may be ourselves.

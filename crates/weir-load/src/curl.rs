@@ -29,7 +29,7 @@ impl Options {
         while let Some(word) = words.next() {
             let mut flags = split(&word)?;
             // Only the last of several short flags may have a value.
-            let (last, glued) = flags.pop().ok_or("`-` alone is no flag")?;
+            let (last, glued) = flags.pop().ok_or("`-` alone is not a flag")?;
             for (flag, _) in flags {
                 line.apply(kind_of(&flag).ok_or_else(|| unknown(&flag))?, &flag, String::new())?;
             }
@@ -47,7 +47,7 @@ impl Options {
 }
 
 fn unknown(flag: &str) -> String {
-    format!("the flag `{flag}` of curl is not known here: leave it out, or say it with an option of ours")
+    format!("the flag `{flag}` of curl is not valid here: leave it out, or say it with an option of ours")
 }
 
 /// A command line while it is parsed.

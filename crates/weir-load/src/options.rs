@@ -177,7 +177,7 @@ impl Reader<'_> {
         let pace = self.pace();
         let of_stages = pace::stages_ns(&pace);
         if o.duration.is_some() && of_stages.is_some() {
-            self.wrong("-d", "--stages says how long already: leave out one of the two");
+            self.wrong("-d", "--stages sets the duration already: leave one of them out");
         }
         stop_ns = match (stop_ns, of_stages) {
             (None, None) if stop_requests.is_none() => Some(10_000_000_000),
@@ -202,11 +202,11 @@ impl Reader<'_> {
         }
         let think = Duration::from_nanos(self.time("--think", o.think.as_deref()).unwrap_or(0));
         if !think.is_zero() && matches!(Rhythm::of(&pace), Rhythm::Open(_)) {
-            self.wrong("--think", "has no meaning beside a fixed rate: the rate says when requests start");
+            self.wrong("--think", "has no effect with a fixed rate, which determines when requests start");
         }
         let warmup_ns = self.time("--warmup", o.warmup.as_deref()).unwrap_or(0);
         if warmup_ns > 0 && of_stages.is_some() {
-            self.wrong("--warmup", "--stages has its own beginning: make the warm-up its first stage");
+            self.wrong("--warmup", "--stages has no warm-up: make it the first stage");
         }
         let grace =
             self.time("--graceful-stop", o.graceful_stop.as_deref()).map_or(WAIT, Duration::from_nanos);
@@ -306,7 +306,7 @@ impl Reader<'_> {
         let o = self.options;
         match (&o.rate, &o.stages) {
             (Some(_), Some(_)) => {
-                self.wrong("--rate", "--stages says when requests start already: give one of the two");
+                self.wrong("--rate", "--stages sets the rate already: use only one of them");
                 Pace::AsFastAsPossible
             }
             (Some(rate), None) => match units::rate(rate) {
@@ -346,7 +346,7 @@ impl Reader<'_> {
                     good = false;
                     self.wrong(
                         &format!("--stages {text}"),
-                        &format!("`{part}` is no stage; expected TIME:USERS or TIME:RATE/s, such as 30s:100,2m:1000,30s:0 or 1m:500/s,1m:0/s, at most 1000000 users or 10M/s"),
+                        &format!("`{part}` is not a stage; expected TIME:USERS or TIME:RATE/s, such as 30s:100,2m:1000,30s:0 or 1m:500/s,1m:0/s, at most 1000000 users or 10M/s"),
                     );
                 }
             }
@@ -363,7 +363,7 @@ impl Reader<'_> {
             Pace::Stages { of: StageUnit::Users, stages, .. } => {
                 let most = stages.iter().map(|s| s.target as u64).max().unwrap_or(0);
                 if o.connections.is_some() {
-                    self.wrong("-c", "--stages says how many users there are already");
+                    self.wrong("-c", "--stages sets the number of users already");
                 }
                 if most == 0 {
                     self.wrong("--stages", "no stage has a user");
@@ -384,7 +384,7 @@ impl Reader<'_> {
     fn may_be_open(&mut self, place: &str, connections: u64) {
         let most = weir_wire::limits::raise_descriptors().unwrap_or(u64::MAX);
         if connections.saturating_add(DESCRIPTORS_OWN) > most {
-            let hint = format!("this process may have {most} descriptors open (ulimit -n)");
+            let hint = format!("this process may open {most} descriptors (ulimit -n)");
             self.wrong(&format!("{place} {connections}"), &hint);
         }
     }
@@ -398,7 +398,7 @@ impl Reader<'_> {
             self.wrong("-m", "needs keep-alive: leave out --no-keepalive");
         }
         if pipeline > 1 && self.is_h2() {
-            self.wrong("--pipeline", "is HTTP/1.1's; with --http2 requests go ahead with -m");
+            self.wrong("--pipeline", "is only for HTTP/1.1; with --http2 use -m");
         }
         if clients.saturating_mul(streams) > CONNECTIONS_MOST {
             self.wrong("-m", "connections times streams are at most 1000000");

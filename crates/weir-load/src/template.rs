@@ -123,7 +123,7 @@ enum Escape {
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 fn part(name: &str, data: Option<&Data>) -> Result<Part, String> {
-    let unknown = || format!("`{{{{{name}}}}}` is no placeholder; there are {KNOWN}");
+    let unknown = || format!("`{{{{{name}}}}}` is not a placeholder; expected {KNOWN}");
     match name.trim() {
         "counter" => Ok(Part::Counter),
         "uuid" => Ok(Part::Uuid),

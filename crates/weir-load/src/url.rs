@@ -154,14 +154,14 @@ fn host_and_port(authority: &str, default: u16) -> Result<(String, u16), String>
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {
             let (host, rest) = rest.split_once(']').ok_or("the bracket of the address is not closed")?;
-            host.parse::<std::net::Ipv6Addr>().map_err(|_| format!("`{host}` is no IPv6 address"))?;
+            host.parse::<std::net::Ipv6Addr>().map_err(|_| format!("`{host}` is not an IPv6 address"))?;
             (host, rest.strip_prefix(':').unwrap_or(rest))
         }
         None => authority.split_once(':').unwrap_or((authority, "")),
     };
     let fine = |b: u8| b.is_ascii_alphanumeric() || b"-._~:".contains(&b);
     if host.is_empty() || !host.bytes().all(fine) {
-        return Err(format!("`{host}` is no host name"));
+        return Err(format!("`{host}` is not a host name"));
     }
     let port = match port {
         "" => default,
@@ -169,7 +169,7 @@ fn host_and_port(authority: &str, default: u16) -> Result<(String, u16), String>
             .parse()
             .ok()
             .filter(|p| *p > 0)
-            .ok_or_else(|| format!("`{p}` is no port; expected 1 to 65535"))?,
+            .ok_or_else(|| format!("`{p}` is not a port; expected 1 to 65535"))?,
     };
     Ok((host.to_owned(), port))
 }

@@ -118,7 +118,7 @@ pub(crate) async fn answer(
             let text = format!("the origin has no method {}", head.uri.path());
             Err(Status::new(Code::UNIMPLEMENTED, text).into())
         }
-        (_, Err(())) => Err(Status::new(Code::INTERNAL, "grpc-timeout is no timeout").into()),
+        (_, Err(())) => Err(Status::new(Code::INTERNAL, "grpc-timeout is not a timeout").into()),
         (Some((_, method)), Ok(None)) => call.run(*method).await,
         (Some((_, method)), Ok(Some(after))) => tokio::time::timeout(after, call.run(*method))
             .await

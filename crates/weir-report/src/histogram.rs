@@ -290,7 +290,7 @@ impl TryFrom<Saved> for Histogram {
                 return Err(format!("buckets: {from} is where no bucket begins"));
             }
             if before.is_some_and(|before| before >= from) {
-                return Err(format!("buckets: {from} stands behind a bucket that begins no lower"));
+                return Err(format!("buckets: {from} follows a bucket that begins no lower"));
             }
             before = Some(from);
             h.count = h.count.saturating_add(count);

@@ -131,7 +131,7 @@ const FEW: u64 = 4;
 pub const CLOCK_SHARE: f64 = 0.005;
 
 /// The error text if a target without HTTP/2 is asked for it by prior knowledge.
-pub const ANSWERED_OLD: &str = "the target answered in HTTP/1 to a client that began with HTTP/2";
+pub const ANSWERED_OLD: &str = "the target answered in HTTP/1 to a client that started with HTTP/2";
 
 /// The error text if a target does not choose HTTP/2, which gRPC needs.
 pub const CHOSE_OLD: &str = "the target did not choose HTTP/2 by ALPN, which gRPC needs";
@@ -180,7 +180,7 @@ fn percent(share: f64) -> String {
 }
 
 fn no_responses(r: &Report) -> Option<String> {
-    (r.counts.responses == 0).then(|| format!("not one response to {} requests", grouped(r.counts.requests)))
+    (r.counts.responses == 0).then(|| format!("no response to {} requests", grouped(r.counts.requests)))
 }
 
 fn wrong_protocol(r: &Report) -> Option<String> {
@@ -190,14 +190,15 @@ fn wrong_protocol(r: &Report) -> Option<String> {
     // A target may continue without choosing, or end the handshake with an alert.
     let refused = |text: &String| text == CHOSE_OLD || text.contains("NoApplicationProtocol");
     if r.counts.error_texts.keys().any(refused) {
-        let so = if r.is_grpc() { ", and gRPC is nothing without it" } else { "" };
+        let so = if r.is_grpc() { ", which gRPC requires" } else { "" };
         return Some(format!("the target did not choose {asked} by ALPN{so}"));
     }
     if r.counts.error_texts.contains_key(ANSWERED_OLD) {
-        return Some(format!("the target answered in HTTP/1 where {asked} was asked"));
+        return Some(format!("the target answered in HTTP/1, but {asked} was requested"));
     }
-    (other > 0)
-        .then(|| format!("{} responses came as {} where {asked} was asked", grouped(other), names.join(", ")))
+    (other > 0).then(|| {
+        format!("{} responses came as {}, but {asked} was requested", grouped(other), names.join(", "))
+    })
 }
 
 fn not_grpc(r: &Report) -> Option<String> {
@@ -251,7 +252,7 @@ fn mostly_refused(r: &Report) -> Option<String> {
 fn unequal_work(r: &Report) -> Option<String> {
     let told = crate::work::unequal_places(r);
     (!r.plan.unequal_ok && !told.is_empty())
-        .then(|| format!("{}: `--unequal ok` if that is meant", told.join("; ")))
+        .then(|| format!("{}: use `--unequal ok` if this is intended", told.join("; ")))
 }
 
 /// Statuses that redirect the client (RFC 9110 §15.4). 304 is an answer.
@@ -261,7 +262,7 @@ fn redirects(r: &Report) -> Option<String> {
     let n: u64 = REDIRECTS.iter().filter_map(|status| r.counts.statuses.get(status)).sum();
     (!has_status_check(r) && n * 2 > r.counts.responses).then(|| {
         format!(
-            "{} of the responses are redirects, which are not followed: ask where they lead to",
+            "{} of the responses are redirects, which are not followed: request their target instead",
             percent(share(n, r.counts.responses))
         )
     })
@@ -273,7 +274,7 @@ fn odd_values(r: &Report) -> Option<String> {
     all.sort_unstable();
     all.dedup();
     (!all.is_empty())
-        .then(|| format!("what is sent holds {}, as if a value had not been filled in", all.join(", ")))
+        .then(|| format!("requests contain {}, as if a placeholder was not filled in", all.join(", ")))
 }
 
 fn starved_connections(r: &Report) -> Option<String> {
@@ -283,7 +284,7 @@ fn starved_connections(r: &Report) -> Option<String> {
     let closed =
         matches!(r.plan.pace, Pace::AsFastAsPossible) && r.counts.requests >= 2 * clients.len() as u64;
     (closed && r.counts.responses > 0 && starved > 0)
-        .then(|| format!("{starved} of {} connections got no response at all", clients.len()))
+        .then(|| format!("{starved} of {} connections got no response", clients.len()))
 }
 
 fn out_of_ports(r: &Report) -> Option<String> {
@@ -300,7 +301,7 @@ fn rate_missed(r: &Report) -> Option<String> {
     let due = r.counts.requests + r.counts.unsent;
     let missed = share(r.counts.unsent, due);
     (!r.plan.pace.is_closed() && r.end != End::Interrupted && missed > MISSED).then(|| {
-        format!("{} of the planned requests were not sent: all connections were taken", percent(missed))
+        format!("{} of the planned requests were not sent: all connections were busy", percent(missed))
     })
 }
 
@@ -308,7 +309,7 @@ fn clock_step(r: &Report) -> Option<String> {
     let step = r.health.clock_step_ns.unsigned_abs();
     let drift = ((r.duration_ns + r.warmup_ns) as f64 * CLOCK_SHARE) as u64;
     (step > drift.max(10_000_000))
-        .then(|| format!("the clock of the machine was moved by {} during the run", time(step as f64)))
+        .then(|| format!("the machine's clock was changed by {} during the run", time(step as f64)))
 }
 
 fn unfinished(r: &Report) -> Option<String> {
@@ -326,7 +327,7 @@ fn stalled(r: &Report) -> Option<String> {
     // With few clients and a slow target, silences as long as a response are normal.
     let usual = r.latency.service.quantile(0.9).max(1);
     (silence > 1_000_000_000 && silence > 3 * usual)
-        .then(|| format!("for {} no response came at all, though requests were made", time(silence as f64)))
+        .then(|| format!("no response came for {}, although requests were in progress", time(silence as f64)))
         .or_else(|| stood_still(r))
 }
 
@@ -347,7 +348,7 @@ fn stood_still(r: &Report) -> Option<String> {
     let still = all.saturating_sub((r.longest_wait() * r.duration_ns as f64) as u64);
     (times >= STILL_TIMES && still as f64 > STILL_SHARE * r.duration_ns as f64).then(|| {
         format!(
-            "the target stood still {} times, for {} in all: a closed loop sends nothing meanwhile, so its percentiles hide this; measure with --rate",
+            "the target stalled {} times, for {} in total: a closed loop sends nothing during a stall, so its percentiles hide it; measure with --rate",
             grouped(times),
             time(all as f64)
         )
@@ -357,10 +358,7 @@ fn stood_still(r: &Report) -> Option<String> {
 fn generator_busy(r: &Report) -> Option<String> {
     let busy = r.busiest_thread();
     (busy > BUSY && r.duration_ns >= JUDGED_NS).then(|| {
-        format!(
-            "a thread of the generator used {} of its core: the target may be faster than this",
-            percent(busy)
-        )
+        format!("a generator thread used {} of its core: the target may be faster than this", percent(busy))
     })
 }
 
@@ -377,7 +375,7 @@ fn waited(r: &Report) -> Option<String> {
     let share = r.longest_wait().min(1.0); // two clocks
     (share > WAITED && r.duration_ns >= JUDGED_NS).then(|| {
         let who = contention::who(r).map_or_else(|| " that others used".to_owned(), |who| format!("; {who}"));
-        format!("a thread of the generator waited {} of the time for a processor{who}", percent(share))
+        format!("a generator thread waited {} of the time for a processor{who}", percent(share))
     })
 }
 
@@ -392,7 +390,7 @@ fn littles_law(r: &Report) -> Option<String> {
     // Users that start late and leave early may have been active for less than the run.
     let is_long = r.duration_ns >= JUDGED_NS && r.clients_ns() >= JUDGED_NS as f64;
     (residual > LITTLE && r.counts.responses > 0 && is_long).then(|| {
-        format!("in {} of the connections' time no request was under way, think time apart: rate times latency does not give the connections", percent(residual))
+        format!("connections were idle for {} of their time, apart from think time: rate times latency does not equal the number of connections", percent(residual))
     })
 }
 
@@ -415,7 +413,7 @@ fn status_mix(r: &Report) -> Option<String> {
     let s = share(n, r.counts.responses);
     (!has_status_check(r) && s > ERRORS && s <= 0.5).then(|| {
         format!(
-            "{} of the responses have {}, and may be faster than real ones",
+            "{} of the responses have {}, and may be faster than normal ones",
             percent(s),
             unexpected_words(r)
         )
@@ -446,7 +444,7 @@ fn not_kept_alive(r: &Report) -> Option<String> {
     let closed = said.max(again);
     (r.plan.keepalive && share(closed, r.counts.responses) > REOPENED).then(|| {
         format!(
-            "keep-alive was asked for, but the target closed connections: {} of {} responses were the last on theirs",
+            "keep-alive was requested, but the target closed connections: {} of {} responses were the last on theirs",
             grouped(closed.min(r.counts.responses)),
             grouped(r.counts.responses)
         )
@@ -472,7 +470,7 @@ fn syn_retransmits(r: &Report) -> Option<String> {
     let n = r.connections.syn_again;
     (n > 0).then(|| {
         format!(
-            "{} had to ask a second time, a second later: the target, or something before it, dropped the first packet",
+            "{} had to send the first packet again after a second: the target, or a device before it, dropped it",
             counted(n, "connection")
         )
     })
@@ -484,7 +482,7 @@ fn one_stream(r: &Report) -> Option<String> {
     // A report of an older version does not record what was given.
     (is_default && r.counts.responses > 0 && p.pace.is_closed()).then(|| {
         format!(
-            "HTTP/2 had one stream at a time on each of {}: say how many with -m, or -m 1 if that is meant",
+            "HTTP/2 used one stream at a time on each of {}: set the number with -m, or -m 1 if this is intended",
             counted(p.connections, "connection")
         )
     })
@@ -492,13 +490,13 @@ fn one_stream(r: &Report) -> Option<String> {
 
 fn no_keepalive(r: &Report) -> Option<String> {
     (!r.plan.keepalive && r.counts.responses > 0)
-        .then(|| "each request opened a connection of its own, as --no-keepalive says".to_owned())
+        .then(|| "each request opened its own connection, because of --no-keepalive".to_owned())
 }
 
 fn sessions_differ(r: &Report) -> Option<String> {
     (r.ledger.sessions.len() > 1).then(|| {
         let all: Vec<&str> = r.ledger.sessions.keys().map(String::as_str).collect();
-        format!("connections were not all of one kind: {}", all.join("; "))
+        format!("connections differ in TLS version or cipher: {}", all.join("; "))
     })
 }
 
@@ -506,7 +504,7 @@ fn unsolicited(r: &Report) -> Option<String> {
     let ws = r.websocket.as_ref()?;
     (share(ws.unsolicited, ws.received) > UNSOLICITED).then(|| {
         format!(
-            "{} of the {} messages came while none was waited for: others may have been taken for answers",
+            "{} of the {} messages came unsolicited: some may have been counted as answers",
             grouped(ws.unsolicited),
             grouped(ws.received)
         )
@@ -522,7 +520,7 @@ fn too_short(r: &Report) -> Option<String> {
     let p = format!("{:.4}", quoted * 100.0);
     let p = p.trim_end_matches('0').trim_end_matches('.');
     Some(format!(
-        "{} responses are too few for the p{p} that was asked for, which needs {}",
+        "{} responses are too few for the requested p{p}, which needs {}",
         grouped(n),
         grouped(needed(&quoted))
     ))

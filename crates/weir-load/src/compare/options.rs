@@ -94,7 +94,7 @@ impl Reader<'_> {
         } else if (block + warmup) * blocks * 2 > time && !o.fail_if.is_empty() {
             self.wrong(
                 "--fail-if",
-                "needs at least two rounds, or nobody knows what is noise: a longer -d, or a shorter --block",
+                "needs at least two rounds to estimate the noise: use a longer -d, or a shorter --block",
             );
         }
         let until = o.until.as_deref().and_then(|text| {
@@ -126,10 +126,7 @@ impl Reader<'_> {
             self.samples(before, &conditions);
         }
         if count < 2 && o.against.is_none() && o.direct.is_none() && !conditions.is_empty() {
-            self.wrong(
-                "--fail-if",
-                "there is nothing to compare with: give two targets, --against or --direct",
-            );
+            self.wrong("--fail-if", "nothing to compare with: give two targets, --against or --direct");
         }
         let timed = |options: &Options| Options {
             duration: Some(format!("{}ns", block.as_nanos())),
@@ -195,7 +192,7 @@ impl Reader<'_> {
     fn contenders(&mut self, named: Vec<(String, String)>, load: &Options) -> Vec<Contender> {
         if let Some(direct) = &self.options.direct {
             if !self.options.pids.is_empty() {
-                self.wrong("--pid", "has no meaning beside --direct: both targets work at the same time");
+                self.wrong("--pid", "has no effect with --direct: both targets run at the same time");
             }
             let urls = std::iter::once(direct.clone()).chain(named.into_iter().map(|(_, url)| url)).collect();
             return vec![Contender { name: "direct".to_owned(), options: Options { urls, ..load.clone() } }];

@@ -104,7 +104,7 @@ impl Sent {
                 "type" => part.media_type = Some(value),
                 _ => {
                     return Err(format!(
-                        "{name}: `;{key}=` is not known here: expected ;type= or ;filename="
+                        "{name}: `;{key}=` is not valid here: expected ;type= or ;filename="
                     ));
                 }
             }
@@ -157,7 +157,7 @@ impl Sent {
         let asked: Vec<&str> = asked.iter().filter(|(is, _)| *is).map(|(_, flag)| *flag).collect();
         if let [first, second, ..] = asked[..] {
             return Err(format!(
-                "`{first}` and `{second}` do not go together, with curl neither: leave one out"
+                "`{first}` and `{second}` cannot be combined, in curl either: leave one out"
             ));
         }
         Ok(match asked.first() {

@@ -126,7 +126,7 @@ fn what_can_not_be_read_is_named() {
         ("curl -F a h", "-F a: expected name=value"),
         ("curl -F 'a=b;headers=c' h", "`;headers=`"),
         ("curl -T - h", "standard input"),
-        ("curl -d 1 -F a=b h", "`-d` and `-F` do not go together"),
+        ("curl -d 1 -F a=b h", "`-d` and `-F` cannot be combined"),
         ("curl -b jar.txt h", "file of cookies"),
     ] {
         let mistake = Options::default().add_curl(bad).unwrap_err();

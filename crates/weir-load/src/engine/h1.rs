@@ -14,11 +14,11 @@ use std::task::{Context, Poll};
 use weir_wire::Transport;
 
 /// The error for bytes that arrived before a request was written.
-const EARLY: &str = "the target answered before it was asked: what came is the answer to nothing";
+const EARLY: &str = "the target sent a response before any request";
 
 /// The error for a response that continues past its end.
 const SURPLUS: &str =
-    "bytes behind the response: more than its Content-Length, or a body where there is none";
+    "extra bytes after the response: more than its Content-Length, or a body that it must not have";
 
 /// A connection.
 #[derive(Debug)]

@@ -46,7 +46,10 @@ impl Reader<'_> {
             return None;
         }
         if o.urls.iter().any(|url| Url::parse(url).is_ok_and(|u| !u.scheme.is_grpc())) {
-            self.wrong("URL", "gRPC and HTTP do not go into one run: their statuses mean different things");
+            self.wrong(
+                "URL",
+                "gRPC and HTTP cannot be mixed in one run: their statuses mean different things",
+            );
         }
         if o.method.is_some() {
             self.wrong("-X", "a call of gRPC is always a POST");
@@ -59,7 +62,7 @@ impl Reader<'_> {
         }
         let source = match &o.protoset {
             Some(_) if !o.protos.is_empty() => {
-                self.wrong("--protoset", "--proto says what the methods are already: give one of the two");
+                self.wrong("--protoset", "--proto defines the methods already: use only one of them");
                 return None;
             }
             Some(file) => Source::Set(file.clone()),
@@ -87,7 +90,7 @@ impl Reader<'_> {
             };
             let (name, value) = (name.trim().to_ascii_lowercase(), value.trim());
             if FieldName::new(&name).is_err() {
-                self.wrong(&place, "this is no key: expected letters, digits, `-`, `_` and `.`");
+                self.wrong(&place, "this is not a key: expected letters, digits, `-`, `_` and `.`");
             } else if name.starts_with("grpc-") || name == "content-type" || name == "te" {
                 self.wrong(&place, "this key is gRPC's own");
             } else if name.ends_with("-bin") && !is_base64(value) && !value.contains("{{") {

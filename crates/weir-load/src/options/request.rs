@@ -359,7 +359,7 @@ impl Reader<'_> {
             let framing =
                 ["content-length", "transfer-encoding"].iter().any(|f| name.eq_ignore_ascii_case(f));
             if FieldName::new(name).is_err() {
-                self.wrong(&place, "this is no name of a header field");
+                self.wrong(&place, "this is not a header name");
             } else if value.bytes().any(|b| b != b'\t' && (b < 0x20 || b == 0x7f)) {
                 self.wrong(&place, "the value holds a control character");
             } else if framing {
@@ -369,7 +369,7 @@ impl Reader<'_> {
             }
         }
         if o.user.is_some() && o.bearer.is_some() {
-            self.wrong("--bearer", "--user says who asks already: give one of the two");
+            self.wrong("--bearer", "--user is given already: use only one of them");
         }
         if let Some(user) = &o.user {
             if !user.contains(':') {

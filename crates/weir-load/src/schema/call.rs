@@ -40,7 +40,7 @@ impl Call {
         let streams = self.method.is_client_streaming();
         let mut messages = Vec::new();
         for value in serde_json::Deserializer::from_slice(json).into_iter::<Value>() {
-            match value.map_err(|e| format!("this is no JSON: {e}"))? {
+            match value.map_err(|e| format!("this is not JSON: {e}"))? {
                 Value::Array(all) if streams => messages.extend(all),
                 one => messages.push(one),
             }
@@ -258,7 +258,7 @@ mod tests {
     #[test]
     fn what_does_not_fit_is_named_with_what_was_expected() {
         for (json, want) in [
-            ("{", "this is no JSON: EOF while parsing an object at line 1 column 1"),
+            ("{", "this is not JSON: EOF while parsing an object at line 1 column 1"),
             ("{}{}", "One takes one message, here are 2"),
             ("5", "does not fit t.v1.In: expected an object, found 5"),
             ("[]", "does not fit t.v1.In: expected an object, found []"),

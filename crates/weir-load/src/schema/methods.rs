@@ -35,7 +35,7 @@ impl Schema {
                 let bytes = std::fs::read(&file).map_err(|e| wrong(e.to_string()))?;
                 let pool = DescriptorPool::decode(&bytes[..]).map_err(|e| {
                     wrong(format!(
-                        "this is no set of descriptors with all its imports (protoc --include_imports --descriptor_set_out=FILE): {e:?}"
+                        "this is not a set of descriptors with all its imports (protoc --include_imports --descriptor_set_out=FILE): {e:?}"
                     ))
                 })?;
                 Ok(Self { pool: Some(pool), name: file.display().to_string() })
@@ -183,7 +183,7 @@ mod tests {
     fn a_set_that_is_none_is_refused() {
         let dir = folder(&[("set", "no set")]);
         let set = |name: &str| Schema::new(Source::Set(dir.path().join(name))).unwrap_err().1;
-        assert!(set("set").starts_with("this is no set of descriptors"), "{}", set("set"));
+        assert!(set("set").starts_with("this is not a set of descriptors"), "{}", set("set"));
         assert!(set("none").starts_with("No such file"), "{}", set("none"));
     }
 

@@ -107,7 +107,7 @@ impl Session {
             return Err(format!("the target answers {}: {}", reply.code.name(), reply.text));
         }
         let answers = answers(&reply.body).filter(|all| all.len() == asks.len());
-        answers.ok_or_else(|| "what the target answers is no reflection".to_owned())
+        answers.ok_or_else(|| "the target's answer is not server reflection".to_owned())
     }
 
     async fn services(&mut self) -> Result<Vec<String>, String> {
@@ -146,7 +146,7 @@ impl Session {
         let mut pool = known;
         all.retain(|name, _| pool.get_file_by_name(name).is_none());
         let added = pool.add_file_descriptor_protos(all.into_values());
-        added.map_err(|e| format!("what the target describes does not go together: {e:?}"))?;
+        added.map_err(|e| format!("the target's descriptors are inconsistent: {e:?}"))?;
         Ok(pool)
     }
 }

@@ -48,8 +48,8 @@ impl Wait {
         match self {
             Self::Body => "timeout in the middle of a response",
             Self::Connect => "timeout while connecting",
-            Self::Head => "timeout before the head of a response was whole",
-            Self::Stream => "timeout while all streams that the target takes were in use",
+            Self::Head => "timeout before the head of a response was complete",
+            Self::Stream => "timeout while all streams that the target allows were in use",
             Self::Tls => "timeout in the TLS handshake",
         }
     }
@@ -59,12 +59,12 @@ impl Failure {
     /// Describes a failed TLS handshake, with the option that helps.
     pub(crate) fn of_tls(e: &io::Error) -> Self {
         let hint = match fault_of(e) {
-            Some(TlsFault::Date) => "; --insecure accepts it all the same",
+            Some(TlsFault::Date) => "; --insecure accepts it anyway",
             Some(TlsFault::NoName) => "; make one with it, or --insecure accepts any",
             Some(TlsFault::Name) => "; --server-name says what to ask for",
             Some(TlsFault::OurCertificate) => "; --cert and --key name one",
             Some(TlsFault::Stranger) => {
-                "; --cacert with the certificate of who signed it trusts it, --insecure accepts any"
+                "; --cacert with that issuer's certificate trusts it, --insecure accepts any"
             }
             Some(TlsFault::Other) | None => "",
         };

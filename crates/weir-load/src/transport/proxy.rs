@@ -67,7 +67,7 @@ async fn tunnel(transport: &mut Transport, proxy: &Proxy, connect: &[u8]) -> Res
     let mut answer = ResponseHead::default();
     loop {
         match parse_response(&mut answer, &Limits::default()) {
-            Err(e) => return Err(lost(&format!("its answer to CONNECT is no HTTP: {e}"))),
+            Err(e) => return Err(lost(&format!("its answer to CONNECT is not HTTP: {e}"))),
             Ok(Progress::Complete) => break,
             Ok(Progress::Partial) if answer.buffer().len() > ANSWER_MOST => {
                 return Err(lost("its answer to CONNECT has no end"));

@@ -276,7 +276,7 @@ impl Reader {
 /// Describes a malformed head. A TLS record, usually an alert, is the reaction of a TLS port to cleartext.
 fn broken(e: weir_h1::Error, head: &[u8]) -> Broken {
     match head {
-        [20..=23, 3, ..] => "what came is TLS: is this port one for https?".to_owned(),
+        [20..=23, 3, ..] => "the data received is TLS: is this an https port?".to_owned(),
         _ => e.to_string(),
     }
 }

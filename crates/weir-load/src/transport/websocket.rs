@@ -131,7 +131,7 @@ impl Frames {
                 self.response.framing_bytes += len;
             } else {
                 if self.message == Some(TEXT) && !self.utf8.feed(data) {
-                    return Err(Broken { code: 1007, text: "a text message is no UTF-8".to_owned() });
+                    return Err(Broken { code: 1007, text: "a text message is not UTF-8".to_owned() });
                 }
                 self.response.body_bytes += len;
                 keep(&mut self.kept, data);
@@ -236,7 +236,7 @@ fn close_text(payload: &[u8]) -> Result<String, Broken> {
         };
     };
     let code = u16::from_be_bytes(*code);
-    let reason = str::from_utf8(reason).map_err(|_| broken("the reason of a close frame is no UTF-8"))?;
+    let reason = str::from_utf8(reason).map_err(|_| broken("the reason of a close frame is not UTF-8"))?;
     let reason = shown(reason.as_bytes());
     Ok(if reason.is_empty() { format!("code {code}") } else { format!("code {code}: {reason}") })
 }
@@ -389,7 +389,7 @@ mod tests {
             (&[0x89, 126, 0, 126], "1002: a control frame is fragmented or longer"),
             (&[0x83, 0], "1002: a frame of the unknown kind 3"),
             (&[0x88, 1, 3], "1002: a close frame of one byte"),
-            (&[0x81, 1, 0xff], "1007: a text message is no UTF-8"),
+            (&[0x81, 1, 0xff], "1007: a text message is not UTF-8"),
             (&[0x81, 1, 0xc3], "1007: a text message ends within a character"),
             (&[0x82, 127, 0, 0, 0, 0, 4, 0, 0, 1], "1009: a message is longer than 64 MiB"),
             (&[0x82, 127, 255, 255, 255, 255, 255, 255, 255, 255], "1009: a message is longer than 64 MiB"),

@@ -112,13 +112,13 @@ fn statuses_deadlines_and_what_is_wrong() {
         for (path, fields, body, status, words) in [
             (say, &[][..], hello("A", 14, 0, 0), "14", "code 14 was asked for"),
             (say, &[("grpc-timeout", "10m")], slow, "4", "deadline exceeded"),
-            (say, &[("grpc-timeout", "soon")], hello("A", 0, 0, 0), "13", "grpc-timeout is no timeout"),
+            (say, &[("grpc-timeout", "soon")], hello("A", 0, 0, 0), "13", "grpc-timeout is not a timeout"),
             (say, &[], Vec::new(), "13", "a call without its message"),
             (say, &[], [hello("A", 0, 0, 0), hello("A", 0, 0, 0)].concat(), "13", "more messages than one"),
             (say, &[], cut, "13", "the last message is cut"),
             (say, &[], vec![1, 0, 0, 0, 0], "12", "the origin reads no compressed messages"),
             (say, &[], vec![0, 255, 0, 0, 0], "8", "a message is larger than 4 MiB"),
-            (say, &[], frame(&[8]), "3", "the message is no Protocol Buffers"),
+            (say, &[], frame(&[8]), "3", "the message is not Protocol Buffers"),
             ("/a.B/C%", &[], hello("A", 0, 0, 0), "12", "the origin has no method /a.B/C%25"),
         ] {
             let answer = call(origin, path, fields, body).await;

@@ -34,7 +34,7 @@ pub(super) fn read<'a>(message: &'a [u8], mut field: impl FnMut(u64, Value<'a>))
     let mut rest = message;
     while !rest.is_empty() {
         let (number, value) = next(&mut rest)
-            .ok_or_else(|| Status::new(Code::INVALID_ARGUMENT, "the message is no Protocol Buffers"))?;
+            .ok_or_else(|| Status::new(Code::INVALID_ARGUMENT, "the message is not Protocol Buffers"))?;
         field(number, value);
     }
     Ok(())

@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(read(&long).unwrap().threads[0].available_ns, 864_000_000_000_000_000);
         for (from, to, want) in [
             (r#""min":1000"#, r#""min":3000"#, "phases.waiting: min is 3000, which is above max, 2000"),
-            ("[1000,1]", "[2001,1]", "phases.waiting: buckets: 2000 stands behind"),
+            ("[1000,1]", "[2001,1]", "phases.waiting: buckets: 2000 follows"),
             ("[2000,1]", "[2049,1]", "phases.waiting: buckets: 2049 is where no bucket begins"),
             ("[2000,1]", "[4097,1]", "phases.waiting: buckets: 4097 is where no bucket begins"),
             ("[2000,1]", "[2000,9007199254740993]", "phases.waiting: buckets: they hold more than"),

@@ -227,7 +227,7 @@ fn a_refused_protocol_speaks_of_grpc_only_where_that_was_asked() {
     let grpc = told(|r| {
         r.counts.grpc.insert("OK".to_owned(), 1);
     });
-    assert_eq!(grpc, "the target did not choose HTTP/2 by ALPN, and gRPC is nothing without it");
+    assert_eq!(grpc, "the target did not choose HTTP/2 by ALPN, which gRPC requires");
 }
 
 #[test]

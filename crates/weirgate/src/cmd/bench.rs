@@ -121,7 +121,7 @@ impl Bench {
         let all: u32 = rehearsal.routes.iter().map(targets).sum();
         let least = BLOCKS * all * (BLOCK + WARMUP);
         if time < least {
-            errln!("weir bench: -d {time:?}: so many routes and filters take at least {least:?}");
+            errln!("weir bench: -d {time:?}: this many routes and filters take at least {least:?}");
             return Ok(None);
         }
         for route in &rehearsal.routes {
@@ -192,7 +192,7 @@ impl Set<'_> {
                     gateways.push(less);
                 }
                 Ok(less) => {
-                    let why = format!("without it the answer is {}, not {status}", less.status);
+                    let why = format!("without it the status is {}, not {status}", less.status);
                     found.skip(route, Some(&format!("{path} ({})", place.name)), why);
                 }
                 Err(why) => found.skip(route, Some(&format!("{path} ({})", place.name)), why.to_string()),
@@ -311,5 +311,5 @@ fn answer(options: &Options, answers: Option<u16>, interrupt: &Interrupt) -> Res
         .split("\\r\\n")
         .find_map(|line| line.to_ascii_lowercase().strip_prefix("x-weir-cause: ").map(str::to_owned));
     let cause = cause.map(|cause| format!(" {cause}")).unwrap_or_default();
-    Err(anyhow!("the request made up for it is answered {status}{cause}, where success was expected"))
+    Err(anyhow!("the generated request got {status}{cause}, but success was expected"))
 }

@@ -160,7 +160,7 @@ fn requests_differ_where_they_have_places_to_fill() {
     assert_eq!(report.bytes.sent_head, requests.iter().map(|r| r.head.raw.len() as u64).sum::<u64>());
     load(&["-n1", "--data", "{{nope}}", &url(&upstream)])
         .expect_code(2)
-        .expect_text("`{{nope}}` is no placeholder");
+        .expect_text("`{{nope}}` is not a placeholder");
     load(&["-n1", "--raw", "--data", "{{nope}}", &url(&upstream)]).expect_code(0);
 }
 

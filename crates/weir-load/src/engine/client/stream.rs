@@ -90,8 +90,7 @@ impl Client {
                 }
             }
         }
-        let text =
-            "the target refused the request, or closed the connection, again and again without looking at it";
+        let text = "the target repeatedly refused the request or closed the connection without processing it";
         Err(Failure::Reset(text.to_owned()))
     }
 

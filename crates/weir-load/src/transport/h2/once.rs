@@ -71,7 +71,7 @@ impl Once {
                 continue;
             };
             let response = answer.result.map_err(|lost| match lost {
-                Lost::Again => "the target did not look at the request".to_owned(),
+                Lost::Again => "the target did not process the request".to_owned(),
                 Lost::Protocol(text) | Lost::Reset(text) => text,
             })?;
             if response.body_bytes > self.most as u64 {

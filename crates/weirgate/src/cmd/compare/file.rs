@@ -168,7 +168,7 @@ struct Published {
 impl<'de> Deserialize<'de> for Ready {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         const EXPECTED: &str =
-            "how to know that it serves; expected e.g. 127.0.0.1:8081 or http://127.0.0.1:8081/health";
+            "a readiness check; expected e.g. 127.0.0.1:8081 or http://127.0.0.1:8081/health";
         let text = de::text(deserializer, EXPECTED)?;
         if text.starts_with("http://") || text.starts_with("https://") {
             return Ok(Self::Url(text));
@@ -229,9 +229,10 @@ impl BenchFile {
                 let path = format!("{section}.{name}");
                 match (&service.url, section) {
                     (None, "targets") => wrong(&path, "a target needs a `url`".to_owned()),
-                    (Some(_), "processes") => {
-                        wrong(&format!("{path}.url"), "a process is not asked: make it a target".to_owned())
-                    }
+                    (Some(_), "processes") => wrong(
+                        &format!("{path}.url"),
+                        "a process gets no requests: make it a target".to_owned(),
+                    ),
                     _ => {}
                 }
                 if section == "processes" && service.start.is_empty() {
@@ -243,7 +244,7 @@ impl BenchFile {
                 if !service.start.is_empty() && service.ready().is_none() {
                     wrong(
                         &path,
-                        "nothing says when it serves: add `ready`, such as 127.0.0.1:8081".to_owned(),
+                        "`ready` is missing: add the address that shows when it serves, such as 127.0.0.1:8081".to_owned(),
                     );
                 }
             }
@@ -261,12 +262,12 @@ impl BenchFile {
             let expected =
                 || format!("expected one of {}", self.targets.names().collect::<Vec<_>>().join(", "));
             for (i, target) in workload.targets.iter().enumerate().filter(|(_, t)| !known(t)) {
-                wrong(&format!("{path}.targets[{i}]"), format!("`{target}` is no target; {}", expected()));
+                wrong(&format!("{path}.targets[{i}]"), format!("`{target}` is not a target; {}", expected()));
             }
             for (i, published) in workload.published.iter().enumerate() {
                 let path = format!("{path}.published[{i}]");
                 if let Some(target) = published.target.as_deref().filter(|t| !known(t)) {
-                    wrong(&format!("{path}.target"), format!("`{target}` is no target; {}", expected()));
+                    wrong(&format!("{path}.target"), format!("`{target}` is not a target; {}", expected()));
                 }
                 for (figure, text) in &published.figures.0 {
                     if let Err(message) = read_figure(figure, text) {
@@ -277,7 +278,7 @@ impl BenchFile {
             if workload.body.is_some() && workload.body_file.is_some() {
                 wrong(
                     &format!("{path}.body_file"),
-                    "there is a `body` already: give one of the two".to_owned(),
+                    "there is already a `body`: give only one of the two".to_owned(),
                 );
             }
         }
@@ -395,13 +396,13 @@ impl Workload {
 fn read_figure(name: &str, text: &str) -> Result<f64, String> {
     let read = match figure_is_rate(name) {
         None => {
-            return Err(format!("`{name}` is no figure; expected {}", figure_names()));
+            return Err(format!("`{name}` is not a figure; expected {}", figure_names()));
         }
         Some(true) => weir_report::rate(text),
         Some(false) => weir_report::duration(text).map(|time| time.as_nanos() as f64),
     };
     read.ok_or_else(|| {
-        format!("`{text}` is no figure; expected a rate such as 25445/s, a time such as 68.65ms")
+        format!("`{text}` is not a figure; expected a rate such as 25445/s, a time such as 68.65ms")
     })
 }
 

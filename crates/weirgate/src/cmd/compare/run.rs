@@ -142,7 +142,7 @@ impl<'a> Bench<'a> {
             }
             return Ok(());
         }
-        let ready = service.ready().ok_or_else(|| anyhow!("nothing says when it serves"))?;
+        let ready = service.ready().ok_or_else(|| anyhow!("`ready` is missing"))?;
         let place = match &ready {
             Ready::Port(place) => Some(place.clone()),
             Ready::Url(url) => authority(url),

@@ -59,13 +59,13 @@ static WORDS: &[(&str, Meaning)] = &[
     (
         "-q",
         Value(
-            "--rate {#}/s if all connections together shall send so much (oha), --rate with {#} times the connections if each of them shall (hey), or nothing (ab)",
+            "--rate {#}/s for all connections together (oha), --rate with {#} times the connections for each one (hey), or nothing (ab)",
         ),
     ),
     (
         "-r",
         Value(
-            "--rate {#}/s if all connections together shall send so much (ghz, bombardier), --rate with the sum if each of them shall (autocannon), or nothing (ab, oha)",
+            "--rate {#}/s for all connections together (ghz, bombardier), --rate with the sum for each one (autocannon), or nothing (ab, oha)",
         ),
     ),
     (
@@ -80,7 +80,7 @@ static WORDS: &[(&str, Meaning)] = &[
             "--threads {#} (wrk, h2load), -d {#}s (ab) or --timeout {#}s (hey, oha, autocannon, bombardier)",
         ),
     ),
-    ("-v", Flag("nothing, or --format json for everything there is")),
+    ("-v", Flag("nothing, or --format json for everything")),
     ("-w", Value("--threads {#} (autocannon), --html FILE (ab) or --graceful-stop TIME (oha)")),
     ("-x", Value("--proxy 'http://{}' (hey, oha, curl) or -d {} (ghz)")),
     ("-z", Is("--duration")),
@@ -140,7 +140,7 @@ static WORDS: &[(&str, Meaning)] = &[
     (
         "--rps",
         Value(
-            "--rate {#}/s if all connections together shall send so much (k6, ghz), or --rate with {#} times the connections if each of them shall (h2load, nighthawk)",
+            "--rate {#}/s for all connections together (k6, ghz), or --rate with {#} times the connections for each one (h2load, nighthawk)",
         ),
     ),
     ("--script", Value("-X, -H, --data and --feed: scripts are not run (wrk)")),
@@ -168,14 +168,13 @@ static ONLY_LOAD: &[(&str, Meaning)] = &[
     ("--find-knee", Value("`weir load --find-knee '{}'` for each target")),
     ("--output", Value("--save FILE")),
     ("--requests", BY_TIME),
-    ("--stages", Value("-c or --rate: all targets are given one load all the time")),
+    ("--stages", Value("-c or --rate: every target gets the same constant load")),
     ("--summary-export", Value("--save {}")),
     ("--think", Value("--rate: connections do not pause")),
     ("--threshold", Value("--fail-if 'p99 worse 5%', which compares a target with the first")),
 ];
 
-const BY_TIME: Meaning =
-    Value("-d TIME, the longest time of all rounds together, and --until 1% to end as soon as that is known");
+const BY_TIME: Meaning = Value("-d TIME, the longest total time, and --until 1% to stop early");
 
 /// Translates the command line if its command generates load.
 ///

@@ -108,7 +108,7 @@ impl Ended {
         let left_out = told.left_out + self.no_room;
         let slow = (left_out > 0).then(|| {
             format!(
-                "it was too slow for {} of the run, which it has in its totals only",
+                "it was too slow for {} of the run, which appear only in its totals",
                 counted(left_out, "second")
             )
         });

@@ -75,7 +75,7 @@ fn every_route_and_filter_has_its_cost() {
     assert!(orders.comparison.targets.iter().all(|t| t.errors == 0), "{orders:?}");
     assert!(found.routes[1].gateway.p50_ns.is_none(), "nothing is behind a route that answers by itself");
     let skipped: Vec<String> = found.skipped.iter().map(ToString::to_string).collect();
-    assert_eq!(skipped, ["big, routes.big.filters[0] (redirect): without it the answer is 200, not 308"]);
+    assert_eq!(skipped, ["big, routes.big.filters[0] (redirect): without it the status is 200, not 308"]);
     assert!(
         found.notes.iter().any(|n| n.starts_with("plans.gold.filters[0]: rate_limit")),
         "{:?}",

@@ -113,15 +113,15 @@ workloads:
         "sub/bench.yaml:3:36",
         "unknown key `strat`",
         "did you mean start?",
-        "targets.a.stop: `STOP` is not known here",
-        "targets.a.ready: `80` is not how to know",
+        "targets.a.stop: `STOP` is not valid here",
+        "targets.a.ready: `80` is not a readiness check",
         "workloads.w.duration: `60` is not a duration",
         "targets.b: a target needs a `url`",
         "processes.p: a process needs `start`",
-        "workloads.w.targets[1]: `c` is no target; expected one of a, b",
-        "workloads.w.published[0].target: `d` is no target",
-        "workloads.w.published[0].figures.rate: `fast` is no figure",
-        "`p98` is no figure; expected rate, mean",
+        "workloads.w.targets[1]: `c` is not a target; expected one of a, b",
+        "workloads.w.published[0].target: `d` is not a target",
+        "workloads.w.published[0].figures.rate: `fast` is not a figure",
+        "`p98` is not a figure; expected rate, mean",
     ] {
         run.expect_text(part);
     }

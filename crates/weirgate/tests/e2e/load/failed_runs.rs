@@ -12,7 +12,7 @@ use crate::support::{OK, OK_BODY};
 #[test]
 fn a_run_without_any_response_has_failed() {
     let dead = format!("http://{}/", unused_address());
-    load(&["-n2", "-c1", &dead]).expect_code(1).expect_text("weir load: there was not one response");
+    load(&["-n2", "-c1", &dead]).expect_code(1).expect_text("weir load: there was no response");
     load(&["-n2", "-c1", "--exit-codes", "k6", &dead]).expect_code(0);
     let upstream = Upstream::fixed("HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n");
     load(&["-n2", "-c1", &url(&upstream)]).expect_code(0);
@@ -29,7 +29,7 @@ fn a_timeout_says_what_was_waited_for() {
         r.counts.error_texts.into_keys().collect()
     };
     let silent = Upstream::script(|conn| while conn.next_request().is_some() {});
-    assert_eq!(texts(&[&url(&silent)]), ["timeout before the head of a response was whole"]);
+    assert_eq!(texts(&[&url(&silent)]), ["timeout before the head of a response was complete"]);
     let half = Upstream::script(|conn| {
         conn.read_request();
         conn.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf");
@@ -64,12 +64,12 @@ fn a_bad_certificate_is_told_in_words_that_help() {
         r.counts.error_texts.into_keys().collect()
     };
     let good = serve(ServerTls::new(&authority.leaf(&["localhost"])));
-    let hint = "the certificate is signed by nobody that is trusted here; --cacert with the certificate of who signed it trusts it, --insecure accepts any";
+    let hint = "the certificate is signed by an untrusted issuer; --cacert with that issuer's certificate trusts it, --insecure accepts any";
     assert_eq!(told(&good, &[]), [hint]);
     let expired = serve(ServerTls::new(&authority.expired_leaf(&["localhost"])));
     assert_eq!(
         told(&expired, &["--cacert", ca]),
-        ["the certificate has expired; --insecure accepts it all the same"]
+        ["the certificate has expired; --insecure accepts it anyway"]
     );
     let other = serve(ServerTls::new(&authority.leaf(&["a.weir.test"])));
     let name = told(&other, &["--cacert", ca]).concat();
@@ -111,7 +111,7 @@ fn what_comes_before_the_request_is_not_its_answer() {
     });
     let early = (0..10).any(|_| {
         let r = report(&["-n300", "-c300", "--threads=1", "--timeout", "2s", &target]);
-        r.counts.error_texts.keys().any(|text| text.contains("before it was asked"))
+        r.counts.error_texts.keys().any(|text| text.contains("before any request"))
     });
     assert!(early, "not one answer of 3,000 was seen to be early");
 }

@@ -162,10 +162,10 @@ fn a_port_of_the_other_kind_is_told() {
         conn.send("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
     });
     let r = report(&["-n1", "-c1", &url(&plain).replace("http", "https"), "--insecure"]);
-    assert!(r.counts.error_texts.keys().all(|t| t.contains("is this port one for cleartext?")), "{r:#?}");
+    assert!(r.counts.error_texts.keys().all(|t| t.contains("is this a cleartext port?")), "{r:#?}");
     let tls = Upstream::fixed_tls(&ServerTls::new(&Authority::new().leaf(&["127.0.0.1"])), OK);
     let r = report(&["-n1", "-c1", &url(&tls)]);
-    assert!(r.counts.error_texts.keys().all(|t| t.contains("is this port one for https?")), "{r:#?}");
+    assert!(r.counts.error_texts.keys().all(|t| t.contains("is this an https port?")), "{r:#?}");
     assert_eq!((r.counts.errors.protocol, r.counts.responses), (1, 0), "{:?}", r.counts);
 }
 

@@ -444,14 +444,14 @@ fn what_cannot_be_called_is_told_before_the_run() {
         (&[&no_grpc], "the target answers Unknown: the content-type of the response is not gRPC's"),
         (&["--proto", "bad.proto", &say], "--proto bad.proto: bad.proto:3:12: expected"),
         (&["--proto", "none.proto", &say], "--proto none.proto: No such file"),
-        (&["--protoset", "bad.proto", &say], "--protoset bad.proto: this is no set of descriptors"),
-        (&["--proto", "x", "--protoset", "y", &say], "--protoset: --proto says what the methods are already"),
+        (&["--protoset", "bad.proto", &say], "--protoset bad.proto: this is not a set of descriptors"),
+        (&["--proto", "x", "--protoset", "y", &say], "--protoset: --proto defines the methods already"),
         (&["--import-path", ".", &say], "--import-path: is for --proto"),
         (
             &["--data", "{\"nme\":1}", &say],
             "--data: does not fit helloworld.v1.HelloRequest: there is no field `nme`",
         ),
-        (&["--data", "[1", &say], "--data: this is no JSON: "),
+        (&["--data", "[1", &say], "--data: this is not JSON: "),
         (&["--metadata", "grpc-timeout: 1S", &say], "this key is gRPC's own"),
         (&["--metadata", "a-bin: *", &say], "write them in base64"),
         (&["--metadata", "a", &say], "expected `key: value`"),
@@ -460,7 +460,7 @@ fn what_cannot_be_called_is_told_before_the_run() {
         (&["--check", "grpc=Fine", &say], "the codes of gRPC are OK, Canceled"),
         (&["-XPUT", &say], "a call of gRPC is always a POST"),
         (&["-Fa=b", &say], "give them as JSON with --data"),
-        (&[&say, &http], "gRPC and HTTP do not go into one run"),
+        (&[&say, &http], "gRPC and HTTP cannot be mixed in one run"),
     ] {
         let finished = run_weir(dir.path(), &[&["load", "-n1", "-c1"], args].concat());
         finished.expect_code(2);

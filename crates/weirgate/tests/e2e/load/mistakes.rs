@@ -19,7 +19,7 @@ fn each_mistake_is_told_with_its_place() {
         // targets
         (&["http://no.such.host.invalid/"], "the host `no.such.host.invalid` can not be found"),
         (&["run"], "run: expected a URL such as http://127.0.0.1:8080/path"),
-        (&["http://127.0.0.1:99999/"], "`99999` is no port; expected 1 to 65535"),
+        (&["http://127.0.0.1:99999/"], "`99999` is not a port; expected 1 to 65535"),
         (&["http://[::1"], "the bracket of the address is not closed"),
         (&["0@http://127.0.0.1:1/"], "a weight is 1 to 1000000"),
         (&[URL, "--resolve", "nonsense"], "--resolve nonsense: expected HOST:PORT:ADDRESS"),
@@ -44,16 +44,16 @@ fn each_mistake_is_told_with_its_place() {
         (&[URL, "--threads", "0"], "--threads 0: expected 1 to 1024"),
         (&[URL, "--pipeline", "0"], "--pipeline 0: expected 1 to 1024"),
         (&[URL, "--timeout", "0"], "--timeout: expected more than 0"),
-        (&[URL, "--stages", "30s"], "--stages 30s: `30s` is no stage; expected TIME:USERS or TIME:RATE/s"),
-        (&[URL, "--stages", "1s:5,"], "`` is no stage"),
-        (&[URL, "--stages", "1s:5/s,1s:5"], "`1s:5` is no stage"),
+        (&[URL, "--stages", "30s"], "--stages 30s: `30s` is not a stage; expected TIME:USERS or TIME:RATE/s"),
+        (&[URL, "--stages", "1s:5,"], "`` is not a stage"),
+        (&[URL, "--stages", "1s:5/s,1s:5"], "`1s:5` is not a stage"),
         (&[URL, "--stages", "1s:2000000"], "at most 1000000 users or 10M/s"),
         (&[URL, "--stages", "1s:0"], "--stages: no stage has a user"),
-        (&[URL, "--stages", "1s:5/s", "--rate", "5/s"], "--rate: --stages says when requests start already"),
-        (&[URL, "--stages", "1s:5", "-c", "5"], "-c: --stages says how many users there are already"),
+        (&[URL, "--stages", "1s:5/s", "--rate", "5/s"], "--rate: --stages sets the rate already"),
+        (&[URL, "--stages", "1s:5", "-c", "5"], "-c: --stages sets the number of users already"),
         (&[URL, "-m", "5"], "-m: streams are HTTP/2's: add --http2"),
-        (&[URL, "--think", "1s", "--rate", "5/s"], "--think: has no meaning beside a fixed rate"),
-        (&[URL, "--stages", "1s:5", "-d", "9s"], "-d: --stages says how long already"),
+        (&[URL, "--think", "1s", "--rate", "5/s"], "--think: has no effect with a fixed rate"),
+        (&[URL, "--stages", "1s:5", "-d", "9s"], "-d: --stages sets the duration already"),
         // judgement
         (&[URL, "--threshold", "p99"], "--threshold p99: expected METRIC<VALUE or METRIC>VALUE"),
         (&[URL, "--threshold", "p101<1s"], "--threshold p101<1s: the metrics are p50"),
@@ -71,7 +71,7 @@ fn each_mistake_is_told_with_its_place() {
             "--curl: expected a command line that begins with `curl`",
         ),
         (&[URL, "--curl", "curl 'open"], "--curl: a single quote is not closed"),
-        (&["http://127.0.0.1:1/{{nope}}"], "`{{nope}}` is no placeholder; there are {{uuid}}"),
+        (&["http://127.0.0.1:1/{{nope}}"], "`{{nope}}` is not a placeholder; expected {{uuid}}"),
         (&["http://127.0.0.1:1/{{data.a}}"], "`{{data.a}}` needs data: --feed FILE"),
         (&["http://127.0.0.1:1/{{data.a}}", "--feed", "/no/such"], "--feed /no/such: No such file"),
         (&["http://127.0.0.1:1/{{data.a}}", "--feed", "/"], "--feed /: Is a directory"),
@@ -94,7 +94,7 @@ fn each_mistake_is_told_with_its_place() {
         (&[URL, "--pid", "4194999"], "--pid 4194999: there is no such process"),
         (
             &[URL, "--pid", "auto"],
-            "--pid auto: no process on this machine that we may look at listens on 127.0.0.1:1",
+            "--pid auto: no process on this machine that Weir can inspect listens on 127.0.0.1:1",
         ),
     ];
     table(
@@ -123,7 +123,7 @@ fn one_mistake_is_told_as_one() {
     file("good.csv", b"id,name\n1,a\n");
     file("binary.csv", b"\xff\xfe,b\n1,2\n");
     let cases: &[(&str, &str, &str)] = &[
-        ("--stages", "1s:x", "--stages 1s:x: `1s:x` is no stage"),
+        ("--stages", "1s:x", "--stages 1s:x: `1s:x` is not a stage"),
         ("--feed", "few.csv", "--feed few.csv: line 3: has 1 fields where the first line has 2"),
         ("--feed", "bad.jsonl", "--feed bad.jsonl: line 2: "),
         ("--feed", "empty.csv", "--feed empty.csv: there are no rows"),
@@ -166,7 +166,7 @@ fn more_connections_than_descriptors_are_refused() {
     for args in [&["-c", "1000"][..], &["-c", "1000", "--rate", "5/s"], &["--stages", "1s:1000"]] {
         let (code, told) = run(args);
         assert_eq!(code, Some(2), "{args:?}: {told}");
-        let text = format!("{} 1000: this process may have 256 descriptors open (ulimit -n)", args[0]);
+        let text = format!("{} 1000: this process may open 256 descriptors (ulimit -n)", args[0]);
         assert!(told.contains(&text), "{args:?}: {told}");
     }
     // A default is never a mistake: a fixed rate has 1,000 connections by default.

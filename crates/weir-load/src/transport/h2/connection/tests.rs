@@ -133,7 +133,7 @@ fn all_that_was_read_is_counted() {
     for (what, end) in [
         ("a reset", frame(Kind::RST_STREAM, 0, 1, &[0, 0, 0, 7])),
         (
-            "no HPACK",
+            "not HPACK",
             [frame(Kind::HEADERS, frame::END_HEADERS, 3, b"\xff\xff\xff\xff\xff\xff"), vec![1; 5]].concat(),
         ),
         ("a short PING", frame(Kind::PING, 0, 0, b"1234567")),
@@ -183,10 +183,10 @@ fn a_head_may_be_continued_and_use_the_table() {
 fn what_a_target_may_not_send_ends_the_connection() {
     let ok = head(1, &[(":status", "200")], 0);
     for (wire, code, text) in [
-        (frame(Kind::DATA, 0, 0, b""), PROTOCOL, "nobody began"),
-        (frame(Kind::DATA, 0, 9, b""), PROTOCOL, "nobody began"),
-        (frame(Kind::HEADERS, 0, 2, b""), PROTOCOL, "nobody began"),
-        (frame(Kind::RST_STREAM, 0, 9, &[0; 4]), PROTOCOL, "nobody began"),
+        (frame(Kind::DATA, 0, 0, b""), PROTOCOL, "never opened"),
+        (frame(Kind::DATA, 0, 9, b""), PROTOCOL, "never opened"),
+        (frame(Kind::HEADERS, 0, 2, b""), PROTOCOL, "never opened"),
+        (frame(Kind::RST_STREAM, 0, 9, &[0; 4]), PROTOCOL, "never opened"),
         (frame(Kind::RST_STREAM, 0, 1, &[0; 3]), FRAME_SIZE, "RST_STREAM"),
         (frame(Kind::PING, 0, 0, &[0; 7]), FRAME_SIZE, "PING"),
         (frame(Kind::PING, 0, 1, &[0; 8]), PROTOCOL, "of the connection"),

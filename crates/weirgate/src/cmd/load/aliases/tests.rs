@@ -117,7 +117,7 @@ const REFUSED: &[(&str, &str)] = &[
     // hey, oha
     (
         "-z 10s -q 100 http://127.0.0.1:1/",
-        "-q 100: write --rate 100/s if all connections together shall send so much (oha), --rate with 100 times the connections if each of them shall (hey), or nothing (ab)\n",
+        "-q 100: write --rate 100/s for all connections together (oha), --rate with 100 times the connections if each of them shall (hey), or nothing (ab)\n",
     ),
     ("-z 10s -q100 http://127.0.0.1:1/", "-q 100: write --rate 100/s"),
     (
@@ -164,7 +164,7 @@ const REFUSED: &[(&str, &str)] = &[
     // k6
     (
         "--vus 10 --rps 100 http://127.0.0.1:1/",
-        "--rps 100: write --rate 100/s if all connections together shall send so much (k6, ghz), or --rate with 100 times",
+        "--rps 100: write --rate 100/s for all connections together (k6, ghz), or --rate with 100 times",
     ),
     (
         "-u 10 -i 100 http://127.0.0.1:1/",
@@ -282,7 +282,7 @@ fn the_words_are_documented() {
         match meaning {
             Is(option) => ours.entry(option).or_default().push(word),
             Given => ours.entry("nothing: the default").or_default().push(word),
-            Own => unreachable!("{word} is no word of another tool"),
+            Own => unreachable!("{word} is not a word of another tool"),
             Flag(hint) | Value(hint) => {
                 let hint = hint.replace("{{", "\u{1}").replace("{}", "VALUE").replace("{#}", "N");
                 let hint = hint.replace('\u{1}', "{{").replace('|', "\\|").replace('<', "\\<");
