@@ -203,7 +203,7 @@ def renewal_under_load(authority, nodes, work):
         thread.join()
     judge(f"no handshake fails while a certificate is replaced ({handshakes[0]} of them)", not failures and handshakes[0] > 100, str(failures[:3]))
     judge("the authority's word renews it", bool(other.logged("the certificate authority says when to renew")) and bool(other.logged("certificate issued")))
-    judge("the other node takes it from the storage", bool(loaded.logged("certificate taken from the storage")))
+    judge("the other node takes it from the storage", bool(loaded.logged("certificate loaded from the storage")))
 
 
 def away_for_days(authority, nodes, work):

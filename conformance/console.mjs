@@ -283,7 +283,7 @@ async function owners(page) {
   await shoot(page, "adopted", DESK);
   await page.reload();
   await click(page, ".moves button", "Release");
-  await until("what was adopted is left to its file again", page, () => document.querySelector("#moved:not([hidden])")?.innerText.includes("has it no longer"));
+  await until("what was adopted is left to its file again", page, () => document.querySelector("#moved:not([hidden])")?.innerText.includes("no longer has it"));
   await page.goto(`${BASE}/config/routes/coupons`);
   await click(page, ".moves button", "Release");
   await until("releasing shows what to paste", page, () => document.querySelector("#moved pre:not([hidden])")?.innerText.includes("coupons:"));

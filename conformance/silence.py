@@ -137,7 +137,7 @@ def main():
     body, took, pings = seen["silent upstream"]
     verdict(bool(body) and took <= GIVEN_UP_S + SLACK_S, f"an upstream that answers no PING is given up after {took:.1f} s: {body.decode(errors='replace').strip()}")
     log = (WORK / "weir.log").read_text()
-    verdict("no sign of life" in log, "and the log says so")
+    verdict("the connection is dead" in log, "and the log says so")
     sys.exit(1 if failed else 0)
 
 

@@ -95,11 +95,11 @@ pub(crate) fn denied(why: Denied) -> Answer {
         ),
         Denied::Forged => (
             StatusCode::FORBIDDEN,
-            "a browser that has signed in sent this, but no page of the console: x-weir-csrf is missing or another one",
+            "a browser that has signed in sent this, but not from a page of the console: x-weir-csrf is missing or wrong",
         ),
         Denied::NotLocal => (
             StatusCode::FORBIDDEN,
-            "there is no `admin.token`, so that only this machine may ask; set one to be asked from others",
+            "there is no `admin.token`, so only this machine may send requests; set one to allow others",
         ),
         Denied::Role(role) => (
             StatusCode::FORBIDDEN,
@@ -114,10 +114,9 @@ pub(crate) fn denied(why: Denied) -> Answer {
             StatusCode::UNAUTHORIZED,
             "send `Authorization: Bearer TOKEN` with the token of `admin.token`, or one of `admin.tokens`",
         ),
-        Denied::TokenWrong => (
-            StatusCode::UNAUTHORIZED,
-            "the token is neither the one of `admin.token` nor one of `admin.tokens`",
-        ),
+        Denied::TokenWrong => {
+            (StatusCode::UNAUTHORIZED, "the token is neither `admin.token` nor one of `admin.tokens`")
+        }
     };
     let mut answer = problem(status, detail);
     let challenge = match why {

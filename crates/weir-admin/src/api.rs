@@ -221,7 +221,7 @@ impl Api {
             }
             _ => answer::problem(
                 StatusCode::NOT_FOUND,
-                "there is no such path; /api/v1/openapi.json and docs/reference/admin-api.md list those there are",
+                "there is no such path; /api/v1/openapi.json and docs/reference/admin-api.md list the paths",
             ),
         };
         audit::done(from.peer, &name, &line, &answer);
@@ -399,11 +399,11 @@ impl Api {
     }
 
     async fn reload(&self, peer: Peer, who: Option<Identity>) -> Answer {
-        log::info("reload asked for", &[("peer", &peer)]);
+        log::info("reload requested", &[("peer", &peer)]);
         if !self.gateway.is_ready() {
             return answer::problem(
                 StatusCode::CONFLICT,
-                "the gateway drains: it takes no other config any more",
+                "the gateway is draining and accepts no other config",
             );
         }
         let gateway = self.gateway.clone();
@@ -420,7 +420,7 @@ impl Api {
             }
             Err(refused) => {
                 let members = members_for(&refused.diagnostics, &who, &gateway);
-                let detail = "the config has errors; the one before runs on";
+                let detail = "the config has errors; the previous one keeps running";
                 answer::problem_with(StatusCode::UNPROCESSABLE_ENTITY, detail, members)
             }
         })
@@ -429,7 +429,7 @@ impl Api {
 
     /// Answers once the new process serves, or once it has failed.
     async fn upgrade(&self, peer: Peer) -> Answer {
-        log::info("upgrade asked for", &[("peer", &peer)]);
+        log::info("upgrade requested", &[("peer", &peer)]);
         let Some(upgrade) = self.upgrade.clone() else {
             return answer::problem(StatusCode::NOT_IMPLEMENTED, "this program cannot replace itself");
         };
@@ -451,7 +451,7 @@ impl Api {
             Err(why) => return answer::problem(StatusCode::BAD_REQUEST, &why),
         };
         log::info(
-            "endpoint change asked for",
+            "endpoint change requested",
             &[
                 ("peer", &peer),
                 ("upstream", &asked.upstream),
@@ -477,7 +477,7 @@ impl Api {
             Err(why) => return answer::problem(StatusCode::BAD_REQUEST, &why),
         };
         let what = if asked.time.is_some() { "on" } else { "off" };
-        log::info("maintenance asked for", &[("peer", &peer), ("switch", &asked.switch), ("what", &what)]);
+        log::info("maintenance requested", &[("peer", &peer), ("switch", &asked.switch), ("what", &what)]);
         let gateway = self.gateway.clone();
         // On another thread, because this waits for a running reload.
         elsewhere(move || match gateway.turn(&asked.switch, asked.time) {
@@ -496,7 +496,7 @@ impl Api {
             Err(why) => return answer::problem(StatusCode::BAD_REQUEST, &why),
         };
         let named = asked.what.len();
-        log::info("purge asked for", &[("peer", &peer), ("store", &asked.store), ("named", &named)]);
+        log::info("purge requested", &[("peer", &peer), ("store", &asked.store), ("named", &named)]);
         let gateway = self.gateway.clone();
         // On another thread, because this scans the whole store.
         elsewhere(move || match gateway.purge(&asked.store, &asked.what) {
@@ -518,7 +518,7 @@ impl Api {
 
     /// Starts the drain on its own thread, since it takes as long as the last exchange.
     fn drain(&self, peer: Peer) -> Answer {
-        log::info("drain asked for", &[("peer", &peer)]);
+        log::info("drain requested", &[("peer", &peer)]);
         if !self.drain_asked.swap(true, Ordering::Relaxed) && self.gateway.is_ready() {
             let gateway = self.gateway.clone();
             let thread = std::thread::Builder::new().name("weir-drain".to_owned());

@@ -77,7 +77,7 @@ fn wait(uri: &Uri) -> Result<Duration, String> {
         let asked =
             pair.strip_prefix("wait=").ok_or_else(|| format!("`{pair}` is not known; expected wait=30s"))?;
         let asked: units::Duration =
-            asked.parse().map_err(|_| format!("`{asked}` is no time; expected wait=30s"))?;
+            asked.parse().map_err(|_| format!("`{asked}` is not a time; expected wait=30s"))?;
         wait = asked.get().min(LONGEST);
     }
     Ok(wait)

@@ -43,7 +43,7 @@ pub(crate) fn read(uri: &Uri) -> Result<Asked, String> {
     let time = time(uri.query().unwrap_or_default())?;
     let (verb, by_hand) = match verb {
         "drain" => ("drain", ByHand::Drain(time.unwrap_or(DEFAULT))),
-        "in" if time.is_some() => return Err("`in` takes no `for`: it ends what was said before".to_owned()),
+        "in" if time.is_some() => return Err("`in` takes no `for`: it ends the earlier setting".to_owned()),
         "in" => ("in", ByHand::In),
         "out" => ("out", ByHand::Out(time.unwrap_or(DEFAULT))),
         _ => return Err(format!("`{verb}` is none of drain, out and in; {}", expected())),

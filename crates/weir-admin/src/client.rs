@@ -288,18 +288,21 @@ impl fmt::Display for ClientError {
             Self::Address(address) => {
                 write!(
                     f,
-                    "`{address}` is no address of an admin listener; expected e.g. 127.0.0.1:9180, [::1]:9180, unix:/run/weir-admin.sock"
+                    "`{address}` is not an address of an admin listener; expected e.g. 127.0.0.1:9180, [::1]:9180, unix:/run/weir-admin.sock"
                 )
             }
             Self::NotWeir { address, said } => {
                 write!(
                     f,
-                    "what answers at {address} is not the admin listener of a Weir: {said}; give it with --admin ADDR"
+                    "the server at {address} is not the admin listener of a Weir: {said}; set the address with --admin ADDR"
                 )
             }
             Self::Unreachable { address, error } => {
                 let error = plain(error);
-                write!(f, "no Weir answers at {address}: {error}; is it running? If elsewhere: --admin ADDR")
+                write!(
+                    f,
+                    "no Weir answers at {address}: {error}; is it running? If it runs elsewhere, use --admin ADDR"
+                )
             }
             Self::Untrusted { address, error } => {
                 write!(
@@ -464,7 +467,10 @@ impl Connection {
                 return self.body(&head, body, deadline).map(|body| (head, body));
             }
             if received.len() > chunk.len() * 4 {
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "its answer has no end of the head"));
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    "the head of its answer is incomplete",
+                ));
             }
             match self.receive(&mut chunk, deadline)? {
                 [] => return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection")),

@@ -53,8 +53,8 @@ pub(crate) fn document(gateway: &Gateway, changed: &Changed, who: &Identity, dry
 fn as_before(warnings: usize) -> String {
     match warnings {
         0 => String::new(),
-        1 => "1 warning as before; `weir check` tells it\n".to_owned(),
-        n => format!("{n} warnings as before; `weir check` tells them\n"),
+        1 => "1 warning as before; `weir check` lists it\n".to_owned(),
+        n => format!("{n} warnings as before; `weir check` lists them\n"),
     }
 }
 
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn one_warning_is_no_warnings() {
         assert_eq!(as_before(0), "");
-        assert_eq!(as_before(1), "1 warning as before; `weir check` tells it\n");
-        assert_eq!(as_before(2), "2 warnings as before; `weir check` tells them\n");
+        assert_eq!(as_before(1), "1 warning as before; `weir check` lists it\n");
+        assert_eq!(as_before(2), "2 warnings as before; `weir check` lists them\n");
     }
 }

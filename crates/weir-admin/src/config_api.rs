@@ -137,7 +137,7 @@ fn fleet(gateway: &Gateway) -> Answer {
     let Some(status) = gateway.status().fleet else {
         return answer::problem(
             StatusCode::NOT_FOUND,
-            "this gateway is no node of a fleet (docs/guide/fleet.md)",
+            "this gateway is not a node of a fleet (docs/guide/fleet.md)",
         );
     };
     match gateway.fleet().map(|seen| seen.to_json(&status.node)) {
@@ -187,7 +187,7 @@ pub(crate) fn drift_of(gateway: &Gateway, who: &Identity) -> Result<Drift, Answe
 
 fn explain(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {
     let request: Value = serde_json::from_str(&asked.body)
-        .map_err(|e| answer::problem(StatusCode::BAD_REQUEST, &format!("the body is no JSON: {e}")))?;
+        .map_err(|e| answer::problem(StatusCode::BAD_REQUEST, &format!("the body is not JSON: {e}")))?;
     let text = |key: &str| request.get(key).and_then(Value::as_str);
     let (Some(method), Some(url)) = (text("method"), text("url")) else {
         let detail = "expected { \"method\": \"GET\", \"url\": \"http://host/path\", \"headers\": { … } }";
@@ -311,7 +311,7 @@ fn edits(body: &Node) -> Result<Vec<Edit>, Answer> {
     for (section, things) in body.entries() {
         if !managed::is_section(&section.text) || !matches!(things.value, NodeValue::Map(_)) {
             let detail = format!(
-                "`{}` is no section of named things; expected {}",
+                "`{}` is not a section of named things; expected {}",
                 section.text,
                 weir_gateway::config::node::NAMED.join(", ")
             );
@@ -335,8 +335,10 @@ fn named(asked: &ConfigRequest) -> Result<(&str, &str), Answer> {
         return Err(answer::problem(StatusCode::NOT_FOUND, "there is no such thing"));
     };
     if !managed::is_section(section) {
-        let detail =
-            format!("there is no such section; there are: {}", weir_gateway::config::node::NAMED.join(", "));
+        let detail = format!(
+            "there is no such section; expected one of: {}",
+            weir_gateway::config::node::NAMED.join(", ")
+        );
         return Err(answer::problem(StatusCode::NOT_FOUND, &detail));
     }
     Ok((section, name))
@@ -348,7 +350,7 @@ fn number(asked: &ConfigRequest) -> Result<u64, Answer> {
 }
 
 fn no_number(digits: &str) -> Answer {
-    answer::problem(StatusCode::NOT_FOUND, &format!("`{digits}` is no number of a revision"))
+    answer::problem(StatusCode::NOT_FOUND, &format!("`{digits}` is not a revision number"))
 }
 
 /// The body as a tree, with positions inside the body.
@@ -374,7 +376,7 @@ fn only_if(asked: &ConfigRequest) -> Result<OnlyIf, Answer> {
         (Some(tags), None) => Ok(OnlyIf::Is(tags)),
         (None, None) => Err(answer::problem(
             StatusCode::PRECONDITION_REQUIRED,
-            "say what you change: If-Match with the ETag that GET gave you, or If-None-Match: * for what is to be new",
+            "say which version you change: If-Match with the ETag from GET, or If-None-Match: * to create something",
         )),
         _ => {
             let detail = "expected either If-Match, or `If-None-Match: *` with PUT";

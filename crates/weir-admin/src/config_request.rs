@@ -44,7 +44,7 @@ pub(crate) fn flag<'u>(uri: &'u Uri, call: &Call) -> Result<Vec<&'u str>, Answer
             Ok(word) if call.query.contains(&word) => Ok(word),
             _ => {
                 let known = if call.query.is_empty() { "nothing".to_owned() } else { call.query.join(", ") };
-                let detail = format!("what stands behind `?` is not understood; expected {known}");
+                let detail = format!("the query after `?` is unknown; expected {known}");
                 Err(answer::problem(StatusCode::BAD_REQUEST, &detail))
             }
         })

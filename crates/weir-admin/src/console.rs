@@ -174,11 +174,11 @@ pub(crate) fn sign_in(
         );
     }
     if !known(token.as_bytes()) {
-        return sign_in_page(&again(), headers, Some("This token is not known here."));
+        return sign_in_page(&again(), headers, Some("This token is not valid."));
     }
     console.attempts.succeeded(from, now);
     let Some(id) = console.sessions.begin(token.as_bytes(), from, now) else {
-        return answer::problem(StatusCode::INTERNAL_SERVER_ERROR, "the system gives no random numbers");
+        return answer::problem(StatusCode::INTERNAL_SERVER_ERROR, "the system provides no random numbers");
     };
     let age = session::AGE.as_secs();
     let secure = if secure { "; Secure" } else { "" };
@@ -370,7 +370,7 @@ impl Page<'_> {
         let fields: Vec<(String, String)> = lines
             .map(|line| match line.split_once(':') {
                 Some((name, value)) => Ok((name.trim().to_owned(), value.trim().to_owned())),
-                None => Err(format!("`{line}` is no header field; expected NAME: VALUE")),
+                None => Err(format!("`{line}` is not a header field; expected NAME: VALUE")),
             })
             .collect::<Result<_, _>>()?;
         let method = if asked.method.is_empty() { "GET" } else { &asked.method };
@@ -447,7 +447,7 @@ impl Page<'_> {
         let told = match config_api::between(self.gateway, &self.asked.who, from, to) {
             Ok(differences) => Ok(differences),
             Err(refused) if refused.status() == StatusCode::NOT_FOUND => {
-                Err("There is no such revision any more.".to_owned())
+                Err("That revision no longer exists.".to_owned())
             }
             Err(_) => Err("The files cannot be read: the page Config says why.".to_owned()),
         };
@@ -473,7 +473,7 @@ impl Page<'_> {
 /// The question to the failure store, parsed as the API does.
 fn question(target: &str) -> Result<weir_gateway::autopsy::Question, String> {
     let target = format!("{}{target}", why::PATH).parse::<Uri>();
-    why::read(&target.map_err(|_| "this is no id of a request".to_owned())?)
+    why::read(&target.map_err(|_| "this is not a request id".to_owned())?)
 }
 
 /// Takes a sample of the counters. Blocking.

@@ -36,7 +36,7 @@ pub(crate) fn read(uri: &Uri) -> Result<Asked, String> {
     let time = match verb {
         "on" => Some(time.unwrap_or(by_hand::DEFAULT)),
         "off" if time.is_some() => {
-            return Err("`off` takes no `for`: it ends what was said before".to_owned());
+            return Err("`off` takes no `for`: it ends the earlier setting".to_owned());
         }
         "off" => None,
         _ => return Err(format!("`{verb}` is neither on nor off; {}", expected())),

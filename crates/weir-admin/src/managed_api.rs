@@ -47,7 +47,7 @@ pub(crate) fn check(gateway: &Gateway, asked: &ConfigRequest) -> Outcome {
 
 fn wanted(asked: &ConfigRequest, dry_run: bool) -> Result<Rewrite, Answer> {
     let Some(only_from) = tags(&asked.headers, header::IF_MATCH)? else {
-        let detail = "say what you change: If-Match with the ETag that GET gave you, or *";
+        let detail = "say which version you change: If-Match with the ETag from GET, or *";
         return Err(answer::problem(StatusCode::PRECONDITION_REQUIRED, detail));
     };
     let only_from = if only_from == ["*"] { Vec::new() } else { only_from };

@@ -70,8 +70,8 @@ fn parameters(call: &Call) -> Vec<Value> {
         .collect();
     all.extend(call.query.iter().map(|name| {
         let schema = match *name {
-            "watch" => json!({ "type": "string", "description": "watches it for so long, such as 5m, and takes it back if it is worse" }),
-            "confirm" => json!({ "type": "string", "description": "takes it back unless it is confirmed within this time" }),
+            "watch" => json!({ "type": "string", "description": "watches the change for this time, such as 5m, and reverts it if it is worse" }),
+            "confirm" => json!({ "type": "string", "description": "reverts the change unless it is confirmed within this time" }),
             "for" => json!({ "type": "string", "description": "for how long, such as 10m; an hour if absent" }),
             "after" | "cause" | "kind" | "limit" | "prefix" | "route" | "tag" | "url" => string.clone(),
             _ => json!({ "type": "boolean" }),
@@ -81,7 +81,7 @@ fn parameters(call: &Call) -> Vec<Value> {
     let headers: &[(&str, &str)] = match call.does {
         Do::Put => &[
             ("If-Match", "the ETag of the thing as you know it, or *"),
-            ("If-None-Match", "* to make what is not there yet"),
+            ("If-None-Match", "* to create something new"),
         ],
         Do::Patch | Do::Delete => &[("If-Match", "the ETag of the thing as you know it, or *")],
         Do::Apply => &[("If-Match", "the ETag of the whole config as you know it")],
@@ -145,9 +145,9 @@ const fn describe(status: u16) -> &'static str {
         412 => "it has changed since",
         413 => "the body is too large",
         415 => "the body is neither JSON nor YAML",
-        422 => "the config would have mistakes; all of them are told",
+        422 => "the config would have mistakes; the answer lists all of them",
         428 => "If-Match or If-None-Match is needed",
-        503 => "what has to be asked for it does not answer",
+        503 => "a service that the answer needs did not respond",
         507 => "it could not be written down; nothing has changed",
         _ => "a bug in Weir",
     }
@@ -200,13 +200,13 @@ fn schemas() -> Map<String, Value> {
                 },
             }),
         ),
-        ("Thing", json!({ "type": "object", "description": "One named thing, as the config has it." })),
+        ("Thing", json!({ "type": "object", "description": "One named entry, as in the config." })),
         (
             "Things",
             json!({
                 "type": "object",
                 "description":
-                    "Sections with named things, as a file of the config has them; null takes one away.",
+                    "Sections with named entries, as in a config file; null removes one.",
                 "additionalProperties": { "type": "object" },
             }),
         ),

@@ -58,7 +58,7 @@ fn one(pair: &str) -> Result<Purge, String> {
 
 /// Normalizes a URL as caches do: scheme and host in lower case, no default port, and a path.
 fn absolute(url: &str) -> Result<String, String> {
-    let refused = || format!("`{url}` is no URL; expected http://HOST/PATH or https://HOST/PATH");
+    let refused = || format!("`{url}` is not a URL; expected http://HOST/PATH or https://HOST/PATH");
     let (scheme, rest) = url.split_once("://").ok_or_else(refused)?;
     let scheme = scheme.to_ascii_lowercase();
     let port = match scheme.as_str() {

@@ -44,7 +44,7 @@ pub(crate) fn read(uri: &Uri) -> Result<Question, String> {
             "limit" => {
                 let limit = value.parse().ok().filter(|limit| (1..=MOST).contains(limit));
                 question.most =
-                    limit.ok_or_else(|| format!("limit: `{value}` is no number from 1 to {MOST}"))?;
+                    limit.ok_or_else(|| format!("limit: `{value}` is not a number from 1 to {MOST}"))?;
             }
             "route" => question.route = Some(value),
             _ => {
@@ -59,7 +59,7 @@ pub(crate) fn read(uri: &Uri) -> Result<Question, String> {
 
 fn cursor(text: &str) -> Result<Vec<u64>, String> {
     let numbers = text.split('-').map(str::parse).collect::<Result<Vec<u64>, _>>();
-    numbers.map_err(|_| format!("after: `{text}` is no cursor of an earlier answer"))
+    numbers.map_err(|_| format!("after: `{text}` is not a cursor of an earlier answer"))
 }
 
 /// Answers the question. Blocks.

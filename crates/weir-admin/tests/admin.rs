@@ -510,7 +510,7 @@ fn the_client_says_what_is_wrong() {
     for (address, said) in [
         (unused.as_str(), "connection refused; is it running?"),
         ("unix:/nowhere/weir.sock", "there is no such socket"),
-        ("http://", "is no address"),
+        ("http://", "is not an address"),
         (web.as_str(), "is not the admin listener of a Weir: it said `HTTP/1.1 404 Not Found`"),
     ] {
         let error = client::status(address, None).unwrap_err().to_string();

@@ -31,7 +31,7 @@ pub fn certificates(frame: &Frame<'_>, status: &Status) -> String {
     } else {
         html!(
             "<table class=\"stack\"><caption class=\"hide\">Certificates</caption><thead><tr><th scope=\"col\">Names<th scope=\"col\">Left<th \
-             scope=\"col\">Until<th scope=\"col\">Renewal<th scope=\"col\">File<tbody>{}</table><p class=\"quiet\">Weir watches the files and shows a new certificate as soon as it is there.</p>",
+             scope=\"col\">Until<th scope=\"col\">Renewal<th scope=\"col\">File<tbody>{}</table><p class=\"quiet\">Weir watches the files and uses a new certificate immediately.</p>",
             rows
         )
     };
@@ -42,7 +42,7 @@ pub fn certificates(frame: &Frame<'_>, status: &Status) -> String {
 fn left(certificate: &CertificateStatus) -> (&'static str, String) {
     let stand_in = certificate.acme.as_ref().is_some_and(|acme| acme.state == "stand_in");
     match certificate.days_left {
-        _ if stand_in => ("bad", "a stand-in: clients do not trust it".to_owned()),
+        _ if stand_in => ("bad", "self-signed stand-in: clients do not trust it".to_owned()),
         days if days < 0 => ("bad", "expired".to_owned()),
         0 => ("bad", "less than a day".to_owned()),
         1 => ("bad", "1 day".to_owned()),
@@ -53,7 +53,7 @@ fn left(certificate: &CertificateStatus) -> (&'static str, String) {
 
 /// Who renews the certificate, and when; or why renewal failed.
 fn renewal(certificate: &CertificateStatus) -> Html {
-    let Some(acme) = &certificate.acme else { return html!("<small>by hand: the file is watched</small>") };
+    let Some(acme) = &certificate.acme else { return html!("<small>manual: Weir watches the file</small>") };
     let renews = acme.renews_at.as_ref().map(|at| html!(", {}", moment(at)));
     let now = acme.ordering.then(|| html!(", being ordered now"));
     let next = acme.next_try.as_ref().map(|at| html!(" Tried again {}.", moment(at)));

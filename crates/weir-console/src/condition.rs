@@ -70,7 +70,7 @@ fn judge(upstream: &UpstreamStatus, seen: &Seen) -> (Condition, String) {
         _ => format!("{} of attempts fail or are answered 5xx", percent(bad, attempts)),
     };
     if all == 0 {
-        return (Condition::Failing, "no endpoint is known".to_owned());
+        return (Condition::Failing, "no known endpoints".to_owned());
     }
     if out == all {
         return (Condition::Failing, "no endpoint in rotation".to_owned());
@@ -93,10 +93,10 @@ fn judge(upstream: &UpstreamStatus, seen: &Seen) -> (Condition, String) {
             (sum.0 + endpoint.answered, sum.1 + endpoint.failed, sum.2 + endpoint.errors)
         });
     if attempts == 0 && failed + errors > 0 && answered == errors {
-        return (Condition::Degraded, "no attempt so far got a good answer".to_owned());
+        return (Condition::Degraded, "no attempt has succeeded yet".to_owned());
     }
     if upstream.discovery.as_ref().is_some_and(|registry| registry.state == "away") {
-        return (Condition::Degraded, "its registry is away".to_owned());
+        return (Condition::Degraded, "its registry is unreachable".to_owned());
     }
     (Condition::Well, "in rotation".to_owned())
 }
@@ -123,7 +123,7 @@ mod tests {
             (&[true], seen(1, 1, 0), Condition::Well, "in rotation"),
             (&[true, false], seen(10, 0, 0), Condition::Degraded, "1 of 2 endpoints out of rotation"),
             (&[false], seen(0, 0, 0), Condition::Failing, "no endpoint in rotation"),
-            (&[], seen(0, 0, 0), Condition::Failing, "no endpoint is known"),
+            (&[], seen(0, 0, 0), Condition::Failing, "no known endpoints"),
         ] {
             assert_eq!(judge(&upstream(healthy), &seen), (condition, why.to_owned()), "{seen:?}");
         }

@@ -28,15 +28,18 @@ pub fn list(frame: &Frame<'_>, config: &Config) -> String {
 
 fn files(config: &Config) -> Html {
     let files = each(&config.files, |file| {
-        html!("<li><code class=\"file\">{}</code> <small>written by people</small>", file)
+        html!("<li><code class=\"file\">{}</code> <small>hand-written</small>", file)
     });
     let managed = match &config.managed {
         Some(path) => {
-            html!("<li><code class=\"file\">{}</code> <small>written over the API and here</small>", path)
+            html!(
+                "<li><code class=\"file\">{}</code> <small>written by the API and the console</small>",
+                path
+            )
         }
-        None => html!(
-            "<li class=\"quiet\">No file may be written over the API: <code>admin.writes</code> names none."
-        ),
+        None => {
+            html!("<li class=\"quiet\">The API may not write any file: <code>admin.writes</code> is not set.")
+        }
     };
     html!("<section><h2>Files</h2><ul class=\"files\">{}{}</ul></section>", files, managed)
 }
@@ -53,7 +56,7 @@ fn drift(frame: &Frame<'_>, config: &Config) -> Option<Html> {
             html!("<form data-call=\"POST\" data-url=\"/reload\" data-done=\"Reloaded.\"><button class=\"main\">Reload: run the files</button></form>")
         });
         html!(
-            "<section class=\"notice warn\"><h2>The files say something else than what runs</h2>{}{}</section>",
+            "<section class=\"notice warn\"><h2>The files differ from the running config</h2>{}{}</section>",
             told,
             reload
         )
@@ -86,7 +89,7 @@ fn things(config: &Config) -> Html {
     html!(
         "<form class=\"filter\" role=\"search\"><label class=\"hide\" for=\"filter\">Filter the config</label><input id=\"filter\" type=\"search\" placeholder=\"Filter by \
          name, section or file\" autocomplete=\"off\" spellcheck=\"false\" data-filter=\"things\"><output id=\"count\" class=\"quiet\" for=\"filter\">{}</output></form><table class=\"stack long\" id=\"things\"><caption class=\"hide\">The config</caption><thead><tr><th scope=\"col\">Section<th scope=\"col\">Name<th scope=\"col\">Stands at<th \
-         scope=\"col\">Owner<tbody>{}{}</table><p class=\"empty\" id=\"none\" hidden>Nothing fits the filter.</p>{}",
+         scope=\"col\">Owner<tbody>{}{}</table><p class=\"empty\" id=\"none\" hidden>Nothing matches the filter.</p>{}",
         counted(all, "thing"),
         rows,
         settings,
@@ -105,9 +108,11 @@ pub fn thing(frame: &Frame<'_>, thing: &ConfigEntry, value: &Value) -> String {
     let owner = match (thing.managed, thing.both) {
         (true, _) => html!("The API owns it."),
         (false, true) => {
-            html!("It stands in a file that people write, which counts; the managed file has it too.")
+            html!(
+                "It is defined in a hand-written file, which takes precedence; the managed file has it too."
+            )
         }
-        (false, false) => html!("It stands in a file that people write: change it there."),
+        (false, false) => html!("It is defined in a hand-written file: change it there."),
     };
     let title = format!("{} {}", thing.section.trim_end_matches('s'), thing.name);
     let body = html!(
@@ -117,7 +122,7 @@ pub fn thing(frame: &Frame<'_>, thing: &ConfigEntry, value: &Value) -> String {
         yaml::shown(value),
         moves(frame, thing)
     );
-    let all = html!("<a class=\"button\" href=\"/config\">All of the config</a>{}", edit);
+    let all = html!("<a class=\"button\" href=\"/config\">Whole config</a>{}", edit);
     frame.page(Screen::Config, &title, &all, &body)
 }
 
@@ -134,14 +139,14 @@ fn moves(frame: &Frame<'_>, thing: &ConfigEntry) -> Option<Html> {
         )
     };
     let adopt = (!thing.managed && !thing.both).then(|| {
-        let words = "The managed file gets a copy, and has it alone once it is deleted from the file.";
+        let words = "The managed file gets a copy, and owns it once you delete it from the other file.";
         one("adopt", "Adopt: move it to the API", words)
     });
     let release = if thing.managed {
-        let words = "Shows what to write into a file of your own, with its secrets. Nothing changes until you have done that.";
+        let words = "Shows the YAML for your own file, including its secrets. Nothing changes until that file has it.";
         Some(one("release", "Release: move it to a file", words))
     } else {
-        let words = "The managed file has it no longer, and the file that counts keeps it.";
+        let words = "Removes it from the managed file; your own file keeps it.";
         thing.both.then(|| one("release", "Release: leave it to the file", words))
     };
     (thing.movable && frame.may(Role::Admin)).then(|| {
@@ -160,10 +165,10 @@ pub fn edit(frame: &Frame<'_>, managed: &ManagedText, has_history: bool) -> Stri
     let hidden = match managed.hidden {
         0 => None,
         1 => Some(html!(
-            " Its one secret is shown as <code>***1</code>, and stays as it is where you leave that."
+            " Its one secret is shown as <code>***1</code>, and stays unchanged if you leave the mask."
         )),
         n => Some(html!(
-            " Its {} secrets are shown as <code>***1</code> to <code>***{}</code>; each stays as it is where you leave its mask.",
+            " Its {} secrets are shown as <code>***1</code> to <code>***{}</code>; each stays unchanged if you leave its mask.",
             n,
             n
         )),
@@ -175,8 +180,8 @@ pub fn edit(frame: &Frame<'_>, managed: &ManagedText, has_history: bool) -> Stri
     let trials = has_history.then(|| {
         html!(
             "{}{}",
-            trial("watch", "Watch it for", "goes back by itself if errors or slow requests grow"),
-            trial("confirm", "Must be confirmed within", "goes back by itself unless somebody confirms it")
+            trial("watch", "Watch it for", "reverts automatically if errors or slow requests increase"),
+            trial("confirm", "Must be confirmed within", "reverts automatically unless someone confirms it")
         )
     });
     // HTML drops the first line break of a textarea.

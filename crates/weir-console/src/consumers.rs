@@ -22,7 +22,7 @@ pub fn consumers(
 
 fn list(consumers: &[Consumer]) -> Html {
     if consumers.is_empty() {
-        return html!("<p class=\"empty\">The config names nobody who calls.</p>");
+        return html!("<p class=\"empty\">The config has no consumers.</p>");
     }
     let rows = each(consumers.iter().take(MOST), |consumer| {
         let plan = consumer.plan.as_ref().map(|plan| html!("<a href=\"#plan-{}\">{}</a>", part(plan), plan));
@@ -58,7 +58,7 @@ fn list(consumers: &[Consumer]) -> Html {
          placeholder=\"Filter by name, plan or group\" autocomplete=\"off\" spellcheck=\"false\" data-filter=\"consumers\"><output id=\"count\" class=\"quiet\" \
          for=\"filter\">{}</output></form><table class=\"stack long\" id=\"consumers\"><caption class=\"hide\">Consumers</caption><thead><tr><th scope=\"col\">Consumer<th \
          scope=\"col\">Plan<th scope=\"col\">Known by<th scope=\"col\">Groups<th scope=\"col\">From<th scope=\"col\" class=\"num\">Answers<th scope=\"col\" \
-         class=\"num\">Over a limit<th scope=\"col\" class=\"num\">Other 4xx<tbody>{}</table><p class=\"empty\" id=\"none\" hidden>Nobody fits the filter.</p>{}",
+         class=\"num\">Over a limit<th scope=\"col\" class=\"num\">Other 4xx<tbody>{}</table><p class=\"empty\" id=\"none\" hidden>No consumer matches the filter.</p>{}",
         counted(consumers.len(), "consumer"),
         rows,
         more

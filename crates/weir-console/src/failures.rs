@@ -36,7 +36,7 @@ pub fn failures(frame: &Frame<'_>, told: &Autopsies, sought: &WhyQuery) -> Strin
     let list = each(&told.found, |autopsy| item(autopsy, sought));
     let how = if sought.each {
         html!(
-            "Each one. <a href=\"/failures?kind={}&amp;cause={}&amp;route={}\">One for all alike</a>",
+            "Every request. <a href=\"/failures?kind={}&amp;cause={}&amp;route={}\">One per group</a>",
             sought.kind,
             part(&sought.cause),
             part(&sought.route)
@@ -77,7 +77,7 @@ fn nothing(told: &Autopsies) -> &'static str {
     } else if told.held == 0 {
         "Nothing has failed since the start, and nothing was slow."
     } else {
-        "Nothing that is kept fits."
+        "No kept request matches."
     }
 }
 

@@ -34,7 +34,7 @@ fn node(own: &FleetStatus) -> Html {
         }
         "following" => ("well", "follows its source"),
         "waiting" => ("warn", "waits for its first config"),
-        _ => ("bad", "hears nothing of its source; what runs runs on"),
+        _ => ("bad", "cannot reach its source; its config keeps running"),
     };
     let contact = own.contact_seconds_ago.map(|seconds| html!("{} ago", display::span(seconds)));
     let contact = contact.unwrap_or_else(|| html!("never"));
@@ -74,8 +74,10 @@ fn node(own: &FleetStatus) -> Html {
 
 fn rolled_out(rollout: &Rollout) -> Html {
     let (class, sentence) = match rollout.state.as_str() {
-        "done" => ("well", "is for everybody".to_owned()),
-        "halted" if rollout.open == 0 => ("bad", "was halted, and everybody goes back".to_owned()),
+        "done" => ("well", "covers every node".to_owned()),
+        "halted" if rollout.open == 0 => {
+            ("bad", "was halted, and every node returns to the previous bundle".to_owned())
+        }
         "halted" => ("bad", format!("is halted at step {} of {}", rollout.open, rollout.steps.len())),
         _ => ("warn", format!("is under way: step {} of {} is open", rollout.open, rollout.steps.len())),
     };

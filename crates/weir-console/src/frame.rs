@@ -289,12 +289,12 @@ impl Frame<'_> {
         let until = |at: &String| html!("<b>{}</b>", moment(at));
         let what = match (&trial.confirm_by, &trial.watched_until) {
             (Some(by), _) if !trial.revokes.is_empty() => html!(
-                "It must be confirmed {}, and stays all the same: going back would give back <code>{}</code>.",
+                "It must be confirmed {}, but stays anyway, because a rollback would restore <code>{}</code>.",
                 until(by),
                 trial.revokes.join(", ")
             ),
             (Some(by), _) => html!(
-                "It goes back to revision {} by itself {}, unless it is confirmed before.",
+                "It reverts to revision {} automatically {}, unless it is confirmed earlier.",
                 trial.back_to,
                 until(by)
             ),
@@ -304,7 +304,7 @@ impl Frame<'_> {
                 until(by)
             ),
             (None, Some(by)) => html!(
-                "It goes back to revision {} by itself if it makes things worse. The watch ends {}.",
+                "It reverts to revision {} automatically if errors or slow requests increase. The watch ends {}.",
                 trial.back_to,
                 until(by)
             ),

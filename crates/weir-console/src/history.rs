@@ -13,7 +13,7 @@ const NAMED: usize = 6;
 pub fn list(frame: &Frame<'_>, revisions: Option<&HistoryStatus>) -> String {
     let body = match revisions {
         None => html!(
-            "<p class=\"empty\">There is no history: set <code>admin.state</code>, and every config that runs is kept, with a way back.</p>"
+            "<p class=\"empty\">There is no history: set <code>admin.state</code> to keep every config that runs, with rollback.</p>"
         ),
         Some(revisions) => {
             let rows = each(&revisions.revisions, |revision| row(frame, revision, revisions.running));

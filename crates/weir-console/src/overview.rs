@@ -191,7 +191,7 @@ fn causes(status: &Status, pulse: &Pulse) -> Html {
         html!("<p class=\"empty\">The gateway has answered no request itself since the start.</p>")
     } else {
         html!(
-            "<table class=\"plain\"><caption class=\"hide\">Answers of the gateway’s own</caption><thead><tr><th scope=\"col\">Cause<th \
+            "<table class=\"plain\"><caption class=\"hide\">Answers by the gateway itself</caption><thead><tr><th scope=\"col\">Cause<th \
              scope=\"col\" class=\"num\">Last minute<th scope=\"col\" class=\"num\">Since the start<tbody>{}</table>",
             rows
         )

@@ -155,7 +155,7 @@ fn explain(listeners: &[String], asked: &Question, told: Option<&Result<Explanat
         Err(why) => html!("<p class=\"notice bad\" role=\"alert\">{}</p>", why),
     });
     html!(
-        "<section class=\"explain\"><h2>Which route takes a request?</h2><form method=\"get\" action=\"/routes\"><label class=\"hide\" \
+        "<section class=\"explain\"><h2>Which route matches a request?</h2><form method=\"get\" action=\"/routes\"><label class=\"hide\" \
          for=\"method\">Method</label><select id=\"method\" name=\"method\">{}{}</select><label class=\"hide\" for=\"url\">URL or path</label><input \
          id=\"url\" name=\"url\" value=\"{}\" placeholder=\"http://api.example.com/orders/7\" autocomplete=\"off\" spellcheck=\"false\" \
          autocapitalize=\"off\" required><button class=\"main\">Explain</button><details{}><summary>Header fields{}</summary><label class=\"hide\" \
@@ -189,7 +189,7 @@ fn explained(e: &Explanation) -> Html {
     );
     let winner = match &e.decision.winner {
         None => html!(
-            "<p class=\"verdict bad\"><i aria-hidden=\"true\"></i><span>No route takes it: 404 <code>no_route</code>.</span></p>"
+            "<p class=\"verdict bad\"><i aria-hidden=\"true\"></i><span>No route matches it: 404 <code>no_route</code>.</span></p>"
         ),
         Some(winner) => {
             let captures = each(&winner.captures, |captured| {
@@ -218,9 +218,9 @@ fn explained(e: &Explanation) -> Html {
     let leads = e.target.as_ref().map(|target| html!("<h3>Then</h3>{}", yaml::shown(&brief(&json!(target)))));
     let near = e.decision.near_misses.len().min(NEAR);
     let lost = others(e.decision.lost.iter().map(|lost| (&*lost.route, &*lost.why)));
-    let lost = (!lost.is_empty()).then(|| html!("<h3>It would have matched too</h3>{}", lost));
+    let lost = (!lost.is_empty()).then(|| html!("<h3>Also matched, but lost</h3>{}", lost));
     let near_misses = e.decision.near_misses.iter().take(near).map(|miss| (&*miss.route, &*miss.why));
-    let near_misses = (near > 0).then(|| html!("<h3>It came near</h3>{}", others(near_misses)));
+    let near_misses = (near > 0).then(|| html!("<h3>Near misses</h3>{}", others(near_misses)));
     let omitted = e.decision.omitted + e.decision.near_misses.len() - near;
     let omitted = (omitted > 0).then(|| {
         html!("<p class=\"quiet\">… and {} that do not match.</p>", display::counted(omitted, "route"))

@@ -624,10 +624,10 @@ fn a_rollout_in_words() {
         crate::fleet(&frame, &own, &Fleet { rollout: Some(rollout), ..Fleet::default() })
     };
     assert!(page("running", 2).contains("<code>abc</code> is under way: step 2 of 3 is open."));
-    assert!(page("halted", 0).contains("was halted, and everybody goes back"));
+    assert!(page("halted", 0).contains("was halted, and every node returns to the previous bundle"));
     assert!(page("halted", 1).contains("is halted at step 1 of 3"));
     let done = page("done", 3);
-    assert!(done.contains("is for everybody") && done.contains("hears nothing of its source"));
+    assert!(done.contains("covers every node") && done.contains("cannot reach its source"));
 }
 
 #[test]
@@ -672,7 +672,7 @@ fn an_endpoint_that_fails_in_rotation_is_not_green() {
         page.contains("in rotation, fails</span><small>100.0 % of 100 attempts since the start"),
         "{page}"
     );
-    assert!(page.contains("no attempt so far got a good answer"), "{page}");
+    assert!(page.contains("no attempt has succeeded yet"), "{page}");
 }
 
 #[test]

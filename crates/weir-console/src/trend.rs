@@ -55,7 +55,7 @@ pub fn route(frame: &Frame<'_>, route: &Route, trend: &RouteTrend) -> String {
         line("failed", "p99", |p| p.first_byte.p99, display::ms),
     ];
     let failures =
-        [class("failed", "5xx", |p| p.classes[5]), class("slow", "of the gateway’s own", |p| p.own)];
+        [class("failed", "5xx", |p| p.classes[5]), class("slow", "by the gateway itself", |p| p.own)];
     let body = html!(
         "<p class=\"quiet\">{} <code>{}</code> → {} <a href=\"/failures?route={}\">Failures of this route</a></p><div id=\"trend\" data-live=\"{}\">{}<div \
          class=\"charts\">{}{}{}{}</div><div class=\"columns\">{}{}</div></div>",
@@ -113,7 +113,7 @@ fn causes_table(route: &Route, trend: &RouteTrend) -> Html {
         );
     }
     html!(
-        "<section><h2>Causes <small>since the start</small></h2><table class=\"plain\"><caption class=\"hide\">Answers of the gateway’s own</caption><thead><tr><th \
+        "<section><h2>Causes <small>since the start</small></h2><table class=\"plain\"><caption class=\"hide\">Answers by the gateway itself</caption><thead><tr><th \
          scope=\"col\">Cause<th scope=\"col\" class=\"num\">Answers<tbody>{}</table></section>",
         rows
     )

@@ -43,7 +43,7 @@ pub fn upstreams(
     let rights =
         (!may).then(|| html!("<p class=\"quiet\">To take an endpoint out you need the role operate.</p>"));
     let dialog = may.then(dialog);
-    let none = html!("<p class=\"empty\" id=\"none\" hidden>No upstream fits the filter.</p>");
+    let none = html!("<p class=\"empty\" id=\"none\" hidden>No upstream matches the filter.</p>");
     let body = html!(
         "{}<div id=\"upstreams\" data-live=\"{}\">{}</div>{}{}{}",
         filter,
@@ -153,7 +153,7 @@ fn section(one: &Judged<'_>, may: bool) -> Html {
 /// The endpoints of an upstream, and their registry.
 pub(crate) fn endpoints(name: &str, upstream: &UpstreamStatus, may: bool) -> Html {
     let panic = upstream.panic.then(|| {
-        html!("<p class=\"notice bad\"><b>Too few endpoints are in rotation</b>, so those that are unwell get requests too.</p>")
+        html!("<p class=\"notice bad\"><b>Too few endpoints are in rotation</b>, so failing endpoints get requests too.</p>")
     });
     // First those out of rotation, then those that fail most.
     let mut sorted: Vec<&EndpointStatus> = upstream.endpoints.iter().collect();
@@ -188,7 +188,7 @@ fn registry(discovery: &DiscoveryStatus) -> Html {
             let since = discovery.away_since.as_ref().map(|since| html!(" since {}", moment(since)));
             let good = match &discovery.last_good {
                 Some(good) => html!("The last good list serves: {}, heard {}.", listed, moment(good)),
-                None => html!("It has told of nobody yet."),
+                None => html!("It has not listed any endpoints yet."),
             };
             html!("<p class=\"notice warn\"><b>{} is away</b>{}. {}{}</p>", place, since, good, error)
         }
@@ -314,10 +314,10 @@ pub(crate) fn dialog() -> Html {
     });
     html!(
         "<dialog id=\"take-out\" aria-labelledby=\"take-out-title\"><h2 id=\"take-out-title\">Take out <span data-filled=\"what\"></span></h2><form \
-         data-call=\"POST\" data-url=\"\" data-filled-url=\"url\" data-done=\"Done. It ends by itself.\"><fieldset><legend>How</legend><label class=\"check\"><input \
+         data-call=\"POST\" data-url=\"\" data-filled-url=\"url\" data-done=\"Done. It ends automatically.\"><fieldset><legend>How</legend><label class=\"check\"><input \
          type=\"radio\" name=\"verb\" value=\"drain\" checked> <span><b>Drain.</b> No new requests; sticky sessions stay.</span></label><label \
          class=\"check\"><input type=\"radio\" name=\"verb\" value=\"out\"> <span><b>Out.</b> No requests at all.</span></label></fieldset><label>For \
-         <select name=\"for\">{}</select></label><p class=\"quiet\">It lasts through reloads, ends by itself, and is gone after a restart.</p><div \
+         <select name=\"for\">{}</select></label><p class=\"quiet\">It survives reloads, ends automatically, and is lost in a restart.</p><div \
          class=\"row\"><button class=\"main\">Take out</button><button type=\"button\" data-close>Cancel</button></div></form></dialog>",
         times
     )

@@ -200,7 +200,7 @@ pub fn explain(
     let (note, decoded) = readings_of(snapshot, shown, &request, ambiguity)?;
     let preflight = asked.map(|asked| {
         format!(
-            "a preflight: it takes the route of the {} that it asks about",
+            "a preflight: it matches the route of the {} that it announces",
             String::from_utf8_lossy(asked)
         )
     });
@@ -265,20 +265,18 @@ fn readings_of(
     let settled = weir_route::settle(table, request, found, ambiguity, listener.slashes, |_| mode);
     let settled = settled.map_err(|contested| {
         format!(
-            "400 ambiguous_path: a server may read the path as `{}`, which takes {} and not {}",
+            "400 ambiguous_path: a server may read the path as `{}`, which matches {} and not {}",
             String::from_utf8_lossy(&contested.reading),
             name(contested.other),
             name(Some(contested.route))
         )
     })?;
     let note = match (&settled.decoded, settled.route, ambiguity.slash && mode == EscapedSlashes::Keep) {
-        (Some(_), ..) => Some("escaped_slashes: decode has made each %2F a slash"),
+        (Some(_), ..) => Some("escaped_slashes: decode turned each %2F into a slash"),
         (None, None, _) => None,
-        (None, _, true) => {
-            Some("escaped_slashes: keep leaves each %2F as it came, whatever a server makes of it")
-        }
+        (None, _, true) => Some("escaped_slashes: keep leaves each %2F unchanged, however a server reads it"),
         (None, _, false) => {
-            Some("every reading of %2F and `;` takes this route; the path goes on as it came")
+            Some("every reading of %2F and `;` matches this route; the path is forwarded unchanged")
         }
     };
     Ok((note.map(str::to_owned), settled.decoded))
@@ -333,7 +331,7 @@ fn grpc_of(method: &str, path: &str, target: Option<&TargetShown>) -> GrpcShown 
     let mut problems = Vec::new();
     let (service, call) = path.trim_start_matches('/').split_once('/').unwrap_or((path, ""));
     if service.is_empty() || call.is_empty() || call.contains('/') {
-        problems.push(format!("`{path}` is no path of gRPC; expected /package.Service/Method"));
+        problems.push(format!("`{path}` is not a gRPC path; expected /package.Service/Method"));
     }
     if method != "POST" {
         problems.push(format!("gRPC calls are POST, not {method}"));
@@ -346,7 +344,8 @@ fn grpc_of(method: &str, path: &str, target: Option<&TargetShown>) -> GrpcShown 
             }));
         }
         Some(TargetShown::Files { .. } | TargetShown::Filter { .. } | TargetShown::Respond { .. }) => {
-            problems.push("the route answers by itself; a gRPC client expects grpc-status".to_owned());
+            problems
+                .push("the route answers without an upstream; a gRPC client expects grpc-status".to_owned());
         }
         None => {}
     }

@@ -389,7 +389,7 @@ impl Gateway {
         };
         self.leave_fleet();
         *self.inner.watching.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        log::info("another process serves: finishing what is under way", &[("deadline", &drain)]);
+        log::info("another process serves now: finishing the exchanges in progress", &[("deadline", &drain)]);
         self.close_doors(Leaving::Successor);
         stopped();
         self.finish(drain.get());
@@ -639,7 +639,7 @@ impl Gateway {
         let snapshot = Arc::clone(&self.control().snapshot);
         let Some(found) = snapshot.upstreams.iter().find(|known| *known.name == *upstream) else {
             let names: Vec<&str> = snapshot.upstreams.iter().map(|known| &*known.name).collect();
-            return Err(format!("there is no upstream `{upstream}`; there are: {}", few(&names)));
+            return Err(format!("there is no upstream `{upstream}`; expected one of: {}", few(&names)));
         };
         let list = found.published.list();
         let is_it = |label: &str| label == endpoint;
@@ -687,7 +687,7 @@ impl Gateway {
             let mut names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
             names.sort_unstable();
             let there = if names.is_empty() { "none".to_owned() } else { few(&names) };
-            return Err(format!("no filter has `switch: {switch}`; those there are: {there}"));
+            return Err(format!("no filter has `switch: {switch}`; expected one of: {there}"));
         };
         found.turn(time);
         self.control().keep_switches();

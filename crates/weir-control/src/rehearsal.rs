@@ -166,7 +166,7 @@ impl Rehearsal {
         tree::set(root, "expose_causes", "true");
         if root.find("tracing").is_some_and(|tracing| !tracing.is_blank()) {
             tree::remove(root, "tracing");
-            self.notes.push("tracing is off: no collector is told of it".to_owned());
+            self.notes.push("tracing is off: no spans are sent to a collector".to_owned());
         }
         for section in ["admin", "log", "shutdown"] {
             tree::remove(root, section);
@@ -204,7 +204,7 @@ impl Rehearsal {
                 if let Some(ca) = &acme.ca {
                     tree::set_text(&mut self.tree, &format!("{acme_path}.ca"), &ca.0.to_string_lossy());
                 }
-                let what = "a self-signed certificate stands for those of ACME";
+                let what = "a self-signed certificate replaces those of ACME";
                 self.notes.push(format!("{path}.tls: {what}"));
             }
             // Make relative paths absolute, because the new config is in another folder.

@@ -238,7 +238,7 @@ impl Control {
         let settings = dns_settings(&loaded.config.dns);
         let asked = self.names.keep(&snapshot.upstreams, &loaded.config, &settings, &self.telemetry);
         if asked.recv_timeout(FIRST_NAMES) == Err(std_mpsc::RecvTimeoutError::Timeout) {
-            log::warn("names are still being resolved, or registries asked: their endpoints follow", &[]);
+            log::warn("ready before all names and registries have answered: their endpoints follow", &[]);
         }
         let old_log = match log {
             Change::Keep => None,
@@ -309,7 +309,7 @@ impl Control {
     pub(crate) fn keep_switches(&self) {
         let Some(history) = &self.books.history else {
             return log::warn(
-                "the switch ends with this process: a crash turns it off",
+                "the switch is not persistent: a crash turns it off",
                 &[("hint", &"set admin.state")],
             );
         };
@@ -319,7 +319,7 @@ impl Control {
         if let Err(e) = history.write_switches(&on.collect()) {
             let folder = history.folder().display();
             log::error(
-                "the switch is not written down: a crash turns it off",
+                "the switch could not be saved: a crash turns it off",
                 &[("folder", &folder), ("error", &e)],
             );
         }
@@ -423,7 +423,7 @@ impl Control {
                 let errors = text.lines().filter(|line| line.starts_with("error")); // not a warning before it
                 let first = errors.chain(text.lines()).next().unwrap_or_default();
                 let file = self.source.path().map_or_else(String::new, |p| p.display().to_string());
-                let hint = "the config before runs on; `weir check` tells all";
+                let hint = "the previous config keeps running; `weir check` lists all mistakes";
                 log::error(
                     "reload refused",
                     &[
@@ -496,7 +496,7 @@ impl Control {
             schema::AdminAddress::Off => None,
         };
         for unused in inherited.left() {
-            log::info("not taken over: nothing listens there any more", &[("address", unused)]);
+            log::info("socket not taken over: no listener has this address any more", &[("address", unused)]);
         }
         taken
     }

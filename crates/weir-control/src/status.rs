@@ -282,7 +282,7 @@ fn cut(mut text: String) -> String {
         let fits = (0..=ERROR_BYTES).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         text.truncate(fits);
         text.truncate(text.rfind('\n').map_or(fits, |at| at + 1));
-        text.push_str("… (`weir check` tells all)\n");
+        text.push_str("… (`weir check` lists all)\n");
     }
     text
 }
@@ -519,7 +519,7 @@ mod tests {
         let long = "ä line\n".repeat(1000);
         let kept = cut(long);
         assert!(
-            kept.len() < ERROR_BYTES + 40 && kept.ends_with("line\n… (`weir check` tells all)\n"),
+            kept.len() < ERROR_BYTES + 40 && kept.ends_with("line\n… (`weir check` lists all)\n"),
             "{kept}"
         );
     }

@@ -105,10 +105,10 @@ impl AccessLogWriter {
             match outcome {
                 Outcome::Failed(_, error) => {
                     let fields: log::Fields<'_> = &[("output", &shown), ("lines", &lines), ("error", error)];
-                    log::warn("access log not written", fields);
+                    log::warn("access log cannot be written", fields);
                 }
                 Outcome::Written => log::warn(
-                    "access log written again",
+                    "access log is writable again",
                     &[("output", &shown), ("lines", &lines), ("lost", &lost), ("seconds", &seconds)],
                 ),
             }

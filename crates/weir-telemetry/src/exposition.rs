@@ -441,7 +441,7 @@ fn upstreams(page: &mut Page, telemetry: &Telemetry, lists: &Lists) {
     let failures = (
         "weir_upstream_connect_failures",
         "",
-        "Connections that could not be made; not those that failed for want of our own descriptors or ports.",
+        "Connections that failed, except for lack of our own descriptors or ports.",
     );
     page.counters(failures, all, |c| &c.connect_failures);
     let reused =

@@ -124,7 +124,7 @@ pub fn configure(settings: &Settings) -> Result<()> {
                 lost += lines;
             }
             Outcome::Written if lost > 0 => {
-                warn("log written again", &[("lost", &std::mem::take(&mut lost))])
+                warn("log is writable again", &[("lost", &std::mem::take(&mut lost))])
             }
             Outcome::Written => {}
         });

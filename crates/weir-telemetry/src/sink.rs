@@ -55,7 +55,7 @@ impl Output {
             Self::File(path) => return open_file(path),
             Self::Stderr => io::stderr().as_fd().try_clone_to_owned(),
             Self::Stdout => io::stdout().as_fd().try_clone_to_owned(),
-            Self::Syslog(_) => Err(io::Error::other("it is no file")), // `Sink::start` only opens files
+            Self::Syslog(_) => Err(io::Error::other("it is not a file")), // `Sink::start` only opens files
         };
         opened.map(File::from).map_err(|e| Error::io(format!("cannot use {self}"), e))
     }

@@ -8,7 +8,7 @@ use weir_gateway::fleet::Seen;
 /// The view model; `None` if the source took too long.
 pub(super) fn of(seen: Option<Seen>) -> Fleet {
     let Some(Seen { pointer, nodes, silent }) = seen else {
-        return Fleet { unknown: Some("the source does not answer in time".to_owned()), ..Fleet::default() };
+        return Fleet { unknown: Some("the source did not answer in time".to_owned()), ..Fleet::default() };
     };
     let (nodes, unknown) = match nodes {
         None => (None, None),

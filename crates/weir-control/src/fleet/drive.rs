@@ -274,8 +274,8 @@ impl Driver {
             }
             Message::Forgotten(why) => {
                 if !std::mem::replace(&mut self.forgotten, true) {
-                    let hint = "it follows and reports all the same; the role of its user needs `readwrite` on PREFIX/seen/";
-                    log::warn("the node would not be missed", &[("error", &why), ("hint", &hint)]);
+                    let hint = "it still follows the fleet and reports; the role of its user needs `readwrite` on PREFIX/seen/";
+                    log::warn("the node's absence would go unnoticed", &[("error", &why), ("hint", &hint)]);
                 }
             }
             Message::Look(to) => self.tells(to),
@@ -452,7 +452,7 @@ impl Driver {
             };
             let kept = cache.lock().unwrap_or_else(PoisonError::into_inner).keep(&bundle);
             if let Err(e) = &kept {
-                log::error("the config that runs could not be kept on the disk", &[("error", e)]);
+                log::error("the running config could not be saved to disk", &[("error", e)]);
             }
             let _ = tell.send(Message::Follower(follower::Event::Kept(digest, kept.is_ok()))); // it may have ended
         }));
@@ -460,7 +460,7 @@ impl Driver {
 
     fn say(&mut self, note: Note) {
         let source = self.remote.place();
-        let hint = "what runs runs on";
+        let hint = "the running config stays";
         match note {
             Note::Away(why) => {
                 log::warn(
@@ -469,7 +469,7 @@ impl Driver {
                 );
             }
             Note::Back => log::info("the source answers again", &[("source", &source)]),
-            Note::Empty => log::warn("the source holds no config", &[("source", &source), ("hint", &hint)]),
+            Note::Empty => log::warn("the source has no config", &[("source", &source), ("hint", &hint)]),
             Note::Unreadable(why) => {
                 log::error(
                     "the source cannot be followed",
@@ -540,7 +540,7 @@ impl Driver {
             self.follower.pointer().is_some_and(|pointer| pointer.to == digest && pointer.is_tried());
         let why = self.weight.and_then(|before| weight.complaint(before)).filter(|_| is_tried);
         if let Some(why) = &why {
-            log::error("bundle weighs too much", &[("bundle", &digest.short()), ("why", why)]);
+            log::error("bundle is too large", &[("bundle", &digest.short()), ("why", why)]);
         }
         self.unwell = why.map(|why| Reason::new(digest, &why));
         self.weight = Some(weight);
@@ -552,7 +552,7 @@ impl Driver {
             && let Some(gateway) = self.gateway.upgrade()
             && let Some(why) = gateway.bundle_blamed()
         {
-            log::error("bundle does badly", &[("bundle", &digest.short()), ("why", &why)]);
+            log::error("bundle is unhealthy", &[("bundle", &digest.short()), ("why", &why)]);
             self.unwell = Some(Reason::new(digest, &why));
         }
     }
@@ -582,7 +582,7 @@ impl Driver {
         };
         if self.unseen != *outcome && !self.follower.is_away() {
             self.unseen.clone_from(outcome);
-            let hint = "`weir fleet status` does not show this node; it follows all the same";
+            let hint = "`weir fleet status` does not show this node; it still follows the fleet";
             log::warn("the node cannot report itself", &[("error", outcome), ("hint", &hint)]);
         }
     }
@@ -640,7 +640,7 @@ impl Driver {
         if let coordinator::Action::Move { pointer, .. } = &action {
             let rollout = &pointer.rollout;
             log::info(
-                "rollout moves",
+                "rollout advances",
                 &[
                     ("bundle", &pointer.to.short()),
                     ("open", &rollout.open),

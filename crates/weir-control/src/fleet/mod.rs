@@ -134,7 +134,9 @@ impl Found {
         let folder = bundle.as_ref().and_then(|bundle| {
             let laid_out = cache.lay_out(bundle);
             laid_out
-                .inspect_err(|e| log::error("the last good config cannot be laid out", &[("error", e)]))
+                .inspect_err(|e| {
+                    log::error("the last good config cannot be written to disk", &[("error", e)])
+                })
                 .ok()
         });
         source.set_bundle(folder.clone());

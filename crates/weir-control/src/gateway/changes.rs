@@ -84,7 +84,8 @@ impl Gateway {
             (control.texts.clone(), control.files.clone())
         };
         if let Some(managed) = &texts.managed {
-            let why = "belongs to the admin API of this gateway: what it holds is in no file that others could have";
+            let why =
+                "belongs to the admin API of this gateway: its content is in no file that other nodes have";
             return Err(format!("{} {why}", managed.path.display()));
         }
         let all: Vec<_> =

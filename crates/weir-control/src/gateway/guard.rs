@@ -113,7 +113,7 @@ impl Gateway {
             && let Err(e) = history.write_baseline(&baseline.to_json())
         {
             log::warn(
-                "the figures of before are not kept: after a restart this change would not be watched on",
+                "the figures from before the change are not saved: after a restart this change would no longer be watched",
                 &[("folder", &history.folder().display()), ("error", &e)],
             );
         }
@@ -141,7 +141,7 @@ impl Gateway {
             // If a newer change on trial replaced this one, it waits for that.
             let is_due = || self.guard_state().trials.is_empty() || self.control().stands(number, back_to);
             if trial.is_unconfirmed(now) && is_due() {
-                let why = "nobody confirmed it in time: the time ended while Weir was not running";
+                let why = "it was not confirmed in time: the time ended while Weir was not running";
                 self.conclude(trial, why);
                 continue;
             }
@@ -237,7 +237,7 @@ impl Gateway {
             }
             guard.trials.remove(0)
         };
-        let why = format!("never confirmed, and not taken back: {TRIALS} newer changes are on trial");
+        let why = format!("never confirmed, and not reverted: {TRIALS} newer changes are on trial");
         self.stays(&oldest, &why);
     }
 
@@ -313,8 +313,8 @@ impl Gateway {
             Some((trial, _)) => {
                 log::info("change passed its trial", &[("revision", &trial.number)]);
                 let verdict = match trial.warnings() {
-                    [] => "watched, and nothing was worse".to_owned(),
-                    warnings => format!("watched, and not taken back: {}", warnings.join("; ")),
+                    [] => "watched, and nothing got worse".to_owned(),
+                    warnings => format!("watched, and not reverted: {}", warnings.join("; ")),
                 };
                 self.control().judge(trial.number, &verdict);
             }
@@ -344,7 +344,7 @@ impl Gateway {
                 at.map(|at| guard.trials.remove(at))
             };
             if let Some(trial) = trial {
-                self.conclude(trial, "nobody confirmed it in time");
+                self.conclude(trial, "it was not confirmed in time");
             }
         }
     }
@@ -360,9 +360,9 @@ impl Gateway {
 
     /// Nobody confirmed it, but it keeps running.
     fn stays(&self, trial: &Trial, why: &str) {
-        let hint = format!("`weir rollback {}` goes back all the same", trial.back_to);
+        let hint = format!("`weir rollback {}` reverts it anyway", trial.back_to);
         log::error(
-            "CHANGE NOT TAKEN BACK: it is for an operator to do",
+            "CHANGE NOT REVERTED: an operator must decide",
             &[("revision", &trial.number), ("why", &why), ("hint", &hint)],
         );
         self.control().judge(trial.number, why);
@@ -371,14 +371,11 @@ impl Gateway {
     /// Reverts a change: the whole config if it is the latest, otherwise only what nobody has changed since.
     fn take_back(&self, trial: Trial, why: &str) {
         log::error(
-            "change taken back",
+            "change reverted",
             &[("revision", &trial.number), ("back_to", &trial.back_to), ("why", &why)],
         );
         if let Err(e) = self.go_back(&trial, why) {
-            log::error(
-                "change not taken back: it is tried again",
-                &[("revision", &trial.number), ("error", &e)],
-            );
+            log::error("change not reverted: Weir will retry", &[("revision", &trial.number), ("error", &e)]);
             let (why, wait) = (why.to_owned(), TICK);
             let overdue = Overdue { trial, why, wait, next: Instant::now() + wait, left: AGAIN };
             self.guard_state().overdue.push(overdue);
@@ -393,14 +390,13 @@ impl Gateway {
         for Overdue { trial, why, wait, left, .. } in due {
             let Err(e) = self.go_back(&trial, &why) else { continue };
             let (left, wait) = (left - 1, (wait * 2).min(LONGEST_WAIT));
-            let what =
-                if left > 0 { "change not taken back: it is tried again" } else { "A BAD CHANGE STAYS" };
+            let what = if left > 0 { "change not reverted: Weir will retry" } else { "A BAD CHANGE STAYS" };
             log::error(what, &[("revision", &trial.number), ("error", &e), ("tries_left", &left)]);
             if left > 0 {
                 let overdue = Overdue { trial, why, wait, next: now + wait, left };
                 self.guard_state().overdue.push(overdue);
             } else {
-                self.control().judge(trial.number, &format!("{why}; it could not be taken back: {e}"));
+                self.control().judge(trial.number, &format!("{why}; it could not be reverted: {e}"));
             }
         }
     }
@@ -427,7 +423,7 @@ impl Gateway {
 
 /// Reports what got worse without being reverted. Logged as an error, so that it is seen.
 fn warn(fields: &[(&str, &dyn std::fmt::Display)]) {
-    log::error("CHANGE MAY DO BADLY, and is not taken back: `weir rollback` goes back", fields);
+    log::error("CHANGE MAY BE HARMFUL, and is not reverted automatically: use `weir rollback`", fields);
 }
 
 fn watch(inner: &Weak<super::Inner>) {

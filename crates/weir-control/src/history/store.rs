@@ -228,7 +228,7 @@ impl History {
         }
         staged.number = latest.map_or(1, |latest| latest.number + 1);
         if let Err(e) = self.accept(staged) {
-            log::warn("a revision was not kept", &[("error", &e)]);
+            log::warn("a revision was not saved", &[("error", &e)]);
         }
     }
 

@@ -188,7 +188,7 @@ impl Books {
         let mut accepted = gather(source, Overrides { written, managed, ..instead })?;
         accepted.files.extend(gathered.files);
         accepted.diagnostics.push(unsaved::warning(&taken));
-        let why = "it was taken back while the disk was full".to_owned();
+        let why = "it was reverted while the disk was full".to_owned();
         let pin = Pin { refused: disk.hand.clone(), accepted: taken.accepted, why };
         self.pinned = (all && disk.hand != kept.hand).then_some(pin);
         self.taken = Some((taken, disk));
@@ -241,7 +241,7 @@ impl Books {
 
 /// What was read, plus the mistake that the revision in its place cannot be read.
 fn without(mut gathered: Gathered, accepted: u64, error: &std::io::Error) -> Gathered {
-    let message = format!("revision {accepted} runs in place of these files, and cannot be read: {error}");
+    let message = format!("revision {accepted} runs instead of these files, and cannot be read: {error}");
     let wrong = Diagnostic::error("state-unusable", message).on(&gathered.tree, "admin.state");
     gathered.diagnostics.push(wrong);
     gathered
@@ -250,9 +250,9 @@ fn without(mut gathered: Gathered, accepted: u64, error: &std::io::Error) -> Gat
 /// The text for `weir check`, the log and a reload about files that a revision replaces.
 pub(crate) fn warning(pin: &Pin) -> Diagnostic {
     let message =
-        format!("these files do not run: revision {} runs in their place, since {}", pin.accepted, pin.why);
+        format!("these files do not run: revision {} runs instead, since {}", pin.accepted, pin.why);
     Diagnostic::warning("rolled-back", message)
-        .hint("change them and they run; `weir diff` shows what differs, `weir history` what happened")
+        .hint("change them to run them; `weir diff` shows the difference, `weir history` the reason")
 }
 
 /// Stages what runs as a revision and accepts it, unless it is already the latest.
@@ -613,7 +613,7 @@ impl Control {
             && let Err(e) = history.set_pin(pin.clone())
         {
             log::error(
-                "a restart would load the files that were left behind: that they may not run could not be written down",
+                "a restart would load the rejected files: their rejection could not be saved",
                 &[("folder", &history.folder().display()), ("error", &e)],
             );
         }
@@ -633,15 +633,16 @@ fn tell_restriction(restriction: Option<&Restriction>, terms: Terms, diagnostics
     let Some(restriction) = restriction else { return };
     let what = restriction.what();
     if terms.watch.is_some() {
-        let message = format!("the watch will not take this change back: it restricts access ({what})");
-        let hint = "if it does badly the log says so; `weir rollback` goes back, or add --confirm";
+        let message = format!("the watch will not revert this change, because it restricts access ({what})");
+        let hint = "if it does harm, the log says so; use `weir rollback`, or add --confirm";
         diagnostics.push(Diagnostic::warning("trial-restricts", message).hint(hint));
     }
     if terms.confirm.is_some() && !restriction.revokes.is_empty() {
         let revoked = restriction.revokes.join(", ");
-        let message =
-            format!("this change stays even if nobody confirms it: going back would give back {revoked}");
-        let hint = "apply what you might lock yourself out by as a change of its own";
+        let message = format!(
+            "this change stays even without a confirmation, because a rollback would restore {revoked}"
+        );
+        let hint = "apply the part that might lock you out as a separate change";
         diagnostics.push(Diagnostic::warning("trial-revokes", message).hint(hint));
     }
 }
@@ -718,7 +719,7 @@ pub(super) fn managed_then(then: &Texts, disk: &Texts) -> Result<Option<Managed>
 impl fmt::Display for NotChanged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Draining => f.write_str("the gateway drains: it takes no other config any more"),
+            Self::Draining => f.write_str("the gateway is draining and accepts no other config"),
             Self::Fleet => f.write_str(
                 "this gateway has its config from a source: change it there, with `weir fleet publish` or `weir fleet rollback`",
             ),
@@ -727,14 +728,14 @@ impl fmt::Display for NotChanged {
             ),
             Self::NoHistory => f.write_str("the config names no folder for a history: set `admin.state`"),
             Self::NoRevision(number) => {
-                write!(f, "there is no revision {number} in the history; `weir history` lists those there are")
+                write!(f, "there is no revision {number} in the history; `weir history` lists them")
             }
             Self::Owned(thing, place) => write!(
                 f,
-                "`{thing}` stands in a file that people write, at {place}: change it there, or move it here with `weir config adopt`"
+                "`{thing}` is defined in a hand-written file, at {place}: change it there, or move it here with `weir config adopt`"
             ),
             Self::Missing(thing) => write!(f, "there is no `{thing}`"),
-            Self::Exists(thing) => write!(f, "there is a `{thing}` already"),
+            Self::Exists(thing) => write!(f, "`{thing}` exists already"),
             Self::Stale(thing, _) => write!(f, "{thing} has changed since you read it: read it again"),
             Self::Refused(diagnostics) | Self::Referenced(diagnostics) => {
                 f.write_str(diagnostics.for_readers().to_text().trim_end())

@@ -51,7 +51,7 @@ impl Consequences {
     pub(crate) fn log(&self) {
         for Drained { listener, connections } in &self.drains {
             log::info(
-                "connections are drained: their listener is gone or asks for more",
+                "connections are drained: their listener is gone or now requires more of clients",
                 &[("listener", listener), ("connections", connections)],
             );
         }

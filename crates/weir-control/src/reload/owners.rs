@@ -131,7 +131,7 @@ impl<'a> Found<'a> {
         let (called, file) = (&self.called, path.display());
         let Some(place) = &self.by_hand else {
             managed::set_yields(managed, called, false);
-            return Ok(self.moved(Owner::Api, format!("{called} belongs to the API: {file} alone has it.\n")));
+            return Ok(self.moved(Owner::Api, format!("{called} belongs to the API: only {file} has it.\n")));
         };
         self.may_be_adopted(path)?;
         managed::set(managed, self.section, self.name, To::This(self.thing.clone()));
@@ -167,7 +167,7 @@ impl<'a> Found<'a> {
                 managed::set(managed, self.section, self.name, To::Nothing);
                 managed::set_yields(managed, called, false);
                 let text = format!(
-                    "{called} belongs to the file that has it at {place}: {file} has it no longer.\n"
+                    "{called} belongs to the file that has it at {place}: {file} no longer has it.\n"
                 );
                 Ok(self.moved(Owner::File, text))
             }
@@ -190,10 +190,11 @@ fn relative_files(called: &str, thing: &Node, folder: &Path, wrong: &mut Diagnos
         && text.contains(['/', '.'])
         && folder.join(text).exists()
     {
-        let message = format!("`{text}` names a file beside this one, and the managed file stands elsewhere");
+        let message =
+            format!("`{text}` names a file beside this one, but the managed file is in another folder");
         let mut diagnostic = Diagnostic::error("relative-path", message).at(thing.at.clone());
         called.clone_into(&mut diagnostic.path);
-        wrong.push(diagnostic.hint("write the whole path, reload, and adopt it then"));
+        wrong.push(diagnostic.hint("write the absolute path, reload, then adopt it"));
     }
     for (index, element) in thing.elements().iter().enumerate() {
         relative_files(&format!("{called}[{index}]"), element, folder, wrong);

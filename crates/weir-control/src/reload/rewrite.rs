@@ -162,7 +162,7 @@ fn read(text: String, path: PathBuf, before: Option<Node>) -> Result<Managed, No
 fn refuse_masks(path: &str, node: &Node, wrong: &mut Diagnostics) {
     match &node.value {
         Value::Str(text) if mask::is_mask(text) => {
-            let message = "this stands for a secret that was not shown; here it was not";
+            let message = "this is the mask of a hidden secret, but there is no such secret here";
             let mut diagnostic = Diagnostic::error("masked-secret", message).at(node.at.clone());
             path.clone_into(&mut diagnostic.path);
             wrong.push(

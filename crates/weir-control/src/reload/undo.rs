@@ -126,7 +126,7 @@ impl Control {
         let (pin, terms) = (self.books.pinned.clone(), Terms::default());
         let managed = Some(&managed.text);
         self.run_and_log(Candidate { gathered, instead, by, managed, pin, terms, urgent: None }, cores)?;
-        self.judge(number, &format!("taken back by {}: {}", by.author, by.message));
+        self.judge(number, &format!("reverted by {}: {}", by.author, by.message));
         Ok(())
     }
 

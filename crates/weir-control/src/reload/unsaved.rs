@@ -47,7 +47,7 @@ impl Unsaved {
 
     /// For a config that a process reverted without being able to save it.
     pub(super) fn of_before(taken: &TakenBack, before: Texts, left: Option<u64>) -> Self {
-        let message = "taken back before the last start, when the disk was full".to_owned();
+        let message = "reverted before the last start, when the disk was full".to_owned();
         let by = By { author: "guard".to_owned(), origin: Origin::Guard, message };
         let left = left.map(|left| (left, left_for(taken.accepted, &by)));
         Self::new(by, before, left, String::new())
@@ -57,11 +57,11 @@ impl Unsaved {
 /// The warning of `weir check` and the log about reverted files that could not be changed.
 pub(crate) fn warning(taken: &TakenBack) -> Diagnostic {
     let message = format!(
-        "what was taken back while the disk was full does not run, and revision {} runs in its place",
+        "a change that was reverted while the disk was full does not run; revision {} runs instead",
         taken.accepted
     );
     Diagnostic::warning("rolled-back", message)
-        .hint("make room on the disk: the running Weir then writes down what it runs. Or change the config, and it runs")
+        .hint("free space on the disk, so that the running Weir can save its config, or change the config to run it")
 }
 
 // === impl Control ===
@@ -72,17 +72,17 @@ impl Control {
         let Some(history) = &self.books.history else { return };
         let folder = history.folder().display().to_string();
         let restart = match history.mark_taken_back(taken) {
-            Ok(()) => "a restart does not load what was taken back either".to_owned(),
-            Err(e) => format!("A RESTART WOULD LOAD WHAT WAS TAKEN BACK: {e}"),
+            Ok(()) => "a restart does not load the reverted change either".to_owned(),
+            Err(e) => format!("A RESTART WOULD LOAD THE REVERTED CHANGE: {e}"),
         };
         log::error(
-            "the config runs from memory only: it could not be written down",
+            "the config runs from memory only: it could not be saved",
             &[
                 ("revision", &taken.accepted),
                 ("folder", &folder),
                 ("error", &unsaved.why),
                 ("restart", &restart),
-                ("hint", &"make room on the disk; it is tried again until it is written"),
+                ("hint", &"free space on the disk; Weir retries until it is saved"),
             ],
         );
         self.books.unsaved = Some(unsaved);
@@ -133,7 +133,7 @@ impl Control {
         let Some(unsaved) = &mut self.books.unsaved else { return Ok(()) };
         match outcome {
             Ok(number) => {
-                log::info("the config is written down now", &[("number", &number.unwrap_or_default())]);
+                log::info("the config is saved now", &[("number", &number.unwrap_or_default())]);
                 self.books.unsaved = None;
                 self.show_drift();
                 Ok(())
@@ -144,7 +144,7 @@ impl Control {
                 unsaved.next = Instant::now() + unsaved.wait;
                 let again = unsaved.wait.as_secs();
                 log::warn(
-                    "the config still runs from memory only: it cannot be written down",
+                    "the config still runs from memory only: it cannot be saved",
                     &[("error", &e), ("again_in_seconds", &again)],
                 );
                 Err(e.to_string())
@@ -200,5 +200,5 @@ impl Control {
 
 /// Reports that the history lacks an entry.
 pub(super) fn not_kept(folder: &Path, error: &io::Error) {
-    log::error("the history is not kept", &[("folder", &folder.display()), ("error", error)]);
+    log::error("the history cannot be written", &[("folder", &folder.display()), ("error", error)]);
 }

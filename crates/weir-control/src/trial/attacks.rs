@@ -132,7 +132,7 @@ fn failures_do_not_open() {
     let confirm = Some(Duration::from_secs(50));
     let mut counted = Counted::calm();
     let trial = counted.trial(Some(restriction(&[])), confirm);
-    assert_eq!(counted.ends(trial, failing).0, Due::Back("nobody confirmed it in time".to_owned()));
+    assert_eq!(counted.ends(trial, failing).0, Due::Back("it was not confirmed in time".to_owned()));
     let mut counted = Counted::calm();
     let trial = counted.trial(Some(restriction(&["consumers.shop"])), confirm);
     let Due::Stays(why) = counted.ends(trial, failing).0 else { panic!("it goes back") };

@@ -231,7 +231,7 @@ impl Trial {
     pub(crate) fn look(&mut self, sample: &Arc<Sample>) -> Due {
         let now = sample.at;
         if self.is_unconfirmed(now) {
-            return self.unconfirmed("nobody confirmed it in time");
+            return self.unconfirmed("it was not confirmed in time");
         }
         if self.watched_until.is_some() {
             let full =
@@ -272,7 +272,7 @@ impl Trial {
     pub(crate) fn unconfirmed(&self, why: &str) -> Due {
         match &self.restriction {
             Some(Restriction { revokes, .. }) if !revokes.is_empty() => Due::Stays(format!(
-                "{why}; it stays, because going back would give back {}",
+                "{why}; it stays, because a rollback would restore {}",
                 revokes.join(", ")
             )),
             _ => Due::Back(why.to_owned()),
@@ -432,7 +432,7 @@ mod tests {
         // An unconfirmed change is due at the first check; a change that was only watched is finished.
         let away = |watch, confirm| OnTrial { began: unix_ms() - 60_000, watch, confirm, goes_on: true };
         let resume = |terms| Trial::resumed((7, 6), terms, (None, None), now);
-        let back = Due::Back("nobody confirmed it in time".to_owned());
+        let back = Due::Back("it was not confirmed in time".to_owned());
         assert_eq!(resume(away(None, Some(60_000))).unwrap().look(&traffic.second(0, 0)), back);
         assert!(resume(away(Some(60_000), None)).is_none());
         assert!(resume(away(Some(61_000), None)).is_some());
@@ -449,7 +449,7 @@ mod tests {
         let mut trial = traffic.trial(0, Some(5));
         for second in 1..=5 {
             let sample = traffic.second(0, 0);
-            let back = Due::Back("nobody confirmed it in time".to_owned());
+            let back = Due::Back("it was not confirmed in time".to_owned());
             assert_eq!(trial.look(&sample), if second < 5 { Due::Nothing } else { back });
         }
         // Both: a watch that ends well does not confirm.

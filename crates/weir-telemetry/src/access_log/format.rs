@@ -245,7 +245,7 @@ fn named_header(name: &str) -> Result<Option<Header>> {
 fn field_name(name: &str) -> Result<String> {
     let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     if name.is_empty() || !name.bytes().all(is_token) {
-        return Err(Error::new(format!("access log: `{name}` is no name of a header field")));
+        return Err(Error::new(format!("access log: `{name}` is not a header name")));
     }
     Ok(name.to_ascii_lowercase())
 }

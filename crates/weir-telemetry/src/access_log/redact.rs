@@ -35,7 +35,7 @@ impl Redactions {
         let address = matches!(field, Field::Client | Field::Peer);
         match how {
             Redaction::Truncate if !address => {
-                return Err(Error::new(format!("`{name}` is no address; expected hide or drop")));
+                return Err(Error::new(format!("`{name}` is not an address; expected hide or drop")));
             }
             Redaction::Hide if address => {
                 return Err(Error::new(format!("`{name}` is an address; expected truncate or drop")));
@@ -43,7 +43,7 @@ impl Redactions {
             _ => {}
         }
         if !address && !TEXTS.contains(&field) {
-            return Err(Error::new(format!("`{name}` tells nothing of a person; it cannot be redacted")));
+            return Err(Error::new(format!("`{name}` holds no personal data and cannot be redacted")));
         }
         self.fields.push((field, how));
         Ok(())
@@ -55,7 +55,7 @@ impl Redactions {
     /// If the field does not support this redaction.
     pub(super) fn add_header(&mut self, header: Header, name: &str, how: Redaction) -> Result<()> {
         if how == Redaction::Truncate {
-            return Err(Error::new(format!("`{name}` is no address; expected hide or drop")));
+            return Err(Error::new(format!("`{name}` is not an address; expected hide or drop")));
         }
         self.headers.push((header, how));
         Ok(())

@@ -42,7 +42,7 @@ impl Config {
             Verb::Release(named) => (named, "release"),
         };
         let Some((section, name)) = name.split_once('.') else {
-            bail!("`{name}` is no section and name; expected e.g. routes.orders");
+            bail!("`{name}` is not a section and name; expected e.g. routes.orders");
         };
         let line =
             format!("POST /api/v1/config/{}/{}:{verb}", escaped(section), escaped(name).replace(':', "%3A"));

@@ -39,7 +39,7 @@ impl Filters {
         };
         let Some(kind) = KINDS.iter().find(|k| k.name == name) else {
             let all: Vec<&str> = KINDS.iter().map(|k| k.name).collect();
-            bail!("there is no filter `{name}`; there are: {}", all.join(", "));
+            bail!("there is no filter `{name}`; expected one of: {}", all.join(", "));
         };
         match self.format {
             Format::Json => print(&format!("{:#}\n", describe(kind))),

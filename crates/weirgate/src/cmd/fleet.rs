@@ -145,7 +145,7 @@ fn done(console: &Console, written: Result<bool, String>, pointer: &Pointer) -> 
             "somebody else changed the fleet at the same moment, and nothing of yours was written: look at `weir fleet status`, then try again"
         ),
         Err(e) => bail!(
-            "{}: {e}; it is not known whether this was written: look at `weir fleet status` before you try again",
+            "{}: {e}; this may or may not have been written: check `weir fleet status` before you retry",
             console.place()
         ),
     }

@@ -23,7 +23,7 @@ pub(super) struct Hash {
 impl Hash {
     pub(super) fn run(&self) -> Result<ExitCode> {
         if self.user.as_ref().is_some_and(|user| user.is_empty() || user.contains(':')) {
-            bail!("a user has a name, without a colon in it (RFC 7617 §2)");
+            bail!("a user name cannot be empty or contain a colon (RFC 7617 §2)");
         }
         let line = read_password()?;
         let password = line.strip_suffix(b"\n").unwrap_or(&line);

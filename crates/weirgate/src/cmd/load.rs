@@ -240,7 +240,7 @@ impl Load {
         }
         // k6 ignores this case.
         let nothing = report.counts.responses == 0 && self.exit_codes == ExitCodes::Weir;
-        nothing.then(|| "there was not one response".to_owned())
+        nothing.then(|| "there was no response".to_owned())
     }
 
     /// The live view, if it is wanted and possible.
@@ -252,7 +252,7 @@ impl Load {
             Ok(live) => Some(live),
             Err(why) => {
                 if self.live {
-                    errln!("weir load: --live: {why}: the run goes on without");
+                    errln!("weir load: --live: {why}: the run continues without it");
                 }
                 None
             }

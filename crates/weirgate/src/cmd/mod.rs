@@ -207,7 +207,9 @@ impl AdminArgs {
         let written = self.written()?;
         let address = match &written.address {
             AdminAddress::At(address) => reachable(address),
-            AdminAddress::Off => bail!("the config turns its admin listener off, so nobody can be asked"),
+            AdminAddress::Off => {
+                bail!("the config turns the admin listener off, so the running Weir cannot be reached")
+            }
         };
         let own: Vec<&Path> =
             written.tls.iter().flat_map(|tls| &tls.certificates).map(|pair| &*pair.cert.0).collect();
@@ -316,7 +318,7 @@ impl Cli {
         let refuse = |why: &str| Self::command().error(ErrorKind::ArgumentConflict, why).exit();
         match command.config() {
             Some(own) if own.config.is_some() => {
-                refuse("-c stands before the command and behind it: write it once")
+                refuse("-c is given both before and after the command: write it once")
             }
             Some(own) => own.config = Some(file.clone()),
             None => refuse("this command reads no config: `-c FILE` before it would have no effect"),

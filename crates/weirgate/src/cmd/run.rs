@@ -188,7 +188,7 @@ fn warn_of_few_descriptors(limit: u64, config: &Config) {
 fn welcome(gateway: &Gateway, config: &Config) {
     let Some(web) = gateway.address("web") else { return };
     let admin = match &config.admin.address {
-        AdminAddress::At(address) => format!("  curl http://{address}/metrics       what it counts\n"),
+        AdminAddress::At(address) => format!("  curl http://{address}/metrics       its metrics\n"),
         AdminAddress::Off => String::new(),
     };
     let text = format!(
@@ -310,7 +310,7 @@ impl Signals {
 fn end(pid: u32) {
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     if let Some(Err(e)) = pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::TERM)) {
-        log::warn("the process that serves was not told to end", &[("error", &e)]);
+        log::warn("the old process was not asked to stop", &[("error", &e)]);
     }
 }
 

@@ -70,11 +70,8 @@ fn page(status: &Value) -> String {
         let _ = writeln!(out, "THE FILES DO NOT RUN: a revision of the history does, since {why}");
     }
     if let Some(why) = status["unsaved"].as_str() {
-        let _ = writeln!(
-            out,
-            "THE CONFIG RUNS FROM MEMORY ONLY: it could not be written down: {}",
-            shown(&why.into())
-        );
+        let _ =
+            writeln!(out, "THE CONFIG RUNS FROM MEMORY ONLY: it could not be saved: {}", shown(&why.into()));
     }
     if !status["fleet"].is_null() {
         let _ = write!(out, "{}", of_fleet(&status["fleet"]));

@@ -21,7 +21,7 @@ impl Upgrade {
             weir_admin::client::upgrade(place.at(), place.token.as_deref()).map_err(|e| anyhow!("{e}"))?;
         said(&answer, self.format, |told| {
             let (pid, was, text) = (&told["pid"], &told["was"], told["text"].as_str().unwrap_or_default());
-            let told = format!("process {pid} serves now; process {was} finishes what it has begun\n{text}");
+            let told = format!("process {pid} serves now; process {was} finishes its exchanges\n{text}");
             told.trim_end().to_owned()
         })
     }

@@ -116,7 +116,7 @@ fn nothing(told: &Value) -> String {
         None => "none has failed since the start".to_owned(),
     };
     format!(
-        "no such request is kept ({since}); of those that were well one in {} is: --kind sampled\n",
+        "no such request is kept ({since}); one in {} of the successful requests is kept: --kind sampled\n",
         told["sample"]
     )
 }
@@ -155,8 +155,11 @@ fn page(one: &Value) -> String {
     }
     let _ = writeln!(out, "\n  {}", change(one));
     if one["config_changed"] == true {
-        let _ =
-            writeln!(out, "  The config has changed since: it ran by revision {}.", text(&one["revision"]));
+        let _ = writeln!(
+            out,
+            "  The config has changed since: this request used revision {}.",
+            text(&one["revision"])
+        );
     }
     out
 }

@@ -133,7 +133,7 @@ fn a_proof_in_dns_and_a_restart_in_the_middle() {
     fs::write(shared.path().join("go"), "").unwrap();
     let second = Weir::start(&config);
     stage.wait_issued("any.c.test");
-    second.wait_log("certificate order taken up again");
+    second.wait_log("certificate order resumed");
     second.wait_log("certificate issued");
 }
 

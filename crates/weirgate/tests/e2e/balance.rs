@@ -132,7 +132,7 @@ fn hash_goes_by_what_it_is_told() {
         let fewer = count(&first, "a").min(count(&first, "b"));
         assert!(expected.contains(&fewer), "{by}: {first:?}");
         if by == "path" {
-            assert!(of(not_in_it).windows(2).all(|pair| pair[0] == pair[1]), "the query is no part of it");
+            assert!(of(not_in_it).windows(2).all(|pair| pair[0] == pair[1]), "the query is not part of it");
         } else if by != "address" {
             assert_ne!(of(not_in_it), of(not_in_it), "{by}: no key, so anywhere");
         }

@@ -287,7 +287,7 @@ fn a_refused_config_changes_nothing_and_is_told() {
     weir.write_config(&saying("new").replace("respond", "repsond"));
     let told = run_weir(weir.dir(), &["upgrade", "--admin", &weir.admin()]);
     told.expect_code(1).expect_text("repsond").expect_text("weir.yaml:");
-    weir.wait_log("not upgraded: this process serves on"); // otherwise the next upgrade would take this line for its
+    weir.wait_log("not upgraded: this process keeps serving"); // otherwise the next upgrade would take this line for its
     weir.client().get("/").expect_body("old");
     weir.write_config(&saying("new"));
     weir.upgrade().unwrap();

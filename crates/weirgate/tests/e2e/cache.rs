@@ -500,7 +500,7 @@ fn purges() {
         assert_eq!(anew, fetched, "{what:?}");
     }
     purge(&[]).0.expect_code(2);
-    purge(&["--url", "/x/1"]).0.expect_code(1).expect_text("is no URL");
+    purge(&["--url", "/x/1"]).0.expect_code(1).expect_text("is not a URL");
     let mut other = weir_command(weir.dir());
     let other = other.args(["purge", "other", "--all", "--admin", &admin]).output().unwrap();
     let said = String::from_utf8_lossy(&other.stderr);

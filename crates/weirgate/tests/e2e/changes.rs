@@ -427,7 +427,7 @@ fn a_bad_change_goes_back_by_itself() {
     let why = back["message"].as_str().unwrap();
     assert!(why.starts_with("route a: ") && why.contains("5xx") && why.contains("0.0 % before"), "{why}");
     assert!(bad["verdict"].as_str().unwrap().contains(why), "{told}");
-    api.weir.wait_log("change taken back");
+    api.weir.wait_log("change reverted");
 }
 
 #[test]

@@ -430,5 +430,5 @@ fn all_protocols_on_one_route() {
     fs::write(dir.path().join("weir.yaml"), told).unwrap();
     run_weir(dir.path(), &["explain", "-c", "weir.yaml", "POST", "/helloworld.v1.Greeter/SayHello"])
         .expect_code(0)
-        .expect_text("a call of /helloworld.v1.Greeter/SayHello by Connect goes on as gRPC, also by GET");
+        .expect_text("a Connect call of /helloworld.v1.Greeter/SayHello is forwarded as gRPC, also by GET");
 }

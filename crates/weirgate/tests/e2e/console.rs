@@ -167,7 +167,7 @@ fn a_token_is_exchanged_for_a_session() {
         refused
             .expect_status(401)
             .expect_no_header("set-cookie")
-            .expect_body_with("This token is not known here.");
+            .expect_body_with("This token is not valid.");
     }
     ask(&weir, "POST /sign-in", &origin, &format!("token={}", "x".repeat(9000))).expect_status(413);
 
@@ -429,9 +429,9 @@ fn a_route_is_explained_by_its_url() {
     let ask = |query: &str| ask(&weir, &format!("GET /routes?{query}"), "", "").expect_status(200).text();
     let page = ask("method=GET&url=http%3A%2F%2Fweir.test%2Fa");
     assert!(page.contains("<a href=\"/config/routes/a\">a</a> takes it"), "{page}");
-    assert!(ask("method=GET&url=%2Fb").contains("No route takes it"));
+    assert!(ask("method=GET&url=%2Fb").contains("No route matches it"));
     assert!(ask("method=GET&url=%2F..%2F..%2Fa").contains("bad_path"));
-    assert!(ask("method=GET&url=%2Fa&fields=x").contains("is no header field"));
+    assert!(ask("method=GET&url=%2Fa&fields=x").contains("is not a header field"));
     assert!(ask("method=GET&url=%2Fa&listener=none").contains("there is no listener"));
 }
 

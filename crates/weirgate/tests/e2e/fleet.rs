@@ -453,13 +453,18 @@ fn a_bundle_that_a_canary_refuses_comes_no_further() {
     etcd.publish(&config, &["--canary", "canary=true", "--hold", "300ms"]);
     within("it halts", || etcd.status()["pointer"]["rollout"]["state"] == "halted");
     let shown = etcd.fleet(config.dir.path(), &["status"]);
-    shown.expect_text("HALTED, everybody goes back").expect_text("ONLY_HERE");
+    shown.expect_text("HALTED, every node returns to the previous bundle").expect_text("ONLY_HERE");
     assert_eq!((says(&canary).as_str(), says(&other).as_str()), ("one", "one"));
     assert_eq!((runs(&canary), runs(&other)), (1, 1));
     assert_eq!(canary.logged("bundle refused").len(), 1, "it is not tried again");
     within("the console of a node shows it all", || {
         let page = screen(&canary);
-        let told = ["was halted, and everybody goes back", "ONLY_HERE", "canary=true", "2 live nodes"];
+        let told = [
+            "was halted, and every node returns to the previous bundle",
+            "ONLY_HERE",
+            "canary=true",
+            "2 live nodes",
+        ];
         told.iter().all(|text| page.contains(text)) && page.contains(">other<")
     });
 }
@@ -484,7 +489,7 @@ fn etcd_killed_emptied_and_compacted() {
     assert_eq!((says(&weir).as_str(), runs(&weir)), ("two", 2), "nothing changed, so nothing is built");
     etcd.kill();
     etcd.start_empty();
-    within("it says that there is nothing", || !weir.logged("the source holds no config").is_empty());
+    within("it says that there is nothing", || !weir.logged("the source has no config").is_empty());
     assert_eq!((says(&weir).as_str(), readiness(&weir)), ("two", 200));
     config.say("three");
     etcd.publish(&config, &[]);

@@ -28,7 +28,7 @@ fn config() -> Config {
 
 /// Whether this node keeps the limits.
 fn keeps(weir: &Weir) -> bool {
-    !weir.logged("this node keeps the store of the fleet").is_empty()
+    !weir.logged("this node now holds the fleet's store").is_empty()
 }
 
 /// How many requests pass if these gateways get them concurrently for this long.
@@ -156,7 +156,11 @@ fn what_a_fleet_cannot_keep() {
     for (store, limit, expected) in [
         ("fleet: {}", "requests: 100, per: day", "comes back within an hour"),
         ("fleet: {}", "requests: 100, per: 2h", "comes back within an hour"),
-        ("fleet: {}, redis: \"redis://127.0.0.1\"", "requests: 100, per: 1s", "and a server elsewhere"),
+        (
+            "fleet: {}, redis: \"redis://127.0.0.1\"",
+            "requests: 100, per: 1s",
+            "a server; only one is allowed",
+        ),
         ("fleet: { port: 1 }", "requests: 100, per: 1s", "port"),
         ("fleet: {}, timeout: 0s", "requests: 100, per: 1s", "100ms"),
     ] {

@@ -63,7 +63,7 @@ fn nodes_are_replaced_and_no_client_sees_an_error() {
             let mut leaves = weirs.remove(0);
             leaves.signal(15);
             leaves.wait_exit(PATIENCE).expect_code(0);
-            within("it is no node any more", || {
+            within("it is not a node any more", || {
                 let names = names(&etcd);
                 !names.iter().any(|name| name == old) && names.iter().any(|name| name == new)
             });

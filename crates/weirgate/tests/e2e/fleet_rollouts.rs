@@ -106,7 +106,7 @@ fn keys_pressed_in_odd_orders() {
     comes_to_say(&weirs[0], "three");
     assert_eq!(says(&weirs[1]), "one");
     fleet(&["halt", "-m", "too warm"]).expect_code(0).expect_text("HALTED at step 1 of 2: too warm");
-    fleet(&["rollback"]).expect_code(0).expect_text("is for everybody");
+    fleet(&["rollback"]).expect_code(0).expect_text("runs on every node");
     comes_to_say(&weirs[0], "one");
     // Again: the halted bundle does not return.
     fleet(&["rollback"]).expect_code(1).expect_text("taken back from");
@@ -135,7 +135,7 @@ fn keys_of_etcd_that_are_damaged() {
     let shown = etcd.fleet(config.dir(), &["status"]);
     shown.expect_code(1).expect_text("etcdctl del /weir/test/current");
     etcd.delete("/weir/test/current");
-    weirs[0].wait_log("the source holds no config");
+    weirs[0].wait_log("the source has no config");
     config.say("three");
     etcd.publish(&config, &[]);
     comes_to_say(&weirs[0], "three");

@@ -260,7 +260,7 @@ fn a_body_has_a_limit_and_may_be_compressed() {
     };
     assert_eq!(ask(&zip("{\"name\":\"z\"}")).expect_status(200).json()["message"], "hello z");
     ask(&zip(&format!("{{\"name\":\"{}\"}}", "z".repeat(100_000)))).expect_cause(GRPC_REQUEST_MALFORMED);
-    ask(b"no gzip").expect_cause(GRPC_REQUEST_MALFORMED);
+    ask(b"not gzip").expect_cause(GRPC_REQUEST_MALFORMED);
     let long = format!("{{\"name\":\"{}\"}}", "z".repeat(2000));
     // A request refused before it became a call gets an answer in the same form.
     let refused = weir.client().ask(post("/v1/hello", &long));
@@ -290,7 +290,7 @@ fn answers_that_are_none() {
         ("cut", b"\0\0\0\0\x05abc", FINE),
         ("compressed", b"\x01\0\0\0\x01x", FINE),
         ("no such message", b"\0\0\0\0\x02\x0a\x09", FINE),
-        ("no UTF-8", b"\0\0\0\0\x03\x0a\x01\xff", FINE),
+        ("not UTF-8", b"\0\0\0\0\x03\x0a\x01\xff", FINE),
         ("a length that lies", b"\0\xff\xff\xff\xff", FINE),
     ] {
         let upstream = peer(body, trailers);
@@ -444,7 +444,7 @@ fn a_service_tells_of_itself() {
 fn a_service_that_does_not_tell() {
     let (_dir, weir) = weir(unused_address(), "reflection: true");
     weir.client().get("/v1/hello/a").expect_cause(GRPC_NOT_DESCRIBED);
-    weir.wait_log("a service did not tell of itself");
+    weir.wait_log("a service did not describe its methods");
 }
 
 /// If causes are not exposed, a client learns its request's id and the mistakes in its own message, but nothing about
@@ -557,7 +557,7 @@ fn a_refused_rule_of_reflection_is_named() {
     let (_dir, weir) = weir(upstream.address(), "reflection: true, services: [ t.G ]");
     weir.client().get("/v1/a").expect_status(200).expect_body("{\"a\":\"a\"}");
     weir.client().get("/v1/x").expect_cause(GRPC_RULE_REFUSED);
-    let line = weir.wait_log("a rule of google.api.http is not served");
+    let line = weir.wait_log("a google.api.http rule is not served");
     let why = line.field("why").unwrap_or_default();
     assert!(why.contains("t.G/B: GET /v1/{b}: t.M has no field `b`"), "{line:?}");
 }
@@ -649,7 +649,7 @@ fn a_service_that_changes_under_load() {
         });
         // Reflection fails from now on: the known description stays.
         at.store(2, Ordering::SeqCst);
-        weir.wait_log("a service did not tell of itself");
+        weir.wait_log("a service did not describe its methods");
         weir.client().ask(post("/t.G/B", "{}")).expect_status(200);
         // And fewer methods: the method is gone.
         at.store(0, Ordering::SeqCst);

@@ -423,7 +423,7 @@ fn the_only_endpoint_can_be_put_out_and_comes_back_in_time() {
 fn what_is_wrong_with_a_change_by_hand_is_said() {
     let good = Upstream::named("good");
     let weir = Weir::in_front_of(&good);
-    endpoint(&weir, &["drain", "app", "1.2.3.4:5"]).expect_code(1).expect_text("there are: up");
+    endpoint(&weir, &["drain", "app", "1.2.3.4:5"]).expect_code(1).expect_text("expected one of: up");
     let unknown = endpoint(&weir, &["drain", "up", "1.2.3.4:5"]);
     unknown.expect_code(1).expect_text(&format!("it has: {}", good.address()));
     let time = endpoint(&weir, &["drain", "up", &good.address().to_string(), "--for", "10"]);
@@ -515,7 +515,7 @@ fn readiness_can_wait_for_probes() {
     // Requests are served anyway: the only endpoint is used, healthy or not.
     weir.client().get("/").expect_body("one");
     assert_eq!(
-        weir.wait_log("too few endpoints in rotation: unwell ones are used too").field("upstream"),
+        weir.wait_log("too few endpoints in rotation: failing ones are used too").field("upstream"),
         Some("up")
     );
     assert_eq!(metric(&weir, &["weir_upstream_panic"]), Some(1.0));

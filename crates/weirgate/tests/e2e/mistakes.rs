@@ -76,7 +76,9 @@ fn what_filters_do_not_do_is_told() {
     checked
         .expect_code(0)
         .expect_text("this filter does not say which claim names the consumer")
-        .expect_text("it has no bound, because what a request costs is told by `x-cost` of the response")
+        .expect_text(
+            "it has no bound, because the cost of a request is only known from `x-cost` of its response",
+        )
         .expect_text("N gateways let pass at most 100 + N × 6 of it");
     let told = format!("{}{}", checked.stdout, checked.stderr);
     assert_eq!(told.matches("which claim names").count(), 1, "{told}");

@@ -109,9 +109,9 @@ fn a_page_is_watched_and_a_bad_one_changes_nothing() {
     std::fs::write(&file, "<p>\n{stauts}</p>").unwrap();
     let refused = weir.wait_log("reload refused");
     let first = refused.field("first").unwrap_or_default();
-    assert!(first.contains("404.html:2: `{stauts}` is no placeholder"), "{first}");
+    assert!(first.contains("404.html:2: `{stauts}` is not a placeholder"), "{first}");
     let told = weir_testkit::run_weir(weir.dir(), &["check"]);
-    told.expect_code(1).expect_text("404.html:2: `{stauts}` is no placeholder");
+    told.expect_code(1).expect_text("404.html:2: `{stauts}` is not a placeholder");
     weir.client().get("/").expect_body("<p>two</p>");
 }
 
@@ -179,7 +179,7 @@ fn maintenance_by_a_switch() {
     turn(&["off", "shop"]).expect_code(0).expect_text("shop is off");
     ask("/shop").expect_status(200);
     for (args, told) in [
-        (&["on", "nothing"][..], "no filter has `switch: nothing`; those there are: other, shop"),
+        (&["on", "nothing"][..], "no filter has `switch: nothing`; expected one of: other, shop"),
         (&["on", "shop", "--for", "40d"], "`40d` is out of range"),
         (&["off", "shop", "--for", "1m"], "`off` takes no `for`"),
     ] {

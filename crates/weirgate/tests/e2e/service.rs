@@ -78,7 +78,7 @@ fn what_the_unit_allows_is_enough() {
     weir.upgrade().unwrap();
     // The new process reads the disk after the old one has released it. A request before that would go to the
     // service.
-    eventually("the disk is known again", || weir.logged("the disk of a cache is known").len() == 2);
+    eventually("the disk is known again", || weir.logged("the disk of a cache is ready").len() == 2);
     secure().get("/files/page").expect_status(200);
     weir.client().get("/").expect_body("ok");
     run_weir(weir.dir(), &["drain", "--admin", &weir.admin()]).expect_code(0);
@@ -201,7 +201,7 @@ fn the_watchdog_is_told_while_the_loops_turn() {
         read_all();
         !weir.is_running()
     });
-    assert!(weir.logged("a core does not turn: the watchdog of systemd is not told").is_empty());
+    assert!(weir.logged("a core is stuck: systemd's watchdog gets no signal").is_empty());
     read_all();
     assert_eq!(next(), "WATCHDOG=1", "of the new process");
 }

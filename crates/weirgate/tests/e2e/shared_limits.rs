@@ -207,7 +207,7 @@ fn without_the_store_each_counts_its_part() {
     weirs.iter().for_each(|weir| knows(weir, 2));
     redis.kill();
     for weir in &weirs {
-        weir.wait_log("store is away");
+        weir.wait_log("store is unreachable");
         let passed = passed(&mut weir.client(), 60);
         assert!((25..=30 + 3).contains(&passed), "{passed} of its 30, and what was left of its lease");
         weir.client().ask(GET).expect_cause(RATE_LIMITED);
@@ -217,7 +217,7 @@ fn without_the_store_each_counts_its_part() {
     // It restarts empty and without its script: requests are counted together again.
     redis.start_again();
     for weir in &weirs {
-        weir.wait_log("store is there");
+        weir.wait_log("store is reachable");
         eventually("it passes again", || weir.client().ask(GET).status == 200);
         assert_eq!(reading(weir, "store_up"), 1);
         assert_eq!(
@@ -240,8 +240,8 @@ fn open_and_closed() {
     open.client().ask(GET).expect_status(200);
     closed.client().ask(GET).expect_status(200);
     redis.kill();
-    open.wait_log("store is away");
-    closed.wait_log("store is away");
+    open.wait_log("store is unreachable");
+    closed.wait_log("store is unreachable");
     assert_eq!(passed(&mut open.client(), 30), 30);
     closed.client().ask(GET).expect_cause(STORE_UNAVAILABLE).expect_header("retry-after", "1");
 }
@@ -258,7 +258,7 @@ fn a_store_that_stops_answering_holds_nobody_up() {
     let began = Instant::now();
     assert_eq!(passed(&mut client, 200), 200);
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
-    weir.wait_log("store is away");
+    weir.wait_log("store is unreachable");
     redis.signal("-CONT");
     eventually("the store is used again", || reading(&weir, "store_up") == 1);
     assert_eq!(passed(&mut client, 10), 10);
@@ -318,7 +318,7 @@ fn tls_and_a_password() {
     let wrong = store.replace("sesame", "barley");
     let weir = gateway(&upstream, &wrong, "requests: 20, per: 24h, without_store: closed");
     weir.client().ask(GET);
-    let line = weir.wait_log("store is away");
+    let line = weir.wait_log("store is unreachable");
     assert!(!format!("{:?}", line.fields).contains("barley"), "{:?}", line.fields);
     eventually("nothing passes", || {
         weir.client().ask(GET).header("x-weir-cause") == Some(STORE_UNAVAILABLE.1)

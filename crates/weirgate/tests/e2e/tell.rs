@@ -45,9 +45,9 @@ fn a_full_disk_is_told_with_what_it_cost() {
     weir.signal(libc::SIGUSR1);
     eventually("the file is there", || log.exists());
     client.get("/after").expect_status(200);
-    let again = weir.wait_log("access log written again");
+    let again = weir.wait_log("access log is writable again");
     assert_eq!(again.field("lost"), Some("5"));
-    let told = weir.logged("access log not written").into_iter().chain([again]);
+    let told = weir.logged("access log cannot be written").into_iter().chain([again]);
     let told: u64 = told.map(|line| line.field("lines").unwrap().parse::<u64>().unwrap()).sum();
     assert_eq!((told, counted()), (LOST, LOST));
     let written = std::fs::read_to_string(&log).unwrap();
@@ -401,7 +401,10 @@ fn lines_for_a_syslog_server_by_tls() {
     let weir = Weir::in_front_of_with(&upstream, &section(&refused, &other));
     weir.client().get("/lost").expect_status(200);
     assert!(
-        weir.wait_log("access log not written").field("error").unwrap_or_default().contains("certificate")
+        weir.wait_log("access log cannot be written")
+            .field("error")
+            .unwrap_or_default()
+            .contains("certificate")
     );
     drop(weir);
     let weir = Weir::in_front_of_with(&upstream, &section(&server, &authority));

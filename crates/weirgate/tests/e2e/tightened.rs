@@ -74,7 +74,7 @@ fn a_replaced_authority_ends_what_it_let_in() {
     let tls = Tls::new(&authority, "weir.test").identity(&new.client("shop"));
     Client::connect_tls(weir.address("web"), &tls).get("/").expect_status(200);
     eventually_within(Duration::from_secs(5), "it is told", || {
-        weir.logged("connections are drained: their listener is gone or asks for more")
+        weir.logged("connections are drained: their listener is gone or now requires more of clients")
             .iter()
             .any(|line| line.field("listener") == Some("web"))
     });

@@ -200,7 +200,7 @@ fn a_handshake_that_fails_is_logged_with_its_reason() {
             "the client closed the connection during the handshake",
             "the client does not trust the issuer of our certificate (UnknownCA)",
             "the client showed no certificate, which client_auth requires",
-            "the client's certificate is signed by nobody that is trusted here",
+            "the client's certificate is signed by an untrusted issuer",
         ];
         reasons == wanted
     });

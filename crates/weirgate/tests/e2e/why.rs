@@ -79,7 +79,7 @@ fn no_answer_to_a_connect() {
     let told = expect(
         &weir,
         "connect_timeout",
-        &["did not take a connection", "firewall"],
+        &["did not accept a connection", "firewall"],
         Some(("upstreams.up.timeouts.connect", 2)),
     );
     assert_eq!(told["key"]["value"], "50ms");
@@ -139,7 +139,7 @@ fn too_long_in_all() {
     expect(
         &weir,
         "exchange_timeout",
-        &["the whole exchange may take no longer"],
+        &["the limit of the whole exchange"],
         Some(("upstreams.up.timeouts.exchange", 2)),
     );
 }
@@ -317,7 +317,7 @@ fn no_route_and_the_nearest() {
     expect(
         &weir,
         "no_route",
-        &["No route takes POST weir.test/only", "nearest is `only`, but it takes GET"],
+        &["No route matches POST weir.test/only", "nearest is `only`, but it takes GET"],
         None,
     );
 }
@@ -415,7 +415,7 @@ fn too_large() {
     let body = "POST / HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 100\r\n\r\n";
     weir.client().ask(body).expect_status(413);
     let told =
-        expect(&weir, "body_too_large", &["larger than this gateway takes"], Some(("limits.body_bytes", 4)));
+        expect(&weir, "body_too_large", &["larger than this gateway allows"], Some(("limits.body_bytes", 4)));
     assert_eq!(told["key"]["value"], "10B");
     let head = format!("GET / HTTP/1.1\r\nHost: weir.test\r\nX-Long: {}\r\n\r\n", "x".repeat(2000));
     weir.client().ask(head).expect_status(431);
@@ -444,12 +444,7 @@ fn slow_clients() {
     let mut client = weir.client();
     client.send("GET / HTTP/1.1\r\nHost: weir.test\r\n");
     client.read_response().expect_status(408);
-    expect(
-        &weir,
-        "head_timeout",
-        &["had not sent all of its head"],
-        Some(("listeners.web.timeouts.head", 1)),
-    );
+    expect(&weir, "head_timeout", &["its head was incomplete"], Some(("listeners.web.timeouts.head", 1)));
     let mut client = weir.client();
     client.send("POST / HTTP/1.1\r\nHost: weir.test\r\nContent-Length: 9\r\n\r\nabc");
     client.read_response().expect_status(408);
@@ -469,7 +464,8 @@ fn a_client_that_leaves() {
     let stream = h2.get("/");
     let _conn = upstream.accept_request();
     h2.send(&Frame::reset(stream, 8));
-    let told = expect(&weir, "client_closed", &["did not wait for the answer", "was being waited for"], None);
+    let told =
+        expect(&weir, "client_closed", &["did not wait for the answer", "while Weir waited for"], None);
     assert_eq!(told["client"]["protocol"], "HTTP/2");
 }
 

@@ -93,7 +93,7 @@ impl Publish {
         let (pointer, unused) = planned?;
         if let Some(before) = fleet.pointer.as_ref().filter(|before| before.is_tried()) {
             errln!(
-                "weir: the rollout of {} ends here: nodes that run it and are no canaries of this one go back to {}",
+                "weir: the rollout of {} ends here: nodes that run it and are not canaries of this one return to {}",
                 before.to.short(),
                 plan::settled(before).short()
             );
@@ -132,9 +132,7 @@ impl Publish {
         print(&differences(&before, bundle));
         let (was, is) = (before.bytes(), bundle.bytes());
         if is > SMALL && is > was.saturating_mul(GROWTH) && !self.force {
-            bail!(
-                "it has {is} bytes where the one before had {was}: publish it with --force if that is meant"
-            );
+            bail!("it has {is} bytes but the previous one had {was}: use --force if this is intended");
         }
         Ok(())
     }
@@ -161,7 +159,7 @@ fn check(main: &Path) -> Result<Option<Loaded>> {
     if let Some((loaded, _)) = &checked.compiled
         && loaded.config.source.is_some()
     {
-        bail!("{} names a source: that belongs to a node, not to what all nodes run", main.display());
+        bail!("{} names a source, which belongs in a node's own config, not in a bundle", main.display());
     }
     let mut errors = checked.diagnostics.iter().filter(|d| d.severity == Severity::Error).peekable();
     if errors.peek().is_none() {

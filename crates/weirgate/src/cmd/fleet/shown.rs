@@ -11,9 +11,11 @@ pub(super) fn sentence(pointer: &Pointer) -> String {
     let rollout = &pointer.rollout;
     let what = format!("generation {}: bundle {}", pointer.generation, pointer.to.short());
     match rollout.state {
-        State::Done => format!("{what} is for everybody"),
+        State::Done => format!("{what} runs on every node"),
         State::Running => format!("{what}, step {} of {} is open", rollout.open, rollout.steps.len()),
-        State::Halted if rollout.open == 0 => format!("{what} HALTED, everybody goes back: {}", rollout.why),
+        State::Halted if rollout.open == 0 => {
+            format!("{what} HALTED, every node returns to the previous bundle: {}", rollout.why)
+        }
         State::Halted => {
             format!("{what} HALTED at step {} of {}: {}", rollout.open, rollout.steps.len(), rollout.why)
         }
@@ -52,7 +54,7 @@ pub(super) fn page(place: &str, fleet: &Fleet) -> String {
             Some(node) => writeln!(out, "  coordinated by {node}"),
             None => writeln!(
                 out,
-                "  NOBODY COORDINATES it: no further step opens. A node applies within seconds, where its user may write the keys `leader` and `current`"
+                "  NO NODE COORDINATES it, so no further step opens. A node takes over within seconds if its user may write the keys `leader` and `current`"
             ),
         };
     }

@@ -32,7 +32,10 @@ impl PidFile {
         };
         match file.try_lock_shared() {
             Ok(()) => {
-                log::info("pid file of a process that is gone: replaced", &[("path", &path.display())]);
+                log::info(
+                    "replaced the pid file of a process that no longer runs",
+                    &[("path", &path.display())],
+                );
                 Ok(())
             }
             Err(TryLockError::WouldBlock) => {

@@ -164,7 +164,7 @@ impl Guarded {
     fn take_over(&mut self, status: ExitStatus) -> bool {
         let died = self.child.id();
         log::error(
-            "the process that took over has died: starting this program again",
+            "the new process has died: restarting this program",
             &[("pid", &died), ("status", &status)],
         );
         let program = Path::new("/proc/self/exe");
@@ -185,7 +185,7 @@ impl Guarded {
             }
             Err(why) => {
                 let first = why.lines().next().unwrap_or_default();
-                log::error("nobody serves: this program could not be started again", &[("reason", &first)]);
+                log::error("no process serves: this program could not be restarted", &[("reason", &first)]);
                 false
             }
         }

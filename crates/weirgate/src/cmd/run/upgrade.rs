@@ -98,7 +98,7 @@ impl Upgrader {
             // Only the first line fits a log line. A new process with a bad config has printed all of its
             // mistakes.
             let first = why.lines().next().unwrap_or_default();
-            log::error("not upgraded: this process serves on", &[("reason", &first)]);
+            log::error("not upgraded: this process keeps serving", &[("reason", &first)]);
         }
         upgraded
     }
@@ -169,7 +169,7 @@ pub(super) fn install(
 ) -> Result<(Child, UnixStream, Vec<String>), String> {
     let sent = handover.send(&stream).map_err(|e| match e.kind() {
         io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => String::new(), // its exit status says more
-        _ => format!("it did not take what it was handed: {e}"),
+        _ => format!("it rejected the handover: {e}"),
     });
     match sent.and_then(|()| wait_ready(&stream, READY_WAIT)) {
         Ok(forgets) => Ok((child, stream, forgets)),
@@ -290,7 +290,7 @@ impl Predecessor {
         };
         received().map_err(|e| {
             anyhow::anyhow!(
-                "{VARIABLE} is set, but nothing was handed over on stdin: {e}. Unset it to start afresh"
+                "{VARIABLE} is set, but stdin holds no handover: {e}. Unset it for a normal start"
             )
         })
     }

@@ -17,7 +17,7 @@ pub(super) fn start(gateway: &Gateway) {
     let spawned =
         thread::Builder::new().name("weir-watchdog".to_owned()).spawn(move || tell(&gateway, within));
     if let Err(e) = spawned {
-        log::error("the watchdog of systemd is not told, and will end this process", &[("error", &e)]);
+        log::error("systemd's watchdog gets no signal and will end this process", &[("error", &e)]);
     }
 }
 
@@ -41,7 +41,7 @@ fn tell(gateway: &Gateway, within: Duration) {
             return;
         } else if !std::mem::replace(&mut stands, true) {
             log::error(
-                "a core does not turn: the watchdog of systemd is not told",
+                "a core is stuck: systemd's watchdog gets no signal",
                 &[("within", &format!("{pause:?}"))],
             );
         }

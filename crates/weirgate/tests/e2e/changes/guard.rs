@@ -35,7 +35,7 @@ fn who_is_refused_cannot_take_a_change_back() {
     put("consumers: { eve: null }\n\
          routes: { a: { match: { path: /a }, filters: [ { key_auth: {} } ], respond: { status: 200 } } }\n");
     weir(&api, &["apply", "a.yaml", "--watch", "10s"]).expect_code(0).expect_text(
-        "the watch will not take this change back: it restricts access (consumers.eve, routes.a.filters)",
+        "the watch will not revert this change, because it restricts access (consumers.eve, routes.a.filters)",
     );
     let trial = || {
         let status = api.weir.admin_client().ask(super::request(&api.weir.admin(), "GET /status", "", ""));
@@ -52,10 +52,10 @@ fn who_is_refused_cannot_take_a_change_back() {
     assert_eq!(told["running"], 3, "{told}");
     let verdict = told["revisions"][0]["verdict"].as_str().unwrap();
     assert!(
-        verdict.starts_with("watched, and not taken back: ") && verdict.contains("were refused (key_"),
+        verdict.starts_with("watched, and not reverted: ") && verdict.contains("were refused (key_"),
         "{verdict}"
     );
-    api.weir.wait_log("CHANGE MAY DO BADLY, and is not taken back: `weir rollback` goes back");
+    api.weir.wait_log("CHANGE MAY BE HARMFUL, and is not reverted automatically: use `weir rollback`");
 }
 
 /// An unconfirmed change is reverted, unless that would restore a revoked key.
@@ -80,14 +80,14 @@ fn what_nobody_confirms_gives_nothing_back() {
     });
 
     let warned = apply("?confirm=10s", two).expect_status(200).json()["text"].to_string();
-    assert!(warned.contains("this change stays even if nobody confirms it"), "{warned}");
+    assert!(warned.contains("this change stays even without a confirmation"), "{warned}");
     // Earlier warnings on the config are not repeated with each change.
     assert!(warned.contains(" warnings as before") && !warned.contains("port 0"), "{warned}");
     eventually_within(Duration::from_secs(30), "the time is over", || {
-        !api.weir.logged("CHANGE NOT TAKEN BACK: it is for an operator to do").is_empty()
+        !api.weir.logged("CHANGE NOT REVERTED: an operator must decide").is_empty()
     });
     let told = api.ask("GET /api/v1/revisions", "", "").json();
     assert_eq!(told["running"], 6, "{told}");
     let verdict = told["revisions"][0]["verdict"].as_str().unwrap();
-    assert!(verdict.contains("going back would give back consumers.eve"), "{verdict}");
+    assert!(verdict.contains("a rollback would restore consumers.eve"), "{verdict}");
 }

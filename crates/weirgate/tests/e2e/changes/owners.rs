@@ -47,7 +47,7 @@ fn a_thing_moves_to_the_api_and_back() {
     api.weir.reload().unwrap();
     serves("api");
     put("more").expect_status(409);
-    weir(&api, &["config", "release", "routes.b"]).expect_code(0).expect_text("has it no longer");
+    weir(&api, &["config", "release", "routes.b"]).expect_code(0).expect_text("no longer has it");
     assert!(!managed().contains("/b"), "{}", managed());
     serves("api");
     weir(&api, &["config", "release", "routes.b"])

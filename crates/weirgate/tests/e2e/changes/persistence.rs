@@ -62,7 +62,7 @@ fn the_way_back_does_not_wait_for_a_full_disk() {
     assert!(back.json()["unsaved"].is_string() && back.json()["number"].is_null(), "{}", back.text());
     api.weir.client().get("/a").expect_body("good");
     assert!(managed().contains("bad"), "{}", managed());
-    api.weir.wait_log("the config runs from memory only: it could not be written down");
+    api.weir.wait_log("the config runs from memory only: it could not be saved");
     weir(&api, &["status"]).expect_code(0).expect_text("THE CONFIG RUNS FROM MEMORY ONLY");
     assert_eq!(drift(&api), [false, true]);
     let told = api.ask("GET /api/v1/drift", "", "").json();
@@ -88,7 +88,7 @@ fn the_way_back_does_not_wait_for_a_full_disk() {
         assert!(began.elapsed() < Duration::from_secs(90), "{}", api.weir.stderr());
         std::thread::park_timeout(Duration::from_millis(50));
     }
-    api.weir.wait_log("the config is written down now");
+    api.weir.wait_log("the config is saved now");
     assert!(status(&api)["unsaved"].is_null());
     assert_eq!(drift(&api), [false, false]);
     assert!(managed().contains("good"), "{}", managed());
@@ -129,7 +129,7 @@ fn what_was_taken_back_stays_so_beside_files_that_people_change() {
     // With room it is written, and persists.
     let api = start(&changed, false);
     api.weir.client().get("/a").expect_body("good");
-    api.weir.wait_log("the config is written down now");
+    api.weir.wait_log("the config is saved now");
     assert!(managed().contains("good"), "{}", managed());
     assert!(fs::symlink_metadata(folder.path().join("state/taken-back")).is_err());
     drop(api);
@@ -189,7 +189,7 @@ fn what_nobody_confirmed_while_it_was_away_goes_back_at_the_start() {
     // It is reverted on a full disk too, and stays reverted.
     let api = start(&config, true);
     api.weir.client().get("/a").expect_body("one");
-    api.weir.wait_log("change taken back");
+    api.weir.wait_log("change reverted");
     drop(api);
     let api = start(&config, false);
     api.weir.client().get("/a").expect_body("one");
@@ -206,7 +206,7 @@ fn what_nobody_confirmed_while_it_was_away_goes_back_at_the_start() {
     api.weir.client().get("/a").expect_body("one");
     let told = api.ask("GET /api/v1/revisions", "", "").json();
     let why = told["revisions"][0]["message"].as_str().unwrap();
-    assert!(why.contains("nobody confirmed it in time"), "{told}");
+    assert!(why.contains("it was not confirmed in time"), "{told}");
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn what_people_change_while_it_is_away_does_not_confirm_a_change() {
     let told = api.ask("GET /api/v1/revisions", "", "").json();
     assert_eq!((&told["running"], &told["revisions"][0]["source"]), (&5.into(), &"guard".into()), "{told}");
     let verdict = told["revisions"][2]["verdict"].as_str().unwrap();
-    assert!(verdict.starts_with("taken back by guard: nobody confirmed it in time"), "{told}");
+    assert!(verdict.starts_with("reverted by guard: it was not confirmed in time"), "{told}");
     assert!(told["pinned"].is_null(), "{told}");
     drop(api);
     let api = start(&config.replace("body: hand", "body: edited"), false);

@@ -321,6 +321,6 @@ fn a_bundle_holds_no_admin_token() {
             Client::connect(second.admin()).ask(request(&second.admin(), "GET /status", &fields, "")).status
         };
         assert_eq!(status("hunter2"), 200);
-        assert_eq!(status(&hash("hunter2")), 401, "the hash is no token");
+        assert_eq!(status(&hash("hunter2")), 401, "the hash is not a token");
     }
 }

@@ -41,7 +41,7 @@ const HEADS: &[(&str, &[u8])] = &[
     ("an empty coding", b"HTTP/1.1 200 OK\r\nTransfer-Encoding:\r\n\r\n"),
     ("a status of two digits", b"HTTP/1.1 20 OK\r\nContent-Length: 0\r\n\r\n"),
     ("a status of four digits", b"HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n"),
-    ("a status that is no number", b"HTTP/1.1 2xx OK\r\nContent-Length: 0\r\n\r\n"),
+    ("a status that is not a number", b"HTTP/1.1 2xx OK\r\nContent-Length: 0\r\n\r\n"),
     ("no space before the status", b"HTTP/1.1200 OK\r\nContent-Length: 0\r\n\r\n"),
     ("two spaces before the status", b"HTTP/1.1  200 OK\r\nContent-Length: 0\r\n\r\n"),
     ("a version of its own", b"HTTP/2 200 OK\r\nContent-Length: 0\r\n\r\n"),

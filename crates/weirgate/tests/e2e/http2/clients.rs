@@ -151,7 +151,7 @@ fn grpc_of_python_on_both_sides() {
     said.read_to_string(&mut text).unwrap();
     assert!(python.wait().unwrap().success(), "{text}");
     // At its deadline the client itself gives up, unless the gateway's answer arrives first.
-    let of_gateway = "grpc_timeout: The deadline that the client set (grpc-timeout) has passed.";
+    let of_gateway = "grpc_timeout: The client's deadline (grpc-timeout) has passed.";
     let text = text.replace(of_gateway, "Deadline Exceeded");
     assert_eq!(
         text.lines().collect::<Vec<_>>(),

@@ -214,7 +214,7 @@ fn what_breaks_the_protocol_is_cut() {
         ("CONTINUATION alone", |_| Frame::new(Kind::Continuation, flag::END_HEADERS, 1, [0x82]).bytes()),
         ("PUSH_PROMISE", |_| Frame::new(Kind::PushPromise, flag::END_HEADERS, 1, [0, 0, 0, 2, 0x82]).bytes()),
         ("a frame larger than allowed", |_| Frame::data(1, [0; 20_000], false).bytes()),
-        ("no HPACK", |_| Frame::new(Kind::Headers, 5, 1, [0xff; 20]).bytes()),
+        ("not HPACK", |_| Frame::new(Kind::Headers, 5, 1, [0xff; 20]).bytes()),
     ];
     let weir = target("127.0.0.1:9".parse().unwrap(), "", "");
     let honest = Honest::begin(&weir);

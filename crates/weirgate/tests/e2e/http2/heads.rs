@@ -91,7 +91,7 @@ fn pseudo_fields_are_strict() {
         ("unknown", pseudo(&[M, S, A, P, (":unknown", "x")]), Stream),
         ("of a response", pseudo(&[M, S, A, P, (":status", "200")]), Stream),
         (":protocol without CONNECT", pseudo(&[M, S, A, P, (":protocol", "websocket")]), Stream),
-        ("behind a field", pseudo(&[M, S, A, ("x-a", "b"), P]), Stream),
+        ("after a field", pseudo(&[M, S, A, ("x-a", "b"), P]), Stream),
         ("no authority, no host", pseudo(&[M, S, P]), Answer(BAD_HOST)),
         ("a path without a slash", pseudo(&[M, S, A, (":path", "a")]), Stream),
         ("a path that is a URL", pseudo(&[M, S, A, (":path", "http://other.test/")]), Stream),
